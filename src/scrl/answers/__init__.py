@@ -1,0 +1,1 @@
+"""Completion text → answer → class: the only place that forgives model output."""

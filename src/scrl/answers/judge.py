@@ -1,0 +1,232 @@
+"""math-verify as a judge behind a door: in processes that can be killed, with time limits, from any thread.
+
+The judge is asked only about pairs that canonical forms leave open. A pair that is not decided in time counts as
+different and is reported as undecided. There is no SIGALRM and no fork here: workers are plain child processes that
+speak JSON lines, so it works in threads, notebooks, scripts without a main guard, and on every system.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from scrl.errors import JudgeError
+
+Pair = tuple[str, str]
+_WORKER = Path(__file__).with_name("judge_worker.py")
+_START_SECONDS = 120.0
+_MAX_STRIKES = 2
+"""An answer that timed out this often in one group is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """What the judge said about the open pairs of one group."""
+
+    equal: frozenset[Pair] = frozenset()
+    undecided: frozenset[Pair] = frozenset()
+
+
+class Judge(Protocol):
+    """Decides pairs of answers that canonical forms leave open."""
+
+    def compare(self, pairs: Iterable[Pair]) -> Verdicts:
+        """Verdicts on the open pairs of one group."""
+
+
+class NoJudge:
+    """Leaves every open pair different: canonical forms alone."""
+
+    def compare(self, pairs: Iterable[Pair]) -> Verdicts:  # noqa: ARG002 - the protocol's signature
+        """Nothing is equal, nothing is undecided."""
+        return Verdicts()
+
+
+class MathVerifyJudge:
+    """A few worker processes, started when first needed, replaced when killed."""
+
+    def __init__(
+        self,
+        *,
+        seconds_per_answer: float = 2.0,
+        seconds_per_group: float = 6.0,
+        workers: int = 2,
+        memory: int = 1 << 16,
+    ) -> None:
+        """Limits are judging time; starting a worker (about a second) is not counted."""
+        self.seconds_per_answer = seconds_per_answer
+        self.seconds_per_group = seconds_per_group
+        self.num_calls = 0
+        self._num_workers = workers
+        self._known: OrderedDict[Pair, bool | None] = OrderedDict()
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._reset()
+        atexit.register(self.close)
+
+    def compare(self, pairs: Iterable[Pair]) -> Verdicts:
+        """Verdicts on the open pairs of one group, within the group's time limit."""
+        wanted = sorted({(min(pair), max(pair)) for pair in pairs})
+        with self._lock:
+            verdicts = {pair: self._known[pair] for pair in wanted if pair in self._known}
+        fresh = [pair for pair in wanted if pair not in verdicts]
+        if fresh:
+            verdicts |= self._judge(fresh)
+        return Verdicts(
+            equal=frozenset(pair for pair, verdict in verdicts.items() if verdict),
+            undecided=frozenset(pair for pair, verdict in verdicts.items() if verdict is None),
+        )
+
+    def close(self) -> None:
+        """End all idle workers."""
+        if os.getpid() != self._pid:
+            return
+        while True:
+            try:
+                worker = self._idle.get_nowait()
+            except queue.Empty:
+                break
+            if worker is not None:
+                worker.kill()
+        self._reset()
+
+    def _reset(self) -> None:
+        """Places for workers, none started; also after a fork, whose child must not talk to the parent's workers."""
+        self._pid = os.getpid()
+        self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
+        for _ in range(self._num_workers):
+            self._idle.put(None)
+
+    def _judge(self, pairs: list[Pair]) -> dict[Pair, bool | None]:
+        if os.getpid() != self._pid:
+            self._reset()
+        worker = self._idle.get()
+        session = _Session(worker, self.seconds_per_answer, self.seconds_per_group)
+        try:
+            verdicts = session.judge(pairs)
+        finally:
+            self._idle.put(session.worker)
+        with self._lock:
+            self.num_calls += session.num_calls
+            self._known.update(verdicts)
+            while len(self._known) > self._memory:
+                self._known.popitem(last=False)
+        return verdicts
+
+
+class _Session:
+    """One group before the judge: its clock, its strikes, and the worker it holds."""
+
+    def __init__(self, worker: _Worker | None, seconds_per_answer: float, seconds_per_group: float) -> None:
+        self.worker = worker
+        self.num_calls = 0
+        self._limit = seconds_per_answer
+        self._left = seconds_per_group
+        self._strikes: dict[str, int] = {}
+        self._readable: dict[str, bool | None] = {}
+
+    def judge(self, pairs: list[Pair]) -> dict[Pair, bool | None]:
+        return {pair: self._verdict(*pair) for pair in pairs}
+
+    def _verdict(self, first: str, second: str) -> bool | None:
+        """True, False, or None for undecided."""
+        for answer in (first, second):
+            if answer not in self._readable:
+                self._readable[answer] = self._ask(answer)
+        readable = (self._readable[first], self._readable[second])
+        if False in readable:
+            return False
+        if None in readable:
+            return None
+        return self._ask(first, second)
+
+    def _ask(self, *answers: str) -> bool | None:
+        if self._left <= 0 or any(self._strikes.get(answer, 0) >= _MAX_STRIKES for answer in answers):
+            return None
+        if self.worker is None:
+            self.worker = _Worker()
+        start = time.monotonic()
+        verdict = self.worker.ask(list(answers), min(self._limit, self._left))
+        self._left -= time.monotonic() - start
+        self.num_calls += 1
+        if verdict is None:
+            self.worker.kill()
+            self.worker = None
+            for answer in answers:
+                self._strikes[answer] = self._strikes.get(answer, 0) + 1
+        return verdict
+
+
+class _Worker:
+    """One child process and the thread that reads its replies."""
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            encoding="utf-8",
+        )
+        self._replies: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if self._reply(_START_SECONDS) != "ready":
+            self._errors.seek(0)
+            reason = self._errors.read().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+            self.kill()
+            raise JudgeError(
+                f"the math-verify judge did not start: {reason[0]}. "
+                "Check that math-verify is installed for this Python, or go without it (judge 'none')."
+            )
+
+    def ask(self, request: list[str], seconds: float) -> bool | None:
+        """The verdict, or None when it does not come in time or the process dies over it."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            return None
+        reply = self._reply(seconds)
+        return reply if isinstance(reply, bool) else None
+
+    def kill(self) -> None:
+        """End the process whatever it is doing."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:
+                    continue
+        self._errors.close()
+
+    def _reply(self, seconds: float) -> object:
+        try:
+            line = self._replies.get(timeout=max(seconds, 0.001))
+        except queue.Empty:
+            return None
+        return json.loads(line) if line.endswith("\n") else None
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._replies.put(line)
+        self._replies.put("")

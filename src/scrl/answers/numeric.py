@@ -1,0 +1,116 @@
+"""Numbers behind open expressions: enough digits to tell two values apart without a computer-algebra system.
+
+A free symbol is given a fixed positive value derived from its name, so that two expressions in `x` can be compared
+at one generic point. Different values prove two expressions different; equal values prove nothing (the judge decides).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import mpmath
+
+from scrl.answers.exact import Atom, Call, Expr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DIGITS = 40
+MAX_EXPONENT_BITS = 20_000
+Number = Any
+"""mpmath has no types: mpf or mpc."""
+
+_context = mpmath.mp.clone()
+_context.dps = DIGITS
+
+
+def value_of(expr: Expr) -> Number | None:
+    """The value to 40 digits at the generic point; None where it has none (infinity, an unknown function)."""
+    try:
+        value = _sum(expr)
+    except (ArithmeticError, ValueError, TypeError, KeyError):
+        return None
+    return value if _context.isfinite(value) else None
+
+
+def integer(n: int) -> Number:
+    """A whole number in the same arithmetic."""
+    return _context.mpf(n)
+
+
+def surely_differ(a: Number | None, b: Number | None) -> bool:
+    """True when the two values cannot belong to equal expressions."""
+    if a is None or b is None:
+        return False
+    gap, size = abs(a - b), max(abs(a), abs(b))
+    return bool(gap > _context.mpf(10) ** -30 * size and gap > _context.mpf(10) ** -35)
+
+
+def significant_text(expr: Expr, digits: int) -> str | None:
+    """The real constant rounded to `digits` significant digits, e.g. `3.142e+0`; None if it is not one."""
+    if expr.symbols:
+        return None
+    value = value_of(expr)
+    if value is None or _context.im(value):
+        return None
+    text: str = _context.nstr(_context.re(value), digits, min_fixed=0, max_fixed=0, strip_zeros=False)
+    return text
+
+
+def _sum(expr: Expr) -> Number:
+    total = _context.mpf(0)
+    for monomial, coefficient in expr.terms.items():
+        product = _rational(coefficient)
+        for atom, exponent in monomial:
+            product *= _power(_atom(atom), _rational(exponent))
+        total += product
+    return total
+
+
+def _rational(q: Fraction) -> Number:
+    return _context.mpf(q.numerator) / q.denominator
+
+
+def _atom(atom: Atom) -> Number:
+    if isinstance(atom, int):
+        return _context.mpf(atom)
+    if isinstance(atom, Call):
+        return _FUNCTIONS[atom.name](*(_sum(arg) for arg in atom.args))
+    constant = {"pi": _context.pi, "e": _context.e, "i": _context.j, "oo": _context.inf}.get(atom)
+    return +constant if constant is not None else _generic_point(atom)
+
+
+def _generic_point(name: str) -> Number:
+    """A fixed irrational-looking value in (0.2, 0.9) for a symbol: positive, inside every common domain."""
+    digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "big")
+    return _context.mpf(digest) / (1 << 128) * _context.mpf("0.7") + _context.mpf("0.2")
+
+
+def _power(base: Number, exponent: Number) -> Number:
+    if exponent == 1:
+        return base
+    if base and abs(exponent) * abs(_context.log(abs(base), 2)) > MAX_EXPONENT_BITS:
+        raise ArithmeticError("power out of range")
+    return _context.power(base, exponent)
+
+
+def _factorial(n: Number) -> Number:
+    if abs(n) > 10_000:
+        raise ArithmeticError("factorial out of range")
+    return _context.factorial(n)
+
+
+_FUNCTIONS: dict[str, Callable[..., Number]] = {
+    name: getattr(_context, name)
+    for name in (
+        "sin cos tan cot sec csc asin acos atan sinh cosh tanh coth asinh acosh atanh ln floor ceil fabs binomial"
+    ).split()
+} | {
+    "pow": _power,
+    "inv": lambda x: 1 / x,
+    "exp": lambda x: _power(+_context.e, x),
+    "log": lambda base, x: _context.log(x, base),
+    "factorial": _factorial,
+}

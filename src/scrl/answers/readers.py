@@ -1,0 +1,200 @@
+r"""Completion text → the answer it claims, or None.
+
+| reader | reads |
+|---|---|
+| `boxed` | the last balanced `\boxed{…}` or `\fbox{…}`, also `\boxed 5` |
+| `number` | `#### 18`, a box, or "the answer is 18" |
+| `last-number` | the same, else the last number in the text |
+| `choice` | `\boxed{C}`, "answer: (C)", or a letter alone on the last line |
+| `regex:PATTERN` | the last match of your own pattern: its first group, or all of it |
+| `package.module.function` | your own Python function, text → answer or None |
+
+A completion is data: nothing of it is evaluated, and no text makes the built-in readers raise. An empty box is no
+answer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+
+from scrl.answers.tokens import unwrap_text
+from scrl.errors import ConfigError, ReaderError, did_you_mean
+
+Reader = Callable[[str], str | None]
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_BRACES = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{|\\.|[{}]", re.DOTALL)
+_BARE = re.compile(r"[^\s${}]{1,200}")
+_TRAILING = ".,;:!?"
+
+_SIGN = r"(?:(?<![\d)])[-+−] ?)?(?:\\?\$ ?)?"
+_DIGITS = r"(?:(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])|\d+)"
+_NUMBER = rf"{_SIGN}(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?"
+_HASHES = re.compile(rf"####[ \t]{{0,4}}({_NUMBER})")
+_STATED = re.compile(r"\banswer(?: is|:| =| was)[ :]{0,3}", re.IGNORECASE)
+_ANY_NUMBER = re.compile(_NUMBER)
+_WINDOW = 80
+"""How far behind "the answer is" an answer may reach."""
+
+_CHOICE = re.compile(r"[\s({\[*_$\\]{0,8}([A-Ja-j])(?![A-Za-z0-9])")
+_STATED_CHOICE = re.compile(
+    r"(?:option |choice |letter )?[({\[*_$\\ ]{0,8}(?:([A-J])|(?<=\()([a-j])(?=\)))(?![A-Za-z0-9])"
+)
+_LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])[\s*_$)\].:]{0,8}")
+
+
+def read_boxed(text: str) -> str | None:
+    """The content of the last balanced box; None without one, or when it is empty."""
+    start = max(text.rfind(r"\boxed"), text.rfind(r"\fbox"))
+    if start < 0:
+        return None
+    content = _box_at(text, start)
+    if content is None:
+        content = _last_balanced_box(text)
+    return _nonempty(content)
+
+
+def read_number(text: str) -> str | None:
+    """`#### 18`, else a box, else the number after "the answer is"."""
+    hashes = _HASHES.findall(text)
+    if hashes:
+        return _tidy_number(hashes[-1])
+    boxed = read_boxed(text)
+    if boxed is not None:
+        return boxed
+    for statement in _last_statements(text):
+        found = _ANY_NUMBER.search(statement)
+        if found:
+            return _tidy_number(found[0])
+    return None
+
+
+def read_last_number(text: str) -> str | None:
+    """As `read_number`, else the last number anywhere."""
+    stated = read_number(text)
+    if stated is not None:
+        return stated
+    numbers = _ANY_NUMBER.findall(text)
+    return _tidy_number(numbers[-1]) if numbers else None
+
+
+def read_choice(text: str) -> str | None:
+    """The chosen letter, in capitals."""
+    boxed = read_boxed(text)
+    if boxed is not None:
+        letter = _CHOICE.match(unwrap_text(boxed))
+        return letter[1].upper() if letter else None
+    for statement in _last_statements(text):
+        stated = _STATED_CHOICE.match(unwrap_text(statement).lstrip())
+        if stated:
+            return str(stated[1] or stated[2]).upper()
+    lines = text.rstrip().rsplit("\n", 1)
+    lone = _LONE_CHOICE.fullmatch(lines[-1][-_WINDOW:].strip())
+    return lone[1] if lone else None
+
+
+def _last_statements(text: str) -> list[str]:
+    """What follows "the answer is" on its line, the last statement first; at most five."""
+    ends = [match.end() for match in _STATED.finditer(text)]
+    return [text[end : end + _WINDOW].split("\n")[0] for end in reversed(ends[-5:])]
+
+
+READERS: dict[str, Reader] = {
+    "boxed": read_boxed,
+    "number": read_number,
+    "last-number": read_last_number,
+    "choice": read_choice,
+}
+
+
+def get_reader(name: str) -> Reader:
+    """A reader by name, `regex:PATTERN`, or the dotted path of a Python function."""
+    if name in READERS:
+        return READERS[name]
+    if name.startswith("regex:"):
+        return _regex_reader(name.removeprefix("regex:"))
+    if "." in name:
+        return _imported_reader(name)
+    raise ConfigError(
+        f"reader: unknown reader {name!r}.{did_you_mean(name, READERS)} "
+        "Or give regex:PATTERN, or package.module.function of your own."
+    )
+
+
+def _regex_reader(pattern: str) -> Reader:
+    try:
+        compiled = re.compile(pattern, re.DOTALL)
+    except re.error as error:
+        raise ConfigError(f"reader: {pattern!r} is not a regular expression: {error}") from error
+
+    def read(text: str) -> str | None:
+        matches = list(compiled.finditer(text))
+        return _nonempty(matches[-1][1 if compiled.groups else 0]) if matches else None
+
+    return read
+
+
+def _imported_reader(path: str) -> Reader:
+    module_name, _, function_name = path.replace(":", ".").rpartition(".")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"reader: cannot load {path!r}: {error}. Give package.module.function, importable from here."
+        ) from error
+    if not callable(function):
+        raise ConfigError(f"reader: {path!r} is not a function")
+
+    def read(text: str) -> str | None:
+        try:
+            answer = function(text)
+        except Exception as error:
+            raise ReaderError(f"reader {path} raised {type(error).__name__}: {error} on {text[:80]!r}") from error
+        if answer is not None and not isinstance(answer, str):
+            raise ReaderError(f"reader {path} returned {type(answer).__name__}; return the answer as text, or None")
+        return _nonempty(answer)
+
+    return read
+
+
+def _nonempty(answer: str | None) -> str | None:
+    return answer.strip() or None if answer is not None else None
+
+
+def _box_at(text: str, start: int) -> str | None:
+    """The box that starts here, if it is balanced."""
+    opening = _BOX.match(text, start)
+    if opening is None:
+        return None
+    if text[opening.end() : opening.end() + 1] != "{":
+        bare = _BARE.match(text, opening.end())
+        return bare[0].rstrip(_TRAILING) if bare else None
+    depth = 0
+    for brace in _BRACES.finditer(text, opening.end()):
+        depth += brace[0].endswith("{") and brace[0] != r"\{"
+        depth -= brace[0] == "}"
+        if depth == 0 and brace[0] == "}":
+            return text[opening.end() + 1 : brace.start()]
+    return None
+
+
+def _last_balanced_box(text: str) -> str | None:
+    """One pass with a stack, so that a text full of unclosed boxes costs no more than any other."""
+    stack: list[int | None] = []
+    last: tuple[int, str] | None = None
+    for brace in _BRACES.finditer(text):
+        if brace[0] == "{":
+            stack.append(None)
+        elif brace[0] == "}":
+            start = stack.pop() if stack else None
+            if start is not None and (last is None or start > last[0]):
+                last = (start, text[start : brace.start()])
+        elif brace[0].endswith("{") and brace[0] != r"\{":
+            stack.append(brace.end())
+    return last[1] if last else None
+
+
+def _tidy_number(text: str) -> str:
+    return re.sub(r"[\s$\\%]", "", text).replace("−", "-")

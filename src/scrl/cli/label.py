@@ -1,0 +1,173 @@
+"""`scrl label`: labels, rewards and advantages for completions that were sampled elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from scrl.answers.judge import Judge, NoJudge
+from scrl.credit.assign import CreditRule, credit_rule
+from scrl.errors import InputError
+from scrl.lab.label import label_file
+
+
+def label(
+    rollouts: Path,
+    /,
+    *,
+    method: str = "scrl",
+    preset: str = "paper",
+    reader: str = "boxed",
+    out: Path | None = None,
+    summary: Path | None = None,
+    audit: Path | None = None,
+    trained: int | None = None,
+    seed: int = 0,
+    significant_digits: int | None = None,
+    judge: Literal["math-verify", "none"] = "math-verify",
+    **settings: Annotated[str, Parameter(help="Any setting of the method, e.g. --min-share 0.5 --std-floor 0.18.")],
+) -> None:
+    """Label the completions of a rollout file: what would this method trust, rule out and reward?
+
+    Example: scrl label rollouts.jsonl --method scrl --out labels.jsonl --summary summary.json
+
+    Every line of the file is one completion: {"question_id": "q1", "completion": "… \\boxed{4}", "entropy": 0.3}.
+    Add "gold" to see how often the labels are right; gold never changes a label.
+
+    Parameters
+    ----------
+    rollouts
+        Rollout file, .jsonl or .jsonl.gz.
+    method
+        scrl, ttrl, or an ablation: scrl-without-selective, -without-negative, -without-gate, -without-shaping.
+    preset
+        paper, or official (the authors' released code).
+    reader
+        How to read an answer: boxed, number, last-number, choice, regex:PATTERN, or package.module.function.
+    out
+        Labels file to write, one line a completion in the order of the rollouts; replaced if it exists.
+    summary
+        File for the summary as JSON.
+    audit
+        File that says, for each class of answers, which spellings were merged and by whom.
+    trained
+        Train on this many completions of each question: advantages are over them, null for the others.
+    seed
+        Seed for choosing the trained completions.
+    significant_digits
+        Round numbers to this many digits before comparing them (physics answers).
+    judge
+        math-verify decides pairs of answers that canonical forms leave open; none leaves them different.
+    """
+    chosen: Judge | None = NoJudge() if judge == "none" else None
+    rule = credit_rule(
+        method,
+        preset=preset,
+        reader=reader,
+        num_trained=trained,
+        seed=seed,
+        judge=chosen,
+        significant_digits=significant_digits,
+        **{name.replace("-", "_"): value for name, value in settings.items()},
+    )
+    _check_outputs(rollouts, out, summary, audit)
+    with progress_bar(rollouts) as on_bytes:
+        result = label_file(rollouts, rule, preset=preset, out=out, audit=audit, on_bytes=on_bytes)
+    if summary is not None:
+        summary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    console = Console()
+    console.print(summary_table(result))
+    for line in remarks(result, rule):
+        console.print(line, style="yellow", highlight=False)
+    for path in (out, summary, audit):
+        if path is not None:
+            console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+
+
+def _check_outputs(rollouts: Path, *outputs: Path | None) -> None:
+    for path in outputs:
+        if path is None:
+            continue
+        if path.resolve() == rollouts.resolve():
+            raise InputError(f"{path}: would overwrite the rollouts; give another file")
+        if path.is_dir() or not path.parent.is_dir():
+            raise InputError(f"{path}: cannot be written; give a file in a folder that exists")
+    named = [path.resolve() for path in outputs if path is not None]
+    if len(set(named)) < len(named):
+        raise InputError("--out, --summary and --audit name the same file; give each its own")
+
+
+@contextmanager
+def progress_bar(path: Path) -> Iterator[Callable[[int], None] | None]:
+    """A bar over the two passes on a terminal; one line elsewhere."""
+    if not path.is_file():
+        yield None
+        return
+    size = 2 * path.stat().st_size
+    if not sys.stderr.isatty() or path.suffix == ".gz":
+        print(f"labelling {path} ({size / 2e6:.1f} MB)", file=sys.stderr)
+        yield None
+        return
+    columns = (TextColumn("labelling"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("labelling", total=size)
+        yield lambda count: progress.advance(task, count)
+
+
+_ROWS: dict[str, str] = {
+    "questions": "questions (once a step)",
+    "completions": "completions",
+    "no_answer_share": "without an answer",
+    "positive_questions": "questions with a positive label",
+    "abstained_questions": "questions without one",
+    "negative_answers": "answers ruled out",
+    "entropy_only_questions": "questions whose only signal is entropy",
+    "merged_spellings": "spellings merged into another",
+    "undecided_pairs": "pairs of answers undecided in time",
+    "majority_accuracy": "most frequent answer is right",
+    "positive_accuracy": "positive label is right",
+    "negative_accuracy": "ruled-out answer is wrong",
+    "truth_flagged": "right answer was ruled out",
+    "entropy_auroc": "wrong answers more uncertain than the right one",
+    "pass@1": "completions that are right (pass@1)",
+    "pass@n": "questions with a right completion (pass@n)",
+}
+
+
+def summary_table(result: dict[str, Any]) -> Table:
+    """The summary, for people."""
+    table = Table(title=f"{result['method']} ({result['preset']})", title_justify="left", show_header=False)
+    for key, words in _ROWS.items():
+        if key not in result:
+            continue
+        value = result[key]
+        shown = "–" if value is None else f"{value:.1%}" if isinstance(value, float) else f"{value:,}"
+        table.add_row(words, shown)
+    return table
+
+
+def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
+    """What a user should know about these numbers."""
+    if result["entropy_only_questions"]:
+        yield (
+            f"{result['entropy_only_questions']} questions have no label that tells their completions apart: dividing "
+            "by the tiny spread of the entropy term makes a full-strength update of it. --std-floor 0.18 damps that."
+        )
+    tau = getattr(rule.settings, "max_negative_share", 0)
+    mean_size = result["completions"] / result["questions"]
+    if tau and rule.method.name.startswith("scrl") and mean_size * tau <= 1:
+        yield (
+            f"With {mean_size:.0f} completions a question no answer can be rare enough to be negative "
+            f"(that needs more than {1 / tau:.0f})."
+        )
+    if result["undecided_pairs"]:
+        yield f"{result['undecided_pairs']} pairs of answers were not decided in time and count as different."

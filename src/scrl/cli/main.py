@@ -1,0 +1,49 @@
+"""The `scrl` command: parse, call, print. Exit codes: 0 success, 2 bad input or usage, 1 failure, 130 after Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+from rich.console import Console
+from rich.text import Text
+
+from scrl import __version__
+from scrl.cli.demo import demo
+from scrl.cli.label import label
+from scrl.errors import InputError, ScrlError
+
+app = App(
+    name="scrl",
+    help="Test-time reinforcement learning of language models on questions without answers.",
+    version=__version__,
+    help_format="plaintext",
+)
+app.command(label)
+app.command(demo)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    errors = Console(stderr=True, soft_wrap=True)
+    try:
+        app(
+            sys.argv[1:] if arguments is None else arguments,
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except CycloptsError as error:
+        errors.print(Text(f"error: {error}\nRun 'scrl --help' or 'scrl COMMAND --help' to see what is possible."))
+        return 2
+    except InputError as error:
+        errors.print(Text(f"error: {error}"))
+        return 2
+    except (ScrlError, OSError) as error:
+        errors.print(Text(f"failed: {error}"))
+        return 1
+    except KeyboardInterrupt:
+        errors.print("stopped; nothing was written")
+        return 130
+    return 0

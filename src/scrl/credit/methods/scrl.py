@@ -1,0 +1,121 @@
+"""SCRL (arXiv:2603.19880): trust only a sharp consensus, rule out the rare and uncertain, shape the rewards.
+
+    y⁺  = a_{j*}  if p_{j*} ≥ τ_pos and p_{j*} − p_(2) > τ_marg, else none                                     (eq. 4)
+    𝒩⁻ = {a_j : p_j < τ_neg and H̄_j ≥ H̄}                                                                      (eq. 8)
+    R_i = p(a_i)·[a_i = y⁺] + (p(a_i) − τ_neg)·[a_i ∈ 𝒩⁻] − λ_H (H̄(a_i) − H̄)                                  (eq. 9)
+
+and the four ablations of the paper's table, each with one of its parts taken out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from scrl.credit.labels import gated_negatives, majority_positive, rare_answers, selective_positive
+from scrl.credit.method import CreditSettings, Method, Shaped
+from scrl.credit.rewards import consensus_rewards, entropy_rewards, hard_rewards
+from scrl.records import Labels, Tally
+
+
+class ScrlSettings(CreditSettings):
+    """The thresholds of SCRL, with the paper's values."""
+
+    min_share: float = Field(0.375, ge=0, le=1, description="τ_pos: the winning answer needs at least this share of N.")
+    min_margin: float = Field(0.125, ge=0, le=1, description="τ_marg: and a lead over the second of more than this.")
+    max_negative_share: float = Field(
+        0.125, ge=0, le=1, description="τ_neg: only answers with a share below this can be negative."
+    )
+    entropy_weight: float = Field(0.1, ge=0, description="λ_H: weight of the entropy term.")
+    missing_reward: Literal["negative", "entropy", "zero"] | float = Field(
+        "negative",
+        description="What a missing answer earns: 'negative' (as a negative label of share 0: −τ_neg, hard −1), "
+        "'entropy' (only the entropy term), 'zero', or a number.",
+    )
+
+
+def label(tally: Tally, settings: ScrlSettings) -> Labels:
+    """Selective positive, entropy-gated negatives."""
+    positive = selective_positive(tally, min_share=settings.min_share, min_margin=settings.min_margin)
+    return Labels(positive, gated_negatives(tally, max_share=settings.max_negative_share) - {positive})
+
+
+def label_without_selective(tally: Tally, settings: ScrlSettings) -> Labels:
+    """Majority positive as in TTRL, entropy-gated negatives."""
+    positive = majority_positive(tally, first_seen_wins=settings.ties == "first-seen")
+    return Labels(positive, gated_negatives(tally, max_share=settings.max_negative_share) - {positive})
+
+
+def label_without_negative(tally: Tally, settings: ScrlSettings) -> Labels:
+    """Selective positive, no negatives."""
+    return Labels(selective_positive(tally, min_share=settings.min_share, min_margin=settings.min_margin))
+
+
+def label_without_gate(tally: Tally, settings: ScrlSettings) -> Labels:
+    """Selective positive, every rare answer negative."""
+    positive = selective_positive(tally, min_share=settings.min_share, min_margin=settings.min_margin)
+    return Labels(positive, rare_answers(tally, max_share=settings.max_negative_share) - {positive})
+
+
+def shaped_reward(tally: Tally, labels: Labels, settings: ScrlSettings) -> Shaped:
+    """Eq. 9: rewards that scale with the consensus, minus the entropy term."""
+    label_part_G = consensus_rewards(
+        tally,
+        labels,
+        max_negative_share=settings.max_negative_share,
+        missing=_missing(settings, negative=-settings.max_negative_share),
+    )
+    if not settings.entropy_weight:
+        return Shaped(label_part_G, label_part_G)
+    entropy_part_G = entropy_rewards(
+        tally, weight=settings.entropy_weight, also_missing=settings.missing_reward == "entropy"
+    )
+    return Shaped(label_part_G + entropy_part_G, label_part_G)
+
+
+def hard_reward(tally: Tally, labels: Labels, settings: ScrlSettings) -> Shaped:
+    """Without dynamic reward: +1, 0, −1, no entropy term."""
+    rewards_G = hard_rewards(tally, labels, missing=_missing(settings, negative=-1.0))
+    return Shaped(rewards_G, rewards_G)
+
+
+def _missing(settings: ScrlSettings, *, negative: float) -> float:
+    choice = settings.missing_reward
+    if isinstance(choice, str):
+        return negative if choice == "negative" else 0.0
+    return choice
+
+
+SCRL = Method(
+    name="scrl",
+    idea="label only a sharp consensus, rule out rare and uncertain answers, shape the rewards",
+    settings=ScrlSettings,
+    needs_entropy=lambda settings: True,  # noqa: ARG005 - a method's signature
+    label=label,
+    reward=shaped_reward,
+)
+WITHOUT_SELECTIVE = replace(
+    SCRL,
+    name="scrl-without-selective",
+    idea="ablation: SCRL with the plain majority as positive label",
+    label=label_without_selective,
+)
+WITHOUT_NEGATIVE = replace(
+    SCRL,
+    name="scrl-without-negative",
+    idea="ablation: SCRL without negative labels",
+    needs_entropy=lambda settings: settings.entropy_weight > 0,
+    label=label_without_negative,
+)
+WITHOUT_GATE = replace(
+    SCRL,
+    name="scrl-without-gate",
+    idea="ablation: SCRL with every rare answer negative, whatever its entropy",
+    needs_entropy=lambda settings: settings.entropy_weight > 0,
+    label=label_without_gate,
+)
+WITHOUT_SHAPING = replace(
+    SCRL, name="scrl-without-shaping", idea="ablation: SCRL with rewards +1, 0, −1", reward=hard_reward
+)

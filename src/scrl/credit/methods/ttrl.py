@@ -1,0 +1,32 @@
+"""TTRL (Zuo et al. 2025, arXiv:2504.16084): the most frequent answer is the label, whatever its share.
+
+y⁺ = argmax_j p_j        R_i = [a_i = y⁺]
+"""
+
+from __future__ import annotations
+
+from scrl.credit.labels import majority_positive
+from scrl.credit.method import CreditSettings, Method, Shaped
+from scrl.credit.rewards import match_rewards
+from scrl.records import Labels, Tally
+
+
+def label(tally: Tally, settings: CreditSettings) -> Labels:
+    """The majority, always; no negatives."""
+    return Labels(majority_positive(tally, first_seen_wins=settings.ties == "first-seen"))
+
+
+def reward(tally: Tally, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001 - a method's signature
+    """1 for the majority's answer, else 0; a missing answer earns 0."""
+    rewards_G = match_rewards(tally, labels)
+    return Shaped(rewards_G, rewards_G)
+
+
+TTRL = Method(
+    name="ttrl",
+    idea="reward 1 for the most frequent answer, 0 for all others",
+    settings=CreditSettings,
+    needs_entropy=lambda settings: False,  # noqa: ARG005 - a method's signature
+    label=label,
+    reward=reward,
+)

@@ -1,0 +1,33 @@
+"""Classes of answers and entropies → Tally: counts and mean entropies.
+
+Sums are exactly rounded (`math.fsum`), so that the order of the completions changes no bit of any result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+from scrl.answers.classes import MISSING, Classes
+from scrl.records import Tally
+
+
+def count_votes(classes: Classes, entropies_G: Sequence[float] | None) -> Tally:
+    """n_j, H̄_j = (1/n_j) Σ_{i: a_i = a_j} h_i and H̄ = (1/N) Σ_i h_i.                         (paper, eq. 7)"""
+    members_K: list[list[int]] = [[] for _ in classes.keys_K]
+    for i, j in enumerate(classes.class_of_G):
+        if j != MISSING:
+            members_K[j].append(i)
+    return Tally(
+        keys_K=classes.keys_K,
+        counts_K=tuple(map(len, members_K)),
+        class_of_G=classes.class_of_G,
+        entropies_G=None if entropies_G is None else tuple(entropies_G),
+        class_entropies_K=None if entropies_G is None else tuple(mean_at(entropies_G, at) for at in members_K),
+        group_entropy=None if entropies_G is None else fsum(entropies_G) / len(entropies_G),
+    )
+
+
+def mean_at(values_G: Sequence[float], members: Sequence[int]) -> float:
+    """Mean of the values at these places."""
+    return fsum(values_G[i] for i in members) / len(members)

@@ -1,0 +1,1 @@
+"""Files → questions and rollouts."""

@@ -1,0 +1,188 @@
+"""Rollout files: one sampled completion a line of JSON, in any order.
+
+    {"question_id": "amc-17", "step": 0, "sample": 3, "completion": "…", "entropy": 0.27, "gold": "142", …}
+
+Required: `question_id`, and `completion` or `answer` (somebody's reading; null is a missing answer; it wins). A group
+is (step, question_id). Other fields are ignored. A broken line raises `DataError` with file, line and field.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from scrl.errors import DataError
+from scrl.records import UNREAD, Unread
+
+GroupKey = tuple[int, str]
+"""(step, question_id)."""
+MAX_SAMPLE = 1_000_000
+
+
+class Rollout(NamedTuple):
+    """One line of a rollout file."""
+
+    line: int
+    question_id: str
+    step: int
+    sample: int | None
+    text: str
+    answer: str | Unread | None
+    entropy: float | None
+    gold: str | None
+
+    @property
+    def group(self) -> GroupKey:
+        """The group this completion belongs to."""
+        return (self.step, self.question_id)
+
+
+@dataclass(slots=True)
+class GroupIndex:
+    """What the first pass over a file notes down of a group."""
+
+    size: int = 0
+    samples: int = 0
+    """The sample numbers seen, as a bit mask."""
+    gold: str | None = None
+
+
+def read_rollouts(path: Path, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:
+    """The completions of a file, line by line; `on_bytes` hears how far the reading has come."""
+    with _open(path) as file:
+        for number, raw in enumerate(file, start=1):
+            if on_bytes is not None:
+                on_bytes(len(raw))
+            if raw.strip():
+                yield _parse(raw, path, number)
+
+
+def index_rollouts(
+    path: Path, *, needs_entropy: str | None = None, on_bytes: Callable[[int], None] | None = None
+) -> dict[GroupKey, GroupIndex]:
+    """Check every line and count the groups, before anything is written.
+
+    `needs_entropy` names the method that cannot do without entropies.
+    """
+    groups: dict[GroupKey, GroupIndex] = {}
+    for rollout in read_rollouts(path, on_bytes):
+        if needs_entropy is not None and rollout.entropy is None:
+            raise DataError(
+                path,
+                f"field 'entropy' is missing, and method {needs_entropy!r} needs one for every completion. "
+                "Record entropies while sampling, or use --method ttrl.",
+                rollout.line,
+            )
+        _note(groups.setdefault(rollout.group, GroupIndex()), rollout, path)
+    if not groups:
+        raise DataError(path, "there are no rollouts in this file")
+    return groups
+
+
+def _note(group: GroupIndex, rollout: Rollout, path: Path) -> None:
+    sample = group.size if rollout.sample is None else rollout.sample
+    if group.samples >> sample & 1:
+        raise DataError(
+            path,
+            f"sample {sample} of question {rollout.question_id!r} at step {rollout.step} stands here a second time",
+            rollout.line,
+        )
+    if rollout.gold is not None and group.gold not in (None, rollout.gold):
+        raise DataError(
+            path,
+            f"field 'gold' is {rollout.gold!r}, but an earlier line of question {rollout.question_id!r} "
+            f"has {group.gold!r}",
+            rollout.line,
+        )
+    group.size += 1
+    group.samples |= 1 << sample
+    group.gold = rollout.gold if rollout.gold is not None else group.gold
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+
+
+def _parse(raw: bytes, path: Path, number: int) -> Rollout:
+    try:
+        fields = json.loads(raw)
+    except UnicodeDecodeError as error:
+        raise DataError(path, f"is not UTF-8 text: {error.reason} at byte {error.start}", number) from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(path, f"is not JSON: {error}", number) from error
+    if not isinstance(fields, dict):
+        raise DataError(path, f"must be a JSON object, found {_kind(fields)}", number)
+    try:
+        return Rollout(
+            line=number,
+            question_id=_identifier(fields),
+            step=_whole(fields, "step") or 0,
+            sample=_whole(fields, "sample"),
+            text=_text(fields),
+            answer=_answer(fields, "answer") if "answer" in fields else UNREAD,
+            entropy=_entropy(fields),
+            gold=_answer(fields, "gold"),
+        )
+    except ValueError as error:
+        raise DataError(path, str(error), number) from error
+
+
+def _identifier(fields: dict[str, Any]) -> str:
+    value = fields.get("question_id")
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError(f"field 'question_id' must be text or a whole number, found {_kind(value)}")
+    return str(value)
+
+
+def _text(fields: dict[str, Any]) -> str:
+    if "completion" not in fields:
+        if "answer" in fields:
+            return ""
+        raise ValueError("neither field 'completion' nor field 'answer' is there; one of them is required")
+    value = fields["completion"]
+    if not isinstance(value, str):
+        raise ValueError(f"field 'completion' must be text, found {_kind(value)}")
+    return value
+
+
+def _answer(fields: dict[str, Any], name: str) -> str | None:
+    """Text as it is; a JSON number as its digits (142 and "142" are the same answer)."""
+    value = fields.get(name)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"field {name!r} must be text, a number or null, found {_kind(value)}")
+    return str(value)
+
+
+def _whole(fields: dict[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_SAMPLE:
+        raise ValueError(f"field {name!r} must be a whole number from 0 to {MAX_SAMPLE - 1}, found {value!r}")
+    return value
+
+
+def _entropy(fields: dict[str, Any]) -> float | None:
+    value = fields.get("entropy")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < -1e-6:
+        raise ValueError(f"field 'entropy' must be a number ≥ 0 (nats), found {value!r}")
+    return float(value)
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "nothing"
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return names[type(value)]

@@ -1,0 +1,54 @@
+"""Everything that can go wrong, as one tree.
+
+    ScrlError
+    ├── InputError          the user's input is wrong (exit code 2)
+    │   ├── ConfigError     a setting: also a ValueError
+    │   └── DataError       a file, with its line: also a ValueError
+    ├── ReaderError         a user's own answer reader failed
+    └── JudgeError          the math-verify judge cannot run
+
+Messages name the setting or the file and line, the reason, and the fix.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class ScrlError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class InputError(ScrlError, ValueError):
+    """The input cannot be used as it is; nothing was written."""
+
+
+class ConfigError(InputError):
+    """A setting has a value that makes no sense."""
+
+
+class DataError(InputError):
+    """A file has something wrong in it."""
+
+    def __init__(self, path: Path | str, reason: str, line: int | None = None) -> None:
+        """`path:line: reason`."""
+        place = f"{path}" if line is None else f"{path}:{line}"
+        super().__init__(f"{place}: {reason}")
+
+
+class ReaderError(ScrlError):
+    """A user's own answer reader raised or returned something that is no answer."""
+
+
+class JudgeError(ScrlError):
+    """The judge's processes cannot be started."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'scrl'?) Known: …`, for messages about unknown names."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"{hint} Known: {', '.join(names)}."

@@ -1,0 +1,1 @@
+"""Gold answers are read here and nowhere else."""

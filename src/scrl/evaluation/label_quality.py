@@ -1,0 +1,70 @@
+"""Labels against gold: how often is consensus right, and what do the rules do about it?
+
+The only place where gold answers meet labels; nothing here flows back into them. A value that is not defined (no
+positive label anywhere, say) is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scrl.answers.classes import Classes, find_class
+from scrl.answers.judge import Judge
+from scrl.records import Labels, Tally
+
+
+class LabelQuality:
+    """Running means over questions, one `add` a group."""
+
+    def __init__(self, judge: Judge | None = None) -> None:
+        """An empty account; `judge` decides where gold and answers are spelled too differently to compare exactly."""
+        self._judge = judge
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = dict.fromkeys(_KEYS, 0)
+        self.undecided_pairs = 0
+
+    def add(self, classes: Classes, tally: Tally, labels: Labels, gold: str) -> None:
+        """Take one group into account."""
+        right, undecided = find_class(classes, gold, judge=self._judge)
+        self.undecided_pairs += undecided
+        truth = None if right is None else tally.keys_K[right]
+        self._note("majority_accuracy", [majority_accuracy(tally, right)])
+        self._note("positive_accuracy", [labels.positive == truth] if labels.positive is not None else [])
+        self._note("negative_accuracy", [negative != truth for negative in labels.negatives])
+        self._note("truth_flagged", [truth in labels.negatives] if truth is not None else [])
+        auroc = entropy_auroc(tally, right)
+        self._note("entropy_auroc", [] if auroc is None else [auroc])
+        votes = 0 if right is None else tally.counts_K[right]
+        self._note("pass@1", [votes / tally.size])
+        self._note("pass@n", [votes > 0])
+
+    def summary(self) -> dict[str, float | None]:
+        """The means, None where nothing was counted."""
+        return {key: self._sums[key] / count if count else None for key, count in self._counts.items()}
+
+    def _note(self, key: str, values: Iterable[float]) -> None:
+        for value in values:
+            self._sums[key] = self._sums.get(key, 0.0) + value
+            self._counts[key] += 1
+
+
+_KEYS = (
+    "majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "entropy_auroc", "pass@1", "pass@n",
+)  # fmt: skip
+
+
+def majority_accuracy(tally: Tally, right: int | None) -> float:
+    """The chance that the most frequent answer is right, a tie being broken at random; no answer is wrong."""
+    if right is None:
+        return 0.0
+    most = max(tally.counts_K)
+    return float(tally.counts_K[right] == most) / tally.counts_K.count(most)
+
+
+def entropy_auroc(tally: Tally, right: int | None) -> float | None:
+    """The share of wrong classes with a higher mean entropy than the right class of the same question (ties half)."""
+    if right is None or tally.class_entropies_K is None or len(tally.keys_K) < 2:
+        return None
+    truth = tally.class_entropies_K[right]
+    wrong = [h for j, h in enumerate(tally.class_entropies_K) if j != right]
+    return sum((h > truth) + 0.5 * (h == truth) for h in wrong) / len(wrong)

@@ -1,0 +1,1 @@
+"""Offline work on stored rollouts: what would a method make of them?"""

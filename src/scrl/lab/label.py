@@ -1,0 +1,212 @@
+"""Rollout file → labels file: what a method would make of completions that were sampled elsewhere.
+
+Two passes. The first checks every line, so that a bad file leaves nothing behind; the second labels each group as
+soon as its last line has been read, and keeps answers of open groups only, never their texts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from scrl.answers.classes import Classes
+from scrl.credit.assign import CreditRule
+from scrl.data.rollouts import GroupIndex, GroupKey, Rollout, index_rollouts, read_rollouts
+from scrl.errors import DataError
+from scrl.evaluation.label_quality import LabelQuality
+from scrl.records import Completion, Credit, Group, Unread
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(slots=True)
+class _OpenGroup:
+    """A group whose lines are still being read, and its credit once they all are."""
+
+    expected: GroupIndex
+    completions: list[Completion] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    credit: Credit | None = None
+
+
+@dataclass(slots=True)
+class LabelSummary:
+    """Counts over the groups of a file; a question counts once a step."""
+
+    questions: int = 0
+    completions: int = 0
+    missing: int = 0
+    positive_questions: int = 0
+    negative_answers: int = 0
+    entropy_only_questions: int = 0
+    undecided_pairs: int = 0
+    merged_spellings: int = 0
+
+    def add(self, credit: Credit, classes: Classes) -> None:
+        """Count one group."""
+        self.questions += 1
+        self.completions += len(credit.answers)
+        self.missing += credit.answers.count(None)
+        self.positive_questions += credit.labels.positive is not None
+        self.negative_answers += len(credit.labels.negatives)
+        self.entropy_only_questions += credit.is_entropy_only
+        self.undecided_pairs += credit.undecided_pairs
+        self.merged_spellings += len({a for a in classes.answers_G if a is not None}) - len(classes.keys_K)
+
+    def as_dict(self, rule: CreditRule, preset: str, quality: LabelQuality | None) -> dict[str, Any]:
+        """The summary file's content."""
+        undecided = self.undecided_pairs + (quality.undecided_pairs if quality else 0)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "method": rule.method.name,
+            "preset": preset,
+            "questions": self.questions,
+            "completions": self.completions,
+            "no_answer_share": self.missing / self.completions,
+            "positive_questions": self.positive_questions,
+            "abstained_questions": self.questions - self.positive_questions,
+            "negative_answers": self.negative_answers,
+            "entropy_only_questions": self.entropy_only_questions,
+            "merged_spellings": self.merged_spellings,
+            "undecided_pairs": undecided,
+        } | (quality.summary() if quality else {})
+
+
+def label_file(
+    rollouts: Path,
+    rule: CreditRule,
+    *,
+    preset: str = "paper",
+    out: Path | None = None,
+    audit: Path | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Label every completion of a file, in its order; returns the summary. Files appear whole or not at all."""
+    needs_entropy = rule.method.name if rule.needs_entropy else None
+    index = index_rollouts(rollouts, needs_entropy=needs_entropy, on_bytes=on_bytes)
+    _check_trained(rollouts, index, rule.num_trained)
+    has_gold = any(group.gold is not None for group in index.values())
+    quality = LabelQuality(rule.judge) if has_gold else None
+    summary = LabelSummary()
+
+    def close_group(group: Group, gold: str | None, audits: IO[str] | None) -> Credit:
+        classes = rule.classify(group)
+        credit = rule.assign(group, classes)
+        summary.add(credit, classes)
+        if quality is not None and gold is not None:
+            quality.add(classes, credit.tally, credit.labels, gold)
+        if audits is not None:
+            audits.writelines(_json_line(line) for line in audit_lines(group, classes))
+        return credit
+
+    with _whole_file(out) as labels, _whole_file(audit) as audits:
+        for open_group, place, key in _in_order(
+            rollouts, index, rule, lambda group, gold: close_group(group, gold, audits), on_bytes
+        ):
+            if labels is not None:
+                labels.write(_json_line(label_line(open_group.credit, key, place, open_group.samples[place])))
+    return summary.as_dict(rule, preset, quality)
+
+
+def label_line(credit: Credit | None, key: GroupKey, place: int, sample: int) -> dict[str, Any]:
+    """One line of the labels file."""
+    assert credit is not None
+    j = credit.tally.class_of_G[place]
+    answer_class = credit.tally.keys_K[j] if j >= 0 else None
+    label = None
+    if answer_class is not None and answer_class == credit.labels.positive:
+        label = "positive"
+    elif answer_class in credit.labels.negatives:
+        label = "negative"
+    advantage = float(credit.advantages[place])
+    return {
+        "question_id": key[1],
+        "step": key[0],
+        "sample": sample,
+        "answer": credit.answers[place],
+        "answer_class": answer_class,
+        "share": credit.tally.shares_K[j] if j >= 0 else None,
+        "label": label,
+        "reward": float(credit.rewards[place]),
+        "advantage": None if math.isnan(advantage) else advantage,
+    }
+
+
+def audit_lines(group: Group, classes: Classes) -> Iterator[dict[str, Any]]:
+    """One line a class: its spellings, how often each was seen, and who merged it (form or judge)."""
+    for key, spellings in classes.audit().items():
+        yield {
+            "question_id": group.question_id,
+            "step": group.step,
+            "answer_class": key,
+            "votes": sum(spelling.count for spelling in spellings),
+            "spellings": [
+                {"text": s.text, "votes": s.count, "form": s.key, "merged_by": s.merged_by} for s in spellings
+            ],
+        }
+
+
+def _in_order(
+    path: Path,
+    index: dict[GroupKey, GroupIndex],
+    rule: CreditRule,
+    close_group: Callable[[Group, str | None], Credit],
+    on_bytes: Callable[[int], None] | None,
+) -> Iterator[tuple[_OpenGroup, int, GroupKey]]:
+    """(group with credit, place in it, key) for every line, in the order of the file."""
+    open_groups: dict[GroupKey, _OpenGroup] = {}
+    waiting: deque[tuple[_OpenGroup, int, GroupKey]] = deque()
+    for rollout in read_rollouts(path, on_bytes):
+        key = rollout.group
+        group = open_groups.setdefault(key, _OpenGroup(index[key]))
+        waiting.append((group, len(group.completions), key))
+        _take(group, rollout, rule)
+        if len(group.completions) == group.expected.size:
+            del open_groups[key]
+            whole = Group(tuple(group.completions), question_id=key[1], step=key[0])
+            group.credit = close_group(whole, group.expected.gold)
+        while waiting and waiting[0][0].credit is not None:
+            yield waiting.popleft()
+
+
+def _take(group: _OpenGroup, rollout: Rollout, rule: CreditRule) -> None:
+    """Read the answer now, so that the text need not be kept."""
+    answer = rule.reader(rollout.text) if isinstance(rollout.answer, Unread) else rollout.answer
+    group.samples.append(len(group.samples) if rollout.sample is None else rollout.sample)
+    group.completions.append(Completion(entropy=rollout.entropy, answer=answer))
+
+
+def _check_trained(path: Path, index: dict[GroupKey, GroupIndex], num_trained: int | None) -> None:
+    for (step, question_id), group in index.items():
+        if num_trained is not None and group.size < num_trained:
+            raise DataError(
+                path,
+                f"question {question_id!r} at step {step} has {group.size} completions, "
+                f"fewer than the {num_trained} to train on (--trained)",
+            )
+
+
+def _json_line(record: dict[str, Any]) -> str:
+    return json.dumps(record, allow_nan=False) + "\n"
+
+
+@contextmanager
+def _written_then_renamed(path: Path) -> Iterator[IO[str]]:
+    """The file appears under its name only when it is complete."""
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            yield file
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _whole_file(path: Path | None) -> Any:
+    return nullcontext() if path is None else _written_then_renamed(path)

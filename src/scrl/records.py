@@ -1,0 +1,135 @@
+"""The nouns that the stages hand to each other: frozen, and spoken by every layer.
+
+Group (completions of one question) → Tally (votes) → Labels → Credit. A new fact is a new record, never an overwrite.
+Shapes stand in the names: G completions of a group, K classes of answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+class Unread(Enum):
+    """The answer of a completion that nobody has read yet."""
+
+    UNREAD = "unread"
+
+
+UNREAD = Unread.UNREAD
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled text."""
+
+    text: str = ""
+    entropy: float | None = None
+    """h: mean over its tokens of the full-vocabulary entropy, in nats."""
+    answer: str | Unread | None = UNREAD
+    """Somebody's reading of the text, None for no answer; it wins over `text`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The N completions of one question at one step."""
+
+    completions: tuple[Completion, ...]
+    question_id: str = ""
+    step: int = 0
+
+    @classmethod
+    def from_texts(
+        cls, texts: Sequence[str], entropies: Sequence[float] | None = None, *, question_id: str = "", step: int = 0
+    ) -> Group:
+        """A group of sampled texts; their answers are read when credit is assigned."""
+        entropies_G = _one_each(texts, entropies, question_id)
+        pairs = zip(texts, entropies_G, strict=True)
+        return cls(tuple(Completion(text, entropy) for text, entropy in pairs), question_id, step)
+
+    @classmethod
+    def from_answers(
+        cls,
+        answers: Sequence[str | None],
+        entropies: Sequence[float] | None = None,
+        *,
+        question_id: str = "",
+        step: int = 0,
+    ) -> Group:
+        """A group whose answers were read elsewhere; None is a missing answer."""
+        entropies_G = _one_each(answers, entropies, question_id)
+        pairs = zip(answers, entropies_G, strict=True)
+        return cls(tuple(Completion("", entropy, answer) for answer, entropy in pairs), question_id, step)
+
+
+def _one_each(
+    completions: Sequence[object], entropies: Sequence[float] | None, question_id: str
+) -> Sequence[float | None]:
+    if entropies is None:
+        return [None] * len(completions)
+    if len(entropies) != len(completions):
+        raise ValueError(f"question {question_id!r}: {len(completions)} completions but {len(entropies)} entropies")
+    return entropies
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The votes of one group, counted: what every label rule looks at."""
+
+    keys_K: tuple[str, ...]
+    """The classes of answers, in the order of their keys."""
+    counts_K: tuple[int, ...]
+    """n_j: how many completions gave this answer."""
+    class_of_G: tuple[int, ...]
+    """For each completion the index of its class, -1 for a missing answer."""
+    entropies_G: tuple[float, ...] | None
+    """h_i, where entropies were recorded."""
+    class_entropies_K: tuple[float, ...] | None
+    """H̄_j: mean of h over the class."""
+    group_entropy: float | None
+    """H̄: mean of h over all N completions, missing answers included."""
+
+    @property
+    def size(self) -> int:
+        """N: all completions, with an answer or without."""
+        return len(self.class_of_G)
+
+    @property
+    def shares_K(self) -> tuple[float, ...]:
+        """p_j = n_j / N."""
+        return tuple(count / self.size for count in self.counts_K)
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What the votes of one group say about its answers."""
+
+    positive: str | None = None
+    """y⁺: the key of the trusted class, or None when the rule abstains."""
+    negatives: frozenset[str] = frozenset()
+    """𝒩⁻: the keys of the classes ruled out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Credit:
+    """What each completion of one group earned, and why."""
+
+    answers: tuple[str | None, ...]
+    tally: Tally
+    labels: Labels
+    rewards: Floats
+    """R_i, from all N completions."""
+    advantages: Floats
+    """Â_i, normalised over the completions trained on; NaN for the others."""
+    trained: tuple[int, ...]
+    """The M completions to train on."""
+    is_entropy_only: bool
+    """Trap: no label tells the completions apart, so the advantage is the entropy term alone at full strength."""
+    undecided_pairs: int
+    """Pairs of answers the judge did not decide in time; they count as different."""
