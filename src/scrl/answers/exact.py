@@ -20,6 +20,8 @@ MAX_BITS = 40_000
 """Longest integer we compute with (about 12,000 decimal digits; 2006! has 5,759)."""
 MAX_TERMS = 200
 MAX_EXPANDED_POWER = 32
+APPLY = "apply "
+"""Name prefix of a call of an unknown function: f(x) is `apply f`."""
 FACTOR_LIMIT = 20_000
 """Trial division stops here, so what is left below its square is prime."""
 

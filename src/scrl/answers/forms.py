@@ -58,14 +58,16 @@ class Form:
     is_closed: bool
     """Fully understood: a different closed key is a different answer."""
     expr: Expr | None = None
-    """The exact value of an expression."""
+    """The exact value of an expression, or the side of an equation that is zero."""
     arity: int = 1
     """Number of parts of a sequence or matrix."""
 
     @cached_property
     def value(self) -> numeric.Number | None:
         """The value to 40 digits, for telling open expressions apart."""
-        return None if self.expr is None else numeric.value_of(self.expr)
+        if self.expr is None:
+            return None
+        return numeric.scale_free_value(self.expr) if self.kind == "equation" else numeric.value_of(self.expr)
 
 
 def canonical_form(answer: str, significant_digits: int | None = None) -> Form | None:
@@ -250,12 +252,10 @@ class _Canonical:
     def equation(self, tokens: Tokens) -> Form:
         """A label is dropped (`x = 5` is 5); other equations are normalised up to a factor."""
         sides, marks = _split(tokens, _EQUALITIES)
-        values = [side for side in sides if not _is_label(side)]
-        if not values or not all(sides[1:]):
-            values = [side for side in sides if side]
-        if "~=" in marks:
+        values = [side for side in sides if side and not _is_label(side)]
+        if "~=" in marks and values:
             return self.single(values[0])
-        if len(sides) == 2 and len(values) == 2:
+        if len(sides) == 2 and not _is_definition(*sides):
             return self.difference(*sides)
         forms = [self.single(side) for side in values]
         if len({form.key for form in forms}) != 1:
@@ -268,7 +268,7 @@ class _Canonical:
         if zero.rational is not None:
             raise Unreadable("not an equation in anything")
         monic = exact.monic(zero)
-        return Form(f"0 = {monic.text}", "equation", monic.is_closed)
+        return Form(f"0 = {monic.text}", "equation", monic.is_closed, monic)
 
     def inequality(self, tokens: Tokens) -> Form:
         """`1 < x \\le 2` → the interval (1, 2]; `x \\ne 2` keeps its sign."""
@@ -394,6 +394,19 @@ def _is_label(tokens: Tokens) -> bool:
         elif not (token.text in _LABEL_MARKS or token.text in _LABEL_COMMANDS or (token.kind == "number" and depth)):
             return False
     return names > 0
+
+
+def _is_definition(left: Tokens, right: Tokens) -> bool:
+    """`x = 5`, `y = 2x + 3`, `5 = x`, `= 5`: a name and its value, not an equation between two expressions."""
+    if not left or not right:
+        return True
+    if _is_label(right):
+        return not _is_label(left) and not _names(left)
+    return _is_label(left) and not _names(_outside_brackets(left)) & _names(right)
+
+
+def _names(tokens: Tokens) -> set[str]:
+    return {token.text for token in tokens if token.kind in ("letter", "word")}
 
 
 def _base_name(label: str) -> str:

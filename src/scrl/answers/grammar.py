@@ -186,14 +186,20 @@ class _Parser:
         if token.kind == "repeating":
             return exact.number(repeating_decimal(token.text))
         if token.kind in ("letter", "word", "unit"):
-            if token.text in _CALLED_LETTERS and self.peek() == "(":
-                return exact.call(f"apply_{token.text}", self.bracketed(self.take().text, depth))
+            if self.is_applied(token):
+                return exact.call(exact.APPLY + token.text, self.bracketed(self.take().text, depth))
             return exact.symbol(token.text)
         if token.text in _CLOSING:
             inner = self.bracketed(token.text, depth)
             wrapper = _WRAPPERS.get(token.text)
             return exact.call(wrapper, inner) if wrapper else inner
         return self.command(token.text, depth)
+
+    def is_applied(self, token: Token) -> bool:
+        """f(…) and x(t), I(0) are function values; x(x+1) and a(b-c) are products."""
+        if self.peek() != "(":
+            return False
+        return token.text in _CALLED_LETTERS or (self.peek(2) == ")" and self.kind(1) in ("letter", "number"))
 
     def bracketed(self, opening: str, depth: int) -> Expr:
         value = self.sum(depth + 1)
@@ -210,7 +216,7 @@ class _Parser:
         if name in (r"\pi", r"\infty"):
             return exact.symbol("pi" if name == r"\pi" else "oo")
         if name in _ACCENTS:
-            return exact.symbol(f"{name[1:]}({self.accented()})")
+            return exact.symbol(f"{name[1:]}({self.accented()}){self.subscript()}")
         if name in _OPAQUE:
             return exact.symbol(name[1:])
         if name[1:] in FUNCTIONS:
@@ -227,6 +233,13 @@ class _Parser:
             inner.append(self.take().text)
         self.take()
         return "".join(inner)
+
+    def subscript(self) -> str:
+        """A subscript behind an accent: part of the name."""
+        if self.peek() != "_":
+            return ""
+        self.take()
+        return f"_{self.accented()}"
 
     def root(self, depth: int) -> Expr:
         index = 2

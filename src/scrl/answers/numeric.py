@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import mpmath
 
-from scrl.answers.exact import Atom, Call, Expr
+from scrl.answers.exact import APPLY, Atom, Call, Expr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,13 +26,19 @@ _context = mpmath.mp.clone()
 _context.dps = DIGITS
 
 
-def value_of(expr: Expr) -> Number | None:
-    """The value to 40 digits at the generic point; None where it has none (infinity, an unknown function)."""
+def value_of(expr: Expr, point: str = "") -> Number | None:
+    """The value to 40 digits at a generic point; None where it has none (infinity, an unknown command)."""
     try:
-        value = _sum(expr)
+        value = _sum(expr, point)
     except (ArithmeticError, ValueError, TypeError, KeyError):
         return None
     return value if _context.isfinite(value) else None
+
+
+def scale_free_value(zero: Expr) -> Number | None:
+    """For an equation 0 = E: the ratio of E at two points, the same for every multiple of E."""
+    here, there = value_of(zero), value_of(zero, "elsewhere")
+    return here / there if here is not None and there else None
 
 
 def integer(n: int) -> Number:
@@ -59,12 +65,12 @@ def significant_text(expr: Expr, digits: int) -> str | None:
     return text
 
 
-def _sum(expr: Expr) -> Number:
+def _sum(expr: Expr, point: str) -> Number:
     total = _context.mpf(0)
     for monomial, coefficient in expr.terms.items():
         product = _rational(coefficient)
         for atom, exponent in monomial:
-            product *= _power(_atom(atom), _rational(exponent))
+            product *= _power(_atom(atom, point), _rational(exponent))
         total += product
     return total
 
@@ -73,19 +79,25 @@ def _rational(q: Fraction) -> Number:
     return _context.mpf(q.numerator) / q.denominator
 
 
-def _atom(atom: Atom) -> Number:
+def _atom(atom: Atom, point: str) -> Number:
     if isinstance(atom, int):
         return _context.mpf(atom)
     if isinstance(atom, Call):
-        return _FUNCTIONS[atom.name](*(_sum(arg) for arg in atom.args))
+        args = [_sum(arg, point) for arg in atom.args]
+        return _generic_function(atom.name, *args) if atom.name.startswith(APPLY) else _FUNCTIONS[atom.name](*args)
     constant = {"pi": _context.pi, "e": _context.e, "i": _context.j, "oo": _context.inf}.get(atom)
-    return +constant if constant is not None else _generic_point(atom)
+    return +constant if constant is not None else _generic_number(atom + point)
 
 
-def _generic_point(name: str) -> Number:
-    """A fixed irrational-looking value in (0.2, 0.9) for a symbol: positive, inside every common domain."""
+def _generic_number(name: str) -> Number:
+    """A fixed irrational-looking number in (0.2, 0.9) for a name: positive, inside every common domain."""
     digest = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "big")
     return _context.mpf(digest) / (1 << 128) * _context.mpf("0.7") + _context.mpf("0.2")
+
+
+def _generic_function(name: str, x: Number) -> Number:
+    """An unknown function of x, the same for the same name: no linear rule holds for it by accident."""
+    return _context.sin(x * x + x * _generic_number(f"{name} slope") + _generic_number(name))
 
 
 def _power(base: Number, exponent: Number) -> Number:
