@@ -27,7 +27,11 @@ FACTOR_LIMIT = 20_000
 
 
 class Unreadable(Exception):  # noqa: N818 - a verdict on an answer, caught where forms are made
-    """This text is not something we can compute with."""
+    """This text is not something we can compute with; the judge may."""
+
+
+class Incomputable(Unreadable):
+    """We can read it, and nobody should compute it: too large, undefined, or no number at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +135,7 @@ def negate(a: Expr) -> Expr:
 def multiply(a: Expr, b: Expr) -> Expr:
     """A × b, expanded."""
     if len(a.terms) * len(b.terms) > MAX_TERMS**2:
-        raise Unreadable("too many terms")
+        raise Incomputable("too many terms")
     terms: dict[Monomial, Fraction] = {}
     for left, x in a.terms.items():
         for right, y in b.terms.items():
@@ -148,7 +152,7 @@ def divide(a: Expr, b: Expr) -> Expr:
 def invert(a: Expr) -> Expr:
     """1 / a: square roots and i leave the denominator; other sums stay as an opaque inv(…)."""
     if not a.terms:
-        raise Unreadable("division by zero")
+        raise Incomputable("division by zero")
     numerator, denominator = _without_quadratics(a)
     if len(denominator.terms) == 1:
         ((monomial, coefficient),) = denominator.terms.items()
@@ -181,7 +185,7 @@ def factorial(a: Expr) -> Expr:
     if n is None or n.denominator != 1 or n < 0:
         return call("factorial", a)
     if n > 3_000:
-        raise Unreadable("factorial too large")
+        raise Incomputable("factorial too large")
     return number(math.factorial(int(n)))
 
 
@@ -191,7 +195,7 @@ def binomial(a: Expr, b: Expr) -> Expr:
     if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
         return call("binomial", a, b)
     if n > 3_000:
-        raise Unreadable("binomial too large")
+        raise Incomputable("binomial too large")
     return number(math.comb(int(n), int(k)))
 
 
@@ -221,9 +225,9 @@ def _accumulate(terms: dict[Monomial, Fraction], monomial: Monomial, coefficient
 
 def _checked(terms: dict[Monomial, Fraction]) -> Expr:
     if len(terms) > MAX_TERMS:
-        raise Unreadable("too many terms")
+        raise Incomputable("too many terms")
     if any(_bits(coefficient) > MAX_BITS for coefficient in terms.values()):
-        raise Unreadable("number too large")
+        raise Incomputable("number too large")
     return Expr(terms)
 
 
@@ -249,7 +253,7 @@ def _normal(powers: Iterable[tuple[Atom, Fraction]]) -> tuple[Fraction, Monomial
         if isinstance(atom, int):
             whole = math.floor(exponent)
             if abs(whole) * atom.bit_length() > MAX_BITS:
-                raise Unreadable("power too large")
+                raise Incomputable("power too large")
             factor *= Fraction(atom) ** whole
             exponents[atom] = exponent - whole
         elif atom == "i" and exponent.denominator == 1:
@@ -281,7 +285,7 @@ def _without_quadratics(a: Expr) -> tuple[Expr, Expr]:
         )
         numerator, denominator = multiply(numerator, conjugate), multiply(denominator, conjugate)
         if not denominator.terms:
-            raise Unreadable("division by zero")
+            raise Incomputable("division by zero")
     return numerator, denominator
 
 
@@ -293,11 +297,11 @@ def _integer_power(base: Expr, n: int) -> Expr:
     if len(base.terms) == 1:
         ((monomial, coefficient),) = base.terms.items()
         if _bits(coefficient) * n > MAX_BITS and abs(coefficient) != 1:
-            raise Unreadable("power too large")
+            raise Incomputable("power too large")
         factor, raised = _normal((atom, exponent * n) for atom, exponent in monomial)
         return _checked({raised: coefficient**n * factor})
     if n > MAX_EXPANDED_POWER:
-        raise Unreadable("power too large to expand")
+        raise Incomputable("power too large to expand")
     result = number(1)
     for _ in range(n):
         result = multiply(result, base)

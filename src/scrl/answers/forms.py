@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from scrl.answers import exact, grammar, numeric
-from scrl.answers.exact import Expr, Unreadable
+from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.tokens import FUNCTIONS, MAX_ANSWER_CHARS, Token, clean, is_wordy, tokenize, unwrap_text
 
 Tokens = Sequence[Token]
@@ -64,17 +64,31 @@ class Form:
 
     @cached_property
     def value(self) -> numeric.Number | None:
-        """The value to 40 digits, for telling open expressions apart."""
+        """The value to many digits, for telling open expressions apart."""
         if self.expr is None:
             return None
         return numeric.scale_free_value(self.expr) if self.kind == "equation" else numeric.value_of(self.expr)
 
 
+@lru_cache(maxsize=1 << 16)
 def canonical_form(answer: str, significant_digits: int | None = None) -> Form | None:
     """The form of an answer; None when there is nothing in it (an empty box is no answer)."""
-    if _INTEGER.fullmatch(answer) and significant_digits is None:
+    if significant_digits is None and _INTEGER.fullmatch(answer):
         return Form(str(int(answer)), "expression", True)
-    return _cached_form(answer.strip(), significant_digits)
+    if len(answer) > MAX_ANSWER_CHARS:
+        return Form(f"text {' '.join(answer.split())}", "text", True)
+    cleaned = clean(answer)
+    if not re.search(r"[^\s{}.,;:]", unwrap_text(cleaned)):
+        return None
+    prose = _words(cleaned)
+    if prose is not None:
+        return prose
+    try:
+        return _Canonical(significant_digits).form(tokenize(cleaned))
+    except Incomputable:
+        return _opaque(cleaned, is_closed=True)
+    except (Unreadable, RecursionError):
+        return _opaque(cleaned, is_closed=not (re.search(r"[\d\\]", cleaned) and _is_balanced(cleaned)))
 
 
 def may_be_equal(a: Form, b: Form) -> bool:
@@ -94,27 +108,9 @@ def _value(form: Form) -> numeric.Number | None:
     return form.value
 
 
-@lru_cache(maxsize=1 << 16)
-def _cached_form(answer: str, significant_digits: int | None) -> Form | None:
-    if len(answer) > MAX_ANSWER_CHARS:
-        return Form(f"text {' '.join(answer.split())}", "text", True)
-    cleaned = clean(answer)
-    if not re.search(r"[^\s{}.,;:]", unwrap_text(cleaned)):
-        return None
-    prose = _words(cleaned)
-    if prose is not None:
-        return prose
-    try:
-        return _Canonical(significant_digits).form(tokenize(cleaned))
-    except (Unreadable, RecursionError):
-        return _opaque(cleaned)
-
-
-def _opaque(cleaned: str) -> Form:
-    """Text we cannot read: compared letter by letter, and open to the judge if it looks like mathematics."""
-    text = re.sub(r"\s+", "", cleaned)
-    looks_like_maths = bool(re.search(r"[\d\\]", text)) and _is_balanced(text)
-    return Form(f"text {text}", "text", not looks_like_maths)
+def _opaque(cleaned: str, *, is_closed: bool) -> Form:
+    """Text compared letter by letter; open to the judge if it looks like mathematics we do not read."""
+    return Form("text " + "".join(cleaned.split()), "text", is_closed)
 
 
 def _is_balanced(text: str) -> bool:
@@ -156,6 +152,8 @@ class _Canonical:
         """A list of answers, or one."""
         parts, separators = _split(tokens, _SEPARATORS)
         parts = [part for part in parts if part]
+        if not parts:
+            raise Unreadable("nothing but separators")
         if len(parts) == 1:
             return _set_form(self.variants(parts[0]))
         labelled = [self.labelled(part) for part in parts]

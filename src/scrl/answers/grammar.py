@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from scrl.answers import exact
-from scrl.answers.exact import Expr, Unreadable
+from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.tokens import FUNCTIONS, Token
 
 MAX_DEPTH = 40
@@ -94,7 +94,7 @@ class _Parser:
                 value = exact.divide(value, self.signed_factor(depth))
             elif self.starts_factor():
                 if self.kind() == "number" and self.tokens[self.position - 1].kind == "number":
-                    raise Unreadable("two numbers side by side")
+                    raise Incomputable("two numbers side by side")
                 value = exact.multiply(value, self.factor(depth))
             else:
                 break
@@ -293,7 +293,7 @@ def decimal(text: str) -> Fraction:
     """`025`, `142.0`, `.5`, `4.5e33`, exactly."""
     _, _, exponent = text.lower().partition("e")
     if exponent and abs(int(exponent)) > MAX_EXPONENT:
-        raise Unreadable("exponent too large")
+        raise Incomputable("exponent too large")
     return Fraction(text if text[-1] != "." else text[:-1])
 
 

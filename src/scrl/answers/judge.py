@@ -16,11 +16,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from scrl.errors import JudgeError
 
@@ -33,7 +33,7 @@ _MAX_STRIKES = 2
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What the judge said about the open pairs of one group."""
+    """What the judge said about the open pairs of one group; each pair with its smaller text first."""
 
     equal: frozenset[Pair] = frozenset()
     undecided: frozenset[Pair] = frozenset()
@@ -71,6 +71,7 @@ class MathVerifyJudge:
         self.num_calls = 0
         self._num_workers = workers
         self._known: OrderedDict[Pair, bool | None] = OrderedDict()
+        self._readable: OrderedDict[str, bool | None] = OrderedDict()
         self._memory = memory
         self._lock = threading.Lock()
         self._reset()
@@ -113,43 +114,55 @@ class MathVerifyJudge:
         if os.getpid() != self._pid:
             self._reset()
         worker = self._idle.get()
-        session = _Session(worker, self.seconds_per_answer, self.seconds_per_group)
+        with self._lock:
+            readable = {answer: self._readable[answer] for pair in pairs for answer in pair if answer in self._readable}
+        session = _Session(worker, self.seconds_per_answer, self.seconds_per_group, readable)
         try:
             verdicts = session.judge(pairs)
         finally:
             self._idle.put(session.worker)
         with self._lock:
             self.num_calls += session.num_calls
-            self._known.update(verdicts)
-            while len(self._known) > self._memory:
-                self._known.popitem(last=False)
+            _remember(self._known, verdicts, self._memory)
+            _remember(self._readable, session.readable, self._memory)
         return verdicts
+
+
+def _remember(memory: OrderedDict[Any, bool | None], news: dict[Any, bool | None], limit: int) -> None:
+    memory.update(news)
+    while len(memory) > limit:
+        memory.popitem(last=False)
 
 
 class _Session:
     """One group before the judge: its clock, its strikes, and the worker it holds."""
 
-    def __init__(self, worker: _Worker | None, seconds_per_answer: float, seconds_per_group: float) -> None:
+    def __init__(
+        self,
+        worker: _Worker | None,
+        seconds_per_answer: float,
+        seconds_per_group: float,
+        readable: dict[str, bool | None],
+    ) -> None:
         self.worker = worker
+        self.readable = readable
         self.num_calls = 0
         self._limit = seconds_per_answer
         self._left = seconds_per_group
         self._strikes: dict[str, int] = {}
-        self._readable: dict[str, bool | None] = {}
 
     def judge(self, pairs: list[Pair]) -> dict[Pair, bool | None]:
-        return {pair: self._verdict(*pair) for pair in pairs}
+        """All pairs; an answer that stands in many of them is read first, since it often turns out unreadable."""
+        degree = Counter(answer for pair in pairs for answer in pair)
+        return {pair: self._verdict(*sorted(pair, key=lambda answer: -degree[answer])) for pair in pairs}
 
     def _verdict(self, first: str, second: str) -> bool | None:
         """True, False, or None for undecided."""
         for answer in (first, second):
-            if answer not in self._readable:
-                self._readable[answer] = self._ask(answer)
-        readable = (self._readable[first], self._readable[second])
-        if False in readable:
-            return False
-        if None in readable:
-            return None
+            if answer not in self.readable:
+                self.readable[answer] = self._ask(answer)
+            if not self.readable[answer]:
+                return self.readable[answer]
         return self._ask(first, second)
 
     def _ask(self, *answers: str) -> bool | None:

@@ -17,17 +17,19 @@ from scrl.answers.exact import APPLY, Atom, Call, Expr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DIGITS = 40
+DIGITS = 120
+"""Enough that sin(π) is 0 to 100 places while e^(−40π) is not."""
 MAX_EXPONENT_BITS = 20_000
 Number = Any
 """mpmath has no types: mpf or mpc."""
 
 _context = mpmath.mp.clone()
 _context.dps = DIGITS
+_RELATIVE, _ABSOLUTE = _context.mpf(10) ** -60, _context.mpf(10) ** -100
 
 
 def value_of(expr: Expr, point: str = "") -> Number | None:
-    """The value to 40 digits at a generic point; None where it has none (infinity, an unknown command)."""
+    """The value to 120 digits at a generic point; None where it has none (infinity, an unknown command)."""
     try:
         value = _sum(expr, point)
     except (ArithmeticError, ValueError, TypeError, KeyError):
@@ -51,7 +53,7 @@ def surely_differ(a: Number | None, b: Number | None) -> bool:
     if a is None or b is None:
         return False
     gap, size = abs(a - b), max(abs(a), abs(b))
-    return bool(gap > _context.mpf(10) ** -30 * size and gap > _context.mpf(10) ** -35)
+    return bool(gap > size * _RELATIVE and gap > _ABSOLUTE)
 
 
 def significant_text(expr: Expr, digits: int) -> str | None:

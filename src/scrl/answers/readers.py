@@ -28,6 +28,8 @@ _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 _BRACES = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{|\\.|[{}]", re.DOTALL)
 _BARE = re.compile(r"[^\s${}]{1,200}")
 _TRAILING = ".,;:!?"
+_PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\]{0,200})\}")
+"""A box with nothing nested and nothing escaped: no need to count braces."""
 
 _SIGN = r"(?:(?<![\d)])[-+−] ?)?(?:\\?\$ ?)?"
 _DIGITS = r"(?:(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])|\d+)"
@@ -47,13 +49,12 @@ _LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])[\s*_$)\].:]{0,8}")
 
 def read_boxed(text: str) -> str | None:
     """The content of the last balanced box; None without one, or when it is empty."""
-    start = max(text.rfind(r"\boxed"), text.rfind(r"\fbox"))
+    start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None
-    content = _box_at(text, start)
-    if content is None:
-        content = _last_balanced_box(text)
-    return _nonempty(content)
+    plain = _PLAIN_BOX.match(text, start)
+    content = plain[1] if plain else _box_at(text, start) or _last_balanced_box(text) or ""
+    return content.strip() or None
 
 
 def read_number(text: str) -> str | None:
@@ -140,7 +141,7 @@ def _imported_reader(path: str) -> Reader:
     module_name, _, function_name = path.replace(":", ".").rpartition(".")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # importing runs the user's own file, which may fail in any way
         raise ConfigError(
             f"reader: cannot load {path!r}: {error}. Give package.module.function, importable from here."
         ) from error

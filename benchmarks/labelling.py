@@ -1,0 +1,158 @@
+"""Completions labelled per second, against voting on simplified strings, in the same run.
+
+    python benchmarks/labelling.py [--completions 100000] [--baseline-answers 2000]
+
+Ours: text → answer → class → labels → rewards → advantages (`CreditRule.assign`, method scrl, judge on). The alternative
+is what the authors' code and its relatives do: the last box, then a vote on the memoised string of
+`sympy.simplify(latex2sympy(answer))`, raw text where that fails; no labels, no rewards. Its cost is one simplification a
+distinct answer, so it is timed on a random sample of the distinct answers and scaled to all of them.
+
+Two streams of groups of 32: whole numbers below a million; and a mix of LaTeX (fractions, roots, tuples, sets, units,
+polynomials, functions, several spellings of each value) with 5 % garbage. `scrl label` is timed on the same completions
+as a file, with its peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from scrl.answers.readers import read_boxed
+from scrl.credit.assign import credit_rule
+from scrl.records import Group
+
+GROUP = 32
+WORDS = "We add the two numbers, carry the one, and check the result by hand before we state it. " * 4
+
+
+def integers(rng: random.Random) -> Callable[[], str]:
+    """A question whose answers are whole numbers: one value is frequent, the others are scattered."""
+    truth = rng.randrange(10**6)
+    return lambda: str(truth if rng.random() < 0.6 else rng.randrange(10**6))
+
+
+def latex_mix(rng: random.Random) -> Callable[[], str]:
+    """A question whose answer has several spellings; wrong values are written in the same styles."""
+    kind = rng.choice(list(SPELLINGS))
+    truth = (rng.randrange(2, 60), rng.randrange(2, 60))
+
+    def answer() -> str:
+        if rng.random() < 0.05:
+            return rng.choice(GARBAGE)
+        a, b = truth if rng.random() < 0.6 else (rng.randrange(2, 60), rng.randrange(2, 60))
+        return rng.choice(SPELLINGS[kind]).replace("A", str(a)).replace("B", str(b)).replace("S", str(a + b))
+
+    return answer
+
+
+SPELLINGS = {
+    "fraction": [r"\frac{A}{B}", r"\dfrac{A}{B}", "A/B", r"\frac{AA}{BB}".replace("AA", "{A}").replace("BB", "{B}")],
+    "integer": ["A", "A.0", r"A\text{ cm}", r"x = A", r"A^\circ", r"\$A", "0A"],
+    "root": [r"A\sqrt{B}", r"A \sqrt B", r"\sqrt{B}\cdot A"],
+    "pair": [r"(A, B)", r"\left(A,B\right)", r"(A.0, B)"],
+    "set": [r"\{A, B\}", "B, A", r"A \text{ and } B", r"x = A \text{ or } x = B"],
+    "polynomial": [r"(x+A)(x+B)", r"(x+B)(x+A)", r"x^2 + Sx + A\cdot B"],
+    "pi": [r"\frac{A\pi}{B}", r"\frac{A}{B}\pi", r"A\pi/B"],
+    "function": [r"A\sin x + B", r"B + A \sin(x)", r"B + A\sin{x}"],
+    "rational function": [r"\frac{A}{x+B}", r"\frac{A}{B+x}", r"A \cdot \frac{1}{x + B}"],
+    "word": [r"\text{Monday}", "Monday", "monday"],
+}
+GARBAGE = [
+    r"\frac{1}{",
+    "",
+    "I am not sure",
+    r"\text{see above}",
+    "???",
+    r"\boxed",
+    "12 34",
+    r"x^{2",
+    "+",
+    r"\begin{cases}",
+]
+
+
+def stream(make: Callable[[random.Random], Callable[[], str]], num_groups: int, seed: int) -> list[list[str]]:
+    """Groups of completions, each a page of prose with a box at its end."""
+    rng = random.Random(seed)
+    groups = []
+    for _ in range(num_groups):
+        answer = make(rng)
+        groups.append([f"{WORDS}So the answer is $\\boxed{{{answer()}}}$." for _ in range(GROUP)])
+    return groups
+
+
+def time_ours(groups: list[list[str]]) -> float:
+    """Seconds for labels, rewards and advantages of all groups."""
+    rule = credit_rule("scrl")
+    entropies = [0.1 + i / 100 for i in range(GROUP)]
+    start = time.perf_counter()
+    for number, texts in enumerate(groups):
+        rule.assign(Group.from_texts(texts, entropies, question_id=str(number)))
+    return time.perf_counter() - start
+
+
+def time_baseline(groups: list[list[str]], max_answers: int) -> tuple[float, int]:
+    """Seconds for a vote on simplified strings, scaled from a sample of the distinct answers; and their number."""
+    from latex2sympy2_extended import latex2sympy
+    from sympy import simplify
+
+    start = time.perf_counter()
+    distinct = sorted({answer for texts in groups for text in texts if (answer := read_boxed(text))})
+    reading = time.perf_counter() - start
+    sample = random.Random(0).sample(distinct, min(max_answers, len(distinct)))
+    latex2sympy("1")
+    start = time.perf_counter()
+    for answer in sample:
+        with contextlib.suppress(Exception):
+            str(simplify(latex2sympy(answer)))
+    return reading + (time.perf_counter() - start) * len(distinct) / len(sample), len(distinct)
+
+
+def time_command(groups: list[list[str]]) -> tuple[float, float]:
+    """Seconds and peak MB of `scrl label` on the same completions."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rollouts.jsonl"
+        with path.open("w") as file:
+            for number, texts in enumerate(groups):
+                for i, text in enumerate(texts):
+                    row = {"question_id": str(number), "completion": text, "entropy": 0.1 + i / 100}
+                    file.write(json.dumps(row) + "\n")
+        command = [sys.executable, "-m", "scrl", "label", str(path), "--out", str(Path(folder) / "labels.jsonl")]
+        start = time.perf_counter()
+        subprocess.run(command, check=True, capture_output=True)
+        seconds = time.perf_counter() - start
+    return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def main() -> None:
+    """One line a stream."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--completions", type=int, default=100_000)
+    parser.add_argument("--baseline-answers", type=int, default=2_000)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for name, make in (("integers", integers), ("LaTeX mix", latex_mix)):
+        groups = stream(make, options.completions // GROUP, seed=0)
+        count = len(groups) * GROUP
+        ours = min(time_ours(groups) for _ in range(1))
+        baseline, distinct = time_baseline(groups, options.baseline_answers)
+        command, memory = time_command(groups)
+        print(
+            f"{name:10} {count:,} completions, {distinct:,} distinct answers: ours {count / ours:,.0f}/s, "
+            f"simplified strings {count / baseline:,.0f}/s, ratio {baseline / ours:.0f}x; "
+            f"scrl label {count / command:,.0f}/s, peak {memory:.0f} MB"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+r"""Canonical forms: golden keys, the corpus of pairs, exactness, bounds."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from scrl.answers import exact
+from scrl.answers.classes import same_answer
+from scrl.answers.forms import canonical_form, may_be_equal
+
+PAIRS = [json.loads(line) for line in (Path(__file__).parent / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("kind", sorted({pair["kind"] for pair in PAIRS}))
+def test_pairs_of_spellings_are_told_apart_or_merged(kind, judge):
+    """505 pairs written by hand; each is asked both ways round."""
+    wrong = [
+        (pair["a"], pair["b"], pair["equal"])
+        for pair in PAIRS
+        if pair["kind"] == kind
+        for first, second in [(pair["a"], pair["b"]), (pair["b"], pair["a"])]
+        if same_answer(first, second, judge=judge) != pair["equal"]
+    ]
+    assert wrong == []
+
+
+def test_only_the_pairs_marked_so_need_the_judge():
+    """Everything but 'judge' is decided by canonical forms alone."""
+    for pair in PAIRS:
+        a, b = canonical_form(pair["a"]), canonical_form(pair["b"])
+        if pair["kind"] != "judge" and pair["equal"]:
+            assert a.key == b.key, pair
+
+
+@pytest.mark.parametrize(
+    ("answer", "key"),
+    [
+        ("025", "25"),
+        ("-0", "0"),
+        ("+7", "7"),
+        ("1,234,567.50", "2469135/2"),
+        (r"3\frac{1}{2}", "7/2"),
+        ("-3 1/2", "-7/2"),
+        (r"2\frac{x}{3}", "2/3*x"),  # not a mixed number
+        (r"2\frac{3}{2}", "3"),  # not a proper fraction: a product
+        (r"{1 \over 2}", "1/2"),
+        (r"\frac{1}{1+\sqrt2}", "-1 + 2^(1/2)"),
+        (r"\frac{1}{\sqrt2+\sqrt3+\sqrt5}", "-1/12*2^(1/2)*3^(1/2)*5^(1/2) + 1/4*2^(1/2) + 1/6*3^(1/2)"),
+        (r"\frac{1}{1+i}", "-1/2*i + 1/2"),
+        (r"\sqrt{-12}", "2*3^(1/2)*i"),
+        (r"\sqrt[3]{-8}", "-2"),
+        (r"(-8)^{2/3}", "4"),
+        (r"\sqrt{\frac{1}{2}}", "1/2*2^(1/2)"),
+        (r"\sqrt{49}x", "7*x"),
+        (r"\sqrt{x}", "x^(1/2)"),
+        (r"i^3", "-1*i"),
+        (r"0^0", "1"),
+        (r"0^5", "0"),
+        ("5!", "120"),
+        (r"\binom{5}{2}", "10"),
+        (r"\binom{n}{2}", "binomial(n, 2)"),
+        ("n!", "factorial(n)"),
+        (r"x^{-2}", "x^(-2)"),
+        (r"\frac{2}{4x+4}", "1/2*inv(1 + x)"),
+        (r"2^x", "pow(2, x)"),
+        (r"\sqrt{x+1}", "pow(1 + x, 1/2)"),
+        (r"\log_2 x", "log(2, x)"),
+        (r"\log x", "log(10, x)"),
+        (r"\sin^{-1} x", "asin(x)"),
+        (r"\sin^2 x", "sin(x)^(2)"),
+        (r"\sin -x", "sin(-1*x)"),
+        (r"\exp(2)", "e^(2)"),
+        (r"|x-1|", "fabs(-1 + x)"),
+        (r"\lfloor x \rfloor", "floor(x)"),
+        ("f(2)", "apply f(2)"),
+        ("x(x+1)", "x + x^(2)"),
+        ("y'", "y'"),
+        (r"x^{\prime}", "x'"),
+        (r"\dot{x}_{0}", "dot(x)_0"),
+        (r"\overline{AB}", "overline(AB)"),
+        (r"R_{\mathrm{max}}", "R_max"),
+        (r"1010_{\text{two}}", "1010_2"),
+        (r"\angle ABC = 30^\circ", "30"),
+        (r"x \approx 3.14", "157/50"),
+        (r"\frac{22}{7} \approx 3.14", "22/7"),
+        (r"x = \frac{6}{4} = 1.5", "3/2"),
+        ("5 = x", "5"),
+        ("= 5", "5"),
+        ("x = y", "0 = -1*y + x"),
+        (r"x \ne 2", "!= 2"),
+        (r"x \in \{1, 2\}", "{1, 2}"),
+        (r"\emptyset", "{}"),
+        (r"\{\}", "{}"),
+        ("{1,2}", "{1, 2}"),
+        ("[5]", "5"),
+        ("(1,2],", "(1, 2]"),
+        (r"a \mp b, c", "{-1*b + a, a + b, c}"),
+        (r"x=3, y=\pm 2", "x = 3, y = {-2, 2}"),
+        (r"x_1 = 3, x_2 = 4", "{3, 4}"),
+        ("x = 1, 2", "{1, 2}"),
+        ("3:00 PM", "time 3:00:00 p"),
+        ("1:2:3", "1:2:3"),
+        ("June 20", "20*june"),
+        ("5 hundred", "500"),
+        (r"4 \text{ m/s}^2", "4"),
+        (r"12 \text{ square units}", "12"),
+        ("是", '"是"'),
+        (r"\text{Monday and Tuesday}", '{"monday", "tuesday"}'),
+        ("1/0", "text 1/0"),
+        ("12 34", "text 1234"),
+        (r"\sum_{k=1}^n k", r"text \sum_{k=1}^nk"),
+        ("?", "text ?"),
+    ],
+)
+def test_golden_keys(answer, key):
+    assert canonical_form(answer).key == key
+
+
+@pytest.mark.parametrize("answer", ["", "  ", "{}", r"\text{}", "$$", r"\,", ".", "...", r"\(\)"])
+def test_nothing_is_no_answer(answer):
+    assert canonical_form(answer) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"9^{9^{9^9}}",
+        "9" * 900 + "!",
+        r"(1+x)^{10^6}",
+        "1e999999",
+        "(" * 300 + "x" + ")" * 300,
+        r"\sqrt{" * 100 + "2" + "}" * 100,
+        "^".join("9" * 40),
+        r"\frac{1}{" * 90,
+        r"\binom{99999}{5}",
+        "3001!",
+        r"2^{0.5^{-9}}" * 5,
+        "(a+b+c+d+e+f+g+h)^{30}",
+        r"\sqrt{1000000000000000000000000000057}",
+        r"\pm" * 40 + "1",
+        "x" * 5_000,
+    ],
+)
+def test_hostile_answers_have_a_form_and_are_bounded(answer):
+    form = canonical_form(answer)
+    assert form is not None
+    assert len(form.key) < 20_000
+
+
+def test_huge_exact_numbers_are_compared_exactly():
+    assert canonical_form("2006!").key.startswith("0x")
+    assert canonical_form("2006!").key != canonical_form("2004!").key
+    assert canonical_form("2006!").key == canonical_form(r"2006 \cdot 2005!").key
+
+
+def test_very_long_answers_are_compared_as_text():
+    long = "x + " * 300
+    assert canonical_form(long + "1").key != canonical_form(long + "2").key
+    assert canonical_form(long).is_closed
+
+
+def test_closed_forms_are_never_open_to_the_judge():
+    assert not may_be_equal(canonical_form("1"), canonical_form("2"))
+    assert not may_be_equal(canonical_form(r"\sin x"), canonical_form(r"\text{sine}"))
+    assert not may_be_equal(canonical_form(r"(\sin x, 1)"), canonical_form(r"(\sin x, 1, 2)"))
+    assert may_be_equal(canonical_form(r"\sum_{k=1}^3 k"), canonical_form("6"))
+
+
+def test_values_tell_open_expressions_apart_without_the_judge():
+    assert not may_be_equal(canonical_form(r"\sin 1"), canonical_form(r"\sin 2"))
+    assert not may_be_equal(canonical_form(r"e^{-\pi}"), canonical_form(r"e^{-\pi-1}"))
+    assert not may_be_equal(canonical_form(r"\ln 2"), canonical_form("2"))
+    assert not may_be_equal(canonical_form(r"y=\sin x + y'"), canonical_form(r"y=\cos x+ y'"))
+    assert may_be_equal(canonical_form(r"2\sin x\cos x"), canonical_form(r"\sin 2x"))
+    assert may_be_equal(canonical_form(r"\frac{1}{0 \cdot x + \ln 1}"), canonical_form(r"\ln 2"))  # no value: ask
+    assert may_be_equal(canonical_form(r"e^{99999\pi}"), canonical_form(r"e^{99998\pi}"))  # beyond our range: ask
+
+
+@pytest.mark.parametrize(
+    ("answer", "digits", "key"),
+    [
+        ("3.14159", 3, "3.14"),
+        (r"\pi", 3, "3.14"),
+        ("3.142", 3, "3.14"),
+        ("3.15", 3, "3.15"),
+        ("4.5e33", 2, "4.5e+33"),
+        ("0", 3, "0.0"),
+        ("-12345", 2, "-1.2e+4"),
+        (r"\frac{2}{3}", 4, "6.667e-1"),
+        (r"\sin 1", 3, "8.41e-1"),
+        ("2x", 3, "2*x"),
+        ("2i", 3, "2*i"),
+        ("(1.234, x)", 2, "(1.2, x)"),
+    ],
+)
+def test_numbers_are_rounded_to_significant_digits_on_request(answer, digits, key):
+    assert canonical_form(answer, digits).key == key
+
+
+# --- properties -----------------------------------------------------------------------------------------------------
+
+FRACTIONS = st.fractions(min_value=-10_000, max_value=10_000, max_denominator=500)
+
+
+def spellings_of(q):
+    """Many ways to write a rational number."""
+    n, d = abs(q.numerator), q.denominator
+    sign = "-" if q < 0 else ""
+    ways = [
+        f"{sign}\\frac{{{n}}}{{{d}}}",
+        f"{sign}\\dfrac{{{2 * n}}}{{{2 * d}}}",
+        f"\\frac{{{sign}{n}}}{{{d}}}",
+        f"{sign}{n}/{d}",
+        f"x = {sign}{n}/{d}",
+        f"$ {sign}\\tfrac {{{n}}} {{{d}}} $",
+        f"{sign}\\frac{{{n}}}{{{d}}}\\text{{ cm}}",
+        f"\\left({sign}\\frac{{{n}}}{{{d}}}\\right)",
+    ]
+    if d == 1:
+        ways += [f"{sign}{n:,}", f"{sign}00{n}", f"{sign}{n}.0", f"{sign}{n}\\%", f"{sign}{n}^\\circ", f"{sign}\\${n}."]
+    elif n > d:
+        ways.append(f"{sign}{n // d}\\frac{{{n % d}}}{{{d}}}")
+    return ways
+
+
+@given(FRACTIONS, FRACTIONS, st.data())
+def test_spellings_of_rationals_are_equal_exactly_when_the_values_are(p, q, data):
+    a = canonical_form(data.draw(st.sampled_from(spellings_of(p))))
+    b = canonical_form(data.draw(st.sampled_from(spellings_of(q))))
+    assert a.is_closed
+    assert b.is_closed
+    assert (a.key == b.key) == (p == q)
+
+
+SMALL = st.integers(-6, 6)
+
+
+@given(st.lists(st.tuples(SMALL, st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=5), st.randoms())
+def test_polynomials_do_not_depend_on_the_order_of_their_terms(terms, rng):
+    def write(parts):
+        return " + ".join(f"({c}) x^{{{i}}} y^{j}" for c, i, j in parts)
+
+    shuffled = rng.sample(terms, len(terms))
+    assert canonical_form(write(terms)).key == canonical_form(write(shuffled)).key
+
+
+@given(st.integers(1, 400), st.integers(1, 400), st.integers(2, 4))
+def test_roots_multiply(a, b, k):
+    product = canonical_form(f"\\sqrt[{k}]{{{a}}} \\cdot \\sqrt[{k}]{{{b}}}")
+    assert product.key == canonical_form(f"\\sqrt[{k}]{{{a * b}}}").key
+
+
+@given(st.lists(SMALL, min_size=2, max_size=5), st.randoms())
+def test_sets_are_unordered_and_tuples_are_not(values, rng):
+    shuffled = rng.sample(values, len(values))
+    as_set = canonical_form(f"\\{{{', '.join(map(str, values))}\\}}")
+    assert as_set.key == canonical_form(f"\\{{{','.join(map(str, shuffled))}\\}}").key
+    first, second = (canonical_form(f"({', '.join(map(str, v))})") for v in (values, shuffled))
+    assert (first.key == second.key) == (values == shuffled)
+
+
+EXPRESSIONS = st.recursive(
+    st.integers(0, 9).map(str) | st.sampled_from(["x", "y", r"\pi", r"\sqrt{2}", "i"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map(lambda ab: f"({ab[0]} + {ab[1]})"),
+        st.tuples(inner, inner).map(lambda ab: f"({ab[0]} - {ab[1]})"),
+        st.tuples(inner, inner).map(lambda ab: f"{ab[0]} \\cdot {ab[1]}"),
+        st.tuples(inner, st.integers(1, 9)).map(lambda ab: f"\\frac{{{ab[0]}}}{{{ab[1]}}}"),
+        st.tuples(inner, st.integers(0, 3)).map(lambda ab: f"({ab[0]})^{{{ab[1]}}}"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(EXPRESSIONS, EXPRESSIONS)
+def test_keys_agree_with_sympy(first, second):
+    """Parity with an independent implementation, on expressions of our own making (so `sympify` is safe here)."""
+    import sympy
+
+    def read(latex):
+        text = latex.replace(r"\cdot", "*").replace(r"\pi", "pi").replace(r"\sqrt{2}", "sqrt(2)").replace("^", "**")
+        text = text.replace("{", "(").replace("}", ")").replace(r"\frac", "")
+        return sympy.expand(sympy.sympify(text.replace(")(", ")/("), locals={"i": sympy.I}))
+
+    a, b = canonical_form(first), canonical_form(second)
+    assume(a.kind == b.kind == "expression")
+    assert (a.key == b.key) == (sympy.expand(read(first) - read(second)) == 0)
+
+
+@given(st.text(alphabet=st.characters(), max_size=60))
+def test_every_text_has_a_form_or_is_no_answer(text):
+    form = canonical_form(text)
+    if form is not None:
+        assert canonical_form(text) == form
+        assert not may_be_equal(form, form) or not form.is_closed
+
+
+PIECES = st.sampled_from(
+    r"\frac \sqrt \sin \log_ \pm \text{ cm} { } ( ) [ ] \{ \} , ; = < \le \cup \in ^ _ ! | + - * / . : ' 1 23 0.5 x y \pi \infty "
+    r"and or million \begin{pmatrix} \end{pmatrix} & \\ \overline \over \binom e i % $ \circ ~ ½ √ ² é Ⅷ ٣ \left \right".split()
+)
+
+
+@given(st.lists(PIECES, max_size=25).map(" ".join))
+def test_no_heap_of_latex_raises(text):
+    form = canonical_form(text)
+    assert form is None or form.key
+
+
+# --- exact arithmetic -----------------------------------------------------------------------------------------------
+
+
+def test_division_clears_square_roots_and_i_from_the_denominator():
+    # 1/(2 - i) = (2 + i)/5
+    two_minus_i = exact.add(exact.number(2), exact.negate(exact.symbol("i")))
+    assert exact.invert(two_minus_i).text == "1/5*i + 2/5"
+
+
+def test_a_product_with_its_inverse_is_one():
+    value = exact.add(exact.number(3), exact.power(exact.number(7), exact.number(Fraction(1, 2))))
+    assert exact.multiply(value, exact.invert(value)).text == "1"
+
+
+def test_perfect_squares_of_large_primes_have_roots():
+    prime = 1_000_003
+    assert exact.power(exact.number(prime**2), exact.number(Fraction(1, 2))).text == str(prime)
+
+
+def test_a_vanishing_denominator_is_refused():
+    with pytest.raises(exact.Incomputable):
+        exact.invert(exact.number(0))
+    with pytest.raises(exact.Incomputable):
+        exact.power(exact.number(0), exact.number(-1))

@@ -1,0 +1,156 @@
+r"""Completion text → answer."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrl.answers.readers import READERS, get_reader, read_boxed, read_choice, read_last_number, read_number
+from scrl.errors import ConfigError, ReaderError
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{5}.", "5"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed {12}", "12"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed 5", "5"),
+        (r"\boxed 12, as claimed", "12"),
+        (r"\boxed\frac12 and so on", r"\frac12"),
+        (r"first \boxed{1}, finally \boxed{2}", "2"),
+        (r"\boxed{5} and then \boxed{6", "5"),  # the last *balanced* box
+        (r"\boxed{\boxed{3}}", "3"),
+        (r"\boxed{\{1,2\}}", r"\{1,2\}"),
+        (r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right."),  # an escaped brace does not count
+        (r"\fbox{1} \boxed{2}", "2"),
+        (r"\boxed{ 42 }", "42"),
+        (r"\boxed{a} } \boxed{b} {", "b"),
+        (r"\boxed{x \fbox{y} z", "y"),
+        (r"\boxed{}", None),
+        (r"\boxed{ }", None),
+        (r"\boxed{5} \boxed{}", None),  # the model took it back
+        (r"\boxedness{3}", None),
+        (r"\boxed", None),
+        (r"\boxed{", None),
+        ("the answer is 5", None),
+        ("", None),
+    ],
+)
+def test_the_last_balanced_box_is_the_answer(text, answer):
+    assert read_boxed(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("#### 18", "18"),
+        ("5 + 13 = 18\n#### 1,234", "1,234"),
+        ("#### $18", "18"),
+        ("#### -7.5", "-7.5"),
+        ("#### 3\nwait\n#### 4", "4"),
+        (r"\boxed{18}", "18"),
+        ("The answer is 42.", "42"),
+        ("the answer is: 1/2", "1/2"),
+        ("Answer: −3", "-3"),
+        ("The answer is about 7.\nThe answer is 8", "8"),
+        ("The answer is unknown. The answer is 5 apples", "5"),
+        ("so 3+4=7", None),
+    ],
+)
+def test_a_number_is_read_where_it_is_announced(text, answer):
+    assert read_number(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [("so 3+4=7", "7"), ("from 5-3 we get 2 apples", "2"), ("10-3", "3"), ("it is -3", "-3"), ("none", None), ("#### 1 or 2", "1")],
+)
+def test_the_last_number_is_read_on_request(text, answer):
+    assert read_last_number(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"\boxed{C}", "C"),
+        (r"\boxed{\text{C}}", "C"),
+        (r"\boxed{(c)}", "C"),
+        (r"\boxed{\text{(C) } 12}", "C"),
+        (r"\boxed{C. twelve}", "C"),
+        (r"\boxed{12}", None),
+        ("The answer is (B).", "B"),
+        ("Answer: **D**", "D"),
+        ("answer: C", "C"),
+        (r"The correct answer is \(B\)", "B"),
+        (r"the answer is \text{E}", "E"),
+        ("The answer is option A", "A"),
+        ("The answer is (b).", "B"),
+        ("(C)", "C"),
+        ("Thinking about it:\nB.", "B"),
+        ("The answer is a dog", None),
+        ("I am not sure", None),
+        ("", None),
+    ],
+)
+def test_a_choice_is_read_as_a_capital_letter(text, answer):
+    assert read_choice(text) == answer
+
+
+def test_a_regex_of_the_user_takes_the_last_match_and_its_first_group():
+    assert get_reader(r"regex:Answer=(\d+)")("Answer=1 Answer=22") == "22"
+    assert get_reader(r"regex:\d+")("a1 b2") == "2"
+    assert get_reader(r"regex:(x)?\d")("7") is None
+    assert get_reader(r"regex:\d")("none") is None
+
+
+def test_a_function_of_the_user_is_found_by_its_dotted_path(tmp_path, monkeypatch):
+    (tmp_path / "my_reader.py").write_text(
+        "NOT_A_FUNCTION = 3\n"
+        "def last_word(text): return text.split()[-1]\n"
+        "def number(text): return 5\n"
+        "def nothing(text): return None\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert get_reader("my_reader.last_word")("so it is Tuesday") == "Tuesday"
+    assert get_reader("my_reader.nothing")("x") is None
+    with pytest.raises(ReaderError, match="raised IndexError"):
+        get_reader("my_reader.last_word")("")
+    with pytest.raises(ReaderError, match="returned int"):
+        get_reader("my_reader.number")("")
+    with pytest.raises(ConfigError, match="is not a function"):
+        get_reader("my_reader.NOT_A_FUNCTION")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("boxd", "Did you mean 'boxed'"),
+        ("regex:(", "not a regular expression"),
+        ("no_such_package.read", "cannot load"),
+        ("json.no_such_function", "cannot load"),
+        ("..", "cannot load"),
+    ],
+)
+def test_an_unknown_reader_is_refused_with_a_reason(name, message):
+    with pytest.raises(ConfigError, match=message):
+        get_reader(name)
+
+
+FRAGMENTS = st.sampled_from(
+    [r"\boxed", r"\fbox", "{", "}", "\\", r"\{", r"\text{", "answer is ", "Answer: ", "#### ", "(", "C", "5", ",000", "-", "\n", "é", "\x00"]
+)
+
+
+@given(st.lists(FRAGMENTS | st.text(max_size=5), max_size=40).map("".join))
+def test_no_text_makes_a_reader_raise(text):
+    for read in READERS.values():
+        answer = read(text)
+        assert answer is None or answer.strip() == answer != ""
+
+
+@pytest.mark.parametrize("unit", [r"\boxed{", "{", r"\boxed ", "answer is ", "1,", "####", "answer: (", "- ", "\\", " "])
+@pytest.mark.parametrize("name", READERS)
+def test_reading_is_linear_in_the_text(name, unit):
+    """Half a megabyte of one fragment: quadratic code would need minutes and trip the suite's patience."""
+    assert READERS[name](unit * (500_000 // len(unit))) is None or name in ("last-number",)

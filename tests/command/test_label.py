@@ -1,0 +1,255 @@
+"""`scrl label` as a user meets it: real processes, real files."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def scrl(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "scrl", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120, **options
+    )
+
+
+def row(question, answer, entropy=0.2, **more):
+    return {"question_id": question, "completion": f"So \\boxed{{{answer}}}.", "entropy": entropy} | more
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+    return path
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# q1: 8 × 1/2 in four spellings, 4 × 3, 1 × 7 (uncertain), 1 × 8 (certain), 2 without an answer: N = 16
+Q1 = (
+    [row("q1", s, 0.2, gold="0.5") for s in ["1/2", r"\frac12", "0.5", r"\dfrac{1}{2}"] * 2]
+    + [row("q1", "3", 0.3)] * 4
+    + [row("q1", "7", 0.6), row("q1", "8", 0.1)]
+    + [{"question_id": "q1", "completion": "no idea", "entropy": 0.5}] * 2
+)
+# q2: a tie of 2 : 2
+Q2 = [row("q2", "5", 0.2, gold="5")] * 2 + [row("q2", "6", 0.4)] * 2
+
+
+@pytest.fixture
+def rollouts(tmp_path):
+    interleaved = [r for pair in zip(Q1, Q2 + [None] * 12, strict=True) for r in pair if r is not None]
+    return write(tmp_path / "rollouts.jsonl", interleaved)
+
+
+def test_labels_are_one_line_a_completion_in_the_order_of_the_file(rollouts, tmp_path):
+    done = scrl("label", rollouts, "--method", "scrl", "--out", tmp_path / "labels.jsonl", "--summary", tmp_path / "s.json")
+    assert done.returncode == 0, done.stderr
+    given, labels = read(rollouts), read(tmp_path / "labels.jsonl")
+    assert [line["question_id"] for line in labels] == [line["question_id"] for line in given]
+    assert list(labels[0]) == [
+        "question_id", "step", "sample", "answer", "answer_class", "share", "label", "reward", "advantage",
+    ]  # fmt: skip
+    first = [line for line in labels if line["question_id"] == "q1"]
+    assert [line["sample"] for line in first] == list(range(16))
+    assert {line["answer_class"] for line in first[:8]} == {"1/2"}
+    # H̄ = (8·0.2 + 4·0.3 + 0.6 + 0.1 + 2·0.5)/16 = 0.28125; 0.5 − 0.1·(0.2 − 0.28125) = 0.508125
+    assert first[0] | {"answer": None} == {
+        "question_id": "q1", "step": 0, "sample": 0, "answer": None, "answer_class": "1/2", "share": 0.5,
+        "label": "positive", "reward": pytest.approx(0.508125), "advantage": first[0]["advantage"],
+    }  # fmt: skip
+    assert [line["label"] for line in first[8:]] == [None] * 4 + ["negative", None, None, None]
+    assert first[15] | {"reward": 0, "advantage": 0} == {
+        "question_id": "q1", "step": 0, "sample": 15, "answer": None, "answer_class": None, "share": None,
+        "label": None, "reward": 0, "advantage": 0,
+    }  # fmt: skip
+    assert abs(sum(line["advantage"] for line in first)) < 1e-9
+
+
+def test_the_summary_counts_and_grades(rollouts, tmp_path):
+    done = scrl("label", rollouts, "--summary", tmp_path / "s.json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "s.json").read_text()) == {
+        "schema_version": 1,
+        "method": "scrl",
+        "preset": "paper",
+        "questions": 2,
+        "completions": 20,
+        "no_answer_share": 0.1,
+        "positive_questions": 1,
+        "abstained_questions": 1,
+        "negative_answers": 1,
+        "entropy_only_questions": 1,  # q2: a tie, so only the entropy term is left
+        "merged_spellings": 3,
+        "undecided_pairs": 0,
+        "majority_accuracy": 0.75,  # q1 right, q2 a tie of two: 1/2
+        "positive_accuracy": 1.0,
+        "negative_accuracy": 1.0,
+        "truth_flagged": 0.0,
+        # q1: wrong classes 3 (0.3), 7 (0.6), 8 (0.1) against 0.2: 2/3; q2: 0.4 against 0.2: 1; mean 5/6
+        "entropy_auroc": pytest.approx(5 / 6),
+        "pass@1": 0.5,  # 8/16 and 2/4
+        "pass@n": 1.0,
+    }
+    assert "positive label" in done.stdout
+    assert "--std-floor" in done.stdout
+
+
+def test_gold_changes_no_label(rollouts, tmp_path):
+    bare = write(tmp_path / "bare.jsonl", [{k: v for k, v in r.items() if k != "gold"} for r in read(rollouts)])
+    for name, source in (("with", rollouts), ("without", bare)):
+        assert scrl("label", source, "--out", tmp_path / name, "--summary", tmp_path / f"{name}.json").returncode == 0
+    assert (tmp_path / "with").read_bytes() == (tmp_path / "without").read_bytes()
+    assert "majority_accuracy" not in json.loads((tmp_path / "without.json").read_text())
+
+
+def test_undefined_accuracies_are_null(tmp_path):
+    source = write(tmp_path / "r.jsonl", [row("q", "1", gold="9"), row("q", "2")])
+    scrl("label", source, "--summary", tmp_path / "s.json")
+    summary = json.loads((tmp_path / "s.json").read_text())
+    assert summary["positive_accuracy"] is None
+    assert summary["negative_accuracy"] is None
+    assert summary["truth_flagged"] is None
+    assert summary["entropy_auroc"] is None
+    assert summary["majority_accuracy"] == summary["pass@1"] == summary["pass@n"] == 0.0
+
+
+def test_groups_are_step_and_question(tmp_path):
+    rows = [row("q", str(step), step=step, sample=n) for n in range(3) for step in (0, 1)]
+    scrl("label", write(tmp_path / "r.jsonl", rows), "--out", tmp_path / "l.jsonl")
+    labels = read(tmp_path / "l.jsonl")
+    assert [(line["step"], line["sample"], line["share"]) for line in labels] == [(s, n, 1.0) for n in range(3) for s in (0, 1)]
+
+
+def test_an_answer_read_elsewhere_wins_over_the_completion(tmp_path):
+    rows = [
+        {"question_id": 3, "answer": "4", "completion": r"\boxed{5}"},
+        {"question_id": 3, "answer": None, "completion": r"\boxed{5}"},
+        {"question_id": 3, "answer": 4.0},
+        {"question_id": 3, "answer": ""},
+    ]
+    scrl("label", write(tmp_path / "r.jsonl", rows), "--method", "ttrl", "--out", tmp_path / "l.jsonl")
+    labels = read(tmp_path / "l.jsonl")
+    assert [line["answer"] for line in labels] == ["4", None, "4.0", None]
+    assert [line["reward"] for line in labels] == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_the_m_of_n_are_marked_by_their_advantages(rollouts, tmp_path):
+    done = scrl("label", rollouts, "--trained", 3, "--seed", 1, "--out", tmp_path / "l.jsonl")
+    assert done.returncode == 0, done.stderr
+    labels = read(tmp_path / "l.jsonl")
+    for question in ("q1", "q2"):
+        assert sum(line["advantage"] is not None for line in labels if line["question_id"] == question) == 3
+    assert all(line["reward"] is not None for line in labels)
+
+
+def test_the_audit_says_which_spellings_were_merged_and_by_whom(tmp_path):
+    rows = [row("q", s) for s in ["1/2", r"\frac12", r"\log_2 8", "3", "3"]]
+    done = scrl("label", write(tmp_path / "r.jsonl", rows), "--audit", tmp_path / "a.jsonl")
+    assert done.returncode == 0, done.stderr
+    audit = {line["answer_class"]: line for line in read(tmp_path / "a.jsonl")}
+    assert audit["1/2"]["spellings"] == [
+        {"text": "1/2", "votes": 1, "form": "1/2", "merged_by": "form"},
+        {"text": r"\frac12", "votes": 1, "form": "1/2", "merged_by": "form"},
+    ]
+    assert audit["3"]["votes"] == 3
+    assert audit["3"]["spellings"][1] == {"text": r"\log_2 8", "votes": 1, "form": "log(2, 8)", "merged_by": "judge"}
+
+
+def test_options_reach_the_rule(tmp_path):
+    source = write(tmp_path / "r.jsonl", [row("q", "3.14"), row("q", "3.141"), row("q", r"\pi"), row("q", "9")])
+    scrl("label", source, "--significant-digits", 3, "--judge", "none", "--min-share", 0.75, "--out", tmp_path / "l.jsonl")
+    assert [line["label"] for line in read(tmp_path / "l.jsonl")] == ["positive"] * 3 + [None]
+    scrl("label", source, "--preset", "official", "--method", "ttrl", "--reader", r"regex:\d", "--out", tmp_path / "l.jsonl")
+    assert [line["answer"] for line in read(tmp_path / "l.jsonl")] == ["4", "1", None, "9"]
+
+
+def test_compressed_rollouts_are_read(tmp_path):
+    path = tmp_path / "r.jsonl.gz"
+    path.write_bytes(gzip.compress((json.dumps(row("q", "1")) + "\n").encode()))
+    assert scrl("label", path, "--out", tmp_path / "l.jsonl").returncode == 0
+    assert len(read(tmp_path / "l.jsonl")) == 1
+
+
+GOOD = json.dumps(row("q", "1"))
+
+
+@pytest.mark.parametrize(
+    ("lines", "arguments", "message"),
+    [
+        ([GOOD, "{"], [], r"r.jsonl:2: is not JSON"),
+        ([GOOD, "[1]"], [], r"r.jsonl:2: must be a JSON object, found a list"),
+        ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' must be text"),
+        ([GOOD, '{"question_id": "q", "entropy": 1}'], [], r"r.jsonl:2: neither field 'completion' nor field 'answer'"),
+        ([GOOD, '{"question_id": "q", "completion": 5, "entropy": 1}'], [], r"r.jsonl:2: field 'completion' must be text, found a number"),
+        ([GOOD, '{"question_id": "q", "completion": "x"}'], [], r"r.jsonl:2: field 'entropy' is missing, and method 'scrl' needs one"),
+        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": "a"}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
+        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": NaN}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
+        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "step": -1}'], [], r"r.jsonl:2: field 'step' must be a whole number"),
+        ([GOOD, '{"question_id": "q", "answer": true, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found true"),
+        ([GOOD, '{"question_id": "q", "answer": {}, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found an object"),
+        ([json.dumps(row("q", "1", sample=1)), json.dumps(row("q", "2", sample=1))], [], r"r.jsonl:2: sample 1 of question 'q' at step 0 stands here a second time"),
+        ([json.dumps(row("q", "1", gold="1")), json.dumps(row("q", "2", gold="2"))], [], r"r.jsonl:2: field 'gold' is '2', but an earlier line"),
+        ([], [], "there are no rollouts in this file"),
+        ([GOOD], ["--method", "scrll"], "Did you mean 'scrl'"),
+        ([GOOD], ["--min-share", "1.5"], "min_share"),
+        ([GOOD], ["--min-margin", "-1"], "min_margin"),
+        ([GOOD], ["--max-negative-share", "2"], "max_negative_share"),
+        ([GOOD], ["--trained", "2"], "has 1 completions, fewer than the 2 to train on"),
+        ([GOOD], ["--trained", "x"], "--trained"),
+        ([GOOD], ["--reader", "boxd"], "Did you mean 'boxed'"),
+        ([GOOD], ["--preset", "x"], "Known: official, paper"),
+        ([GOOD], ["--treshold", "1"], "no such setting"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_and_nothing_is_written(tmp_path, lines, arguments, message):
+    source = tmp_path / "r.jsonl"
+    source.write_text("\n".join(lines), encoding="utf-8")
+    out = tmp_path / "out"
+    out.mkdir()
+    done = scrl("label", source, *arguments, "--out", out / "l.jsonl", "--summary", out / "s.json", "--audit", out / "a.jsonl")
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert list(out.iterdir()) == []
+
+
+def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path):
+    binary = tmp_path / "r.jsonl"
+    binary.write_bytes(b'{"question_id": "\xff"}')
+    done = scrl("label", binary)
+    assert (done.returncode, "r.jsonl:1: is not UTF-8" in done.stderr) == (2, True)
+    done = scrl("label", tmp_path / "none.jsonl")
+    assert (done.returncode, "cannot be read: No such file" in done.stderr) == (2, True)
+
+
+def test_outputs_that_would_destroy_something_are_refused(tmp_path):
+    source = write(tmp_path / "r.jsonl", [row("q", "1")])
+    for arguments in (["--out", source], ["--out", tmp_path], ["--out", tmp_path / "no" / "l"], ["--out", tmp_path / "l", "--audit", tmp_path / "l"]):
+        assert scrl("label", source, *arguments).returncode == 2
+    assert len(read(source)) == 1
+
+
+def test_an_existing_output_survives_a_failing_run(tmp_path):
+    (tmp_path / "reader_that_fails.py").write_text("def read(text):\n    return 1 / 0\n")
+    source = write(tmp_path / "r.jsonl", [row("q", "1")])
+    (tmp_path / "l.jsonl").write_text("precious")
+    done = scrl("label", source, "--reader", "reader_that_fails.read", "--out", tmp_path / "l.jsonl", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert (tmp_path / "l.jsonl").read_text() == "precious"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_small_groups_are_told_that_negatives_are_impossible(tmp_path):
+    done = scrl("label", write(tmp_path / "r.jsonl", [row("q", str(n)) for n in range(8)]))
+    assert "no answer can be rare enough to be negative" in " ".join(done.stdout.split())
+
+
+def test_help_and_version():
+    assert "Example: scrl label" in " ".join(scrl("label", "--help").stdout.split())
+    assert scrl("--version").stdout.strip() == "0.1.0"
+    assert scrl("lable").returncode == 2
+    assert scrl("label").returncode == 2

@@ -1,0 +1,67 @@
+r"""First-hand probes of what goes wrong when answers are grouped by one library call; each must hold here."""
+
+import itertools
+
+import pytest
+
+from scrl.answers.classes import classify, same_answer
+from scrl.answers.judge import NoJudge
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ["50", r"50\%", "0.5"],  # math-verify: 50 ~ 50 % ~ 0.5 but 50 ≁ 0.5
+        ["(1,2)", "1,2", "2,1"],  # (1,2) ~ 1,2 ~ 2,1 but (1,2) ≁ 2,1
+        ["x=5", "5", "y=5"],  # x=5 ~ 5 ~ y=5 but x=5 ≁ y=5
+    ],
+)
+def test_where_math_verify_is_not_transitive_we_are(answers, judge):
+    found = {frozenset(map(str, classify(order, judge=judge).keys_K)) for order in itertools.permutations(answers)}
+    assert len(found) == 1
+    for a, b, c in itertools.permutations(answers):
+        if same_answer(a, b, judge=judge) and same_answer(b, c, judge=judge):
+            assert same_answer(a, c, judge=judge)
+
+
+def test_percent_is_dropped_not_converted(judge):
+    assert same_answer("50", r"50\%", judge=judge)
+    assert not same_answer(r"50\%", "0.5", judge=judge)
+    assert not same_answer("50", "0.5", judge=judge)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("10,080", "10080"), ("C", r"\text{C}"), (r"\frac12", "1/2"), ("142", r"142\text{ units}"), ("142", "x=142")],
+)
+def test_what_the_vote_key_splits_is_one_class(first, second):
+    assert same_answer(first, second, judge=NoJudge())
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [r"x\in[0,1]", r"x\in[-2,7]", r"n\in\{1,2\}"],  # there all three are the class "False"
+        ["1,000", "(1, 0)", "1,0"],  # there 1,000 → (1, 0)
+        ["12:00", "12:30", "0"],  # there 12:00 → zoo
+        ["10,080", "(10, 0)"],
+    ],
+)
+def test_what_the_vote_key_merges_stays_apart(answers, judge):
+    assert len(classify(answers, judge=judge).keys_K) == len(answers)
+
+
+def test_factorials_are_exact(judge):
+    """math-verify 0.9.0: 1/2004! = 1/2006! is True."""
+    assert not same_answer(r"\frac{1}{2004!}", r"\frac{1}{2006!}", judge=judge)
+
+
+def test_tiny_constants_are_not_rounded_together(judge):
+    assert not same_answer(r"e^{-40\pi}", r"e^{-41\pi}", judge=judge)
+    assert not same_answer("1e-9", "2e-9", judge=judge)
+
+
+def test_a_third_is_not_its_first_six_digits(judge):
+    """math-verify rounds to six places; we do not, unless asked to."""
+    assert not same_answer(r"\frac13", "0.333333", judge=judge)
+    assert same_answer(r"\frac13", "0.333333", judge=judge, significant_digits=5)
