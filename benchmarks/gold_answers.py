@@ -16,12 +16,12 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from scrl.answers.classes import same_answer
 from scrl.answers.forms import canonical_form, may_be_equal
 from scrl.answers.judge import MathVerifyJudge, Pair, Verdicts
 from scrl.answers.readers import read_boxed
-from scrl.answers.classes import same_answer
 
-PROSE = "We first note that \\frac{1}{x} is defined, so $x \\ne 0$ {as claimed}. Therefore the answer is $\\boxed{%s}$. Done."
+PROSE = "Note that $\\frac{1}{x}$ is defined, so $x \\ne 0$ {as claimed}. The answer is $\\boxed{%s}$. Done."
 
 
 class TimedJudge:
@@ -62,8 +62,9 @@ def check(path: Path) -> bool:
             equal += [(a, b, "judge")] * len(verdicts.equal)
     pairs = len(spellings) * (len(spellings) - 1) // 2
     print(
-        f"{path.stem:14} golds {len(golds):5}  read back and equal {len(golds) - len(lost):5}  spellings {len(spellings):4}"
-        f"  pairs {pairs:7,}  equal {len(equal):3}  asked the judge {asked:5}  undecided {undecided}"
+        f"{path.stem:14} golds {len(golds):5}  read back and equal {len(golds) - len(lost):5}"
+        f"  spellings {len(spellings):4}  pairs {pairs:7,}  equal {len(equal):3}"
+        f"  asked the judge {asked:5}  undecided {undecided}"
         f"  slowest {judge.slowest:.2f} s of {judge.judge.seconds_per_group:.0f} s"
     )
     for gold in lost:
@@ -80,7 +81,7 @@ def main() -> int:
         print(__doc__)
         return 2
     files = sorted(Path(sys.argv[1]).glob("*.jsonl"))
-    return 0 if all([check(path) for path in files]) else 1
+    return 0 if all(check(path) for path in files) else 1
 
 
 if __name__ == "__main__":

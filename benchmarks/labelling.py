@@ -2,10 +2,10 @@
 
     python benchmarks/labelling.py [--completions 100000] [--baseline-answers 2000]
 
-Ours: text → answer → class → labels → rewards → advantages (`CreditRule.assign`, method scrl, judge on). The alternative
-is what the authors' code and its relatives do: the last box, then a vote on the memoised string of
-`sympy.simplify(latex2sympy(answer))`, raw text where that fails; no labels, no rewards. Its cost is one simplification a
-distinct answer, so it is timed on a random sample of the distinct answers and scaled to all of them.
+Ours: text → answer → class → labels → rewards → advantages (`CreditRule.assign`, method scrl, judge on). The
+alternative is what the authors' code and its relatives do: the last box, then a vote on the memoised string of
+`sympy.simplify(latex2sympy(answer))`, raw text where that fails; no labels, no rewards. Its cost is one simplification
+a distinct answer, so it is timed on a random sample of the distinct answers and scaled to all of them.
 
 Two streams of groups of 32: whole numbers below a million; and a mix of LaTeX (fractions, roots, tuples, sets, units,
 polynomials, functions, several spellings of each value) with 5 % garbage. `scrl label` is timed on the same completions
@@ -144,7 +144,7 @@ def main() -> None:
     for name, make in (("integers", integers), ("LaTeX mix", latex_mix)):
         groups = stream(make, options.completions // GROUP, seed=0)
         count = len(groups) * GROUP
-        ours = min(time_ours(groups) for _ in range(1))
+        ours = time_ours(groups)
         baseline, distinct = time_baseline(groups, options.baseline_answers)
         command, memory = time_command(groups)
         print(

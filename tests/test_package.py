@@ -39,10 +39,7 @@ def imported_layers(path):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            if node.module == "scrl":
-                names = [f"scrl.{alias.name}" for alias in node.names]
-            else:
-                names = [node.module or ""]
+            names = [f"scrl.{alias.name}" for alias in node.names] if node.module == "scrl" else [node.module or ""]
         for name in names:
             root, _, rest = name.partition(".")
             if root == "scrl":

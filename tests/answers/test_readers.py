@@ -64,7 +64,14 @@ def test_a_number_is_read_where_it_is_announced(text, answer):
 
 @pytest.mark.parametrize(
     ("text", "answer"),
-    [("so 3+4=7", "7"), ("from 5-3 we get 2 apples", "2"), ("10-3", "3"), ("it is -3", "-3"), ("none", None), ("#### 1 or 2", "1")],
+    [
+        ("so 3+4=7", "7"),
+        ("from 5-3 we get 2 apples", "2"),
+        ("10-3", "3"),
+        ("it is -3", "-3"),
+        ("none", None),
+        ("#### 1 or 2", "1"),
+    ],
 )
 def test_the_last_number_is_read_on_request(text, answer):
     assert read_last_number(text) == answer
@@ -138,7 +145,26 @@ def test_an_unknown_reader_is_refused_with_a_reason(name, message):
 
 
 FRAGMENTS = st.sampled_from(
-    [r"\boxed", r"\fbox", "{", "}", "\\", r"\{", r"\text{", "answer is ", "Answer: ", "#### ", "(", "C", "5", ",000", "-", "\n", "é", "\x00"]
+    [
+        r"\boxed",
+        r"\fbox",
+        "{",
+        "}",
+        "\\",
+        r"\{",
+        r"\text{",
+        "answer is ",
+        "Answer: ",
+        "#### ",
+        "(",
+        "C",
+        "5",
+        ",000",
+        "-",
+        "\n",
+        "é",
+        "\x00",
+    ]
 )
 
 
@@ -149,7 +175,9 @@ def test_no_text_makes_a_reader_raise(text):
         assert answer is None or answer.strip() == answer != ""
 
 
-@pytest.mark.parametrize("unit", [r"\boxed{", "{", r"\boxed ", "answer is ", "1,", "####", "answer: (", "- ", "\\", " "])
+@pytest.mark.parametrize(
+    "unit", [r"\boxed{", "{", r"\boxed ", "answer is ", "1,", "####", "answer: (", "- ", "\\", " "]
+)
 @pytest.mark.parametrize("name", READERS)
 def test_reading_is_linear_in_the_text(name, unit):
     """Half a megabyte of one fragment: quadratic code would need minutes and trip the suite's patience."""

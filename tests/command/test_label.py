@@ -10,7 +10,12 @@ import pytest
 
 def scrl(*arguments, **options):
     return subprocess.run(
-        [sys.executable, "-m", "scrl", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120, **options
+        [sys.executable, "-m", "scrl", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        **options,
     )
 
 
@@ -45,7 +50,9 @@ def rollouts(tmp_path):
 
 
 def test_labels_are_one_line_a_completion_in_the_order_of_the_file(rollouts, tmp_path):
-    done = scrl("label", rollouts, "--method", "scrl", "--out", tmp_path / "labels.jsonl", "--summary", tmp_path / "s.json")
+    done = scrl(
+        "label", rollouts, "--method", "scrl", "--out", tmp_path / "labels.jsonl", "--summary", tmp_path / "s.json"
+    )
     assert done.returncode == 0, done.stderr
     given, labels = read(rollouts), read(tmp_path / "labels.jsonl")
     assert [line["question_id"] for line in labels] == [line["question_id"] for line in given]
@@ -120,7 +127,9 @@ def test_groups_are_step_and_question(tmp_path):
     rows = [row("q", str(step), step=step, sample=n) for n in range(3) for step in (0, 1)]
     scrl("label", write(tmp_path / "r.jsonl", rows), "--out", tmp_path / "l.jsonl")
     labels = read(tmp_path / "l.jsonl")
-    assert [(line["step"], line["sample"], line["share"]) for line in labels] == [(s, n, 1.0) for n in range(3) for s in (0, 1)]
+    assert [(line["step"], line["sample"], line["share"]) for line in labels] == [
+        (s, n, 1.0) for n in range(3) for s in (0, 1)
+    ]
 
 
 def test_an_answer_read_elsewhere_wins_over_the_completion(tmp_path):
@@ -160,9 +169,31 @@ def test_the_audit_says_which_spellings_were_merged_and_by_whom(tmp_path):
 
 def test_options_reach_the_rule(tmp_path):
     source = write(tmp_path / "r.jsonl", [row("q", "3.14"), row("q", "3.141"), row("q", r"\pi"), row("q", "9")])
-    scrl("label", source, "--significant-digits", 3, "--judge", "none", "--min-share", 0.75, "--out", tmp_path / "l.jsonl")
+    scrl(
+        "label",
+        source,
+        "--significant-digits",
+        3,
+        "--judge",
+        "none",
+        "--min-share",
+        0.75,
+        "--out",
+        tmp_path / "l.jsonl",
+    )
     assert [line["label"] for line in read(tmp_path / "l.jsonl")] == ["positive"] * 3 + [None]
-    scrl("label", source, "--preset", "official", "--method", "ttrl", "--reader", r"regex:\d", "--out", tmp_path / "l.jsonl")
+    scrl(
+        "label",
+        source,
+        "--preset",
+        "official",
+        "--method",
+        "ttrl",
+        "--reader",
+        r"regex:\d",
+        "--out",
+        tmp_path / "l.jsonl",
+    )
     assert [line["answer"] for line in read(tmp_path / "l.jsonl")] == ["4", "1", None, "9"]
 
 
@@ -209,7 +240,9 @@ def test_bad_input_is_refused_and_nothing_is_written(tmp_path, lines, arguments,
     source.write_text("\n".join(lines), encoding="utf-8")
     out = tmp_path / "out"
     out.mkdir()
-    done = scrl("label", source, *arguments, "--out", out / "l.jsonl", "--summary", out / "s.json", "--audit", out / "a.jsonl")
+    done = scrl(
+        "label", source, *arguments, "--out", out / "l.jsonl", "--summary", out / "s.json", "--audit", out / "a.jsonl"
+    )
     assert done.returncode == 2
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
@@ -227,7 +260,12 @@ def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path):
 
 def test_outputs_that_would_destroy_something_are_refused(tmp_path):
     source = write(tmp_path / "r.jsonl", [row("q", "1")])
-    for arguments in (["--out", source], ["--out", tmp_path], ["--out", tmp_path / "no" / "l"], ["--out", tmp_path / "l", "--audit", tmp_path / "l"]):
+    for arguments in (
+        ["--out", source],
+        ["--out", tmp_path],
+        ["--out", tmp_path / "no" / "l"],
+        ["--out", tmp_path / "l", "--audit", tmp_path / "l"],
+    ):
         assert scrl("label", source, *arguments).returncode == 2
     assert len(read(source)) == 1
 

@@ -225,7 +225,9 @@ def test_official_trains_on_the_first_rows_and_paper_on_random_ones():
     group = group_of({"1": 8, "2": 8}, question_id="q", step=3)
     rule = credit_rule("ttrl", preset="official", num_trained=4, judge=NoJudge())
     assert rule.assign(group).trained == (0, 1, 2, 3)
-    chosen = {credit_rule("ttrl", num_trained=4, seed=seed, judge=NoJudge()).assign(group).trained for seed in range(20)}
+    chosen = {
+        credit_rule("ttrl", num_trained=4, seed=seed, judge=NoJudge()).assign(group).trained for seed in range(20)
+    }
     assert len(chosen) > 10
     assert credit_rule("ttrl", num_trained=4, seed=1, judge=NoJudge()).assign(group).trained in chosen
 
@@ -247,7 +249,9 @@ def test_official_numbers_of_the_released_code():
     """
     for k, expected in {0: (1.12, -0.87), 1: (0.91, -0.53, -3.82), 2: (0.84, -0.35, -3.09)}.items():
         others = 18 - k
-        votes = {"1": 14, "2": others // 3, "3": others // 3, "4": others - 2 * (others // 3)} | ({None: k} if k else {})
+        votes = {"1": 14, "2": others // 3, "3": others // 3, "4": others - 2 * (others // 3)} | (
+            {None: k} if k else {}
+        )
         credit = credit_of(votes, dict.fromkeys(votes, 0.2), preset="official")
         found = (credit.advantages[0], credit.advantages[14], credit.advantages[31])[: len(expected)]
         assert found == pytest.approx(expected, abs=0.006)
@@ -299,7 +303,7 @@ def test_entropies_are_required_where_they_are_used_and_only_there():
     assert credit_of(VOTES, method="scrl-without-gate", entropy_weight=0).labels.negatives == {"3", "4"}
     assert credit_of(VOTES, method="scrl-without-negative", entropy_weight=0).labels.positive == "1"
     half = Group((Completion(answer="1", entropy=0.1), Completion(answer="1", entropy=float("nan"))))
-    with pytest.raises(InputError, match="completion 1.*found nan"):
+    with pytest.raises(InputError, match=r"completion 1.*found nan"):
         assign_credit(half)
 
 

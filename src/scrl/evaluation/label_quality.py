@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scrl.answers.classes import Classes, find_class
+from scrl.answers.classes import Classes, find_class, same_answer
 from scrl.answers.judge import Judge
 from scrl.records import Labels, Tally
 
@@ -51,6 +51,11 @@ class LabelQuality:
 _KEYS = (
     "majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "entropy_auroc", "pass@1", "pass@n",
 )  # fmt: skip
+
+
+def is_right(answer: str, gold: str) -> bool:
+    """Whether an answer is the gold answer, by the same relation that groups votes."""
+    return same_answer(answer, gold)
 
 
 def majority_accuracy(tally: Tally, right: int | None) -> float:
