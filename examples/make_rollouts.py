@@ -6,7 +6,7 @@ MODEL_DIR is a Hugging Face folder of a causal chat model. One line is one compl
 (nats, full vocabulary, at the sampling temperature) of the distributions its tokens were sampled from. Each question is
 seeded on its own (from SEED and its id), so changing one question leaves the rollouts of the others as they were.
 The demo's completions were made by it with Qwen2.5-Coder-0.5B-Instruct (Apache-2.0; dequantised Q4_K_M weights)
-in bf16 on a CPU. Needs torch and transformers. Options: --samples, --max-new-tokens, --threads, --dtype, --only (question ids).
+in bf16 on a CPU. Needs torch and transformers.
 """
 
 from __future__ import annotations

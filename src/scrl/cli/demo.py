@@ -14,6 +14,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -118,24 +119,21 @@ def _lines(path: Path, name: str) -> list[dict[str, Any]]:
 
 def votes_table(questions: list[Votes]) -> Table:
     """One row a question: its votes, and whether what each method rewards is right."""
-    table = Table(title="The votes, and what is made of them", title_justify="left")
-    for column in ("question", "most votes", "in truth", "TTRL rewards", "SCRL rewards", "rules out"):
-        table.add_column(column, no_wrap="rewards" not in column)
+    table = Table(title="The votes, and whether what is rewarded is right", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("question", "most votes", "in truth", "TTRL", "SCRL", "out"):
+        table.add_column(column, no_wrap=True)
     for question in questions:
-        votes = Text("\n".join(f"{count:2} × {_short(answer)}" for answer, count in question.counts[:2]))
+        answer, votes = question.counts[0]
         verdicts = (_verdict(question.positive(method), question.gold) for method in METHODS)
-        table.add_row(question.name, votes, Text(question.gold), *verdicts, str(len(question.negatives())))
+        top = Text(f"{votes:2} × {answer}"[:16])
+        table.add_row(question.name, top, Text(question.gold), *verdicts, f"{len(question.negatives()):2}")
     return table
-
-
-def _short(answer: str) -> str:
-    return answer if len(answer) <= 18 else f"{answer[:15]}..."
 
 
 def _verdict(answer: str | None, gold: str) -> Text:
     if answer is None:
         return Text("nothing", style="dim")
-    return Text("the top: right", style="green") if is_right(answer, gold) else Text("the top: wrong", style="red")
+    return Text("right", style="green") if is_right(answer, gold) else Text("wrong", style="red")
 
 
 def remarks(questions: list[Votes]) -> Iterator[str]:
@@ -163,7 +161,7 @@ def _lie(q: Votes) -> str:
 
 def comparison(summaries: dict[str, dict[str, Any]]) -> Table:
     """Both methods side by side."""
-    table = Table(title="Both methods", title_justify="left")
+    table = Table(title="Both methods", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("")
     for method in summaries:
         table.add_column(method.upper(), justify="right")
