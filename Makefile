@@ -11,7 +11,7 @@ demo: $(STAMP)
 	$(BIN)/scrl demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest --cov --cov-report=term-missing:skip-covered
+	$(BIN)/python -m pytest --cov=src/scrl --cov-report=term-missing:skip-covered
 	$(BIN)/python -m coverage report --include='*/scrl/answers/*,*/scrl/credit/*' --fail-under=98 --format=total
 
 lint: $(STAMP)

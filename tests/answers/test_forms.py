@@ -114,6 +114,27 @@ def test_only_the_pairs_marked_so_need_the_judge():
         ("12 34", "text 1234"),
         (r"\sum_{k=1}^n k", r"text \sum_{k=1}^nk"),
         ("?", "text ?"),
+        ("or", "text or"),
+        (r"2 \cdot -3", "-6"),
+        ("6/-+3", "-2"),
+        ("2^-1", "1/2"),
+        (r"e^\sin x", "pow(e, sin(x))"),
+        (r"\sqrt{x^2}", "pow(x^(2), 1/2)"),  # |x|, not x
+        (r"(-2)^{1/4}", "pow(-2, 1/4)"),
+        (r"\frac0.52", r"text \frac0.52"),
+        (r"\sqrt[x]{2}", r"text \sqrt[x]{2}"),
+        (r"\{x | x > 2\}", r"text \{x|x>2\}"),
+        ("x = x", "text x=x"),
+        ("1 < x > 2", "text 1<x>2"),
+        ("x < y", "text x<y"),
+        (r"\{1, 2)", r"text \{1,2)"),
+        (r"3000! \cdot 3000!", r"text 3000!\cdot3000!"),
+        (r"(\sqrt{2})^{99999}", r"text (\sqrt{2})^{99999}"),
+        (r"\begin{cases} 1 \end{cases}", r"text \begin{cases}1\end{cases}"),
+        ("(5]", "text (5]"),
+        ("x^", "text x^"),
+        ("5)", "text 5)"),
+        (r"\frac{1}{2", r"text \frac{1}{2"),
     ],
 )
 def test_golden_keys(answer, key):
@@ -140,6 +161,7 @@ def test_nothing_is_no_answer(answer):
         "3001!",
         r"2^{0.5^{-9}}" * 5,
         "(a+b+c+d+e+f+g+h)^{30}",
+        "(a+b+c+d+e+f+g+h+j+k)^2 (l+m+n+o+p+q+r+s+t+u+v+w+x+y+z)^2",
         r"\sqrt{1000000000000000000000000000057}",
         r"\pm" * 40 + "1",
         "x" * 5_000,
@@ -176,6 +198,10 @@ def test_values_tell_open_expressions_apart_without_the_judge():
     assert not may_be_equal(canonical_form(r"\ln 2"), canonical_form("2"))
     assert not may_be_equal(canonical_form(r"y=\sin x + y'"), canonical_form(r"y=\cos x+ y'"))
     assert may_be_equal(canonical_form(r"2\sin x\cos x"), canonical_form(r"\sin 2x"))
+    assert not may_be_equal(canonical_form("f(1) + f(2)"), canonical_form("f(3)"))
+    assert not may_be_equal(canonical_form("n!"), canonical_form("(n+1)!"))
+    assert may_be_equal(canonical_form("(99999n)!"), canonical_form("(99999n + 1)!"))  # beyond our range: ask
+    assert may_be_equal(canonical_form(r"(\sin x, 1)"), canonical_form(r"(\cos x, 1)"))  # no value: ask
     assert may_be_equal(canonical_form(r"\frac{1}{0 \cdot x + \ln 1}"), canonical_form(r"\ln 2"))  # no value: ask
     assert may_be_equal(canonical_form(r"e^{99999\pi}"), canonical_form(r"e^{99998\pi}"))  # beyond our range: ask
 
@@ -323,6 +349,13 @@ def test_division_clears_square_roots_and_i_from_the_denominator():
 def test_a_product_with_its_inverse_is_one():
     value = exact.add(exact.number(3), exact.power(exact.number(7), exact.number(Fraction(1, 2))))
     assert exact.multiply(value, exact.invert(value)).text == "1"
+
+
+@pytest.mark.parametrize("denominator", [r"1+\sqrt[3]{2}", r"\sqrt2+\sqrt3+\sqrt5+\sqrt7+\sqrt{11}+\sqrt{13}"])
+def test_some_roots_stay_in_the_denominator(denominator):
+    value = canonical_form(rf"\frac{{1}}{{{denominator}}}")
+    assert "inv(" in value.key
+    assert not value.is_closed
 
 
 def test_perfect_squares_of_large_primes_have_roots():

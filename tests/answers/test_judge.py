@@ -49,6 +49,7 @@ def test_twenty_seven_hostile_answers_cost_seconds_and_are_counted():
 def test_a_worker_killed_over_one_answer_still_serves_the_next():
     judge = MathVerifyJudge(seconds_per_answer=0.5, seconds_per_group=30, workers=1)
     assert judge.compare([(HOSTILE[0], HOSTILE[1])]).undecided
+    judge.seconds_per_answer = 30
     assert same_answer(r"\sin^2 x + \cos^2 x", "1", judge=judge)
     judge.close()
 

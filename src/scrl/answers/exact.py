@@ -19,6 +19,7 @@ from functools import cached_property
 MAX_BITS = 40_000
 """Longest integer we compute with (about 12,000 decimal digits; 2006! has 5,759)."""
 MAX_TERMS = 200
+MAX_PRODUCTS = 4_000
 MAX_EXPANDED_POWER = 32
 APPLY = "apply "
 """Name prefix of a call of an unknown function: f(x) is `apply f`."""
@@ -134,8 +135,8 @@ def negate(a: Expr) -> Expr:
 
 def multiply(a: Expr, b: Expr) -> Expr:
     """A × b, expanded."""
-    if len(a.terms) * len(b.terms) > MAX_TERMS**2:
-        raise Incomputable("too many terms")
+    if len(a.terms) * len(b.terms) > MAX_PRODUCTS:
+        raise Incomputable("too many products")
     terms: dict[Monomial, Fraction] = {}
     for left, x in a.terms.items():
         for right, y in b.terms.items():
@@ -284,8 +285,6 @@ def _without_quadratics(a: Expr) -> tuple[Expr, Expr]:
             {m: -c if any(atom == generator for atom, _ in m) else c for m, c in denominator.terms.items()}
         )
         numerator, denominator = multiply(numerator, conjugate), multiply(denominator, conjugate)
-        if not denominator.terms:
-            raise Incomputable("division by zero")
     return numerator, denominator
 
 

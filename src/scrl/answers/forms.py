@@ -274,7 +274,7 @@ class _Canonical:
         forms = [None if _is_label(side) else self.expression(side) for side in sides]
         if marks == ["!="] and forms[0] is None and forms[1] is not None:
             return _compound(f"!= {forms[1].key}", "inequality", [forms[1]])
-        if any(mark.startswith(">") for mark in marks):
+        if all(mark.startswith(">") for mark in marks):
             sides, forms = sides[::-1], forms[::-1]
             marks = [mark.replace(">", "<") for mark in marks[::-1]]
         if any(not mark.startswith("<") for mark in marks):

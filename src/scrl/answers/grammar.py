@@ -64,8 +64,6 @@ class _Parser:
 
     def sum(self, depth: int) -> Expr:
         """Term (± term)*; `{a \\over b}` divides everything before it by everything after it."""
-        if depth > MAX_DEPTH:
-            raise Unreadable("nested too deeply")
         total = self.signed_product(depth)
         while self.peek() in ("+", "-") and self.kind() == "mark":
             total = exact.add(total, self.signed_product(depth))

@@ -8,6 +8,7 @@ speak JSON lines, so it works in threads, notebooks, scripts without a main guar
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import queue
@@ -27,6 +28,7 @@ from scrl.errors import JudgeError
 Pair = tuple[str, str]
 _WORKER = Path(__file__).with_name("judge_worker.py")
 _START_SECONDS = 120.0
+_RETIRE_SECONDS = 5.0
 _MAX_STRIKES = 2
 """An answer that timed out this often in one group is given up."""
 
@@ -94,13 +96,11 @@ class MathVerifyJudge:
         """End all idle workers."""
         if os.getpid() != self._pid:
             return
-        while True:
-            try:
+        with contextlib.suppress(queue.Empty):
+            while True:
                 worker = self._idle.get_nowait()
-            except queue.Empty:
-                break
-            if worker is not None:
-                worker.kill()
+                if worker is not None:
+                    worker.retire()
         self._reset()
 
     def _reset(self) -> None:
@@ -218,17 +218,23 @@ class _Worker:
         reply = self._reply(seconds)
         return reply if isinstance(reply, bool) else None
 
+    def retire(self) -> None:
+        """Let an idle process end by itself; it does when nobody can ask it any more."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=_RETIRE_SECONDS)
+        self.kill()
+
     def kill(self) -> None:
         """End the process whatever it is doing."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
         for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:
-                    continue
+            assert stream is not None
+            with contextlib.suppress(OSError):  # a request that was never read may be left in the pipe
+                stream.close()
         self._errors.close()
 
     def _reply(self, seconds: float) -> object:

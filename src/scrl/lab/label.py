@@ -29,7 +29,6 @@ SCHEMA_VERSION = 1
 class _OpenGroup:
     """A group whose lines are still being read, and its credit once they all are."""
 
-    expected: GroupIndex
     completions: list[Completion] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
     credit: Credit | None = None
@@ -92,26 +91,33 @@ def label_file(
     index = index_rollouts(rollouts, needs_entropy=needs_entropy, on_bytes=on_bytes)
     _check_trained(rollouts, index, rule.num_trained)
     has_gold = any(group.gold is not None for group in index.values())
-    quality = LabelQuality(rule.judge) if has_gold else None
-    summary = LabelSummary()
-
-    def close_group(group: Group, gold: str | None, audits: IO[str] | None) -> Credit:
-        classes = rule.classify(group)
-        credit = rule.assign(group, classes)
-        summary.add(credit, classes)
-        if quality is not None and gold is not None:
-            quality.add(classes, credit.tally, credit.labels, gold)
-        if audits is not None:
-            audits.writelines(_json_line(line) for line in audit_lines(group, classes))
-        return credit
-
+    summary, quality = LabelSummary(), LabelQuality(rule.judge) if has_gold else None
     with _whole_file(out) as labels, _whole_file(audit) as audits:
-        for open_group, place, key in _in_order(
-            rollouts, index, rule, lambda group, gold: close_group(group, gold, audits), on_bytes
-        ):
+        labeller = _Labeller(rule, summary, quality, audits)
+        for key, place, group in _in_order(rollouts, index, labeller, on_bytes):
             if labels is not None:
-                labels.write(_json_line(label_line(open_group.credit, key, place, open_group.samples[place])))
+                labels.write(_json_line(label_line(group.credit, key, place, group.samples[place])))
     return summary.as_dict(rule, preset, quality)
+
+
+@dataclass(slots=True)
+class _Labeller:
+    """Labels whole groups, and keeps the accounts."""
+
+    rule: CreditRule
+    summary: LabelSummary
+    quality: LabelQuality | None
+    audits: IO[str] | None
+
+    def credit(self, group: Group, gold: str | None) -> Credit:
+        classes = self.rule.classify(group)
+        credit = self.rule.assign(group, classes)
+        self.summary.add(credit, classes)
+        if self.quality is not None and gold is not None:
+            self.quality.add(classes, credit.tally, credit.labels, gold)
+        if self.audits is not None:
+            self.audits.writelines(_json_line(line) for line in audit_lines(group, classes))
+        return credit
 
 
 def label_line(credit: Credit | None, key: GroupKey, place: int, sample: int) -> dict[str, Any]:
@@ -155,23 +161,22 @@ def audit_lines(group: Group, classes: Classes) -> Iterator[dict[str, Any]]:
 def _in_order(
     path: Path,
     index: dict[GroupKey, GroupIndex],
-    rule: CreditRule,
-    close_group: Callable[[Group, str | None], Credit],
+    labeller: _Labeller,
     on_bytes: Callable[[int], None] | None,
-) -> Iterator[tuple[_OpenGroup, int, GroupKey]]:
-    """(group with credit, place in it, key) for every line, in the order of the file."""
+) -> Iterator[tuple[GroupKey, int, _OpenGroup]]:
+    """(group, place in it) for every line, in the order of the file, each as soon as its group has its credit."""
     open_groups: dict[GroupKey, _OpenGroup] = {}
-    waiting: deque[tuple[_OpenGroup, int, GroupKey]] = deque()
+    waiting: deque[tuple[GroupKey, int, _OpenGroup]] = deque()
     for rollout in read_rollouts(path, on_bytes):
         key = rollout.group
-        group = open_groups.setdefault(key, _OpenGroup(index[key]))
-        waiting.append((group, len(group.completions), key))
-        _take(group, rollout, rule)
-        if len(group.completions) == group.expected.size:
+        group = open_groups.setdefault(key, _OpenGroup())
+        waiting.append((key, len(group.completions), group))
+        _take(group, rollout, labeller.rule)
+        if len(group.completions) == index[key].size:
             del open_groups[key]
             whole = Group(tuple(group.completions), question_id=key[1], step=key[0])
-            group.credit = close_group(whole, group.expected.gold)
-        while waiting and waiting[0][0].credit is not None:
+            group.credit = labeller.credit(whole, index[key].gold)
+        while waiting and waiting[0][2].credit is not None:
             yield waiting.popleft()
 
 
