@@ -40,10 +40,25 @@ def test_twenty_seven_hostile_answers_cost_seconds_and_are_counted():
     assert classes.keys_K[0] == "5"
     assert len(classes.keys_K) == len(HOSTILE) + 1  # undecided means different
     assert classes.undecided_pairs > 0
+    judge.close()
+
+
+def test_a_pair_that_timed_out_is_not_tried_again():
+    judge = MathVerifyJudge(seconds_per_answer=0.3, seconds_per_group=5)
+    pair = (HOSTILE[0], HOSTILE[1])
+    assert judge.compare([pair]).undecided
     calls = judge.num_calls
-    classify([*HOSTILE, "5"], judge=judge)  # nothing is tried twice
+    assert judge.compare([pair]).undecided
     assert judge.num_calls == calls
     judge.close()
+
+
+def test_a_pair_that_was_never_tried_gets_its_chance_later(judge):
+    hasty = MathVerifyJudge(seconds_per_group=0)
+    assert hasty.compare([(r"\log_2 8", "3")]).undecided
+    hasty.seconds_per_group = 60
+    assert hasty.compare([(r"\log_2 8", "3")]).equal
+    hasty.close()
 
 
 def test_a_worker_killed_over_one_answer_still_serves_the_next():

@@ -18,6 +18,9 @@ from scrl.errors import ConfigError, ReaderError
         (r"\boxed 5", "5"),
         (r"\boxed 12, as claimed", "12"),
         (r"\boxed\frac12 and so on", r"\frac12"),
+        (r"$\boxed\frac{1}{2}$ and so on", r"\frac{1}{2}"),
+        (r"\boxed\text{B}", r"\text{B}"),
+        (r"\boxed x^{2", None),
         (r"first \boxed{1}, finally \boxed{2}", "2"),
         (r"\boxed{5} and then \boxed{6", "5"),  # the last *balanced* box
         (r"\boxed{\boxed{3}}", "3"),
@@ -56,6 +59,13 @@ def test_the_last_balanced_box_is_the_answer(text, answer):
         ("The answer is about 7.\nThe answer is 8", "8"),
         ("The answer is unknown. The answer is 5 apples", "5"),
         ("so 3+4=7", None),
+        (r"The answer is $\frac{3}{4}$.", r"\frac{3}{4}"),
+        ("The answer is 2^{10}", None),
+        ("The answer is 5 × 10^3", None),
+        ("#### 3 1/2", "3 1/2"),
+        ("#### 2:30", None),
+        ("#### $-5", "-5"),
+        ("#### -$5", "-5"),
     ],
 )
 def test_a_number_is_read_where_it_is_announced(text, answer):
@@ -65,6 +75,8 @@ def test_a_number_is_read_where_it_is_announced(text, answer):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
+        ("5 - 3", "3"),
+        ("so it is 3 1/2", "3 1/2"),
         ("so 3+4=7", "7"),
         ("from 5-3 we get 2 apples", "2"),
         ("10-3", "3"),

@@ -73,7 +73,10 @@ def classify(
     `significant_digits` rounds real constants before they are compared (physics answers: 3.14 = 3.142 at 3 digits).
     """
     forms_G = [None if answer is None else canonical_form(answer, significant_digits) for answer in answers_G]
-    forms = {form.key: form for form in forms_G if form is not None}
+    forms: dict[str, Form] = {}
+    for form in forms_G:
+        if form is not None and (form.key not in forms or not form.is_closed):
+            forms[form.key] = form
     class_of_key, undecided = {key: key for key in forms}, 0
     open_pairs = _open_pairs(forms)
     if open_pairs:

@@ -19,8 +19,11 @@ from functools import cached_property
 MAX_BITS = 40_000
 """Longest integer we compute with (about 12,000 decimal digits; 2006! has 5,759)."""
 MAX_TERMS = 200
-MAX_PRODUCTS = 4_000
-MAX_EXPANDED_POWER = 32
+MAX_PRODUCTS = 1_500
+MAX_CALL_CHARS = 4_000
+"""Longest arguments of an opaque function value: nesting them must not grow without end."""
+MAX_EXPANDED_POWER = 12
+MAX_RADICAND_BITS = 200
 APPLY = "apply "
 """Name prefix of a call of an unknown function: f(x) is `apply f`."""
 FACTOR_LIMIT = 20_000
@@ -117,6 +120,8 @@ def symbol(name: str) -> Expr:
 
 def call(name: str, *args: Expr) -> Expr:
     """An opaque function value: equal spellings are equal, the rest is the judge's."""
+    if sum(len(arg.text) for arg in args) > MAX_CALL_CHARS:
+        raise Incomputable("too long to compare")
     return Expr({((Call(name, args), Fraction(1)),): Fraction(1)})
 
 
@@ -175,9 +180,35 @@ def power(base: Expr, exponent: Expr) -> Expr:
         return call("pow", base, exponent)
     if q.denominator == 1:
         return _integer_power(base, q.numerator)
-    if len(base.terms) > 1 or not base.terms:
-        return call("pow", base, exponent) if base.terms else number(0)
+    if not base.terms:
+        if q < 0:
+            raise Incomputable("division by zero")
+        return number(0)
+    if len(base.terms) > 1:
+        return call("pow", base, exponent)
     return _rational_power_of_term(base, q)
+
+
+def trigonometric(name: str, angle: Expr) -> Expr:
+    """Sine, cosine and tangent, exact at multiples of π/6 and π/4, opaque elsewhere."""
+    turns = Fraction(0) if not angle.terms else angle.terms.get((("pi", Fraction(1)),))
+    if turns is None or len(angle.terms) > 1:
+        return call(name, angle)
+    sine, cosine = _sine(turns), _sine(turns + HALF)
+    if name == "tan" and sine is not None and cosine is not None and cosine.terms:
+        return divide(sine, cosine)
+    value = {"sin": sine, "cos": cosine}.get(name)
+    return call(name, angle) if value is None else value
+
+
+def _sine(turns: Fraction) -> Expr | None:
+    """sin(turns · π) for multiples of 1/6 and 1/4: 0, 1/2, √2/2, √3/2, 1 and their negatives."""
+    turns %= 2
+    if turns >= 1:
+        value = _sine(turns - 1)
+        return None if value is None else negate(value)
+    square = {0: 0, Fraction(1, 6): 1, Fraction(1, 4): 2, Fraction(1, 3): 3, HALF: 4}.get(min(turns, 1 - turns))
+    return None if square is None else multiply(power(number(square), number(HALF)), number(HALF))
 
 
 def factorial(a: Expr) -> Expr:
@@ -333,6 +364,8 @@ def _rational_power_of_term(base: Expr, q: Fraction) -> Expr:
 
 def _factor(n: int) -> dict[int, int]:
     """Prime factors of n; refuses what trial division cannot finish."""
+    if n.bit_length() > MAX_RADICAND_BITS:
+        raise Unreadable("radicand too large to factor")
     factors: dict[int, int] = {}
     divisor = 2
     while divisor * divisor <= n and divisor < FACTOR_LIMIT:

@@ -1,11 +1,12 @@
 r"""Tokens of one expression → its exact value: `3\frac{1}{2}` → 7/2, `2\sqrt{12}` → 4·3^(1/2).
 
 A recursive descent over sums, products, powers and atoms. It computes; it never calls, imports or evaluates
-anything that the text names. What it does not know raises `Unreadable`.
+anything that the text names. What it does not know raises `Unreadable`, what has no single meaning `Incomputable`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -15,14 +16,21 @@ from scrl.answers.tokens import FUNCTIONS, Token
 
 MAX_DEPTH = 40
 MAX_EXPONENT = 5_000
+MAX_PRIMES = 4
 
-_ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "lg": "log"}
+_TRIGONOMETRIC = frozenset("sin cos tan cot sec csc".split())
+_INVERTIBLE = _TRIGONOMETRIC | frozenset("sinh cosh tanh coth".split())
+_ALIASES = {f"arc{name}": f"a{name}" for name in _TRIGONOMETRIC} | {"lg": "log"}
 _CLOSING = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil", "|": "|"}
 _WRAPPERS = {r"\lfloor": "floor", r"\lceil": "ceil", "|": "fabs"}
 _ACCENTS = frozenset(r"\overline \bar \hat \tilde \vec \dot \ddot \overrightarrow \widehat \mathbb \mathcal".split())
-_OPAQUE = frozenset([r"\angle", r"\triangle", r"\odot", r"\circ", r"\partial", r"\nabla"])
-_CALLED_LETTERS = frozenset("fghFGPu")
-"""Letters that a bracket turns into a function: f(1) + f(2) is not f(3)."""
+_OPAQUE = frozenset(r"\odot \partial \nabla".split())
+_FIGURES = frozenset(r"\angle \triangle".split())
+_CALLED = frozenset("f g F G Gamma zeta".split())
+"""Names that a bracket turns into a function: f(1) + f(2) is not f(3)."""
+_INVERSE = ["^", "{", "-", "1", "}"]
+_NO_NUMBER_AFTER = frozenset("number repeating letter unit word".split())
+"""`12 34`, `x2`, `4 R 3` have no single meaning."""
 
 
 def evaluate(tokens: Sequence[Token]) -> Expr:
@@ -40,6 +48,8 @@ class _Parser:
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.tokens = list(tokens)
         self.position = 0
+        self.open_angles = 0
+        """How many trigonometric functions are being read: inside them a degree is π/180."""
 
     def at_end(self) -> bool:
         return self.position >= len(self.tokens)
@@ -51,6 +61,13 @@ class _Parser:
     def kind(self, ahead: int = 0) -> str:
         index = self.position + ahead
         return self.tokens[index].kind if index < len(self.tokens) else ""
+
+    def sees(self, *texts: str) -> bool:
+        """The next tokens are these."""
+        return [token.text for token in self.tokens[self.position : self.position + len(texts)]] == list(texts)
+
+    def is_sign(self) -> bool:
+        return self.kind() == "mark" and self.peek() in ("+", "-")
 
     def take(self) -> Token:
         if self.at_end():
@@ -65,7 +82,7 @@ class _Parser:
     def sum(self, depth: int) -> Expr:
         """Term (± term)*; `{a \\over b}` divides everything before it by everything after it."""
         total = self.signed_product(depth)
-        while self.peek() in ("+", "-") and self.kind() == "mark":
+        while self.is_sign():
             total = exact.add(total, self.signed_product(depth))
         if self.peek() == r"\over":
             self.take()
@@ -74,15 +91,14 @@ class _Parser:
 
     def signed_product(self, depth: int) -> Expr:
         negative = False
-        while self.peek() in ("+", "-") and self.kind() == "mark":
+        while self.is_sign():
             negative ^= self.take().text == "-"
         value = self.product(depth)
         return exact.negate(value) if negative else value
 
     def product(self, depth: int) -> Expr:
-        """Factors joined by *, /, or nothing; a whole number before a proper fraction is a mixed number."""
-        mixed = self.mixed_number(depth)
-        value = mixed if mixed is not None else self.factor(depth)
+        """Factors joined by *, /, or nothing."""
+        value = self.number_or_factor(depth)
         while not self.at_end():
             if self.peek() == "*":
                 self.take()
@@ -91,8 +107,8 @@ class _Parser:
                 self.take()
                 value = exact.divide(value, self.signed_factor(depth))
             elif self.starts_factor():
-                if self.kind() == "number" and self.tokens[self.position - 1].kind == "number":
-                    raise Incomputable("two numbers side by side")
+                if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER:
+                    raise Incomputable("a number right behind a number or a letter")
                 value = exact.multiply(value, self.factor(depth))
             else:
                 break
@@ -104,75 +120,80 @@ class _Parser:
             return text not in (r"\over", r"\rfloor", r"\rceil")
         return kind in ("number", "repeating", "letter", "word", "unit") or text in ("(", "[", "{")
 
+    def signed_factor(self, depth: int) -> Expr:
+        if self.is_sign():
+            sign = self.take().text
+            value = self.signed_factor(depth)
+            return exact.negate(value) if sign == "-" else value
+        return self.number_or_factor(depth)
+
+    def number_or_factor(self, depth: int) -> Expr:
+        mixed = self.mixed_number(depth)
+        return self.factor(depth) if mixed is None else mixed
+
     def mixed_number(self, depth: int) -> Expr | None:
         """`3\\frac{1}{2}` or `3 1/2`: a whole number plus a proper fraction of whole numbers."""
-        if self.kind() != "number" or not self.peek().isdigit():
+        if self.kind() != "number" or not self.peek().isdecimal():
             return None
         start = self.position
         whole = exact.number(int(self.take().text))
+        part = None
         if self.peek() == r"\frac":
             part = self.factor(depth)
         elif self.kind() == "number" and self.peek(1) == "/" and self.kind(2) == "number":
-            part = exact.divide(self.factor(depth), (self.take(), self.factor(depth))[1])
-        else:
-            self.position = start
-            return None
+            numerator = self.factor(depth)
+            self.take()
+            part = exact.divide(numerator, self.factor(depth))
         written_plainly = all(
-            (t.kind == "number" and t.text.isdigit()) or t.text in (r"\frac", "{", "}", "/")
-            for t in self.tokens[start : self.position]
+            (token.kind == "number" and token.text.isdecimal()) or token.text in (r"\frac", "{", "}", "/")
+            for token in self.tokens[start : self.position]
         )
-        if written_plainly and part.rational is not None and 0 < part.rational < 1:
+        if part is not None and part.rational is not None and 0 < part.rational < 1 and written_plainly:
             return exact.add(whole, part)
         self.position = start
         return None
 
-    def signed_factor(self, depth: int) -> Expr:
-        if self.peek() in ("-", "+") and self.kind() == "mark":
-            sign = self.take().text
-            value = self.signed_factor(depth)
-            return exact.negate(value) if sign == "-" else value
-        return self.factor(depth)
-
     def factor(self, depth: int) -> Expr:
-        """An atom with its primes, factorials and powers."""
+        """An atom with its degree sign, factorial and power; each once, so that `2^3^2` and `n!!` are refused."""
         value = self.atom(depth)
-        while self.peek() in ("^", "!", "'"):
+        seen: set[str] = set()
+        while self.kind() == "mark" and self.peek() in ("^", "!", "°"):
             mark = self.take().text
+            if mark in seen:
+                raise Incomputable("repeated powers or factorials")
+            seen.add(mark)
             if mark == "!":
                 value = exact.factorial(value)
-            elif mark == "'" or self.is_prime_power():
-                value = exact.symbol(f"{value.text}'")
-            else:
+            elif mark == "^":
                 value = exact.power(value, self.argument(depth))
+            elif self.open_angles:
+                value = exact.multiply(value, exact.multiply(exact.symbol("pi"), exact.number(Fraction(1, 180))))
         return value
-
-    def is_prime_power(self) -> bool:
-        """`^{\\prime}`, `^\\prime`: part of the name, not a power."""
-        width = 3 if self.peek() == "{" else 1
-        inner = [token.text for token in self.tokens[self.position : self.position + width]]
-        if inner not in (["'"], ["{", "'", "}"]):
-            return False
-        self.position += width
-        return True
 
     def argument(self, depth: int) -> Expr:
         """What a `^` takes: a braced sum, or one signed atom."""
-        if self.peek() == "-" and self.kind() == "mark":
-            self.take()
-            return exact.negate(self.argument(depth))
+        if self.is_sign():
+            sign = self.take().text
+            value = self.argument(depth)
+            return exact.negate(value) if sign == "-" else value
         if self.kind() == "command" and self.peek()[1:] in FUNCTIONS:
             return self.factor(depth)
-        return self.atom(depth + 1)
+        return self.bare_atom(depth)
 
     def slot(self, depth: int) -> Expr:
         """What a command such as \\frac takes: a braced sum, or one digit, letter or command."""
         if self.kind() == "number" and len(self.peek()) > 1:
-            digits = self.take().text
-            if not digits.isdigit():
+            digits = self.peek()
+            if not digits.isdecimal():
                 raise Unreadable("expected a digit")
-            self.position -= 1
             self.tokens[self.position] = Token("number", digits[1:])
             return exact.number(int(digits[0]))
+        return self.bare_atom(depth)
+
+    def bare_atom(self, depth: int) -> Expr:
+        """One atom; a letter stays a letter, whatever follows: e^u(u-1) is e^u times u-1."""
+        if self.kind() in ("letter", "unit"):
+            return exact.symbol(self.take().text)
         return self.atom(depth + 1)
 
     def atom(self, depth: int) -> Expr:
@@ -184,25 +205,37 @@ class _Parser:
         if token.kind == "repeating":
             return exact.number(repeating_decimal(token.text))
         if token.kind in ("letter", "word", "unit"):
-            if self.is_applied(token):
-                return exact.call(exact.APPLY + token.text, self.bracketed(self.take().text, depth))
-            return exact.symbol(token.text)
+            return self.named(token, depth)
         if token.text in _CLOSING:
             inner = self.bracketed(token.text, depth)
             wrapper = _WRAPPERS.get(token.text)
             return exact.call(wrapper, inner) if wrapper else inner
         return self.command(token.text, depth)
 
-    def is_applied(self, token: Token) -> bool:
-        """f(…) and x(t), I(0) are function values; x(x+1) and a(b-c) are products."""
-        if self.peek() != "(":
-            return False
-        return token.text in _CALLED_LETTERS or (self.peek(2) == ")" and self.kind(1) in ("letter", "number"))
-
     def bracketed(self, opening: str, depth: int) -> Expr:
         value = self.sum(depth + 1)
         self.expect(_CLOSING[opening])
         return value
+
+    def named(self, token: Token, depth: int) -> Expr:
+        """A symbol with its primes; f(…), x(t) and I(0) are function values, x(x+1) and a(b-c) are products."""
+        name = token.text + self.primes()
+        if token.text in _CALLED and self.sees(*_INVERSE):
+            self.position += len(_INVERSE)
+            name += "^-1"
+        has_single_argument = self.peek(2) == ")" and self.kind(1) in ("letter", "number")
+        if self.peek() == "(" and (token.text in _CALLED or has_single_argument):
+            return exact.call(exact.APPLY + name, self.bracketed(self.take().text, depth))
+        return exact.symbol(name)
+
+    def primes(self) -> str:
+        """The primes behind a name: y', y'', y^\\prime, y^{\\prime}."""
+        found = ""
+        for spelling in [("'",), ("^", "'"), ("^", "{", "'", "}")] * MAX_PRIMES:
+            if self.sees(*spelling):
+                self.position += len(spelling)
+                found += "'"
+        return found
 
     def command(self, name: str, depth: int) -> Expr:
         if name == r"\frac":
@@ -215,14 +248,23 @@ class _Parser:
             return exact.symbol("pi" if name == r"\pi" else "oo")
         if name in _ACCENTS:
             return exact.symbol(f"{name[1:]}({self.accented()}){self.subscript()}")
+        if name in _FIGURES:
+            return exact.symbol(f"{name[1:]}({self.letters()})")
         if name in _OPAQUE:
             return exact.symbol(name[1:])
         if name[1:] in FUNCTIONS:
             return self.function(name[1:], depth)
         raise Unreadable(f"unknown {name}")
 
+    def letters(self) -> str:
+        """The letters that name an angle or a triangle, in their order."""
+        start = self.position
+        while self.kind() == "letter":
+            self.take()
+        return "".join(token.text for token in self.tokens[start : self.position])
+
     def accented(self) -> str:
-        """The name under an accent: letters only."""
+        """What stands under an accent, as text."""
         if self.peek() != "{":
             return self.take().text
         self.take()
@@ -230,7 +272,7 @@ class _Parser:
         while self.peek() != "}":
             inner.append(self.take().text)
         self.take()
-        return "".join(inner)
+        return " ".join(inner)
 
     def subscript(self) -> str:
         """A subscript behind an accent: part of the name."""
@@ -240,49 +282,61 @@ class _Parser:
         return f"_{self.accented()}"
 
     def root(self, depth: int) -> Expr:
-        index = 2
+        """`\\sqrt{…}`, `\\sqrt[3]{…}`, and `√12` with the whole number under the root."""
+        index = Fraction(2)
         if self.peek() == "[":
             self.take()
-            degree = self.bracketed("[", depth).rational
-            if degree is None or degree.denominator != 1 or not 1 < degree < 100:
+            index = self.bracketed("[", depth).rational or Fraction(0)
+            if index.denominator != 1 or not 1 < index < 100:
                 raise Unreadable("root index")
-            index = int(degree)
-        return exact.power(self.slot(depth), exact.number(Fraction(1, index)))
+        radicand = self.atom(depth + 1) if self.kind() == "number" else self.slot(depth)
+        return exact.power(radicand, exact.number(1 / index))
 
     def function(self, name: str, depth: int) -> Expr:
-        """Sin x, sin^2 x, sin^{-1} x, \\log_b x, with or without brackets."""
+        """sin x, sin^2 x, sin^{-1} x, \\log_b x, with or without brackets."""
         base = self.log_base(depth) if name in ("log", "lg") else None
         exponent = None
         if self.peek() == "^":
             self.take()
             exponent = self.argument(depth)
-        if exponent is not None and exponent.rational == -1 and name in ("sin", "cos", "tan"):
-            name, exponent = f"arc{name}", None
+        if exponent is not None and exponent.rational == -1:
+            if name not in _INVERTIBLE:
+                raise Unreadable("the inverse of this function")
+            name, exponent = f"a{name}", None
+        self.open_angles += name in _TRIGONOMETRIC
         argument = self.function_argument(depth)
+        self.open_angles -= name in _TRIGONOMETRIC
         name = _ALIASES.get(name, name)
         if name == "exp":
             value = exact.power(exact.symbol("e"), argument)
         elif name == "log":
             value = exact.call("log", base or exact.number(10), argument)
+        elif name in ("sin", "cos", "tan"):
+            value = exact.trigonometric(name, argument)
         else:
             value = exact.call(name, argument)
         return exact.power(value, exponent) if exponent is not None else value
 
     def log_base(self, depth: int) -> Expr | None:
+        """`\\log_2 8`, `\\log_{10} 5`, `\\log_10 5`; `\\log_28` is log₂ 8."""
         if self.peek() != "_":
             return None
         self.take()
-        return self.slot(depth)
+        has_more = self.position + 1 < len(self.tokens)
+        return self.atom(depth + 1) if self.kind() == "number" and has_more else self.slot(depth)
 
     def function_argument(self, depth: int) -> Expr:
         """A bracket, or the factors up to the next sum or function: `\\sin 2x \\cos x` is sin(2x)·cos(x)."""
         if self.peek() in ("(", "[", "{"):
-            return self.factor(depth + 1)
-        if self.peek() == "-" and self.kind() == "mark":
-            self.take()
-            return exact.negate(self.function_argument(depth))
+            return self.atom(depth + 1)
+        if self.is_sign():
+            sign = self.take().text
+            value = self.function_argument(depth)
+            return exact.negate(value) if sign == "-" else value
         value = self.factor(depth + 1)
         while self.kind() in ("number", "letter") or self.peek() in (r"\pi", r"\frac", r"\sqrt"):
+            if self.kind() == "number":
+                raise Incomputable("a number right behind a function's argument")
             value = exact.multiply(value, self.factor(depth + 1))
         return value
 
@@ -292,13 +346,13 @@ def decimal(text: str) -> Fraction:
     _, _, exponent = text.lower().partition("e")
     if exponent and abs(int(exponent)) > MAX_EXPONENT:
         raise Incomputable("exponent too large")
-    return Fraction(text if text[-1] != "." else text[:-1])
+    return Fraction(text.removesuffix("."))
 
 
 def repeating_decimal(text: str) -> Fraction:
-    r"""`0.1\overline{6}` = 1/10 + 6/90."""
-    head, _, tail = text.partition(r"\overline")
-    period = tail.strip(" {}")
-    whole, _, fixed = head.partition(".")
+    r"""`0.1\overline{6}`, `0.1\bar6` and `0.1(6)` are 1/10 + 6/90."""
+    match = re.fullmatch(r"(\d*)\.(\d*)\D+(\d+)\D*", text)
+    assert match is not None  # the tokenizer's pattern is narrower
+    whole, fixed, period = match.groups()
     scale = 10 ** len(fixed)
     return Fraction(int((whole + fixed) or "0"), scale) + Fraction(int(period), scale * (10 ** len(period) - 1))

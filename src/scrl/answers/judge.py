@@ -123,7 +123,7 @@ class MathVerifyJudge:
             self._idle.put(session.worker)
         with self._lock:
             self.num_calls += session.num_calls
-            _remember(self._known, verdicts, self._memory)
+            _remember(self._known, {pair: verdicts[pair] for pair in verdicts.keys() - session.skipped}, self._memory)
             _remember(self._readable, session.readable, self._memory)
         return verdicts
 
@@ -132,6 +132,10 @@ def _remember(memory: OrderedDict[Any, bool | None], news: dict[Any, bool | None
     memory.update(news)
     while len(memory) > limit:
         memory.popitem(last=False)
+
+
+class _Skipped(Exception):  # noqa: N818 - control flow inside a session
+    """This question was not put to the judge."""
 
 
 class _Session:
@@ -146,6 +150,8 @@ class _Session:
     ) -> None:
         self.worker = worker
         self.readable = readable
+        self.skipped: set[Pair] = set()
+        """Pairs that were not tried, because the group's time was up or an answer had been given up."""
         self.num_calls = 0
         self._limit = seconds_per_answer
         self._left = seconds_per_group
@@ -154,7 +160,14 @@ class _Session:
     def judge(self, pairs: list[Pair]) -> dict[Pair, bool | None]:
         """All pairs; an answer that stands in many of them is read first, since it often turns out unreadable."""
         degree = Counter(answer for pair in pairs for answer in pair)
-        return {pair: self._verdict(*sorted(pair, key=lambda answer: -degree[answer])) for pair in pairs}
+        verdicts: dict[Pair, bool | None] = {}
+        for pair in pairs:
+            try:
+                verdicts[pair] = self._verdict(*sorted(pair, key=lambda answer: -degree[answer]))
+            except _Skipped:
+                verdicts[pair] = None
+                self.skipped.add(pair)
+        return verdicts
 
     def _verdict(self, first: str, second: str) -> bool | None:
         """True, False, or None for undecided."""
@@ -167,7 +180,7 @@ class _Session:
 
     def _ask(self, *answers: str) -> bool | None:
         if self._left <= 0 or any(self._strikes.get(answer, 0) >= _MAX_STRIKES for answer in answers):
-            return None
+            raise _Skipped
         if self.worker is None:
             self.worker = _Worker()
         start = time.monotonic()

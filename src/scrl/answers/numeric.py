@@ -32,7 +32,7 @@ def value_of(expr: Expr, point: str = "") -> Number | None:
     """The value to 120 digits at a generic point; None where it has none (infinity, an unknown command)."""
     try:
         value = _sum(expr, point)
-    except (ArithmeticError, ValueError, TypeError, KeyError):
+    except (ArithmeticError, ValueError, TypeError, KeyError, RecursionError):
         return None
     return value if _context.isfinite(value) else None
 
@@ -119,7 +119,8 @@ def _factorial(n: Number) -> Number:
 _FUNCTIONS: dict[str, Callable[..., Number]] = {
     name: getattr(_context, name)
     for name in (
-        "sin cos tan cot sec csc asin acos atan sinh cosh tanh coth asinh acosh atanh ln floor ceil fabs binomial"
+        "sin cos tan cot sec csc asin acos atan acot asec acsc sinh cosh tanh coth asinh acosh atanh acoth "
+        "ln floor ceil fabs binomial"
     ).split()
 } | {
     "pow": _power,

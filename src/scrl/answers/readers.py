@@ -19,24 +19,30 @@ import importlib
 import re
 from collections.abc import Callable
 
-from scrl.answers.tokens import unwrap_text
+from scrl.answers.spelling import unwrap_text
 from scrl.errors import ConfigError, ReaderError, did_you_mean
 
 Reader = Callable[[str], str | None]
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 _BRACES = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{|\\.|[{}]", re.DOTALL)
-_BARE = re.compile(r"[^\s${}]{1,200}")
+_MAX_BARE = 200
 _TRAILING = ".,;:!?"
 _PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\]{0,200})\}")
 """A box with nothing nested and nothing escaped: no need to count braces."""
 
-_SIGN = r"(?:(?<![\d)])[-+−] ?)?(?:\\?\$ ?)?"
+_SIGN = r"(?:(?<![\d)])(?<![\d)] )[-+−])?"
 _DIGITS = r"(?:(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])|\d+)"
-_NUMBER = rf"{_SIGN}(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?"
+_NUMBER = (
+    rf"(?<![\w.^{{])(?:\\?\$ ?)?{_SIGN}(?:\\?\$ ?)?"
+    rf"(?:\d+ \d+/\d+|(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?)"
+    r"(?![\d^:]|\s?(?:\\times|×|\\cdot))"
+)
 _HASHES = re.compile(rf"####[ \t]{{0,4}}({_NUMBER})")
 _STATED = re.compile(r"\banswer(?: is|:| =| was)[ :]{0,3}", re.IGNORECASE)
 _ANY_NUMBER = re.compile(_NUMBER)
+_FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$)")
+"""The answer is $\\frac{3}{4}$: all of it."""
 _WINDOW = 80
 """How far behind "the answer is" an answer may reach."""
 
@@ -66,6 +72,9 @@ def read_number(text: str) -> str | None:
     if boxed is not None:
         return boxed
     for statement in _last_statements(text):
+        formula = _FORMULA.match(statement)
+        if formula:
+            return _nonempty(formula[1])
         found = _ANY_NUMBER.search(statement)
         if found:
             return _tidy_number(found[0])
@@ -170,8 +179,7 @@ def _box_at(text: str, start: int) -> str | None:
     if opening is None:
         return None
     if text[opening.end() : opening.end() + 1] != "{":
-        bare = _BARE.match(text, opening.end())
-        return bare[0].rstrip(_TRAILING) if bare else None
+        return _bare_box(text[opening.end() : opening.end() + _MAX_BARE])
     depth = 0
     for brace in _BRACES.finditer(text, opening.end()):
         depth += brace[0].endswith("{") and brace[0] != r"\{"
@@ -179,6 +187,16 @@ def _box_at(text: str, start: int) -> str | None:
         if depth == 0 and brace[0] == "}":
             return text[opening.end() + 1 : brace.start()]
     return None
+
+
+def _bare_box(text: str) -> str | None:
+    r"""What stands behind a \boxed without braces, up to a space or a dollar sign: `5`, `\frac{1}{2}`."""
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter == "{") - (letter == "}")
+        if depth < 0 or (depth == 0 and (letter.isspace() or letter == "$")):
+            return text[:index].rstrip(_TRAILING)
+    return text.rstrip(_TRAILING) if depth == 0 else None
 
 
 def _last_balanced_box(text: str) -> str | None:
@@ -198,4 +216,4 @@ def _last_balanced_box(text: str) -> str | None:
 
 
 def _tidy_number(text: str) -> str:
-    return re.sub(r"[\s$\\%]", "", text).replace("−", "-")
+    return re.sub(r"[$\\]", "", text).replace("−", "-").strip()

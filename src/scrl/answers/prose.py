@@ -1,0 +1,41 @@
+"""Answers in plain words, and clock times: case, spacing and the order of a list do not matter."""
+
+from __future__ import annotations
+
+import re
+
+from scrl.answers.spelling import TEXT, unwrap_text
+from scrl.answers.tokens import FUNCTIONS, GREEK, NAMES
+
+_TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?\s*([ap])m", re.IGNORECASE)
+_LETTERS = re.compile(r"[^\W\d_]+")
+_PROSE = re.compile(r"(?:[^\W\d_]|[\s.,;&!?()]|(?<=[^\W\d_]{3})['-](?=[^\W\d_])|(?<=n)'(?=t))+")
+_KNOWN = frozenset("yes no odd one two six ten red all any dne mon tue wed thu fri sat sun".split())
+"""Short words that are read as words even outside \\text{…}."""
+
+
+def read_time(cleaned: str) -> str | None:
+    """`3:05 PM` → `3:05:00 p`."""
+    match = _TIME.fullmatch(" ".join(unwrap_text(cleaned).split()))
+    if match is None:
+        return None
+    hour, minute, second, half = match.groups()
+    return f"{int(hour)}:{minute or '00'}:{second or '00'} {half.lower()}"
+
+
+def read_words(cleaned: str) -> list[str] | None:
+    """The parts of an answer in words, each with case and punctuation removed; None when it is not prose."""
+    text = " ".join(unwrap_text(cleaned).split())
+    if not _PROSE.fullmatch(text) or re.match(r"[(\[].*,", text):
+        return None
+    upright = {run for content in TEXT.findall(cleaned) for run in _LETTERS.findall(content) if len(run) > 1}
+    runs = [run for run in _LETTERS.findall(text) if run.casefold() not in ("and", "or")]
+    maths = (FUNCTIONS | GREEK | NAMES.keys() | {"sqrt"}).intersection(set(runs) - upright)
+    if maths or not any(_is_word(run, upright) for run in runs):
+        return None
+    parts = re.split(r",|;|\band\b|\bor\b", text.casefold())
+    return [part for part in (re.sub(r"[\s.,;&!?()-]+", " ", part).strip() for part in parts) if part]
+
+
+def _is_word(run: str, upright: set[str]) -> bool:
+    return len(run) >= 4 or not run.isascii() or run in upright or run.casefold() in _KNOWN

@@ -1,0 +1,50 @@
+"""Which words behind a number are units, and so dropped; all others are part of the answer."""
+
+from __future__ import annotations
+
+SHORT_UNITS = frozenset(
+    (
+        "mm cm dm km nm kg mg ml cl dl ft yd mi lb lbs oz hr hrs min mins sec secs mph kph kmh in hz khz mhz "
+        "kw kj kcal cal mol ev pa kpa"
+    ).split()
+)
+"""Abbreviations: units when they stand behind a value."""
+UNIT_LETTERS = frozenset("mgshLlJNWVAKCFT")
+"""Single upright letters that are units behind a value: 5\\text{ m}."""
+UNIT_WORDS = frozenset(
+    (
+        "unit units dollar dollars cent cents euro euros pound pounds percent degree degrees radian radians "
+        "meter meters metre metres mile miles inch inches foot feet yard yards kilometer kilometers kilometre "
+        "kilometres centimeter centimeters centimetre centimetres millimeter millimeters gram grams kilogram "
+        "kilograms ounce ounces ton tons liter liters litre litres gallon gallons second seconds minute minutes "
+        "hour hours day days week weeks month months year years newton newtons joule joules watt watts volt volts "
+        "ohm ohms ampere amperes kelvin celsius fahrenheit mole moles hertz people person children men women"
+    ).split()
+)
+CONNECTING = frozenset("square cubic sq cu per of each total a an the".split())
+"""Words that may stand between units: 12 square units, 60 miles per hour."""
+SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_NOT_COUNTED = frozenset(
+    "loss less plus minus times thirds halves quarters fourths fifths sixths sevenths eighths ninths tenths "
+    "hundredths thousandths is as this its has was does years-ago clockwise".split()
+)
+
+
+def is_unit(word: str) -> bool:
+    """A known unit, or something counted: a plural such as apples."""
+    if word in UNIT_WORDS or word in SHORT_UNITS:
+        return True
+    return word.endswith("s") and len(word) >= 4 and word not in _NOT_COUNTED
+
+
+def scale_of(words: list[str]) -> int | None:
+    """What a tail of words multiplies a number by: 1 for units, 10^6 for `million dollars`, None if it is no unit."""
+    scale = 1
+    while words and words[0] in SCALES:
+        scale *= SCALES[words[0]]
+        words = words[1:]
+    if not words:
+        return scale
+    if not any(is_unit(word) for word in words):
+        return None
+    return scale if all(is_unit(word) or word in CONNECTING for word in words) else None
