@@ -17,9 +17,10 @@ def group_advantages(
     σ is the population standard deviation, or the sample one (n − 1); s₀ is `std_floor`. A group of one, and a group of
     equal rewards, has advantage 0. For rewards 1 and 0 with a share f of ones, Â⁺ = √((1 − f)/f)    (paper, eq. 3).
     """
-    size = len(rewards_G)
-    if size < 2 or rewards_G.min() == rewards_G.max():
+    rewards = rewards_G.tolist()
+    size = len(rewards)
+    if size < 2 or min(rewards) == max(rewards):
         return np.zeros(size)
-    centred_G = rewards_G - fsum(rewards_G) / size
-    std = sqrt(fsum(centred_G**2) / (size - 1 if sample_std else size))
-    return np.asarray(centred_G / (max(std, std_floor) + eps), dtype=np.float64)
+    mean = fsum(rewards) / size
+    variance = fsum((reward - mean) ** 2 for reward in rewards) / (size - 1 if sample_std else size)
+    return np.asarray((rewards_G - mean) / (max(sqrt(variance), std_floor) + eps), dtype=np.float64)

@@ -70,7 +70,7 @@ class CreditRule:
             rewards=shaped.rewards_G,
             advantages=self._advantages(shaped.rewards_G, trained),
             trained=trained,
-            is_entropy_only=bool(np.ptp(shaped.label_part_G) == 0 and np.ptp(shaped.rewards_G) > 0),
+            is_entropy_only=_is_constant(shaped.label_part_G) and not _is_constant(shaped.rewards_G),
             undecided_pairs=classes.undecided_pairs,
         )
 
@@ -96,14 +96,20 @@ class CreditRule:
         return random_rows(size, self.num_trained, seed=self.seed, step=group.step, question_id=group.question_id)
 
     def _advantages(self, rewards_G: Floats, trained: tuple[int, ...]) -> Floats:
+        rows = list(trained)
         advantages_G = np.full(len(rewards_G), np.nan)
-        advantages_G[list(trained)] = group_advantages(
-            rewards_G[list(trained)],
+        advantages_G[rows] = group_advantages(
+            rewards_G[rows],
             sample_std=self.settings.std == "sample",
             eps=self.settings.eps,
             std_floor=self.settings.std_floor,
         )
         return advantages_G
+
+
+def _is_constant(values_G: Floats) -> bool:
+    values: list[float] = values_G.tolist()
+    return values.count(values[0]) == len(values)
 
 
 def credit_rule(

@@ -29,5 +29,5 @@ def count_votes(classes: Classes, entropies_G: Sequence[float] | None) -> Tally:
 
 
 def mean_at(values_G: Sequence[float], members: Sequence[int]) -> float:
-    """Mean of the values at these places."""
-    return fsum(values_G[i] for i in members) / len(members)
+    """Mean of the values at these places, exactly rounded."""
+    return fsum([values_G[i] for i in members]) / len(members)

@@ -113,7 +113,7 @@ def _open(path: Path) -> BinaryIO:
 
 def _parse(raw: bytes, path: Path, number: int) -> Rollout:
     try:
-        fields = json.loads(raw)
+        fields = json.loads(raw.decode())
     except UnicodeDecodeError as error:
         raise DataError(path, f"is not UTF-8 text: {error.reason} at byte {error.start}", number) from error
     except (json.JSONDecodeError, RecursionError) as error:

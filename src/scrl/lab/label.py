@@ -137,7 +137,7 @@ def label_line(credit: Credit | None, key: GroupKey, place: int, sample: int) ->
         "sample": sample,
         "answer": credit.answers[place],
         "answer_class": answer_class,
-        "share": credit.tally.shares_K[j] if j >= 0 else None,
+        "share": credit.tally.counts_K[j] / credit.tally.size if j >= 0 else None,
         "label": label,
         "reward": float(credit.rewards[place]),
         "advantage": None if math.isnan(advantage) else advantage,
@@ -197,8 +197,11 @@ def _check_trained(path: Path, index: dict[GroupKey, GroupIndex], num_trained: i
             )
 
 
+_encode = json.JSONEncoder(allow_nan=False).encode
+
+
 def _json_line(record: dict[str, Any]) -> str:
-    return json.dumps(record, allow_nan=False) + "\n"
+    return _encode(record) + "\n"
 
 
 @contextmanager
