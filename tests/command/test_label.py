@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -291,3 +293,38 @@ def test_help_and_version():
     assert scrl("--version").stdout.strip() == "0.1.0"
     assert scrl("lable").returncode == 2
     assert scrl("label").returncode == 2
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_ctrl_c_writes_nothing_and_exits_with_130(tmp_path):
+    (tmp_path / "slow_reader.py").write_text(
+        "import time\ndef read(text):\n    print('reading', flush=True)\n    time.sleep(60)\n"
+    )
+    source = write(tmp_path / "r.jsonl", [row("q", "1")])
+    command = [sys.executable, "-m", "scrl", "label", str(source), "--reader", "slow_reader.read", "--out", "l.jsonl"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "reading\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "nothing was written" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "l.jsonl").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_progress_is_shown_on_a_terminal_and_a_plain_line_elsewhere(tmp_path):
+    import pty
+
+    source = write(tmp_path / "r.jsonl", [row(f"q{n}", "1") for n in range(200)])
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "scrl", "label", str(source)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=False, timeout=120)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert done.returncode == 0
+    assert "labelling" in shown
+    assert "%" in shown
+    assert scrl("label", source).stderr.startswith(f"labelling {source}")

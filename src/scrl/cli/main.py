@@ -19,6 +19,7 @@ app = App(
     help="Test-time reinforcement learning of language models on questions without answers.",
     version=__version__,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,
 )
 app.command(label)
 app.command(demo)
