@@ -201,6 +201,18 @@ def test_nested_functions_do_not_grow_without_end():
     assert not may_be_equal(canonical_form(answer), canonical_form(r"\sin y"))
 
 
+def test_nested_mixed_numbers_take_no_exponential_time():
+    answer = "x"
+    for _ in range(18):
+        answer = rf"2\frac{{{answer}}}{{3}}"
+    assert canonical_form(answer).key == f"{2**18}/{3**18}*x"
+
+
+def test_values_that_would_take_minutes_are_not_computed():
+    for answer in (r"\sin(\sinh(10^{9}))", r"\cos(\cosh(10^{12}))", r"\tan(10^{500})"):
+        assert canonical_form(answer).value is None
+
+
 def test_huge_exact_numbers_are_compared_exactly():
     assert canonical_form("2006!").key.startswith("0x")
     assert canonical_form("2006!").key != canonical_form("2004!").key

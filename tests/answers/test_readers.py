@@ -66,6 +66,9 @@ def test_the_last_balanced_box_is_the_answer(text, answer):
         ("#### 2:30", None),
         ("#### $-5", "-5"),
         ("#### -$5", "-5"),
+        ("The answer is 20 - 5 = 15", "15"),
+        ("The answer is 12:30", None),
+        (r"The answer is \(\frac{3}{4}\).", r"\frac{3}{4}"),
     ],
 )
 def test_a_number_is_read_where_it_is_announced(text, answer):
@@ -98,6 +101,12 @@ def test_the_last_number_is_read_on_request(text, answer):
         (r"\boxed{\text{(C) } 12}", "C"),
         (r"\boxed{C. twelve}", "C"),
         (r"\boxed{12}", None),
+        (r"\boxed{\mathbf{C}}", "C"),
+        (r"\boxed{\text{\textbf{C}}}", "C"),
+        (r"\boxed{\text{Option C}}", "C"),
+        (r"\boxed{\text{Answer: C}}", "C"),
+        (r"\boxed{c}", "C"),
+        (r"\boxed{\text{a circle}}", None),
         ("The answer is (B).", "B"),
         ("Answer: **D**", "D"),
         ("answer: C", "C"),

@@ -25,8 +25,14 @@ from scrl.answers.units import UNIT_LETTERS, scale_of
 
 _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _OPEN_TEXT = re.compile(r"[\d\\]")
-_NEVER_JUDGED = re.compile(r"\\[pb]?mod|\\[lcd]?dots|\.\.|\\text|\\not|\d\s*_")
+_NEVER_JUDGED = re.compile(r"\\[pb]?mod|\\[lcd]?dots|\.\.|\\text|\\not|\\endash|\d\s*[_']")
 """Texts that math-verify would compare by something else than their meaning; so would it equations."""
+
+_VECTORS, _PRODUCTS = (
+    re.compile(r"\\(?:vec|nabla|mathbf|boldsymbol|bm)(?![A-Za-z])"),
+    re.compile(r"\\(?:times|cdot)(?![A-Za-z])"),
+)
+"""Products of vectors do not commute, and \\times is not \\cdot: compared as text."""
 
 _SEPARATORS = frozenset({",", ";", "and", "or"})
 _EQUALITIES = frozenset({"=", "~="})
@@ -34,16 +40,18 @@ _ORDERS = {"<": ("(", ")"), "<=": ("[", "]"), ">": ("(", ")"), ">=": ("[", "]")}
 _RELATIONS = _EQUALITIES | _ORDERS.keys() | {"!=", r"\in"}
 _MATRICES = frozenset({"pmatrix", "bmatrix", "Bmatrix", "matrix", "smallmatrix"})
 _REALS = ["\\mathbb", "{", "R", "}"]
-_UNIT_TAIL = re.compile(r"(?:[wu](?:\^(?:n|\{-?n\}|-n))?(?:/l)?[/*]?)+$")
+_UNIT_TAIL = re.compile(r"(?:(?<=n)l/l(?:\^n|\^\{n\})?|(?:[wu](?:\^(?:n|\{-?n\}|-n))?(?:/l)?[/*]?)+)$")
 
 _NAME = r"(?:[A-Za-z]\w*(?:_\{[^}]*\})?'*|[a-z]{5,})"
 _LABEL = re.compile(
-    rf"{_NAME}(?:\^\{{-1\}})?(?:\([^=]*\)|\[[^=]*\])?"  # x, x_1, f(x), f^{{-1}}(x), E[X], area
+    rf"{_NAME}(?:\([^=+*/-]*\)|\[[^=]*\])?|\{{\w+\}}"  # x, x_1, x(t), E[X], area, {{v}}
+    rf"|[fghFGHPEp]'*(?:\^\{{-1\}})?\([^=]*\)"  # f(x+1), f^{{-1}}(x), P(A)
     rf"|[A-Z]{{2,4}}|[a-z]{{4,}}"  # AB, ABCD, words
-    rf"|\\(?:angle|triangle|overline|vec|hat|bar|odot)\{{?[A-Za-z]+\}}?"
+    rf"|m?\\(?:angle|triangle|overline|vec|hat|bar|odot)\{{?[A-Za-z]+\}}?|\[[A-Z]{{3,4}}\]|\|[A-Z]{{2}}\|"
     rf"|\\frac\{{d\w*\}}\{{d\w+\}}|\\(?:sin|cos|tan)\(?\{{?[A-Za-z]+\}}?\)?"
     rf"|\({_NAME}(?:,{_NAME})+\)|{_NAME}(?::{_NAME})+"  # (x,y), a:b
 )
+_COMPASS = frozenset("NSEW")
 _ROOTS = frozenset("xztr")
 """Letters whose subscripts number solutions: x_1 = 3, x_2 = 4 is the set {3, 4}."""
 
@@ -87,6 +95,8 @@ def canonical_form(answer: str, significant_digits: int | None = None) -> Form |
     if words is not None:
         return _set_form([Form(f'"{part}"', "words", True) for part in words])
     text = squeeze(unwrap_text(cleaned))
+    if _VECTORS.search(answer) and _PRODUCTS.search(answer):
+        return Form(f"text {text}", "text", True)
     try:
         return _Canonical(significant_digits).form(tokenize(cleaned))
     except Incomputable:
@@ -140,10 +150,14 @@ class _Canonical:
             return _set_form(self.variants(parts[0]))
         labels = [_label_of(part) for part in parts]
         if all(labels) and len({_base_name(label) for label in labels}) > 1:
+            if "or" in separators:
+                raise Incomputable("alternatives of different things")
             return self.assignments(labels, parts)
         forms = [form for part in parts for form in self.variants(part)]
-        if set(separators) == {"or"} and all(map(_is_interval, parts, forms)):
-            return _union_form(forms)
+        if set(separators) == {"or"}:
+            forms = list({form.key: form for form in forms}.values())
+            if len(forms) == len(parts) and all(map(_is_interval, parts, forms)):
+                return _union_form(forms)
         return _set_form(forms)
 
     def assignments(self, labels: list[str], parts: list[Tokens]) -> Form:
@@ -186,6 +200,8 @@ class _Canonical:
             return self.inequality(tokens)
         if r"\cup" in marks:
             return _union_form([self.single(part) for part in split(tokens, {r"\cup"})[0]])
+        if ":" in marks and all(token.kind == "word" for token in split(tokens, {":"})[0][0]):
+            return self.single(split(tokens, {":"})[0][-1])  # Answer: 5
         if ":" in marks:
             parts = [self.expression(part) for part in split(tokens, {":"})[0]]
             return _compound(":".join(part.key for part in parts), "ratio", parts)
@@ -237,10 +253,10 @@ class _Canonical:
         sides, marks = split(tokens, _EQUALITIES)
         values = [side for side in sides if side and not _is_label(side)]
         if "~=" in marks and values:
-            return self.single(values[0])
+            return self.single(next((value for value in values if not _names(value)), values[0]))
         if len(sides) == 2 and not _is_definition(*sides):
             return self.difference(*sides)
-        forms = [self.single(side) for side in values]
+        forms = [self.single(side) for side in values or sides[-1:]]
         if len({form.key for form in forms}) != 1:
             raise Incomputable("unequal sides")
         return forms[0]
@@ -290,9 +306,16 @@ def without_units(tokens: Tokens) -> tuple[Tokens, int]:
     """`12 cm^2` → 12 and 1; `5 million dollars` → 5 and 10^6. Words that carry meaning stay."""
     shape = "".join(_shape(token) for token in tokens)
     tail = _UNIT_TAIL.search(shape)
-    if tail is None or tail.start() == 0 or shape[tail.start() - 1] in "+-*/^o" or "w" in shape[: tail.start()]:
+    if tail is None or shape[tail.start() - 1 : tail.start()] in ("", *"+-*/^o"):
         return tokens, 1
-    words = [token.text for token in tokens[tail.start() :] if token.kind == "word"]
+    value, unit = tokens[: tail.start()], tokens[tail.start() :]
+    if set("wu") & set(shape[: tail.start()]) or not any(
+        token.kind == "number" or token.text == r"\pi" for token in value
+    ):
+        return tokens, 1
+    if unit[-1].text in _COMPASS and (len(unit) > 1 or value[-1].text == "°"):
+        return tokens, 1
+    words = [token.text for token in unit if token.kind == "word"]
     scale = scale_of(words) if words else 1
     return (tokens, 1) if scale is None else (tokens[: tail.start()], scale)
 
@@ -352,6 +375,8 @@ def _is_label(tokens: Tokens) -> bool:
     """A name such as x, f(x), x_1, \\angle ABC, (x, y) or Area."""
     if any(token.kind == "number" and depth == 0 for token, depth in zip(tokens, depths(tokens), strict=True)):
         return False
+    if tokens and all(token.kind == "word" for token in tokens):
+        return True
     text = "".join(token.text for token in tokens)
     return bool(_LABEL.fullmatch(text)) and not (len(tokens) > 1 and text.isalpha() and text.islower())
 
@@ -366,7 +391,9 @@ def _is_definition(left: Tokens, right: Tokens) -> bool:
     if not left or not right:
         return True
     if _is_label(right):
-        return not _is_label(left) and not _names(left)
+        if _is_label(left):
+            return len(right) > 1 and not _names(left) & _names(right)
+        return not _names(left)
     return _is_label(left) and not _names(outside(left)) & _names(right)
 
 
@@ -381,7 +408,7 @@ def _label_of(tokens: Tokens) -> str:
         return "".join(token.text for token in sides[0])
     if not marks:
         value, _ = without_units(tokens)
-        return " ".join(token.text for token in tokens[len(value) :] if token.kind == "word")
+        return " ".join(token.text for token in tokens[len(value) :] if token.kind in ("word", "unit"))
     return ""
 
 

@@ -25,10 +25,15 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\
 _WRAPPERS = {r"\lfloor": "floor", r"\lceil": "ceil", "|": "fabs"}
 _ACCENTS = frozenset(r"\overline \bar \hat \tilde \vec \dot \ddot \overrightarrow \widehat \mathbb \mathcal".split())
 _OPAQUE = frozenset(r"\odot \partial \nabla".split())
+_DIFFERENTIALS = frozenset({"d", r"\partial"})
 _FIGURES = frozenset(r"\angle \triangle".split())
 _CALLED = frozenset("f g F G Gamma zeta".split())
 """Names that a bracket turns into a function: f(1) + f(2) is not f(3)."""
 _INVERSE = ["^", "{", "-", "1", "}"]
+_PLAIN_FRACTION = re.compile(
+    r"(?:\\frac (?:(\d)(\d)|(?:\{ (\d+) \}|(\d)) (?:\{ (\d+) \}|(\d)))|(\d+) / (\d+))(?= |$)", re.ASCII
+)
+"""\\frac12, \\frac{1}{2}, \\frac1{2} or 1/2 in whole numbers, as tokens with spaces between."""
 _NO_NUMBER_AFTER = frozenset("number repeating letter unit word".split())
 """`12 34`, `x2`, `4 R 3` have no single meaning."""
 
@@ -128,30 +133,23 @@ class _Parser:
         return self.number_or_factor(depth)
 
     def number_or_factor(self, depth: int) -> Expr:
-        mixed = self.mixed_number(depth)
+        mixed = self.mixed_number()
         return self.factor(depth) if mixed is None else mixed
 
-    def mixed_number(self, depth: int) -> Expr | None:
-        """`3\\frac{1}{2}` or `3 1/2`: a whole number plus a proper fraction of whole numbers."""
+    def mixed_number(self) -> Expr | None:
+        """`3\\frac{1}{2}` or `3 1/2`: a whole number and a proper fraction, looked up before parsing."""
         if self.kind() != "number" or not self.peek().isdecimal():
             return None
-        start = self.position
-        whole = exact.number(int(self.take().text))
-        part = None
-        if self.peek() == r"\frac":
-            part = self.factor(depth)
-        elif self.kind() == "number" and self.peek(1) == "/" and self.kind(2) == "number":
-            numerator = self.factor(depth)
-            self.take()
-            part = exact.divide(numerator, self.factor(depth))
-        written_plainly = all(
-            (token.kind == "number" and token.text.isdecimal()) or token.text in (r"\frac", "{", "}", "/")
-            for token in self.tokens[start : self.position]
-        )
-        if part is not None and part.rational is not None and 0 < part.rational < 1 and written_plainly:
-            return exact.add(whole, part)
-        self.position = start
-        return None
+        ahead = " ".join(token.text for token in self.tokens[self.position + 1 : self.position + 8])
+        match = _PLAIN_FRACTION.match(ahead)
+        if match is None:
+            return None
+        numerator, denominator = (int(digits) for digits in match.groups() if digits)
+        if not 0 < numerator < denominator:
+            return None
+        whole = int(self.take().text)
+        self.position += match[0].count(" ") + 1
+        return exact.number(whole + Fraction(numerator, denominator))
 
     def factor(self, depth: int) -> Expr:
         """An atom with its degree sign, factorial and power; each once, so that `2^3^2` and `n!!` are refused."""
@@ -239,7 +237,8 @@ class _Parser:
 
     def command(self, name: str, depth: int) -> Expr:
         if name == r"\frac":
-            return exact.divide(self.slot(depth), self.slot(depth))
+            derivative = self.derivative()
+            return derivative if derivative is not None else exact.divide(self.slot(depth), self.slot(depth))
         if name == r"\sqrt":
             return self.root(depth)
         if name == r"\binom":
@@ -247,7 +246,7 @@ class _Parser:
         if name in (r"\pi", r"\infty"):
             return exact.symbol("pi" if name == r"\pi" else "oo")
         if name in _ACCENTS:
-            return exact.symbol(f"{name[1:]}({self.accented()}){self.subscript()}")
+            return exact.symbol(f"{name[1:]}({self.group_text()}){self.subscript()}")
         if name in _FIGURES:
             return exact.symbol(f"{name[1:]}({self.letters()})")
         if name in _OPAQUE:
@@ -256,30 +255,42 @@ class _Parser:
             return self.function(name[1:], depth)
         raise Unreadable(f"unknown {name}")
 
+    def derivative(self) -> Expr | None:
+        """`\\frac{dy}{dx}` and `\\frac{\\partial^2 u}{\\partial x^2}` are names: nothing cancels in them."""
+        start = self.position
+        if self.peek() == "{" and self.peek(1) in _DIFFERENTIALS:
+            numerator = self.group_text()
+            if self.peek() == "{" and self.peek(1) in _DIFFERENTIALS and self.kind(2) == "letter":
+                return exact.symbol(f"derivative({numerator}, {self.group_text()})")
+        self.position = start
+        return None
+
     def letters(self) -> str:
-        """The letters that name an angle or a triangle, in their order."""
+        """The letters or the number that name an angle or a triangle, in their order."""
+        if self.peek() == "{" or self.kind() == "number":
+            return self.group_text()
         start = self.position
         while self.kind() == "letter":
             self.take()
-        return "".join(token.text for token in self.tokens[start : self.position])
+        if self.position == start:
+            raise Unreadable("a figure without a name")
+        return " ".join(token.text for token in self.tokens[start : self.position])
 
-    def accented(self) -> str:
-        """What stands under an accent, as text."""
-        if self.peek() != "{":
-            return self.take().text
-        self.take()
-        inner = []
-        while self.peek() != "}":
-            inner.append(self.take().text)
-        self.take()
-        return " ".join(inner)
+    def group_text(self) -> str:
+        """A braced group, or one token, as text."""
+        texts = [self.take().text]
+        depth = int(texts[0] == "{")
+        while depth:
+            texts.append(self.take().text)
+            depth += (texts[-1] == "{") - (texts[-1] == "}")
+        return " ".join(texts[1:-1] if texts[0] == "{" else texts)
 
     def subscript(self) -> str:
         """A subscript behind an accent: part of the name."""
         if self.peek() != "_":
             return ""
         self.take()
-        return f"_{self.accented()}"
+        return f"_{self.group_text()}"
 
     def root(self, depth: int) -> Expr:
         """`\\sqrt{…}`, `\\sqrt[3]{…}`, and `√12` with the whole number under the root."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DIGITS = 120
 """Enough that sin(π) is 0 to 100 places while e^(−40π) is not."""
 MAX_EXPONENT_BITS = 20_000
+MAX_ARGUMENT = 10_000
 Number = Any
 """mpmath has no types: mpf or mpc."""
 
@@ -110,6 +111,18 @@ def _power(base: Number, exponent: Number) -> Number:
     return _context.power(base, exponent)
 
 
+def _bounded(name: str) -> Callable[[Number], Number]:
+    """A function that refuses arguments whose digits would take minutes: sin(10^500), cosh(10^9)."""
+    function = getattr(_context, name)
+
+    def apply(x: Number) -> Number:
+        if abs(x) > MAX_ARGUMENT:
+            raise ArithmeticError("argument out of range")
+        return function(x)
+
+    return apply
+
+
 def _factorial(n: Number) -> Number:
     if abs(n) > 10_000:
         raise ArithmeticError("factorial out of range")
@@ -117,7 +130,7 @@ def _factorial(n: Number) -> Number:
 
 
 _FUNCTIONS: dict[str, Callable[..., Number]] = {
-    name: getattr(_context, name)
+    name: _bounded(name)
     for name in (
         "sin cos tan cot sec csc asin acos atan acot asec acsc sinh cosh tanh coth asinh acosh atanh acoth "
         "ln floor ceil fabs binomial"

@@ -11,6 +11,8 @@ _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?\s*([ap])m", re.IGNORECASE
 _LETTERS = re.compile(r"[^\W\d_]+")
 _PROSE = re.compile(r"(?:[^\W\d_]|[\s.,;&!?()]|(?<=[^\W\d_]{3})['-](?=[^\W\d_])|(?<=n)'(?=t))+")
 _KNOWN = frozenset("yes no odd one two six ten red all any dne mon tue wed thu fri sat sun".split())
+_NUMERAL = re.compile(r"[A-Z]{3}|(?=[IVX]{2,4}$)X{0,2}(?:IX|IV|V?I{0,3})|(?:ii|iii|iv|vi{1,3}|ix)")
+"""HTH, ABC, IV, iii: read letter by letter, in their order."""
 """Short words that are read as words even outside \\text{…}."""
 
 
@@ -26,6 +28,9 @@ def read_time(cleaned: str) -> str | None:
 def read_words(cleaned: str) -> list[str] | None:
     """The parts of an answer in words, each with case and punctuation removed; None when it is not prose."""
     text = " ".join(unwrap_text(cleaned).split())
+    bare = text.strip("() ")
+    if _NUMERAL.fullmatch(bare) and bare.casefold() not in _KNOWN:
+        return [bare]
     if not _PROSE.fullmatch(text) or re.match(r"[(\[].*,", text):
         return None
     upright = {run for content in TEXT.findall(cleaned) for run in _LETTERS.findall(content) if len(run) > 1}
@@ -33,8 +38,15 @@ def read_words(cleaned: str) -> list[str] | None:
     maths = (FUNCTIONS | GREEK | NAMES.keys() | {"sqrt"}).intersection(set(runs) - upright)
     if maths or not any(_is_word(run, upright) for run in runs):
         return None
-    parts = re.split(r",|;|\band\b|\bor\b", text.casefold())
+    parts = re.split(r",|;|\band\b|\bor\b", _LETTERS.sub(lambda match: _fold(match[0]), text))
     return [part for part in (re.sub(r"[\s.,;&!?()-]+", " ", part).strip() for part in parts) if part]
+
+
+def _fold(run: str) -> str:
+    """Case does not matter, except in short names and in those that mix it: Aa, CO, AaBb."""
+    is_short_name = len(run) <= 2 and run.casefold() not in (*_KNOWN, "or")
+    mixes_case = not (run.islower() or run.isupper() or run.istitle())
+    return run if is_short_name or mixes_case else run.casefold()
 
 
 def _is_word(run: str, upright: set[str]) -> bool:

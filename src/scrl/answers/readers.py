@@ -19,7 +19,7 @@ import importlib
 import re
 from collections.abc import Callable
 
-from scrl.answers.spelling import unwrap_text
+from scrl.answers.spelling import clean, unwrap_text
 from scrl.errors import ConfigError, ReaderError, did_you_mean
 
 Reader = Callable[[str], str | None]
@@ -34,19 +34,22 @@ _PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\]{0,200})\}")
 _SIGN = r"(?:(?<![\d)])(?<![\d)] )[-+−])?"
 _DIGITS = r"(?:(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])|\d+)"
 _NUMBER = (
-    rf"(?<![\w.^{{])(?:\\?\$ ?)?{_SIGN}(?:\\?\$ ?)?"
+    rf"(?<![\w.^{{:])(?:\\?\$ ?)?{_SIGN}(?:\\?\$ ?)?"
     rf"(?:\d+ \d+/\d+|(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?)"
     r"(?![\d^:]|\s?(?:\\times|×|\\cdot))"
 )
 _HASHES = re.compile(rf"####[ \t]{{0,4}}({_NUMBER})")
 _STATED = re.compile(r"\banswer(?: is|:| =| was)[ :]{0,3}", re.IGNORECASE)
 _ANY_NUMBER = re.compile(_NUMBER)
-_FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$)")
+_FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$|\\\(([^$]{1,60}?)\\\))")
 """The answer is $\\frac{3}{4}$: all of it."""
 _WINDOW = 80
 """How far behind "the answer is" an answer may reach."""
 
-_CHOICE = re.compile(r"[\s({\[*_$\\]{0,8}([A-Ja-j])(?![A-Za-z0-9])")
+_CHOICE = re.compile(
+    r"\s{0,8}(?:(?i:option|choice|answer)\W{0,4})?[\s({\[*_$\\]{0,8}"
+    r"(?:([A-J])(?![A-Za-z0-9])|([a-j])(?=[).:}\]\s]{0,4}$|[).:]))"
+)
 _STATED_CHOICE = re.compile(
     r"(?:option |choice |letter )?[({\[*_$\\ ]{0,8}(?:([A-J])|(?<=\()([a-j])(?=\)))(?![A-Za-z0-9])"
 )
@@ -74,8 +77,8 @@ def read_number(text: str) -> str | None:
     for statement in _last_statements(text):
         formula = _FORMULA.match(statement)
         if formula:
-            return _nonempty(formula[1])
-        found = _ANY_NUMBER.search(statement)
+            return _nonempty(formula[1] or formula[2])
+        found = _ANY_NUMBER.search(statement.rpartition("=")[2])
         if found:
             return _tidy_number(found[0])
     return None
@@ -94,8 +97,8 @@ def read_choice(text: str) -> str | None:
     """The chosen letter, in capitals."""
     boxed = read_boxed(text)
     if boxed is not None:
-        letter = _CHOICE.match(unwrap_text(boxed))
-        return letter[1].upper() if letter else None
+        letter = _CHOICE.match(unwrap_text(unwrap_text(clean(boxed))))
+        return (letter[1] or letter[2]).upper() if letter else None
     for statement in _last_statements(text):
         stated = _STATED_CHOICE.match(unwrap_text(statement).lstrip())
         if stated:

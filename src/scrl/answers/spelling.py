@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 _SYMBOLS = {
-    "−": "-", "–": "-", "—": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∗": "*", "÷": r"\div ",
+    "−": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∗": "*", "÷": r"\div ",
     "π": r"\pi ", "√": r"\sqrt ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
     "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "≈": r"\approx ",
     "½": r"\frac12", "⅓": r"\frac13", "¼": r"\frac14", "⅔": r"\frac23", "¾": r"\frac34", "⁄": "/", "∠": r"\angle ",
@@ -25,11 +25,20 @@ _RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED
 
 _STYLES = (
     "left|right|middle|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|"
-    "mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathnormal|bf|rm|it|mathopen|mathclose|mathord"
+    "mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathnormal|bf|rm|it|mathopen|mathclose|mathord|underline|"
+    "tiny|small|large|Large|LARGE|huge|Huge"
 )
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in [
+        (r"(?<=\d)\s*[–—]\s*(?=\d)", r" \\endash "),  # 10–20 is a range
+        (r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\\endash \2\\endash \3"),
+        (r"(\\text\s*\{[^{}]*\d)\s*-\s*(?=\d)", r"\1 \\endash "),
+        (r"[–—]", "-"),
+        (r"\\\\\s*\[[^\[\]]*\]", r"\\\\ "),  # \\[4pt]
+        (r"\\langle((?:(?!\\rangle)[^,])*,(?:(?!\\rangle).)*)\\rangle", r"(\1)"),
+        (r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
+        (r"\{:\}", ":"),
         (r"(?<=\d)\s*(?:\{,\}|,\\!|\\,|\\!|\\ )\s*(?=\d{3}(?!\d))", ""),  # 1{,}000  1,\!000  1\,000
         (rf"\\(?:{_STYLES})(?![A-Za-z])", " "),
         (r"\\(?:textcolor|color)\s*\{[^{}]*\}", " "),
@@ -38,7 +47,7 @@ _REWRITES = [
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
         (r"(?<!\\)\\(?:[,;:! ]|(?:quad|qquad|hfill)(?![A-Za-z])|hspace\s*\{[^{}]*\})|~|\\\n", " "),
-        (r"\\?%|\\?\$|\\[()\[\]]|\\(?:percent|euro|pounds)(?![A-Za-z])", " "),
+        (r"\\?%|\\?\$|(?<!\\)\\[()\[\]]|\\(?:percent|euro|pounds)(?![A-Za-z])", " "),
         (r"(?<![\w.])(?:np|math|sympy|numpy)\.(?=[a-z])", ""),
         (r"(?<![A-Za-z])([AaPp])\.\s?[Mm]\.?(?![A-Za-z])", r"\1m"),
         (r"\*\*", "^"),

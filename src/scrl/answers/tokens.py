@@ -44,7 +44,7 @@ _SYNONYMS = {
     r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=",
     r"\lt": "<", r"\gt": ">", r"\ne": "!=", r"\neq": "!=", r"\approx": "~=", r"\simeq": "~=", r"\doteq": "~=",
     r"\colon": ":", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]",
-    r"\langle": "(", r"\rangle": ")", r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\mid": "|",
+    r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\mid": "|",
     r"\infin": r"\infty", r"\varnothing": r"\emptyset", r"\prime": "'", "==": "=",
 }  # fmt: skip
 NAMES = {"pi": r"\pi", "infty": r"\infty", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty"}
@@ -66,7 +66,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_SUBSCRIPT = re.compile(r"\s*_\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d+|\\?[A-Za-z]+|\S))")
+_SUBSCRIPT = re.compile(r"\s*_\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d+|\\[A-Za-z]+|\S))")
 _TEXT_PIECE = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d{1,3}(?:,\d{3})+(?![\d,])|\d+(?:\.\d+)?|\S")
 
 
@@ -159,7 +159,8 @@ def _text_tokens(content: str) -> list[Token]:
         elif piece[0].isdecimal():
             tokens.append(Token("number", piece.replace(",", "")))
         elif not piece[0].isalpha():
-            tokens.append(Token("mark", piece))
+            if piece != ".":  # of an abbreviation
+                tokens.append(Token("mark", piece))
         elif len(piece) == 1:
             tokens.append(Token("letter" if piece in "ie" else "unit", piece))
         else:

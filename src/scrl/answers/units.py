@@ -5,7 +5,8 @@ from __future__ import annotations
 SHORT_UNITS = frozenset(
     (
         "mm cm dm km nm kg mg ml cl dl ft yd mi lb lbs oz hr hrs min mins sec secs mph kph kmh in hz khz mhz "
-        "kw kj kcal cal mol ev pa kpa"
+        "kw kj kcal cal mol ev kev mev gev pa kpa ghz rad atm ma ms ns yr gb mb kwh rpm psi ppm db amu gal qt usd "
+        "yuan yen"
     ).split()
 )
 """Abbreviations: units when they stand behind a value."""
@@ -21,20 +22,26 @@ UNIT_WORDS = frozenset(
         "ohm ohms ampere amperes kelvin celsius fahrenheit mole moles hertz people person children men women"
     ).split()
 )
-CONNECTING = frozenset("square cubic sq cu per of each total a an the".split())
+CONNECTING = frozenset(
+    "square cubic sq cu per of each total a an the squared cubed different possible ordered distinct real".split()
+)
 """Words that may stand between units: 12 square units, 60 miles per hour."""
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NOT_COUNTED = frozenset(
     "loss less plus minus times thirds halves quarters fourths fifths sixths sevenths eighths ninths tenths "
-    "hundredths thousandths is as this its has was does years-ago clockwise".split()
+    "hundredths thousandths is as this its has was does tens ones hundreds thousands millions billions dozens pairs "
+    "gains losses wins".split()
 )
+_NOT_COUNTED_ENDINGS = ("wards", "enths", "fths", "ieths", "wise")
 
 
 def is_unit(word: str) -> bool:
     """A known unit, or something counted: a plural such as apples."""
     if word in UNIT_WORDS or word in SHORT_UNITS:
         return True
-    return word.endswith("s") and len(word) >= 4 and word not in _NOT_COUNTED
+    if word in _NOT_COUNTED or word.endswith(_NOT_COUNTED_ENDINGS):
+        return False
+    return word.endswith("s") and len(word) >= 4
 
 
 def scale_of(words: list[str]) -> int | None:
