@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-slow lint check bench dist clean
+.PHONY: demo test lint check bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/scrl demo

@@ -96,7 +96,7 @@ def majority_rewards(answers_G: list[str | None]) -> Array:
 
 
 def advantages(rewards_G: Array) -> Array:
-    """Â = (R − μ) / σ.                                                                                   (eq. 1)
+    """Â = (R − μ) / (σ + 1e-6).                                                                          (eq. 1)
 
     For rewards 1 and 0 with a share f of ones, Â⁺ = √((1 − f)/f): the weaker the consensus, the louder it is. (eq. 3)
     """

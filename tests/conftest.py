@@ -10,6 +10,6 @@ settings.load_profile("scrl")
 @pytest.fixture(scope="session")
 def judge():
     """The real judge, with its worker processes."""
-    judge = MathVerifyJudge()
+    judge = MathVerifyJudge(seconds_per_answer=60, seconds_per_group=300)  # no verdict may hang on a busy machine
     yield judge
     judge.close()

@@ -50,11 +50,10 @@ def test_answers_are_read_as_in_the_package(text):
 
 
 def test_entropies_by_hand():
-    # uniform over 4: log 4; certain: 0; their mean: log(4)/2 = 0.693147
-    logits_TV = np.array([[0.0, 0, 0, 0], [500.0, 0, 0, 0]])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        assert example.token_entropies(logits_TV[:1])[0] == pytest.approx(np.log(4))
-    assert example.completion_entropy(np.array([[0.0, 0, 0, 0], [0.0, 0, 0, 0]])) == pytest.approx(1.386294)
+    # uniform over 4: log 4 = 1.386294; odds 3 : 1 : 0 : 0 (nearly): −(3/4 log 3/4 + 1/4 log 1/4) = 0.562335
+    logits_TV = np.array([[0.0, 0, 0, 0], [np.log(3), 0.0, -50, -50]])
+    assert example.token_entropies(logits_TV) == pytest.approx([1.386294, 0.562335], abs=1e-6)
+    assert example.completion_entropy(logits_TV) == pytest.approx((1.386294 + 0.562335) / 2, abs=1e-6)
 
 
 def test_the_objective_by_hand():

@@ -47,7 +47,7 @@ class JudgeError(ScrlError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'scrl'?) Known: …`, for messages about unknown names."""
+    """` Did you mean 'scrl'? Known: scrl, ttrl.`, to end a message about an unknown name."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scrl.errors import InputError
+
 Floats = NDArray[np.float64]
 
 
@@ -74,7 +76,7 @@ def _one_each(
     if entropies is None:
         return [None] * len(completions)
     if len(entropies) != len(completions):
-        raise ValueError(f"question {question_id!r}: {len(completions)} completions but {len(entropies)} entropies")
+        raise InputError(f"question {question_id!r}: {len(completions)} completions but {len(entropies)} entropies")
     return entropies
 
 

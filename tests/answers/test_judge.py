@@ -133,12 +133,80 @@ def test_a_worker_that_dies_leaves_its_pair_undecided(monkeypatch, tmp_path):
     judge.close()
 
 
-def test_a_worker_that_is_gone_before_it_is_asked_leaves_the_pair_undecided(monkeypatch, tmp_path):
-    gone = tmp_path / "worker.py"
-    gone.write_text("import os, sys\nprint('\"ready\"', flush=True)\nos.close(0)\nimport time\ntime.sleep(0.2)")
-    monkeypatch.setattr(judge_module, "_WORKER", gone)
+def test_a_worker_that_died_while_idle_is_replaced():
+    """As when Ctrl-C in a terminal reaches the whole process group: the next answer is not to blame."""
+    judge = MathVerifyJudge(workers=1, seconds_per_answer=60, seconds_per_group=300)
+    assert judge.compare([(r"\log_2 8", "3")]).equal
+    (worker,) = judge._slots.queue
+    worker._process.kill()
+    worker._process.wait()
+    assert judge.compare([(r"\log_2 16", "4")]).equal
+    judge.close()
+
+
+def test_a_worker_whose_pipe_is_closed_leaves_the_pair_undecided(monkeypatch, tmp_path):
+    deaf = tmp_path / "worker.py"
+    deaf.write_text("import os, time\nprint('\"ready\"', flush=True)\nos.close(0)\ntime.sleep(30)")
+    monkeypatch.setattr(judge_module, "_WORKER", deaf)
     judge = MathVerifyJudge(workers=1)
     assert judge.compare([("a", "b")]).undecided == {("a", "b")}
+    judge.close()
+
+
+def test_an_interrupted_question_does_not_shift_later_verdicts(monkeypatch):
+    judge = MathVerifyJudge(workers=1, seconds_per_answer=60, seconds_per_group=300)
+    judge.compare([(r"\log_2 8", "3")])
+    reply = judge_module._Worker._reply
+
+    def interrupted(self, seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(judge_module._Worker, "_reply", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        judge.compare([(r"\log_2 32", "5")])
+    monkeypatch.setattr(judge_module._Worker, "_reply", reply)
+    verdicts = judge.compare([(r"\log_2 32", "6"), (r"\log_2 64", "6"), (r"\log_2 64", "7")])
+    assert verdicts.equal == {("6", r"\log_2 64")}
+    judge.close()
+
+
+def test_closing_does_not_strand_those_who_wait():
+    judge = MathVerifyJudge(workers=1, seconds_per_answer=60, seconds_per_group=300)
+    found = []
+    threads = [
+        threading.Thread(target=lambda n=n: found.append(same_answer(rf"\log_2 {2**n}", str(n), judge=judge)))
+        for n in range(2, 6)
+    ]
+    for thread in threads:
+        thread.start()
+        judge.close()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert found == [True] * 4
+    assert judge._slots.qsize() == 1
+    judge.close()
+
+
+def test_a_plain_number_is_not_given_up_for_hostile_company():
+    judge = MathVerifyJudge(seconds_per_answer=1.0, seconds_per_group=300)
+    judge.compare([(r"\tan(\arctan 6)", "6")])  # a worker that is warm
+    judge._known.clear()
+    classes = classify(["6", r"\tan(\arctan 6)", HOSTILE[0], HOSTILE[1]], judge=judge)
+    assert classes.class_of_G[0] == classes.class_of_G[1]
+    judge.close()
+
+
+def test_a_group_uses_up_few_workers(monkeypatch, tmp_path):
+    started = tmp_path / "started"
+    dying = tmp_path / "worker.py"
+    dying.write_text(
+        f"open({str(started)!r}, 'a').write('x')\nprint('\"ready\"', flush=True)\ninput()\nraise SystemExit(1)"
+    )
+    monkeypatch.setattr(judge_module, "_WORKER", dying)
+    judge = MathVerifyJudge(workers=1)
+    pairs = [(f"a{n}", f"b{n}") for n in range(30)]
+    assert len(judge.compare(pairs).undecided) == 30
+    assert len(started.read_text()) == 6
     judge.close()
 
 

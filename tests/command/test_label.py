@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -213,6 +214,7 @@ GOOD = json.dumps(row("q", "1"))
     ("lines", "arguments", "message"),
     [
         ([GOOD, "{"], [], r"r.jsonl:2: is not JSON"),
+        ([GOOD, '{"question_id": "q", "answer": ' + "9" * 5000 + "}"], [], r"r.jsonl:2: is not JSON"),
         ([GOOD, "[1]"], [], r"r.jsonl:2: must be a JSON object, found a list"),
         ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' must be text"),
         ([GOOD, '{"question_id": "q", "entropy": 1}'], [], r"r.jsonl:2: neither field 'completion' nor field 'answer'"),
@@ -234,7 +236,8 @@ GOOD = json.dumps(row("q", "1"))
         ([GOOD], ["--trained", "x"], "--trained"),
         ([GOOD], ["--reader", "boxd"], "Did you mean 'boxed'"),
         ([GOOD], ["--preset", "x"], "Known: official, paper"),
-        ([GOOD], ["--treshold", "1"], "no such setting"),
+        ([GOOD], ["--treshold", "1"], "unknown option --treshold"),
+        ([GOOD], ["--sumary", "x"], "Did you mean '--summary'"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_and_nothing_is_written(tmp_path, lines, arguments, message):
@@ -307,7 +310,7 @@ def test_ctrl_c_writes_nothing_and_exits_with_130(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "nothing was written" in errors
+    assert "no file was left half-written" in errors
     assert "Traceback" not in errors
     assert not (tmp_path / "l.jsonl").exists()
     assert not list(tmp_path.glob(".*"))
@@ -328,3 +331,110 @@ def test_progress_is_shown_on_a_terminal_and_a_plain_line_elsewhere(tmp_path):
     assert "labelling" in shown
     assert "%" in shown
     assert scrl("label", source).stderr.startswith(f"labelling {source}")
+
+
+def test_broken_compressed_files_are_refused_by_name(tmp_path):
+    whole = gzip.compress((json.dumps(row("q", "1")) + "\n").encode() * 1000)
+    for name, content in (("cut", whole[:-20]), ("not", b"plain text"), ("bad", whole[:20] + b"\0" * 20 + whole[40:])):
+        path = tmp_path / f"{name}.jsonl.gz"
+        path.write_bytes(content)
+        done = scrl("label", path)
+        assert done.returncode == 2, done.stderr
+        assert f"{name}.jsonl.gz" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs FIFOs")
+def test_what_is_no_file_is_neither_read_nor_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    source = write(tmp_path / "r.jsonl", [row("q", "1")])
+    assert scrl("label", source, "--out", pipe).returncode == 2
+    assert not pipe.is_file()
+    assert "not a regular file" in scrl("label", pipe).stderr
+
+
+def test_a_link_is_written_through(tmp_path):
+    (tmp_path / "real.jsonl").write_text("old")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "real.jsonl")
+    scrl("label", write(tmp_path / "r.jsonl", [row("q", "1")]), "--out", tmp_path / "link.jsonl")
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert len(read(tmp_path / "real.jsonl")) == 1
+
+
+@pytest.mark.parametrize("change", ["new group", "old group", "shorter"])
+def test_a_file_that_changes_between_the_passes_is_refused(tmp_path, change, monkeypatch):
+    from scrl.credit.assign import credit_rule
+    from scrl.errors import DataError
+    from scrl.lab import label as module
+
+    rows = [row("a", "1"), row("b", "2"), row("a", "1")]
+    source = write(tmp_path / "r.jsonl", rows)
+    index = module.index_rollouts
+
+    def index_then_change(path, **options):
+        found = index(path, **options)
+        changed = {"new group": [*rows, row("c", "3")], "old group": [*rows, row("a", "4")], "shorter": rows[:2]}
+        write(path, changed[change])
+        return found
+
+    monkeypatch.setattr(module, "index_rollouts", index_then_change)
+    with pytest.raises(DataError, match="changed while it was read"):
+        module.label_file(source, credit_rule("ttrl"), out=tmp_path / "l.jsonl")
+    assert not (tmp_path / "l.jsonl").exists()
+
+
+def test_the_summary_names_the_preset_of_the_rule(tmp_path):
+    import scrl
+
+    source = write(tmp_path / "r.jsonl", [row("q", "1"), row("q", "{}"), row("q", r"\,")])
+    summary = scrl.label_file(str(source), scrl.credit_rule("scrl", preset="official"))
+    assert summary["preset"] == "official"
+    assert summary["merged_spellings"] == 0  # missing answers are no spellings
+
+
+def test_an_empty_gold_is_no_gold(tmp_path):
+    rows = [row("q", "1", gold=""), row("q", "1", gold=" "), row("p", "1", gold=r"\text{}")]
+    scrl("label", write(tmp_path / "r.jsonl", rows), "--summary", tmp_path / "s.json")
+    assert json.loads((tmp_path / "s.json").read_text())["majority_accuracy"] is None
+
+
+def test_a_byte_order_mark_and_a_null_completion_are_fine(tmp_path):
+    source = tmp_path / "r.jsonl"
+    source.write_bytes(b'\xef\xbb\xbf{"question_id": "q", "answer": "4", "completion": null, "entropy": 0}\n')
+    assert scrl("label", source).returncode == 0
+
+
+def test_sample_numbers_may_come_in_any_order_and_size(tmp_path):
+    rows = [row("q", "1", sample=n) for n in (5, 0, 10**9, 1)]
+    scrl("label", write(tmp_path / "r.jsonl", rows), "--out", tmp_path / "l.jsonl")
+    assert [line["sample"] for line in read(tmp_path / "l.jsonl")] == [5, 0, 10**9, 1]
+    mixed = write(tmp_path / "m.jsonl", [row("q", "1"), row("q", "1", sample=2), row("q", "1")])
+    assert "sample 2 of question 'q' at step 0 stands here a second time" in " ".join(
+        scrl("label", mixed).stderr.split()
+    )
+
+
+def test_a_reader_beside_the_rollouts_is_found_by_the_installed_command(tmp_path):
+    (tmp_path / "beside.py").write_text("def read(text):\n    return '7'\n")
+    source = write(tmp_path / "r.jsonl", [row("q", "1")])
+    command = [
+        str(Path(sys.executable).with_name("scrl")),
+        "label",
+        str(source),
+        "--reader",
+        "beside:read",
+        "--out",
+        "l.jsonl",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert read(tmp_path / "l.jsonl")[0]["answer"] == "7"
+
+
+def test_remarks_fit_the_method_and_the_file(tmp_path):
+    few = write(tmp_path / "r.jsonl", [row("q", str(n)) for n in range(8)])
+    assert "rare enough" not in scrl("label", few, "--method", "scrl-without-negative").stdout
+    sixteen = write(tmp_path / "s.jsonl", [row("q", str(n)) for n in range(16)])
+    assert "only answers seen once can be negative" in " ".join(scrl("label", sixteen).stdout.split())
+    assert "is this the right --reader?" in " ".join(scrl("label", few, "--reader", "regex:zzz").stdout.split())

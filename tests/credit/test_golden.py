@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.advantages import group_advantages
+from scrl.credit import advantages as advantages_module
 from scrl.credit.assign import PRESETS, assign_credit, credit_rule
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, InputError
 from scrl.records import Completion, Group
+
+
+def group_advantages(rewards_G, sample_std=False, eps=1e-6, std_floor=0.0):
+    return advantages_module.group_advantages(rewards_G, sample_std=sample_std, eps=eps, std_floor=std_floor)
 
 
 def group_of(votes, entropies=None, **place):
@@ -186,6 +190,21 @@ def test_groups_whose_only_signal_is_entropy_are_flagged():
     assert not credit_of({"1": 8}, {"1": 0.3}).is_entropy_only
 
 
+def test_the_flag_looks_at_the_completions_that_are_trained_on():
+    """Of 1 × 8, 2 × 4, 3, 4 the positive label tells apart; if the trained four carry no label, entropy is all there is."""
+    votes = {"1": 8, "2": 5, "3": 2, "4": 1}
+    entropies = {"1": 0.2, "2": 0.3, "3": 0.1, "4": 0.15}
+    for seed in range(200):
+        credit = credit_of(votes, entropies, num_trained=3, seed=seed)
+        labelled = [credit.answers[i] in ("1",) for i in credit.trained]
+        if not any(labelled) and len({credit.answers[i] for i in credit.trained}) > 1:
+            assert credit.is_entropy_only
+            break
+    else:
+        pytest.fail("no such draw in 200 seeds")
+    assert not credit_of(votes, entropies).is_entropy_only
+
+
 # --- missing answers ------------------------------------------------------------------------------------------------
 
 
@@ -234,7 +253,7 @@ def test_official_trains_on_the_first_rows_and_paper_on_random_ones():
 
 def test_presets_differ_in_nothing_else():
     assert PRESETS["paper"] == {}
-    assert set(PRESETS["official"]) == {"missing_reward", "std", "ties", "rows"}
+    assert set(PRESETS["official"]) == {"missing_reward", "std", "ties", "which_trained"}
     paper, official = credit_rule("scrl").settings, credit_rule("scrl", preset="official").settings
     same = {"min_share": 0.375, "min_margin": 0.125, "max_negative_share": 0.125, "entropy_weight": 0.1, "eps": 1e-6}
     assert {name: getattr(paper, name) for name in same} == same

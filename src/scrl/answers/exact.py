@@ -18,7 +18,7 @@ from functools import cached_property
 
 MAX_BITS = 40_000
 """Longest integer we compute with (about 12,000 decimal digits; 2006! has 5,759)."""
-MAX_TERMS = 200
+MAX_TERMS = 64
 MAX_PRODUCTS = 1_500
 MAX_CALL_CHARS = 4_000
 """Longest arguments of an opaque function value: nesting them must not grow without end."""

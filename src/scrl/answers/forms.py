@@ -9,6 +9,7 @@ Nothing here calls or evaluates what a text names, and every text has a form or 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Sequence
@@ -42,7 +43,7 @@ _MATRICES = frozenset({"pmatrix", "bmatrix", "Bmatrix", "matrix", "smallmatrix"}
 _REALS = ["\\mathbb", "{", "R", "}"]
 _UNIT_TAIL = re.compile(r"(?:(?<=n)l/l(?:\^n|\^\{n\})?|(?:[wu](?:\^(?:n|\{-?n\}|-n))?(?:/l)?[/*]?)+)$")
 
-_NAME = r"(?:[A-Za-z]\w*(?:_\{[^}]*\})?'*|[a-z]{5,})"
+_NAME = r"[A-Za-z]\w*(?:_\{[^}]*\})?'*"
 _LABEL = re.compile(
     rf"{_NAME}(?:\([^=+*/-]*\)|\[[^=]*\])?|\{{\w+\}}"  # x, x_1, x(t), E[X], area, {{v}}
     rf"|[fghFGHPEp]'*(?:\^\{{-1\}})?\([^=]*\)"  # f(x+1), f^{{-1}}(x), P(A)
@@ -79,13 +80,19 @@ class Form:
         return numeric.scale_free_value(self.expr) if self.kind == "equation" else numeric.value_of(self.expr)
 
 
-@lru_cache(maxsize=1 << 16)
 def canonical_form(answer: str, significant_digits: int | None = None) -> Form | None:
     """The form of an answer; None when there is nothing in it (an empty box is no answer)."""
+    if len(answer) <= MAX_ANSWER_CHARS:
+        return _form(answer, significant_digits)
+    text = " ".join(answer.split())
+    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    return Form(f"text {digest} {text[:40]}", "text", True) if text else None
+
+
+@lru_cache(maxsize=1 << 16)
+def _form(answer: str, significant_digits: int | None) -> Form | None:
     if significant_digits is None and _INTEGER.fullmatch(answer):
         return Form(str(int(answer)), "expression", True)
-    if len(answer) > MAX_ANSWER_CHARS:
-        return Form(f"text {' '.join(answer.split())}", "text", True)
     cleaned = clean(answer)
     if not re.search(r"[^\s{}.,;:]", unwrap_text(cleaned)):
         return None

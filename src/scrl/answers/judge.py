@@ -7,16 +7,17 @@ speak JSON lines, so it works in threads, notebooks, scripts without a main guar
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,7 +31,11 @@ _WORKER = Path(__file__).with_name("judge_worker.py")
 _START_SECONDS = 120.0
 _RETIRE_SECONDS = 5.0
 _MAX_STRIKES = 2
-"""An answer that timed out this often in one group is given up."""
+"""An answer that timed out this often in one group, and was never compared in time, is given up."""
+_MAX_RESTARTS = 6
+"""Most workers that one group may use up."""
+_SUSPECT = re.compile(r"[\\^!]")
+"""A computation that does not end has a command, a power or a factorial in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +76,15 @@ class MathVerifyJudge:
         self.seconds_per_answer = seconds_per_answer
         self.seconds_per_group = seconds_per_group
         self.num_calls = 0
-        self._num_workers = workers
+        self._memory = memory
         self._known: OrderedDict[Pair, bool | None] = OrderedDict()
         self._readable: OrderedDict[str, bool | None] = OrderedDict()
-        self._memory = memory
         self._lock = threading.Lock()
-        self._reset()
-        atexit.register(self.close)
+        self._slots: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
+        for _ in range(workers):
+            self._slots.put(None)
+        weakref.finalize(self, _retire_idle, self._slots)
+        _JUDGES.add(self)
 
     def compare(self, pairs: Iterable[Pair]) -> Verdicts:
         """Verdicts on the open pairs of one group, within the group's time limit."""
@@ -93,39 +100,59 @@ class MathVerifyJudge:
         )
 
     def close(self) -> None:
-        """End all idle workers."""
-        if os.getpid() != self._pid:
-            return
-        with contextlib.suppress(queue.Empty):
-            while True:
-                worker = self._idle.get_nowait()
-                if worker is not None:
-                    worker.retire()
-        self._reset()
-
-    def _reset(self) -> None:
-        """Places for workers, none started; also after a fork, whose child must not talk to the parent's workers."""
-        self._pid = os.getpid()
-        self._idle: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
-        for _ in range(self._num_workers):
-            self._idle.put(None)
+        """End all idle workers; new ones start when they are needed."""
+        _retire_idle(self._slots)
 
     def _judge(self, pairs: list[Pair]) -> dict[Pair, bool | None]:
-        if os.getpid() != self._pid:
-            self._reset()
-        worker = self._idle.get()
         with self._lock:
-            readable = {answer: self._readable[answer] for pair in pairs for answer in pair if answer in self._readable}
-        session = _Session(worker, self.seconds_per_answer, self.seconds_per_group, readable)
+            readable = {a: self._readable[a] for pair in pairs for a in pair if a in self._readable}
+        slots = self._slots
+        session = _Session(slots.get(), self.seconds_per_answer, self.seconds_per_group, readable)
         try:
             verdicts = session.judge(pairs)
         finally:
-            self._idle.put(session.worker)
+            slots.put(session.worker)
         with self._lock:
             self.num_calls += session.num_calls
             _remember(self._known, {pair: verdicts[pair] for pair in verdicts.keys() - session.skipped}, self._memory)
             _remember(self._readable, session.readable, self._memory)
         return verdicts
+
+    def _start_afresh(self) -> None:
+        """In a forked child: the parent's workers and locks are not ours."""
+        self._lock = threading.Lock()
+        inherited, self._slots = self._slots, queue.LifoQueue()
+        for worker in list(inherited.queue):
+            if worker is not None:
+                worker.let_go()
+            self._slots.put(None)
+
+
+_JUDGES: weakref.WeakSet[MathVerifyJudge] = weakref.WeakSet()
+_INHERITED: list[_Worker] = []
+"""The parent's workers, kept in a forked child so that nothing ever tries to close their streams there."""
+
+
+def _start_all_afresh() -> None:
+    for judge in list(_JUDGES):
+        judge._start_afresh()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_all_afresh)
+
+
+def _retire_idle(slots: queue.LifoQueue[_Worker | None]) -> None:
+    """End the workers that nobody is using, and leave their places free."""
+    idle: list[_Worker | None] = []
+    with contextlib.suppress(queue.Empty):
+        while True:
+            idle.append(slots.get_nowait())
+    for _ in idle:
+        slots.put(None)
+    for worker in idle:
+        if worker is not None:
+            worker.retire()
 
 
 def _remember(memory: OrderedDict[Any, bool | None], news: dict[Any, bool | None], limit: int) -> None:
@@ -135,7 +162,7 @@ def _remember(memory: OrderedDict[Any, bool | None], news: dict[Any, bool | None
 
 
 class _Skipped(Exception):  # noqa: N818 - control flow inside a session
-    """This question was not put to the judge."""
+    """This question was not put to the judge, or not for its full time."""
 
 
 class _Session:
@@ -151,17 +178,23 @@ class _Session:
         self.worker = worker
         self.readable = readable
         self.skipped: set[Pair] = set()
-        """Pairs that were not tried, because the group's time was up or an answer had been given up."""
+        """Pairs that did not get their full time; they may be tried again in another group."""
         self.num_calls = 0
         self._limit = seconds_per_answer
         self._left = seconds_per_group
-        self._strikes: dict[str, int] = {}
+        self._restarts = 0
+        self._strikes: Counter[str] = Counter()
+        self._sound: set[str] = set()
+        """Answers that were compared in time: whatever timed out, it was not their fault."""
 
     def judge(self, pairs: list[Pair]) -> dict[Pair, bool | None]:
-        """All pairs; an answer that stands in many of them is read first, since it often turns out unreadable."""
+        """All pairs, those without a suspect first; an answer that stands in many of them is read first."""
         degree = Counter(answer for pair in pairs for answer in pair)
         verdicts: dict[Pair, bool | None] = {}
-        for pair in pairs:
+        waiting = list(pairs)
+        while waiting:
+            pair = min(waiting, key=lambda pair: self._strikes[pair[0]] + self._strikes[pair[1]])
+            waiting.remove(pair)
             try:
                 verdicts[pair] = self._verdict(*sorted(pair, key=lambda answer: -degree[answer]))
             except _Skipped:
@@ -176,23 +209,52 @@ class _Session:
                 self.readable[answer] = self._ask(answer)
             if not self.readable[answer]:
                 return self.readable[answer]
-        return self._ask(first, second)
+        verdict = self._ask(first, second)
+        if verdict is not None:
+            self._sound |= {first, second}
+        return verdict
 
     def _ask(self, *answers: str) -> bool | None:
-        if self._left <= 0 or any(self._strikes.get(answer, 0) >= _MAX_STRIKES for answer in answers):
+        seconds = min(self._limit, self._left)
+        if seconds <= 0 or any(self._is_given_up(answer) for answer in answers):
             raise _Skipped
-        if self.worker is None:
-            self.worker = _Worker()
+        worker, self.worker = self._living_worker(), None
         start = time.monotonic()
-        verdict = self.worker.ask(list(answers), min(self._limit, self._left))
+        try:
+            verdict = worker.ask(list(answers), seconds)
+        except (
+            BaseException
+        ):  # an interrupt between question and answer: this worker's next reply would be the wrong one
+            worker.kill()
+            raise
         self._left -= time.monotonic() - start
         self.num_calls += 1
-        if verdict is None:
+        if verdict is not None:
+            self.worker = worker
+            return verdict
+        worker.kill()
+        if seconds < self._limit:
+            raise _Skipped
+        self._strike(answers)
+        return None
+
+    def _is_given_up(self, answer: str) -> bool:
+        return self._strikes[answer] >= _MAX_STRIKES and answer not in self._sound
+
+    def _strike(self, answers: tuple[str, ...]) -> None:
+        suspects = [answer for answer in answers if _SUSPECT.search(answer) and answer not in self._sound]
+        self._strikes.update(suspects or answers)
+
+    def _living_worker(self) -> _Worker:
+        if self.worker is not None and self.worker.is_alive():
+            return self.worker
+        if self.worker is not None:
             self.worker.kill()
+        if self._restarts >= _MAX_RESTARTS:
             self.worker = None
-            for answer in answers:
-                self._strikes[answer] = self._strikes.get(answer, 0) + 1
-        return verdict
+            raise _Skipped
+        self._restarts += 1
+        return _Worker()
 
 
 class _Worker:
@@ -220,6 +282,10 @@ class _Worker:
                 "Check that math-verify is installed for this Python, or go without it (judge 'none')."
             )
 
+    def is_alive(self) -> bool:
+        """The process is still there."""
+        return self._process.poll() is None
+
     def ask(self, request: list[str], seconds: float) -> bool | None:
         """The verdict, or None when it does not come in time or the process dies over it."""
         assert self._process.stdin is not None
@@ -234,7 +300,8 @@ class _Worker:
     def retire(self) -> None:
         """Let an idle process end by itself; it does when nobody can ask it any more."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=_RETIRE_SECONDS)
         self.kill()
@@ -244,11 +311,18 @@ class _Worker:
         self._process.kill()
         self._process.wait()
         self._reader.join()
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            with contextlib.suppress(OSError):  # a request that was never read may be left in the pipe
-                stream.close()
-        self._errors.close()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            if stream is not None:
+                with contextlib.suppress(OSError):  # a request that was never read may be left in the pipe
+                    stream.close()
+
+    def let_go(self) -> None:
+        """In a forked child: release the pipe without a lock that a thread of the parent may have held."""
+        assert self._process.stdin is not None
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, self._process.stdin.fileno())
+        os.close(null)
+        _INHERITED.append(self)
 
     def _reply(self, seconds: float) -> object:
         try:

@@ -10,6 +10,7 @@ import faulthandler
 import json
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 MEMORY_LIMIT = 4 << 30
-ORPHAN_SECONDS = 60
+ORPHAN_SECONDS = 900
 """A request still running after this ends the process, in case nobody is left to kill it."""
 
 
@@ -25,6 +26,7 @@ def main() -> None:
     """Serve verdicts until standard input ends."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     _limit_memory()
@@ -38,7 +40,7 @@ def main() -> None:
         print(json.dumps(verdict), file=replies, flush=True)
 
 
-def load_judge() -> Callable[..., bool]:
+def load_judge() -> Callable[..., bool | None]:
     """math-verify as a function of one answer (is it readable?) or two (are they equal?)."""
     from math_verify import LatexExtractionConfig, parse, verify
 
@@ -48,13 +50,15 @@ def load_judge() -> Callable[..., bool]:
     def read(answer: str) -> list[Any]:
         return list(parse(f"\\boxed{{{answer}}}", config, fallback_mode="no_fallback", parsing_timeout=None))
 
-    def decide(first: str, second: str | None = None) -> bool:
+    def decide(first: str, second: str | None = None) -> bool | None:
         try:
             a = read(first)
             if second is None or not a:
                 return bool(a)
             b = read(second)
             return bool(b) and verify(a, b, timeout_seconds=None) and verify(b, a, timeout_seconds=None)
+        except MemoryError:
+            return None
         except Exception:  # whatever a computer-algebra system trips over: not shown to be equal
             return False
 

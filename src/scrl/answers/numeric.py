@@ -7,6 +7,7 @@ at one generic point. Different values prove two expressions different; equal va
 from __future__ import annotations
 
 import hashlib
+import threading
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ MAX_ARGUMENT = 10_000
 Number = Any
 """mpmath has no types: mpf or mpc."""
 
+_lock = threading.Lock()
+"""mpmath changes the precision of its context while it computes: one thread at a time."""
 _context = mpmath.mp.clone()
 _context.dps = DIGITS
 _RELATIVE, _ABSOLUTE = _context.mpf(10) ** -60, _context.mpf(10) ** -100
@@ -31,11 +34,13 @@ _RELATIVE, _ABSOLUTE = _context.mpf(10) ** -60, _context.mpf(10) ** -100
 
 def value_of(expr: Expr, point: str = "") -> Number | None:
     """The value to 120 digits at a generic point; None where it has none (infinity, an unknown command)."""
-    try:
-        value = _sum(expr, point)
-    except (ArithmeticError, ValueError, TypeError, KeyError, RecursionError):
-        return None
-    return value if _context.isfinite(value) else None
+    with _lock:
+        _context.dps = DIGITS
+        try:
+            value = _sum(expr, point)
+        except (ArithmeticError, ValueError, RecursionError):
+            return None
+        return value if _context.isfinite(value) else None
 
 
 def scale_free_value(zero: Expr) -> Number | None:
@@ -130,15 +135,14 @@ def _factorial(n: Number) -> Number:
 
 
 _FUNCTIONS: dict[str, Callable[..., Number]] = {
-    name: _bounded(name)
-    for name in (
-        "sin cos tan cot sec csc asin acos atan acot asec acsc sinh cosh tanh coth asinh acosh atanh acoth "
-        "ln floor ceil fabs binomial"
-    ).split()
+    name: _bounded(name) for name in "sin cos tan cot sec csc sinh cosh tanh coth".split()
 } | {
+    name: getattr(_context, name)
+    for name in "asin acos atan acot asec acsc asinh acosh atanh acoth ln floor ceil fabs binomial".split()
+}
+_FUNCTIONS |= {
     "pow": _power,
     "inv": lambda x: 1 / x,
-    "exp": lambda x: _power(+_context.e, x),
     "log": lambda base, x: _context.log(x, base),
     "factorial": _factorial,
 }

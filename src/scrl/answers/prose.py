@@ -50,4 +50,5 @@ def _fold(run: str) -> str:
 
 
 def _is_word(run: str, upright: set[str]) -> bool:
-    return len(run) >= 4 or not run.isascii() or run in upright or run.casefold() in _KNOWN
+    is_name = len(run) == 3 and run.istitle()
+    return len(run) >= 4 or is_name or not run.isascii() or run in upright or run.casefold() in _KNOWN

@@ -128,7 +128,7 @@ def get_reader(name: str) -> Reader:
         return READERS[name]
     if name.startswith("regex:"):
         return _regex_reader(name.removeprefix("regex:"))
-    if "." in name:
+    if "." in name or ":" in name:
         return _imported_reader(name)
     raise ConfigError(
         f"reader: unknown reader {name!r}.{did_you_mean(name, READERS)} "

@@ -32,8 +32,8 @@ Ten questions, 32 completions each, of a small language model
 right answers. Both count votes; what differs is whom they believe.
 
   TTRL  rewards the most frequent answer, always.
-  SCRL  rewards it only with 37.5 % of the votes and a lead above 12.5 %, and
-        rules out answers that are rare (below 12.5 %) and uncertain (entropy
+  SCRL  rewards it only with {min_share:.1%} of the votes and a lead above {min_margin:.1%}, and
+        rules out answers that are rare (below {max_negative_share:.1%}) and uncertain (entropy
         not below the question's mean).
 """
 
@@ -48,9 +48,9 @@ def demo(*, out: Path | None = None) -> None:
     out
         New folder for the labels of both methods; by default a new numbered one under runs/.
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     folder = new_run_folder(out)
-    console.print(INTRO)
+    console.print(INTRO.format_map(credit_rule("scrl").settings.model_dump()))
     with as_file(files("scrl.data") / "demo_rollouts.jsonl.gz") as rollouts:
         gold = {r.question_id: r.gold or "" for r in read_rollouts(rollouts)}
         summaries = {method: _label(method, rollouts, folder / method) for method in METHODS}

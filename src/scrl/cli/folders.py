@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 from scrl.errors import InputError
@@ -16,11 +15,7 @@ def new_run_folder(out: Path | None, base: Path = Path("runs")) -> Path:
         out.mkdir(parents=True)
         return out
     base.mkdir(exist_ok=True)
-    for number in itertools.count(1):
-        folder = base / f"{number:03}"
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            continue
-        return folder
-    raise AssertionError("numbers do not end")
+    numbers = [int(path.name) for path in base.iterdir() if path.name.isdecimal()]
+    folder = base / f"{max(numbers, default=0) + 1:03}"
+    folder.mkdir()
+    return folder

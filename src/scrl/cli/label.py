@@ -16,8 +16,15 @@ from rich.table import Table
 
 from scrl.answers.judge import Judge, NoJudge
 from scrl.credit.assign import CreditRule, credit_rule
-from scrl.errors import InputError
+from scrl.credit.methods import METHODS
+from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.label import label_file
+
+_FIELDS = METHODS["scrl"].settings.model_fields
+_SETTINGS_HELP = "Any setting of the method: " + " ".join(
+    f"--{name.replace('_', '-')} [{field.default}] {field.description}" for name, field in _FIELDS.items()
+)
+_OPTIONS = "method preset reader out summary audit trained seed significant_digits judge".split()
 
 
 def label(
@@ -34,7 +41,7 @@ def label(
     seed: int = 0,
     significant_digits: int | None = None,
     judge: Literal["math-verify", "none"] = "math-verify",
-    **settings: Annotated[str, Parameter(help="Any setting of the method, e.g. --min-share 0.5 --std-floor 0.18.")],
+    **settings: Annotated[str, Parameter(help=_SETTINGS_HELP)],
 ) -> None:
     """Label the completions of a rollout file: what would this method trust, rule out and reward?
 
@@ -69,6 +76,10 @@ def label(
         math-verify decides pairs of answers that canonical forms leave open; none leaves them different.
     """
     chosen: Judge | None = NoJudge() if judge == "none" else None
+    chosen_settings = {name.replace("-", "_"): value for name, value in settings.items()}
+    _check_names(method, chosen_settings)
+    if "." in reader or ":" in reader:
+        sys.path.insert(0, str(Path.cwd()))  # a reader of the user's own, beside the rollouts
     rule = credit_rule(
         method,
         preset=preset,
@@ -77,20 +88,32 @@ def label(
         seed=seed,
         judge=chosen,
         significant_digits=significant_digits,
-        **{name.replace("-", "_"): value for name, value in settings.items()},
+        **chosen_settings,
     )
     _check_outputs(rollouts, out, summary, audit)
     with progress_bar(rollouts) as on_bytes:
-        result = label_file(rollouts, rule, preset=preset, out=out, audit=audit, on_bytes=on_bytes)
+        result = label_file(rollouts, rule, out=out, audit=audit, on_bytes=on_bytes)
     if summary is not None:
         summary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    console = Console()
+    console = Console(highlight=False, markup=False)
+    console.print(f"{rule.method.name}: {rule.method.idea}")
     console.print(summary_table(result))
     for line in remarks(result, rule):
-        console.print(line, style="yellow", highlight=False)
+        console.print(line, style="yellow")
     for path in (out, summary, audit):
         if path is not None:
-            console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+            console.print(f"wrote {path}", soft_wrap=True)
+
+
+def _check_names(method: str, settings: dict[str, str]) -> None:
+    """An unknown option may be a mistyped setting or a mistyped option of the command."""
+    if method not in METHODS:
+        return
+    known = [*METHODS[method].settings.model_fields, *_OPTIONS]
+    for name in settings:
+        if name not in known:
+            options = (f"--{option.replace('_', '-')}" for option in known)
+            raise ConfigError(f"unknown option --{name.replace('_', '-')}.{did_you_mean(f'--{name}', options)}")
 
 
 def _check_outputs(rollouts: Path, *outputs: Path | None) -> None:
@@ -99,7 +122,7 @@ def _check_outputs(rollouts: Path, *outputs: Path | None) -> None:
             continue
         if path.resolve() == rollouts.resolve():
             raise InputError(f"{path}: would overwrite the rollouts; give another file")
-        if path.is_dir() or not path.parent.is_dir():
+        if (path.exists() and not path.is_file()) or not path.parent.is_dir():
             raise InputError(f"{path}: cannot be written; give a file in a folder that exists")
     named = [path.resolve() for path in outputs if path is not None]
     if len(set(named)) < len(named):
@@ -162,12 +185,20 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
             f"{result['entropy_only_questions']} questions have no label that tells their completions apart: dividing "
             "by the tiny spread of the entropy term makes a full-strength update of it. --std-floor 0.18 damps that."
         )
-    tau = getattr(rule.settings, "max_negative_share", 0)
-    mean_size = result["completions"] / result["questions"]
-    if tau and rule.method.name.startswith("scrl") and mean_size * tau <= 1:
-        yield (
-            f"With {mean_size:.0f} completions a question no answer can be rare enough to be negative "
-            f"(that needs more than {1 / tau:.0f})."
-        )
+    if result["no_answer_share"] > 0.9:
+        yield "Hardly any completion has an answer: is this the right --reader?"
+    if rule.method.has_negatives:
+        yield from _negative_remarks(result["completions"] / result["questions"], rule)
     if result["undecided_pairs"]:
         yield f"{result['undecided_pairs']} pairs of answers were not decided in time and count as different."
+
+
+def _negative_remarks(mean_size: float, rule: CreditRule) -> Iterator[str]:
+    limit = getattr(rule.settings, "max_negative_share", 0.0)
+    if limit and mean_size * limit <= 1:
+        yield (
+            f"With {mean_size:.0f} completions a question no answer can be rare enough to be negative "
+            f"(that needs more than {1 / limit:.0f})."
+        )
+    elif limit and mean_size * limit <= 2:
+        yield f"With {mean_size:.0f} completions a question only answers seen once can be negative."

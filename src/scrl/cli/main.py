@@ -45,6 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(Text(f"failed: {error}"))
         return 1
     except KeyboardInterrupt:
-        errors.print("stopped; nothing was written")
+        errors.print("stopped; no file was left half-written")
         return 130
     return 0

@@ -9,9 +9,7 @@ import numpy as np
 from scrl.records import Floats
 
 
-def group_advantages(
-    rewards_G: Floats, *, sample_std: bool = False, eps: float = 1e-6, std_floor: float = 0.0
-) -> Floats:
+def group_advantages(rewards_G: Floats, *, sample_std: bool, eps: float, std_floor: float) -> Floats:
     """Â_i = (R_i − μ) / (max(σ, s₀) + ε).                                                        (paper, eq. 1)
 
     σ is the population standard deviation, or the sample one (n − 1); s₀ is `std_floor`. A group of one, and a group of

@@ -26,7 +26,7 @@ from scrl.records import Credit, Floats, Group, Unread
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
-    "official": {"missing_reward": -1.0, "std": "sample", "ties": "first-seen", "rows": "first"},
+    "official": {"missing_reward": -1.0, "std": "sample", "ties": "first-seen", "which_trained": "first"},
 }
 """Settings in which the authors' released code differs from the paper; `paper` is the defaults."""
 
@@ -36,6 +36,7 @@ class CreditRule:
     """A method with all its choices made: `rule.assign(group)`."""
 
     method: Method
+    preset: str
     settings: CreditSettings
     reader: Reader
     num_trained: int | None = None
@@ -63,14 +64,15 @@ class CreditRule:
         labels = self.method.label(tally, self.settings)
         shaped = self.method.reward(tally, labels, self.settings)
         trained = self._trained(group)
+        rows = list(trained)
         return Credit(
             answers=tuple(None if j < 0 else a for a, j in zip(classes.answers_G, classes.class_of_G, strict=True)),
             tally=tally,
             labels=labels,
             rewards=shaped.rewards_G,
-            advantages=self._advantages(shaped.rewards_G, trained),
+            advantages=self._advantages(shaped.rewards_G, rows),
             trained=trained,
-            is_entropy_only=_is_constant(shaped.label_part_G) and not _is_constant(shaped.rewards_G),
+            is_entropy_only=_is_constant(shaped.label_part_G[rows]) and not _is_constant(shaped.rewards_G[rows]),
             undecided_pairs=classes.undecided_pairs,
         )
 
@@ -91,12 +93,11 @@ class CreditRule:
         size = len(group.completions)
         if self.num_trained is None:
             return tuple(range(size))
-        if self.settings.rows == "first":
+        if self.settings.which_trained == "first":
             return first_rows(size, self.num_trained, question_id=group.question_id)
         return random_rows(size, self.num_trained, seed=self.seed, step=group.step, question_id=group.question_id)
 
-    def _advantages(self, rewards_G: Floats, trained: tuple[int, ...]) -> Floats:
-        rows = list(trained)
+    def _advantages(self, rewards_G: Floats, rows: list[int]) -> Floats:
         advantages_G = np.full(len(rewards_G), np.nan)
         advantages_G[rows] = group_advantages(
             rewards_G[rows],
@@ -131,10 +132,11 @@ def credit_rule(
     if significant_digits is not None and not 1 <= significant_digits <= 15:
         raise ConfigError(f"significant_digits: must lie in 1 … 15 or be left out; got {significant_digits}")
     if num_trained is not None and num_trained < 1:
-        raise ConfigError(f"trained: at least one completion must be trained on; got {num_trained}")
+        raise ConfigError(f"num_trained (--trained): at least one completion must be trained on; got {num_trained}")
     chosen = METHODS[method]
     return CreditRule(
         method=chosen,
+        preset=preset,
         settings=_settings(chosen, PRESETS[preset], settings),
         reader=get_reader(reader) if isinstance(reader, str) else reader,
         num_trained=num_trained,

@@ -27,7 +27,9 @@ class CreditSettings(BaseModel):
         "smallest",
         description="Which of several largest classes a majority takes: the smallest key, or the first seen.",
     )
-    rows: Literal["random", "first"] = Field("random", description="Which M of the N completions are trained on.")
+    which_trained: Literal["random", "first"] = Field(
+        "random", description="Which M of the N completions are trained on: a random M, or the first."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +52,5 @@ class Method:
     """Whether it needs an entropy for each completion, given its settings."""
     label: Callable[[Tally, Any], Labels]
     reward: Callable[[Tally, Labels, Any], Shaped]
+    has_negatives: bool = True
+    """Whether it can rule answers out."""

@@ -22,6 +22,6 @@ def first_rows(size: int, num_trained: int, *, question_id: str) -> tuple[int, .
 def _check(size: int, num_trained: int, question_id: str) -> None:
     if not 1 <= num_trained <= size:
         raise ConfigError(
-            f"trained: question {question_id!r} has {size} completions, so 1 to {size} of them can be trained on; "
-            f"got {num_trained}. Sample more completions or train on fewer."
+            f"num_trained (--trained): question {question_id!r} has {size} completions, "
+            f"so 1 to {size} of them can be trained on; got {num_trained}. Sample more completions or train on fewer."
         )

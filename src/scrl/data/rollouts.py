@@ -3,7 +3,7 @@
     {"question_id": "amc-17", "step": 0, "sample": 3, "completion": "…", "entropy": 0.27, "gold": "142", …}
 
 Required: `question_id`, and `completion` or `answer` (somebody's reading; null is a missing answer; it wins). A group
-is (step, question_id). Other fields are ignored. A broken line raises `DataError` with file, line and field.
+is (step, question_id). Other fields may stand there too. A broken line raises `DataError` with file, line and field.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from scrl.errors import DataError
 from scrl.records import UNREAD, Unread
 
 GroupKey = tuple[int, str]
 """(step, question_id)."""
-MAX_SAMPLE = 1_000_000
 
 
 class Rollout(NamedTuple):
@@ -47,19 +47,36 @@ class GroupIndex:
     """What the first pass over a file notes down of a group."""
 
     size: int = 0
-    samples: int = 0
-    """The sample numbers seen, as a bit mask."""
+    samples: set[int] | None = None
+    """The sample numbers seen; None while they come as 0, 1, 2, …"""
     gold: str | None = None
+
+    def has(self, sample: int) -> bool:
+        """Whether this sample number was seen."""
+        return sample < self.size if self.samples is None else sample in self.samples
+
+    def add(self, sample: int) -> None:
+        """Note one completion."""
+        if self.samples is None and sample != self.size:
+            self.samples = set(range(self.size))
+        if self.samples is not None:
+            self.samples.add(sample)
+        self.size += 1
 
 
 def read_rollouts(path: Path, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:
     """The completions of a file, line by line; `on_bytes` hears how far the reading has come."""
-    with _open(path) as file:
-        for number, raw in enumerate(file, start=1):
-            if on_bytes is not None:
-                on_bytes(len(raw))
-            if raw.strip():
-                yield _parse(raw, path, number)
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                if on_bytes is not None:
+                    on_bytes(len(raw))
+                if raw.strip():
+                    yield _parse(raw, path, number)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(path, f"cannot be read: {reason}", number + 1 if number else None) from error
 
 
 def index_rollouts(
@@ -86,7 +103,7 @@ def index_rollouts(
 
 def _note(group: GroupIndex, rollout: Rollout, path: Path) -> None:
     sample = group.size if rollout.sample is None else rollout.sample
-    if group.samples >> sample & 1:
+    if group.has(sample):
         raise DataError(
             path,
             f"sample {sample} of question {rollout.question_id!r} at step {rollout.step} stands here a second time",
@@ -99,24 +116,16 @@ def _note(group: GroupIndex, rollout: Rollout, path: Path) -> None:
             f"has {group.gold!r}",
             rollout.line,
         )
-    group.size += 1
-    group.samples |= 1 << sample
+    group.add(sample)
     group.gold = rollout.gold if rollout.gold is not None else group.gold
-
-
-def _open(path: Path) -> BinaryIO:
-    try:
-        return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
 
 
 def _parse(raw: bytes, path: Path, number: int) -> Rollout:
     try:
-        fields = json.loads(raw.decode())
+        fields = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(path, f"is not UTF-8 text: {error.reason} at byte {error.start}", number) from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(path, f"is not JSON: {error}", number) from error
     if not isinstance(fields, dict):
         raise DataError(path, f"must be a JSON object, found {_kind(fields)}", number)
@@ -129,7 +138,7 @@ def _parse(raw: bytes, path: Path, number: int) -> Rollout:
             text=_text(fields),
             answer=_answer(fields, "answer") if "answer" in fields else UNREAD,
             entropy=_entropy(fields),
-            gold=_answer(fields, "gold"),
+            gold=(_answer(fields, "gold") or "").strip() or None,
         )
     except ValueError as error:
         raise DataError(path, str(error), number) from error
@@ -148,6 +157,8 @@ def _text(fields: dict[str, Any]) -> str:
             return ""
         raise ValueError("neither field 'completion' nor field 'answer' is there; one of them is required")
     value = fields["completion"]
+    if value is None and "answer" in fields:
+        return ""
     if not isinstance(value, str):
         raise ValueError(f"field 'completion' must be text, found {_kind(value)}")
     return value
@@ -158,7 +169,12 @@ def _answer(fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or value in (math.inf, -math.inf)
+        or value != value
+    ):
         raise ValueError(f"field {name!r} must be text, a number or null, found {_kind(value)}")
     return str(value)
 
@@ -167,8 +183,8 @@ def _whole(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < MAX_SAMPLE:
-        raise ValueError(f"field {name!r} must be a whole number from 0 to {MAX_SAMPLE - 1}, found {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"field {name!r} must be a whole number from 0 on, found {value!r}")
     return value
 
 
@@ -176,7 +192,7 @@ def _entropy(fields: dict[str, Any]) -> float | None:
     value = fields.get("entropy")
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < -1e-6:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e-6 <= value < math.inf:
         raise ValueError(f"field 'entropy' must be a number ≥ 0 (nats), found {value!r}")
     return float(value)
 

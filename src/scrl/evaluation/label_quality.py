@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scrl.answers.classes import Classes, find_class, same_answer
+from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
 from scrl.records import Labels, Tally
 
@@ -24,7 +25,9 @@ class LabelQuality:
         self.undecided_pairs = 0
 
     def add(self, classes: Classes, tally: Tally, labels: Labels, gold: str) -> None:
-        """Take one group into account."""
+        """Take one group into account; gold in which there is nothing to compare with is passed over."""
+        if canonical_form(gold) is None:
+            return
         right, undecided = find_class(classes, gold, judge=self._judge)
         self.undecided_pairs += undecided
         truth = None if right is None else tally.keys_K[right]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from scrl.answers.classes import Classes
+from scrl.answers.judge import MathVerifyJudge
 from scrl.credit.assign import CreditRule
 from scrl.data.rollouts import GroupIndex, GroupKey, Rollout, index_rollouts, read_rollouts
 from scrl.errors import DataError
@@ -23,6 +24,7 @@ from scrl.evaluation.label_quality import LabelQuality
 from scrl.records import Completion, Credit, Group, Unread
 
 SCHEMA_VERSION = 1
+_CHANGED = "the file changed while it was read; label a copy, or wait until it is complete"
 
 
 @dataclass(slots=True)
@@ -56,15 +58,15 @@ class LabelSummary:
         self.negative_answers += len(credit.labels.negatives)
         self.entropy_only_questions += credit.is_entropy_only
         self.undecided_pairs += credit.undecided_pairs
-        self.merged_spellings += len({a for a in classes.answers_G if a is not None}) - len(classes.keys_K)
+        self.merged_spellings += len(set(credit.answers) - {None}) - len(classes.keys_K)
 
-    def as_dict(self, rule: CreditRule, preset: str, quality: LabelQuality | None) -> dict[str, Any]:
+    def as_dict(self, rule: CreditRule, quality: LabelQuality | None) -> dict[str, Any]:
         """The summary file's content."""
         undecided = self.undecided_pairs + (quality.undecided_pairs if quality else 0)
         return {
             "schema_version": SCHEMA_VERSION,
             "method": rule.method.name,
-            "preset": preset,
+            "preset": rule.preset,
             "questions": self.questions,
             "completions": self.completions,
             "no_answer_share": self.missing / self.completions,
@@ -78,26 +80,29 @@ class LabelSummary:
 
 
 def label_file(
-    rollouts: Path,
+    rollouts: Path | str,
     rule: CreditRule,
     *,
-    preset: str = "paper",
-    out: Path | None = None,
-    audit: Path | None = None,
+    out: Path | str | None = None,
+    audit: Path | str | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Label every completion of a file, in its order; returns the summary. Files appear whole or not at all."""
+    path = Path(rollouts)
+    if path.exists() and not path.is_file():
+        raise DataError(path, "is not a regular file; it is read twice, so give a file on disk")
     needs_entropy = rule.method.name if rule.needs_entropy else None
-    index = index_rollouts(rollouts, needs_entropy=needs_entropy, on_bytes=on_bytes)
-    _check_trained(rollouts, index, rule.num_trained)
+    index = index_rollouts(path, needs_entropy=needs_entropy, on_bytes=on_bytes)
+    _check_trained(path, index, rule.num_trained)
     has_gold = any(group.gold is not None for group in index.values())
-    summary, quality = LabelSummary(), LabelQuality(rule.judge) if has_gold else None
+    # Gold has a judge of its own: nothing it decides, or fails to decide, can touch a label.
+    summary, quality = LabelSummary(), LabelQuality(rule.judge or MathVerifyJudge()) if has_gold else None
     with _whole_file(out) as labels, _whole_file(audit) as audits:
         labeller = _Labeller(rule, summary, quality, audits)
-        for key, place, group in _in_order(rollouts, index, labeller, on_bytes):
+        for key, place, group in _in_order(path, index, labeller, on_bytes):
             if labels is not None:
                 labels.write(_json_line(label_line(group.credit, key, place, group.samples[place])))
-    return summary.as_dict(rule, preset, quality)
+    return summary.as_dict(rule, quality)
 
 
 @dataclass(slots=True)
@@ -169,6 +174,8 @@ def _in_order(
     waiting: deque[tuple[GroupKey, int, _OpenGroup]] = deque()
     for rollout in read_rollouts(path, on_bytes):
         key = rollout.group
+        if key not in index:
+            raise DataError(path, _CHANGED, rollout.line)
         group = open_groups.setdefault(key, _OpenGroup())
         waiting.append((key, len(group.completions), group))
         _take(group, rollout, labeller.rule)
@@ -178,6 +185,8 @@ def _in_order(
             group.credit = labeller.credit(whole, index[key].gold)
         while waiting and waiting[0][2].credit is not None:
             yield waiting.popleft()
+    if waiting:
+        raise DataError(path, _CHANGED)
 
 
 def _take(group: _OpenGroup, rollout: Rollout, rule: CreditRule) -> None:
@@ -207,6 +216,7 @@ def _json_line(record: dict[str, Any]) -> str:
 @contextmanager
 def _written_then_renamed(path: Path) -> Iterator[IO[str]]:
     """The file appears under its name only when it is complete."""
+    path = path.resolve()
     draft = path.with_name(f".{path.name}.part")
     try:
         with draft.open("w", encoding="utf-8") as file:
@@ -216,5 +226,5 @@ def _written_then_renamed(path: Path) -> Iterator[IO[str]]:
         draft.unlink(missing_ok=True)
 
 
-def _whole_file(path: Path | None) -> Any:
-    return nullcontext() if path is None else _written_then_renamed(path)
+def _whole_file(path: Path | str | None) -> Any:
+    return nullcontext() if path is None else _written_then_renamed(Path(path))

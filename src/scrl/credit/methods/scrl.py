@@ -38,25 +38,32 @@ class ScrlSettings(CreditSettings):
 
 def label(tally: Tally, settings: ScrlSettings) -> Labels:
     """Selective positive, entropy-gated negatives."""
-    positive = selective_positive(tally, min_share=settings.min_share, min_margin=settings.min_margin)
-    return Labels(positive, gated_negatives(tally, max_share=settings.max_negative_share) - {positive})
+    return _without_overlap(_selective(tally, settings), gated_negatives(tally, max_share=settings.max_negative_share))
 
 
 def label_without_selective(tally: Tally, settings: ScrlSettings) -> Labels:
     """Majority positive as in TTRL, entropy-gated negatives."""
-    positive = majority_positive(tally, first_seen_wins=settings.ties == "first-seen")
-    return Labels(positive, gated_negatives(tally, max_share=settings.max_negative_share) - {positive})
+    majority = majority_positive(tally, first_seen_wins=settings.ties == "first-seen")
+    return _without_overlap(majority, gated_negatives(tally, max_share=settings.max_negative_share))
 
 
 def label_without_negative(tally: Tally, settings: ScrlSettings) -> Labels:
     """Selective positive, no negatives."""
-    return Labels(selective_positive(tally, min_share=settings.min_share, min_margin=settings.min_margin))
+    return Labels(_selective(tally, settings))
 
 
 def label_without_gate(tally: Tally, settings: ScrlSettings) -> Labels:
     """Selective positive, every rare answer negative."""
-    positive = selective_positive(tally, min_share=settings.min_share, min_margin=settings.min_margin)
-    return Labels(positive, rare_answers(tally, max_share=settings.max_negative_share) - {positive})
+    return _without_overlap(_selective(tally, settings), rare_answers(tally, max_share=settings.max_negative_share))
+
+
+def _selective(tally: Tally, settings: ScrlSettings) -> str | None:
+    return selective_positive(tally, min_share=settings.min_share, min_margin=settings.min_margin)
+
+
+def _without_overlap(positive: str | None, negatives: frozenset[str]) -> Labels:
+    """The positive class is never negative."""
+    return Labels(positive, negatives - {positive})
 
 
 def shaped_reward(tally: Tally, labels: Labels, settings: ScrlSettings) -> Shaped:
@@ -108,6 +115,7 @@ WITHOUT_NEGATIVE = replace(
     idea="ablation: SCRL without negative labels",
     needs_entropy=lambda settings: settings.entropy_weight > 0,
     label=label_without_negative,
+    has_negatives=False,
 )
 WITHOUT_GATE = replace(
     SCRL,

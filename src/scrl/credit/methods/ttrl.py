@@ -29,4 +29,5 @@ TTRL = Method(
     needs_entropy=lambda settings: False,  # noqa: ARG005 - a method's signature
     label=label,
     reward=reward,
+    has_negatives=False,
 )
