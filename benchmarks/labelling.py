@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import subprocess
 import sys
@@ -118,22 +117,31 @@ def time_baseline(groups: list[list[str]], max_answers: int) -> tuple[float, int
     return reading + (time.perf_counter() - start) * len(distinct) / len(sample), len(distinct)
 
 
-def time_command(groups: list[list[str]]) -> tuple[float, float]:
-    """Seconds and peak MB of `scrl label` on the same completions."""
+def time_command(groups: list[list[str]], padding: int = 0) -> tuple[float, float]:
+    """Seconds and peak MB of `scrl label` on the same completions, each with `padding` more characters of prose."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rollouts.jsonl"
         with path.open("w") as file:
             for number, texts in enumerate(groups):
                 for i, text in enumerate(texts):
-                    row = {"question_id": str(number), "completion": text, "entropy": 0.1 + i / 100}
+                    row = {"question_id": str(number), "completion": "x" * padding + text, "entropy": 0.1 + i / 100}
                     file.write(json.dumps(row) + "\n")
-        command = [sys.executable, "-m", "scrl", "label", str(path), "--out", str(Path(folder) / "labels.jsonl")]
         start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        assert process.returncode == 0
-    return time.perf_counter() - start, usage.ru_maxrss / 1024
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURED, str(path), str(Path(folder) / "labels.jsonl")],
+            check=True, capture_output=True, text=True,
+        )  # fmt: skip
+    return time.perf_counter() - start, int(done.stdout.split()[-1]) / 1024
+
+
+MEASURED = """
+import sys
+from scrl.cli.main import main
+assert main(["label", sys.argv[1], "--out", sys.argv[2]]) == 0
+status = open("/proc/self/status").read()
+print(status.split("VmHWM:")[1].split()[0])
+"""
+"""Runs the command and prints its own peak memory in kB (Linux)."""
 
 
 def main() -> None:
@@ -149,10 +157,12 @@ def main() -> None:
         ours = time_ours(groups)
         baseline, distinct = time_baseline(groups, options.baseline_answers)
         command, memory = time_command(groups)
+        _, memory_long = time_command(groups[: len(groups) // 5], padding=10_000)
         print(
             f"{name:10} {count:,} completions, {distinct:,} distinct answers: ours {count / ours:,.0f}/s, "
             f"simplified strings {count / baseline:,.0f}/s, ratio {baseline / ours:.0f}x; "
-            f"scrl label {count / command:,.0f}/s, peak {memory:.0f} MB"
+            f"scrl label {count / command:,.0f}/s, peak {memory:.0f} MB "
+            f"({memory_long:.0f} MB for a fifth of the completions with texts 30 times as long)"
         )
 
 
