@@ -246,6 +246,7 @@ def test_values_tell_open_expressions_apart_without_the_judge():
     assert not may_be_equal(canonical_form("n!"), canonical_form("(n+1)!"))
     assert may_be_equal(canonical_form("(99999n)!"), canonical_form("(99999n + 1)!"))  # beyond our range: ask
     assert not may_be_equal(canonical_form(r"(\sin x, 1)"), canonical_form(r"(\cos x, 1)"))  # part by part
+    assert may_be_equal(canonical_form(r"x > \sin 1"), canonical_form(r"(\sin 1, \ln 2)"))  # infinity has no value: ask
     assert may_be_equal(canonical_form(r"(\sin 2x, 1)"), canonical_form(r"(2\sin x\cos x, 1)"))
     assert may_be_equal(canonical_form(r"\frac{1}{0 \cdot x + \ln 1}"), canonical_form(r"\ln 2"))  # no value: ask
     assert may_be_equal(canonical_form(r"e^{99999\pi}"), canonical_form(r"e^{99998\pi}"))  # beyond our range: ask

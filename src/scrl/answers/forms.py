@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from scrl.answers import exact, grammar, numeric
-from scrl.answers.brackets import Tokens, depths, inside, outside, split
+from scrl.answers.brackets import Tokens, inside, outside, split
 from scrl.answers.exact import Expr, Incomputable, Unreadable
+from scrl.answers.names import base_name, is_definition, is_label, is_variable, label_of, names_in, without_units
 from scrl.answers.prose import read_time, read_words
 from scrl.answers.spelling import clean, squeeze, unwrap_text
 from scrl.answers.tokens import MAX_ANSWER_CHARS, Token, tokenize
-from scrl.answers.units import UNIT_LETTERS, scale_of
 
 _INTEGER = re.compile(r"[+-]?\d{1,300}", re.ASCII)
 _OPEN_TEXT = re.compile(r"[\d\\]")
@@ -38,23 +38,8 @@ _VECTORS, _PRODUCTS = (
 _SEPARATORS = frozenset({",", ";", "and", "or"})
 _EQUALITIES = frozenset({"=", "~="})
 _ORDERS = {"<": ("(", ")"), "<=": ("[", "]"), ">": ("(", ")"), ">=": ("[", "]")}
-_RELATIONS = _EQUALITIES | _ORDERS.keys() | {"!=", r"\in"}
 _MATRICES = frozenset({"pmatrix", "bmatrix", "Bmatrix", "matrix", "smallmatrix"})
 _REALS = ["\\mathbb", "{", "R", "}"]
-_UNIT_TAIL = re.compile(r"(?:(?<=n)l/l(?:\^n|\^\{n\})?|(?:[wu](?:\^(?:n|\{-?n\}|-n))?(?:/l)?[/*]?)+)$")
-
-_NAME = r"[A-Za-z]\w*(?:_\{[^}]*\})?'*"
-_LABEL = re.compile(
-    rf"{_NAME}(?:\([^=+*/-]*\)|\[[^=]*\])?|\{{\w+\}}"  # x, x_1, x(t), E[X], area, {{v}}
-    rf"|[fghFGHPEp]'*(?:\^\{{-1\}})?\([^=]*\)"  # f(x+1), f^{{-1}}(x), P(A)
-    rf"|[A-Z]{{2,4}}|[a-z]{{4,}}"  # AB, ABCD, words
-    rf"|m?\\(?:angle|triangle|overline|vec|hat|bar|odot)\{{?[A-Za-z]+\}}?|\[[A-Z]{{3,4}}\]|\|[A-Z]{{2}}\|"
-    rf"|\\frac\{{d\w*\}}\{{d\w+\}}|\\(?:sin|cos|tan)\(?\{{?[A-Za-z]+\}}?\)?"
-    rf"|\({_NAME}(?:,{_NAME})+\)|{_NAME}(?::{_NAME})+"  # (x,y), a:b
-)
-_COMPASS = frozenset("NSEW")
-_ROOTS = frozenset("xztr")
-"""Letters whose subscripts number solutions: x_1 = 3, x_2 = 4 is the set {3, 4}."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +140,8 @@ class _Canonical:
             raise Unreadable("nothing but separators")
         if len(parts) == 1:
             return _set_form(self.variants(parts[0]))
-        labels = [_label_of(part) for part in parts]
-        if all(labels) and len({_base_name(label) for label in labels}) > 1:
+        labels = [label_of(part) for part in parts]
+        if all(labels) and len({base_name(label) for label in labels}) > 1:
             if "or" in separators:
                 raise Incomputable("alternatives of different things")
             return self.assignments(labels, parts)
@@ -258,10 +243,10 @@ class _Canonical:
     def equation(self, tokens: Tokens) -> Form:
         """A label is dropped (`x = 5` is 5); equal sides are one value; other equations are normalised to a factor."""
         sides, marks = split(tokens, _EQUALITIES)
-        values = [side for side in sides if side and not _is_label(side)]
+        values = [side for side in sides if side and not is_label(side)]
         if "~=" in marks and values:
-            return self.single(next((value for value in values if not _names(value)), values[0]))
-        if len(sides) == 2 and not _is_definition(*sides):
+            return self.single(next((value for value in values if not names_in(value)), values[0]))
+        if len(sides) == 2 and not is_definition(*sides):
             return self.difference(*sides)
         forms = [self.single(side) for side in values or sides[-1:]]
         if len({form.key for form in forms}) != 1:
@@ -282,9 +267,9 @@ class _Canonical:
     def inequality(self, tokens: Tokens) -> Form:
         """`1 < x \\le 2` → the interval (1, 2]; `x \\ne 2` keeps its sign."""
         sides, marks = split(tokens, {*_ORDERS, "!="})
-        forms = [None if _is_variable(side) else self.expression(side) for side in sides]
+        forms = [None if is_variable(side) else self.expression(side) for side in sides]
         names = {side[0].text for side, form in zip(sides, forms, strict=True) if form is None}
-        if any(form is not None and names & _names(side) for side, form in zip(sides, forms, strict=True)):
+        if any(form is not None and names & names_in(side) for side, form in zip(sides, forms, strict=True)):
             raise Unreadable("the variable on both sides")
         if marks == ["!="] and forms[0] is None and forms[1] is not None:
             return _compound(f"!= {forms[1].key}", "inequality", [forms[1]])
@@ -309,33 +294,6 @@ class _Canonical:
         return Form(expr.text, "expression", expr.is_closed, expr)
 
 
-def without_units(tokens: Tokens) -> tuple[Tokens, int]:
-    """`12 cm^2` → 12 and 1; `5 million dollars` → 5 and 10^6. Words that carry meaning stay."""
-    shape = "".join(_shape(token) for token in tokens)
-    tail = _UNIT_TAIL.search(shape)
-    if tail is None or shape[tail.start() - 1 : tail.start()] in ("", *"+-*/^o"):
-        return tokens, 1
-    value, unit = tokens[: tail.start()], tokens[tail.start() :]
-    if set("wu") & set(shape[: tail.start()]) or not any(
-        token.kind == "number" or token.text == r"\pi" for token in value
-    ):
-        return tokens, 1
-    if unit[-1].text in _COMPASS and (len(unit) > 1 or value[-1].text == "°"):
-        return tokens, 1
-    words = [token.text for token in unit if token.kind == "word"]
-    scale = scale_of(words) if words else 1
-    return (tokens, 1) if scale is None else (tokens[: tail.start()], scale)
-
-
-def _shape(token: Token) -> str:
-    """One letter a token, for `_UNIT_TAIL`."""
-    if token.kind == "mark":
-        return token.text if len(token.text) == 1 else "o"
-    if token.kind in ("letter", "unit") and token.text in UNIT_LETTERS:
-        return "u" if token.kind == "unit" else "l"
-    return {"number": "n", "word": "w"}.get(token.kind, "x")
-
-
 def _compound(key: str, kind: str, parts: Sequence[Form]) -> Form:
     return Form(key, kind, all(part.is_closed for part in parts), parts=tuple(parts))
 
@@ -356,7 +314,8 @@ def _union_form(forms: Sequence[Form]) -> Form:
 
 def _interval_form(forms: Sequence[Form | None], marks: Sequence[str]) -> Form:
     """a < x, x < b or a < x < b, with the sides in rising order."""
-    low, high = Form("-1*oo", "expression", True, exact.negate(exact.symbol("oo"))), Form("oo", "expression", True)
+    infinity = exact.symbol("oo")
+    low, high = (Form(end.text, "expression", True, end) for end in (exact.negate(infinity), infinity))
     match list(forms):
         case [Form() as a, None]:
             ends, brackets = [a, high], _ORDERS[marks[0]][0] + ")"
@@ -376,50 +335,3 @@ def _is_interval(part: Tokens, form: Form) -> bool:
 
 def _signed(token: Token, plus: bool) -> Token:
     return Token("mark", "+" if (token.text == r"\pm") == plus else "-")
-
-
-def _is_label(tokens: Tokens) -> bool:
-    """A name such as x, f(x), x_1, \\angle ABC, (x, y) or Area."""
-    if any(token.kind == "number" and depth == 0 for token, depth in zip(tokens, depths(tokens), strict=True)):
-        return False
-    if tokens and all(token.kind == "word" for token in tokens):
-        return True
-    text = "".join(token.text for token in tokens)
-    return bool(_LABEL.fullmatch(text)) and not (len(tokens) > 1 and text.isalpha() and text.islower())
-
-
-def _is_variable(tokens: Tokens) -> bool:
-    """One symbol or word, as in x < 3."""
-    return len(tokens) == 1 and tokens[0].kind in ("letter", "word") and not tokens[0].text[0].isdecimal()
-
-
-def _is_definition(left: Tokens, right: Tokens) -> bool:
-    """`x = 5`, `y = 2x + 3`, `5 = x`, `= 5`: a name and its value, not an equation between two expressions."""
-    if not left or not right:
-        return True
-    if _is_label(right):
-        if _is_label(left):
-            return len(right) > 1 and not _names(left) & _names(right)
-        return not _names(left)
-    return _is_label(left) and not _names(outside(left)) & _names(right)
-
-
-def _names(tokens: Tokens) -> set[str]:
-    return {token.text for token in tokens if token.kind in ("letter", "word")}
-
-
-def _label_of(tokens: Tokens) -> str:
-    """What a part of a list is about: `x` of x = 5 and x > 5, `boys` of 5 boys; empty if nothing."""
-    sides, marks = split(tokens, _RELATIONS)
-    if len(marks) == 1 and _is_label(sides[0]) and sides[1]:
-        return "".join(token.text for token in sides[0])
-    if not marks:
-        value, _ = without_units(tokens)
-        return " ".join(token.text for token in tokens[len(value) :] if token.kind in ("word", "unit"))
-    return ""
-
-
-def _base_name(label: str) -> str:
-    """x_1 and x_2 number the solutions of x; a_1 and a_2 are different things."""
-    base = label.partition("_")[0]
-    return base if base in _ROOTS else label
