@@ -13,6 +13,7 @@ import itertools
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,14 @@ from scrl.answers.readers import read_boxed
 PROSE = "Note that $\\frac{1}{x}$ is defined, so $x \\ne 0$ {as claimed}. The answer is $\\boxed{%s}$. Done."
 
 
-def check(path: Path) -> bool:
+def check(path: Path, total: Counter[str]) -> bool:
     """One file; prints its line and the pairs found equal."""
     with path.open(encoding="utf-8") as lines:
-        golds = [str(json.loads(line)["answer"]) for line in lines if line.strip()]
+        rows = [json.loads(line) for line in lines if line.strip()]
+    if not all("answer" in row for row in rows):
+        print(f"{path}: not every line has a field 'answer'; skipped")
+        return False
+    golds = [str(row["answer"]) for row in rows]
     judge = MathVerifyJudge()
     judge.compare([("\\sin x", "\\cos x")])  # start the worker outside the stopwatch
     watch = Stopwatch()
@@ -56,6 +61,9 @@ def check(path: Path) -> bool:
     for a, b, by in equal:
         print(f"    equal by {by:5}  {a}  =  {b}")
     judge.close()
+    total.update(
+        {"golds": len(golds), "equal to themselves": len(golds) - len(lost), "pairs": pairs, "equal": len(equal)}
+    )
     return not lost and not undecided and watch.slowest <= judge.seconds_per_group
 
 
@@ -76,9 +84,11 @@ def main() -> int:
     """Exit code 1 when a gold answer is lost, a pair stays undecided, or a call exceeds its limit."""
     files = sorted(Path(sys.argv[1]).glob("*.jsonl")) if len(sys.argv) == 2 else []
     if not files:
-        print(__doc__)
+        print(f"no .jsonl files in {' '.join(sys.argv[1:]) or 'FOLDER'}\n\n{__doc__}")
         return 2
-    results = [check(path) for path in files]
+    total: Counter[str] = Counter()
+    results = [check(path, total) for path in files]
+    print("total: " + ", ".join(f"{name} {count:,}" for name, count in total.items()))
     return 0 if all(results) else 1
 
 

@@ -51,6 +51,8 @@ class Group:
         cls, texts: Sequence[str], entropies: Sequence[float] | None = None, *, question_id: str = "", step: int = 0
     ) -> Group:
         """A group of sampled texts; their answers are read when credit is assigned."""
+        if isinstance(texts, str):
+            raise InputError(f"question {question_id!r}: texts must be a list of texts, found one text")
         entropies_G = _one_each(texts, entropies, question_id)
         pairs = zip(texts, entropies_G, strict=True)
         return cls(tuple(Completion(text, entropy) for text, entropy in pairs), question_id, step)
@@ -65,6 +67,10 @@ class Group:
         step: int = 0,
     ) -> Group:
         """A group whose answers were read elsewhere; None is a missing answer."""
+        for place, answer in enumerate(answers):
+            if answer is not None and not isinstance(answer, str):
+                kind = type(answer).__name__
+                raise InputError(f"question {question_id!r}: answer {place} must be text or None, found {kind}")
         entropies_G = _one_each(answers, entropies, question_id)
         pairs = zip(answers, entropies_G, strict=True)
         return cls(tuple(Completion("", entropy, answer) for answer, entropy in pairs), question_id, step)

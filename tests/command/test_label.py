@@ -93,6 +93,9 @@ def test_the_summary_counts_and_grades(rollouts, tmp_path):
         "negative_answers": 1,
         "entropy_only_questions": 1,  # q2: a tie, so only the entropy term is left
         "merged_spellings": 3,
+        "given_answers": 0,
+        "group_sizes": {"4": 1, "16": 1},
+        "gold_questions": 2,
         "undecided_pairs": 0,
         "majority_accuracy": 0.75,  # q1 right, q2 a tie of two: 1/2
         "positive_accuracy": 1.0,
@@ -216,8 +219,8 @@ GOOD = json.dumps(row("q", "1"))
         ([GOOD, "{"], [], r"r.jsonl:2: is not JSON"),
         ([GOOD, '{"question_id": "q", "answer": ' + "9" * 5000 + "}"], [], r"r.jsonl:2: is not JSON"),
         ([GOOD, "[1]"], [], r"r.jsonl:2: must be a JSON object, found a list"),
-        ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' must be text"),
-        ([GOOD, '{"question_id": "q", "entropy": 1}'], [], r"r.jsonl:2: neither field 'completion' nor field 'answer'"),
+        ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' is missing; this line has: completion, entropy"),
+        ([GOOD, '{"question_id": "q", "entropy": 1}'], [], r"r.jsonl:2: neither field 'completion' nor field 'answer' is there; this line has: question_id, entropy"),
         ([GOOD, '{"question_id": "q", "completion": 5, "entropy": 1}'], [], r"r.jsonl:2: field 'completion' must be text, found a number"),
         ([GOOD, '{"question_id": "q", "completion": "x"}'], [], r"r.jsonl:2: field 'entropy' is missing, and method 'scrl' needs one"),
         ([GOOD, '{"question_id": "q", "completion": "x", "entropy": "a"}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
@@ -237,6 +240,10 @@ GOOD = json.dumps(row("q", "1"))
         ([GOOD], ["--reader", "boxd"], "Did you mean 'boxed'"),
         ([GOOD], ["--preset", "x"], "Known: official, paper"),
         ([GOOD], ["--treshold", "1"], "unknown option --treshold"),
+        ([GOOD, '{"question_id": "q", "completion": "\\boxed{1}", "entropy": 1}'], [], r"r.jsonl:2: field 'completion' has a backspace"),
+        ([GOOD, '{"question_id": [], "completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' must be text"),
+        ([GOOD], ["--method", "ttrl", "--min-share", "0.4"], "--min-share: method 'ttrl' has no such setting"),
+        ([GOOD], ["--trained", "2.5"], "--trained: must be a whole number; got '2.5'"),
         ([GOOD], ["--sumary", "x"], "Did you mean '--summary'"),
     ],
 )  # fmt: skip
@@ -288,7 +295,7 @@ def test_an_existing_output_survives_a_failing_run(tmp_path):
 
 def test_small_groups_are_told_that_negatives_are_impossible(tmp_path):
     done = scrl("label", write(tmp_path / "r.jsonl", [row("q", str(n)) for n in range(8)]))
-    assert "no answer can be rare enough to be negative" in " ".join(done.stdout.split())
+    assert "On 1 of 1 questions no answer can be rare enough to be ruled out" in " ".join(done.stdout.split())
 
 
 def test_help_and_version():
@@ -393,6 +400,17 @@ def test_the_summary_names_the_preset_of_the_rule(tmp_path):
     assert summary["merged_spellings"] == 0  # missing answers are no spellings
 
 
+def test_gold_may_stand_in_a_box_or_behind_hashes(tmp_path):
+    rows = [
+        row("a", "18", gold="so she has 18 eggs\n#### 18"),
+        row("b", r"\frac12", gold=r"\boxed{0.5}"),
+        row("c", "C", gold="C"),
+    ]
+    scrl("label", write(tmp_path / "r.jsonl", rows), "--summary", tmp_path / "s.json")
+    summary = json.loads((tmp_path / "s.json").read_text())
+    assert (summary["gold_questions"], summary["majority_accuracy"]) == (3, 1.0)
+
+
 def test_an_empty_gold_is_no_gold(tmp_path):
     rows = [row("q", "1", gold=""), row("q", "1", gold=" "), row("p", "1", gold=r"\text{}")]
     scrl("label", write(tmp_path / "r.jsonl", rows), "--summary", tmp_path / "s.json")
@@ -433,8 +451,13 @@ def test_a_reader_beside_the_rollouts_is_found_by_the_installed_command(tmp_path
 
 
 def test_remarks_fit_the_method_and_the_file(tmp_path):
-    few = write(tmp_path / "r.jsonl", [row("q", str(n)) for n in range(8)])
+    few = write(tmp_path / "r.jsonl", [row("q", str(n), 0.1 + n / 100) for n in range(8)])
     assert "rare enough" not in scrl("label", few, "--method", "scrl-without-negative").stdout
     sixteen = write(tmp_path / "s.jsonl", [row("q", str(n)) for n in range(16)])
-    assert "only answers seen once can be negative" in " ".join(scrl("label", sixteen).stdout.split())
-    assert "is this the right --reader?" in " ".join(scrl("label", few, "--reader", "regex:zzz").stdout.split())
+    assert "only answers seen once can be ruled out" in " ".join(scrl("label", sixteen).stdout.split())
+    assert "Try --reader number" in " ".join(scrl("label", few, "--reader", "regex:zzz").stdout.split())
+    assert "--std-floor" in scrl("label", few).stdout
+    assert "--std-floor" not in scrl("label", few, "--std-floor", 0.18).stdout
+    assert "every advantage is 0" in scrl("label", few, "--trained", 1).stdout
+    both = write(tmp_path / "b.jsonl", [row("q", "1", answer="2")] * 3)
+    assert "3 completions came with an 'answer'" in " ".join(scrl("label", both).stdout.split())

@@ -353,6 +353,13 @@ def test_entropies_must_be_one_each():
         Group.from_texts(["a", "b"], [0.1], question_id="q")
 
 
+def test_groups_refuse_what_is_no_list_of_answers():
+    with pytest.raises(InputError, match="answer 1 must be text or None, found int"):
+        Group.from_answers(["5", 5])
+    with pytest.raises(InputError, match="must be a list of texts, found one text"):
+        Group.from_texts(r"\boxed{1}")
+
+
 def test_a_function_can_be_the_reader():
     group = Group.from_texts(["x=4", "x=4", "x=5"])
     assert assign_credit(group, "ttrl", reader=lambda text: text[2:]).labels.positive == "4"

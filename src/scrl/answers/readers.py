@@ -53,6 +53,7 @@ _CHOICE = re.compile(
 _STATED_CHOICE = re.compile(
     r"(?:option |choice |letter )?[({\[*_$\\ ]{0,8}(?:([A-J])|(?<=\()([a-j])(?=\)))(?![A-Za-z0-9])"
 )
+_CHOSEN = re.compile(r"\b(?i:option|choice)(?i: is)?[ :]{1,2}[({\[*_$\\]{0,4}([A-J])(?![A-Za-z0-9])")
 _LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])[\s*_$)\].:]{0,8}")
 
 
@@ -103,6 +104,9 @@ def read_choice(text: str) -> str | None:
         stated = _STATED_CHOICE.match(unwrap_text(statement).lstrip())
         if stated:
             return str(stated[1] or stated[2]).upper()
+    chosen = _CHOSEN.findall(text)
+    if chosen:
+        return str(chosen[-1])
     lines = text.rstrip().rsplit("\n", 1)
     lone = _LONE_CHOICE.fullmatch(lines[-1][-_WINDOW:].strip())
     return lone[1] if lone else None

@@ -119,13 +119,15 @@ def _lines(path: Path, name: str) -> list[dict[str, Any]]:
 
 def votes_table(questions: list[Votes]) -> Table:
     """One row a question: its votes, and whether what each method rewards is right."""
-    table = Table(title="The votes, and whether what is rewarded is right", title_justify="left", box=SIMPLE_HEAD)
+    table = Table(
+        title="The votes; is what is rewarded right? How many are ruled out?", title_justify="left", box=SIMPLE_HEAD
+    )
     for column in ("question", "most votes", "in truth", "TTRL", "SCRL", "out"):
         table.add_column(column, no_wrap=True)
     for question in questions:
         answer, votes = question.counts[0]
         verdicts = (_verdict(question.positive(method), question.gold) for method in METHODS)
-        top = Text(f"{votes:2} × {answer}"[:16])
+        top = Text(f"{votes:2} × {answer}" if len(answer) <= 11 else f"{votes:2} × {answer[:8]}...")
         table.add_row(question.name, top, Text(question.gold), *verdicts, f"{len(question.negatives()):2}")
     return table
 
@@ -167,15 +169,15 @@ def comparison(summaries: dict[str, dict[str, Any]]) -> Table:
         table.add_column(method.upper(), justify="right")
     rows: dict[str, Callable[[dict[str, Any]], str]] = {
         "questions with a reward": lambda s: f"{s['positive_questions']} of {s['questions']}",
-        "rewarded answer is right": lambda s: _share(s["positive_accuracy"]),
+        "rewarded answer is right": lambda s: _count(s["positive_accuracy"], s["positive_questions"]),
         "answers ruled out": lambda s: str(s["negative_answers"]),
-        "ruled-out answer is wrong": lambda s: _share(s["negative_accuracy"]),
-        "right answer was ruled out": lambda s: _share(s["truth_flagged"]),
+        "ruled-out answer is wrong": lambda s: _count(s["negative_accuracy"], s["negative_answers"]),
+        "right answer was ruled out": lambda s: "–" if s["truth_flagged"] is None else f"{s['truth_flagged']:.0%}",
     }
     for words, show in rows.items():
         table.add_row(words, *(show(summary) for summary in summaries.values()))
     return table
 
 
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0%}"
+def _count(share: float | None, total: int) -> str:
+    return "–" if share is None else f"{round(share * total)} of {total}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -22,8 +23,21 @@ from scrl.lab.label import label_file
 
 _FIELDS = METHODS["scrl"].settings.model_fields
 _SETTINGS_HELP = "Any setting of the method: " + " ".join(
-    f"--{name.replace('_', '-')} [{field.default}] {field.description}" for name, field in _FIELDS.items()
+    f"--{name.replace('_', '-')} [{' | '.join(map(str, get_args(field.annotation))) or field.default}]"
+    f" {field.description}"
+    for name, field in _FIELDS.items()
 )
+
+
+def _whole_number(_type: object, tokens: Sequence[Token]) -> int:
+    """2.5 is not 2."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ConfigError(f"{tokens[0].keyword}: must be a whole number; got {tokens[0].value!r}") from None
+
+
+_WHOLE = Parameter(converter=_whole_number)
 _OPTIONS = "method preset reader out summary audit trained seed significant_digits judge".split()
 
 
@@ -37,9 +51,9 @@ def label(
     out: Path | None = None,
     summary: Path | None = None,
     audit: Path | None = None,
-    trained: int | None = None,
-    seed: int = 0,
-    significant_digits: int | None = None,
+    trained: Annotated[int | None, _WHOLE] = None,
+    seed: Annotated[int, _WHOLE] = 0,
+    significant_digits: Annotated[int | None, _WHOLE] = None,
     judge: Literal["math-verify", "none"] = "math-verify",
     **settings: Annotated[str, Parameter(help=_SETTINGS_HELP)],
 ) -> None:
@@ -48,7 +62,8 @@ def label(
     Example: scrl label rollouts.jsonl --method scrl --out labels.jsonl --summary summary.json
 
     Every line of the file is one completion: {"question_id": "q1", "completion": "… \\boxed{4}", "entropy": 0.3}.
-    Add "gold" to see how often the labels are right; gold never changes a label.
+    Optional: "gold", the bare right answer, to see how often labels are right (it never changes one); "answer", an
+    answer that was read already, taken instead of the completion; "step", as votes count step by step; "sample".
 
     Parameters
     ----------
@@ -111,6 +126,8 @@ def _check_names(method: str, settings: dict[str, str]) -> None:
         return
     known = [*METHODS[method].settings.model_fields, *_OPTIONS]
     for name in settings:
+        if name not in known and name in _FIELDS:
+            raise ConfigError(f"--{name.replace('_', '-')}: method {method!r} has no such setting (scrl has)")
         if name not in known:
             options = (f"--{option.replace('_', '-')}" for option in known)
             raise ConfigError(f"unknown option --{name.replace('_', '-')}.{did_you_mean(f'--{name}', options)}")
@@ -123,7 +140,7 @@ def _check_outputs(rollouts: Path, *outputs: Path | None) -> None:
         if path.resolve() == rollouts.resolve():
             raise InputError(f"{path}: would overwrite the rollouts; give another file")
         if (path.exists() and not path.is_file()) or not path.parent.is_dir():
-            raise InputError(f"{path}: cannot be written; give a file in a folder that exists")
+            raise InputError(f"{path}: give a regular file in a folder that exists")
     named = [path.resolve() for path in outputs if path is not None]
     if len(set(named)) < len(named):
         raise InputError("--out, --summary and --audit name the same file; give each its own")
@@ -137,7 +154,7 @@ def progress_bar(path: Path) -> Iterator[Callable[[int], None] | None]:
         return
     size = 2 * path.stat().st_size
     if not sys.stderr.isatty() or path.suffix == ".gz":
-        print(f"labelling {path} ({size / 2e6:.1f} MB)", file=sys.stderr)
+        print(f"labelling {path} ({size / 2e3:,.0f} kB)", file=sys.stderr)
         yield None
         return
     columns = (TextColumn("labelling"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -156,7 +173,8 @@ _ROWS: dict[str, str] = {
     "entropy_only_questions": "questions whose only signal is entropy",
     "merged_spellings": "spellings merged into another",
     "undecided_pairs": "pairs of answers undecided in time",
-    "majority_accuracy": "most frequent answer is right",
+    "gold_questions": "questions with gold",
+    "majority_accuracy": "most frequent answer is right (ties shared)",
     "positive_accuracy": "positive label is right",
     "negative_accuracy": "ruled-out answer is wrong",
     "truth_flagged": "right answer was ruled out",
@@ -180,25 +198,32 @@ def summary_table(result: dict[str, Any]) -> Table:
 
 def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
     """What a user should know about these numbers."""
-    if result["entropy_only_questions"]:
+    if result["entropy_only_questions"] and not rule.settings.std_floor:
         yield (
-            f"{result['entropy_only_questions']} questions have no label that tells their completions apart: dividing "
-            "by the tiny spread of the entropy term makes a full-strength update of it. --std-floor 0.18 damps that."
+            f"On {result['entropy_only_questions']} of {result['questions']} questions no label tells the completions "
+            "apart: dividing by the tiny spread of the entropy term makes a full-strength update of it. "
+            "--std-floor 0.18 damps that."
         )
+    if result["given_answers"]:
+        yield f"{result['given_answers']} completions came with an 'answer', which was taken instead of reading them."
     if result["no_answer_share"] > 0.9:
-        yield "Hardly any completion has an answer: is this the right --reader?"
+        yield "Hardly any completion has an answer. Try --reader number, last-number, choice or one of your own."
+    if rule.num_trained == 1:
+        yield "With --trained 1 every advantage is 0; train on two completions or more."
     if rule.method.has_negatives:
-        yield from _negative_remarks(result["completions"] / result["questions"], rule)
+        yield from _negative_remarks(result["group_sizes"], rule)
     if result["undecided_pairs"]:
         yield f"{result['undecided_pairs']} pairs of answers were not decided in time and count as different."
 
 
-def _negative_remarks(mean_size: float, rule: CreditRule) -> Iterator[str]:
+def _negative_remarks(group_sizes: dict[str, int], rule: CreditRule) -> Iterator[str]:
     limit = getattr(rule.settings, "max_negative_share", 0.0)
-    if limit and mean_size * limit <= 1:
+    small = sum(count for size, count in group_sizes.items() if int(size) * limit <= 1)
+    if small:
         yield (
-            f"With {mean_size:.0f} completions a question no answer can be rare enough to be negative "
-            f"(that needs more than {1 / limit:.0f})."
+            f"On {small} of {sum(group_sizes.values())} questions no answer can be rare enough to be ruled out: "
+            f"below {limit:.1%} needs more than {1 / limit if limit else math.inf:.0f} completions."
         )
-    elif limit and mean_size * limit <= 2:
-        yield f"With {mean_size:.0f} completions a question only answers seen once can be negative."
+    once = sum(count for size, count in group_sizes.items() if 1 < int(size) * limit <= 2)
+    if once:
+        yield f"On {once} of {sum(group_sizes.values())} questions only answers seen once can be ruled out."

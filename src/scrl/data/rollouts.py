@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from scrl.errors import DataError
 from scrl.records import UNREAD, Unread
 
+_SHAPE = 'Each line is one object such as {"question_id": "q1", "completion": "… \\\\boxed{4}", "entropy": 0.3}.'
 GroupKey = tuple[int, str]
 """(step, question_id)."""
 
@@ -125,10 +126,12 @@ def _parse(raw: bytes, path: Path, number: int) -> Rollout:
         fields = json.loads(raw.decode("utf-8-sig" if number == 1 else "utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(path, f"is not UTF-8 text: {error.reason} at byte {error.start}", number) from error
+    except json.JSONDecodeError as error:
+        raise DataError(path, f"is not JSON: {error.msg} at column {error.colno}. {_SHAPE}", number) from error
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"is not JSON: {error}", number) from error
     if not isinstance(fields, dict):
-        raise DataError(path, f"must be a JSON object, found {_kind(fields)}", number)
+        raise DataError(path, f"must be a JSON object, found {_kind(fields)}. {_SHAPE}", number)
     try:
         return Rollout(
             line=number,
@@ -146,6 +149,8 @@ def _parse(raw: bytes, path: Path, number: int) -> Rollout:
 
 def _identifier(fields: dict[str, Any]) -> str:
     value = fields.get("question_id")
+    if value is None:
+        raise ValueError(f"field 'question_id' is missing; this line has: {', '.join(fields) or 'no fields'}")
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(f"field 'question_id' must be text or a whole number, found {_kind(value)}")
     return str(value)
@@ -155,12 +160,16 @@ def _text(fields: dict[str, Any]) -> str:
     if "completion" not in fields:
         if "answer" in fields:
             return ""
-        raise ValueError("neither field 'completion' nor field 'answer' is there; one of them is required")
+        raise ValueError(
+            f"neither field 'completion' nor field 'answer' is there; this line has: {', '.join(fields) or 'no fields'}"
+        )
     value = fields["completion"]
     if value is None and "answer" in fields:
         return ""
     if not isinstance(value, str):
         raise ValueError(f"field 'completion' must be text, found {_kind(value)}")
+    if "\boxed{" in value:
+        raise ValueError("field 'completion' has a backspace before 'oxed{': in JSON a backslash is written \\\\")
     return value
 
 

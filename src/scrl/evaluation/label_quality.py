@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from scrl.answers.classes import Classes, find_class, same_answer
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
+from scrl.answers.readers import read_boxed, read_number
 from scrl.records import Labels, Tally
 
 
@@ -26,9 +27,10 @@ class LabelQuality:
 
     def add(self, classes: Classes, tally: Tally, labels: Labels, gold: str) -> None:
         """Take one group into account; gold in which there is nothing to compare with is passed over."""
-        if canonical_form(gold) is None:
+        answer = bare_gold(gold)
+        if canonical_form(answer) is None:
             return
-        right, undecided = find_class(classes, gold, judge=self._judge)
+        right, undecided = find_class(classes, answer, judge=self._judge)
         self.undecided_pairs += undecided
         truth = None if right is None else tally.keys_K[right]
         self._note("majority_accuracy", [majority_accuracy(tally, right)])
@@ -54,6 +56,13 @@ class LabelQuality:
 _KEYS = (
     "majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "entropy_auroc", "pass@1", "pass@n",
 )  # fmt: skip
+
+
+def bare_gold(gold: str) -> str:
+    """Gold as data sets write it: behind `####` as in GSM8K, in a box, or bare."""
+    if "####" in gold:
+        return read_number(gold) or gold
+    return read_boxed(gold) or gold
 
 
 def is_right(answer: str, gold: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -48,10 +48,16 @@ class LabelSummary:
     entropy_only_questions: int = 0
     undecided_pairs: int = 0
     merged_spellings: int = 0
+    given_answers: int = 0
+    """Completions that came with an answer of their own, which was taken instead of reading their text."""
+    gold_questions: int = 0
+    group_sizes: Counter[int] = field(default_factory=Counter)
 
-    def add(self, credit: Credit, classes: Classes) -> None:
+    def add(self, credit: Credit, classes: Classes, gold: str | None) -> None:
         """Count one group."""
         self.questions += 1
+        self.gold_questions += gold is not None
+        self.group_sizes[len(credit.answers)] += 1
         self.completions += len(credit.answers)
         self.missing += credit.answers.count(None)
         self.positive_questions += credit.labels.positive is not None
@@ -75,6 +81,9 @@ class LabelSummary:
             "negative_answers": self.negative_answers,
             "entropy_only_questions": self.entropy_only_questions,
             "merged_spellings": self.merged_spellings,
+            "given_answers": self.given_answers,
+            "group_sizes": {str(size): count for size, count in sorted(self.group_sizes.items())},
+            "gold_questions": self.gold_questions,
             "undecided_pairs": undecided,
         } | (quality.summary() if quality else {})
 
@@ -117,7 +126,7 @@ class _Labeller:
     def credit(self, group: Group, gold: str | None) -> Credit:
         classes = self.rule.classify(group)
         credit = self.rule.assign(group, classes)
-        self.summary.add(credit, classes)
+        self.summary.add(credit, classes, gold)
         if self.quality is not None and gold is not None:
             self.quality.add(classes, credit.tally, credit.labels, gold)
         if self.audits is not None:
@@ -179,6 +188,7 @@ def _in_order(
         group = open_groups.setdefault(key, _OpenGroup())
         waiting.append((key, len(group.completions), group))
         _take(group, rollout, labeller.rule)
+        labeller.summary.given_answers += bool(rollout.text) and not isinstance(rollout.answer, Unread)
         if len(group.completions) == index[key].size:
             del open_groups[key]
             whole = Group(tuple(group.completions), question_id=key[1], step=key[0])
