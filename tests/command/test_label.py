@@ -459,5 +459,5 @@ def test_remarks_fit_the_method_and_the_file(tmp_path):
     assert "--std-floor" in scrl("label", few).stdout
     assert "--std-floor" not in scrl("label", few, "--std-floor", 0.18).stdout
     assert "every advantage is 0" in scrl("label", few, "--trained", 1).stdout
-    both = write(tmp_path / "b.jsonl", [row("q", "1", answer="2")] * 3)
+    both = write(tmp_path / "b.jsonl", [row("q", "1") | {"answer": "2"}] * 3)
     assert "3 completions came with an 'answer'" in " ".join(scrl("label", both).stdout.split())

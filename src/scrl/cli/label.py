@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from cyclopts import Parameter, Token
+from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -22,10 +23,16 @@ from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.label import label_file
 
 _FIELDS = METHODS["scrl"].settings.model_fields
+
+
+def _allowed(field: FieldInfo) -> str:
+    """The values to choose from, or the default."""
+    is_choice = get_origin(field.annotation) is Literal
+    return " | ".join(get_args(field.annotation)) if is_choice else str(field.default)
+
+
 _SETTINGS_HELP = "Any setting of the method: " + " ".join(
-    f"--{name.replace('_', '-')} [{' | '.join(map(str, get_args(field.annotation))) or field.default}]"
-    f" {field.description}"
-    for name, field in _FIELDS.items()
+    f"--{name.replace('_', '-')} [{_allowed(field)}] {field.description}" for name, field in _FIELDS.items()
 )
 
 
