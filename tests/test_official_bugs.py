@@ -63,18 +63,18 @@ def test_b3_leading_zeros_are_kept_apart(padded):
 
 
 UNANIMOUS = [
-    r"\begin{pmatrix} -1/3 \\ 2/3 \\ 5/3 \end{pmatrix}",
-    r"(-\infty, 2) \cup (3, \infty)",
-    r"x \in [-2,7]",
-    r"1 \pm \sqrt{19}",
-    r"\cot x",
-    r"y = 2x + 3",
-    r"5x - 7y + 11z + 4 = 0",
-    r"\{1\pm\sqrt{5},-2\}",
-    r"\left(\frac{3}{5},\frac{8}{3}\right]",
-    r"\text{Evelyn}",
-    r"11,\! 111,\! 111,\! 100",
-    r"52_8",
+    r"\begin{pmatrix} -1/7 \\ 4/7 \\ 9/7 \end{pmatrix}",
+    r"(-\infty, -4) \cup (11, \infty)",
+    r"x \in [-6,13]",
+    r"4 \pm \sqrt{23}",
+    r"\csc x",
+    r"y = 9x - 4",
+    r"3x - 8y + 2z + 9 = 0",
+    r"\{3\pm\sqrt{7},-5\}",
+    r"\left(\frac{2}{9},\frac{7}{4}\right]",
+    r"\text{Rosalind}",
+    r"22,\! 345,\! 678,\! 900",
+    r"713_8",
 ]
 
 
@@ -102,8 +102,8 @@ def test_b5_equivalent_spellings_vote_together(spellings):
 
 
 def test_b5_anagrams_do_not():
-    """There: "Evelyn" → E*e*l*n*v*y, so that names collide with their anagrams."""
-    assert len(classify(["Evelyn", "Yvelen", "Nelvey"], judge=NoJudge()).keys_K) == 3
+    """There: "Rosalind" → E*e*l*n*v*y, so that names collide with their anagrams."""
+    assert len(classify(["Rosalind", "Rosaldin", "Dalrosin"], judge=NoJudge()).keys_K) == 3
 
 
 def test_b6_a_negative_label_never_pays(judge):
