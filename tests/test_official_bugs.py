@@ -102,7 +102,7 @@ def test_b5_equivalent_spellings_vote_together(spellings):
 
 
 def test_b5_anagrams_do_not():
-    """There: "Rosalind" → E*e*l*n*v*y, so that names collide with their anagrams."""
+    """There: a name becomes the product of its letters, and so collides with its anagrams."""
     assert len(classify(["Rosalind", "Rosaldin", "Dalrosin"], judge=NoJudge()).keys_K) == 3
 
 
