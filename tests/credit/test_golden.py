@@ -190,6 +190,15 @@ def test_groups_whose_only_signal_is_entropy_are_flagged():
     assert not credit_of({"1": 8}, {"1": 0.3}).is_entropy_only
 
 
+@pytest.mark.parametrize("entropy", [0.1, 0.2, 0.3, 0.7, 1.1])
+def test_equal_entropies_are_no_signal_whatever_rounding_does(entropy):
+    for size in range(2, 30):
+        spread = {str(n): 1 + n % 2 for n in range(size)}
+        credit = credit_of(spread, dict.fromkeys(spread, entropy), "scrl-without-negative", min_share=1.0)
+        assert not credit.is_entropy_only
+        assert np.abs(credit.advantages).max() < 1e-6
+
+
 def test_the_flag_looks_at_the_completions_that_are_trained_on():
     """Of 1 × 8, 2 × 4, 3, 4 the positive label tells apart; if the trained four carry no label, entropy is all there is."""
     votes = {"1": 8, "2": 5, "3": 2, "4": 1}
