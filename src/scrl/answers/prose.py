@@ -11,9 +11,9 @@ _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?\s*([ap])m", re.IGNORECASE
 _LETTERS = re.compile(r"[^\W\d_]+")
 _PROSE = re.compile(r"(?:[^\W\d_]|[\s.,;&!?()]|(?<=[^\W\d_]{3})['-](?=[^\W\d_])|(?<=n)'(?=t))+")
 _KNOWN = frozenset("yes no odd one two six ten red all any dne mon tue wed thu fri sat sun".split())
+"""Short words that are read as words even outside \\text{…}."""
 _NUMERAL = re.compile(r"[A-Z]{3}|(?=[IVX]{2,4}$)X{0,2}(?:IX|IV|V?I{0,3})|(?:ii|iii|iv|vi{1,3}|ix)")
 """HTH, ABC, IV, iii: read letter by letter, in their order."""
-"""Short words that are read as words even outside \\text{…}."""
 
 
 def read_time(cleaned: str) -> str | None:

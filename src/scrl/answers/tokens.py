@@ -94,7 +94,7 @@ def tokenize(text: str) -> list[Token]:
             tokens.extend(_text_tokens(TEXT.sub(r"\1", piece)))
         elif kind != "space":
             piece = _SYNONYMS.get(piece, piece)
-            depth += piece in ("(", "[", r"\{") or -(piece in (")", "]", r"\}"))
+            depth += (piece in ("(", "[", r"\{")) - (piece in (")", "]", r"\}"))
             tokens.append(Token("mark" if kind == "environment" else kind, piece))
     return tokens
 

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -45,7 +46,6 @@ def _whole_number(_type: object, tokens: Sequence[Token]) -> int:
 
 
 _WHOLE = Parameter(converter=_whole_number)
-_OPTIONS = "method preset reader out summary audit trained seed significant_digits judge".split()
 
 
 def label(
@@ -131,13 +131,14 @@ def _check_names(method: str, settings: dict[str, str]) -> None:
     """An unknown option may be a mistyped setting or a mistyped option of the command."""
     if method not in METHODS:
         return
-    known = [*METHODS[method].settings.model_fields, *_OPTIONS]
+    options = [name for name, p in signature(label).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    known = [*METHODS[method].settings.model_fields, *options]
     for name in settings:
         if name not in known and name in _FIELDS:
             raise ConfigError(f"--{name.replace('_', '-')}: method {method!r} has no such setting (scrl has)")
         if name not in known:
-            options = (f"--{option.replace('_', '-')}" for option in known)
-            raise ConfigError(f"unknown option --{name.replace('_', '-')}.{did_you_mean(f'--{name}', options)}")
+            flags = (f"--{option.replace('_', '-')}" for option in known)
+            raise ConfigError(f"unknown option --{name.replace('_', '-')}.{did_you_mean(f'--{name}', flags)}")
 
 
 def _check_outputs(rollouts: Path, *outputs: Path | None) -> None:

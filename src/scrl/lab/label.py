@@ -40,8 +40,6 @@ class _OpenGroup:
 class LabelSummary:
     """Counts over the groups of a file; a question counts once a step."""
 
-    questions: int = 0
-    completions: int = 0
     missing: int = 0
     positive_questions: int = 0
     negative_answers: int = 0
@@ -55,10 +53,8 @@ class LabelSummary:
 
     def add(self, credit: Credit, classes: Classes, gold: str | None) -> None:
         """Count one group."""
-        self.questions += 1
         self.gold_questions += gold is not None
         self.group_sizes[len(credit.answers)] += 1
-        self.completions += len(credit.answers)
         self.missing += credit.answers.count(None)
         self.positive_questions += credit.labels.positive is not None
         self.negative_answers += len(credit.labels.negatives)
@@ -68,16 +64,18 @@ class LabelSummary:
 
     def as_dict(self, rule: CreditRule, quality: LabelQuality | None) -> dict[str, Any]:
         """The summary file's content."""
+        questions = self.group_sizes.total()
+        completions = sum(size * count for size, count in self.group_sizes.items())
         undecided = self.undecided_pairs + (quality.undecided_pairs if quality else 0)
         return {
             "schema_version": SCHEMA_VERSION,
             "method": rule.method.name,
             "preset": rule.preset,
-            "questions": self.questions,
-            "completions": self.completions,
-            "no_answer_share": self.missing / self.completions,
+            "questions": questions,
+            "completions": completions,
+            "no_answer_share": self.missing / completions,
             "positive_questions": self.positive_questions,
-            "abstained_questions": self.questions - self.positive_questions,
+            "abstained_questions": questions - self.positive_questions,
             "negative_answers": self.negative_answers,
             "entropy_only_questions": self.entropy_only_questions,
             "merged_spellings": self.merged_spellings,
@@ -104,7 +102,7 @@ def label_file(
     index = index_rollouts(path, needs_entropy=needs_entropy, on_bytes=on_bytes)
     _check_trained(path, index, rule.num_trained)
     has_gold = any(group.gold is not None for group in index.values())
-    # Gold has a judge of its own: nothing it decides, or fails to decide, can touch a label.
+    # Unless the caller gave one, gold has a judge of its own: what it decides or fails to decide touches no label.
     summary, quality = LabelSummary(), LabelQuality(rule.judge or MathVerifyJudge()) if has_gold else None
     with _whole_file(out) as labels, _whole_file(audit) as audits:
         labeller = _Labeller(rule, summary, quality, audits)
