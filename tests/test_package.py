@@ -12,18 +12,26 @@ import scrl
 SOURCE = Path(scrl.__file__).parent
 
 # Each layer may import itself and the layers named here, nothing else of the package.
-BASE = {"records", "errors", "seeds"}
+BASE = {"records", "errors", "seeds", "metrics"}
+CORE = BASE | {"answers", "credit"}
+RUN = CORE | {"policy", "rollout", "data", "evaluation", "reporting", "lab", "training", "recipes"}
 MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
     "seeds": set(),
+    "metrics": set(),
     "answers": BASE,
     "credit": BASE | {"answers"},
-    "data": BASE | {"answers", "credit"},
-    "evaluation": BASE | {"answers", "credit", "data"},
-    "lab": BASE | {"answers", "credit", "data", "evaluation"},
-    "cli": BASE | {"answers", "credit", "data", "evaluation", "lab", ""},
-    "": BASE | {"answers", "credit", "data", "evaluation", "lab"},
+    "policy": CORE,
+    "rollout": CORE,
+    "data": CORE,
+    "evaluation": CORE | {"policy", "rollout", "data"},
+    "reporting": CORE | {"data"},
+    "lab": CORE | {"data", "evaluation"},
+    "training": RUN - {"recipes"},
+    "recipes": RUN,
+    "cli": RUN | {""},
+    "": RUN,
     "__main__": {"cli"},
 }
 

@@ -1,7 +1,7 @@
 """The nouns that the stages hand to each other: frozen, and spoken by every layer.
 
-Group (completions of one question) → Tally (votes) → Labels → Credit. A new fact is a new record, never an overwrite.
-Shapes stand in the names: G completions of a group, K classes of answers.
+Question → Sampled (its drawn completions) → Group → Tally (votes) → Labels → Credit. A new fact is a new record, never an
+overwrite. Shapes stand in the names: G completions of a group, K classes of answers, T tokens of a completion.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scrl.errors import InputError
 
 Floats = NDArray[np.float64]
+Tokens = NDArray[np.int64]
 
 
 class Unread(Enum):
@@ -26,6 +27,16 @@ class Unread(Enum):
 
 
 UNREAD = Unread.UNREAD
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What the model is asked."""
+
+    id: str
+    text: str
+    gold: str | None = None
+    """The right answer, where somebody knows it. For measuring alone: only `evaluation/` looks at it."""
 
 
 class Completion(NamedTuple):
@@ -84,6 +95,45 @@ def _one_each(
     if len(entropies) != len(completions):
         raise InputError(f"question {question_id!r}: {len(completions)} completions but {len(entropies)} entropies")
     return entropies
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """One completion as it was drawn: its tokens, and what the policy thought of each of them.
+
+    Log-probabilities and entropies are those of softmax(logits / T) over the whole vocabulary, T the sampling
+    temperature. An end-of-text token counts as a token.
+    """
+
+    text: str
+    tokens_T: Tokens
+    logprobs_T: Floats
+    """log π(token_t | tokens_<t)."""
+    entropies_T: Floats
+    """Entropy of π(· | tokens_<t), in nats."""
+    is_finished: bool
+    """It ended by itself; False when it was cut at the most tokens allowed."""
+
+    @property
+    def entropy(self) -> float:
+        """h: mean over its tokens."""
+        return float(self.entropies_T.mean()) if len(self.entropies_T) else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampled:
+    """One question with the completions drawn for it at one step."""
+
+    question: Question
+    prompt_P: Tokens
+    samples_G: tuple[Sample, ...]
+    step: int = 0
+
+    @property
+    def group(self) -> Group:
+        """What credit is assigned to: texts and entropies, no tokens and no gold."""
+        completions = tuple(Completion(sample.text, sample.entropy) for sample in self.samples_G)
+        return Group(completions, self.question.id, self.step)
 
 
 @dataclass(frozen=True, slots=True)

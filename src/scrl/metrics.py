@@ -1,0 +1,66 @@
+"""The metric vocabulary: every number a run writes, with its meaning, in one place.
+
+`metrics.jsonl` has one line a training step, `evaluations.jsonl` one line an evaluation. An undefined value is absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Better = Literal["high", "low", "neither"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number: its key in the files, and what it means."""
+
+    key: str
+    meaning: str
+    better: Better = "neither"
+    is_share: bool = False
+    """Lies in [0, 1] and is shown as a percentage."""
+    needs_gold: bool = False
+
+
+def _share(key: str, meaning: str, better: Better = "neither", *, needs_gold: bool = False) -> Metric:
+    return Metric(key, meaning, better, is_share=True, needs_gold=needs_gold)
+
+
+STEP_METRICS: dict[str, Metric] = {
+    metric.key: metric
+    for metric in (
+        Metric("step", "training steps before this one"),
+        Metric("loss", "mean loss of the step's updates"),
+        Metric("learning_rate", "learning rate of the step's last update"),
+        Metric("grad_norm", "mean norm of the gradient before clipping"),
+        Metric("kl", "mean KL estimate to the start model", "low"),
+        _share("clipped_share", "tokens whose ratio was clipped"),
+        Metric("reward_mean", "mean reward over all completions"),
+        Metric("advantage_abs_mean", "mean |advantage| over trained completions: 0 is a step without signal"),
+        _share("positive_share", "questions with a positive label"),
+        _share("unanimous_share", "questions on which all completions agree"),
+        _share("signal_share", "questions whose trained completions differ in advantage"),
+        _share("agreement", "completions that give the most frequent answer of their question"),
+        Metric("distinct_answers", "distinct answers a question"),
+        Metric("negative_answers", "answers ruled out a question"),
+        _share("no_answer_share", "completions without an answer", "low"),
+        _share("entropy_only_share", "questions whose only signal is the entropy term", "low"),
+        _share("label_flip_share", "questions whose positive label differs from the one they had last time", "low"),
+        _share("same_answer_share", "questions that share the most common majority answer: 1 is a collapse", "low"),
+        Metric("entropy_mean", "mean entropy of a completion, in nats"),
+        Metric("length_mean", "mean tokens a completion"),
+        _share("truncated_share", "completions cut at the most tokens allowed", "low"),
+        Metric("undecided_pairs", "pairs of answers not decided in time", "low"),
+        Metric("tokens", "tokens sampled in the step"),
+        Metric("seconds_rollout", "seconds spent sampling", "low"),
+        Metric("seconds_credit", "seconds spent on answers, labels, rewards", "low"),
+        Metric("seconds_update", "seconds spent on the update", "low"),
+        _share("majority_accuracy", "the most frequent answer is right", "high", needs_gold=True),
+        _share("positive_accuracy", "the positive label is right", "high", needs_gold=True),
+        _share("negative_accuracy", "a ruled-out answer is wrong", "high", needs_gold=True),
+        _share("truth_flagged", "the right answer was ruled out", "low", needs_gold=True),
+        _share("pass@1", "completions that are right", "high", needs_gold=True),
+    )
+}
+"""The columns of `metrics.jsonl`."""

@@ -1,0 +1,1 @@
+"""Advantages → weights: log-probabilities, losses, the optimizer, checkpoints. torch lives here."""

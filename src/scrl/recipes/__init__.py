@@ -1,0 +1,1 @@
+"""Functions that return a run's settings: the demo, and later the rows of the paper."""

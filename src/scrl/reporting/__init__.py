@@ -1,0 +1,1 @@
+"""Run folders → one HTML page: a function of the files, nothing else."""

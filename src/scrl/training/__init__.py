@@ -1,0 +1,1 @@
+"""A run: its settings, its loop, its folder, its guard."""
