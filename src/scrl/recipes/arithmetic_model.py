@@ -1,0 +1,167 @@
+"""How the embedded model was made: a small Llama, pretrained on generated arithmetic from a seed.
+
+    python -m scrl.recipes.arithmetic_model OUT --steps 6000 --seed 0
+
+It reads digits one by one, writes worked steps and boxes its answer. It is trained until it is right about a third of
+the time on the level the demo uses, and no further: on such questions consensus can lie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from scrl.data.arithmetic import LEVELS, draw_problem
+from scrl.seeds import generator_for
+
+PAD, END, UNKNOWN = "<pad>", "<end>", "<unknown>"
+WORDS = ("Compute ", "\\boxed{", "}", ".", "\n", "=", "+", "-", "*", "(", ")", *"0123456789")
+CHAT_TEMPLATE = "{% for message in messages %}{% if message.role == 'user' %}{{ message.content }}\n{% endif %}{% endfor %}"
+IGNORED = -100
+"""The label that the cross entropy skips."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pretraining:
+    """The settings the shipped model was made with."""
+
+    hidden: int = 128
+    layers: int = 4
+    heads: int = 4
+    steps: int = 650
+    rows: int = 1_024
+    tokens: int = 112
+    learning_rate: float = 2e-3
+    seed: int = 0
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a character, but for the two fixed words."""
+    vocabulary = {token: number for number, token in enumerate((PAD, END, UNKNOWN, *WORDS))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"Compute |\\boxed\{|[\s\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, unk_token=UNKNOWN, clean_up_tokenization_spaces=False
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def build_model(settings: Pretraining, vocabulary: int) -> LlamaForCausalLM:
+    """A Llama with tied embeddings and random weights."""
+    torch.manual_seed(settings.seed)
+    config = LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=settings.hidden,
+        intermediate_size=3 * settings.hidden,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        num_key_value_heads=settings.heads,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    return LlamaForCausalLM(config)
+
+
+def batches(settings: Pretraining, workers: int) -> Iterator[NDArray[np.int64]]:
+    """Endless batches of token rows, drawn ahead by worker processes; the seed alone decides what is in them."""
+    with ProcessPoolExecutor(workers) as pool:
+        pending = [pool.submit(draw_batch, settings, number) for number in range(4 * workers)]
+        for number in count(4 * workers):
+            batch = pending.pop(0).result()
+            pending.append(pool.submit(draw_batch, settings, number))
+            yield batch
+
+
+def draw_batch(settings: Pretraining, number: int) -> NDArray[np.int64]:
+    """Rows [rows, 2, tokens] of tokens and labels: solutions are learned, questions and padding are not."""
+    rng = generator_for(settings.seed, "pretraining", number)
+    encode = partial(build_tokenizer().encode, add_special_tokens=False)
+    levels = list(LEVELS.values())
+    batch_R2T = np.zeros((settings.rows, 2, settings.tokens), dtype=np.int64)
+    batch_R2T[:, 1] = IGNORED
+    problems = (draw_problem(levels[int(rng.integers(len(levels)))], rng) for _ in count())
+    clean = (problem for problem in problems if problem.stream == "pretraining")
+    for row_2T, problem in zip(batch_R2T, islice(clean, settings.rows), strict=True):
+        question, solution = encode(f"{problem.question}\n"), encode(f"{problem.solution}{END}")
+        end = len(question) + len(solution)
+        row_2T[0, :end] = question + solution
+        row_2T[1, len(question) : end] = solution
+    return batch_R2T
+
+
+def pretrain(settings: Pretraining, *, device: str, workers: int, on_step: Any = None) -> LlamaForCausalLM:
+    """Teach a random model the worked solutions of the pretraining stream."""
+    model = build_model(settings, len(build_tokenizer())).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(warmup_cosine, steps=settings.steps))
+    for step, batch in enumerate(islice(batches(settings, workers), settings.steps)):
+        tokens_RT, labels_RT = torch.from_numpy(batch).to(device).unbind(1)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            loss = model(input_ids=tokens_RT, labels=labels_RT).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if on_step is not None:
+            on_step(step, loss, model)
+    return model
+
+
+def warmup_cosine(step: int, *, steps: int, warmup: int = 100) -> float:
+    """A factor for the learning rate: up in a straight line, down along half a cosine to a tenth."""
+    if step < warmup:
+        return (step + 1) / warmup
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+
+
+def save(model: LlamaForCausalLM, out: Path) -> None:
+    """A Hugging Face folder that `from_pretrained` loads."""
+    model.to("cpu", torch.float32).save_pretrained(out)
+    build_tokenizer().save_pretrained(out)
+
+
+def main() -> None:
+    """Make the model."""
+    defaults = Pretraining()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--steps", type=int, default=defaults.steps)
+    parser.add_argument("--seed", type=int, default=defaults.seed)
+    parser.add_argument("--hidden", type=int, default=defaults.hidden)
+    parser.add_argument("--layers", type=int, default=defaults.layers)
+    parser.add_argument("--rows", type=int, default=defaults.rows)
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    shape = {"hidden": given.hidden, "layers": given.layers, "rows": given.rows}
+    settings = Pretraining(steps=given.steps, seed=given.seed, **shape)
+
+    def report(step: int, loss: torch.Tensor, _: LlamaForCausalLM) -> None:
+        if step % 100 == 0:
+            sys.stderr.write(f"step {step}: loss {loss.item():.4f}\n")
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    save(pretrain(settings, device=device, workers=given.workers, on_step=report), given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""`rollouts.jsonl` → the votes of every question at every step it was visited.
+
+The file may be far larger than memory likes: texts are not kept, only where in the file one of each class stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+
+from scrl.data.rollouts import GroupIndex
+from scrl.errors import DataError
+from scrl.reporting.json_lines import JsonLine, OnCut, read_json_lines
+
+Label = Literal["positive", "negative"]
+
+
+class RolloutLine(BaseModel):
+    """One completion as a run wrote it down; other fields may stand there too."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
+
+    question_id: str | int
+    question: str
+    step: NonNegativeInt
+    sample: NonNegativeInt
+    completion: str
+    answer_class: str | None
+    """The key of its answer's class, None for a missing answer."""
+    label: Label | None
+    reward: float | None
+    advantage: float | None
+    """None when the completion was not trained on."""
+    entropy: float | None = None
+    num_tokens: NonNegativeInt | None = None
+    finished: bool | None = None
+    gold: str | None = None
+    correct: bool | None = None
+    """Whether the answer is right; None without gold."""
+
+
+@dataclass(slots=True)
+class Votes:
+    """The completions of one visit that gave the same answer, or none."""
+
+    label: Label | None
+    is_right: bool | None
+    offset: int
+    """Where in the file the first of them stands."""
+    count: int = 0
+
+
+@dataclass(slots=True)
+class Visit:
+    """One question at one step."""
+
+    step: int
+    votes: dict[str | None, Votes] = field(default_factory=dict)
+    """By the key of the class; None has the missing answers."""
+    index: GroupIndex = field(default_factory=GroupIndex)
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return self.index.size
+
+    @property
+    def classes(self) -> list[tuple[str, Votes]]:
+        """The answers, most votes first, ties by key."""
+        named = [(key, votes) for key, votes in self.votes.items() if key is not None]
+        return sorted(named, key=lambda pair: (-pair[1].count, pair[0]))
+
+    @property
+    def majority(self) -> str | None:
+        """The class with the most votes; None when no completion has an answer."""
+        return next((key for key, _ in self.classes), None)
+
+    def count(self, key: str | None) -> int:
+        """The votes for one class."""
+        return self.votes[key].count if key in self.votes else 0
+
+
+@dataclass(slots=True)
+class QuestionVotes:
+    """One question with all its visits."""
+
+    id: str
+    text: str
+    gold: str | None = None
+    visits: dict[int, Visit] = field(default_factory=dict)
+
+    @property
+    def visits_V(self) -> tuple[Visit, ...]:
+        """In the order of their steps."""
+        return tuple(self.visits[step] for step in sorted(self.visits))
+
+    @property
+    def is_majority_wrong(self) -> bool:
+        """At the last visit, the most frequent answer is known to be wrong."""
+        last = self.visits_V[-1]
+        return last.majority is not None and last.votes[last.majority].is_right is False
+
+    @property
+    def has_changed(self) -> bool:
+        """The most frequent answer was not the same at all visits."""
+        return len({visit.majority for visit in self.visits.values()}) > 1
+
+
+def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
+    """Every question of a run by its id."""
+    questions: dict[str, QuestionVotes] = {}
+    for line, rollout in _read_rollout_lines(path, on_cut):
+        try:
+            _count(questions, rollout, line.offset)
+        except ValueError as error:
+            raise DataError(path, str(error), line.number) from error
+    return questions
+
+
+def parse_rollout(fields: dict[str, Any], path: Path, number: int) -> RolloutLine:
+    """One line, checked field by field."""
+    try:
+        return RolloutLine.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise DataError(path, f"field {str(first['loc'][0])!r}: {first['msg']}", number) from error
+
+
+def _read_rollout_lines(path: Path, on_cut: OnCut) -> Iterator[tuple[JsonLine, RolloutLine]]:
+    for line in read_json_lines(path, on_cut):
+        yield line, parse_rollout(line.fields, path, line.number)
+
+
+def _count(questions: dict[str, QuestionVotes], rollout: RolloutLine, offset: int) -> None:
+    name = str(rollout.question_id)
+    question = questions.setdefault(name, QuestionVotes(name, rollout.question, rollout.gold))
+    _check_same(question, rollout)
+    visit = question.visits.setdefault(rollout.step, Visit(rollout.step))
+    if visit.index.has(rollout.sample):
+        raise ValueError(
+            f"sample {rollout.sample} of question {name!r} at step {rollout.step} stands here a second time"
+        )
+    visit.index.add(rollout.sample)
+    votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, offset))
+    if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
+        raise ValueError(
+            f"'label' and 'correct' are {rollout.label!r} and {rollout.correct!r}, but an earlier completion with "
+            f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
+        )
+    votes.count += 1
+
+
+def _check_same(question: QuestionVotes, rollout: RolloutLine) -> None:
+    for name, known, found in (("question", question.text, rollout.question), ("gold", question.gold, rollout.gold)):
+        if known != found:
+            raise ValueError(
+                f"field {name!r} of question {question.id!r} is {found!r}, but an earlier line has {known!r}"
+            )

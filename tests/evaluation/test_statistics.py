@@ -1,0 +1,257 @@
+"""pass@k, maj@k and intervals: golden numbers by hand, and what holds for every count."""
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from scrl.errors import ConfigError
+from scrl.evaluation.statistics import Difference, bootstrap_interval, majority_at_k, paired_difference, pass_at_k
+
+COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
+VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=30)
+
+
+# pass@k
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "k", "expected"),
+    [
+        (4, 1, 2, 0.5),  # 1 − C(3,2)/C(4,2) = 1 − 3/6
+        (5, 2, 2, 0.7),  # 1 − C(3,2)/C(5,2) = 1 − 3/10
+        (10, 3, 4, 5 / 6),  # 1 − C(7,4)/C(10,4) = 1 − 35/210
+        (4, 0, 4, 0.0),
+        (4, 1, 4, 1.0),  # all four are drawn
+        (4, 3, 2, 1.0),  # two of one wrong sample cannot be drawn
+    ],
+)
+def test_pass_at_k_by_hand(n, c, k, expected):
+    assert pass_at_k(n, c, k) == pytest.approx(expected, abs=1e-15)
+
+
+@given(st.integers(1, 300), st.data())
+def test_pass_at_1_is_the_share_of_right_samples_and_pass_at_k_rises(n, data):
+    c = data.draw(st.integers(0, n))
+    assert pass_at_k(n, c, 1) == c / n
+    k = data.draw(st.integers(1, n))
+    assert 0 <= pass_at_k(n, c, 1) <= pass_at_k(n, c, k) <= pass_at_k(n, c, n) == float(c > 0)
+    assert pass_at_k(n, c, max(1, k - 1)) <= pass_at_k(n, c, k)
+
+
+def test_pass_at_k_of_many_samples_does_not_overflow():
+    assert pass_at_k(10_000, 5_000, 2) == pytest.approx(1 - (5_000 * 4_999) / (10_000 * 9_999), abs=1e-15)
+
+
+@pytest.mark.parametrize("k", [0, -1, 5])
+def test_k_must_fit_the_samples(k):
+    with pytest.raises(ConfigError, match=rf"k must be between 1 and .*\(4\), found {k}"):
+        pass_at_k(4, 2, k)
+    with pytest.raises(ConfigError, match=r"k must be between 1 and .*\(4\)"):
+        majority_at_k([2, 1], 0, 1, k, seed=0)
+
+
+@pytest.mark.parametrize("c", [-1, 5])
+def test_num_correct_must_fit_the_samples(c):
+    with pytest.raises(ValueError, match="num_correct must be between 0 and num_samples = 4"):
+        pass_at_k(4, c, 1)
+
+
+# maj@k
+
+
+@pytest.mark.parametrize(
+    ("counts", "right", "missing", "expected"),
+    [
+        ([3, 1], 0, 0, 1.0),
+        ([3, 1], 1, 0, 0.0),
+        ([2, 2, 1], 1, 0, 1 / 2),  # a tie of two is shared
+        ([1, 1, 1], 2, 5, 1 / 3),  # more missing than anything else, and missing never wins
+        ([2, 1], None, 0, 0.0),  # nobody gave the right answer
+        ([0], 0, 4, 0.0),  # all missing is wrong
+        ([], None, 4, 0.0),
+    ],
+)
+def test_majority_of_all_samples_is_exact(counts, right, missing, expected):
+    assert majority_at_k(counts, right, missing, sum(counts) + missing, seed=0) == expected
+
+
+def majority_by_enumeration(counts, right, missing, k):
+    """Every choice of k of the n samples, ties shared."""
+    samples = [j for j, count in enumerate(counts) for _ in range(count)] + [None] * missing
+    wins = []
+    for chosen in combinations(samples, k):
+        votes = Counter(answer for answer in chosen if answer is not None)
+        best = [answer for answer, count in votes.items() if count == max(votes.values())]
+        wins.append((right in best) / max(1, len(best)))
+    return sum(wins) / len(wins)
+
+
+def test_majority_by_hand():
+    # A A B, two drawn: AA (1 way) wins, AB (2 ways) is a tie: (1 + 2·½) / 3 = 2/3
+    assert majority_by_enumeration([2, 1], 0, 0, 2) == pytest.approx(2 / 3)
+    assert majority_at_k([2, 1], 0, 0, 2, seed=0) == pytest.approx(2 / 3, abs=0.03)
+    # A A and one missing, one drawn: A is drawn 2 times of 3
+    assert majority_at_k([2], 0, 1, 1, seed=0) == pytest.approx(2 / 3, abs=0.06)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("counts", "right", "missing", "k"),
+    [([5, 3, 2], 0, 2, 4), ([5, 3, 2], 1, 2, 5), ([4, 4, 1], 2, 0, 3), ([1, 1, 1, 1], 3, 4, 2), ([3, 6], 0, 3, 8)],
+)
+def test_majority_agrees_with_enumeration(counts, right, missing, k, seed):
+    exact = majority_by_enumeration(counts, right, missing, k)
+    error = 4 * np.sqrt(0.25 / 1_000)  # four standard errors of 1,000 draws
+    assert majority_at_k(counts, right, missing, k, seed=seed) == pytest.approx(exact, abs=error)
+
+
+@given(COUNTS, st.integers(0, 5), st.data())
+@settings(max_examples=60)
+def test_majority_is_a_chance_and_knows_no_order(counts, missing, data):
+    n = sum(counts) + missing
+    assume(n > 0)
+    right = data.draw(st.none() | st.integers(0, len(counts) - 1))
+    k = data.draw(st.integers(1, n))
+    value = majority_at_k(counts, right, missing, k, seed=1)
+    assert 0 <= value <= 1
+    assert value == majority_at_k(counts, right, missing, k, seed=1)
+    order = data.draw(st.permutations(range(len(counts))))
+    place = None if right is None else list(order).index(right)
+    assert value == majority_at_k([counts[j] for j in order], place, missing, k, seed=1)
+
+
+@given(COUNTS.filter(any), st.integers(0, 5))
+def test_the_classes_share_the_whole_win(counts, missing):
+    n = sum(counts) + missing
+    assert sum(majority_at_k(counts, j, missing, n, seed=0) for j in range(len(counts))) == pytest.approx(1)
+
+
+@given(st.integers(1, 20), st.data())
+def test_one_answer_alone_always_wins(count, data):
+    assert majority_at_k([count], 0, 0, data.draw(st.integers(1, count)), seed=0) == 1
+
+
+@pytest.mark.parametrize(
+    ("counts", "right", "missing", "words"),
+    [
+        ([2, -1], 0, 0, "counts must be 0 or more"),
+        ([2], 0, -1, "counts must be 0 or more"),
+        ([2], 1, 0, "right must be None or the index of one of 1 classes, found 1"),
+        ([2], -1, 0, "right must be None"),
+    ],
+)
+def test_votes_are_checked(counts, right, missing, words):
+    with pytest.raises(ValueError, match=words):
+        majority_at_k(counts, right, missing, 1, seed=0)
+
+
+# Intervals
+
+
+def test_interval_of_coin_flips():
+    # 50 of 100 right: the mean has standard deviation √(0.25 / 100) = 0.05, so 0.5 ± 1.96 · 0.05 = [0.402, 0.598]
+    low, high = bootstrap_interval([0.0, 1.0] * 50, seed=0)
+    assert (low, high) == (pytest.approx(0.402, abs=0.011), pytest.approx(0.598, abs=0.011))
+
+
+def test_interval_of_two_questions():
+    # Means are 0, ½, 1 with chances ¼, ½, ¼: the 95 % interval is [0, 1], the 40 % one (quantiles 0.3 and 0.7) [½, ½]
+    assert bootstrap_interval([0.0, 1.0], seed=0) == (0.0, 1.0)
+    assert bootstrap_interval([0.0, 1.0], seed=0, level=0.4) == (0.5, 0.5)
+
+
+@given(st.floats(0, 1), st.integers(1, 30))
+@settings(max_examples=40)
+def test_equal_values_have_no_spread(value, size):
+    assert bootstrap_interval([value] * size, seed=0, draws=50) == pytest.approx((value, value), abs=1e-12)
+
+
+@given(VALUES, st.integers(0, 5), st.data())
+@settings(max_examples=60)
+def test_interval_lies_within_the_values_and_knows_no_order(values, seed, data):
+    low, high = bootstrap_interval(values, seed=seed, draws=100)
+    assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
+    shuffled = data.draw(st.permutations(values))
+    assert bootstrap_interval(shuffled, seed=seed, draws=100) == (low, high)
+
+
+@given(VALUES)
+@settings(max_examples=40)
+def test_a_higher_level_is_a_wider_interval(values):
+    narrow = bootstrap_interval(values, seed=0, draws=200, level=0.5)
+    wide = bootstrap_interval(values, seed=0, draws=200, level=0.95)
+    assert wide[0] <= narrow[0] <= narrow[1] <= wide[1]
+
+
+def test_many_questions_are_resampled_in_chunks(monkeypatch):
+    values = np.linspace(0, 1, 1_000)
+    monkeypatch.setattr("scrl.evaluation.statistics._CELLS_AT_A_TIME", 7_000)  # seven draws at a time, 100 = 14·7 + 2
+    low, high = bootstrap_interval(values, seed=0, draws=100)
+    # standard deviation of the mean: √(1/12 / 1000) = 0.0091
+    assert 0.46 < low < 0.5 < high < 0.54
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [([], "one or more questions"), ([[0.5]], r"shape \(1, 1\)"), ([0.5, float("nan")], "finite numbers")],
+)
+def test_values_are_checked(values, words):
+    with pytest.raises(ValueError, match=words):
+        bootstrap_interval(values, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"draws": 0}, "draws must be 1 or more"),
+        ({"level": 95}, "level must lie between 0 and 1"),
+        ({"level": 0}, "0.95"),
+    ],
+)
+def test_options_are_checked(options, words):
+    with pytest.raises(ConfigError, match=words):
+        bootstrap_interval([0.5], seed=0, **options)
+
+
+# Differences
+
+
+def test_pairing_takes_the_spread_between_questions_out():
+    before = np.linspace(0, 0.9, 40)
+    found = paired_difference(before, before + 0.1, seed=0)  # each question gains 0.1: no spread at all
+    assert (found.mean, found.low, found.high) == pytest.approx((0.1, 0.1, 0.1))
+    assert found.is_clear
+
+
+def test_difference_by_hand():
+    # one question gains 1, three stay: mean ¼. A resample of four misses the gain with chance (3/4)⁴ = 0.32 > 2.5 %
+    found = paired_difference([0, 0, 0, 0], [1, 0, 0, 0], seed=0)
+    assert (found.mean, found.low, found.high) == (0.25, 0.0, 0.75)  # 4 of 4 gains: 1/256; 3 or more: 13/256 > 2.5 %
+    assert not found.is_clear
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20), st.data())
+@settings(max_examples=25)
+def test_difference_knows_no_order(pairs, data):
+    shuffled = data.draw(st.permutations(pairs))
+    found = paired_difference(*zip(*pairs, strict=True), seed=3)
+    assert found == paired_difference(*zip(*shuffled, strict=True), seed=3)
+    assert found.low - 1e-12 <= found.mean <= found.high + 1e-12 or len(pairs) > 1  # one question: no width
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "clear"), [(0.1, 0.2, True), (-0.2, -0.1, True), (-0.1, 0.1, False), (0.0, 0.1, False)]
+)
+def test_clear_means_that_zero_is_outside(low, high, clear):
+    assert Difference(0.0, low, high).is_clear is clear
+
+
+def test_both_sides_need_the_same_questions():
+    with pytest.raises(ValueError, match="before_Q has 2 questions, after_Q has 1"):
+        paired_difference([0.1, 0.2], [0.3], seed=0)
+    with pytest.raises(ValueError, match="after_Q must hold"):
+        paired_difference([0.1], [], seed=0)
