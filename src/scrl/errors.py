@@ -4,6 +4,7 @@
     ├── InputError          the user's input is wrong (exit code 2)
     │   ├── ConfigError     a setting: also a ValueError
     │   └── DataError       a file, with its line: also a ValueError
+    ├── TrainingError       a run cannot go on (not a number, no room left): its last checkpoint is intact
     ├── ReaderError         a user's own answer reader failed
     └── JudgeError          the math-verify judge cannot run
 
@@ -36,6 +37,10 @@ class DataError(InputError):
         """`path:line: reason`."""
         place = f"{path}" if line is None else f"{path}:{line}"
         super().__init__(f"{place}: {reason}")
+
+
+class TrainingError(ScrlError):
+    """A run cannot go on; what it has saved is intact."""
 
 
 class ReaderError(ScrlError):

@@ -1,7 +1,7 @@
 """The nouns that the stages hand to each other: frozen, and spoken by every layer.
 
-Question → Sampled (its drawn completions) → Group → Tally (votes) → Labels → Credit. A new fact is a new record, never an
-overwrite. Shapes stand in the names: G completions of a group, K classes of answers, T tokens of a completion.
+Question → Sampled (its drawn completions) → Group → Tally (votes) → Labels → Credit. A new fact is a new record,
+never an overwrite. Shapes stand in the names: G completions of a group, K classes of answers, T tokens of a completion.
 """
 
 from __future__ import annotations

@@ -22,3 +22,14 @@ def group_advantages(rewards_G: Floats, *, sample_std: bool, eps: float, std_flo
     mean = fsum(rewards) / size
     variance = fsum((reward - mean) ** 2 for reward in rewards) / (size - 1 if sample_std else size)
     return np.asarray((rewards_G - mean) / (max(sqrt(variance), std_floor) + eps), dtype=np.float64)
+
+
+def centred_advantages(rewards_G: Floats) -> Floats:
+    """Â_i = R_i − μ: what Dr. GRPO takes, so that an easy or a hard question weighs no more than others."""
+    return np.asarray(rewards_G - fsum(rewards_G.tolist()) / len(rewards_G), dtype=np.float64)
+
+
+def leave_one_out_advantages(rewards_G: Floats) -> Floats:
+    """Â_i = R_i − mean of the others = (R_i − μ) · n / (n − 1): what RLOO takes. A group of one has advantage 0."""
+    size = len(rewards_G)
+    return centred_advantages(rewards_G) * (size / (size - 1)) if size > 1 else np.zeros(size)

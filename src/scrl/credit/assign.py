@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from scrl.answers.classes import Classes, classify
 from scrl.answers.judge import Judge
 from scrl.answers.readers import Reader, get_reader
-from scrl.credit.advantages import group_advantages
+from scrl.credit.advantages import centred_advantages, group_advantages, leave_one_out_advantages
 from scrl.credit.labels import SLACK
 from scrl.credit.method import CreditSettings, Method
 from scrl.credit.methods import METHODS
@@ -100,13 +100,17 @@ class CreditRule:
 
     def _advantages(self, rewards_G: Floats, rows: list[int]) -> Floats:
         advantages_G = np.full(len(rewards_G), np.nan)
-        advantages_G[rows] = group_advantages(
-            rewards_G[rows],
-            sample_std=self.settings.std == "sample",
-            eps=self.settings.eps,
-            std_floor=self.settings.std_floor,
-        )
+        advantages_G[rows] = _group_advantages(rewards_G[rows], self.settings)
         return advantages_G
+
+
+def _group_advantages(rewards_M: Floats, settings: CreditSettings) -> Floats:
+    if settings.advantage == "centred":
+        return centred_advantages(rewards_M)
+    if settings.advantage == "leave-one-out":
+        return leave_one_out_advantages(rewards_M)
+    sample_std = settings.std == "sample"
+    return group_advantages(rewards_M, sample_std=sample_std, eps=settings.eps, std_floor=settings.std_floor)
 
 
 def _is_constant(values_G: Floats) -> bool:

@@ -20,6 +20,9 @@ class CreditSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    advantage: Literal["normalised", "centred", "leave-one-out"] = Field(
+        "normalised", description="Â: (R − μ)/σ as in GRPO, R − μ as in Dr. GRPO, or R − mean of the others as in RLOO."
+    )
     std: Literal["population", "sample"] = Field("population", description="σ in the advantage: over n, or over n − 1.")
     eps: float = Field(1e-6, ge=0, description="ε added to σ.")
     std_floor: float = Field(0.0, ge=0, description="s₀: σ is never taken smaller than this (0: off).")

@@ -123,7 +123,9 @@ def _draw_term(level: Level, operations: int, rng: np.random.Generator) -> _Term
     sign = "+-*"[int(rng.integers(0, 3))]
     on_the_left = operations - 1 if sign == "*" else int(rng.integers(0, operations))
     left = _draw_term(level, on_the_left, rng)
-    right = _number(2, level.largest_factor, rng) if sign == "*" else _draw_term(level, operations - 1 - on_the_left, rng)
+    right = (
+        _number(2, level.largest_factor, rng) if sign == "*" else _draw_term(level, operations - 1 - on_the_left, rng)
+    )
     if left is None or right is None:
         return None
     swapped = left.value < right.value if sign == "-" else sign == "*" and bool(rng.integers(0, 2))

@@ -6,13 +6,14 @@ positive label anywhere, say) is None, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from scrl.answers.classes import Classes, find_class, same_answer
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
 from scrl.answers.readers import read_boxed, read_number
-from scrl.records import Labels, Tally
+from scrl.records import Credit, Labels, Question, Sampled, Tally
 
 
 class LabelQuality:
@@ -56,6 +57,34 @@ class LabelQuality:
 _KEYS = (
     "majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "entropy_auroc", "pass@1", "pass@n",
 )  # fmt: skip
+
+
+Triple = tuple[Sampled, Classes, Credit]
+"""One question of a step: what was drawn, how the answers group, and what they earned."""
+
+
+def step_label_quality(triples_B: Sequence[Triple], judge: Judge | None = None) -> dict[str, float]:
+    """How right the labels of one training step are, for `metrics.jsonl`; empty where no question has gold."""
+    quality = LabelQuality(judge)
+    for sampled, classes, credit in triples_B:
+        if sampled.question.gold is not None:
+            quality.add(classes, credit.tally, credit.labels, sampled.question.gold)
+    found = quality.summary()
+    return {key: value for key in _STEP_KEYS if (value := found[key]) is not None}
+
+
+_STEP_KEYS = ("majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "pass@1")
+
+
+def gold_fields(question: Question, classes: Classes, judge: Judge | None = None) -> list[dict[str, Any]]:
+    """For each completion of a group the fields `gold` and `correct` of its rollout line; empty without gold."""
+    if question.gold is None:
+        return [{} for _ in classes.class_of_G]
+    answer = bare_gold(question.gold)
+    if canonical_form(answer) is None:
+        return [{"gold": question.gold} for _ in classes.class_of_G]
+    right, _ = find_class(classes, answer, judge=judge)
+    return [{"gold": question.gold, "correct": right is not None and j == right} for j in classes.class_of_G]
 
 
 def bare_gold(gold: str) -> str:

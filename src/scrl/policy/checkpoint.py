@@ -1,0 +1,65 @@
+"""A checkpoint: a plain Hugging Face (or PEFT) folder with a model card, and the trainer's state beside the weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scrl.errors import InputError
+from scrl.policy.model import LanguageModel
+from scrl.policy.policy import Policy
+
+STATE = "trainer_state.json"
+OPTIMIZER = "optimizer.pt"
+
+
+def write_weights(language_model: LanguageModel, folder: Path, card: str) -> None:
+    """Weights, tokenizer and card, in the form that `from_pretrained` loads."""
+    language_model.model.save_pretrained(folder)
+    language_model.tokenizer.save_pretrained(folder)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
+    """What a resumed run needs besides the weights."""
+    torch.save(policy.optimizer.state(), folder / OPTIMIZER)
+    (folder / STATE).write_text(json.dumps(state | {"micro_batch": policy.micro_batch}), encoding="utf-8")
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The trainer's own numbers."""
+    try:
+        state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder / STATE}: the trainer's state cannot be read: {error}") from error
+    return state
+
+
+def restore(policy: Policy, folder: Path) -> None:
+    """Weights and optimizer as they were."""
+    load_weights(policy.language_model, folder)
+    saved = torch.load(folder / OPTIMIZER, map_location=policy.language_model.device, weights_only=True)
+    policy.optimizer.restore(saved)
+    policy.micro_batch = read_state(folder)["micro_batch"]
+
+
+def load_weights(language_model: LanguageModel, folder: Path) -> None:
+    """Put a checkpoint's weights into the model that is already there."""
+    from safetensors.torch import load_file
+
+    weights: dict[str, torch.Tensor] = {}
+    for part in sorted(folder.glob("*.safetensors")):
+        weights |= load_file(part)
+    model = language_model.model
+    if language_model.has_adapter:
+        from peft import set_peft_model_state_dict
+
+        set_peft_model_state_dict(model, weights)
+        return
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    if unexpected or set(missing) - tied:
+        raise InputError(f"{folder}: its weights do not fit the model: missing {missing}, unexpected {unexpected}")

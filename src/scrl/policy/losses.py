@@ -1,0 +1,92 @@
+"""The losses, as pure functions of log-probabilities and advantages.
+
+Shapes: R completions, T tokens (padded; `mask_RT` is true where there is a token). Everything is a sum over tokens of
+weight × loss, with the weights fixed before the batch is split: so a split into micro-batches changes no gradient.
+
+| name     | ratio        | clip          | mean                                        | advantage   |
+|----------|--------------|---------------|---------------------------------------------|-------------|
+| GRPO     | a token      | ±0.2          | over a completion's tokens, then completions | normalised  |
+| DAPO     | a token      | −0.2, +0.28   | over all tokens                             | normalised  |
+| Dr. GRPO | a token      | ±0.2          | sum over tokens / the most tokens allowed   | centred     |
+| GSPO     | a completion | −3e-4, +4e-4  | as GRPO                                     | normalised  |
+| RLOO     | a token      | ±0.2          | as GRPO                                     | leave-one-out |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scrl.records import Floats
+
+Mean = Literal["completion", "token", "constant", "pairs"]
+KLEstimate = Literal["k1", "k2", "k3"]
+
+
+def token_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor) -> Tensor:
+    """r_t = π(y_t) / π_old(y_t)."""
+    return torch.exp(logprobs_RT - old_logprobs_RT)
+
+
+def completion_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor, mask_RT: Tensor) -> Tensor:
+    """GSPO: s = exp(mean_t (log π − log π_old)), one a completion, spread over its tokens.
+
+    Each token carries s · π(y_t) / sg[π(y_t)], whose value is s and whose gradient is that token's part of it.
+    """
+    difference_RT = (logprobs_RT - old_logprobs_RT) * mask_RT
+    mean_R1 = difference_RT.sum(dim=-1, keepdim=True) / mask_RT.sum(dim=-1, keepdim=True).clamp(min=1)
+    return torch.exp(mean_R1.detach() + logprobs_RT - logprobs_RT.detach())
+
+
+def clipped_surrogate(
+    ratios_RT: Tensor, advantages_R: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None = None
+) -> Tensor:
+    """ℓ_t = −min(r Â, clip(r, 1 − ε_low, 1 + ε_high) Â); with dual clip c, where Â < 0: ℓ_t = min(ℓ_t, −c Â)."""
+    advantages_R1 = advantages_R[:, None]
+    clipped_RT = ratios_RT.clamp(1 - clip_low, 1 + clip_high)
+    loss_RT = -torch.minimum(ratios_RT * advantages_R1, clipped_RT * advantages_R1)
+    if dual_clip is None:
+        return loss_RT
+    return torch.where(advantages_R1 < 0, torch.minimum(loss_RT, -dual_clip * advantages_R1), loss_RT)
+
+
+def is_clipped(ratios_RT: Tensor, advantages_R: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
+    """Where clipping has taken the gradient away."""
+    rises_R1 = advantages_R[:, None] > 0
+    falls_R1 = advantages_R[:, None] < 0
+    return ((ratios_RT > 1 + clip_high) & rises_R1) | ((ratios_RT < 1 - clip_low) & falls_R1)
+
+
+def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstimate) -> Tensor:
+    """An estimate of KL(π ‖ π_ref) a token, with d = log π_ref − log π: k1 = −d, k2 = d²/2, k3 = eᵈ − d − 1.
+
+    As a loss, k1 has an expected gradient of 0: it can be measured, but it does not hold the policy back.
+    """
+    difference_RT = reference_RT - logprobs_RT
+    if estimate == "k1":
+        return -difference_RT
+    if estimate == "k2":
+        return difference_RT.square() / 2
+    return torch.exp(difference_RT) - difference_RT - 1
+
+
+def token_weights(lengths_R: Sequence[int], mean: Mean, max_tokens: int) -> Floats:
+    """The weight of each token of each of R completions, so that the loss is Σ weight · ℓ.
+
+    completion: 1 / (R · T_i)      token: 1 / Σ T      constant: 1 / (R · most tokens allowed)
+    pairs: as `token` within consecutive pairs of completions, then the mean over pairs (the authors' code).
+    """
+    lengths = np.asarray(lengths_R, dtype=np.float64)
+    if mean == "completion":
+        return 1 / (len(lengths) * np.maximum(lengths, 1))
+    if mean == "token":
+        return np.full(len(lengths), 1 / max(lengths.sum(), 1))
+    if mean == "constant":
+        return np.full(len(lengths), 1 / (max(len(lengths), 1) * max_tokens))
+    pair_R = np.arange(len(lengths)) // 2
+    tokens_of_pair = np.maximum(np.bincount(pair_R, weights=lengths), 1)
+    return 1 / (len(tokens_of_pair) * tokens_of_pair[pair_R])

@@ -1,0 +1,174 @@
+"""Loading a language model: all its weights, or a low-rank adapter on top of them.
+
+policy_model = load_model("path/or/hub-id", compute, lora=None)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from scrl.errors import ConfigError, InputError
+from scrl.policy.settings import ComputeSettings, LoraSettings
+
+EMBEDDED = "embedded"
+"""The name of the small model that ships with the package."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LanguageModel:
+    """A model with its tokenizer."""
+
+    name: str
+    model: Any
+    tokenizer: Any
+    device: torch.device
+    has_adapter: bool
+
+    @property
+    def num_weights(self) -> int:
+        """All weights."""
+        return sum(weight.numel() for weight in self.model.parameters())
+
+    @property
+    def num_trained_weights(self) -> int:
+        """Those that training moves."""
+        return sum(weight.numel() for weight in self.model.parameters() if weight.requires_grad)
+
+
+def load_model(
+    name: str,
+    compute: ComputeSettings,
+    *,
+    lora: LoraSettings | None = None,
+    trust_remote_code: bool = False,
+) -> LanguageModel:
+    """A causal model by folder, hub id or the name `embedded`; an adapter is put on it where `lora` asks for one."""
+    device = pick_device(compute.device)
+    dtype = pick_dtype(compute.dtype, device)
+    folder = model_folder(name)
+    model, tokenizer = _load(folder, dtype, compute.attention, trust_remote_code)
+    if lora is not None:
+        model = add_adapter(model, lora)
+    if compute.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    return LanguageModel(name, model.to(device), tokenizer, device, lora is not None)
+
+
+def model_folder(name: str) -> str:
+    """Where the model lies: the embedded one in the package, a folder, or else a hub id for transformers to find."""
+    if name == EMBEDDED:
+        return str(files("scrl.data") / "arithmetic_model")
+    path = Path(name).expanduser()
+    if path.is_dir():
+        _check_folder(path)
+        return str(path)
+    if path.exists():
+        raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise InputError(f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.")
+    return name
+
+
+def _check_folder(path: Path) -> None:
+    if not (path / "config.json").is_file() and not (path / "adapter_config.json").is_file():
+        raise InputError(f"model: {path} has no config.json; give a Hugging Face model folder")
+    if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
+        raise InputError(f"model: {path} has a config but no weights (*.safetensors); is the download complete?")
+
+
+def _load(folder: str, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> tuple[Any, Any]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    trust = {"trust_remote_code": trust_remote_code}
+    try:
+        with _quiet():
+            tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention, **trust)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"model: {folder} cannot be loaded: {reason}") from error
+    if tokenizer.eos_token_id is None:
+        raise InputError(f"model: the tokenizer of {folder} has no end-of-text token; set eos_token in its folder")
+    return model, tokenizer
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress bars of a library: a run has its own."""
+    from transformers.utils import logging
+
+    was_shown = os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS")
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_shown is None:
+            logging.enable_progress_bar()
+
+
+def add_adapter(model: Any, lora: LoraSettings) -> Any:
+    """A low-rank adapter on the model; all other weights are frozen."""
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise ConfigError("lora: needs the package peft. Install it with: pip install 'scrl[train]'") from error
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type, unused-ignore]
+        lora_dropout=lora.dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    try:
+        return get_peft_model(model, config)
+    except ValueError as error:  # no module has such a name, or it is of a kind that cannot have an adapter
+        raise ConfigError(f"lora.targets: {error}") from error
+
+
+def pick_device(name: str) -> torch.device:
+    """The named device, or the best one there is."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"compute.device: {name!r} is no device; try auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"compute.device: {name!r} was asked for, but torch sees no GPU; see scrl doctor")
+    return device
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The working weights' type: half size on a GPU, full on a CPU."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    return torch.float32 if name == "float32" else torch.bfloat16
+
+
+def body_and_head(model: Any) -> tuple[nn.Module, nn.Linear] | None:
+    """The part that gives hidden states and the linear head on top, where the logits are just head(body).
+
+    None where a model does something else to its logits (a cap, a scale): then the logits are taken from it whole.
+    """
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    head, config = inner.get_output_embeddings(), inner.config.get_text_config()
+    body = getattr(inner, inner.base_model_prefix, None)
+    altered = [
+        getattr(config, name, None)
+        for name in ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
+    ]
+    if not isinstance(head, nn.Linear) or body is None or any(altered):
+        return None
+    return body, head

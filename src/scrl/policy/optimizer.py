@@ -1,0 +1,105 @@
+"""AdamW on float32 master weights.
+
+A learning rate of 5e-7 moves a weight by less than bfloat16 can show, so the working weights (what is sampled and
+differentiated, possibly bfloat16) are rounded copies of float32 masters. Where the working weights are float32 they
+are the masters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scrl.policy.settings import OptimizerSettings
+
+
+def learning_rate_factor(update: int, updates: int, settings: OptimizerSettings) -> float:
+    """The share of the highest learning rate at one update: a straight rise, then half a cosine down to 0."""
+    warmup = round(settings.warmup * updates)
+    if update < warmup:
+        return (update + 1) / warmup
+    if settings.schedule == "constant":
+        return 1.0
+    return 0.5 * (1 + math.cos(math.pi * min(1.0, (update - warmup) / max(1, updates - warmup))))
+
+
+class Optimizer:
+    """Collects gradients in float32, steps the masters, and rounds them into the working weights."""
+
+    def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
+        """`updates` is the length of the whole run, which the schedule needs."""
+        self._working = [weight for weight in weights if weight.requires_grad]
+        self._masters = [weight if weight.dtype == torch.float32 else _master(weight) for weight in self._working]
+        self._settings = settings
+        self._updates = updates
+        self.update = 0
+        self._adam = torch.optim.AdamW(
+            self._masters,
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            foreach=True,
+        )
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update."""
+        return self._settings.learning_rate * learning_rate_factor(self.update, self._updates, self._settings)
+
+    def collect(self) -> None:
+        """Add the working weights' gradients to the masters' and clear them; after every micro-batch."""
+        for working, master in zip(self._working, self._masters, strict=True):
+            if working is master or working.grad is None:
+                continue
+            grad = working.grad.float()
+            master.grad = grad if master.grad is None else master.grad.add_(grad)
+            working.grad = None
+
+    def clear(self) -> None:
+        """Forget all gradients."""
+        for weight in (*self._working, *self._masters):
+            weight.grad = None
+
+    def step(self) -> float:
+        """One update; the norm of the gradient before it was scaled down."""
+        norm = float(torch.nn.utils.clip_grad_norm_(self._masters, self._settings.max_grad_norm))
+        if not math.isfinite(norm):
+            self.clear()
+            return norm
+        for group in self._adam.param_groups:
+            group["lr"] = self.learning_rate
+        self._adam.step()
+        self.update += 1
+        self.clear()
+        self._round()
+        return norm
+
+    @torch.no_grad()
+    def _round(self) -> None:
+        for working, master in zip(self._working, self._masters, strict=True):
+            if working is not master:
+                working.copy_(master)
+
+    def state(self) -> dict[str, Any]:
+        """Everything a resumed run needs; masters only where they are not the working weights."""
+        pairs = zip(self._working, self._masters, strict=True)
+        masters: list[Tensor] = [master.detach() for working, master in pairs if working is not master]
+        return {"update": self.update, "adam": self._adam.state_dict(), "masters": masters}
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state`."""
+        self.update = state["update"]
+        self._adam.load_state_dict(state["adam"])
+        separate = [m for w, m in zip(self._working, self._masters, strict=True) if w is not m]
+        for master, saved in zip(separate, state["masters"], strict=True):
+            master.copy_(saved)
+        self._round()
+
+
+def _master(weight: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(weight.detach().float().clone())

@@ -1,0 +1,79 @@
+"""The settings of an update: loss, optimizer, adapter, and what the machine can hold."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from scrl.policy.losses import KLEstimate, Mean
+
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class LossSettings(BaseModel):
+    """How advantages become a loss."""
+
+    model_config = _STRICT
+
+    ratio: Literal["token", "completion"] = Field("token", description="r a token (GRPO), or a completion (GSPO).")
+    clip_low: float = Field(0.2, ge=0, description="ε_low: the ratio is clipped below 1 − ε_low.")
+    clip_high: float = Field(0.2, ge=0, description="ε_high: the ratio is clipped above 1 + ε_high.")
+    dual_clip: float | None = Field(None, gt=1, description="c: with a negative advantage the loss is at most −c·Â.")
+    mean: Mean = Field("completion", description="What a token's loss is divided by.")
+    kl_weight: float = Field(0.0, ge=0, description="Weight of the KL estimate to the start model.")
+    kl: KLEstimate = Field("k3", description="Which estimate of that KL.")
+    entropy_bonus: float = Field(0.0, description="Weight of the mean entropy, which is added to what is maximised.")
+
+
+LOSS_VARIANTS: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "dapo": {"clip_high": 0.28, "mean": "token"},
+    "dr-grpo": {"mean": "constant"},
+    "gspo": {"ratio": "completion", "clip_low": 3e-4, "clip_high": 4e-4},
+    "rloo": {},
+}
+"""What each named loss changes in LossSettings."""
+
+ADVANTAGE_OF_VARIANT: dict[str, str] = {"dr-grpo": "centred", "rloo": "leave-one-out"}
+"""The advantage that belongs to a named loss, where it is not the normalised one."""
+
+
+class OptimizerSettings(BaseModel):
+    """AdamW with a warm-up and a cosine."""
+
+    model_config = _STRICT
+
+    learning_rate: float = Field(5e-7, gt=0, description="The highest learning rate.")
+    warmup: float = Field(0.03, ge=0, le=1, description="Share of all updates over which it rises in a straight line.")
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="What it does then: fall to 0, or stay.")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's averages.")
+    weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Longer gradients are scaled down to this norm.")
+
+
+class LoraSettings(BaseModel):
+    """A low-rank adapter instead of all weights."""
+
+    model_config = _STRICT
+
+    rank: int = Field(16, ge=1, description="Rank of the adapter.")
+    alpha: float = Field(32.0, gt=0, description="Its output is scaled by alpha / rank.")
+    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on its input while training.")
+    targets: str | tuple[str, ...] = Field("all-linear", description="Modules that get an adapter.")
+
+
+class ComputeSettings(BaseModel):
+    """What runs where, and how much at a time. None of this changes what is computed, rounding aside."""
+
+    model_config = _STRICT
+
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps.")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="Of the working weights; masters and optimizer are always float32. auto: bfloat16 on a GPU."
+    )
+    micro_batch: int = Field(16, ge=1, description="Completions a forward and backward pass; halved when memory ends.")
+    sampler_rows: int = Field(512, ge=1, description="Completions written side by side; halved when memory ends.")
+    gradient_checkpointing: bool = Field(False, description="Compute activations twice instead of keeping them.")
+    attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
+    threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")

@@ -1,0 +1,116 @@
+"""Log-probabilities and entropies of tokens, from hidden states, without ever holding [tokens × vocabulary].
+
+z = h Wᵀ / T (+ bias / T), π = softmax(z):   log π(y) = z_y − log Σ eᶻ,   H = −Σ π log π.
+Forward and backward go over the tokens in chunks; the backward pass computes a chunk's logits again instead of keeping
+them. With a = ∂L/∂log π(y) and b = ∂L/∂H:
+
+    ∂L/∂z_v = a (1[v = y] − π_v) − b π_v (log π_v + H)
+
+Shapes: n tokens, E hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CHUNK_ELEMENTS = 2**25
+"""Largest [tokens × vocabulary] block held at a time: 128 MiB of fp32."""
+
+
+def token_scores(
+    hidden_nE: Tensor,
+    weight_VE: Tensor,
+    targets_n: Tensor,
+    *,
+    bias_V: Tensor | None = None,
+    temperature: float = 1.0,
+    chunk_elements: int = CHUNK_ELEMENTS,
+) -> tuple[Tensor, Tensor]:
+    """(log π(target), H) of each token, fp32, differentiable in the hidden states and in the head."""
+    chunk = max(1, chunk_elements // weight_VE.shape[0])
+    apply: Any = _TokenScores.apply
+    logprobs_n, entropies_n = apply(hidden_nE, weight_VE, bias_V, targets_n, temperature, chunk)
+    return logprobs_n, entropies_n
+
+
+class _TokenScores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_nE: Tensor,
+        weight_VE: Tensor,
+        bias_V: Tensor | None,
+        targets_n: Tensor,
+        temperature: float,
+        chunk: int,
+    ) -> tuple[Tensor, Tensor]:
+        scores_n2 = torch.empty(len(hidden_nE), 2, dtype=torch.float32, device=hidden_nE.device)
+        for part in _parts(len(hidden_nE), chunk):
+            logprobs_cV = _logprobs(hidden_nE[part], weight_VE, bias_V, temperature)
+            scores_n2[part, 0] = logprobs_cV.gather(-1, targets_n[part, None]).squeeze(-1)
+            scores_n2[part, 1] = _entropy(logprobs_cV)
+        ctx.save_for_backward(hidden_nE, weight_VE, bias_V, targets_n, scores_n2[:, 1])
+        ctx.temperature, ctx.chunk = temperature, chunk
+        ctx.set_materialize_grads(False)
+        return scores_n2[:, 0].clone(), scores_n2[:, 1].clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden_nE, weight_VE, bias_V, targets_n, entropies_n = ctx.saved_tensors
+        grad_hidden = torch.empty_like(hidden_nE) if ctx.needs_input_grad[0] else None
+        grad_weight = torch.zeros_like(weight_VE, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        grad_bias = (
+            None if bias_V is None or not ctx.needs_input_grad[2] else torch.zeros_like(bias_V, dtype=torch.float32)
+        )
+        for part in _parts(len(hidden_nE), ctx.chunk):
+            logprobs_cV = _logprobs(hidden_nE[part], weight_VE, bias_V, ctx.temperature)
+            a_c, b_c = (None if grad is None else grad[part] for grad in grads)
+            grad_cV = _logit_gradient(logprobs_cV, targets_n[part], entropies_n[part], a_c, b_c) / ctx.temperature
+            if grad_bias is not None:
+                grad_bias += grad_cV.sum(dim=0)
+            grad_cV = grad_cV.to(hidden_nE.dtype)
+            if grad_hidden is not None:
+                grad_hidden[part] = grad_cV @ weight_VE
+            if grad_weight is not None:
+                grad_weight += grad_cV.T @ hidden_nE[part]
+        return (
+            grad_hidden,
+            None if grad_weight is None else grad_weight.to(weight_VE.dtype),
+            None if grad_bias is None else grad_bias.to(weight_VE.dtype),
+            None,
+            None,
+            None,
+        )
+
+
+def _parts(number: int, chunk: int) -> Iterator[slice]:
+    return (slice(first, first + chunk) for first in range(0, number, chunk))
+
+
+def _logprobs(hidden_cE: Tensor, weight_VE: Tensor, bias_V: Tensor | None, temperature: float) -> Tensor:
+    logits_cV = torch.nn.functional.linear(hidden_cE, weight_VE, bias_V).float()
+    return torch.log_softmax(logits_cV.div_(temperature), dim=-1)
+
+
+def _entropy(logprobs_cV: Tensor) -> Tensor:
+    terms_cV: Tensor = torch.special.entr(logprobs_cV.exp())
+    return terms_cV.sum(dim=-1)
+
+
+def _logit_gradient(
+    logprobs_cV: Tensor, targets_c: Tensor, entropies_c: Tensor, a_c: Tensor | None, b_c: Tensor | None
+) -> Tensor:
+    """a (1[v = y] − π_v) − b π_v (log π_v + H)."""
+    probs_cV = logprobs_cV.exp()
+    grad_cV = torch.zeros_like(probs_cV)
+    if b_c is not None:
+        surprise_cV = torch.where(probs_cV > 0, logprobs_cV, 0.0) + entropies_c[:, None]
+        grad_cV -= b_c[:, None] * probs_cV * surprise_cV
+    if a_c is not None:
+        grad_cV -= a_c[:, None] * probs_cV
+        grad_cV.scatter_add_(-1, targets_c[:, None], a_c[:, None])
+    return grad_cV

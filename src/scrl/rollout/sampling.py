@@ -1,0 +1,91 @@
+"""Drawing tokens: from logits and one uniform number a row to a token, its log-probability and the entropy.
+
+A row's randomness is its own: `row_uniforms` derives it from (seed, step, question, sample), so that which other rows
+share the batch does not matter. One uniform number a token is enough, because tokens are drawn by inverting the
+cumulative distribution.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from scrl.records import Floats
+from scrl.seeds import generator_for
+
+
+class SamplingSettings(BaseModel):
+    """How completions are drawn."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    temperature: float = Field(1.0, ge=0, le=10, description="T: logits are divided by it; 0: the likeliest token.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens that together reach this probability.")
+    top_k: int = Field(0, ge=0, description="Keep this many of the likeliest tokens (0: all).")
+    max_tokens: int = Field(1024, ge=1, description="A completion is cut after this many tokens.")
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="A completion ends after any of these texts."
+    )
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether some tokens cannot be drawn, although the policy gives them a probability."""
+        return self.temperature == 0 or self.top_p < 1 or self.top_k > 0
+
+
+class Draw(NamedTuple):
+    """One token for each of R rows."""
+
+    tokens_R: Tensor
+    logprobs_R: Tensor
+    entropies_R: Tensor
+
+
+def row_uniforms(seed: int, step: int | str, question_id: str, sample: int, number: int) -> Floats:
+    """The uniform numbers in [0, 1) that one completion's tokens are drawn with."""
+    return generator_for(seed, "sample", step, question_id, sample).random(number)
+
+
+def draw(logits_RV: Tensor, uniforms_R: Tensor, settings: SamplingSettings) -> Draw:
+    """A token from each row, with log π(token) and H = −Σ π log π, π = softmax(logits / T) over the whole vocabulary.
+
+    With temperature 0 the likeliest token is taken, and π is that of T = 1. top-p and top-k restrict what is drawn,
+    never what is recorded.
+    """
+    logprobs_RV = torch.log_softmax(logits_RV.float() / (settings.temperature or 1.0), dim=-1)
+    probs_RV = logprobs_RV.exp()
+    if settings.temperature == 0:
+        tokens_R = logits_RV.argmax(dim=-1)
+    else:
+        tokens_R = invert_cdf(restrict(probs_RV, settings.top_p, settings.top_k), uniforms_R)
+    chosen_R = logprobs_RV.gather(-1, tokens_R[:, None]).squeeze(-1)
+    return Draw(tokens_R, chosen_R, torch.special.entr(probs_RV).sum(dim=-1))
+
+
+def invert_cdf(weights_RV: Tensor, uniforms_R: Tensor) -> Tensor:
+    """The first token v with Σ_{w ≤ v} weight_w > u · Σ weight; a token of weight 0 is never taken."""
+    cdf_RV = weights_RV.cumsum(dim=-1)
+    total_R = cdf_RV[:, -1]
+    below_R = torch.minimum(uniforms_R.to(cdf_RV.dtype) * total_R, torch.nextafter(total_R, torch.zeros_like(total_R)))
+    return torch.searchsorted(cdf_RV, below_R[:, None], right=True).squeeze(-1)
+
+
+def restrict(probs_RV: Tensor, top_p: float, top_k: int) -> Tensor:
+    """Zero for all tokens but the `top_k` likeliest and, of those, the fewest whose mass reaches `top_p`."""
+    if top_p >= 1 and not 0 < top_k < probs_RV.shape[-1]:
+        return probs_RV
+    sorted_RV, order_RV = probs_RV.sort(dim=-1, descending=True, stable=True)
+    if top_k > 0:
+        sorted_RV[:, top_k:] = 0
+    mass_before_RV = sorted_RV.cumsum(dim=-1) - sorted_RV
+    sorted_RV[mass_before_RV >= top_p * sorted_RV.sum(dim=-1, keepdim=True)] = 0
+    return torch.zeros_like(probs_RV).scatter(-1, order_RV, sorted_RV)
+
+
+def stacked_uniforms(rows: list[Floats], device: torch.device) -> Tensor:
+    """The uniforms of many rows, [R, T]."""
+    return torch.from_numpy(np.stack(rows)).to(device, torch.float32 if device.type == "mps" else torch.float64)

@@ -1,0 +1,198 @@
+"""The settings of a run: one tree, every default written once, unknown names refused with a suggestion.
+
+config = read_config(Path("run.yaml"), ["optimizer.learning_rate=1e-6", "credit.min_share=0.5"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from scrl.credit.assign import PRESETS, CreditRule, credit_rule
+from scrl.data.prompts import PromptSettings
+from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.evaluation.evaluate import EvaluationSettings
+from scrl.policy.settings import (
+    ADVANTAGE_OF_VARIANT,
+    LOSS_VARIANTS,
+    ComputeSettings,
+    LoraSettings,
+    LossSettings,
+    OptimizerSettings,
+)
+from scrl.rollout.sampling import SamplingSettings
+from scrl.training.guard import GuardSettings
+
+TRAINER_PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "official": {"loss": {"kl_weight": 0.001, "kl": "k3", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True},
+}
+"""What the authors' released code does differently beyond credit; `paper` is the defaults."""
+
+
+class RunConfig(BaseModel):
+    """Everything that decides what a run does."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    model: str = Field(description="A model folder, a hub id, or `embedded`.")
+    questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL.")
+    question_column: str | None = Field(None, description="The column with the question; none: found by its name.")
+    gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
+    id_column: str | None = Field(None, description="The column with the question's id.")
+    limit: int | None = Field(None, ge=1, description="Take this many questions.")
+
+    method: str = Field("scrl", description="Who decides what is rewarded; see scrl methods.")
+    preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
+    credit: dict[str, Any] = Field({}, description="Settings of the method, e.g. min_share.")
+    reader: str = Field("boxed", description="How an answer is read: boxed, number, last-number, choice, regex:…")
+    significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
+
+    seed: int = Field(0, ge=0, description="Of everything that is drawn.")
+    steps: int = Field(100, ge=1, description="Training steps.")
+    questions_per_step: int = Field(8, ge=1, description="Questions a step.")
+    questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
+    completions: int = Field(32, ge=2, description="N: completions sampled a question; all of them vote.")
+    trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
+    drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
+
+    prompt: PromptSettings = PromptSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    loss_variant: str = Field("grpo", description=f"Fills in `loss`: {', '.join(LOSS_VARIANTS)}.")
+    loss: LossSettings = LossSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    lora: LoraSettings | None = Field(None, description="Train a low-rank adapter instead of all weights.")
+    compute: ComputeSettings = ComputeSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    guard: GuardSettings = GuardSettings()
+
+    checkpoint_every: int = Field(10, ge=1, description="Steps between checkpoints.")
+    trackers: tuple[str, ...] = Field((), description="Also log to: tensorboard, wandb, trackio.")
+    trust_remote_code: bool = Field(False, description="Let a hub model bring code of its own.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_presets(cls, values: Any) -> Any:
+        """Variant, then preset, then what was given."""
+        if not isinstance(values, Mapping):
+            return values
+        preset, variant = values.get("preset", "paper"), values.get("loss_variant", "grpo")
+        if preset not in TRAINER_PRESETS:
+            raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(str(preset), TRAINER_PRESETS)}")
+        if variant not in LOSS_VARIANTS:
+            raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(str(variant), LOSS_VARIANTS)}")
+        filled: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
+        if variant in ADVANTAGE_OF_VARIANT:
+            filled["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
+        return merged(merged(filled, TRAINER_PRESETS[preset]), values)
+
+    @model_validator(mode="after")
+    def _check_together(self) -> RunConfig:
+        if self.trained > self.completions:
+            raise ConfigError(f"trained: {self.trained} completions of {self.completions} cannot be trained on")
+        if self.evaluation.k is not None and self.evaluation.k > self.evaluation.completions:
+            raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
+        self.rule()
+        return self
+
+    def rule(self) -> CreditRule:
+        """The method with all its choices made."""
+        return credit_rule(
+            self.method,
+            preset=self.preset,
+            reader=self.reader,
+            num_trained=self.trained,
+            seed=self.seed,
+            significant_digits=self.significant_digits,
+            **self.credit,
+        )
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, mapping by mapping."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        result[key] = merged(below, value) if both and isinstance(below, Mapping) else value
+    return result
+
+
+def build_config(values: Mapping[str, Any]) -> RunConfig:
+    """Settings from plain values; what is wrong is said with the setting's name, the reason and the fix."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from error
+
+
+def read_config(path: Path | None, overrides: Iterable[str] = ()) -> RunConfig:
+    """Settings from a YAML file (or none), with `name.of.setting=value` on top."""
+    values = read_yaml(path) if path is not None else {}
+    for override in overrides:
+        values = merged(values, _override(override))
+    return build_config(values)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file that holds settings."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(path, "is not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise DataError(path, f"is not YAML: {getattr(error, 'problem', error)}", mark and mark.line + 1) from error
+    if not isinstance(values, dict):
+        raise DataError(path, "must hold settings, such as `model: embedded`")
+    return values
+
+
+def write_config(config: RunConfig, path: Path) -> None:
+    """The resolved settings, as YAML that `read_config` takes back."""
+    path.write_text(
+        yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), encoding="utf-8"
+    )
+
+
+def _override(text: str) -> dict[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"{text!r}: write name=value, for instance optimizer.learning_rate=1e-6")
+    try:
+        parsed: Any = yaml.safe_load(value)
+    except yaml.YAMLError:
+        parsed = value
+    for key in reversed(name.replace("-", "_").split(".")):
+        parsed = {key: parsed}
+    tree: dict[str, Any] = parsed
+    return tree
+
+
+def _explain(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    place = [str(part) for part in problem["loc"]]
+    name = ".".join(place)
+    if problem["type"] == "extra_forbidden":
+        return f"{name}: there is no such setting.{did_you_mean(place[-1], _fields(place[:-1]))}"
+    if problem["type"] == "missing":
+        return f"{name}: is required. {RunConfig.model_fields[place[0]].description}"
+    return f"{name}: {problem['msg']}; got {problem['input']!r}"
+
+
+def _fields(place: list[str]) -> Iterable[str]:
+    """The settings one level of the tree knows."""
+    model: type[BaseModel] = RunConfig
+    for name in place:
+        kinds = (model.model_fields[name].annotation, *getattr(model.model_fields[name].annotation, "__args__", ()))
+        model = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+    return model.model_fields
+
+
+assert TRAINER_PRESETS.keys() == PRESETS.keys()

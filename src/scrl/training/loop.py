@@ -1,0 +1,180 @@
+"""The loop. One step: sample → credit → update → log → evaluate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from scrl.errors import InputError
+from scrl.evaluation.evaluate import Benchmark, evaluate
+from scrl.evaluation.label_quality import Triple, gold_fields, step_label_quality
+from scrl.reporting.report import write_report
+from scrl.seeds import generator_for
+from scrl.training.config import RunConfig
+from scrl.training.guard import alarms
+from scrl.training.interrupts import finish_first, stop_on_sigterm
+from scrl.training.run import Run, Watcher, open_run
+from scrl.training.run_folder import RunFolder
+from scrl.training.step_metrics import describe, step_metrics
+
+
+def train(config: RunConfig, out: Path, watcher: Watcher) -> Run:
+    """Start a run in the new folder `out`."""
+    return _finish(open_run(config, out, watcher))
+
+
+def resume(out: Path, watcher: Watcher) -> Run:
+    """Go on with the run in `out`, exactly as if it had never stopped."""
+    config = RunFolder(out).config()
+    run = open_run(config, out, watcher, resume=True)
+    if run.state.step >= config.steps and run.state.evaluated_at == config.steps:
+        raise InputError(
+            f"{out}: has done all its {config.steps} steps; start from it with --model {out}/checkpoints/last"
+        )
+    watcher.note(f"resuming after step {run.state.step}")
+    return _finish(run)
+
+
+def _finish(run: Run) -> Run:
+    """Run all steps; whatever ends them, what was done is saved and the report written."""
+    try:
+        with stop_on_sigterm():
+            take_steps(run)
+    except KeyboardInterrupt:
+        run.save_last()
+        run.watcher.note(f"stopped after step {run.state.step}; go on with: scrl train --resume {run.folder.path}")
+        raise
+    finally:
+        for tracker in run.trackers:
+            tracker.close()
+        write_report([run.folder.path], run.folder.path / "report.html")
+    return run
+
+
+def take_steps(run: Run) -> None:
+    """From where the run stands to its last step."""
+    config, state = run.config, run.state
+    if state.step == 0:
+        evaluate_all(run)
+    while state.step < config.steps:
+        torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
+        clock = [time.perf_counter()]
+        questions_B = run.stream.batch(state.step)
+        sampled_B = run.draw(questions_B, config.sampling, config.completions, state.step)
+        clock.append(time.perf_counter())
+        classes_B = [run.rule.classify(sampled.group) for sampled in sampled_B]
+        credit_B = [run.rule.assign(s.group, classes) for s, classes in zip(sampled_B, classes_B, strict=True)]
+        clock.append(time.perf_counter())
+        with finish_first():
+            update = run.policy.update(sampled_B, credit_B, config.questions_per_update)
+            clock.append(time.perf_counter())
+            triples_B = list(zip(sampled_B, classes_B, credit_B, strict=True))
+            metrics = step_metrics(triples_B, update, state.labels) | step_label_quality(triples_B, run.judge)
+            log_step(run, triples_B, metrics, clock, update.notes)
+            run.remember(metrics, {s.question.id: c.labels.positive for s, _, c in triples_B})
+            if state.step % config.checkpoint_every == 0 or state.step == config.steps:
+                save_checkpoints(run)
+        if config.evaluation.every and state.step % config.evaluation.every == 0 and state.step < config.steps:
+            evaluate_all(run)
+        if stop_for_good(run):
+            break
+    evaluate_all(run)
+    run.save_last()
+
+
+def log_step(
+    run: Run, triples_B: Sequence[Triple], metrics: dict[str, Any], clock: Sequence[float], notes: Sequence[str]
+) -> None:
+    """Write a step down: numbers, completions, and a line for whoever watches."""
+    names = ("seconds_rollout", "seconds_credit", "seconds_update")
+    seconds = {name: clock[place + 1] - clock[place] for place, name in enumerate(names)}
+    line = {"step": run.state.step} | metrics | seconds
+    run.folder.append("rollouts.jsonl", [each for triple in triples_B for each in rollout_lines(run, triple)])
+    run.folder.append("metrics.jsonl", [line])
+    for tracker in run.trackers:
+        tracker.log(run.state.step, {key: value for key, value in line.items() if isinstance(value, int | float)})
+    for note in notes:
+        run.watcher.note(note)
+    run.watcher.step(line, describe(triples_B))
+
+
+def rollout_lines(run: Run, triple: Triple) -> list[Mapping[str, Any]]:
+    """The completions of one question, with what they earned."""
+    sampled, classes, credit = triple
+    keys = credit.tally.keys_K
+    golds_G = gold_fields(sampled.question, classes, run.judge)
+    return [
+        {
+            "question_id": sampled.question.id,
+            "step": sampled.step,
+            "sample": number,
+            "completion": sample.text,
+            "entropy": sample.entropy,
+            "num_tokens": len(sample.tokens_T),
+            "finished": sample.is_finished,
+            "question": sampled.question.text,
+            "answer_class": None if j < 0 else keys[j],
+            "label": _label(None if j < 0 else keys[j], credit.labels.positive, credit.labels.negatives),
+            "reward": float(credit.rewards[number]),
+            "advantage": float(credit.advantages[number]) if number in credit.trained else None,
+        }
+        | golds_G[number]
+        for number, (sample, j) in enumerate(zip(sampled.samples_G, credit.tally.class_of_G, strict=True))
+    ]
+
+
+def _label(key: str | None, positive: str | None, negatives: frozenset[str]) -> str | None:
+    if key is None:
+        return None
+    return "positive" if key == positive else "negative" if key in negatives else None
+
+
+def save_checkpoints(run: Run) -> None:
+    """`best` where the completions agree most over the last epoch and the guard sees nothing wrong; `last` always."""
+    epoch = run.state.history[-run.stream.steps_per_epoch :]
+    score = sum(line["agreement"] for line in epoch) / len(epoch)
+    is_better = run.state.best_score is None or score > run.state.best_score
+    if is_better and not alarms(run.state.history, run.config.guard):
+        run.save_best(score)
+    run.save_last()
+
+
+def stop_for_good(run: Run) -> bool:
+    """Ask the guard; True when the run should end here."""
+    guard = run.config.guard
+    found = alarms(run.state.history, guard)
+    if not found:
+        return False
+    run.watcher.note(f"guard: {'; '.join(found)}")
+    if guard.mode != "stop":
+        return False
+    best = f"the best checkpoint is that of step {run.state.best_step}" if run.state.best_step else "no best checkpoint"
+    run.watcher.note(f"the guard ends the run after step {run.state.step}; {best}")
+    return True
+
+
+def evaluate_all(run: Run) -> None:
+    """Measure on the questions themselves and, where there are some, on questions held out."""
+    settings = run.config.evaluation
+    if settings.is_off or run.state.evaluated_at == run.state.step:
+        return
+    changes = {"temperature": settings.temperature, "top_p": settings.top_p}
+    sampling = run.config.sampling.model_copy(update={k: v for k, v in changes.items() if v is not None})
+    sets = {"stream": run.stream.questions[: settings.questions], "held-out": run.held_out}
+    records = []
+    for name, questions in sets.items():
+        if not questions:
+            continue
+        sampled_Q = run.draw(questions, sampling, settings.completions, f"evaluation-{name}")
+        k = settings.k or settings.completions
+        benchmark = Benchmark(name, run.state.step, run.config.model, sampling, k)
+        records.append(evaluate(sampled_Q, run.rule, benchmark, seed=run.config.seed))
+    with finish_first():
+        run.folder.append("evaluations.jsonl", records)
+        run.state.evaluated_at = run.state.step
+    for record in records:
+        run.watcher.evaluation(record)

@@ -1,0 +1,215 @@
+"""A run put together: settings → questions, model, sampler, method, policy, folder."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from scrl.answers.judge import Judge
+from scrl.credit.assign import CreditRule
+from scrl.data.prompts import prompt_text, prompt_tokens
+from scrl.data.sources import load_source
+from scrl.errors import InputError, TrainingError
+from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
+from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.policy import Policy
+from scrl.records import Question, Sampled
+from scrl.rollout.local import LocalSampler, Prompt
+from scrl.rollout.sampling import SamplingSettings
+from scrl.training.config import RunConfig
+from scrl.training.guard import WATCHED
+from scrl.training.model_card import model_card
+from scrl.training.run_folder import RunFolder
+from scrl.training.stream import QuestionStream
+from scrl.training.trackers import Tracker, open_tracker
+
+
+class Watcher(Protocol):
+    """Hears what a run does, to show it to somebody."""
+
+    def note(self, text: str) -> None:
+        """Something a user should know."""
+
+    def step(self, metrics: dict[str, Any], words: str) -> None:
+        """A step is done."""
+
+    def evaluation(self, record: dict[str, Any]) -> None:
+        """An evaluation is done."""
+
+
+@dataclass
+class State:
+    """Where a run stands; all of it is saved with a checkpoint."""
+
+    step: int = 0
+    labels: dict[str, str | None] = field(default_factory=dict)
+    """The last positive label of each question."""
+    history: list[dict[str, float]] = field(default_factory=list)
+    """What the guard and the choice of the best checkpoint look at, a step each."""
+    best_score: float | None = None
+    best_step: int | None = None
+    sampler_rows: int = 0
+    evaluated_at: int | None = None
+
+
+@dataclass(eq=False)
+class Run:
+    """The collaborators of the loop."""
+
+    config: RunConfig
+    folder: RunFolder
+    stream: QuestionStream
+    held_out: Sequence[Question]
+    rule: CreditRule
+    language_model: LanguageModel
+    sampler: LocalSampler
+    policy: Policy
+    watcher: Watcher
+    trackers: list[Tracker]
+    state: State = field(default_factory=State)
+
+    @property
+    def judge(self) -> Judge | None:
+        """Decides whether two answers are equal, where their forms do not."""
+        return self.rule.judge
+
+    def draw(
+        self, questions: Sequence[Question], settings: SamplingSettings, number: int, step: int | str
+    ) -> list[Sampled]:
+        """Completions for some questions; when memory ends, fewer are written side by side."""
+        prompt = self.config.prompt
+        prompts = [Prompt(q.id, prompt_tokens(q, self.language_model.tokenizer, prompt)) for q in questions]
+        while True:
+            try:
+                samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=self.config.seed, step=step)
+                break
+            except torch.OutOfMemoryError as error:
+                self._sample_fewer_at_once(error)
+        at = step if isinstance(step, int) else self.state.step
+        triples = zip(questions, prompts, samples_B, strict=True)
+        return [Sampled(question, prompt.tokens_P, samples, at) for question, prompt, samples in triples]
+
+    def _sample_fewer_at_once(self, error: BaseException) -> None:
+        if self.sampler.max_rows == 1:
+            raise TrainingError("memory ran out with one completion at a time: shorten sampling.max_tokens") from error
+        self.sampler.max_rows //= 2
+        self.watcher.note(f"memory ran out: compute.sampler_rows is now {self.sampler.max_rows}")
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def save_last(self) -> None:
+        """The checkpoint a killed run goes on from."""
+        self.state.sampler_rows = self.sampler.max_rows
+        state = asdict(self.state) | {"files": self.folder.lengths()}
+
+        def write(place: Path) -> None:
+            write_weights(self.language_model, place, model_card(self.config, self.state.step))
+            write_state(self.policy, place, state)
+
+        self.folder.save(self.folder.last, write)
+
+    def save_best(self, score: float) -> None:
+        """The checkpoint to use, by a criterion that needs no gold."""
+        self.state.best_score, self.state.best_step = score, self.state.step
+        card = model_card(self.config, self.state.step)
+        self.folder.save(self.folder.best, lambda place: write_weights(self.language_model, place, card))
+
+    def restore(self) -> None:
+        """Go on from the last checkpoint, or from the start when there is none."""
+        self.folder.recover()
+        if not self.folder.last.is_dir():
+            self.folder.cut(dict.fromkeys(self.folder.lengths(), 0))
+            return
+        saved = read_state(self.folder.last)
+        restore(self.policy, self.folder.last)
+        self.folder.cut(saved.pop("files"))
+        saved.pop("micro_batch")
+        self.state = State(**saved)
+        self.sampler.max_rows = self.state.sampler_rows
+
+    def remember(self, metrics: dict[str, Any], labels: dict[str, str | None]) -> None:
+        """Note what later steps will look at, and count the step as done."""
+        kept = {key: metrics[key] for key in (*WATCHED, "agreement") if key in metrics}
+        self.state.history.append(kept)
+        self.state.labels |= labels
+        self.state.step += 1
+
+
+def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = False) -> Run:
+    """Load what a run needs; nothing is written before the model and the questions are found to be usable."""
+    if config.compute.threads is not None:
+        torch.set_num_threads(config.compute.threads)
+    columns = {name: getattr(config, name) for name in ("question_column", "gold_column", "id_column")}
+    loaded = load_source(config.questions, seed=config.seed, limit=config.limit, **columns)
+    held_out = load_source(config.evaluation.held_out, seed=config.seed) if config.evaluation.held_out else None
+    stream = QuestionStream(loaded.questions, config.questions_per_step, config.seed, config.drop_last)
+    seed_everything(config.seed)
+    language_model = load_model(
+        config.model, config.compute, lora=config.lora, trust_remote_code=config.trust_remote_code
+    )
+    _check_prompts(config, language_model, loaded.questions)
+    sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=config.compute.sampler_rows)
+    policy = Policy(
+        language_model,
+        config.loss,
+        config.optimizer,
+        config.compute,
+        updates=stream.updates(config.steps, config.questions_per_update),
+        temperature=config.sampling.temperature,
+        max_tokens=config.sampling.max_tokens,
+    )
+    folder = RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device))
+    trackers = [open_tracker(name, out, config.model_dump(mode="json")) for name in config.trackers]
+    for note in (*loaded.notes, *(held_out.notes if held_out else ()), sampler.note, policy.note):
+        if note:
+            watcher.note(note)
+    run = Run(
+        config=config,
+        folder=folder,
+        stream=stream,
+        held_out=held_out.questions if held_out else (),
+        rule=config.rule(),
+        language_model=language_model,
+        sampler=sampler,
+        policy=policy,
+        watcher=watcher,
+        trackers=trackers,
+    )
+    if resume:
+        run.restore()
+    return run
+
+
+def _check_prompts(config: RunConfig, language_model: LanguageModel, questions: Sequence[Question]) -> None:
+    """Every prompt must be usable before the first step."""
+    tokenizer = language_model.tokenizer
+    limit = getattr(language_model.model.config, "max_position_embeddings", None)
+    for question in questions:
+        length = len(prompt_tokens(question, tokenizer, config.prompt))
+        if limit is not None and length + config.sampling.max_tokens > limit:
+            raise InputError(
+                f"sampling.max_tokens: question {question.id!r} has a prompt of {length} tokens; with "
+                f"{config.sampling.max_tokens} more that is beyond the {limit} tokens the model can read. Lower it."
+            )
+    if tokenizer.unk_token_id is not None:
+        first = questions[0]
+        unknown = sum(token == tokenizer.unk_token_id for token in prompt_tokens(first, tokenizer, config.prompt))
+        if unknown:
+            text = prompt_text(first, tokenizer, config.prompt)
+            raise InputError(
+                f"prompt: the tokenizer does not know {unknown} tokens of the first prompt, {text[:200]!r}. The "
+                "embedded model reads only its own arithmetic (questions: arithmetic:medium, prompt.instruction: '')."
+            )
+
+
+def seed_everything(seed: int) -> None:
+    """Seed what libraries draw from; everything of our own is derived from names instead (scrl.seeds)."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

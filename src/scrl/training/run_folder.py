@@ -1,0 +1,145 @@
+"""The folder of a run: append-only files, and checkpoints that are either whole or not there.
+
+config.yaml, environment.json, metrics.jsonl, rollouts.jsonl, evaluations.jsonl, checkpoints/{last,best}, report.html
+
+A checkpoint is written beside its place and then renamed. It notes how long the three files were, so that a resumed run
+cuts off what was written after it and goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scrl.errors import InputError, TrainingError
+from scrl.training.config import RunConfig, read_config, write_config
+
+FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
+PACKAGES = ("scrl", "torch", "transformers", "peft", "numpy", "math-verify", "pydantic")
+
+
+class RunFolder:
+    """Writes what a run leaves behind."""
+
+    def __init__(self, path: Path) -> None:
+        """The folder `path`, which must exist."""
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, config: RunConfig, device: str) -> RunFolder:
+        """A folder for a new run."""
+        folder = cls(path)
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        write_config(config, path / "config.yaml")
+        (path / "environment.json").write_text(
+            json.dumps(environment(config, device), indent=2) + "\n", encoding="utf-8"
+        )
+        for name in FILES:
+            (path / name).touch()
+        return folder
+
+    def config(self) -> RunConfig:
+        """The settings the run was started with."""
+        if not (self.path / "config.yaml").is_file():
+            raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
+        return read_config(self.path / "config.yaml")
+
+    def append(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Add lines to one of the files."""
+        text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+    def lengths(self) -> dict[str, int]:
+        """How long the files are now."""
+        return {name: (self.path / name).stat().st_size for name in FILES}
+
+    def cut(self, lengths: Mapping[str, int]) -> None:
+        """Drop what was written after a checkpoint."""
+        for name, length in lengths.items():
+            if (self.path / name).stat().st_size < length:
+                raise InputError(f"{self.path / name}: is shorter than when the last checkpoint was made; restore it")
+            os.truncate(self.path / name, length)
+
+    @property
+    def last(self) -> Path:
+        """The checkpoint to resume from."""
+        return self.path / "checkpoints" / "last"
+
+    @property
+    def best(self) -> Path:
+        """The checkpoint with the highest label-free score."""
+        return self.path / "checkpoints" / "best"
+
+    def save(self, place: Path, write: Callable[[Path], None]) -> None:
+        """Let `write` fill a folder, then put it in `place`; what was there stays until the new one is whole."""
+        draft, whole, old = (place.with_name(f".{place.name}.{word}") for word in ("draft", "whole", "old"))
+        _remove(draft)
+        draft.mkdir(parents=True)
+        try:
+            write(draft)
+        except (OSError, RuntimeError) as error:
+            _remove(draft)
+            reason = getattr(error, "strerror", None) or error
+            kept = f"the one from before is intact: {place}" if place.is_dir() else "there was none before"
+            raise TrainingError(f"{place}: the checkpoint cannot be written: {reason}; {kept}") from error
+        _remove(whole)
+        draft.rename(whole)
+        _remove(old)
+        if place.exists():
+            place.rename(old)
+        whole.rename(place)
+        _remove(old)
+
+    def recover(self) -> None:
+        """Finish what a kill interrupted: a whole checkpoint takes its place, drafts go."""
+        for place in (self.last, self.best):
+            draft, whole, old = (place.with_name(f".{place.name}.{word}") for word in ("draft", "whole", "old"))
+            if whole.is_dir():
+                _remove(place)
+                whole.rename(place)
+            elif not place.exists() and old.is_dir():
+                old.rename(place)
+            _remove(draft)
+            _remove(old)
+
+
+def _remove(path: Path) -> None:
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def environment(config: RunConfig, device: str) -> dict[str, Any]:
+    """What a run depended on besides its settings."""
+    return {
+        "versions": {name: _version(name) for name in PACKAGES},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": device,
+        "commit": _commit(),
+        "seed": config.seed,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the code, where it runs from a checkout."""
+    try:
+        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+        found = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return found.stdout.strip() or None

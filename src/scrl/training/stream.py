@@ -1,0 +1,46 @@
+"""Which questions a step trains on: every epoch visits each question once, in an order of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from scrl.errors import ConfigError
+from scrl.records import Question
+from scrl.seeds import generator_for
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionStream:
+    """Batches of questions; a step's batch depends on the seed and the step alone."""
+
+    questions: Sequence[Question]
+    batch_size: int
+    seed: int
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a stream without batches."""
+        if self.steps_per_epoch == 0:
+            raise ConfigError(
+                f"questions_per_step: there are {len(self.questions)} questions, fewer than the {self.batch_size} of a "
+                "batch, and drop_last leaves incomplete batches out. Lower questions_per_step."
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches until every question was visited."""
+        whole, rest = divmod(len(self.questions), self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def batch(self, step: int) -> list[Question]:
+        """The questions of one step."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        order = generator_for(self.seed, "order", epoch).permutation(len(self.questions))
+        chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
+        return [self.questions[number] for number in chosen]
+
+    def updates(self, steps: int, questions_per_update: int) -> int:
+        """Optimizer steps in the first `steps` steps."""
+        return sum(ceil(len(self.batch(step)) / questions_per_update) for step in range(steps))

@@ -1,0 +1,196 @@
+"""Loading a model: the embedded one, folders, and what is wrong with a folder."""
+
+import json
+import shutil
+import socket
+from importlib.resources import files
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma4Config,
+    Gemma4ForConditionalGeneration,
+)
+
+from scrl.errors import ConfigError, InputError
+from scrl.policy.model import body_and_head, load_model, pick_device, pick_dtype
+from scrl.policy.settings import ComputeSettings, LoraSettings
+
+CPU = ComputeSettings(device="cpu")
+EMBEDDED = Path(str(files("scrl.data") / "arithmetic_model"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the embedded model to break."""
+    return Path(shutil.copytree(EMBEDDED, tmp_path / "model"))
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    """Every attempt to reach another machine fails the test."""
+
+    def refuse(self, address):
+        pytest.fail(f"the network was touched: {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *address, **options: refuse(None, address))
+
+
+# What loads
+
+
+def test_the_embedded_model_loads_without_a_network(no_network):
+    loaded = load_model("embedded", ComputeSettings())
+    assert loaded.name == "embedded"
+    assert loaded.num_trained_weights == loaded.num_weights > 500_000
+    assert not loaded.has_adapter
+    assert loaded.tokenizer.eos_token_id is not None
+    assert loaded.model.config.vocab_size >= len(loaded.tokenizer)
+
+
+def test_the_embedded_model_is_small_and_plain_transformers_loads_it(no_network):
+    assert sum(file.stat().st_size for file in EMBEDDED.iterdir()) <= 10 * 2**20
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(EMBEDDED), AutoTokenizer.from_pretrained(EMBEDDED)
+    tokens = tokenizer("Compute 3+4+5.", return_tensors="pt")["input_ids"]
+    assert tokenizer.unk_token_id not in tokens[0].tolist()
+    assert model(tokens).logits.shape == (1, tokens.shape[1], model.config.vocab_size)
+
+
+def test_a_folder_loads_by_its_path_and_by_a_path_from_home(folder, monkeypatch, no_network):
+    assert load_model(str(folder), CPU).num_weights == load_model("embedded", CPU).num_weights
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert load_model("~/model", CPU).device == torch.device("cpu")
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("auto", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_the_weights_have_the_type_asked_for(name, dtype):
+    loaded = load_model("embedded", ComputeSettings(device="cpu", dtype=name))
+    assert {weight.dtype for weight in loaded.model.parameters()} == {dtype}
+    assert pick_dtype("auto", torch.device("cuda")) == torch.bfloat16
+    assert pick_dtype("float32", torch.device("cuda")) == torch.float32
+
+
+def test_an_adapter_freezes_everything_else():
+    loaded = load_model("embedded", CPU, lora=LoraSettings(rank=2, targets=("q_proj", "v_proj")))
+    assert loaded.has_adapter
+    trained = [name for name, weight in loaded.model.named_parameters() if weight.requires_grad]
+    assert trained
+    assert all("lora_" in name and ("q_proj" in name or "v_proj" in name) for name in trained)
+    # rank 2 on 4 layers: q 128 → 128 and v 128 → 32, so 4 · 2 · (128 + 128 + 128 + 32)
+    assert loaded.num_trained_weights == 3328
+
+
+@pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
+def test_gradient_checkpointing_changes_no_gradient(lora):
+    gradients = []
+    for checkpointing in (False, True):
+        torch.manual_seed(0)
+        loaded = load_model("embedded", ComputeSettings(device="cpu", gradient_checkpointing=checkpointing), lora=lora)
+        body, head = body_and_head(loaded.model.train())
+        head(body(torch.tensor([[3, 15, 9, 16, 6]]), use_cache=False).last_hidden_state).square().sum().backward()
+        gradients.append(torch.cat([w.grad.flatten() for w in loaded.model.parameters() if w.grad is not None]))
+    torch.testing.assert_close(*gradients)
+
+
+# What does not
+
+
+def test_a_folder_without_weights_says_so(folder):
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(InputError, match="has a config but no weights"):
+        load_model(str(folder), CPU)
+
+
+def test_a_folder_without_a_config_says_so(folder):
+    (folder / "config.json").unlink()
+    with pytest.raises(InputError, match=r"model has no config\.json"):
+        load_model(str(folder), CPU)
+
+
+def test_a_file_is_no_model(folder):
+    with pytest.raises(InputError, match=r"model\.safetensors is a file; give the folder"):
+        load_model(str(folder / "model.safetensors"), CPU)
+
+
+@pytest.mark.parametrize("name", ["./nothing", "/no/such/folder", "~/nothing/here", "a/b/c", "nothing", "../x/y"])
+def test_a_missing_folder_is_an_error_and_no_download(name, no_network):
+    with pytest.raises(InputError, match="there is no folder"):
+        load_model(name, CPU)
+
+
+def test_a_hub_id_that_cannot_be_had_is_an_input_error(monkeypatch, no_network):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match="model: no-such-owner/no-such-model cannot be loaded"):
+        load_model("no-such-owner/no-such-model", CPU)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 1000])
+def test_weights_cut_short_are_an_input_error(folder, kept):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:kept])
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_model(str(folder), CPU)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])
+def test_a_broken_file_is_an_input_error(folder, file):
+    (folder / file).write_text("{", encoding="utf-8")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_model(str(folder), CPU)
+
+
+def test_a_kind_of_model_nobody_knows_is_an_input_error(folder):
+    (folder / "config.json").write_text(json.dumps({"model_type": "abacus"}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"cannot be loaded.*abacus"):
+        load_model(str(folder), CPU)
+
+
+def test_a_tokenizer_without_an_end_is_an_input_error(folder):
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    settings.pop("eos_token")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(InputError, match="no end-of-text token"):
+        load_model(str(folder), CPU)
+
+
+@pytest.mark.parametrize("attention", ["no-such-attention", "flash_attention_2"])
+def test_an_attention_that_is_not_there_is_an_input_error(attention):
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_model("embedded", ComputeSettings(device="cpu", attention=attention))
+
+
+def test_an_unknown_device_is_a_config_error():
+    with pytest.raises(ConfigError, match=r"compute\.device: 'gpu' is no device; try auto, cpu or cuda"):
+        pick_device("gpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_a_config_error():
+    with pytest.raises(ConfigError, match=r"compute\.device: 'cuda:1' was asked for, but torch sees no GPU"):
+        load_model("embedded", ComputeSettings(device="cuda:1"))
+    assert pick_device("auto") == torch.device("cpu")
+
+
+def test_targets_that_are_not_in_the_model_are_a_config_error():
+    with pytest.raises(ConfigError, match=r"lora\.targets: .*no_such_proj"):
+        load_model("embedded", CPU, lora=LoraSettings(targets=("no_such_proj",)))
+
+
+def test_a_model_that_caps_its_logits_has_no_plain_head():
+    shape = {"vocab_size": 24, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    assert body_and_head(Gemma2ForCausalLM(Gemma2Config(**shape, **heads))) is None
+    # the same cap, written in the part of a config that is about text
+    nested = {**shape, **heads, "vocab_size_per_layer_input": 24, "hidden_size_per_layer_input": 4}
+    capped = Gemma4Config(
+        text_config={**nested, "final_logit_softcapping": 30.0}, vision_config=None, audio_config=None
+    )
+    assert body_and_head(Gemma4ForConditionalGeneration(capped)) is None
+    assert body_and_head(load_model("embedded", CPU).model) is not None

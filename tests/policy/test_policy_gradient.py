@@ -1,0 +1,233 @@
+"""The gradient of an update: against a plain implementation, however it is split."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import CohereConfig, CohereForCausalLM
+from updates import (
+    ADVANTAGES,
+    SMALL,
+    assert_close,
+    collected_gradient,
+    credit_of,
+    disturb,
+    draw_group,
+    embedded,
+    make_policy,
+    plain_gradient,
+    small_model,
+    tied_gpt2,
+)
+
+from scrl.policy.model import LanguageModel, body_and_head
+from scrl.policy.policy import TrainedRow
+from scrl.policy.settings import LOSS_VARIANTS, LoraSettings, LossSettings
+from scrl.records import Sample, Sampled
+
+VARIANTS = {
+    **LOSS_VARIANTS,
+    "pairs": {"mean": "pairs"},
+    "dual": {"dual_clip": 1.1},
+    "bonus": {"entropy_bonus": 0.05},
+    "tight": {"clip_low": 0.01, "clip_high": 0.01},
+}
+
+
+@pytest.fixture(scope="module")
+def group():
+    """A group of the embedded model's own completions, of different lengths."""
+    sampled = draw_group(embedded(), max_tokens=24)
+    assert len({len(sample.tokens_T) for sample in sampled.samples_G}) > 1
+    return sampled
+
+
+# Against the plain implementation
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_gradient_is_that_of_a_plain_implementation(variant, temperature):
+    language_model = embedded()
+    sampled = draw_group(language_model, temperature=temperature, max_tokens=24)
+    disturb(language_model)
+    credit = credit_of(ADVANTAGES)
+    options = {"temperature": temperature, "max_tokens": 24}
+    policy = make_policy(language_model, **VARIANTS[variant], **options)
+    found, measured = collected_gradient(policy, sampled, credit)
+    wanted, loss = plain_gradient(language_model, sampled, credit, LossSettings(**VARIANTS[variant]), **options)
+    assert float(wanted.norm()) > 1e-4
+    assert_close(found, wanted, 1e-5)
+    assert measured["loss"] == pytest.approx(loss, abs=1e-6)
+
+
+def cohere():
+    """A model that scales its logits: head(body) would be wrong for it."""
+    torch.manual_seed(0)
+    config = CohereConfig(**SMALL, logit_scale=0.25, pad_token_id=0, bos_token_id=None, eos_token_id=1)
+    return LanguageModel("cohere", CohereForCausalLM(config), embedded().tokenizer, torch.device("cpu"), False)
+
+
+@pytest.mark.parametrize("make", [small_model, tied_gpt2, cohere])
+def test_other_architectures_give_the_plain_gradient_too(make):
+    language_model = make()
+    sampled = draw_group(language_model)
+    disturb(language_model)
+    policy = make_policy(language_model, micro_batch=4)
+    assert (policy.note is None) == (make is not cohere)
+    found, _ = collected_gradient(policy, sampled, credit_of(ADVANTAGES))
+    wanted, _ = plain_gradient(language_model, sampled, credit_of(ADVANTAGES), LossSettings())
+    assert_close(found, wanted, 1e-5)
+
+
+def test_an_adapter_gets_the_plain_gradient_and_nothing_else_gets_one():
+    language_model = embedded(lora=LoraSettings(rank=4))
+    sampled = draw_group(language_model, max_tokens=24)
+    disturb(language_model, 0.1)
+    policy = make_policy(language_model, max_tokens=24)
+    found, _ = collected_gradient(policy, sampled, credit_of(ADVANTAGES))
+    wanted, _ = plain_gradient(language_model, sampled, credit_of(ADVANTAGES), LossSettings(), max_tokens=24)
+    assert_close(found, wanted, 1e-5)
+    assert len(found) == language_model.num_trained_weights < language_model.num_weights
+    assert all(w.grad is None for w in language_model.model.parameters() if not w.requires_grad)
+
+
+@settings(max_examples=10)
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.floats(-2, 2)), min_size=1, max_size=5),
+    st.integers(1, 6),
+    st.integers(1, 6),
+)
+def test_any_rows_give_the_plain_gradient(rows, prompt_length, micro_batch):
+    language_model = small_model()
+    rng = np.random.default_rng(0)
+
+    def sample(length):
+        return Sample("", rng.integers(0, 24, length), rng.uniform(-4, -2, length), np.zeros(length), True)
+
+    sampled = Sampled(
+        draw_group(language_model, size=1).question,
+        rng.integers(0, 24, prompt_length),
+        tuple(sample(n) for n, _ in rows),
+    )
+    credit = credit_of([advantage for _, advantage in rows])
+    found, _ = collected_gradient(make_policy(language_model, micro_batch=micro_batch), sampled, credit)
+    wanted, _ = plain_gradient(language_model, sampled, credit, LossSettings())
+    assert float((found - wanted).norm()) <= 1e-5 * (1 + float(wanted.norm()))
+
+
+def test_only_the_trained_completions_count(group):
+    language_model = embedded()
+    everything = credit_of([*ADVANTAGES[:3], np.nan, np.nan, np.nan], trained=(2, 0, 1))
+    few = Sampled(group.question, group.prompt_P, group.samples_G[:3])
+    policy = make_policy(language_model, max_tokens=24)
+    found, _ = collected_gradient(policy, group, everything)
+    wanted, _ = collected_gradient(policy, few, credit_of(ADVANTAGES[:3]))
+    assert_close(found, wanted)
+
+
+# Splitting
+
+
+@pytest.mark.parametrize("variant", ["grpo", "dapo", "gspo", "pairs", "bonus"])
+def test_micro_batches_change_no_gradient(group, variant):
+    language_model = embedded()
+    disturb(language_model)
+    gradients = {}
+    for micro_batch in (1, 2, 5, 16):
+        policy = make_policy(language_model, micro_batch=micro_batch, max_tokens=24, **VARIANTS[variant])
+        gradients[micro_batch], measured = collected_gradient(policy, group, credit_of(ADVANTAGES))
+        assert measured["tokens"] == sum(len(sample.tokens_T) for sample in group.samples_G)
+    for gradient in gradients.values():
+        assert_close(gradient, gradients[16], 1e-6)
+
+
+def test_bfloat16_gradients_are_added_up_in_float32(group):
+    language_model = small_model(dtype=torch.bfloat16)
+    policy = make_policy(language_model, micro_batch=1, max_tokens=24)
+    policy.gradient(policy.rows([(group, credit_of(ADVANTAGES))]))
+    assert {master.grad.dtype for master in policy.optimizer._masters} == {torch.float32}
+    assert all(weight.grad is None for weight in language_model.model.parameters())
+
+
+# The first update
+
+
+@pytest.mark.parametrize("variant", ["grpo", "dapo", "gspo"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_on_fresh_samples_every_ratio_is_1(variant, temperature):
+    language_model = embedded()
+    sampled = draw_group(language_model, temperature=temperature, max_tokens=24)
+    policy = make_policy(language_model, temperature=temperature, max_tokens=24, **VARIANTS[variant])
+    rows = policy.rows([(sampled, credit_of(ADVANTAGES))])
+    batch = policy._batch(rows)
+    logprobs_RT, entropies_RT = policy.score(batch)
+    for row, sample in enumerate(sampled.samples_G):
+        length = len(sample.tokens_T)
+        np.testing.assert_allclose(logprobs_RT[row, :length].detach(), sample.logprobs_T, atol=1e-5)
+        np.testing.assert_allclose(entropies_RT[row, :length].detach(), sample.entropies_T, atol=1e-5)
+    report = policy.update([sampled], [credit_of(ADVANTAGES)])
+    assert report.clipped_share == 0
+    # with every ratio 1 a token's loss is −Â: the loss is −Σ weight · T · Â
+    lengths = np.array([len(sample.tokens_T) for sample in sampled.samples_G])
+    shares = lengths / lengths.sum() if variant == "dapo" else np.full(6, 1 / 6)
+    assert report.loss == pytest.approx(-float(shares @ ADVANTAGES), abs=1e-5)
+
+
+def test_an_advantage_of_0_gives_a_gradient_of_0(group):
+    found, measured = collected_gradient(make_policy(embedded(), max_tokens=24), group, credit_of([0.0] * 6))
+    assert float(found.abs().max()) == 0
+    assert measured["loss"] == 0
+
+
+def test_a_step_up_makes_good_completions_likelier_and_bad_ones_less_likely(group):
+    language_model = embedded()
+    policy = make_policy(language_model, max_tokens=24)
+    rows = policy.rows([(group, credit_of([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]))])
+
+    def surrogate():
+        with torch.no_grad():
+            logprobs_RT, _ = policy.score(policy._batch(rows))
+        return sum(
+            row.advantage * row.weight * float(logprobs_R.sum())
+            for row, logprobs_R in zip(rows, logprobs_RT, strict=True)
+        )
+
+    before = surrogate()
+    policy.update([group], [credit_of([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])])
+    assert surrogate() > before
+
+
+# Corners
+
+
+def test_a_prompt_of_one_token_and_a_completion_of_one_token():
+    language_model = small_model()
+    sampled = Sampled(
+        draw_group(language_model, size=1).question,
+        np.array([5]),
+        (Sample("", np.array([7]), np.array([-3.0]), np.array([1.0]), True),),
+    )
+    found, _ = collected_gradient(make_policy(language_model), sampled, credit_of([1.0]))
+    wanted, _ = plain_gradient(language_model, sampled, credit_of([1.0]), LossSettings())
+    assert_close(found, wanted, 1e-5)
+
+
+@pytest.mark.parametrize("variant", ["grpo", "gspo", "bonus"])
+def test_an_empty_completion_adds_nothing(group, variant):
+    language_model = embedded()
+    policy = make_policy(language_model, micro_batch=1, max_tokens=24, **VARIANTS[variant])
+    empty = Sample("", np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), True)
+    policy.optimizer.clear()
+    measured = policy.gradient([TrainedRow(group.prompt_P, empty, 1.0, 1.0)])
+    assert (measured["loss"], measured["tokens"]) == (0, 0)
+    assert all(master.grad is None or not master.grad.any() for master in policy.optimizer._masters)
+
+
+def test_a_model_whose_head_is_altered_is_run_whole():
+    assert body_and_head(cohere().model) is None
+    body, head = body_and_head(small_model().model)
+    tokens = torch.tensor([[3, 4, 5]])
+    model = small_model().model
+    torch.testing.assert_close(head(body(tokens).last_hidden_state), model(tokens).logits)

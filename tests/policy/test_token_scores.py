@@ -1,0 +1,183 @@
+"""Chunked log-probabilities and entropies against the full computation, forward and backward."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scrl.policy.token_scores import token_scores
+
+N, E, V = 13, 7, 11
+
+
+def problem(*, bias=True, dtype=torch.float32, seed=0, tokens=N):
+    """(hidden, weight, bias, targets), all but the last asking for a gradient."""
+    random = torch.Generator().manual_seed(seed)
+    hidden_nE = torch.randn(tokens, E, generator=random).to(dtype).requires_grad_()
+    weight_VE = torch.randn(V, E, generator=random).to(dtype).requires_grad_()
+    bias_V = torch.randn(V, generator=random).to(dtype).requires_grad_() if bias else None
+    return hidden_nE, weight_VE, bias_V, torch.randint(0, V, (tokens,), generator=random)
+
+
+def full_scores(hidden_nE, weight_VE, bias_V, targets_n, temperature):
+    """Everything at once, in double precision, differentiated by autograd."""
+    logits_nV = hidden_nE.double() @ weight_VE.double().T
+    if bias_V is not None:
+        logits_nV = logits_nV + bias_V.double()
+    logprobs_nV = torch.log_softmax(logits_nV / temperature, dim=-1)
+    return logprobs_nV[range(len(targets_n)), targets_n], -(logprobs_nV.exp() * logprobs_nV).sum(dim=-1)
+
+
+def gradients(scores, upstream, leaves):
+    """Of Σ upstream · score, with None for a score that nothing depends on."""
+    total = sum(
+        (score * up.to(score.dtype)).sum() for score, up in zip(scores, upstream, strict=True) if up is not None
+    )
+    return torch.autograd.grad(total, [leaf for leaf in leaves if leaf is not None])
+
+
+def upstreams(which, tokens=N):
+    a_n, b_n = torch.randn(2, tokens, generator=torch.Generator().manual_seed(9))
+    return a_n if "logprob" in which else None, b_n if "entropy" in which else None
+
+
+@pytest.mark.parametrize("chunk_elements", [1, V, 2 * V, 5 * V + 3, N * V, 2**25])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_scores_and_gradients_are_those_of_the_full_computation(chunk_elements, bias, temperature):
+    *leaves, targets_n = problem(bias=bias)
+    hidden_nE, weight_VE, bias_V = leaves
+    scores = token_scores(
+        hidden_nE, weight_VE, targets_n, bias_V=bias_V, temperature=temperature, chunk_elements=chunk_elements
+    )
+    expected = full_scores(*leaves, targets_n, temperature)
+    for score, full in zip(scores, expected, strict=True):
+        torch.testing.assert_close(score.double(), full, atol=1e-5, rtol=1e-5)
+    upstream = upstreams("logprob and entropy")
+    found, wanted = gradients(scores, upstream, leaves), gradients(expected, upstream, leaves)
+    assert len(found) == 2 + bias
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("which", ["logprob", "entropy"])
+def test_one_of_the_two_scores_can_be_differentiated_alone(which):
+    *leaves, targets_n = problem()
+    scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2], temperature=0.8, chunk_elements=4 * V)
+    expected = full_scores(*leaves, targets_n, 0.8)
+    upstream = upstreams(which)
+    for one, other in zip(gradients(scores, upstream, leaves), gradients(expected, upstream, leaves), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10_000), st.integers(1, 9), st.floats(0.2, 3), st.integers(1, 60))
+def test_any_problem_in_any_chunks(seed, tokens, temperature, chunk_elements):
+    *leaves, targets_n = problem(seed=seed, tokens=tokens)
+    hidden_nE, weight_VE, bias_V = leaves
+    scores = token_scores(
+        hidden_nE, weight_VE, targets_n, bias_V=bias_V, temperature=temperature, chunk_elements=chunk_elements
+    )
+    expected = full_scores(*leaves, targets_n, temperature)
+    upstream = upstreams("logprob and entropy", tokens)
+    for one, other in zip(gradients(scores, upstream, leaves), gradients(expected, upstream, leaves), strict=True):
+        scale = 1 + float(other.abs().max())
+        torch.testing.assert_close(one / scale, other / scale, atol=2e-5, rtol=0)
+
+
+def test_the_gradient_is_the_slope():
+    """The backward pass against differences of the forward pass, so that no two derivations need agree.
+
+    The scores are float32: with a step of 1e-2 their rounding of 1e-7 moves a slope by 1e-5, curvature by about 1e-4.
+    """
+    *leaves, targets_n = problem(tokens=3)
+    hidden_nE, weight_VE, bias_V = leaves
+    a_n, b_n = upstreams("logprob and entropy", 3)
+
+    def total():
+        logprobs_n, entropies_n = token_scores(hidden_nE, weight_VE, targets_n, bias_V=bias_V, temperature=0.9)
+        return (a_n * logprobs_n + b_n * entropies_n).double().sum()
+
+    found = torch.autograd.grad(total(), leaves)
+    for leaf, grad in zip(leaves, found, strict=True):
+        slopes = torch.zeros_like(leaf)
+        with torch.no_grad():
+            for place in range(leaf.numel()):
+                kept = float(leaf.view(-1)[place])
+                ends = []
+                for moved in (kept + 1e-2, kept - 1e-2):
+                    leaf.view(-1)[place] = moved
+                    ends.append(float(total()))
+                leaf.view(-1)[place] = kept
+                slopes.view(-1)[place] = (ends[0] - ends[1]) / 2e-2
+        torch.testing.assert_close(grad, slopes, atol=2e-3, rtol=2e-3)
+
+
+def test_three_tokens_by_hand():
+    # π = (1/2, 1/4, 1/4): log π(0) = −log 2, H = ½ log 2 + 2 · ¼ log 4 = 1.5 log 2
+    hidden_nE = torch.ones(1, 1, requires_grad=True)
+    weight_VE = torch.tensor([[math.log(2)], [0.0], [0.0]], requires_grad=True)
+    logprobs_n, entropies_n = token_scores(hidden_nE, weight_VE, torch.tensor([0]))
+    assert float(logprobs_n.detach()) == pytest.approx(-math.log(2), abs=1e-6)
+    assert float(entropies_n.detach()) == pytest.approx(1.5 * math.log(2), abs=1e-6)
+    # ∂ log π(0) / ∂z = 1[v = 0] − π;   ∂H/∂z_v = −π_v (log π_v + H) = −½ · ½ log 2, ¼ · ½ log 2, ¼ · ½ log 2
+    [of_logprob] = torch.autograd.grad(logprobs_n.sum(), weight_VE, retain_graph=True)
+    assert of_logprob.squeeze().tolist() == pytest.approx([0.5, -0.25, -0.25], abs=1e-6)
+    [of_entropy] = torch.autograd.grad(entropies_n.sum(), weight_VE)
+    eighth = math.log(2) / 8
+    assert of_entropy.squeeze().tolist() == pytest.approx([-2 * eighth, eighth, eighth], abs=1e-6)
+
+
+def test_float64_inputs_give_float32_scores_and_float64_gradients():
+    *leaves, targets_n = problem(dtype=torch.float64)
+    scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2], chunk_elements=3 * V)
+    expected = full_scores(*leaves, targets_n, 1.0)
+    assert {score.dtype for score in scores} == {torch.float32}
+    upstream = upstreams("logprob and entropy")
+    for one, other in zip(gradients(scores, upstream, leaves), gradients(expected, upstream, leaves), strict=True):
+        assert one.dtype == torch.float64
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_bfloat16_inputs_give_float32_scores_and_bfloat16_gradients():
+    *leaves, targets_n = problem(dtype=torch.bfloat16)
+    scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2], chunk_elements=3 * V)
+    expected = full_scores(*leaves, targets_n, 1.0)
+    for score, full in zip(scores, expected, strict=True):
+        assert score.dtype == torch.float32
+        torch.testing.assert_close(score.double(), full, atol=0.1, rtol=0)  # logits up to 8 round to 2⁻⁶
+    upstream = upstreams("logprob and entropy")
+    for one, other in zip(gradients(scores, upstream, leaves), gradients(expected, upstream, leaves), strict=True):
+        assert one.dtype == torch.bfloat16
+        assert float((one.float() - other.float()).norm() / other.float().norm()) < 0.05
+
+
+def test_impossible_tokens_give_no_nan():
+    hidden_nE = torch.ones(1, 1, requires_grad=True)
+    bias_V = torch.tensor([0.0, 0.0, -torch.inf], requires_grad=True)
+    logprobs_n, entropies_n = token_scores(hidden_nE, torch.zeros(3, 1), torch.tensor([1]), bias_V=bias_V)
+    assert float(entropies_n.detach()) == pytest.approx(math.log(2), abs=1e-6)
+    (logprobs_n + entropies_n).sum().backward()
+    assert bias_V.grad.tolist() == pytest.approx([-0.5, 0.5, 0.0], abs=1e-6)
+
+
+def test_only_what_asks_for_a_gradient_gets_one():
+    hidden_nE, weight_VE, bias_V, targets_n = problem()
+    logprobs_n, _ = token_scores(hidden_nE, weight_VE.detach(), targets_n, bias_V=bias_V.detach())
+    logprobs_n.sum().backward()
+    assert hidden_nE.grad is not None
+    hidden_nE, weight_VE, bias_V, targets_n = problem()
+    token_scores(hidden_nE.detach(), weight_VE, targets_n)[0].sum().backward()
+    assert weight_VE.grad is not None
+    with torch.no_grad():
+        assert not token_scores(hidden_nE, weight_VE, targets_n)[0].requires_grad
+
+
+def test_no_tokens_give_no_scores_and_a_gradient_of_zero():
+    *leaves, targets_n = problem(tokens=0)
+    scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2])
+    assert [score.shape for score in scores] == [(0,), (0,)]
+    for grad in gradients(scores, upstreams("logprob and entropy", 0), leaves):
+        assert float(grad.abs().sum()) == 0

@@ -1,0 +1,153 @@
+"""Rows to train on, and the update written out plainly: full logits, no padding, one token after the other."""
+
+import math
+
+import numpy as np
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from scrl.policy.losses import token_weights
+from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.policy import Policy
+from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
+from scrl.records import Credit, Labels, Question, Sampled, Tally
+from scrl.rollout.local import LocalSampler, Prompt
+from scrl.rollout.sampling import SamplingSettings
+
+CPU = ComputeSettings(device="cpu")
+ADVANTAGES = (1.5, -0.5, 0.25, -1.25, 0.75, -0.75)
+SMALL = {
+    "vocab_size": 24,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "initializer_range": 0.2,
+}
+
+
+def embedded(**options):
+    return load_model("embedded", CPU, **options)
+
+
+def small_model(seed=0, *, dtype=torch.float32, **config):
+    """A random model of the embedded one's vocabulary, with its tokenizer."""
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(LlamaConfig(**SMALL | config)).to(dtype)
+    return LanguageModel("small", model, embedded().tokenizer, torch.device("cpu"), has_adapter=False)
+
+
+def tied_gpt2(dropout=0.0, seed=0):
+    """Another shape: absolute positions, biases, the head tied to the embeddings."""
+    torch.manual_seed(seed)
+    dropouts = {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": dropout}
+    shape = {"vocab_size": 24, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.2}
+    model = GPT2LMHeadModel(GPT2Config(**shape, **dropouts))
+    return LanguageModel("gpt2", model, embedded().tokenizer, torch.device("cpu"), has_adapter=False)
+
+
+def make_policy(language_model, *, micro_batch=16, temperature=1.0, max_tokens=12, updates=10, **settings):
+    """`settings` are split between the loss and the optimizer by their names."""
+    loss = LossSettings(**{key: settings.pop(key) for key in list(settings) if key in LossSettings.model_fields})
+    optimizer = OptimizerSettings(**{"learning_rate": 1e-3, "warmup": 0.0, "schedule": "constant"} | settings)
+    compute = ComputeSettings(device="cpu", micro_batch=micro_batch)
+    return Policy(
+        language_model, loss, optimizer, compute, updates=updates, temperature=temperature, max_tokens=max_tokens
+    )
+
+
+def draw_group(language_model, text="Compute 7+8-3.", *, size=6, temperature=1.0, max_tokens=12, step=0):
+    """Completions of one question as the sampler draws them: some end by themselves, some are cut."""
+    prompt_P = np.array(language_model.tokenizer(text)["input_ids"])
+    sampler = LocalSampler(language_model.model, language_model.tokenizer)
+    settings = SamplingSettings(temperature=temperature, max_tokens=max_tokens)
+    [samples_G] = sampler.sample([Prompt(text, prompt_P)], settings, num_samples=size, seed=0, step=step)
+    return Sampled(Question(text, text), prompt_P, samples_G, step)
+
+
+def credit_of(advantages, trained=None):
+    size = len(advantages)
+    tally = Tally((), (), (-1,) * size, None, None, None)
+    trained = tuple(range(size)) if trained is None else trained
+    advantages_G = np.asarray(advantages, dtype=np.float64)
+    return Credit((None,) * size, tally, Labels(), advantages_G, advantages_G, trained, False, 0)
+
+
+def collected_gradient(policy, sampled, credit):
+    """What `Policy.gradient` leaves behind, as one vector, and what it measured."""
+    policy.optimizer.clear()
+    measured = policy.gradient(policy.rows([(sampled, credit)]))
+    masters = policy.optimizer._masters
+    return torch.cat([torch.zeros(m.numel()) if m.grad is None else m.grad.flatten() for m in masters]), measured
+
+
+def plain_scores(model, prompt_P, tokens_T, temperature):
+    """log π and H of each token, as two lists of scalars that autograd can follow."""
+    joined = torch.tensor([[*prompt_P.tolist(), *tokens_T.tolist()]])
+    logits_LV = model(input_ids=joined, use_cache=False).logits[0]
+    logprobs, entropies = [], []
+    for place, token in enumerate(tokens_T.tolist()):
+        logprobs_V = torch.log_softmax(logits_LV[len(prompt_P) + place - 1] / temperature, dim=-1)
+        logprobs.append(logprobs_V[token])
+        entropies.append(-(logprobs_V.exp() * logprobs_V).sum())
+    return logprobs, entropies
+
+
+def plain_loss(model, sampled, credit, loss, *, temperature=1.0, max_tokens=12, reference=None):
+    """The whole loss, token by token, from the formulas in the books."""
+    samples = [sampled.samples_G[row] for row in credit.trained]
+    weights = token_weights([len(sample.tokens_T) for sample in samples], loss.mean, max_tokens)
+    total = torch.zeros(())
+    for sample, row, weight in zip(samples, credit.trained, weights, strict=True):
+        advantage = float(credit.advantages[row])
+        logprobs, entropies = plain_scores(model, sampled.prompt_P, sample.tokens_T, temperature)
+        logratios = [new - old for new, old in zip(logprobs, sample.logprobs_T.tolist(), strict=True)]
+        if loss.ratio == "completion":
+            logratios = [sum(logratios) / len(logratios)] * len(logratios)
+        references = (
+            logprobs
+            if reference is None
+            else plain_scores(reference, sampled.prompt_P, sample.tokens_T, temperature)[0]
+        )
+        for place, logratio in enumerate(logratios):
+            ratio = logratio.exp()
+            clipped = torch.clamp(ratio, 1 - loss.clip_low, 1 + loss.clip_high)
+            token_loss = -torch.min(ratio * advantage, clipped * advantage)
+            if loss.dual_clip is not None and advantage < 0:
+                token_loss = torch.min(token_loss, torch.tensor(-loss.dual_clip * advantage))
+            if loss.kl_weight:
+                difference = references[place].detach() - logprobs[place]
+                token_loss = token_loss + loss.kl_weight * (difference.exp() - difference - 1)
+            token_loss = token_loss - loss.entropy_bonus * entropies[place]
+            total = total + float(weight) * token_loss
+    return total
+
+
+def plain_gradient(language_model, *args, **options):
+    """(gradient as one vector, loss) by autograd."""
+    weights = [weight for weight in language_model.model.parameters() if weight.requires_grad]
+    loss = plain_loss(language_model.model, *args, **options)
+    grads = torch.autograd.grad(loss, weights, allow_unused=True)
+    flat = [torch.zeros_like(w) if g is None else g for g, w in zip(grads, weights, strict=True)]
+    return torch.cat([grad.flatten() for grad in flat]), float(loss.detach())
+
+
+def weights_of(language_model):
+    return torch.cat([weight.detach().float().flatten() for weight in language_model.model.parameters()])
+
+
+def assert_close(vector, other, tolerance=1e-6):
+    """Relative to the length of the whole vector."""
+    distance, length = float((vector - other).norm()), float(other.norm())
+    assert math.isfinite(length)
+    assert distance <= tolerance * max(length, 1e-12), f"{distance} apart at length {length}"
+
+
+def disturb(language_model, size=0.02, seed=7):
+    """Move the weights a little, so that ratios are no longer 1."""
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in language_model.model.parameters():
+            if weight.requires_grad:
+                weight.add_(size * torch.randn(weight.shape, generator=random))
