@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -11,7 +12,10 @@ from rich.text import Text
 
 from scrl import __version__
 from scrl.cli.demo import demo
+from scrl.cli.doctor import doctor
 from scrl.cli.label import label
+from scrl.cli.report import report
+from scrl.cli.train import plan, train
 from scrl.errors import InputError, ScrlError
 
 app = App(
@@ -21,8 +25,13 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
 )
-app.command(label)
-app.command(demo)
+for command in (demo, train, plan, label, report, doctor):
+    app.command(command)
+
+
+# Before torch is loaded: threads that sleep while they wait cost little on an idle machine, and on a busy one they keep
+# a run from slowing down tenfold.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,6 +54,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(Text(f"failed: {error}"))
         return 1
     except KeyboardInterrupt:
-        errors.print("stopped; no file was left half-written")
+        errors.print("stopped; what was done is saved, and no file was left half-written")
         return 130
     return 0

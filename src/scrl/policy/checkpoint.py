@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from scrl.errors import InputError
-from scrl.policy.model import LanguageModel
+from scrl.policy.model import LanguageModel, quiet_progress
 from scrl.policy.policy import Policy
 
 STATE = "trainer_state.json"
@@ -18,7 +18,8 @@ OPTIMIZER = "optimizer.pt"
 
 def write_weights(language_model: LanguageModel, folder: Path, card: str) -> None:
     """Weights, tokenizer and card, in the form that `from_pretrained` loads."""
-    language_model.model.save_pretrained(folder)
+    with quiet_progress():
+        language_model.model.save_pretrained(folder)
     language_model.tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
 

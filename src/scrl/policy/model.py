@@ -92,7 +92,7 @@ def _load(folder: str, dtype: torch.dtype, attention: str, trust_remote_code: bo
 
     trust = {"trust_remote_code": trust_remote_code}
     try:
-        with _quiet():
+        with quiet_progress():
             tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention, **trust)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
@@ -104,7 +104,7 @@ def _load(folder: str, dtype: torch.dtype, attention: str, trust_remote_code: bo
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_progress() -> Iterator[None]:
     """Without the progress bars of a library: a run has its own."""
     from transformers.utils import logging
 

@@ -5,7 +5,7 @@ config = read_config(Path("run.yaml"), ["optimizer.learning_rate=1e-6", "credit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -161,12 +161,29 @@ def write_config(config: RunConfig, path: Path) -> None:
     )
 
 
+def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every setting of the tree: dotted name, default, description."""
+    for name, field in model.model_fields.items():
+        inner = _inner_model(field.annotation)
+        if inner is None or field.default is None:
+            default = "(required)" if field.is_required() else repr(field.default)
+            yield f"{prefix}{name}", default, field.description or ""
+        if inner is not None:
+            yield from setting_rows(inner, f"{prefix}{name}.")
+
+
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
+    """The settings within a setting, where it has some."""
+    kinds = (annotation, *getattr(annotation, "__args__", ()))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
 def _override(text: str) -> dict[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"{text!r}: write name=value, for instance optimizer.learning_rate=1e-6")
     try:
-        parsed: Any = yaml.safe_load(value)
+        parsed: Any = yaml.safe_load(value) if value else ""
     except yaml.YAMLError:
         parsed = value
     for key in reversed(name.replace("-", "_").split(".")):
@@ -190,8 +207,7 @@ def _fields(place: list[str]) -> Iterable[str]:
     """The settings one level of the tree knows."""
     model: type[BaseModel] = RunConfig
     for name in place:
-        kinds = (model.model_fields[name].annotation, *getattr(model.model_fields[name].annotation, "__args__", ()))
-        model = next(kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel))
+        model = _inner_model(model.model_fields[name].annotation) or model
     return model.model_fields
 
 

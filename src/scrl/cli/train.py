@@ -1,0 +1,142 @@
+"""`scrl train`, `scrl plan`: adapt a model to questions without answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.text import Text
+
+from scrl.cli.folders import new_run_folder
+from scrl.cli.watching import watching
+from scrl.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from scrl.training.config import RunConfig
+
+Settings = Annotated[str, Parameter(allow_leading_hyphen=True)]
+
+
+def train(
+    *settings: Settings,
+    out: Path | None = None,
+    resume: Path | None = None,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    list_settings: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Adapt a model to questions without answers.
+
+    Example: scrl train --model ./SmolLM2-135M --questions mine.txt --steps 50 --sampling.max-tokens 512
+
+    Parameters
+    ----------
+    settings
+        A YAML file of settings (optional), then single settings as --name value, nested ones with dots.
+    out
+        New folder for the run; by default a new numbered one under runs/.
+    resume
+        Go on with the run in this folder, exactly where its last checkpoint was made.
+    dry_run
+        Print the plan and stop.
+    list_settings
+        Print every setting with its default and stop.
+    """
+    console = Console(highlight=False, markup=False)
+    if list_settings:
+        console.print("\n".join(_settings_lines()), soft_wrap=True)
+        return
+    if resume is not None:
+        _resume(resume, settings, out)
+        return
+    config = _config(settings)
+    _plan(config, console)
+    if dry_run:
+        return
+    folder = new_run_folder(out)
+    console.print(f"writing to {folder}", soft_wrap=True)
+    _run(config, folder)
+
+
+def plan(*settings: Settings) -> None:
+    """Say what `scrl train` would do with these settings: sizes, memory, the first prompt, warnings.
+
+    Example: scrl plan --model ./SmolLM2-135M --questions mine.txt --completions 64
+
+    Parameters
+    ----------
+    settings
+        As for scrl train.
+    """
+    _plan(_config(settings), Console(highlight=False, markup=False))
+
+
+def _run(config: RunConfig, folder: Path) -> None:
+    from scrl.training.loop import train
+
+    with watching(config.steps) as watcher:
+        run = train(config, folder, watcher)
+        _conclude(run, watcher.signal_steps, watcher.note)
+
+
+def _resume(folder: Path, settings: Sequence[str], out: Path | None) -> None:
+    if settings or out is not None:
+        raise ConfigError("--resume: a run goes on with the settings it was started with; give no others")
+    if not folder.is_dir():
+        raise InputError(f"--resume: there is no folder {folder}")
+    from scrl.training.loop import resume
+    from scrl.training.run_folder import RunFolder
+
+    steps = RunFolder(folder).config().steps
+    with watching(steps) as watcher:
+        run = resume(folder, watcher)
+        _conclude(run, watcher.signal_steps, watcher.note)
+
+
+def _conclude(run: Any, signal_steps: int, say: Any) -> None:
+    if signal_steps == 0:
+        say("WARNING: no step had a signal: nothing was learned. Sample more completions, or check the reader.")
+    best = f" and best (step {run.state.best_step}, chosen without gold)" if run.state.best_step else ""
+    say(f"checkpoints: {run.folder.last}{best}")
+    say(f"report: {run.folder.path / 'report.html'}")
+
+
+def _config(settings: Sequence[str]) -> RunConfig:
+    from scrl.training.config import read_config
+
+    paths = [Path(text) for text in settings[:1] if not text.startswith("-") and "=" not in text]
+    return read_config(paths[0] if paths else None, list(overrides(settings[len(paths) :])))
+
+
+def overrides(words: Sequence[str]) -> Iterator[str]:
+    """`--loss.clip-high 0.3 --drop-last seed=1` → `loss.clip_high=0.3`, `drop_last=true`, `seed=1`."""
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        if equals:
+            yield f"{name}={value}"
+        elif not word.startswith("--"):
+            raise ConfigError(f"{word!r}: settings are given as --name value; a YAML file must stand first")
+        elif not rest or rest[0].startswith("--"):
+            yield f"{name}=true"
+        else:
+            yield f"{name}={rest.pop(0)}"
+
+
+def _plan(config: RunConfig, console: Console) -> None:
+    from scrl.training.plan import make_plan
+
+    plan = make_plan(config)
+    for line in plan.lines:
+        console.print(Text(line), soft_wrap=True)
+    console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)
+
+
+def _settings_lines() -> Iterator[str]:
+    from scrl.training.config import RunConfig, setting_rows
+
+    for name, default, description in setting_rows(RunConfig):
+        yield f"{name} = {default}    {description}"

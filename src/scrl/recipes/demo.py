@@ -1,0 +1,30 @@
+"""The demo: the embedded model on generated arithmetic at the edge of its ability, with nothing told about the answers.
+
+Model, level and the settings below were chosen on seeds 0–4; what the documentation reports are seeds 10–12.
+"""
+
+from __future__ import annotations
+
+from scrl.training.config import RunConfig, build_config
+
+METHODS = ("ttrl", "scrl")
+"""Both from the same start, on the same stream, with the same settings."""
+
+
+def demo_config(method: str, *, seed: int = 10, steps: int = 80) -> RunConfig:
+    """A run of a few minutes on a laptop."""
+    return build_config(
+        {
+            "model": "embedded",
+            "questions": "arithmetic:medium:train:64",
+            "method": method,
+            "seed": seed,
+            "steps": steps,
+            "prompt": {"instruction": ""},
+            "sampling": {"max_tokens": 72},
+            "optimizer": {"learning_rate": 4e-6, "weight_decay": 0.0},
+            "evaluation": {"completions": 16, "held_out": "arithmetic:medium:held-out:64"},
+            "guard": {"mode": "observe"},
+            "checkpoint_every": 20,
+        }
+    )

@@ -1,0 +1,120 @@
+"""What a run will do and need, said before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from scrl.data.prompts import prompt_text, prompt_tokens
+from scrl.data.sources import load_source
+from scrl.policy.model import model_folder, pick_device, pick_dtype
+from scrl.training.config import RunConfig
+from scrl.training.stream import QuestionStream
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The size of a run, in numbers and in lines for people."""
+
+    updates: int
+    epochs: float
+    num_weights: int
+    memory_bytes: dict[str, int]
+    lines: tuple[str, ...]
+    first_prompt: str
+
+
+def make_plan(config: RunConfig) -> Plan:
+    """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    loaded = load_source(
+        config.questions,
+        seed=config.seed,
+        limit=config.limit,
+        question_column=config.question_column,
+        gold_column=config.gold_column,
+        id_column=config.id_column,
+    )
+    stream = QuestionStream(loaded.questions, config.questions_per_step, config.seed, config.drop_last)
+    folder = model_folder(config.model)
+    trust = {"trust_remote_code": config.trust_remote_code}
+    shape = AutoConfig.from_pretrained(folder, **trust)
+    tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
+    with torch.device("meta"):
+        num_weights = sum(w.numel() for w in AutoModelForCausalLM.from_config(shape, **trust).parameters())
+    longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in loaded.questions)
+    memory = memory_bytes(config, shape, num_weights, longest)
+    updates = stream.updates(config.steps, config.questions_per_update)
+    epochs = config.steps / stream.steps_per_epoch
+    lines = (
+        *loaded.notes,
+        *_sizes(config, stream, updates, epochs),
+        _memory_line(num_weights, memory),
+        *warnings(config),
+    )
+    first_prompt = prompt_text(loaded.questions[0], tokenizer, config.prompt)
+    return Plan(updates, epochs, num_weights, memory, lines, first_prompt)
+
+
+def _sizes(config: RunConfig, stream: QuestionStream, updates: int, epochs: float) -> Iterator[str]:
+    batch = min(config.questions_per_step, len(stream.questions))
+    sequences = batch * config.trained
+    yield (
+        f"{config.method}: {batch} questions × {config.completions} completions → {config.trained} trained → "
+        f"{sequences} sequences → {-(-batch // config.questions_per_update)} updates a step"
+    )
+    yield (
+        f"{config.steps} steps, {updates} updates, {epochs:.1f} epochs of {len(stream.questions)} questions; up to "
+        f"{config.steps * batch * config.completions * config.sampling.max_tokens:,} tokens sampled"
+    )
+
+
+def memory_bytes(config: RunConfig, shape: Any, num_weights: int, prompt_tokens: int) -> dict[str, int]:
+    """The large parts of memory. With an adapter, gradients and optimizer are small and left out."""
+    device = pick_device(config.compute.device)
+    size = pick_dtype(config.compute.dtype, device).itemsize
+    trained = 0 if config.lora else num_weights
+    heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", 1)
+    head = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    rows = min(config.compute.sampler_rows, config.questions_per_step * config.completions)
+    columns = prompt_tokens + config.sampling.max_tokens
+    return {
+        "weights": num_weights * size,
+        "masters": 0 if size == 4 else trained * 4,
+        "gradients": trained * 4,
+        "optimizer": trained * 8,
+        "start model": num_weights * size if config.loss.kl_weight and not config.lora else 0,
+        "sampler's cache": rows * columns * shape.num_hidden_layers * 2 * heads * head * size,
+    }
+
+
+def _memory_line(num_weights: int, memory: dict[str, int]) -> str:
+    total = sum(memory.values())
+    parts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
+    return f"{num_weights:,} weights; about {total / GIB:.2f} GiB ({parts}), and activations on top"
+
+
+def warnings(config: RunConfig) -> Iterator[str]:
+    """What a user should know before spending the time."""
+    rule = config.rule()
+    limit = getattr(rule.settings, "max_negative_share", 0.0)
+    if rule.method.has_negatives and limit and config.completions * limit <= 1:
+        yield (
+            f"with {config.completions} completions no answer can be rarer than {limit:.1%}: nothing can be ruled out. "
+            f"Sample more than {1 / limit:.0f}."
+        )
+    elif rule.method.has_negatives and limit and config.completions * limit <= 2:
+        yield f"with {config.completions} completions only answers seen once can be ruled out"
+    if config.sampling.is_restricted:
+        yield (
+            "sampling.top_p, top_k or temperature 0 restrict what is drawn: the ratio in the loss is then biased, "
+            "because it is that of the unrestricted policy"
+        )
+    if config.steps < 5:
+        yield f"{config.steps} steps are a trial: expect no change that can be measured"
