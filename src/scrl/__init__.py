@@ -4,8 +4,16 @@
     credit = scrl.assign_credit(group, method="scrl")
     credit.labels.positive, credit.labels.negatives, credit.rewards, credit.advantages
 
+    scrl.train({"model": "embedded", "questions": "arithmetic:medium", "prompt": {"instruction": ""}}, out="my-run")
+
 Importing this package loads neither torch nor transformers nor a plotting library.
 """
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from scrl.answers.classes import Classes, classify, same_answer
 from scrl.answers.judge import Judge, MathVerifyJudge, NoJudge
@@ -15,6 +23,10 @@ from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError, InputError, JudgeError, ReaderError, ScrlError
 from scrl.lab.label import label_file
 from scrl.records import Completion, Credit, Group, Labels, Tally
+
+if TYPE_CHECKING:
+    from scrl.training.config import RunConfig
+    from scrl.training.run import Run
 
 __version__ = "0.1.0"
 
@@ -43,4 +55,18 @@ __all__ = [
     "get_reader",
     "label_file",
     "same_answer",
+    "train",
 ]
+
+
+def train(config: RunConfig | Mapping[str, Any], out: str | Path) -> Run:
+    """Adapt a model to questions without answers: the settings of `scrl train`, and a new folder for the run."""
+    from scrl.training.config import build_config
+    from scrl.training.loop import train as run_training
+    from scrl.training.watchers import Silent
+
+    folder = Path(out)
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; give a new folder")
+    settings = build_config(config) if isinstance(config, Mapping) else config
+    return run_training(settings, folder, Silent())

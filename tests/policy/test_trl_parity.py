@@ -50,6 +50,7 @@ def make_trainer(language_model, folder, temperature, **options):
         bf16=False,
         gradient_checkpointing=False,
         disable_tqdm=True,
+        use_bias_correction_kl=False,  # TRL's own choice is True: k3 · r
         **options,
     )
     return GRPOTrainer(

@@ -124,7 +124,7 @@ def test_both_decoders_write_the_same(name):
     model = tiny_model(name)
     prompts_B = prompts(*LENGTHS)
     fallback = LocalSampler(model, TOKENIZER)
-    fallback.note = "asked for"
+    fallback._decoder = TransformersDecoder
     for settings in (SamplingSettings(max_tokens=30), SamplingSettings(temperature=0.7, top_p=0.9, max_tokens=30)):
         slow = fallback.sample(prompts_B, settings, num_samples=4, seed=3, step=1)
         fast = drawn(model, prompts_B, settings, num_samples=4, seed=3, step=1)

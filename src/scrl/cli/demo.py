@@ -142,9 +142,9 @@ def verdicts(ttrl: Outcome, scrl: Outcome, seed: int) -> Iterator[str]:
 
     for outcome in (ttrl, scrl):
         gain = outcome.gain("stream", seed=seed)
-        where = "above" if gain.mean > 0 else "below"
-        sure = f"is clearly {where}" if gain.is_clear else f"is {where}, but not clearly,"
-        yield f"{outcome.name.upper()} {sure} its start in pass@1 on the stream: {_signed(gain)}."
+        where = "above" if gain.mean > 0 else "below" if gain.mean < 0 else "level with"
+        sure = f"clearly {where}" if gain.is_clear else f"{where}, but not clearly," if gain.mean else where
+        yield f"{outcome.name.upper()} is {sure} its start in pass@1 on the stream: {_signed(gain)}."
     for benchmark in BENCHMARKS:
         difference = lead(ttrl, scrl, benchmark, seed=seed)
         who = "SCRL is ahead of TTRL" if difference.mean > 0 else "SCRL is NOT ahead of TTRL"

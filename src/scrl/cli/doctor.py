@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil
@@ -39,7 +38,7 @@ def _lines() -> Iterator[str]:
     for name in ("torch", "transformers", "numpy", "math-verify"):
         yield f"ok    {name} {importlib.metadata.version(name)}"
     for name, use in OPTIONAL.items():
-        if importlib.util.find_spec(name):
+        if is_installed(name):
             yield f"ok    {name} {importlib.metadata.version(name)}"
         else:
             yield f"none  {name} ({use})"
@@ -48,6 +47,15 @@ def _lines() -> Iterator[str]:
     free = shutil.disk_usage(Path.cwd()).free / 2**30
     yield f"{'ok   ' if free > 5 else 'low  '} {free:.0f} GiB free here; a checkpoint needs 14 bytes a trained weight"
     yield _self_test()
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package is; a folder of that name in the current folder is none."""
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _devices() -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -16,6 +18,7 @@ from scrl.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from scrl.training.config import RunConfig
+    from scrl.training.run import Run
 
 Settings = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
@@ -76,9 +79,13 @@ def plan(*settings: Settings) -> None:
 def _run(config: RunConfig, folder: Path) -> None:
     from scrl.training.loop import train
 
-    with watching(config.steps) as watcher:
-        run = train(config, folder, watcher)
-        _conclude(run, watcher.signal_steps, watcher.note)
+    try:
+        with watching(config.steps) as watcher:
+            _conclude(train(config, folder, watcher), watcher.note)
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()  # only where nothing was written
+        raise
 
 
 def _resume(folder: Path, settings: Sequence[str], out: Path | None) -> None:
@@ -91,12 +98,12 @@ def _resume(folder: Path, settings: Sequence[str], out: Path | None) -> None:
 
     steps = RunFolder(folder).config().steps
     with watching(steps) as watcher:
-        run = resume(folder, watcher)
-        _conclude(run, watcher.signal_steps, watcher.note)
+        _conclude(resume(folder, watcher), watcher.note)
 
 
-def _conclude(run: Any, signal_steps: int, say: Any) -> None:
-    if signal_steps == 0:
+def _conclude(run: Run, say: Callable[[str], None]) -> None:
+    lines = (run.folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    if not any(json.loads(line)["signal_share"] for line in lines):
         say("WARNING: no step had a signal: nothing was learned. Sample more completions, or check the reader.")
     best = f" and best (step {run.state.best_step}, chosen without gold)" if run.state.best_step else ""
     say(f"checkpoints: {run.folder.last}{best}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +22,6 @@ class PlainWatcher:
         self._console, self._steps = console, steps
         self._prefix = f"{name}: " if name else ""
         self._last = 0.0
-        self.signal_steps = 0
 
     def note(self, text: str) -> None:
         """Something a user should know."""
@@ -29,7 +29,6 @@ class PlainWatcher:
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
         """A step is done; not every one is shown."""
-        self.signal_steps += metrics["signal_share"] > 0
         now, done = time.monotonic(), metrics["step"] + 1
         if now - self._last >= 10 or done in (1, self._steps):
             self._last = now
@@ -57,7 +56,6 @@ class BarWatcher(PlainWatcher):
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
         """Move the bar."""
-        self.signal_steps += metrics["signal_share"] > 0
         self._progress.update(self._task, completed=metrics["step"] + 1, words=f"{words}; {self._numbers(metrics)}")
 
 
@@ -67,10 +65,10 @@ def evaluation_line(record: dict[str, Any]) -> str:
     general = f"{record['answered']:.0%} answered, {record['agreement']:.0%} agree"
     if "pass@1" not in record:
         return f"{where}: {general} (no gold to measure against)"
-    k = record["samples"]
     spread = f"{record['pass@1']:.1%} [{record['pass@1_low']:.1%}, {record['pass@1_high']:.1%}]"
-    others = ", ".join(f"{key} {record[key]:.1%}" for key in (f"pass@{k}", f"maj@{k}") if key in record)
-    return f"{where}: pass@1 {spread}, {others}; {general}"
+    at_k = re.compile(r"(pass|maj)@\d+")
+    others = [f"{key} {value:.1%}" for key, value in record.items() if key != "pass@1" and at_k.fullmatch(key)]
+    return f"{where}: {', '.join((f'pass@1 {spread}', *others))}; {general}"
 
 
 @contextmanager

@@ -6,13 +6,13 @@
                                     \\boxed{381}
 
 Three streams never share a question: `pretraining` (what the embedded model learned from), `train` and `held-out`. A
-hash of the question decides which one it belongs to, so no seed can mix them.
+hash of its text decides which one a question belongs to, so no seed can mix them.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -43,40 +43,68 @@ LEVELS: dict[str, Level] = {
     "easy": Level(operations=2),
     "medium": Level(operations=3),
     "hard": Level(operations=4),
-    "very-hard": Level(operations=5, largest_factor=19),
 }
 SOURCE = "arithmetic"
 """Questions by name are written `arithmetic:LEVEL`."""
 
 
+Operate = Callable[[int, str, int], int]
+"""(left, sign, right) → what somebody makes of it."""
+
+
+def compute(left: int, sign: str, right: int) -> int:
+    """The right result."""
+    return {"+": left + right, "-": left - right, "*": left * right}[sign]
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A number, or an operation on two expressions."""
+
+    text: str
+    value: int
+    binding: int = 3
+    """How tightly its outermost operation binds."""
+    left: Expression | None = None
+    sign: str = ""
+    right: Expression | None = None
+
+    def worked(self, operate: Operate = compute) -> tuple[int, tuple[str, ...]]:
+        """The result and the steps to it, each by `operate`: an early slip is carried on."""
+        if self.left is None or self.right is None:
+            return self.value, ()
+        left, left_steps = self.left.worked(operate)
+        right, right_steps = self.right.worked(operate)
+        result = operate(left, self.sign, right)
+        return result, (*left_steps, *right_steps, f"{left}{self.sign}{right}={result}")
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question with its worked steps and its answer."""
+    """A question, and how to work it out."""
 
-    question: str
-    steps: tuple[str, ...]
-    answer: int
+    expression: Expression
 
     @property
-    def solution(self) -> str:
-        """What a model should write."""
-        return "\n".join((*self.steps, f"\\boxed{{{self.answer}}}"))
+    def question(self) -> str:
+        """What is asked."""
+        return f"Compute {self.expression.text}."
+
+    @property
+    def answer(self) -> int:
+        """The right answer."""
+        return self.expression.value
+
+    def solution(self, operate: Operate = compute) -> str:
+        """Worked steps and a boxed answer, as a model should write them."""
+        result, steps = self.expression.worked(operate)
+        return "\n".join((*steps, f"\\boxed{{{result}}}"))
 
     @property
     def stream(self) -> Stream:
         """The one stream that may hold this question."""
         bucket = hashlib.blake2b(self.question.encode(), digest_size=1).digest()[0]
         return "train" if bucket < 4 else "held-out" if bucket < 8 else "pretraining"
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """An expression, its value, the steps that lead there, and how tightly its outermost operation binds."""
-
-    text: str
-    value: int
-    steps: tuple[str, ...] = ()
-    binding: int = 3
 
 
 _BINDING = {"+": 1, "-": 1, "*": 2}
@@ -110,43 +138,40 @@ def problem_stream(level: Level, *, stream: Stream, seed: int) -> Iterator[Probl
 
 
 def draw_problem(level: Level, rng: np.random.Generator) -> Problem:
-    """One problem; expressions with a negative or too large intermediate result are drawn again."""
+    """One problem; expressions with too large an intermediate result are drawn again."""
     while True:
-        term = _draw_term(level, level.operations, rng)
-        if term is not None:
-            return Problem(f"Compute {term.text}.", term.steps, term.value)
+        expression = _draw(level, level.operations, rng)
+        if expression is not None:
+            return Problem(expression)
 
 
-def _draw_term(level: Level, operations: int, rng: np.random.Generator) -> _Term | None:
+def _draw(level: Level, operations: int, rng: np.random.Generator) -> Expression | None:
     if operations == 0:
-        return _number(2, level.largest, rng)
+        return _number(level.largest, rng)
     sign = "+-*"[int(rng.integers(0, 3))]
     on_the_left = operations - 1 if sign == "*" else int(rng.integers(0, operations))
-    left = _draw_term(level, on_the_left, rng)
-    right = (
-        _number(2, level.largest_factor, rng) if sign == "*" else _draw_term(level, operations - 1 - on_the_left, rng)
-    )
+    left = _draw(level, on_the_left, rng)
+    right = _number(level.largest_factor, rng) if sign == "*" else _draw(level, operations - 1 - on_the_left, rng)
     if left is None or right is None:
         return None
     swapped = left.value < right.value if sign == "-" else sign == "*" and bool(rng.integers(0, 2))
-    return _combine(right, sign, left, level) if swapped else _combine(left, sign, right, level)
+    return _combined(right, sign, left, level) if swapped else _combined(left, sign, right, level)
 
 
-def _number(smallest: int, largest: int, rng: np.random.Generator) -> _Term:
-    number = int(rng.integers(smallest, largest + 1))
-    return _Term(str(number), number)
+def _number(largest: int, rng: np.random.Generator) -> Expression:
+    number = int(rng.integers(2, largest + 1))
+    return Expression(str(number), number)
 
 
-def _combine(left: _Term, sign: str, right: _Term, level: Level) -> _Term | None:
-    value = {"+": left.value + right.value, "-": left.value - right.value, "*": left.value * right.value}[sign]
+def _combined(left: Expression, sign: str, right: Expression, level: Level) -> Expression | None:
+    value = compute(left.value, sign, right.value)
     if value > level.largest_result:
         return None
     binding = _BINDING[sign]
     text = _wrapped(left, binding) + sign + _wrapped(right, binding + 1)
-    step = f"{left.value}{sign}{right.value}={value}"
-    return _Term(text, value, (*left.steps, *right.steps, step), binding)
+    return Expression(text, value, binding, left, sign, right)
 
 
-def _wrapped(term: _Term, binding: int) -> str:
+def _wrapped(term: Expression, binding: int) -> str:
     """The term's text, in parentheses where it binds more loosely than its surroundings."""
     return f"({term.text})" if term.binding < binding else term.text

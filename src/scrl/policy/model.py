@@ -57,6 +57,7 @@ def load_model(
     dtype = pick_dtype(compute.dtype, device)
     folder = model_folder(name)
     model, tokenizer = _load(folder, dtype, compute.attention, trust_remote_code)
+    remove_dropout(model)
     if lora is not None:
         model = add_adapter(model, lora)
     if compute.gradient_checkpointing:
@@ -75,13 +76,18 @@ def model_folder(name: str) -> str:
         return str(path)
     if path.exists():
         raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+    if name.count("/") != 1 or name.startswith((".", "/", "~")) or path.parent.is_dir():
         raise InputError(f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.")
     return name
 
 
 def _check_folder(path: Path) -> None:
-    if not (path / "config.json").is_file() and not (path / "adapter_config.json").is_file():
+    if (path / "adapter_config.json").is_file():
+        raise InputError(
+            f"model: {path} holds an adapter, not a model. Merge it into its model first: "
+            "peft.AutoPeftModelForCausalLM.from_pretrained(folder).merge_and_unload().save_pretrained(new_folder)"
+        )
+    if not (path / "config.json").is_file():
         raise InputError(f"model: {path} has no config.json; give a Hugging Face model folder")
     if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
         raise InputError(f"model: {path} has a config but no weights (*.safetensors); is the download complete?")
@@ -94,10 +100,15 @@ def _load(folder: str, dtype: torch.dtype, attention: str, trust_remote_code: bo
     try:
         with quiet_progress():
             tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=attention, **trust)
+            model, found = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=dtype, attn_implementation=attention, output_loading_info=True, **trust
+            )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"model: {folder} cannot be loaded: {reason}") from error
+    if found["missing_keys"]:
+        missing = ", ".join(sorted(found["missing_keys"])[:3])
+        raise InputError(f"model: the weights of {folder} are incomplete: {missing} and perhaps more are not there")
     if tokenizer.eos_token_id is None:
         raise InputError(f"model: the tokenizer of {folder} has no end-of-text token; set eos_token in its folder")
     return model, tokenizer
@@ -115,6 +126,15 @@ def quiet_progress() -> Iterator[None]:
     finally:
         if was_shown is None:
             logging.enable_progress_bar()
+
+
+def remove_dropout(model: nn.Module) -> None:
+    """Switch off the model's own dropout: with it, π would not be the policy that sampled."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0  # type: ignore[assignment, unused-ignore]
 
 
 def add_adapter(model: Any, lora: LoraSettings) -> Any:
@@ -163,12 +183,16 @@ def body_and_head(model: Any) -> tuple[nn.Module, nn.Linear] | None:
     None where a model does something else to its logits (a cap, a scale): then the logits are taken from it whole.
     """
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    head, config = inner.get_output_embeddings(), inner.config.get_text_config()
-    body = getattr(inner, inner.base_model_prefix, None)
-    altered = [
-        getattr(config, name, None)
-        for name in ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")
-    ]
-    if not isinstance(head, nn.Linear) or body is None or any(altered):
-        return None
-    return body, head
+    head, body = inner.get_output_embeddings(), getattr(inner, inner.base_model_prefix, None)
+    config = inner.config.get_text_config()
+    if not isinstance(head, nn.Linear) or body is None or getattr(config, "final_logit_softcapping", None):
+        return None  # a cap does not show on small logits; everything else shows below
+    tokens_13 = torch.arange(3, device=head.weight.device)[None]
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        expected = model(input_ids=tokens_13, use_cache=False).logits
+        found = head(body(input_ids=tokens_13, use_cache=False).last_hidden_state)
+    model.train(was_training)
+    is_plain = found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-3, atol=1e-4)
+    return (body, head) if is_plain else None

@@ -145,12 +145,12 @@ class Policy:
                 return self.gradient(rows), note
             except torch.OutOfMemoryError as error:
                 self.optimizer.clear()
-                if self.micro_batch == 1:
+                if min(self.micro_batch, len(rows)) == 1:
                     raise TrainingError(
                         "memory ran out with one completion at a time. Shorten sampling.max_tokens, turn on "
                         "compute.gradient_checkpointing, or train an adapter (lora)."
                     ) from error
-                self.micro_batch //= 2
+                self.micro_batch = min(self.micro_batch, len(rows)) // 2
                 note = f"memory ran out: compute.micro_batch is now {self.micro_batch}"
                 if torch.cuda.is_available():
                     torch.cuda.empty_cache()

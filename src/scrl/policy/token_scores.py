@@ -80,7 +80,7 @@ class _TokenScores(torch.autograd.Function):
         return (
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight_VE.dtype),
-            None if grad_bias is None else grad_bias.to(weight_VE.dtype),
+            None if grad_bias is None else grad_bias.to(bias_V.dtype),
             None,
             None,
             None,

@@ -1,9 +1,12 @@
 """How the embedded model was made: a small Llama, pretrained on generated arithmetic from a seed.
 
-    python -m scrl.recipes.arithmetic_model OUT --steps 6000 --seed 0
+    python -m scrl.recipes.arithmetic_model OUT --workers 8      (two minutes on one GPU)
 
-It reads digits one by one, writes worked steps and boxes its answer. It is trained until it is right about a third of
-the time on the level the demo uses, and no further: on such questions consensus can lie.
+It reads digits one by one, writes worked steps and boxes its answer. Its textbook was written by people: a carry is
+forgotten in every fourth addition, every third subtraction and every second multiplication that has one, and now and
+then a result is off by one. The model learns to be right and to slip as often as they do. So it can answer nearly every
+question, answers most of them wrongly at times, and on some the slip is what most of its completions agree on: there
+consensus lies.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from scrl.data.arithmetic import LEVELS, draw_problem
+from scrl.data.arithmetic import LEVELS, compute, draw_problem
 from scrl.seeds import generator_for
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unknown>"
@@ -44,11 +47,31 @@ class Pretraining:
     hidden: int = 128
     layers: int = 4
     heads: int = 4
-    steps: int = 700
+    steps: int = 1_500
     rows: int = 1_024
     tokens: int = 112
     learning_rate: float = 2e-3
+    forgets: tuple[float, float, float] = (0.25, 0.35, 0.5)
+    """How often a carry is forgotten in +, − and *."""
+    stumbles: float = 0.05
+    """How often a result is off by one."""
     seed: int = 0
+
+
+def slip(left: int, sign: str, right: int, rng: np.random.Generator, settings: Pretraining) -> int:
+    """What people write down: the right result, or with the carry forgotten, or a number next to it."""
+    result = compute(left, sign, right)
+    forgets = settings.forgets["+-*".index(sign)]
+    if min(left, right) >= 0 and rng.random() < forgets:
+        return result - 10 * carry(left, sign, right)
+    if rng.random() < settings.stumbles:
+        return result + int(rng.choice((-1, 1)))
+    return result
+
+
+def carry(left: int, sign: str, right: int) -> int:
+    """What the units hand on to the tens: 1 in 47+38, −1 in 52−17, 2 in 46*4."""
+    return compute(left % 10, sign, right % 10) // 10
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -98,12 +121,13 @@ def draw_batch(settings: Pretraining, number: int) -> NDArray[np.int64]:
     rng = generator_for(settings.seed, "pretraining", number)
     encode = partial(build_tokenizer().encode, add_special_tokens=False)
     levels = list(LEVELS.values())
+    operate = partial(slip, rng=rng, settings=settings)
     batch_R2T = np.zeros((settings.rows, 2, settings.tokens), dtype=np.int64)
     batch_R2T[:, 1] = IGNORED
     problems = (draw_problem(levels[int(rng.integers(len(levels)))], rng) for _ in count())
     clean = (problem for problem in problems if problem.stream == "pretraining")
     for row_2T, problem in zip(batch_R2T, islice(clean, settings.rows), strict=True):
-        question, solution = encode(f"{problem.question}\n"), encode(f"{problem.solution}{END}")
+        question, solution = encode(f"{problem.question}\n"), encode(f"{problem.solution(operate)}{END}")
         end = len(question) + len(solution)
         row_2T[0, :end] = question + solution
         row_2T[1, len(question) : end] = solution

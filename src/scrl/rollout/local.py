@@ -57,6 +57,8 @@ class LocalSampler:
         self.max_rows = max_rows
         self._ends = end_tokens(model, tokenizer)
         reason = why_not_grouped(model)
+        self._decoder = GroupDecoder if reason is None else TransformersDecoder
+        self._stops: dict[tuple[str, ...], StopTexts] = {}
         self.note = reason and f"sampling through transformers' own cache, which is slower: {reason}"
 
     @torch.inference_mode()
@@ -86,12 +88,17 @@ class LocalSampler:
             for number in numbers
         ]
         pages = _Pages.blank(len(uniforms), settings.max_tokens, stacked_uniforms(uniforms, device))
-        stops = StopTexts(settings.stop, self._tokenizer) if settings.stop else None
-        decoder: Decoder = TransformersDecoder(self._model) if self.note else GroupDecoder(self._model)
+        stops = self._stop_texts(settings.stop) if settings.stop else None
+        decoder: Decoder = self._decoder(self._model)
         logits_BV = decoder.start(tokens_BP, mask_BP, len(numbers), settings.max_tokens)
         logits_RV = logits_BV.repeat_interleave(len(numbers), dim=0)
         fill_pages(pages, decoder, logits_RV, settings, torch.tensor(self._ends, device=device), stops)
         return self._read(pages, stops)
+
+    def _stop_texts(self, texts: tuple[str, ...]) -> StopTexts:
+        if texts not in self._stops:
+            self._stops[texts] = StopTexts(texts, self._tokenizer)
+        return self._stops[texts]
 
     def _read(self, pages: _Pages, stops: StopTexts | None) -> list[Sample]:
         lengths_R = pages.lengths_R.tolist()

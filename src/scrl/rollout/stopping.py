@@ -24,6 +24,8 @@ class StopTexts:
         words = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
         self._may_end_V = torch.tensor([bool(last.intersection(word)) for word in words])
         self._longest = max(len(text.encode()) for text in self._texts)
+        special = tokenizer.all_special_tokens
+        self._with_special = [text for text in self._texts if any(token in text for token in special)]
 
     def reached(self, tokens_RT: Tensor, newest_R: Tensor) -> Tensor:
         """Which rows have a stop text among what they have written, ending in the newest token."""
@@ -32,8 +34,10 @@ class StopTexts:
         for row in reached_R.nonzero().squeeze(-1).tolist():
             # Every token but an empty one adds a byte, so the tail this long holds any stop text that ends here.
             tail_t = tokens_RT[row, -2 * self._longest - 4 :]
-            tails = [self._tokenizer.decode(tail_t, skip_special_tokens=skip) for skip in (True, False)]
-            reached_R[row] = any(text in tail for text in self._texts for tail in tails)
+            tail = self._tokenizer.decode(tail_t, skip_special_tokens=True)
+            whole = self._tokenizer.decode(tail_t, skip_special_tokens=False) if self._with_special else ""
+            found = any(text in tail for text in self._texts) or any(text in whole for text in self._with_special)
+            reached_R[row] = found
         return reached_R
 
     def cut(self, text: str) -> str:

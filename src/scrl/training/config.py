@@ -182,20 +182,33 @@ def _override(text: str) -> dict[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"{text!r}: write name=value, for instance optimizer.learning_rate=1e-6")
-    try:
-        parsed: Any = yaml.safe_load(value) if value else ""
-    except yaml.YAMLError:
-        parsed = value
+    parsed = _value(value)
     for key in reversed(name.replace("-", "_").split(".")):
         parsed = {key: parsed}
     tree: dict[str, Any] = parsed
     return tree
 
 
+def _value(text: str) -> Any:
+    """Numbers, true, null, and lists and mappings in brackets are YAML; all other text is taken as it stands."""
+    if not text:
+        return ""
+    try:
+        parsed = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    is_number = isinstance(parsed, int | float) and not isinstance(parsed, bool)
+    is_yaml = is_number or text.lstrip()[:1] in "[{'\"" or text in ("true", "false", "null", "~")
+    return parsed if is_yaml else text  # YAML reads `off` as false
+
+
 def _explain(error: ValidationError) -> str:
     problem = error.errors()[0]
     place = [str(part) for part in problem["loc"]]
     name = ".".join(place)
+    own = problem.get("ctx", {}).get("error")
+    if isinstance(own, ConfigError):  # raised by a check of ours, which pydantic wraps
+        return str(own)
     if problem["type"] == "extra_forbidden":
         return f"{name}: there is no such setting.{did_you_mean(place[-1], _fields(place[:-1]))}"
     if problem["type"] == "missing":

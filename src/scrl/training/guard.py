@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 WATCHED = (
     "same_answer_share", "distinct_answers", "entropy_mean", "length_mean", "truncated_share", "label_flip_share",
@@ -32,6 +32,11 @@ class GuardSettings(BaseModel):
     max_truncated_rise: float = Field(0.3, gt=0, description="Rise of the share of completions that are cut.")
     max_no_answer_rise: float = Field(0.3, gt=0, description="Rise of the share of completions without an answer.")
     max_label_flip_share: float = Field(0.5, gt=0, le=1, description="Questions whose label changes between visits.")
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: Any) -> Any:
+        return "off" if value is False else value  # as YAML reads it
 
 
 def alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> list[str]:

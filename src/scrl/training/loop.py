@@ -17,9 +17,15 @@ from scrl.seeds import generator_for
 from scrl.training.config import RunConfig
 from scrl.training.guard import alarms
 from scrl.training.interrupts import finish_first, stop_on_sigterm
-from scrl.training.run import Run, Watcher, open_run
+from scrl.training.run import Run, open_run
 from scrl.training.run_folder import RunFolder
 from scrl.training.step_metrics import describe, step_metrics
+from scrl.training.watchers import Watcher
+
+NO_ANSWERS = (
+    "hardly any completion has an answer: look at some in rollouts.jsonl. Perhaps another reader (number, last-number, "
+    "choice), a longer sampling.max_tokens, a lower sampling.temperature or another prompt.instruction is needed."
+)
 
 
 def train(config: RunConfig, out: Path, watcher: Watcher) -> Run:
@@ -31,10 +37,14 @@ def resume(out: Path, watcher: Watcher) -> Run:
     """Go on with the run in `out`, exactly as if it had never stopped."""
     config = RunFolder(out).config()
     run = open_run(config, out, watcher, resume=True)
-    if run.state.step >= config.steps and run.state.evaluated_at == config.steps:
+    is_measured = config.evaluation.is_off or run.state.evaluated_at == run.state.step
+    is_complete = is_measured and (out / "report.html").is_file()
+    if is_complete and run.state.step >= config.steps:
         raise InputError(
             f"{out}: has done all its {config.steps} steps; start from it with --model {out}/checkpoints/last"
         )
+    if is_complete and is_ended_by_guard(run):
+        raise InputError(f"{out}: the guard ended this run after step {run.state.step}; its checkpoints are in {out}")
     watcher.note(f"resuming after step {run.state.step}")
     return _finish(run)
 
@@ -51,16 +61,26 @@ def _finish(run: Run) -> Run:
     finally:
         for tracker in run.trackers:
             tracker.close()
-        write_report([run.folder.path], run.folder.path / "report.html")
+        report_on(run)
     return run
+
+
+def report_on(run: Run) -> None:
+    """The page about the run; that it cannot be written must not hide how the run ended."""
+    try:
+        write_report([run.folder.path], run.folder.path / "report.html")
+    except (InputError, OSError) as error:
+        run.watcher.note(f"the report could not be written: {error}")
 
 
 def take_steps(run: Run) -> None:
     """From where the run stands to its last step."""
     config, state = run.config, run.state
-    if state.step == 0:
-        evaluate_all(run)
-    while state.step < config.steps:
+    while True:
+        if state.step == 0 or (config.evaluation.every and state.step % config.evaluation.every == 0):
+            evaluate_all(run)
+        if stop_for_good(run) or state.step >= config.steps:
+            break
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
         clock = [time.perf_counter()]
         questions_B = run.stream.batch(state.step)
@@ -78,10 +98,6 @@ def take_steps(run: Run) -> None:
             run.remember(metrics, {s.question.id: c.labels.positive for s, _, c in triples_B})
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 save_checkpoints(run)
-        if config.evaluation.every and state.step % config.evaluation.every == 0 and state.step < config.steps:
-            evaluate_all(run)
-        if stop_for_good(run):
-            break
     evaluate_all(run)
     run.save_last()
 
@@ -97,6 +113,8 @@ def log_step(
     run.folder.append("metrics.jsonl", [line])
     for tracker in run.trackers:
         tracker.log(run.state.step, {key: value for key, value in line.items() if isinstance(value, int | float)})
+    if metrics["no_answer_share"] > 0.9 and run.state.step == 0:
+        notes = (*notes, NO_ANSWERS)
     for note in notes:
         run.watcher.note(note)
     run.watcher.step(line, describe(triples_B))
@@ -150,11 +168,16 @@ def stop_for_good(run: Run) -> bool:
     if not found:
         return False
     run.watcher.note(f"guard: {'; '.join(found)}")
-    if guard.mode != "stop":
+    if not is_ended_by_guard(run):
         return False
     best = f"the best checkpoint is that of step {run.state.best_step}" if run.state.best_step else "no best checkpoint"
     run.watcher.note(f"the guard ends the run after step {run.state.step}; {best}")
     return True
+
+
+def is_ended_by_guard(run: Run) -> bool:
+    """Whether the run must not go on from where it stands."""
+    return run.config.guard.mode == "stop" and bool(alarms(run.state.history, run.config.guard))
 
 
 def evaluate_all(run: Run) -> None:

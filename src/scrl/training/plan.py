@@ -10,6 +10,7 @@ import torch
 
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.sources import load_source
+from scrl.errors import InputError
 from scrl.policy.model import model_folder, pick_device, pick_dtype
 from scrl.training.config import RunConfig
 from scrl.training.stream import QuestionStream
@@ -31,8 +32,6 @@ class Plan:
 
 def make_plan(config: RunConfig) -> Plan:
     """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-
     loaded = load_source(
         config.questions,
         seed=config.seed,
@@ -42,12 +41,7 @@ def make_plan(config: RunConfig) -> Plan:
         id_column=config.id_column,
     )
     stream = QuestionStream(loaded.questions, config.questions_per_step, config.seed, config.drop_last)
-    folder = model_folder(config.model)
-    trust = {"trust_remote_code": config.trust_remote_code}
-    shape = AutoConfig.from_pretrained(folder, **trust)
-    tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
-    with torch.device("meta"):
-        num_weights = sum(w.numel() for w in AutoModelForCausalLM.from_config(shape, **trust).parameters())
+    shape, tokenizer, num_weights = _shape(config)
     longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in loaded.questions)
     memory = memory_bytes(config, shape, num_weights, longest)
     updates = stream.updates(config.steps, config.questions_per_update)
@@ -60,6 +54,23 @@ def make_plan(config: RunConfig) -> Plan:
     )
     first_prompt = prompt_text(loaded.questions[0], tokenizer, config.prompt)
     return Plan(updates, epochs, num_weights, memory, lines, first_prompt)
+
+
+def _shape(config: RunConfig) -> tuple[Any, Any, int]:
+    """A model's configuration and tokenizer, and how many weights it has."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    folder = model_folder(config.model)
+    trust = {"trust_remote_code": config.trust_remote_code}
+    try:
+        shape = AutoConfig.from_pretrained(folder, **trust)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(shape, **trust)
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"model: {config.model} cannot be loaded: {reason}") from error
+    return shape, tokenizer, sum(weight.numel() for weight in model.parameters())
 
 
 def _sizes(config: RunConfig, stream: QuestionStream, updates: int, epochs: float) -> Iterator[str]:

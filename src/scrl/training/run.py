@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,19 +28,7 @@ from scrl.training.model_card import model_card
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
 from scrl.training.trackers import Tracker, open_tracker
-
-
-class Watcher(Protocol):
-    """Hears what a run does, to show it to somebody."""
-
-    def note(self, text: str) -> None:
-        """Something a user should know."""
-
-    def step(self, metrics: dict[str, Any], words: str) -> None:
-        """A step is done."""
-
-    def evaluation(self, record: dict[str, Any]) -> None:
-        """An evaluation is done."""
+from scrl.training.watchers import Watcher
 
 
 @dataclass
@@ -91,6 +79,9 @@ class Run:
                 break
             except torch.OutOfMemoryError as error:
                 self._sample_fewer_at_once(error)
+            except RuntimeError:
+                self._refuse_broken_model(prompts[0])
+                raise
         at = step if isinstance(step, int) else self.state.step
         triples = zip(questions, prompts, samples_B, strict=True)
         return [Sampled(question, prompt.tokens_P, samples, at) for question, prompt, samples in triples]
@@ -102,6 +93,16 @@ class Run:
         self.watcher.note(f"memory ran out: compute.sampler_rows is now {self.sampler.max_rows}")
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    @torch.no_grad()
+    def _refuse_broken_model(self, prompt: Prompt) -> None:
+        """Nothing can be drawn from a model that an update too large, or a bad file, has broken: say so."""
+        tokens = torch.from_numpy(prompt.tokens_P)[None].to(self.language_model.device)
+        if not torch.isfinite(self.language_model.model(tokens).logits).all():
+            raise TrainingError(
+                "the model's outputs are not numbers: its weights are broken. Start from a sound checkpoint, with a "
+                "lower optimizer.learning_rate."
+            )
 
     def save_last(self) -> None:
         """The checkpoint a killed run goes on from."""
@@ -153,7 +154,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     language_model = load_model(
         config.model, config.compute, lora=config.lora, trust_remote_code=config.trust_remote_code
     )
-    _check_prompts(config, language_model, loaded.questions)
+    _check_prompts(config, language_model, (*loaded.questions, *(held_out.questions if held_out else ())))
     sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=config.compute.sampler_rows)
     policy = Policy(
         language_model,
@@ -164,9 +165,9 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         temperature=config.sampling.temperature,
         max_tokens=config.sampling.max_tokens,
     )
-    folder = RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device))
     trackers = [open_tracker(name, out, config.model_dump(mode="json")) for name in config.trackers]
-    for note in (*loaded.notes, *(held_out.notes if held_out else ()), sampler.note, policy.note):
+    folder = RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device))
+    for note in (sampler.note, policy.note):
         if note:
             watcher.note(note)
     run = Run(

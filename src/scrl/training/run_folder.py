@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from scrl.errors import InputError, TrainingError
 from scrl.training.config import RunConfig, read_config, write_config
 
@@ -34,15 +36,16 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: RunConfig, device: str) -> RunFolder:
-        """A folder for a new run."""
+        """A folder for a new run; config.yaml comes last, so that where it is, all is there."""
         folder = cls(path)
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-        write_config(config, path / "config.yaml")
         (path / "environment.json").write_text(
             json.dumps(environment(config, device), indent=2) + "\n", encoding="utf-8"
         )
         for name in FILES:
             (path / name).touch()
+        write_config(config, path / ".config.yaml.draft")
+        (path / ".config.yaml.draft").rename(path / "config.yaml")
         return folder
 
     def config(self) -> RunConfig:
@@ -85,7 +88,7 @@ class RunFolder:
         draft.mkdir(parents=True)
         try:
             write(draft)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, SafetensorError) as error:
             _remove(draft)
             reason = getattr(error, "strerror", None) or error
             kept = f"the one from before is intact: {place}" if place.is_dir() else "there was none before"

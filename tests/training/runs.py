@@ -1,0 +1,93 @@
+"""Runs in small, in this process: the embedded model, a few questions, a few tokens."""
+
+import hashlib
+import json
+
+from scrl.training.config import read_config
+from scrl.training.loop import resume, train
+
+SMALL = (
+    "model=embedded", "questions=arithmetic:easy:train:6", "prompt.instruction=", "steps=3", "questions_per_step=2",
+    "completions=8", "trained=4", "sampling.max_tokens=48", "optimizer.learning_rate=1e-4", "evaluation.completions=4",
+    "compute.threads=1", "checkpoint_every=1",
+)  # fmt: skip
+"""As settings of `read_config`, and as words of the command."""
+GOLD_METRICS = {"majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "pass@1"}
+
+
+def small(*changes):
+    return read_config(None, [*SMALL, *changes])
+
+
+class Listener:
+    """Hears a run, and notes down what it hears."""
+
+    def __init__(self):
+        self.notes, self.steps, self.evaluations = [], [], []
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def step(self, metrics, words):
+        self.steps.append((metrics, words))
+
+    def evaluation(self, record):
+        self.evaluations.append(record)
+
+    @property
+    def text(self):
+        return "\n".join(self.notes)
+
+
+def do(out, *changes):
+    """A whole run in `out`, and who listened to it."""
+    listener = Listener()
+    return train(small(*changes), out, listener), listener
+
+
+def go_on(out):
+    listener = Listener()
+    return resume(out, listener), listener
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def metrics(folder):
+    """Without how long it took."""
+    return [
+        {key: value for key, value in line.items() if not key.startswith("seconds_")}
+        for line in lines(folder / "metrics.jsonl")
+    ]
+
+
+def weights(folder, which="last"):
+    """Of a checkpoint, as a digest of their bytes."""
+    return digest(folder / "checkpoints" / which)
+
+
+def digest(checkpoint):
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(checkpoint.glob("*.safetensors"))]
+
+
+def left_behind(folder):
+    """All that must be the same in two runs that are the same, by name."""
+    checkpoints = folder / "checkpoints"
+    return {
+        "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")),
+        "metrics": metrics(folder),
+        "rollouts": (folder / "rollouts.jsonl").read_bytes(),
+        "evaluations": (folder / "evaluations.jsonl").read_bytes(),
+        "state": json.loads((checkpoints / "last" / "trainer_state.json").read_text()) | {"files": None},
+        "config": (folder / "config.yaml").read_bytes(),
+        "card": (checkpoints / "last" / "README.md").read_bytes(),
+        "last": weights(folder),
+        "best": weights(folder, "best"),
+    }
+
+
+def differences(folder, other):
+    """The names of what is not the same; to be compared with []."""
+    one, two = left_behind(folder), left_behind(other)
+    return [name for name in one if one[name] != two[name]]

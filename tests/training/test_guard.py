@@ -1,0 +1,97 @@
+"""The guard: each rule by itself, and what a run does when one of them speaks."""
+
+import pytest
+from runs import do, lines, metrics
+
+from scrl.training.guard import WATCHED, GuardSettings, alarms
+
+HEALTHY = {
+    "same_answer_share": 0.25, "label_flip_share": 0.1, "distinct_answers": 4.0, "entropy_mean": 0.4,
+    "length_mean": 100.0, "truncated_share": 0.1, "no_answer_share": 0.05,
+}  # fmt: skip
+TWO = GuardSettings(window=2)
+
+
+def history(*steps):
+    return [HEALTHY | step for step in steps]
+
+
+def test_a_healthy_run_raises_no_alarm():
+    assert alarms(history({}, {}, {}, {}), TWO) == []
+    assert alarms([], TWO) == []
+    assert HEALTHY.keys() == set(WATCHED)
+
+
+# Means over the last two of four steps against those of the first two, each just beyond its limit and just within.
+@pytest.mark.parametrize(
+    ("key", "within", "beyond", "words"),
+    [
+        # (0.4 + 0.6)/2 = 0.5 is not above 0.5
+        ("same_answer_share", (0.4, 0.6), (0.4, 0.62), "51% of the questions get the same answer"),
+        ("label_flip_share", (0.4, 0.6), (0.4, 0.64), "52% of the labels change from visit to visit"),
+        # from 0.1 to (0.3 + 0.5)/2 = 0.4 is a rise of 0.3 (short of it by a rounding), and not more
+        ("truncated_share", (0.3, 0.49), (0.3, 0.52), "41% of the completions are cut, up from 10%"),
+        ("no_answer_share", (0.3, 0.39), (0.3, 0.42), "36% of the completions have no answer, up from 5%"),
+        # 0.02 · 0.4 = 0.008
+        ("entropy_mean", (0.006, 0.01), (0.006, 0.009), "entropy has collapsed: 0.0075, was 0.4"),
+        # 0.33 · 100 = 33, and 3 · 100 = 300
+        ("length_mean", (30.0, 36.0), (30.0, 35.0), "completions have become short: 32.5, was 100"),
+        ("length_mean", (290.0, 310.0), (290.0, 312.0), "completions have become long: 301 tokens, were 100"),
+    ],
+)
+def test_each_rule_speaks_beyond_its_limit_and_not_before(key, within, beyond, words):
+    assert alarms(history({}, {}, *({key: value} for value in within)), TWO) == []
+    assert alarms(history({}, {}, *({key: value} for value in beyond)), TWO) == [words]
+
+
+def test_nothing_is_said_before_two_windows_have_passed():
+    collapsed = {"entropy_mean": 0.0}
+    assert alarms(history({}, collapsed, collapsed), TWO) == []
+    assert len(alarms(history({}, {}, collapsed, collapsed), TWO)) == 1
+    assert len(alarms(history({}, {}, {}, collapsed, collapsed), TWO)) == 1  # the first and the last two count
+
+
+def test_steps_without_a_value_are_left_out_of_its_mean():
+    some = [{}, {"label_flip_share": 0.1}, {}, {"label_flip_share": 0.6}]
+    assert alarms(some, TWO) == ["60% of the labels change from visit to visit"]
+    assert alarms([{}, {}, {}, {}], TWO) == []
+
+
+def test_several_alarms_are_all_told():
+    bad = {"same_answer_share": 1.0, "entropy_mean": 0.0, "length_mean": 1.0}
+    assert len(alarms(history({}, {}, bad, bad), TWO)) == 3
+
+
+def test_a_guard_that_is_off_is_silent():
+    bad = {"same_answer_share": 1.0, "entropy_mean": 0.0}
+    assert alarms(history({}, {}, bad, bad), GuardSettings(window=2, mode="off")) == []
+    assert len(alarms(history({}, {}, bad, bad), GuardSettings(window=2, mode="observe"))) == 2
+
+
+ANY_ENTROPY = ("guard.window=1", "guard.min_entropy_ratio=100")
+"""From the second step on it is below 100 times that of the first."""
+
+
+def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_path, no_report):
+    run, heard = do(tmp_path / "run", *ANY_ENTROPY)
+    assert len(metrics(tmp_path / "run")) == 2  # of 3
+    assert "guard: entropy has collapsed" in heard.text
+    assert "the guard ends the run after step 2; the best checkpoint is that of step 1" in heard.text
+    assert run.state.best_step == 1
+    assert "after 1 steps" in (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
+    assert "after 2 steps" in (tmp_path / "run" / "checkpoints" / "last" / "README.md").read_text()
+    assert [record["step"] for record in lines(tmp_path / "run" / "evaluations.jsonl")] == [0, 2]
+
+
+def test_a_run_that_is_only_observed_goes_on(tmp_path, no_report):
+    run, heard = do(tmp_path / "run", *ANY_ENTROPY, "guard.mode=observe", "evaluation.is_off=true")
+    assert run.state.step == 3
+    assert heard.text.count("guard: entropy has collapsed") == 2  # after steps 2 and 3
+    assert "ends the run" not in heard.text
+    assert run.state.best_step == 1  # no step under alarm is called the best
+
+
+def test_a_run_without_a_guard_hears_nothing_of_it(tmp_path, no_report):
+    run, heard = do(tmp_path / "run", *ANY_ENTROPY, "guard.mode=off", "evaluation.is_off=true")
+    assert run.state.step == 3
+    assert "guard" not in heard.text

@@ -1,0 +1,254 @@
+"""Whole runs, in this process: what they learn from, what they write, what they do when something is short."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from runs import GOLD_METRICS, Listener, differences, digest, do, lines, metrics, small, weights
+
+from scrl.data.arithmetic import arithmetic_questions
+from scrl.errors import ConfigError, InputError, TrainingError
+from scrl.metrics import STEP_METRICS
+from scrl.policy.model import model_folder
+from scrl.training.run import open_run
+from scrl.training.trackers import TRACKERS, open_tracker
+
+pytestmark = pytest.mark.usefixtures("no_report")
+QUIET = ("evaluation.is_off=true",)
+
+
+def without(fields, names):
+    return {key: value for key, value in fields.items() if key not in names}
+
+
+# Gold
+
+
+@pytest.fixture
+def questions():
+    return [{"id": q.id, "question": q.text, "gold": q.gold} for q in arithmetic_questions("easy", 6)]
+
+
+def write(path, rows):
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"questions={path}"
+
+
+def test_deleting_the_gold_column_changes_no_bit_of_what_is_learned(questions, tmp_path):
+    with_gold = write(tmp_path / "a" / "questions.jsonl", questions)
+    bare = write(tmp_path / "b" / "questions.jsonl", [without(row, {"gold"}) for row in questions])
+    one, _ = do(tmp_path / "with", with_gold, "steps=4", "evaluation.every=2")
+    two, _ = do(tmp_path / "without", bare, "steps=4", "evaluation.every=2")
+    with_gold, bare = tmp_path / "with", tmp_path / "without"
+    for which in ("last", "best"):
+        assert weights(with_gold, which) == weights(bare, which)
+    assert (one.state.best_step, one.state.best_score) == (two.state.best_step, two.state.best_score)
+    graded, ungraded = lines(with_gold / "rollouts.jsonl"), lines(bare / "rollouts.jsonl")
+    assert [without(line, {"gold", "correct"}) for line in graded] == ungraded
+    assert all({"gold", "correct"} <= line.keys() for line in graded)
+    assert [without(line, GOLD_METRICS) for line in metrics(with_gold)] == metrics(bare)
+    assert all({"majority_accuracy", "pass@1"} <= line.keys() for line in metrics(with_gold))
+    measured, unmeasured = lines(with_gold / "evaluations.jsonl"), lines(bare / "evaluations.jsonl")
+    assert [{key: line[key] for key in unmeasured[0]} for line in measured] == unmeasured
+    assert not any("@" in key for line in unmeasured for key in line)
+    assert all({"pass@1", "pass@4", "maj@4"} <= line.keys() for line in measured)
+
+
+def test_lines_of_text_are_enough_to_train_on(tmp_path):
+    (tmp_path / "mine.txt").write_text("Compute 12+30*2.\nCompute 5+6*7.\n\nCompute 81-9.\n")
+    run, _ = do(tmp_path / "run", f"questions={tmp_path / 'mine.txt'}", "steps=2")
+    assert run.state.step == 2
+    rollouts = lines(tmp_path / "run" / "rollouts.jsonl")
+    assert {line["question_id"] for line in rollouts} == {"mine-0", "mine-1", "mine-2"}
+    assert not any("gold" in line or "correct" in line for line in rollouts)
+    assert GOLD_METRICS.isdisjoint(metrics(tmp_path / "run")[0])
+    assert weights(tmp_path / "run") != weights_of_the_start()
+
+
+def weights_of_the_start():
+    return digest(Path(model_folder("embedded")))
+
+
+# What is learned
+
+
+def test_the_same_settings_give_the_same_run_and_another_seed_another(tmp_path):
+    for name, seed in (("one", 0), ("two", 0), ("other", 1)):
+        do(tmp_path / name, f"seed={seed}", "questions=arithmetic:easy:train:6:0", "steps=1", *QUIET)
+    assert differences(tmp_path / "one", tmp_path / "two") == []
+    assert {"last", "rollouts"} <= set(differences(tmp_path / "one", tmp_path / "other"))
+
+
+def test_the_best_checkpoint_is_the_one_with_most_agreement_over_the_last_epoch(tmp_path):
+    run, _ = do(tmp_path / "run", "steps=5", *QUIET)
+    agreement = [line["agreement"] for line in metrics(tmp_path / "run")]
+    # an epoch is 3 steps: after step s the mean over steps s − 2 … s, as far as there are any; the first of equals
+    scores = [sum(last := agreement[max(0, step - 2) : step + 1]) / len(last) for step in range(5)]
+    assert run.state.best_score == pytest.approx(max(scores))
+    assert run.state.best_step == scores.index(max(scores)) + 1
+    card = (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
+    assert f"# embedded after {run.state.best_step} steps of SCRL" in card
+
+
+def test_a_low_rank_adapter_is_trained_and_saved_as_peft_wants_it(tmp_path):
+    from peft import AutoPeftModelForCausalLM, PeftModel
+    from transformers import AutoModelForCausalLM
+
+    run, _ = do(tmp_path / "run", "lora.rank=2", "steps=2", *QUIET)
+    last = tmp_path / "run" / "checkpoints" / "last"
+    assert {"adapter_config.json", "adapter_model.safetensors", "README.md", "optimizer.pt"} <= {
+        path.name for path in last.iterdir()
+    }
+    assert not (last / "model.safetensors").exists()
+    assert "library_name: peft" in (last / "README.md").read_text()
+    base = AutoModelForCausalLM.from_pretrained(model_folder("embedded"))
+    trained = run.language_model.model.eval()
+    tokens = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        plain = base(tokens).logits
+        expected = trained(tokens).logits
+        found = PeftModel.from_pretrained(base, last)(tokens).logits
+        assert torch.equal(AutoPeftModelForCausalLM.from_pretrained(last)(tokens).logits, found)
+    assert torch.equal(found, expected)
+    assert not torch.equal(found, plain)
+
+
+def test_a_kl_term_is_measured_against_the_start_model(tmp_path):
+    do(tmp_path / "run", "loss.kl_weight=0.01", *QUIET)
+    kl = [line["kl"] for line in metrics(tmp_path / "run")]
+    assert kl[0] < kl[1]  # it grows from about 0: the first update is measured at the start itself
+    assert all(value >= 0 for value in kl)
+    do(tmp_path / "plain", "steps=1", *QUIET)
+    assert "kl" not in metrics(tmp_path / "plain")[0]
+
+
+@pytest.mark.parametrize("variant", ["dapo", "dr-grpo", "gspo", "rloo", "official"])
+def test_every_named_loss_moves_the_weights_its_own_way(variant, tmp_path):
+    setting = "preset=official" if variant == "official" else f"loss_variant={variant}"
+    do(tmp_path / "run", setting, "steps=1", "loss.kl_weight=0", *QUIET)
+    (line,) = metrics(tmp_path / "run")
+    assert line.keys() <= STEP_METRICS.keys()
+    do(tmp_path / "grpo", "steps=1", *QUIET)
+    assert weights(tmp_path / "run") not in (weights(tmp_path / "grpo"), weights_of_the_start())
+    (plain,) = metrics(tmp_path / "grpo")
+    for key in ("agreement", "entropy_mean", "tokens", "positive_share"):
+        assert line[key] == plain[key]  # the first completions are the same
+
+
+def test_several_questions_can_share_an_update(tmp_path):
+    one, _ = do(tmp_path / "one", "steps=1", "questions_per_update=2", *QUIET)
+    two, _ = do(tmp_path / "two", "steps=1", *QUIET)
+    assert (one.policy.optimizer.update, two.policy.optimizer.update) == (1, 2)
+
+
+# When something is short
+
+
+class Forgetful:
+    """A sampler that runs out of memory until few enough rows are asked for."""
+
+    def __init__(self, sampler, rows):
+        self._sampler, self._rows, self.max_rows = sampler, rows, sampler.max_rows
+
+    def sample(self, *arguments, **options):
+        if self.max_rows > self._rows:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self._sampler.sample(*arguments, **options)
+
+
+def draw_with_memory_for(rows, out, monkeypatch):
+    heard = Listener()
+    run = open_run(small("compute.sampler_rows=16"), out, heard)
+    monkeypatch.setattr(run, "sampler", Forgetful(run.sampler, rows))
+    return run, heard, run.draw(run.stream.batch(0), run.config.sampling, 8, 0)
+
+
+def test_when_memory_ends_fewer_completions_are_written_side_by_side(tmp_path, monkeypatch):
+    run, heard, sampled_B = draw_with_memory_for(4, tmp_path / "run", monkeypatch)
+    assert heard.notes == [
+        "memory ran out: compute.sampler_rows is now 8",
+        "memory ran out: compute.sampler_rows is now 4",
+    ]
+    assert [len(sampled.samples_G) for sampled in sampled_B] == [8, 8]
+    run.save_last()
+    state = json.loads((tmp_path / "run" / "checkpoints" / "last" / "trainer_state.json").read_text())
+    assert state["sampler_rows"] == 4  # which a resumed run starts with
+
+
+def test_when_memory_ends_with_one_completion_the_run_ends_in_words(tmp_path, monkeypatch):
+    with pytest.raises(TrainingError, match=r"one completion at a time: shorten sampling\.max_tokens"):
+        draw_with_memory_for(0, tmp_path / "run", monkeypatch)
+
+
+def test_a_run_whose_completions_have_no_answers_says_what_to_try(tmp_path):
+    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", *QUIET)
+    assert "hardly any completion has an answer" in heard.text
+    (line,) = metrics(tmp_path / "run")
+    assert (line["no_answer_share"], line["truncated_share"], line["signal_share"]) == (1.0, 1.0, 0.0)
+
+
+# Held-out questions, trackers
+
+
+def test_held_out_questions_are_measured_and_never_trained_on(tmp_path):
+    do(tmp_path / "run", "evaluation.held_out=arithmetic:easy:held-out:3", "steps=1", "evaluation.questions=2")
+    found = lines(tmp_path / "run" / "evaluations.jsonl")
+    assert [(line["step"], line["benchmark"], line["questions"]) for line in found] == [
+        (0, "stream", 2), (0, "held-out", 3), (1, "stream", 2), (1, "held-out", 3),
+    ]  # fmt: skip
+    held_out = {question.id for question in arithmetic_questions("easy", 3, stream="held-out")}
+    assert held_out.isdisjoint(line["question_id"] for line in lines(tmp_path / "run" / "rollouts.jsonl"))
+
+
+def test_held_out_questions_that_the_model_cannot_read_are_refused_before_anything_is_written(tmp_path):
+    (tmp_path / "long.txt").write_text("Compute " + "1+" * 150 + "1.\n")
+    with pytest.raises(InputError, match="question 'long-0' has a prompt of 304 tokens"):
+        do(tmp_path / "run", f"evaluation.held_out={tmp_path / 'long.txt'}")
+    assert not (tmp_path / "run").exists()
+
+
+def test_trackers_hear_every_number_of_every_step(tmp_path, monkeypatch):
+    heard = []
+
+    class Fake:
+        def __init__(self, folder, config):
+            heard.append((folder.name, config["method"]))
+
+        def log(self, step, numbers):
+            heard.append((step, numbers))
+
+        def close(self):
+            heard.append("closed")
+
+    monkeypatch.setitem(TRACKERS, "fake", Fake)
+    do(tmp_path / "run", "trackers=[fake]", "steps=2", *QUIET)
+    assert heard == [
+        ("run", "scrl"),
+        *((line["step"], line) for line in lines(tmp_path / "run" / "metrics.jsonl")),
+        "closed",
+    ]
+
+
+def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"trackers: unknown tracker 'tensorbord'\. Did you mean 'tensorboard'\?"):
+        do(tmp_path / "run", "trackers=[tensorbord]")
+    assert not (tmp_path / "run").exists()
+
+    def absent(folder, config):
+        raise ImportError("no module")
+
+    monkeypatch.setitem(TRACKERS, "wandb", absent)
+    with pytest.raises(ConfigError, match=r"trackers: wandb is not installed\. Run: pip install 'scrl\[trackers\]'"):
+        open_tracker("wandb", tmp_path, {})
+
+
+def test_a_report_that_cannot_be_written_does_not_end_a_run(tmp_path, monkeypatch):
+    def fail(folders, out):
+        raise InputError(f"{out}: cannot be written: No space left on device")
+
+    monkeypatch.setattr("scrl.training.loop.write_report", fail)
+    run, heard = do(tmp_path / "run", "steps=1", *QUIET)
+    assert run.state.step == 1
+    assert "the report could not be written" in heard.text

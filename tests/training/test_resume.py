@@ -1,0 +1,224 @@
+"""A run that was stopped, killed or crashed goes on as if nothing had happened: the same files, the same bits."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from processes import Command, scrl
+from runs import SMALL, Listener, differences, do, go_on, lines, metrics, small
+
+from scrl.errors import InputError
+from scrl.training import run, run_folder
+from scrl.training.loop import train
+from scrl.training.run_folder import RunFolder
+
+LONGER = (*SMALL, "steps=12", "checkpoint_every=2", "evaluation.every=5")
+"""Some seconds of work: long enough to be hit by a signal."""
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    done = scrl("train", *LONGER, "--out", "run", cwd=folder)
+    assert done.code == 0, done.err
+    return folder / "run"
+
+
+def test_a_run_that_was_killed_ten_times_equals_one_that_was_not(uninterrupted, tmp_path):
+    rng = random.Random(5)
+    folder = tmp_path / "run"
+    for kill in range(10):
+        is_started = (folder / "config.yaml").exists()
+        if not is_started:
+            shutil.rmtree(folder, ignore_errors=True)
+        before = size_of(folder / "metrics.jsonl")
+        command = Command("train", *(("--resume", "run") if is_started else (*LONGER, "--out", "run")), cwd=tmp_path)
+        if kill % 2 == 0:  # every second one comes while the run is being loaded, or wherever it is by then
+            command.wait_for(lambda before=before: size_of(folder / "metrics.jsonl") > before)
+        time.sleep(rng.uniform(0.0, 0.25))
+        command.signal(signal.SIGKILL)
+        assert command.finish().code == -signal.SIGKILL
+    done = scrl("train", "--resume", "run", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert differences(folder, uninterrupted) == []
+
+
+def size_of(path):
+    return path.stat().st_size if path.exists() else 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_exactly(
+    number, uninterrupted, tmp_path
+):
+    folder = tmp_path / "run"
+    command = Command("train", *LONGER, "--out", "run", cwd=tmp_path)
+    command.wait_for(lambda: size_of(folder / "metrics.jsonl") > 2_000)  # some three steps
+    command.signal(number)
+    done = command.finish()
+    assert done.code == 130
+    steps = len(lines(folder / "metrics.jsonl"))
+    assert f"stopped after step {steps}; go on with: scrl train --resume run" in done.out
+    assert "Traceback" not in done.err
+    assert json.loads((folder / "checkpoints" / "last" / "trainer_state.json").read_text())["step"] == steps
+    assert (folder / "report.html").exists()
+    resumed = scrl("train", "--resume", "run", cwd=tmp_path)
+    assert resumed.code == 0, resumed.err
+    assert f"resuming after step {steps}" in resumed.out
+    assert differences(folder, uninterrupted) == []
+
+
+class _Snapshots:
+    """Copies the folder of a run before each thing that is done to its files: what a kill there would leave behind."""
+
+    def __init__(self, folder, where):
+        self.folder, self.where, self.taken, self._last = folder, where, {}, None
+
+    def take(self, name):
+        found = {path: path.stat().st_size for path in self.folder.rglob("*")}
+        if self.folder / "config.yaml" not in found or found == self._last:
+            return
+        self._last = found
+        place = self.where / f"{len(self.taken):02}"
+        shutil.copytree(self.folder, place)
+        self.taken[place] = name
+
+    def before(self, name, function):
+        def wrapped(*arguments, **options):
+            self.take(f"before {name} {[a.name for a in arguments if isinstance(a, Path)]}")
+            return function(*arguments, **options)
+
+        return wrapped
+
+    def in_halves(self, append):
+        """A file of lines that is killed in the middle of one."""
+
+        def wrapped(folder, name, rows):
+            self.take(f"before {name} grows")
+            append(folder, name, rows)
+            path = folder.path / name
+            whole = path.read_bytes()
+            path.write_bytes(whole[:-7])
+            self.take(f"in the middle of a line of {name}")
+            path.write_bytes(whole)
+
+        return wrapped
+
+
+def test_a_kill_at_any_moment_of_a_steps_writing_leaves_a_run_that_goes_on_exactly(monkeypatch, tmp_path, no_report):
+    tiny = ("steps=2", "evaluation.every=1", "questions=arithmetic:easy:train:2", "completions=4", "trained=2")
+    settings = (*tiny, "sampling.max_tokens=24", "evaluation.completions=2")
+    do(tmp_path / "whole", *settings)
+    snapshots = _Snapshots(tmp_path / "run", tmp_path / "snapshots")
+    with monkeypatch.context() as patch:
+        for name in ("mkdir", "rename"):
+            patch.setattr(Path, name, snapshots.before(name, getattr(Path, name)))
+        patch.setattr(run_folder, "_remove", snapshots.before("removing", run_folder._remove))
+        patch.setattr(run, "write_state", snapshots.before("the state is written", run.write_state))
+        patch.setattr(RunFolder, "append", snapshots.in_halves(RunFolder.append))
+        do(tmp_path / "run", *settings)
+    later = {place: name for place, name in snapshots.taken.items() if (place / "metrics.jsonl").stat().st_size}
+    assert len(later) > 15
+    for place in later:
+        go_on(place)
+    broken = {name: differences(place, tmp_path / "whole") for place, name in later.items()}
+    assert {name: found for name, found in broken.items() if found} == {}
+
+
+def test_a_kill_before_the_first_checkpoint_starts_the_run_anew(tmp_path, no_report):
+    do(tmp_path / "whole")
+    folder = tmp_path / "run"
+    shutil.copytree(tmp_path / "whole", folder)
+    shutil.rmtree(folder / "checkpoints")
+    (folder / "report.html").unlink()
+    go_on(folder)
+    assert differences(folder, tmp_path / "whole") == []
+
+
+def test_evaluations_and_the_guard_are_not_skipped_by_a_kill_right_after_a_checkpoint(tmp_path, no_report):
+    """The checkpoint of step 2 is there; its evaluation, and the guard's look at it, were still to come."""
+    settings = ("checkpoint_every=2", "evaluation.every=2", "guard.window=1", "guard.min_entropy_ratio=100")
+    _, heard = do(tmp_path / "whole", *settings)
+    assert "the guard ends the run after step 2" in heard.text
+
+    class Killed(BaseException):
+        pass
+
+    folder = tmp_path / "run"
+    saved = run.Run.save_last
+
+    def save_and_die(self):
+        saved(self)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run.Run, "save_last", save_and_die)
+        with pytest.raises(Killed):
+            train(small(*settings), folder, Listener())
+    (folder / "report.html").unlink()
+    _, heard = go_on(folder)
+    assert "the guard ends the run after step 2" in heard.text
+    assert [record["step"] for record in lines(folder / "evaluations.jsonl")] == [0, 2]
+    assert differences(folder, tmp_path / "whole") == []
+    with pytest.raises(InputError, match="the guard ended this run after step 2"):
+        go_on(folder)
+
+
+def test_a_run_with_an_adapter_goes_on_exactly(tmp_path, no_report):
+    settings = ("lora.rank=2", "lora.dropout=0.1", "checkpoint_every=3", "evaluation.is_off=true")
+    do(tmp_path / "whole", *settings)
+    stop_after_a_step(tmp_path / "run", *settings)
+    go_on(tmp_path / "run")
+    assert differences(tmp_path / "run", tmp_path / "whole") == []
+    with pytest.raises(InputError, match="has done all its 3 steps"):  # without evaluations, too
+        go_on(tmp_path / "run")
+
+
+def test_a_run_with_a_kl_term_compares_with_the_start_model_after_going_on_too(tmp_path, no_report):
+    settings = ("loss.kl_weight=0.01", "evaluation.is_off=true")
+    do(tmp_path / "whole", *settings)
+    stop_after_a_step(tmp_path / "run", *settings)
+    go_on(tmp_path / "run")
+    assert differences(tmp_path / "run", tmp_path / "whole") == []
+
+
+def stop_after_a_step(folder, *settings):
+    """As Ctrl-C does."""
+
+    class Stopper(Listener):
+        def step(self, metrics, words):
+            os.kill(os.getpid(), signal.SIGINT)  # held back until the step is done
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(*settings), folder, Stopper())
+    assert len(metrics(folder)) == 1
+    (folder / "report.html").unlink()
+
+
+def test_what_cannot_be_resumed_is_refused_in_words(uninterrupted, tmp_path):
+    shutil.copytree(uninterrupted, tmp_path / "run")
+    (tmp_path / "empty").mkdir()
+    refused = {
+        ("run",): "run: has done all its 12 steps; start from it with --model run/checkpoints/last",
+        ("empty",): "empty: there is no run to resume here (no config.yaml)",
+        ("nowhere",): "--resume: there is no folder nowhere",
+        ("run", "steps=20"): "--resume: a run goes on with the settings it was started with; give no others",
+        ("run", "--out", "new"): "--resume: a run goes on with the settings it was started with; give no others",
+    }
+    for words, reason in refused.items():
+        done = scrl("train", "--resume", *words, cwd=tmp_path)
+        assert (done.code, done.err.strip()) == (2, f"error: {reason}")
+    assert differences(tmp_path / "run", uninterrupted) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "logs", "run"]
+
+
+def test_files_that_were_shortened_since_the_checkpoint_are_not_gone_on_from(tmp_path, no_report):
+    stop_after_a_step(tmp_path / "run")
+    os.truncate(tmp_path / "run" / "rollouts.jsonl", 10)
+    with pytest.raises(InputError, match=r"rollouts\.jsonl: is shorter than when the last checkpoint was made"):
+        go_on(tmp_path / "run")

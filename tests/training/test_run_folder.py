@@ -1,0 +1,109 @@
+"""Checkpoints are whole or not there, whenever a kill comes; the three files are cut back to where they were."""
+
+import json
+
+import pytest
+from runs import small
+
+from scrl.errors import InputError, TrainingError
+from scrl.training.run_folder import FILES, RunFolder, environment
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return RunFolder.create(tmp_path / "run", small(), "cpu")
+
+
+def fill(name):
+    """A checkpoint that holds nothing but its name."""
+    return lambda place: (place / "weights").write_text(name)
+
+
+def checkpoints(folder):
+    return {path.name: (path / "weights").read_text() for path in (folder.path / "checkpoints").iterdir()}
+
+
+def test_a_new_folder_holds_the_settings_the_environment_and_three_empty_files(folder):
+    assert sorted(path.name for path in folder.path.iterdir()) == sorted(
+        ("checkpoints", "config.yaml", "environment.json", *FILES)
+    )
+    assert all((folder.path / name).read_bytes() == b"" for name in FILES)
+    assert folder.config() == small()
+    assert json.loads((folder.path / "environment.json").read_text()) == environment(small(), "cpu")
+
+
+def test_the_environment_names_versions_device_commit_and_seed():
+    found = environment(small("seed=7"), "cuda:1")
+    assert found.keys() == {"versions", "python", "platform", "device", "commit", "seed"}
+    assert (found["device"], found["seed"]) == ("cuda:1", 7)
+    assert {"scrl", "torch", "transformers"} <= found["versions"].keys()
+
+
+def test_a_saved_checkpoint_replaces_the_one_before_and_leaves_nothing_else(folder):
+    folder.save(folder.last, fill("first"))
+    assert checkpoints(folder) == {"last": "first"}
+    folder.save(folder.last, fill("second"))
+    folder.save(folder.best, fill("best"))
+    assert checkpoints(folder) == {"last": "second", "best": "best"}
+
+
+# The states that a kill can leave within `save`, in their order: the new one is written as a draft, is whole, the old
+# one steps aside, the new one takes its place.
+@pytest.mark.parametrize(
+    ("left", "recovered"),
+    [
+        ({".last.draft": "half"}, {}),
+        ({"last": "old", ".last.draft": "half"}, {"last": "old"}),
+        ({"last": "old", ".last.whole": "new"}, {"last": "new"}),
+        ({".last.old": "old", ".last.whole": "new"}, {"last": "new"}),
+        ({"last": "new", ".last.old": "old"}, {"last": "new"}),
+        ({".last.whole": "new"}, {"last": "new"}),
+        ({".last.old": "old", ".last.draft": "half"}, {"last": "old"}),
+        ({".last.old": "older", ".last.whole": "new", ".last.draft": "half"}, {"last": "new"}),
+        ({"last": "l", "best": "b", ".best.whole": "better"}, {"last": "l", "best": "better"}),
+    ],
+)
+def test_whatever_a_kill_left_becomes_whole_checkpoints(folder, left, recovered):
+    for name, content in left.items():
+        (folder.path / "checkpoints" / name).mkdir()
+        (folder.path / "checkpoints" / name / "weights").write_text(content)
+    folder.recover()
+    assert checkpoints(folder) == recovered
+    folder.recover()  # and once more changes nothing
+    assert checkpoints(folder) == recovered
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(folder):
+    def fail(place):
+        (place / "weights").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(TrainingError, match="cannot be written: No space left on device; there was none before"):
+        folder.save(folder.last, fail)
+    assert checkpoints(folder) == {}
+    folder.save(folder.last, fill("first"))
+    with pytest.raises(TrainingError, match=r"No space left on device; the one from before is intact: .*last"):
+        folder.save(folder.last, fail)
+    assert checkpoints(folder) == {"last": "first"}
+
+
+def test_the_files_are_cut_back_to_where_they_were(folder):
+    folder.append("metrics.jsonl", [{"step": 0}])
+    lengths = folder.lengths()
+    assert lengths == {"metrics.jsonl": len('{"step": 0}\n'), "rollouts.jsonl": 0, "evaluations.jsonl": 0}
+    folder.append("metrics.jsonl", [{"step": 1}])
+    folder.append("rollouts.jsonl", [{"completion": "né"}, {}])
+    assert (folder.path / "rollouts.jsonl").read_text(encoding="utf-8") == '{"completion": "né"}\n{}\n'
+    folder.cut(lengths)
+    assert folder.lengths() == lengths
+
+
+def test_no_number_is_written_that_json_does_not_know(folder):
+    with pytest.raises(ValueError, match="JSON"):
+        folder.append("metrics.jsonl", [{"loss": float("nan")}])
+    assert folder.lengths()["metrics.jsonl"] == 0
+
+
+def test_a_folder_without_settings_is_no_run(tmp_path):
+    with pytest.raises(InputError, match=r"there is no run to resume here \(no config\.yaml\)"):
+        RunFolder(tmp_path).config()

@@ -1,0 +1,49 @@
+"""Which questions a step sees."""
+
+import pytest
+
+from scrl.errors import ConfigError
+from scrl.records import Question
+from scrl.training.stream import QuestionStream
+
+SEVEN = [Question(f"q{number}", "?") for number in range(7)]
+
+
+def ids(stream, *steps):
+    return [question.id for step in steps for question in stream.batch(step)]
+
+
+def test_every_epoch_visits_each_question_once_in_an_order_of_its_own():
+    stream = QuestionStream(SEVEN, 3, seed=0)
+    assert stream.steps_per_epoch == 3  # 3 + 3 + 1
+    assert [len(stream.batch(step)) for step in range(6)] == [3, 3, 1, 3, 3, 1]
+    first, second = ids(stream, 0, 1, 2), ids(stream, 3, 4, 5)
+    assert sorted(first) == sorted(second) == [question.id for question in SEVEN]
+    assert first != second
+
+
+def test_the_last_smaller_batch_can_be_left_out():
+    stream = QuestionStream(SEVEN, 3, seed=0, drop_last=True)
+    assert stream.steps_per_epoch == 2
+    assert [len(stream.batch(step)) for step in range(4)] == [3, 3, 3, 3]
+    assert len(set(ids(stream, 0, 1))) == len(set(ids(stream, 2, 3))) == 6
+
+
+def test_a_batch_depends_on_the_seed_and_the_step_alone():
+    stream = QuestionStream(SEVEN, 3, seed=0)
+    later = ids(stream, 5)
+    assert ids(QuestionStream(SEVEN, 3, seed=0), 5) == later
+    assert ids(QuestionStream(SEVEN, 3, seed=1), 0, 1, 2) != ids(stream, 0, 1, 2)
+
+
+def test_updates_are_counted_with_the_smaller_batches():
+    stream = QuestionStream(SEVEN, 3, seed=0)
+    assert stream.updates(6, 1) == 14  # every question twice
+    assert stream.updates(4, 2) == 2 + 2 + 1 + 2  # 3 questions: 2 updates of 2 and 1; 1 question: 1
+    assert QuestionStream(SEVEN, 3, seed=0, drop_last=True).updates(6, 1) == 18
+
+
+def test_fewer_questions_than_a_batch_are_one_batch_unless_it_is_dropped():
+    assert len(QuestionStream(SEVEN, 8, seed=0).batch(3)) == 7
+    with pytest.raises(ConfigError, match=r"questions_per_step: there are 7 questions, fewer than the 8 of a batch"):
+        QuestionStream(SEVEN, 8, seed=0, drop_last=True)
