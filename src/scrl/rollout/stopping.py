@@ -24,7 +24,7 @@ class StopTexts:
         words = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
         self._may_end_V = torch.tensor([bool(last.intersection(word)) for word in words])
         self._longest = max(len(text.encode()) for text in self._texts)
-        special = tokenizer.all_special_tokens
+        special = tokenizer.get_added_vocab()
         self._with_special = [text for text in self._texts if any(token in text for token in special)]
 
     def reached(self, tokens_RT: Tensor, newest_R: Tensor) -> Tensor:
