@@ -137,7 +137,7 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):
 # A disk that is full
 
 
-def fill_the_disk_at_the_third_step():
+def fill_the_disk_at_the_second_step():
     """From then on no file may grow beyond a megabyte; the weights have three."""
     from scrl.cli.watching import PlainWatcher
 
@@ -145,15 +145,15 @@ def fill_the_disk_at_the_third_step():
 
     def and_then(self, metrics, words):
         step(self, metrics, words)
-        if metrics["step"] == 2:
+        if metrics["step"] == 1:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
     PlainWatcher.step = and_then
 
 
 def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_goes_on(tmp_path):
-    settings = (*SMALL, "steps=4", "evaluation.is_off=true")
-    done = scrl("train", *settings, "--out", "run", cwd=tmp_path, prepare=fill_the_disk_at_the_third_step)
+    settings = (*SMALL, "evaluation.is_off=true")
+    done = scrl("train", *settings, "--out", "run", cwd=tmp_path, prepare=fill_the_disk_at_the_second_step)
     assert done.code == 1
     assert done.err.startswith("failed: run/checkpoints/")
     assert "the checkpoint cannot be written: " in done.err
@@ -161,7 +161,7 @@ def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_
     assert "is intact: run/checkpoints/" in done.err
     assert "Traceback" not in done.err
     last = tmp_path / "run" / "checkpoints" / "last"
-    assert json.loads((last / "trainer_state.json").read_text())["step"] == 2
+    assert json.loads((last / "trainer_state.json").read_text())["step"] == 1
     AutoModelForCausalLM.from_pretrained(last)
     assert sorted(path.name for path in last.parent.iterdir()) == ["best", "last"]
     resumed = scrl("train", "--resume", "run", cwd=tmp_path)

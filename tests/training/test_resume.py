@@ -111,8 +111,7 @@ class _Snapshots:
 
 
 def test_a_kill_at_any_moment_of_a_steps_writing_leaves_a_run_that_goes_on_exactly(monkeypatch, tmp_path, no_report):
-    tiny = ("steps=2", "evaluation.every=1", "questions=arithmetic:easy:train:2", "completions=4", "trained=2")
-    settings = (*tiny, "sampling.max_tokens=24", "evaluation.completions=2")
+    settings = ("steps=2", "questions=arithmetic:easy:train:2", "completions=4", "trained=2", "sampling.max_tokens=24")
     do(tmp_path / "whole", *settings)
     snapshots = _Snapshots(tmp_path / "run", tmp_path / "snapshots")
     with monkeypatch.context() as patch:
