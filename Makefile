@@ -23,6 +23,8 @@ check: lint test
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/labelling.py
+	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/token_scores.py
 
 dist: $(STAMP)
 	$(BIN)/python -m build
@@ -30,9 +32,10 @@ dist: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "scrl needs Python 3.11 or newer; point PYTHON at one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	@echo "installing into $(VENV), about a minute …"
+	@echo "installing into $(VENV), a minute or two …"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch  # first, so that its build is not chosen by others
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 

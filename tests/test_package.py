@@ -70,6 +70,14 @@ def test_gold_answers_are_read_only_by_evaluation():
     assert readers == {"answers", "evaluation"}  # where it is defined, and where it is used
 
 
+def test_nothing_that_trains_touches_a_questions_gold():
+    for folder in ("answers", "credit", "policy", "rollout", "training"):
+        for path in (SOURCE / folder).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            touched = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "gold"]
+            assert not touched, f"{path}:{touched[0].lineno}"
+
+
 def test_importing_scrl_is_light():
     heavy = "('torch', 'transformers', 'matplotlib', 'sympy', 'math_verify', 'rich', 'cyclopts')"
     code = f"import sys, scrl; print([name for name in {heavy} if name in sys.modules])"

@@ -1,36 +1,251 @@
-"""`scrl demo`, the first thing anyone runs."""
+"""`scrl demo`, the first thing anyone runs: every number and every sentence it prints is what its files say."""
 
+import io
 import json
+import os
+import re
 import subprocess
 import sys
+
+import pytest
+from rich.console import Console
+
+from scrl.cli.demo import labels_table, results_table, verdicts
+from scrl.cli.main import main
+from scrl.recipes.comparison import BENCHMARKS, Outcome, lies
 
 
 def scrl(*arguments, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "scrl", *arguments], capture_output=True, text=True, check=False, timeout=120, cwd=cwd
+        [sys.executable, "-m", "scrl", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=cwd,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
     )
 
 
-def test_the_demo_labels_real_completions_with_both_methods(tmp_path):
-    done = scrl("demo", "--out", "here", cwd=tmp_path)
+def read(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """Two steps of each method, and what was printed."""
+    cwd = tmp_path_factory.mktemp("demo")
+    done = scrl("demo", "--steps", "2", "--seed", "11", "--out", "here", cwd=cwd)
     assert done.returncode == 0, done.stderr
-    summaries = {m: json.loads((tmp_path / "here" / m / "summary.json").read_text()) for m in ("ttrl", "scrl")}
-    assert summaries["ttrl"]["completions"] == summaries["scrl"]["completions"] == 320
-    assert summaries["ttrl"]["positive_questions"] == 10
-    assert summaries["scrl"]["abstained_questions"] == 4
-    # 7 of 10 majorities are right; 5 of the 6 that SCRL trusts
-    assert summaries["ttrl"]["positive_accuracy"] == 0.7
-    assert round(summaries["scrl"]["positive_accuracy"], 3) == 0.833
-    assert "consensus lies" in done.stdout
-    assert "votes alone cannot show this one" in " ".join(done.stdout.split())  # where SCRL is wrong too, it says so
-    lines = (tmp_path / "here" / "scrl" / "labels.jsonl").read_text().splitlines()
-    assert len(lines) == 320
+    return cwd / "here", done.stdout
 
 
-def test_folders_are_numbered_and_never_overwritten(tmp_path):
-    assert scrl("demo", cwd=tmp_path).returncode == 0
-    assert scrl("demo", cwd=tmp_path).returncode == 0
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["001", "002"]
-    refused = scrl("demo", "--out", "runs/001", cwd=tmp_path)
-    assert refused.returncode == 2
-    assert "exists already" in refused.stderr
+def test_the_demo_writes_two_runs_and_a_page_about_both(demo):
+    folder, _ = demo
+    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "scrl", "ttrl"]
+    for method in ("ttrl", "scrl"):
+        assert {"config.yaml", "metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "checkpoints"} <= {
+            path.name for path in (folder / method).iterdir()
+        }
+        assert f"method: {method}\n" in (folder / method / "config.yaml").read_text()
+        assert [line["step"] for line in read(folder / method / "metrics.jsonl")] == [0, 1]
+
+
+def test_both_methods_see_the_same_completions_at_the_first_step_and_the_same_questions_after_it(demo):
+    folder, _ = demo
+    ttrl, scrl_ = (read(folder / method / "rollouts.jsonl") for method in ("ttrl", "scrl"))
+    drawn = ("question_id", "sample", "completion", "entropy", "gold", "correct")
+    first = [[[line[key] for key in drawn] for line in run if line["step"] == 0] for run in (ttrl, scrl_)]
+    assert first[0] == first[1]
+    assert len(first[0]) == 8 * 32
+    assert [line["question_id"] for line in ttrl] == [line["question_id"] for line in scrl_]
+    before = [
+        [line for line in read(folder / method / "evaluations.jsonl") if line["step"] == 0]
+        for method in ("ttrl", "scrl")
+    ]
+    assert before[0] == before[1]
+
+
+def test_the_numbers_in_its_tables_are_those_of_the_files(demo):
+    folder, printed = demo
+    found = {}
+    row = re.compile(r"(stream|held-out), (start|TTRL|SCRL) +(\S+) \[(\S+), (\S+)\] +(\S+) +(\S+)")
+    for benchmark, who, *numbers in row.findall(printed):
+        found[benchmark, who] = [float(number) for number in numbers]
+    keys = ("pass@1", "pass@1_low", "pass@1_high", "pass@16", "maj@16")
+    expected = {}
+    for method in ("ttrl", "scrl"):
+        for line in read(folder / method / "evaluations.jsonl"):
+            who = "start" if line["step"] == 0 else method.upper()
+            expected[line["benchmark"], who] = [round(100 * line[key], 1) for key in keys]
+    assert found == expected
+    for method, place in (("ttrl", 1), ("scrl", 2)):
+        shares = [line["positive_share"] for line in read(folder / method / "metrics.jsonl")]
+        cells = re.search(r"questions with a positive label +(\S+) +(\S+)", printed)
+        assert cells[place] == f"{sum(shares) / 2:.1%}"
+
+
+def test_its_sentences_are_those_of_the_files(demo):
+    folder, printed = demo
+    plain = " ".join(printed.split())
+    runs = [folder / "ttrl", folder / "scrl"]
+    ttrl, scrl_ = map(Outcome.read, runs)
+    sentences = [*verdicts(ttrl, scrl_, 11), *lies(runs)]
+    assert len(sentences) >= 4
+    for sentence in sentences:
+        assert " ".join(sentence.split()) in plain
+    assert plain.count("NOT ahead") == sum("NOT ahead" in sentence for sentence in sentences)
+
+
+def test_what_is_promised_before_the_runs_fits_a_terminal_and_is_no_result(demo):
+    _, printed = demo
+    intro, _, _ = printed.partition("TTRL: after step 0")
+    assert "meets 64" in intro
+    assert "take 2 steps" in intro
+    assert max(map(len, intro.splitlines())) <= 80
+    assert all(len(line) > 12 for line in intro.splitlines() if line)  # none was broken by the width
+    assert "a third" not in intro
+
+
+def test_a_folder_that_exists_is_refused(tmp_path, capsys):
+    assert main(["demo", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}: exists already; give a new folder with --out\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+# Outcomes made up, to see every sentence
+
+
+def outcome(name, stream, held_out=(0.5,), *, start=(0.5, 0.5), at_16=(0.9, 0.6)):
+    """A run with these shares of right completions after it, question by question."""
+
+    def record(step, benchmark, shares):
+        by_question = {f"q{number}": share for number, share in enumerate(shares)}
+        mean = sum(shares) / len(shares)
+        interval = {"pass@1": mean, "pass@1_low": mean - 0.1, "pass@1_high": mean + 0.1}
+        at = {"pass@16": at_16[0], "maj@16": at_16[1]}
+        return {"step": step, "benchmark": benchmark, "pass@1_by_question": by_question} | interval | at
+
+    records = (
+        record(0, "stream", start), record(0, "held-out", held_out),
+        record(5, "stream", stream), record(5, "held-out", held_out),
+    )  # fmt: skip
+    metrics = ({"positive_share": 1.0}, {"positive_share": 0.5, "positive_accuracy": 0.25})
+    return Outcome(name, records, metrics)
+
+
+def said(ttrl, scrl_):
+    return list(verdicts(ttrl, scrl_, 0))
+
+
+def test_a_lead_is_called_a_lead_and_a_tie_in_pass_at_16_is_not():
+    found = said(outcome("ttrl", (0.6, 0.6)), outcome("scrl", (0.8, 0.8)))
+    assert found == [
+        "TTRL is clearly above its start in pass@1 on the stream: +10.0 [+10.0, +10.0].",
+        "SCRL is clearly above its start in pass@1 on the stream: +30.0 [+30.0, +30.0].",
+        "SCRL is ahead of TTRL in pass@1 on stream: +20.0 [+20.0, +20.0].",
+        "SCRL is NOT ahead of TTRL in pass@16 on stream: 90.0% against 90.0%.",
+        "SCRL is NOT ahead of TTRL in maj@16 on stream: 60.0% against 60.0%.",
+        "SCRL is NOT ahead of TTRL in pass@1 on held-out: +0.0 [+0.0, +0.0] (within the noise).",
+        "SCRL is NOT ahead of TTRL in pass@16 on held-out: 90.0% against 90.0%.",
+        "SCRL is NOT ahead of TTRL in maj@16 on held-out: 60.0% against 60.0%.",
+    ]
+
+
+def test_where_scrl_is_ahead_in_everything_nothing_else_is_said():
+    found = said(outcome("ttrl", (0.6, 0.6)), outcome("scrl", (0.8, 0.8), (0.75,), at_16=(0.95, 0.65)))
+    assert not any("NOT ahead" in sentence for sentence in found)
+    assert found[2:] == [
+        "SCRL is ahead of TTRL in pass@1 on stream: +20.0 [+20.0, +20.0].",
+        "SCRL is ahead of TTRL in pass@1 on held-out: +25.0 [+25.0, +25.0].",
+    ]
+
+
+def test_a_loss_is_called_one():
+    found = said(outcome("ttrl", (0.8, 0.8)), outcome("scrl", (0.3, 0.3)))
+    assert found[1] == "SCRL is clearly below its start in pass@1 on the stream: -20.0 [-20.0, -20.0]."
+    assert found[2] == "SCRL is NOT ahead of TTRL in pass@1 on stream: -50.0 [-50.0, -50.0]."
+
+
+def test_noise_is_called_noise_and_nothing_is_called_nothing():
+    # +0.3 and −0.1: the mean over two questions, +0.1, has an interval from −0.1 to +0.3
+    found = said(outcome("ttrl", (0.5, 0.5)), outcome("scrl", (0.8, 0.4)))
+    assert found[0] == "TTRL is level with its start in pass@1 on the stream: +0.0 [+0.0, +0.0]."
+    assert found[1] == "SCRL is above, but not clearly, its start in pass@1 on the stream: +10.0 [-10.0, +30.0]."
+    assert found[2] == "SCRL is ahead of TTRL in pass@1 on stream: +10.0 [-10.0, +30.0] (within the noise)."
+
+
+def test_questions_are_paired_by_name_whatever_their_order():
+    one, other = outcome("ttrl", (0.2, 0.8)), outcome("scrl", (0.2, 0.8))
+    record = other.after("stream")
+    record["pass@1_by_question"] = dict(reversed(record["pass@1_by_question"].items()))
+    assert "+0.0 [+0.0, +0.0]" in said(one, other)[2]
+
+
+def test_the_tables_hold_every_benchmark_and_the_means_over_the_steps():
+    ttrl, scrl_ = outcome("ttrl", (0.6, 0.6)), outcome("scrl", (0.8, 0.8))
+    text = io.StringIO()
+    console = Console(file=text, width=100)
+    console.print(results_table(ttrl, scrl_, 0), labels_table(ttrl, scrl_))
+    rows = " ".join(text.getvalue().split())
+    for benchmark in BENCHMARKS:
+        assert f"{benchmark}, start 50.0 [40.0, 60.0]" in rows
+    assert "stream, SCRL 80.0 [70.0, 90.0] 90.0 60.0 +30.0 [+30.0, +30.0]" in rows
+    assert "questions with a positive label 75.0% 75.0%" in rows  # (1 + 0.5)/2
+    assert "that label is right 25.0% 25.0%" in rows  # the only step that has one
+    assert "the right answer was ruled out – –" in rows
+
+
+# Where consensus lied
+
+
+def votes(question, step, answers, *, right, positive=None, negatives=(), advantage=1.0):
+    """The lines of one visit."""
+    for sample, answer in enumerate(answers):
+        yield {
+            "question_id": question, "step": step, "sample": sample, "question": f"Compute {question}.", "gold": right,
+            "answer_class": answer, "correct": answer == right, "advantage": advantage if sample < 2 else None,
+            "label": "positive" if answer == positive else "negative" if answer in negatives else None,
+        }  # fmt: skip
+
+
+def write(folder, *visits):
+    folder.mkdir()
+    text = "".join(json.dumps(line) + "\n" for visit in visits for line in visit)
+    (folder / "rollouts.jsonl").write_text(text)
+    return folder
+
+
+def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
+    honest = votes("2+2", 0, ["4", "4", "5"], right="4", positive="4")
+    ttrl = write(
+        tmp_path / "ttrl",
+        honest,
+        votes("3*9", 0, ["28", "28", "27", "1"], right="27", positive="28", advantage=0.5),
+        votes("3*9", 4, ["28", "28", "28", "27"], right="27", positive="28"),
+    )
+    scrl_ = write(
+        tmp_path / "scrl",
+        votes("2+2", 0, ["4", "4", "5"], right="4", positive="4"),
+        votes("3*9", 0, ["28", "28", "27", "1"], right="27", negatives=("1",), advantage=-0.25),
+        votes("3*9", 4, ["27", "27", "28", None], right="27", positive="27"),
+    )
+    assert list(lies([ttrl, scrl_])) == [
+        "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. "
+        "TTRL rewards 28 (its completions move by +0.50); at its last visit 28 has 3 of 4 votes, the right answer 1. "
+        "SCRL rewards nothing and rules out 1 answers (its completions move by -0.25); "
+        "at its last visit 28 has 1 of 4 votes, the right answer 2."
+    ]
+
+
+def test_a_method_that_rewards_another_answer_than_the_most_frequent_one_is_said_to(tmp_path):
+    run = write(tmp_path / "ttrl", votes("1+1", 0, ["3", "3", "5", "5"], right="2", positive="5"))
+    (story,) = lies([run])
+    assert "3 gets 2 of 4 votes and is wrong; 2 gets 0." in story
+    assert "TTRL rewards 5" in story
+    assert "rewards nothing" not in story
+
+
+def test_a_run_without_lies_tells_none(tmp_path):
+    run = write(tmp_path / "ttrl", votes("1+1", 0, ["2", "2", None], right="2"), votes("1-1", 0, [None], right="0"))
+    assert list(lies([run])) == []

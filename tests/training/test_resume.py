@@ -42,10 +42,15 @@ def test_a_run_that_was_killed_ten_times_equals_one_that_was_not(uninterrupted, 
             command.wait_for(lambda before=before: size_of(folder / "metrics.jsonl") > before)
         time.sleep(rng.uniform(0.0, 0.25))
         command.signal(signal.SIGKILL)
-        assert command.finish().code == -signal.SIGKILL
-    done = scrl("train", "--resume", "run", cwd=tmp_path)
-    assert done.code == 0, done.err
+        killed = command.finish()
+        assert killed.code == -signal.SIGKILL or has_finished(killed), killed.err
+    assert has_finished(scrl("train", "--resume", "run", cwd=tmp_path))
     assert differences(folder, uninterrupted) == []
+
+
+def has_finished(done):
+    """Now, or before a kill on a fast machine."""
+    return done.code == 0 or "has done all its 12 steps" in done.err
 
 
 def size_of(path):

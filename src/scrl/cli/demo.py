@@ -23,20 +23,21 @@ if TYPE_CHECKING:
     from scrl.recipes.comparison import Outcome
 
 INTRO = """\
-A language model of 0.8 million weights, which ships with scrl, meets {questions} questions
-such as "{example}". It is right on a third of its attempts. Nobody tells
-it the answers: it samples {completions} completions a question and learns from their votes.
+A language model of 0.8 million weights, which ships with scrl, meets {questions}
+questions such as "{example}" and is often wrong.
+Nobody tells it the answers: it samples {completions} completions a question and learns
+from their votes.
 
   TTRL  rewards the most frequent answer, always.
   SCRL  rewards it only with {min_share:.1%} of the votes and a lead above {min_margin:.1%}, and
         rules out answers that are rare (below {max_negative_share:.1%}) and uncertain.
 
 Both start from the same weights, see the same questions in the same order, and
-take {steps} steps with the same learning rate. This takes about four minutes on two cores.
+take {steps} steps with the same learning rate: some minutes on two cores.
 """
 
 
-def demo(*, out: Path | None = None, seed: int = 10, steps: int = 80) -> None:
+def demo(*, out: Path | None = None, seed: int = 10, steps: int = 40) -> None:
     """Adapt the embedded model to generated questions without answers, with TTRL and with SCRL, and compare.
 
     Example: scrl demo --out my-demo
@@ -104,8 +105,8 @@ def results_table(ttrl: Outcome, scrl: Outcome, seed: int) -> Table:
     """pass@1 with its interval, pass@k and maj@k, before and after, on the stream and held out."""
     from scrl.recipes.comparison import BENCHMARKS
 
-    table = Table(title="Before and after", title_justify="left", box=SIMPLE_HEAD)
-    for column in ("%", "pass@1 [95 % int.]", "pass@16", "maj@16", "gain in pass@1"):
+    table = Table(title="Before and after, in %", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in ("", "pass@1 [95 %]", "pass@16", "maj@16", "gain in pass@1 [95 %]"):
         table.add_column(column, no_wrap=True)
     for benchmark in BENCHMARKS:
         rows = {"start": ttrl.before(benchmark), "TTRL": ttrl.after(benchmark), "SCRL": scrl.after(benchmark)}

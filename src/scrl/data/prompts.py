@@ -63,4 +63,6 @@ def _is_chat(tokenizer: Any, settings: PromptSettings) -> bool:
         raise ConfigError("prompt.style: 'chat' was asked for, but the tokenizer has no chat template; use 'plain'")
     if settings.system is not None and not has_template:
         raise ConfigError("prompt.system: a system message needs a chat template, and the tokenizer has none")
+    if settings.system is not None and settings.style == "plain":
+        raise ConfigError("prompt.system: plain text has no place for a system message; use prompt.style: chat")
     return has_template and settings.style != "plain"

@@ -30,6 +30,8 @@ def _generated(source: str, seed: int, limit: int | None) -> LoadedQuestions:
     if not all(text == "" or text.isdecimal() for text in (number, own_seed)) or source.count(":") > 4:
         raise ConfigError(f"questions: {source}: write {SOURCE}:LEVEL:STREAM:NUMBER:SEED")
     wanted = int(number or DEFAULT_NUMBER)
+    if not wanted:
+        raise ConfigError(f"questions: {source}: asks for 0 questions")
     chosen: Stream = stream or "train"  # type: ignore[assignment]
     drawn = arithmetic_questions(
         level, min(wanted, limit or wanted), stream=chosen, seed=int(own_seed) if own_seed else seed

@@ -134,11 +134,7 @@ def _story(first: Visit, visits: dict[str, list[Visit]]) -> str:
 
 def _fate(run: str, first: Visit, last: Visit) -> str:
     answer = first.counts[0][0]
-    did = (
-        f"rewards {answer}"
-        if first.positive == answer
-        else f"rewards nothing and rules out {len(first.negatives)} answers"
-    )
+    did = f"rewards {first.positive or f'nothing and rules out {len(first.negatives)} answers'}"
     push = "" if first.push is None else f" (its completions move by {first.push:+.2f})"
     return (
         f"{run.upper()} {did}{push}; at its last visit {answer} has {last.votes(answer)} of {last.size} votes, "

@@ -12,10 +12,10 @@ from scrl.reporting.text import percent, plain, shorten, signed
 
 NOTHING = "–"
 HEADLINE = frozenset(
-    "method preset model questions completions num_completions samples num_samples trained num_trained "
-    "questions_per_step steps epochs lr learning_rate temperature top_p max_tokens seed".split()
+    "method preset model questions completions trained questions_per_step questions_per_update steps seed "
+    "optimizer.learning_rate sampling.temperature sampling.max_tokens loss_variant lora.rank".split()
 )
-"""Settings, by the last part of their name, that stand on the page unfolded."""
+"""Settings that stand on the page unfolded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Setting:
     @property
     def is_headline(self) -> bool:
         """It stands on the page unfolded."""
-        return self.differs or self.name.rpartition(".")[2] in HEADLINE
+        return self.differs or self.name in HEADLINE
 
 
 def settings(runs: Sequence[Run]) -> list[Setting]:

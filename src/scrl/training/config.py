@@ -46,7 +46,7 @@ class RunConfig(BaseModel):
     id_column: str | None = Field(None, description="The column with the question's id.")
     limit: int | None = Field(None, ge=1, description="Take this many questions.")
 
-    method: str = Field("scrl", description="Who decides what is rewarded; see scrl methods.")
+    method: str = Field("scrl", description="Who decides what is rewarded: scrl, ttrl, or an ablation of scrl.")
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
     credit: dict[str, Any] = Field({}, description="Settings of the method, e.g. min_share.")
     reader: str = Field("boxed", description="How an answer is read: boxed, number, last-number, choice, regex:…")

@@ -1,0 +1,137 @@
+"""`scrl plan`, `scrl doctor` and `scrl report`: what is said before and after a run."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from scrl.cli.main import main
+from scrl.errors import InputError
+from scrl.training.config import build_config
+from scrl.training.plan import make_plan, warnings
+
+BASE = {
+    "model": "embedded", "questions": "arithmetic:easy", "prompt": {"instruction": ""}, "sampling": {"max_tokens": 64},
+}  # fmt: skip
+
+
+def scrl(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "scrl", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=cwd,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
+
+
+def config(**changes):
+    return build_config(BASE | changes)
+
+
+# Plan
+
+
+def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--model", "embedded", "--questions", "arithmetic:easy", "--prompt.instruction", "", "steps=12"]
+    assert main(["plan", *words]) == 0
+    plan = capsys.readouterr().out
+    lines = plan.splitlines()
+    assert "scrl: 8 questions × 32 completions → 16 trained → 128 sequences → 8 updates a step" in lines
+    # 12 · 8 updates; 64 questions are 8 steps; 12 · 8 · 32 completions of 1,024 tokens
+    assert "12 steps, 96 updates, 1.5 epochs of 64 questions; up to 3,145,728 tokens sampled" in lines
+    assert any(line.startswith("757,888 weights; about ") for line in lines)
+    assert re.fullmatch(r"first prompt: 'Compute \S+\.\\n'", lines[-1])
+    assert main(["train", *words, "--dry-run"]) == 0
+    assert capsys.readouterr().out == plan
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_updates_are_counted_with_smaller_batches_and_shared_updates():
+    # 64 questions in steps of 24, 24, 16: 12, 12 and 8 updates of two questions
+    plan = make_plan(config(questions_per_step=24, questions_per_update=2, steps=4))
+    assert (plan.updates, plan.epochs) == (12 + 12 + 8 + 12, 4 / 3)
+    assert make_plan(config(limit=3, steps=2)).updates == 6
+    lines = make_plan(config(limit=3)).lines
+    assert "scrl: 3 questions × 32 completions → 16 trained → 48 sequences → 3 updates a step" in lines
+
+
+def test_memory_is_counted_by_its_large_parts():
+    weights = 757_888
+    memory = make_plan(config(limit=4, completions=8, trained=4)).memory_bytes
+    longest = len("12+34*56.\n") + 1  # "Compute " is one token, every other character is one
+    cache = memory.pop("sampler's cache")
+    assert memory == {"weights": 4 * weights, "masters": 0, "gradients": 4 * weights, "optimizer": 8 * weights, "start model": 0}  # fmt: skip
+    # rows × tokens × 4 layers × (keys and values) × 1 head of 32 numbers × 4 bytes
+    rows, a_token = 8 * 8, 4 * 2 * 32 * 4
+    assert cache % (rows * a_token) == 0
+    assert 64 < cache // (rows * a_token) <= 64 + longest + 4
+    half = make_plan(config(limit=4, compute={"dtype": "bfloat16"}, loss={"kl_weight": 0.1})).memory_bytes
+    assert (half["weights"], half["masters"], half["start model"]) == (2 * weights, 4 * weights, 2 * weights)
+    adapter = make_plan(config(limit=4, lora={"rank": 2}, loss={"kl_weight": 0.1})).memory_bytes
+    assert (adapter["gradients"], adapter["optimizer"], adapter["start model"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"completions": 8, "trained": 8}, ["with 8 completions no answer can be rarer than 12.5%"]),  # 8 · 0.125 = 1
+        ({"completions": 9, "trained": 8}, ["with 9 completions only answers seen once can be ruled out"]),
+        ({"completions": 16}, ["with 16 completions only answers seen once can be ruled out"]),  # 16 · 0.125 = 2
+        ({"completions": 17}, []),
+        ({"completions": 8, "trained": 8, "method": "ttrl"}, []),  # which rules nothing out
+        ({"completions": 8, "trained": 8, "credit": {"max_negative_share": 0.3}}, []),  # 2.4 votes
+        ({"sampling": {"top_p": 0.9}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+        ({"sampling": {"top_k": 5}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+        ({"sampling": {"temperature": 0}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+        ({"steps": 4}, ["4 steps are a trial"]),
+    ],
+)
+def test_the_plan_warns_of_what_cannot_work(changes, words):
+    found = list(warnings(config(**changes)))
+    assert len(found) == len(words)
+    for warning, beginning in zip(found, words, strict=True):
+        assert warning.startswith(beginning)
+    assert not words or set(found) <= set(make_plan(config(**changes)).lines)
+
+
+def test_the_plan_refuses_what_the_run_would_refuse():
+    with pytest.raises(InputError, match="there are 5 questions, fewer than the 8 of a batch"):
+        make_plan(config(limit=5, drop_last=True))
+    with pytest.raises(InputError, match=r"model: there is no folder \./nowhere"):
+        make_plan(config(model="./nowhere"))
+
+
+# Doctor
+
+
+def test_the_doctor_says_what_there_is_and_tests_the_sampler(tmp_path):
+    (tmp_path / "verl").mkdir()  # a folder of that name is no package
+    done = scrl("doctor", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert re.match(r"scrl \S+, Python 3\.", lines[0])
+    assert any(line.startswith("ok    torch 2.") for line in lines)
+    assert any(line.startswith(("none  verl (", "ok    verl ")) for line in lines)
+    assert all(re.match(r"(ok|none|low|BAD) ", line) for line in lines[1:])
+    assert re.match(r"ok    sampler against a plain forward on \S+: log-probabilities differ by .*e-0[4-9]", lines[-1])
+
+
+# Report
+
+
+def test_the_report_says_what_it_needs(tmp_path, capsys):
+    wrong = {
+        ("report",): "give the folder of a run, for instance: scrl report runs/001",
+        ("report", "a", "b"): "--out: several runs go into one page; say where to",
+        ("report", str(tmp_path / "nowhere")): "nowhere",
+    }
+    for words, reason in wrong.items():
+        assert main(list(words)) == 2
+        assert reason in capsys.readouterr().err

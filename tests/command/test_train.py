@@ -1,0 +1,249 @@
+"""`scrl train` as a user meets it: one real run of the command, and all that it leaves behind."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+
+from scrl.cli.watching import BarWatcher, PlainWatcher, evaluation_line
+from scrl.metrics import STEP_METRICS
+from scrl.training.config import RunConfig, read_config, setting_rows
+
+SETTINGS = """\
+model: embedded
+questions: arithmetic:easy:train:6
+steps: 3
+questions_per_step: 2
+completions: 12
+trained: 4
+prompt: {instruction: ""}
+sampling: {max_tokens: 48}
+evaluation: {completions: 4, held_out: "arithmetic:easy:held-out:2"}
+compute: {threads: 1}
+"""
+
+
+def scrl(*arguments, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "scrl", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=cwd,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The folder of a run, and what was printed."""
+    cwd = tmp_path_factory.mktemp("train")
+    (cwd / "run.yaml").write_text(SETTINGS)
+    words = ("--optimizer.learning-rate", "1e-4", "--checkpoint-every", "2", "seed=3")
+    done = scrl("train", "run.yaml", *words, cwd=cwd)
+    assert (done.returncode, done.stderr) == (0, "")
+    return cwd / "runs" / "001", done.stdout
+
+
+def test_a_run_leaves_exactly_these_files(trained):
+    folder, _ = trained
+    model = {
+        "README.md", "chat_template.jinja", "config.json", "generation_config.json", "model.safetensors",
+        "tokenizer.json", "tokenizer_config.json",
+    }  # fmt: skip
+    assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
+        "config.yaml", "environment.json", "metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "report.html",
+        *(f"checkpoints/{which}/{name}" for which in ("last", "best") for name in model),
+        "checkpoints/last/optimizer.pt", "checkpoints/last/trainer_state.json",
+    }  # fmt: skip
+
+
+def test_the_settings_are_written_out_in_full_and_can_be_used_again(trained):
+    folder, _ = trained
+    config = read_config(folder / "config.yaml")
+    assert (config.seed, config.optimizer.learning_rate, config.checkpoint_every, config.completions) == (
+        3,
+        1e-4,
+        2,
+        12,
+    )
+    assert yaml.safe_load((folder / "config.yaml").read_text()).keys() == RunConfig.model_fields.keys()
+    environment = json.loads((folder / "environment.json").read_text())
+    assert environment.keys() >= {"versions", "commit", "device", "seed"}
+    assert environment["seed"] == 3
+
+
+def test_the_metrics_have_the_keys_that_were_promised_and_no_others(trained):
+    folder, _ = trained
+    metrics = read(folder / "metrics.jsonl")
+    assert [line["step"] for line in metrics] == [0, 1, 2]
+    promised = (
+        "step loss reward_mean positive_share negative_answers no_answer_share entropy_only_share entropy_mean "
+        "length_mean truncated_share seconds_rollout seconds_credit seconds_update majority_accuracy"
+    ).split()
+    for line in metrics:
+        assert set(promised) <= line.keys() <= STEP_METRICS.keys()
+        assert all(isinstance(value, int | float) for value in line.values())
+    assert all("positive_accuracy" in line for line in metrics if line["positive_share"] > 0)
+    assert all("negative_accuracy" in line for line in metrics if line["negative_answers"] > 0)
+
+
+def test_the_rollouts_have_one_line_a_completion(trained):
+    folder, _ = trained
+    rollouts = read(folder / "rollouts.jsonl")
+    assert len(rollouts) == 3 * 2 * 12
+    assert list(rollouts[0]) == [
+        "question_id", "step", "sample", "completion", "entropy", "num_tokens", "finished", "question", "answer_class",
+        "label", "reward", "advantage", "gold", "correct",
+    ]  # fmt: skip
+    groups = {}
+    for line in rollouts:
+        groups.setdefault((line["step"], line["question_id"]), []).append(line)
+    assert len(groups) == 6
+    for lines in groups.values():
+        assert [line["sample"] for line in lines] == list(range(12))
+        assert sum(line["advantage"] is not None for line in lines) == 4  # of which it learned
+    metrics = read(folder / "metrics.jsonl")
+    for step in range(3):
+        mine = [line for line in rollouts if line["step"] == step]
+        assert sum(line["num_tokens"] for line in mine) == metrics[step]["tokens"]
+        assert sum(line["reward"] for line in mine) / 24 == pytest.approx(metrics[step]["reward_mean"])
+        assert sum(line["correct"] for line in mine) / 24 == pytest.approx(metrics[step]["pass@1"])
+
+
+def test_scrl_label_reads_the_rollouts_and_comes_to_the_same_credit(trained, tmp_path):
+    folder, _ = trained
+    words = ("--trained", 4, "--seed", 3, "--out", tmp_path / "labels.jsonl", "--judge", "none")
+    done = scrl("label", folder / "rollouts.jsonl", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for mine, theirs in zip(read(folder / "rollouts.jsonl"), read(tmp_path / "labels.jsonl"), strict=True):
+        for key in ("question_id", "step", "sample", "answer_class", "label"):
+            assert mine[key] == theirs[key]
+        assert mine["reward"] == pytest.approx(theirs["reward"], abs=1e-12)
+        assert mine["advantage"] == (None if theirs["advantage"] is None else pytest.approx(theirs["advantage"]))
+
+
+def test_the_evaluations_have_the_keys_that_were_promised(trained):
+    folder, _ = trained
+    evaluations = read(folder / "evaluations.jsonl")
+    assert [(line["step"], line["benchmark"]) for line in evaluations] == [
+        (0, "stream"), (0, "held-out"), (3, "stream"), (3, "held-out"),
+    ]  # fmt: skip
+    promised = (
+        "step model benchmark questions samples temperature top_p max_tokens pass@1 pass@1_low pass@1_high pass@4 maj@4 "
+        "answered truncated entropy_mean"
+    ).split()
+    for line in evaluations:
+        assert set(promised) <= line.keys()
+        assert ("entropy_correct" in line) == (line["pass@1"] > 0)
+        assert ("entropy_incorrect" in line) == (line["pass@1"] < 1)
+        assert (line["model"], line["samples"], line["max_tokens"]) == ("embedded", 4, 48)
+
+
+@pytest.mark.parametrize("which", ["last", "best"])
+def test_a_checkpoint_is_a_plain_model_folder(trained, which):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder, _ = trained
+    place = folder / "checkpoints" / which
+    model = AutoModelForCausalLM.from_pretrained(place)
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    tokens = tokenizer("Compute 2+3.\n", return_tensors="pt")
+    written = model.generate(**tokens, max_new_tokens=48, do_sample=False)
+    assert "\\boxed{" in tokenizer.decode(written[0])
+    card = (place / "README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert front == {
+        "library_name": "transformers", "base_model": "embedded",
+        "tags": ["test-time-reinforcement-learning", "label-free", "scrl"],
+    }  # fmt: skip
+    assert re.search(r"# embedded after [23] steps of SCRL", card)
+    inside = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
+    assert inside == yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def test_the_page_is_about_this_run_and_needs_nothing_else(trained):
+    folder, _ = trained
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert not re.search(r"(src|href)=[\"']https?:", page)
+
+
+def test_the_command_says_what_it_will_do_what_it_did_and_where_it_is(trained):
+    folder, printed = trained
+    lines = printed.splitlines()
+    place = lines.index("writing to runs/001")
+    before, after = "\n".join(lines[:place]), "\n".join(lines[place:])
+    assert "scrl: 2 questions × 12 completions → 4 trained → 8 sequences → 2 updates a step" in before
+    assert "3 steps, 6 updates, 1.0 epochs of 6 questions" in before
+    assert "first prompt: 'Compute " in before
+    assert "after step 0, stream: pass@1 " in after
+    assert "step 1/3: " in after
+    assert "step 3/3: " in after
+    best = json.loads((folder / "checkpoints" / "last" / "trainer_state.json").read_text())["best_step"]
+    assert f"checkpoints: runs/001/checkpoints/last and best (step {best}, chosen without gold)" in after
+    assert lines[-1] == "report: runs/001/report.html"
+
+
+def test_every_setting_is_listed_on_demand(tmp_path, capsys):
+    from scrl.cli.main import main
+
+    assert main(["train", "--list-settings"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.partition(" = ")[0] for line in listed] == [name for name, _, _ in setting_rows(RunConfig)]
+    assert main(["train", "--help"]) == 0
+    assert "Example: scrl train --model ./SmolLM2-135M" in capsys.readouterr().out
+
+
+# What is shown while it runs
+
+
+EVALUATION = {"step": 4, "benchmark": "stream", "samples": 8, "answered": 0.5, "agreement": 0.25}
+
+
+def test_an_evaluation_is_told_in_a_line():
+    gold = {"pass@1": 0.125, "pass@1_low": 0.1, "pass@1_high": 0.2, "pass@4": 0.5, "maj@4": 0.25}
+    assert evaluation_line(EVALUATION | gold) == (
+        "after step 4, stream: pass@1 12.5% [10.0%, 20.0%], pass@4 50.0%, maj@4 25.0%; 50% answered, 25% agree"
+    )  # also where k is not the number of samples
+    assert evaluation_line(EVALUATION) == ("after step 4, stream: 50% answered, 25% agree (no gold to measure against)")
+
+
+def step(number):
+    return {"step": number, "agreement": 0.5, "entropy_mean": 0.25, "signal_share": 1.0}
+
+
+def test_elsewhere_than_on_a_terminal_the_first_and_the_last_step_are_lines_and_others_as_time_passes():
+    text = io.StringIO()
+    watcher = PlainWatcher(Console(file=text, width=40), 3, "TTRL")
+    for number in range(3):
+        watcher.step(step(number), "2 of 8 questions had a label")
+    watcher.note("a note that is longer than the forty columns of this console")
+    assert text.getvalue().splitlines() == [
+        "TTRL: step 1/3: 2 of 8 questions had a label; 50% agree, entropy 0.250",
+        "TTRL: step 3/3: 2 of 8 questions had a label; 50% agree, entropy 0.250",
+        "TTRL: a note that is longer than the forty columns of this console",
+    ]
+
+
+def test_on_a_terminal_a_bar_moves():
+    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    with Progress(TextColumn("{task.completed}/{task.total} {task.fields[words]}"), console=console) as progress:
+        watcher = BarWatcher(console, 3, "SCRL", progress)
+        watcher.step(step(1), "all well")
+        watcher.note("a note")
+        (task,) = progress.tasks
+    assert (task.completed, task.total, task.fields["words"]) == (2, 3, "all well; 50% agree, entropy 0.250")
+    assert "SCRL: a note" in console.file.getvalue()

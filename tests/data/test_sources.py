@@ -1,0 +1,67 @@
+"""Questions by name: a file, or a generated stream with its level, stream, number and seed."""
+
+import pytest
+
+from scrl.data.arithmetic import LEVELS, arithmetic_questions
+from scrl.data.sources import DEFAULT_NUMBER, load_source
+from scrl.errors import ConfigError, DataError
+
+
+@pytest.mark.parametrize(
+    ("source", "level", "number", "stream", "seed"),
+    [
+        ("arithmetic:easy", "easy", DEFAULT_NUMBER, "train", 5),
+        ("arithmetic:hard:held-out", "hard", DEFAULT_NUMBER, "held-out", 5),
+        ("arithmetic:medium:train:3", "medium", 3, "train", 5),
+        ("arithmetic:medium:held-out:4:9", "medium", 4, "held-out", 9),
+        ("arithmetic:medium:train::9", "medium", DEFAULT_NUMBER, "train", 9),
+        ("arithmetic:medium::2", "medium", 2, "train", 5),
+        ("arithmetic:medium:train:2:0", "medium", 2, "train", 0),
+    ],
+)
+def test_the_parts_of_a_name_are_level_stream_number_and_seed(source, level, number, stream, seed):
+    loaded = load_source(source, seed=5)
+    assert loaded.questions == arithmetic_questions(level, number, stream=stream, seed=seed)
+    assert loaded.notes == (
+        f"{number} generated questions, level {level}, stream {stream}; gold is used for measuring alone",
+    )
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_level_can_be_named(level):
+    assert len(load_source(f"arithmetic:{level}:train:2", seed=0).questions) == 2
+
+
+def test_a_limit_takes_the_first_ones():
+    whole = load_source("arithmetic:easy:train:6", seed=0).questions
+    assert load_source("arithmetic:easy:train:6", seed=0, limit=2).questions == whole[:2]
+    assert load_source("arithmetic:easy:train:6", seed=0, limit=9).questions == whole
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("arithmetic", "there is no such level"),
+        ("arithmetic:esy", "arithmetic:esy: there is no such level. Did you mean 'easy'?"),
+        ("arithmetic:easy:trian", "there is no stream 'trian'. Did you mean 'train'?"),
+        ("arithmetic:easy:train:few", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
+        ("arithmetic:easy:train:3:-1", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
+        ("arithmetic:easy:train:3:1:7", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
+        ("arithmetic:easy:train:0", "arithmetic:easy:train:0: asks for 0 questions"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(source, reason):
+    with pytest.raises(ConfigError) as error:
+        load_source(source, seed=0)
+    assert reason in str(error.value)
+
+
+def test_any_other_name_is_a_file(tmp_path):
+    (tmp_path / "mine.csv").write_text("q,a,n\nWhat is 2 + 2?,4,x\nWhat is 3 + 3?,6,y\n")
+    loaded = load_source(
+        str(tmp_path / "mine.csv"), seed=0, limit=1, question_column="q", gold_column="a", id_column="n"
+    )
+    (question,) = loaded.questions
+    assert (question.id, question.text, question.gold) == ("x", "What is 2 + 2?", "4")
+    with pytest.raises(DataError, match=r"nowhere\.txt: there is no such file"):
+        load_source(str(tmp_path / "nowhere.txt"), seed=0)
