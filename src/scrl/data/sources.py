@@ -13,6 +13,7 @@ from scrl.data.questions import LoadedQuestions, load_questions
 from scrl.errors import ConfigError, did_you_mean
 
 DEFAULT_NUMBER = 64
+MOST = 10_000
 
 
 def load_source(source: str, *, seed: int, limit: int | None = None, **columns: str | None) -> LoadedQuestions:
@@ -30,8 +31,8 @@ def _generated(source: str, seed: int, limit: int | None) -> LoadedQuestions:
     if not all(text == "" or text.isdecimal() for text in (number, own_seed)) or source.count(":") > 4:
         raise ConfigError(f"questions: {source}: write {SOURCE}:LEVEL:STREAM:NUMBER:SEED")
     wanted = int(number or DEFAULT_NUMBER)
-    if not wanted:
-        raise ConfigError(f"questions: {source}: asks for 0 questions")
+    if not 0 < wanted <= MOST:
+        raise ConfigError(f"questions: {source}: asks for {wanted} questions; 1 to {MOST:,} are possible")
     chosen: Stream = stream or "train"  # type: ignore[assignment]
     drawn = arithmetic_questions(
         level, min(wanted, limit or wanted), stream=chosen, seed=int(own_seed) if own_seed else seed

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from scrl.errors import InputError
 from scrl.policy.model import LanguageModel, quiet_progress
@@ -41,9 +43,12 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 def restore(policy: Policy, folder: Path) -> None:
     """Weights and optimizer as they were."""
-    load_weights(policy.language_model, folder)
-    saved = torch.load(folder / OPTIMIZER, map_location=policy.language_model.device, weights_only=True)
-    policy.optimizer.restore(saved)
+    try:
+        load_weights(policy.language_model, folder)
+        saved = torch.load(folder / OPTIMIZER, map_location=policy.language_model.device, weights_only=True)
+        policy.optimizer.restore(saved)
+    except (OSError, RuntimeError, ValueError, KeyError, UnpicklingError, SafetensorError) as error:
+        raise InputError(f"{folder}: the checkpoint cannot be read back: {error}") from error
     policy.micro_batch = read_state(folder)["micro_batch"]
 
 

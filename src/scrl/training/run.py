@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -44,6 +45,8 @@ class State:
     best_step: int | None = None
     sampler_rows: int = 0
     evaluated_at: int | None = None
+    questions: str = ""
+    """A fingerprint of what is trained on, so that a resumed run cannot go on with something else."""
 
 
 @dataclass(eq=False)
@@ -128,6 +131,8 @@ class Run:
             self.folder.cut(dict.fromkeys(self.folder.lengths(), 0))
             return
         saved = read_state(self.folder.last)
+        if saved["questions"] != self.state.questions:
+            raise InputError(f"{self.config.questions}: is not what the run was started with; put it back to resume")
         restore(self.policy, self.folder.last)
         self.folder.cut(saved.pop("files"))
         saved.pop("micro_batch")
@@ -182,6 +187,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         watcher=watcher,
         trackers=trackers,
     )
+    run.state.questions = fingerprint(loaded.questions)
     if resume:
         run.restore()
     return run
@@ -207,6 +213,12 @@ def _check_prompts(config: RunConfig, language_model: LanguageModel, questions: 
                 f"prompt: the tokenizer does not know {unknown} tokens of the first prompt, {text[:200]!r}. The "
                 "embedded model reads only its own arithmetic (questions: arithmetic:medium, prompt.instruction: '')."
             )
+
+
+def fingerprint(questions: Sequence[Question]) -> str:
+    """The same for the same questions, whatever is known about their answers."""
+    texts = "\x1f".join(part for question in questions for part in (question.id, question.text))
+    return hashlib.blake2b(texts.encode(), digest_size=16).hexdigest()
 
 
 def seed_everything(seed: int) -> None:
