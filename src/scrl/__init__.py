@@ -59,14 +59,12 @@ __all__ = [
 ]
 
 
-def train(config: RunConfig | Mapping[str, Any], out: str | Path) -> Run:
-    """Adapt a model to questions without answers: the settings of `scrl train`, and a new folder for the run."""
+def train(config: RunConfig | Mapping[str, Any], out: str | Path | None = None) -> Run:
+    """Adapt a model to questions without answers, with the settings of `scrl train`, in a new folder (under runs/)."""
     from scrl.training.config import build_config
+    from scrl.training.folders import new_run_folder
     from scrl.training.loop import train as run_training
     from scrl.training.watchers import Silent
 
-    folder = Path(out)
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; give a new folder")
     settings = build_config(config) if isinstance(config, Mapping) else config
-    return run_training(settings, folder, Silent())
+    return run_training(settings, new_run_folder(None if out is None else Path(out)), Silent())

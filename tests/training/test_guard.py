@@ -27,8 +27,8 @@ def test_a_healthy_run_raises_no_alarm():
     ("key", "within", "beyond", "words"),
     [
         # (0.4 + 0.6)/2 = 0.5 is not above 0.5
-        ("same_answer_share", (0.4, 0.6), (0.4, 0.62), "51% of the questions get the same answer"),
-        ("label_flip_share", (0.4, 0.6), (0.4, 0.64), "52% of the labels change from visit to visit"),
+        ("same_answer_share", (0.4, 0.6), (0.4, 0.62), "51% of the questions get the same answer, up from 25%"),
+        ("label_flip_share", (0.4, 0.6), (0.4, 0.64), "52% of the labels change between visits, up from 10%"),
         # from 0.1 to (0.3 + 0.5)/2 = 0.4 is a rise of 0.3 (short of it by a rounding), and not more
         ("truncated_share", (0.3, 0.49), (0.3, 0.52), "41% of the completions are cut, up from 10%"),
         ("no_answer_share", (0.3, 0.39), (0.3, 0.42), "36% of the completions have no answer, up from 5%"),
@@ -53,7 +53,7 @@ def test_nothing_is_said_before_two_windows_have_passed():
 
 def test_steps_without_a_value_are_left_out_of_its_mean():
     some = [{}, {"label_flip_share": 0.1}, {}, {"label_flip_share": 0.6}]
-    assert alarms(some, TWO) == ["60% of the labels change from visit to visit"]
+    assert alarms(some, TWO) == ["60% of the labels change between visits, up from 10%"]
     assert alarms([{}, {}, {}, {}], TWO) == []
 
 

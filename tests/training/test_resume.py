@@ -211,8 +211,11 @@ def test_what_cannot_be_resumed_is_refused_in_words(uninterrupted, tmp_path):
         ("run",): "run: has done all its 12 steps; start from it with --model run/checkpoints/last",
         ("empty",): "empty: there is no run to resume here (no config.yaml)",
         ("nowhere",): "--resume: there is no folder nowhere",
-        ("run", "steps=20"): "--resume: a run goes on with the settings it was started with; give no others",
-        ("run", "--out", "new"): "--resume: a run goes on with the settings it was started with; give no others",
+        ("run", "steps=20"): "--resume: a run goes on with the settings it was started with; these are others",
+        ("--out", "new"): "--resume: there is no folder new",
+        ("--out", "run"): "run: has done all its 12 steps; start from it with --model run/checkpoints/last",
+        ("--out", "run", "--steps", "12"): "run: has done all its 12 steps; start from it with --model run/checkpoints/last",
+        (): "--resume: say which run, with --out FOLDER or --resume FOLDER",
     }
     for words, reason in refused.items():
         done = scrl("train", "--resume", *words, cwd=tmp_path)

@@ -8,19 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scrl.cli.folders import new_run_folder
 from scrl.cli.watching import watching
+from scrl.training.folders import new_run_folder
 
 if TYPE_CHECKING:
     from scrl.evaluation.statistics import Difference
     from scrl.recipes.comparison import Outcome
+    from scrl.training.config import RunConfig
 
 INTRO = """\
 A language model of 0.8 million weights, which ships with scrl, meets {questions}
@@ -37,7 +39,13 @@ take {steps} steps with the same learning rate: some minutes on two cores.
 """
 
 
-def demo(*, out: Path | None = None, seed: int = 10, steps: int = 40) -> None:
+def demo(
+    *,
+    out: Path | None = None,
+    seed: int = 10,
+    steps: int = 40,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
     """Adapt the embedded model to generated questions without answers, with TTRL and with SCRL, and compare.
 
     Example: scrl demo --out my-demo
@@ -50,6 +58,8 @@ def demo(*, out: Path | None = None, seed: int = 10, steps: int = 40) -> None:
         Draws other questions and other completions.
     steps
         Training steps of each method.
+    resume
+        Go on with an interrupted demo in --out, with the settings it was started with.
     """
     from scrl.recipes.comparison import Outcome, lies
     from scrl.recipes.demo import METHODS, demo_config
@@ -57,7 +67,7 @@ def demo(*, out: Path | None = None, seed: int = 10, steps: int = 40) -> None:
 
     console = Console(highlight=False, markup=False)
     configs = {method: demo_config(method, seed=seed, steps=steps) for method in METHODS}
-    folder = new_run_folder(out)
+    folder = out if resume and out is not None and out.is_dir() else new_run_folder(out)
     console.print(_intro(configs["scrl"]))
     started = time.perf_counter()
     for method, config in configs.items():
@@ -76,11 +86,9 @@ def demo(*, out: Path | None = None, seed: int = 10, steps: int = 40) -> None:
     console.print("With a model and questions of your own: scrl train --model MODEL --questions FILE.txt")
 
 
-def _intro(config: object) -> str:
+def _intro(config: RunConfig) -> str:
     from scrl.data.sources import load_source
-    from scrl.training.config import RunConfig
 
-    assert isinstance(config, RunConfig)
     questions = load_source(config.questions, seed=config.seed).questions
     rule = config.rule().settings.model_dump()
     return INTRO.format(
@@ -92,13 +100,16 @@ def _intro(config: object) -> str:
     )
 
 
-def _train(method: str, config: object, folder: Path) -> None:
-    from scrl.training.config import RunConfig
-    from scrl.training.loop import train
+def _train(method: str, config: RunConfig, folder: Path) -> None:
+    """Run one method; an interrupted run is gone on with, a finished one is left alone."""
+    from scrl.recipes.comparison import Outcome
+    from scrl.training.loop import resume, train
 
-    assert isinstance(config, RunConfig)
     with watching(config.steps, method.upper()) as watcher:
-        train(config, folder, watcher)
+        if not (folder / "config.yaml").is_file():
+            train(config, folder, watcher)
+        elif not Outcome.read(folder).is_finished(config.steps) or not (folder / "report.html").is_file():
+            resume(folder, watcher)
 
 
 def results_table(ttrl: Outcome, scrl: Outcome, seed: int) -> Table:

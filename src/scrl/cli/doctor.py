@@ -67,8 +67,8 @@ def _devices() -> Iterator[str]:
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)
         total = properties.total_memory / 2**30
-        # Full training in bf16 with float32 masters: 2 + 4 + 4 + 8 bytes a weight; a fifth is left for activations.
-        weights = 0.8 * properties.total_memory / 18 / 1e9
+        # Full training in bf16 with float32 masters: 2 + 4 + 6 + 8 bytes a weight; a fifth is left for activations.
+        weights = 0.8 * properties.total_memory / 20 / 1e9
         yield f"ok    cuda:{number} {properties.name}, {total:.0f} GiB: full training to {weights:.1f} billion weights"
 
 

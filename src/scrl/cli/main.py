@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError
 from rich.console import Console
@@ -36,6 +37,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # an arrow must not end a run where the terminal knows none
     errors = Console(stderr=True, soft_wrap=True)
     try:
         app(
@@ -54,6 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(Text(f"failed: {error}"))
         return 1
     except KeyboardInterrupt:
-        errors.print("stopped; what was done is saved, and no file was left half-written")
+        errors.print("stopped; no file was left half-written")
         return 130
     return 0

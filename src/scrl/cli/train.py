@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.folders import new_run_folder
 from scrl.cli.watching import watching
 from scrl.errors import ConfigError, InputError
+from scrl.training.folders import new_run_folder
 
 if TYPE_CHECKING:
     from scrl.training.config import RunConfig
@@ -26,7 +26,7 @@ Settings = Annotated[str, Parameter(allow_leading_hyphen=True)]
 def train(
     *settings: Settings,
     out: Path | None = None,
-    resume: Path | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     list_settings: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -41,7 +41,7 @@ def train(
     out
         New folder for the run; by default a new numbered one under runs/.
     resume
-        Go on with the run in this folder, exactly where its last checkpoint was made.
+        Go on with the run in --out, exactly where its last checkpoint was made. Also: scrl train --resume FOLDER
     dry_run
         Print the plan and stop.
     list_settings
@@ -51,8 +51,8 @@ def train(
     if list_settings:
         console.print("\n".join(_settings_lines()), soft_wrap=True)
         return
-    if resume is not None:
-        _resume(resume, settings, out)
+    if resume:
+        _resume(*_what_to_resume(settings, out))
         return
     config = _config(settings)
     _plan(config, console)
@@ -88,16 +88,24 @@ def _run(config: RunConfig, folder: Path) -> None:
         raise
 
 
-def _resume(folder: Path, settings: Sequence[str], out: Path | None) -> None:
-    if settings or out is not None:
-        raise ConfigError("--resume: a run goes on with the settings it was started with; give no others")
+def _what_to_resume(settings: Sequence[str], out: Path | None) -> tuple[Path, Sequence[str]]:
+    if out is not None:
+        return out, settings
+    if not settings or settings[0].startswith("-"):
+        raise ConfigError("--resume: say which run, with --out FOLDER or --resume FOLDER")
+    return Path(settings[0]), settings[1:]
+
+
+def _resume(folder: Path, settings: Sequence[str]) -> None:
     if not folder.is_dir():
         raise InputError(f"--resume: there is no folder {folder}")
     from scrl.training.loop import resume
     from scrl.training.run_folder import RunFolder
 
-    steps = RunFolder(folder).config().steps
-    with watching(steps) as watcher:
+    config = RunFolder(folder).config()
+    if settings and _config(settings, config.model_dump(mode="json")) != config:
+        raise ConfigError("--resume: a run goes on with the settings it was started with; these are others")
+    with watching(config.steps) as watcher:
         _conclude(resume(folder, watcher), watcher.note)
 
 
@@ -110,11 +118,11 @@ def _conclude(run: Run, say: Callable[[str], None]) -> None:
     say(f"report: {run.folder.path / 'report.html'}")
 
 
-def _config(settings: Sequence[str]) -> RunConfig:
+def _config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:
     from scrl.training.config import read_config
 
     paths = [Path(text) for text in settings[:1] if not text.startswith("-") and "=" not in text]
-    return read_config(paths[0] if paths else None, list(overrides(settings[len(paths) :])))
+    return read_config(paths[0] if paths else None, list(overrides(settings[len(paths) :])), base or {})
 
 
 def overrides(words: Sequence[str]) -> Iterator[str]:

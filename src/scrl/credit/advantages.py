@@ -26,7 +26,10 @@ def group_advantages(rewards_G: Floats, *, sample_std: bool, eps: float, std_flo
 
 def centred_advantages(rewards_G: Floats) -> Floats:
     """Â_i = R_i − μ: what Dr. GRPO takes, so that an easy or a hard question weighs no more than others."""
-    return np.asarray(rewards_G - fsum(rewards_G.tolist()) / len(rewards_G), dtype=np.float64)
+    rewards = rewards_G.tolist()
+    if min(rewards) == max(rewards):
+        return np.zeros(len(rewards))
+    return np.asarray(rewards_G - fsum(rewards) / len(rewards), dtype=np.float64)
 
 
 def leave_one_out_advantages(rewards_G: Floats) -> Floats:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+from jinja2 import TemplateError
 from pydantic import BaseModel, ConfigDict, Field
 
 from scrl.errors import ConfigError, InputError
@@ -53,7 +54,10 @@ def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) ->
     messages = [{"role": "user", "content": asked}]
     if settings.system is not None:
         messages.insert(0, {"role": "system", "content": settings.system})
-    rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    try:
+        rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    except TemplateError as error:
+        raise ConfigError(f"prompt: the chat template refuses this question or prompt.system: {error}") from error
     return rendered
 
 

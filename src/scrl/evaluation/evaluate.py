@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from scrl.answers.classes import Classes, find_class
 from scrl.answers.forms import canonical_form
+from scrl.answers.judge import Judge
 from scrl.credit.assign import CreditRule
 from scrl.credit.tally import count_votes
 from scrl.evaluation.label_quality import bare_gold
@@ -48,9 +49,16 @@ class Benchmark:
     k: int
 
 
-def evaluate(sampled_Q: Sequence[Sampled], rule: CreditRule, benchmark: Benchmark, *, seed: int) -> dict[str, Any]:
+def evaluate(
+    sampled_Q: Sequence[Sampled],
+    rule: CreditRule,
+    benchmark: Benchmark,
+    *,
+    seed: int,
+    gold_judge: Judge | None = None,
+) -> dict[str, Any]:
     """One line of `evaluations.jsonl`. Values that need gold are absent where no question has any."""
-    graded_Q = [_grade(sampled, rule, benchmark.k, seed) for sampled in sampled_Q]
+    graded_Q = [_grade(sampled, rule, benchmark.k, seed, gold_judge) for sampled in sampled_Q]
     samples = [sample for sampled in sampled_Q for sample in sampled.samples_G]
     record: dict[str, Any] = {
         "step": benchmark.step,
@@ -84,12 +92,12 @@ class _Graded:
     entropies: tuple[tuple[float, bool], ...]
 
 
-def _grade(sampled: Sampled, rule: CreditRule, k: int, seed: int) -> _Graded:
+def _grade(sampled: Sampled, rule: CreditRule, k: int, seed: int, gold_judge: Judge | None) -> _Graded:
     classes = rule.classify(sampled.group)
     tally = count_votes(classes, [sample.entropy for sample in sampled.samples_G])
     gold = bare_gold(sampled.question.gold) if sampled.question.gold is not None else None
     is_gold = gold is not None and canonical_form(gold) is not None
-    right = find_class(classes, gold or "", judge=rule.judge)[0] if is_gold else None
+    right = find_class(classes, gold or "", judge=gold_judge)[0] if is_gold else None
     correct = 0 if right is None else tally.counts_K[right]
     missing = tally.size - sum(tally.counts_K)
     return _Graded(

@@ -45,7 +45,7 @@ def restore(policy: Policy, folder: Path) -> None:
     """Weights and optimizer as they were."""
     try:
         load_weights(policy.language_model, folder)
-        saved = torch.load(folder / OPTIMIZER, map_location=policy.language_model.device, weights_only=True)
+        saved = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True)
         policy.optimizer.restore(saved)
     except (OSError, RuntimeError, ValueError, KeyError, UnpicklingError, SafetensorError) as error:
         raise InputError(f"{folder}: the checkpoint cannot be read back: {error}") from error
@@ -63,9 +63,12 @@ def load_weights(language_model: LanguageModel, folder: Path) -> None:
     if language_model.has_adapter:
         from peft import set_peft_model_state_dict
 
-        set_peft_model_state_dict(model, weights)
+        loaded: Any = set_peft_model_state_dict(model, weights)
+        unexpected = loaded.unexpected_keys
+        if unexpected or not weights:
+            raise InputError(f"{folder}: its adapter does not fit the model: unexpected {unexpected}")
         return
     missing, unexpected = model.load_state_dict(weights, strict=False)
-    tied = set(getattr(model, "_tied_weights_keys", None) or ())
+    tied = set(getattr(model, "_tied_weights_keys", None) or ()) if model.config.tie_word_embeddings else set()
     if unexpected or set(missing) - tied:
         raise InputError(f"{folder}: its weights do not fit the model: missing {missing}, unexpected {unexpected}")

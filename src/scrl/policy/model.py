@@ -6,7 +6,6 @@ policy_model = load_model("path/or/hub-id", compute, lora=None)
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -76,7 +75,7 @@ def model_folder(name: str) -> str:
         return str(path)
     if path.exists():
         raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")) or path.parent.is_dir():
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise InputError(f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.")
     return name
 
@@ -119,12 +118,12 @@ def quiet_progress() -> Iterator[None]:
     """Without the progress bars of a library: a run has its own."""
     from transformers.utils import logging
 
-    was_shown = os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS")
+    was_shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if was_shown is None:
+        if was_shown:
             logging.enable_progress_bar()
 
 
@@ -165,8 +164,10 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"compute.device: {name!r} is no device; try auto, cpu or cuda") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"compute.device: {name!r} was asked for, but torch sees no GPU; see scrl doctor")
+    try:
+        torch.empty(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"compute.device: {name!r} cannot be used here; see scrl doctor") from error
     return device
 
 

@@ -42,7 +42,7 @@ class Optimizer:
             lr=settings.learning_rate,
             betas=settings.betas,
             weight_decay=settings.weight_decay,
-            foreach=True,
+            fused=all(master.device.type in ("cpu", "cuda") for master in self._masters),
         )
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from scrl.policy.model import LanguageModel, body_and_head
 from scrl.policy.optimizer import Optimizer
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import token_scores
-from scrl.records import Credit, Sample, Sampled, Tokens
+from scrl.records import Credit, Floats, Sampled, Tokens
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +39,9 @@ class TrainedRow:
     """One completion to train on."""
 
     prompt_P: Tokens
-    sample: Sample
+    tokens_T: Tokens
+    old_logprobs_T: Floats
+    """log π_old."""
     advantage: float
     weight: float
     """Of each of its tokens in the loss."""
@@ -96,16 +98,22 @@ class Policy:
         self.optimizer = Optimizer(self._model.parameters(), optimizer, updates)
         self._reference = self._frozen_copy() if loss.kl_weight and not language_model.has_adapter else None
         self._plain = body_and_head(self._model)
+        self._reference_plain = body_and_head(self._reference) if self._reference is not None else None
+        self._is_rounded = any(weight.dtype != torch.float32 for weight in self._model.parameters())
+        self._is_checkpointed = compute.gradient_checkpointing
         self.note = None if self._plain else "this model changes its logits, so they are held whole: more memory"
 
     def update(
         self, sampled_B: Sequence[Sampled], credit_B: Sequence[Credit], questions_per_update: int = 1
     ) -> UpdateReport:
         """One optimizer step for every `questions_per_update` questions, in the order given."""
-        self._model.train()
+        self._set_mode()
         pairs = list(zip(sampled_B, credit_B, strict=True))
         parts = [pairs[first : first + questions_per_update] for first in range(0, len(pairs), questions_per_update)]
-        done = [self._step(self.rows(part)) for part in parts]
+        rows_U = [self.rows(part) for part in parts]
+        if self._is_rounded:
+            rows_U = [self.rescored(rows) for rows in rows_U]
+        done = [self._step(rows) for rows in rows_U]
         tokens = max(1.0, sum(d["tokens"] for d in done))
         return UpdateReport(
             loss=float(np.mean([d["loss"] for d in done])),
@@ -122,9 +130,38 @@ class Policy:
         lengths_R = [len(sampled.samples_G[row].tokens_T) for sampled, _, row in chosen]
         weights_R = token_weights(lengths_R, self._loss.mean, self._max_tokens)
         return [
-            TrainedRow(sampled.prompt_P, sampled.samples_G[row], float(credit.advantages[row]), float(weight))
+            TrainedRow(
+                sampled.prompt_P,
+                sampled.samples_G[row].tokens_T,
+                sampled.samples_G[row].logprobs_T,
+                float(credit.advantages[row]),
+                float(weight),
+            )
             for (sampled, credit, row), weight in zip(chosen, weights_R, strict=True)
         ]
+
+    @torch.no_grad()
+    def rescored(self, rows: Sequence[TrainedRow]) -> list[TrainedRow]:
+        """The rows with π_old as the update's own forward pass sees it.
+
+        In bfloat16 two ways to compute the same log-probability differ by some percent; the ratio must start at 1.
+        """
+        scored: list[TrainedRow] = []
+        for first in range(0, len(rows), self.micro_batch):
+            part = rows[first : first + self.micro_batch]
+            logprobs_RT = self.score(self._batch(part))[0].double().cpu().numpy()
+            scored += [
+                replace(row, old_logprobs_T=old_T[: len(row.tokens_T)])
+                for row, old_T in zip(part, logprobs_RT, strict=True)
+            ]
+        return scored
+
+    def _set_mode(self) -> None:
+        """No dropout but the adapter's own. Gradient checkpointing works in training mode alone."""
+        self._model.train(self._is_checkpointed)
+        for name, module in self._model.named_modules():
+            if "lora_dropout" in name:
+                module.train()
 
     def _step(self, rows: Sequence[TrainedRow]) -> dict[str, Any]:
         learning_rate = self.optimizer.learning_rate
@@ -150,10 +187,10 @@ class Policy:
                         "memory ran out with one completion at a time. Shorten sampling.max_tokens, turn on "
                         "compute.gradient_checkpointing, or train an adapter (lora)."
                     ) from error
-                self.micro_batch = min(self.micro_batch, len(rows)) // 2
-                note = f"memory ran out: compute.micro_batch is now {self.micro_batch}"
-                if torch.cuda.is_available():
-                    torch.cuda.empty_cache()
+            self.micro_batch = min(self.micro_batch, len(rows)) // 2
+            note = f"memory ran out: compute.micro_batch is now {self.micro_batch}"
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
     def gradient(self, rows: Sequence[TrainedRow]) -> dict[str, float]:
         """Leave the gradient of the loss over `rows` in the masters, micro-batch by micro-batch."""
@@ -188,12 +225,13 @@ class Policy:
         total = (torch.where(mask_RT, token_loss_RT, 0.0) * batch.weights_R[:, None]).sum()
         return total, measured | {"loss": float(total.detach())}
 
-    def score(self, batch: _Batch, model: Any = None) -> tuple[Tensor, Tensor]:
-        """log π and H of every completion token, [R, T], by this model or another of its kind."""
-        plain = self._plain if model is None else body_and_head(model)
+    def score(self, batch: _Batch, *, by_reference: bool = False) -> tuple[Tensor, Tensor]:
+        """log π and H of every completion token, [R, T], by this model or by the frozen copy of the start model."""
+        model: Any = self._reference if by_reference else self._model
+        plain = self._reference_plain if by_reference else self._plain
         targets_n, where_n = self._targets(batch)
         if plain is None:
-            chosen = (model or self._model)(input_ids=batch.tokens_RL, use_cache=False)
+            chosen = model(input_ids=batch.tokens_RL, use_cache=False)
             logits_nV = chosen.logits.flatten(0, 1)[where_n].float() / self._temperature
             logprobs_nV = torch.log_softmax(logits_nV, dim=-1)
             scores = (
@@ -218,20 +256,20 @@ class Policy:
     def _reference_logprobs(self, batch: _Batch) -> Tensor:
         """By the start model: the adapter switched off, or the frozen copy."""
         if self._reference is not None:
-            return self.score(batch, self._reference)[0]
+            return self.score(batch, by_reference=True)[0]
         with self._model.disable_adapter():
             return self.score(batch)[0]
 
     def _batch(self, rows: Sequence[TrainedRow]) -> _Batch:
-        lengths = [len(row.sample.tokens_T) for row in rows]
+        lengths = [len(row.tokens_T) for row in rows]
         width = max(len(row.prompt_P) + length for row, length in zip(rows, lengths, strict=True))
         tokens_RL = np.zeros((len(rows), width), dtype=np.int64)
         mask_RT = np.arange(max(lengths)) < np.asarray(lengths)[:, None]
         old_RT = np.zeros(mask_RT.shape, dtype=np.float32)
         for place, row in enumerate(rows):
-            joined = np.concatenate((row.prompt_P, row.sample.tokens_T))
+            joined = np.concatenate((row.prompt_P, row.tokens_T))
             tokens_RL[place, : len(joined)] = joined
-            old_RT[place, : lengths[place]] = row.sample.logprobs_T
+            old_RT[place, : lengths[place]] = row.old_logprobs_T
         numbers = np.asarray([(len(row.prompt_P), row.advantage, row.weight) for row in rows])
         device = self.language_model.device
         first_R, advantages_R, weights_R = torch.from_numpy(numbers).to(device, torch.float32).unbind(1)

@@ -30,6 +30,10 @@ class Outcome:
         """The run in `folder`."""
         return cls(folder.name, tuple(_lines(folder / "evaluations.jsonl")), tuple(_lines(folder / "metrics.jsonl")))
 
+    def is_finished(self, steps: int) -> bool:
+        """It was measured after its last step."""
+        return any(record["step"] == steps for record in self.evaluations)
+
     def before(self, benchmark: str) -> dict[str, Any]:
         """The first evaluation."""
         return next(record for record in self.evaluations if record["benchmark"] == benchmark)

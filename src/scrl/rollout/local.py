@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scrl.errors import TrainingError
 from scrl.records import Sample, Tokens
 from scrl.rollout.decoders import Decoder, GroupDecoder, TransformersDecoder, plain_model, why_not_grouped
 from scrl.rollout.sampling import SamplingSettings, draw, row_uniforms, stacked_uniforms
@@ -103,8 +104,14 @@ class LocalSampler:
     def _read(self, pages: _Pages, stops: StopTexts | None) -> list[Sample]:
         lengths_R = pages.lengths_R.tolist()
         tokens, logprobs, entropies = (
-            page.cpu().numpy() for page in (pages.tokens_RT, pages.logprobs_RT.double(), pages.entropies_RT.double())
+            page.cpu().numpy() for page in (pages.tokens_RT, pages.logprobs_RT, pages.entropies_RT)
         )
+        if not np.isfinite(logprobs).all():
+            raise TrainingError(
+                "the model's outputs are not numbers: its weights are broken. Start from a sound checkpoint, with a "
+                "lower optimizer.learning_rate."
+            )
+        logprobs, entropies = logprobs.astype(np.float64), entropies.astype(np.float64)
         written = [tokens[row, :length] for row, length in enumerate(lengths_R)]
         texts = self._tokenizer.batch_decode(written, skip_special_tokens=True)
         return [

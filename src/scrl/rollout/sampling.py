@@ -7,11 +7,11 @@ cumulative distribution.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
 from scrl.records import Floats
@@ -30,6 +30,11 @@ class SamplingSettings(BaseModel):
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         (), description="A completion ends after any of these texts."
     )
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_stop(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
 
     @property
     def is_restricted(self) -> bool:
@@ -71,7 +76,8 @@ def invert_cdf(weights_RV: Tensor, uniforms_R: Tensor) -> Tensor:
     cdf_RV = weights_RV.cumsum(dim=-1)
     total_R = cdf_RV[:, -1]
     below_R = torch.minimum(uniforms_R.to(cdf_RV.dtype) * total_R, torch.nextafter(total_R, torch.zeros_like(total_R)))
-    return torch.searchsorted(cdf_RV, below_R[:, None], right=True).squeeze(-1)
+    found_R = torch.searchsorted(cdf_RV, below_R[:, None], right=True).squeeze(-1)
+    return found_R.clamp(max=weights_RV.shape[-1] - 1)  # beyond the last token only where weights are not numbers
 
 
 def restrict(probs_RV: Tensor, top_p: float, top_k: int) -> Tensor:

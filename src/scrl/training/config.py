@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from scrl.credit.assign import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings
@@ -88,7 +88,22 @@ class RunConfig(BaseModel):
         filled: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
             filled["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
-        return merged(merged(filled, TRAINER_PRESETS[preset]), values)
+        return merged(merged(TRAINER_PRESETS[preset], filled), values)
+
+    @field_validator("lora", mode="before")
+    @classmethod
+    def _default_adapter(cls, value: Any) -> Any:
+        return {} if value is True else value
+
+    @field_validator("trackers", mode="before")
+    @classmethod
+    def _one_tracker(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("model", "questions", mode="before")
+    @classmethod
+    def _name(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) else value
 
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
@@ -130,9 +145,9 @@ def build_config(values: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(_explain(error)) from error
 
 
-def read_config(path: Path | None, overrides: Iterable[str] = ()) -> RunConfig:
-    """Settings from a YAML file (or none), with `name.of.setting=value` on top."""
-    values = read_yaml(path) if path is not None else {}
+def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
+    """Settings from a YAML file (or none) laid on `base`, with `name.of.setting=value` on top."""
+    values = merged(base or {}, read_yaml(path) if path is not None else {})
     for override in overrides:
         values = merged(values, _override(override))
     return build_config(values)

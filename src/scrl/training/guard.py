@@ -45,8 +45,10 @@ def alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> lis
         return []
     first, last = _means(history[: settings.window]), _means(history[-settings.window :])
     found = [
-        _ceiling(last, "same_answer_share", settings.max_same_answer_share, "of the questions get the same answer"),
-        _ceiling(last, "label_flip_share", settings.max_label_flip_share, "of the labels change from visit to visit"),
+        _ceiling(
+            first, last, "same_answer_share", settings.max_same_answer_share, "of the questions get the same answer"
+        ),
+        _ceiling(first, last, "label_flip_share", settings.max_label_flip_share, "of the labels change between visits"),
         _rise(first, last, "truncated_share", settings.max_truncated_rise, "completions are cut"),
         _rise(first, last, "no_answer_share", settings.max_no_answer_rise, "completions have no answer"),
         _floor(first, last, "entropy_mean", settings.min_entropy_ratio, "entropy has collapsed"),
@@ -61,9 +63,12 @@ def _means(window: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {key: sum(values) / len(values) for key, values in found.items() if values}
 
 
-def _ceiling(last: Mapping[str, float], key: str, limit: float, words: str) -> str | None:
-    value = last.get(key)
-    return f"{value:.0%} {words}" if value is not None and value > limit else None
+def _ceiling(first: Mapping[str, float], last: Mapping[str, float], key: str, limit: float, words: str) -> str | None:
+    """Above the limit, and not so from the start: yes-or-no questions share their answers in a healthy run too."""
+    value, start = last.get(key), first.get(key, 0.0)
+    return (
+        f"{value:.0%} {words}, up from {start:.0%}" if value is not None and value > max(limit, start + 0.1) else None
+    )
 
 
 def _rise(first: Mapping[str, float], last: Mapping[str, float], key: str, limit: float, words: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -28,8 +28,11 @@ def stop_on_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def finish_first() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the block is done; weights in the middle of an update cannot be resumed."""
+def finish_first(say: Callable[[str], None]) -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the block is done; weights in the middle of an update cannot be resumed.
+
+    The third one is let through: the run then goes on from its last checkpoint.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -37,9 +40,15 @@ def finish_first() -> Iterator[None]:
 
     def hold(number: int, _frame: FrameType | None) -> None:
         held.append(number)
+        if len(held) == 1:
+            say("finishing this step, then saving; three times Ctrl-C stops at once")
+        if len(held) == 3:
+            raise SystemExit(130)
 
-    before: dict[int, Any] = {number: signal.signal(number, hold) for number in (signal.SIGINT, signal.SIGTERM)}
+    before: dict[int, Any] = {}
     try:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            before[each] = signal.signal(each, hold)
         yield
     finally:
         for number, handler in before.items():

@@ -89,31 +89,39 @@ def take_steps(run: Run) -> None:
         classes_B = [run.rule.classify(sampled.group) for sampled in sampled_B]
         credit_B = [run.rule.assign(s.group, classes) for s, classes in zip(sampled_B, classes_B, strict=True)]
         clock.append(time.perf_counter())
-        with finish_first():
+        with finish_first(run.watcher.note):
             update = run.policy.update(sampled_B, credit_B, config.questions_per_update)
             clock.append(time.perf_counter())
             triples_B = list(zip(sampled_B, classes_B, credit_B, strict=True))
-            metrics = step_metrics(triples_B, update, state.labels) | step_label_quality(triples_B, run.judge)
-            log_step(run, triples_B, metrics, clock, update.notes)
-            run.remember(metrics, {s.question.id: c.labels.positive for s, _, c in triples_B})
+            metrics = step_metrics(triples_B, update, state.labels) | step_label_quality(triples_B, run.gold_judge)
+            step = run.remember(metrics, {s.question.id: c.labels.positive for s, _, c in triples_B})
+            log_step(run, step, triples_B, metrics, clock, update.notes)
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
-                save_checkpoints(run)
+                save_if_best(run)
+            if state.step % config.checkpoint_every == 0 and state.step < config.steps:
+                run.save_last()
     evaluate_all(run)
-    run.save_last()
+    with finish_first(run.watcher.note):
+        run.save_last()
 
 
 def log_step(
-    run: Run, triples_B: Sequence[Triple], metrics: dict[str, Any], clock: Sequence[float], notes: Sequence[str]
+    run: Run,
+    step: int,
+    triples_B: Sequence[Triple],
+    metrics: dict[str, Any],
+    clock: Sequence[float],
+    notes: Sequence[str],
 ) -> None:
     """Write a step down: numbers, completions, and a line for whoever watches."""
     names = ("seconds_rollout", "seconds_credit", "seconds_update")
     seconds = {name: clock[place + 1] - clock[place] for place, name in enumerate(names)}
-    line = {"step": run.state.step} | metrics | seconds
+    line = {"step": step} | metrics | seconds
     run.folder.append("rollouts.jsonl", [each for triple in triples_B for each in rollout_lines(run, triple)])
     run.folder.append("metrics.jsonl", [line])
     for tracker in run.trackers:
-        tracker.log(run.state.step, {key: value for key, value in line.items() if isinstance(value, int | float)})
-    if metrics["no_answer_share"] > 0.9 and run.state.step == 0:
+        tracker.log(step, {key: value for key, value in line.items() if isinstance(value, int | float)})
+    if metrics["no_answer_share"] > 0.9 and step == 0:
         notes = (*notes, NO_ANSWERS)
     for note in notes:
         run.watcher.note(note)
@@ -124,7 +132,7 @@ def rollout_lines(run: Run, triple: Triple) -> list[Mapping[str, Any]]:
     """The completions of one question, with what they earned."""
     sampled, classes, credit = triple
     keys = credit.tally.keys_K
-    golds_G = gold_fields(sampled.question, classes, run.judge)
+    golds_G = gold_fields(sampled.question, classes, run.gold_judge)
     return [
         {
             "question_id": sampled.question.id,
@@ -151,14 +159,18 @@ def _label(key: str | None, positive: str | None, negatives: frozenset[str]) -> 
     return "positive" if key == positive else "negative" if key in negatives else None
 
 
-def save_checkpoints(run: Run) -> None:
-    """`best` where the completions agree most over the last epoch and the guard sees nothing wrong; `last` always."""
-    epoch = run.state.history[-run.stream.steps_per_epoch :]
+def save_if_best(run: Run) -> None:
+    """Keep as `best` where the completions agree most over the last epoch and the guard sees nothing wrong.
+
+    A part of the first epoch is about some of the questions only, so the first whole one always takes its place.
+    """
+    state, length = run.state, run.stream.steps_per_epoch
+    epoch = state.history[-length:]
     score = sum(line["agreement"] for line in epoch) / len(epoch)
-    is_better = run.state.best_score is None or score > run.state.best_score
+    is_first_whole = state.best_step is None or state.best_step < length <= state.step
+    is_better = is_first_whole or state.best_score is None or score > state.best_score
     if is_better and not alarms(run.state.history, run.config.guard):
         run.save_best(score)
-    run.save_last()
 
 
 def stop_for_good(run: Run) -> bool:
@@ -195,8 +207,8 @@ def evaluate_all(run: Run) -> None:
         sampled_Q = run.draw(questions, sampling, settings.completions, f"evaluation-{name}")
         k = settings.k or settings.completions
         benchmark = Benchmark(name, run.state.step, run.config.model, sampling, k)
-        records.append(evaluate(sampled_Q, run.rule, benchmark, seed=run.config.seed))
-    with finish_first():
+        records.append(evaluate(sampled_Q, run.rule, benchmark, seed=run.config.seed, gold_judge=run.gold_judge))
+    with finish_first(run.watcher.note):
         run.folder.append("evaluations.jsonl", records)
         run.state.evaluated_at = run.state.step
     for record in records:

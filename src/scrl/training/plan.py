@@ -98,7 +98,7 @@ def memory_bytes(config: RunConfig, shape: Any, num_weights: int, prompt_tokens:
     return {
         "weights": num_weights * size,
         "masters": 0 if size == 4 else trained * 4,
-        "gradients": trained * 4,
+        "gradients": trained * (4 if size == 4 else 4 + size),
         "optimizer": trained * 8,
         "start model": num_weights * size if config.loss.kl_weight and not config.lora else 0,
         "sampler's cache": rows * columns * shape.num_hidden_layers * 2 * heads * head * size,

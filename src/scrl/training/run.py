@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from scrl.answers.judge import Judge
+from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.sources import load_source
@@ -63,12 +63,9 @@ class Run:
     policy: Policy
     watcher: Watcher
     trackers: list[Tracker]
+    gold_judge: Judge = field(default_factory=MathVerifyJudge)
+    """For gold alone: what it remembers must not reach the votes."""
     state: State = field(default_factory=State)
-
-    @property
-    def judge(self) -> Judge | None:
-        """Decides whether two answers are equal, where their forms do not."""
-        return self.rule.judge
 
     def draw(
         self, questions: Sequence[Question], settings: SamplingSettings, number: int, step: int | str
@@ -81,31 +78,19 @@ class Run:
                 samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=self.config.seed, step=step)
                 break
             except torch.OutOfMemoryError as error:
-                self._sample_fewer_at_once(error)
-            except RuntimeError:
-                self._refuse_broken_model(prompts[0])
-                raise
+                if self.sampler.max_rows == 1:
+                    words = "memory ran out with one completion at a time: shorten sampling.max_tokens"
+                    raise TrainingError(words) from error
+            self._sample_fewer_at_once(len(prompts) * number)
         at = step if isinstance(step, int) else self.state.step
         triples = zip(questions, prompts, samples_B, strict=True)
         return [Sampled(question, prompt.tokens_P, samples, at) for question, prompt, samples in triples]
 
-    def _sample_fewer_at_once(self, error: BaseException) -> None:
-        if self.sampler.max_rows == 1:
-            raise TrainingError("memory ran out with one completion at a time: shorten sampling.max_tokens") from error
-        self.sampler.max_rows //= 2
+    def _sample_fewer_at_once(self, rows: int) -> None:
+        self.sampler.max_rows = max(1, min(self.sampler.max_rows, rows) // 2)
         self.watcher.note(f"memory ran out: compute.sampler_rows is now {self.sampler.max_rows}")
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-    @torch.no_grad()
-    def _refuse_broken_model(self, prompt: Prompt) -> None:
-        """Nothing can be drawn from a model that an update too large, or a bad file, has broken: say so."""
-        tokens = torch.from_numpy(prompt.tokens_P)[None].to(self.language_model.device)
-        if not torch.isfinite(self.language_model.model(tokens).logits).all():
-            raise TrainingError(
-                "the model's outputs are not numbers: its weights are broken. Start from a sound checkpoint, with a "
-                "lower optimizer.learning_rate."
-            )
 
     def save_last(self) -> None:
         """The checkpoint a killed run goes on from."""
@@ -139,12 +124,13 @@ class Run:
         self.state = State(**saved)
         self.sampler.max_rows = self.state.sampler_rows
 
-    def remember(self, metrics: dict[str, Any], labels: dict[str, str | None]) -> None:
-        """Note what later steps will look at, and count the step as done."""
+    def remember(self, metrics: dict[str, Any], labels: dict[str, str | None]) -> int:
+        """Note what later steps will look at, and count the step as done; its number."""
         kept = {key: metrics[key] for key in (*WATCHED, "agreement") if key in metrics}
         self.state.history.append(kept)
         self.state.labels |= labels
         self.state.step += 1
+        return self.state.step - 1
 
 
 def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = False) -> Run:
@@ -153,7 +139,8 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         torch.set_num_threads(config.compute.threads)
     columns = {name: getattr(config, name) for name in ("question_column", "gold_column", "id_column")}
     loaded = load_source(config.questions, seed=config.seed, limit=config.limit, **columns)
-    held_out = load_source(config.evaluation.held_out, seed=config.seed) if config.evaluation.held_out else None
+    named = config.evaluation.held_out
+    held_out = load_source(named, seed=config.seed, **columns) if named else None
     stream = QuestionStream(loaded.questions, config.questions_per_step, config.seed, config.drop_last)
     seed_everything(config.seed)
     language_model = load_model(

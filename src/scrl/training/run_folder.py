@@ -83,8 +83,8 @@ class RunFolder:
 
     def save(self, place: Path, write: Callable[[Path], None]) -> None:
         """Let `write` fill a folder, then put it in `place`; what was there stays until the new one is whole."""
+        self.recover()
         draft, whole, old = (place.with_name(f".{place.name}.{word}") for word in ("draft", "whole", "old"))
-        _remove(draft)
         draft.mkdir(parents=True)
         try:
             write(draft)
@@ -93,9 +93,7 @@ class RunFolder:
             reason = getattr(error, "strerror", None) or error
             kept = f"the one from before is intact: {place}" if place.is_dir() else "there was none before"
             raise TrainingError(f"{place}: the checkpoint cannot be written: {reason}; {kept}") from error
-        _remove(whole)
         draft.rename(whole)
-        _remove(old)
         if place.exists():
             place.rename(old)
         whole.rename(place)

@@ -43,4 +43,7 @@ class QuestionStream:
 
     def updates(self, steps: int, questions_per_update: int) -> int:
         """Optimizer steps in the first `steps` steps."""
-        return sum(ceil(len(self.batch(step)) / questions_per_update) for step in range(steps))
+        epochs, rest = divmod(steps, self.steps_per_epoch)
+        sizes = [min(self.batch_size, len(self.questions) - n * self.batch_size) for n in range(self.steps_per_epoch)]
+        updates = [ceil(size / questions_per_update) for size in sizes]
+        return epochs * sum(updates) + sum(updates[:rest])
