@@ -77,7 +77,7 @@ def demo(
     ttrl, scrl = (Outcome.read(run) for run in runs)
     console.print(results_table(ttrl, scrl, seed))
     console.print(labels_table(ttrl, scrl))
-    console.print("Where consensus lied at the first step:\n")
+    console.print("Where consensus lied at the first visit:\n")
     for story in lies(runs):
         console.print(Text(f"* {story}\n"))
     for sentence in verdicts(ttrl, scrl, seed):

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scrl.cli.watching import watching
+from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, InputError
 from scrl.training.folders import new_run_folder
 
@@ -153,5 +154,6 @@ def _plan(config: RunConfig, console: Console) -> None:
 def _settings_lines() -> Iterator[str]:
     from scrl.training.config import RunConfig, setting_rows
 
-    for name, default, description in setting_rows(RunConfig):
+    rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
+    for name, default, description in rows:
         yield f"{name} = {default}    {description}"

@@ -86,12 +86,11 @@ class Visit:
         return dict(self.counts).get(answer or "", 0)
 
 
-def read_visits(folder: Path, question_ids: Sequence[str]) -> dict[str, list[Visit]]:
-    """The visits to some questions, in order."""
-    grouped: dict[str, dict[int, list[dict[str, Any]]]] = {name: {} for name in question_ids}
+def read_visits(folder: Path) -> dict[str, list[Visit]]:
+    """The visits to every question, in order."""
+    grouped: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for line in _lines(folder / "rollouts.jsonl"):
-        if line["question_id"] in grouped:
-            grouped[line["question_id"]].setdefault(line["step"], []).append(line)
+        grouped.setdefault(line["question_id"], {}).setdefault(line["step"], []).append(line)
     return {name: [_visit(step, steps[step]) for step in sorted(steps)] for name, steps in grouped.items()}
 
 
@@ -114,19 +113,26 @@ def _visit(step: int, lines: Sequence[dict[str, Any]]) -> Visit:
     )
 
 
-def first_questions(folder: Path) -> list[str]:
-    """The questions of step 0: there all runs from one start see the same completions."""
-    return list(dict.fromkeys(line["question_id"] for line in _lines(folder / "rollouts.jsonl") if line["step"] == 0))
-
-
 def lies(folders: Sequence[Path], limit: int = 3) -> Iterator[str]:
-    """Questions on which consensus lied at the first step, and what each run made of them."""
-    names = first_questions(folders[0])
-    visits = {folder.name: read_visits(folder, names) for folder in folders}
-    lied = {name: seen[0] for name, seen in visits[folders[0].name].items() if seen[0].is_lie}
-    boldest = sorted(lied, key=lambda name: -lied[name].counts[0][1])[:limit]
-    for name in boldest:
-        yield _story(lied[name], {run: visits[run][name] for run in visits})
+    """Questions on which every run was lied to by the same answer at its first visit, and what each made of them.
+
+    The boldest lie, then the boldest of those that not every run believed.
+    """
+    visits = {folder.name: read_visits(folder) for folder in folders}
+    firsts = {name: [seen[name][0] for seen in visits.values() if name in seen] for name in visits[folders[0].name]}
+    lied = [name for name, first_R in firsts.items() if _is_shared_lie(first_R, len(folders))]
+    boldest = sorted(lied, key=lambda name: (-firsts[name][0].counts[0][1], name))
+    disputed = [name for name in boldest[1:] if len({visit.positive for visit in firsts[name]}) > 1]
+    for name in [*boldest[:1], *disputed][:limit]:
+        yield _story(firsts[name][0], {run: seen[name] for run, seen in visits.items()})
+
+
+def _is_shared_lie(first_R: Sequence[Visit], num_runs: int) -> bool:
+    return (
+        len(first_R) == num_runs
+        and all(visit.is_lie for visit in first_R)
+        and len({visit.counts[0][0] for visit in first_R}) == 1
+    )
 
 
 def _story(first: Visit, visits: dict[str, list[Visit]]) -> str:

@@ -2,7 +2,8 @@
 
 Model, level and the settings below were chosen on seeds 0–4; what the documentation reports are seeds 10–12. Both
 methods get all of them, `std_floor` too: without it a question on which SCRL abstains is trained on its entropy at full
-strength (docs/deviations.md, "two traps"), which cost SCRL 3 to 7 points of pass@1 on seeds 2 and 3.
+strength (docs/deviations.md, "two traps"), which cost SCRL 3 and 7 points of pass@1 on seeds 3 and 2 with an earlier
+version of the model.
 """
 
 from __future__ import annotations
