@@ -78,7 +78,6 @@ def test_consensus_lies_somewhere(notebook):
     assert found["samples"] == [32] * 16
     assert found["votes"] == min(found["lies"])
     assert printed.count("WRONG") == len(found["lies"])
-    assert max(found["lies"]) / 32 > 0.375  # the text says that SCRL can be fooled too
 
 
 def test_ttrl_rewards_the_lie_and_scrl_does_not(notebook):

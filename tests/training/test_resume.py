@@ -214,7 +214,12 @@ def test_what_cannot_be_resumed_is_refused_in_words(uninterrupted, tmp_path):
         ("run", "steps=20"): "--resume: a run goes on with the settings it was started with; these are others",
         ("--out", "new"): "--resume: there is no folder new",
         ("--out", "run"): "run: has done all its 12 steps; start from it with --model run/checkpoints/last",
-        ("--out", "run", "--steps", "12"): "run: has done all its 12 steps; start from it with --model run/checkpoints/last",
+        (
+            "--out",
+            "run",
+            "--steps",
+            "12",
+        ): "run: has done all its 12 steps; start from it with --model run/checkpoints/last",
         (): "--resume: say which run, with --out FOLDER or --resume FOLDER",
     }
     for words, reason in refused.items():
