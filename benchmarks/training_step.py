@@ -175,8 +175,8 @@ def main() -> int:
     for questions_per_update in (1, QUESTIONS):
         ours, theirs = measure(questions, questions_per_update, options.steps)
         print(
-            f"training step, {QUESTIONS} questions x {COMPLETIONS} completions, {QUESTIONS // questions_per_update} "
-            f"optimizer steps, {torch.get_num_threads()} threads: ours {median(ours):.2f} s, TRL {median(theirs):.2f} "
+            f"training step, {QUESTIONS} questions x {COMPLETIONS} completions, optimizer steps: "
+            f"{QUESTIONS // questions_per_update}, {torch.get_num_threads()} threads: ours {median(ours):.2f} s, TRL {median(theirs):.2f} "
             f"s, ratio {median(theirs) / median(ours):.1f}x (medians of {len(ours)}; best {min(ours):.2f} and "
             f"{min(theirs):.2f} s)"
         )

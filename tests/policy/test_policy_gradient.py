@@ -165,14 +165,14 @@ def test_on_fresh_samples_every_ratio_is_1(variant, temperature):
     logprobs_RT, entropies_RT = policy.score(batch)
     for row, sample in enumerate(sampled.samples_G):
         length = len(sample.tokens_T)
-        np.testing.assert_allclose(logprobs_RT[row, :length].detach(), sample.logprobs_T, atol=1e-5)
-        np.testing.assert_allclose(entropies_RT[row, :length].detach(), sample.entropies_T, atol=1e-5)
+        np.testing.assert_allclose(logprobs_RT[row, :length].detach(), sample.logprobs_T, atol=5e-5)
+        np.testing.assert_allclose(entropies_RT[row, :length].detach(), sample.entropies_T, atol=5e-5)
     report = policy.update([sampled], [credit_of(ADVANTAGES)])
     assert report.clipped_share == 0
     # with every ratio 1 a token's loss is −Â: the loss is −Σ weight · T · Â
     lengths = np.array([len(sample.tokens_T) for sample in sampled.samples_G])
     shares = lengths / lengths.sum() if variant == "dapo" else np.full(6, 1 / 6)
-    assert report.loss == pytest.approx(-float(shares @ ADVANTAGES), abs=1e-5)
+    assert report.loss == pytest.approx(-float(shares @ ADVANTAGES), abs=5e-5)
 
 
 def test_an_advantage_of_0_gives_a_gradient_of_0(group):
@@ -218,9 +218,8 @@ def test_a_prompt_of_one_token_and_a_completion_of_one_token():
 def test_an_empty_completion_adds_nothing(group, variant):
     language_model = embedded()
     policy = make_policy(language_model, micro_batch=1, max_tokens=24, **VARIANTS[variant])
-    empty = Sample("", np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), True)
     policy.optimizer.clear()
-    measured = policy.gradient([TrainedRow(group.prompt_P, empty, 1.0, 1.0)])
+    measured = policy.gradient([TrainedRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 1.0)])
     assert (measured["loss"], measured["tokens"]) == (0, 0)
     assert all(master.grad is None or not master.grad.any() for master in policy.optimizer._masters)
 

@@ -201,7 +201,8 @@ def test_when_memory_runs_out_the_micro_batch_halves_and_the_update_is_the_same(
     memory = Memory(language_model, room=2)
     policy = make_policy(language_model, micro_batch=4)
     report = policy.update([group], [credit_of(ADVANTAGES)])
-    assert memory.runs == [4, 2, 2, 2]
+    # in bfloat16 the old log-probabilities are computed first, by the update's own forward
+    assert memory.runs == [4, 2, 2, 2] + ([] if dtype == torch.float32 else [2, 2, 2])
     assert policy.micro_batch == 2
     assert report.notes == ("memory ran out: compute.micro_batch is now 2",)
     make_policy(spacious, micro_batch=2).update([group], [credit_of(ADVANTAGES)])
@@ -213,7 +214,7 @@ def test_memory_that_runs_out_in_the_middle_of_an_update_leaves_no_half_gradient
     language_model, spacious = small_model(dtype=dtype), small_model(dtype=dtype)
     memory = Memory(language_model, room=1, from_call=2)  # 2 of 3 micro-batches of 2 are done, then it is full
     report = make_policy(language_model, micro_batch=2).update([group], [credit_of(ADVANTAGES)])
-    assert memory.runs == [2, 2, 2, 1, 1, 1, 1, 1, 1]
+    assert memory.runs == [2, 2, 2, *[1] * (6 if dtype == torch.float32 else 12)]
     assert report.notes == ("memory ran out: compute.micro_batch is now 1",)
     make_policy(spacious, micro_batch=1).update([group], [credit_of(ADVANTAGES)])
     assert torch.equal(weights_of(language_model), weights_of(spacious))
@@ -225,7 +226,7 @@ def test_the_micro_batch_halves_until_it_fits_and_stays_there(group):
     policy = make_policy(language_model, micro_batch=4)
     report = policy.update([group], [credit_of(ADVANTAGES)])
     assert memory.runs == [4, 2, *[1] * 6]
-    assert report.notes == ("memory ran out: compute.micro_batch is now 1",)
+    assert report.notes == tuple(f"memory ran out: compute.micro_batch is now {size}" for size in (2, 1))
     assert policy.update([group], [credit_of(ADVANTAGES)]).notes == ()
     assert memory.runs[8:] == [1] * 6
 

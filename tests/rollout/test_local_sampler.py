@@ -209,14 +209,14 @@ def test_dropout_is_off_while_sampling():
 def test_the_embedded_model_solves_what_it_was_made_for():
     loaded = load_model("embedded", ComputeSettings(device="cpu"))
     sampler = LocalSampler(loaded.model, loaded.tokenizer)
-    questions = ["Compute 3+4+5.", "Compute 12+(7-2)."]
+    questions = ["Compute 31+4+52.", "Compute 12+(7-2)."]  # no carry: there it does not slip
     asked = [
         Prompt(text, np.array(loaded.tokenizer.apply_chat_template(
             [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True)["input_ids"]))
         for text in questions
     ]  # fmt: skip
     samples_BG = sampler.sample(asked, SamplingSettings(temperature=0, max_tokens=64), num_samples=1, seed=0, step=0)
-    assert [samples[0].text.splitlines()[-1] for samples in samples_BG] == ["\\boxed{12}", "\\boxed{17}"]
+    assert [samples[0].text.splitlines()[-1] for samples in samples_BG] == ["\\boxed{87}", "\\boxed{17}"]
     assert all(samples[0].is_finished for samples in samples_BG)
     assert sampler.note is None
 

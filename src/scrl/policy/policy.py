@@ -9,10 +9,10 @@ Shapes: B questions, R completions of a micro-batch, T tokens, n tokens of all R
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from scrl.policy.optimizer import Optimizer
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import token_scores
 from scrl.records import Credit, Floats, Sampled, Tokens
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +102,7 @@ class Policy:
         self._plain = body_and_head(self._model)
         self._reference_plain = body_and_head(self._reference) if self._reference is not None else None
         self._is_rounded = any(weight.dtype != torch.float32 for weight in self._model.parameters())
+        self._notes: list[str] = []
         self._is_checkpointed = compute.gradient_checkpointing
         self.note = None if self._plain else "this model changes its logits, so they are held whole: more memory"
 
@@ -108,11 +111,12 @@ class Policy:
     ) -> UpdateReport:
         """One optimizer step for every `questions_per_update` questions, in the order given."""
         self._set_mode()
+        self._notes.clear()
         pairs = list(zip(sampled_B, credit_B, strict=True))
         parts = [pairs[first : first + questions_per_update] for first in range(0, len(pairs), questions_per_update)]
         rows_U = [self.rows(part) for part in parts]
         if self._is_rounded:
-            rows_U = [self.rescored(rows) for rows in rows_U]
+            rows_U = [self._that_fits(self.rescored, rows) for rows in rows_U]
         done = [self._step(rows) for rows in rows_U]
         tokens = max(1.0, sum(d["tokens"] for d in done))
         return UpdateReport(
@@ -121,7 +125,7 @@ class Policy:
             clipped_share=sum(d["clipped"] for d in done) / tokens,
             learning_rate=done[-1]["learning_rate"],
             kl=sum(d["kl"] for d in done) / tokens if self._loss.kl_weight else None,
-            notes=tuple(d["note"] for d in done if d["note"]),
+            notes=tuple(self._notes),
         )
 
     def rows(self, pairs: Sequence[tuple[Sampled, Credit]]) -> list[TrainedRow]:
@@ -163,23 +167,22 @@ class Policy:
             if "lora_dropout" in name:
                 module.train()
 
-    def _step(self, rows: Sequence[TrainedRow]) -> dict[str, Any]:
+    def _step(self, rows: Sequence[TrainedRow]) -> dict[str, float]:
         learning_rate = self.optimizer.learning_rate
-        measured, note = self._gradient_that_fits(rows)
+        measured = self._that_fits(self.gradient, rows)
         grad_norm = self.optimizer.step()
         if not (math.isfinite(measured["loss"]) and math.isfinite(grad_norm)):
             raise TrainingError(
                 f"the loss is {measured['loss']} and the gradient's norm {grad_norm}: training cannot go on. Lower "
                 "optimizer.learning_rate, or compute in float32 (compute.dtype)."
             )
-        return measured | {"grad_norm": grad_norm, "learning_rate": learning_rate, "note": note}
+        return measured | {"grad_norm": grad_norm, "learning_rate": learning_rate}
 
-    def _gradient_that_fits(self, rows: Sequence[TrainedRow]) -> tuple[dict[str, float], str | None]:
-        """The gradient, with the micro-batch halved as often as memory asks for."""
-        note = None
+    def _that_fits(self, work: Callable[[Sequence[TrainedRow]], Result], rows: Sequence[TrainedRow]) -> Result:
+        """Work on rows by micro-batches, with the micro-batch halved as often as memory asks for."""
         while True:
             try:
-                return self.gradient(rows), note
+                return work(rows)
             except torch.OutOfMemoryError as error:
                 self.optimizer.clear()
                 if min(self.micro_batch, len(rows)) == 1:
@@ -188,7 +191,7 @@ class Policy:
                         "compute.gradient_checkpointing, or train an adapter (lora)."
                     ) from error
             self.micro_batch = min(self.micro_batch, len(rows)) // 2
-            note = f"memory ran out: compute.micro_batch is now {self.micro_batch}"
+            self._notes.append(f"memory ran out: compute.micro_batch is now {self.micro_batch}")
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
