@@ -176,9 +176,9 @@ def main() -> int:
         ours, theirs = measure(questions, questions_per_update, options.steps)
         print(
             f"training step, {QUESTIONS} questions x {COMPLETIONS} completions, optimizer steps: "
-            f"{QUESTIONS // questions_per_update}, {torch.get_num_threads()} threads: ours {median(ours):.2f} s, TRL {median(theirs):.2f} "
-            f"s, ratio {median(theirs) / median(ours):.1f}x (medians of {len(ours)}; best {min(ours):.2f} and "
-            f"{min(theirs):.2f} s)"
+            f"{QUESTIONS // questions_per_update}, {torch.get_num_threads()} threads: ours {median(ours):.2f} s, "
+            f"TRL {median(theirs):.2f} s, ratio {median(theirs) / median(ours):.1f}x "
+            f"(medians of {len(ours)}; best {min(ours):.2f} and {min(theirs):.2f} s)"
         )
     return 0
 
