@@ -66,12 +66,13 @@ def main() -> None:
     parser.add_argument("--completions", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    language_model = load_model(EMBEDDED, ComputeSettings(device="cpu"))
+    compute = ComputeSettings(device="cpu")
+    language_model = load_model(EMBEDDED, compute)
     language_model.model.eval()
     questions = arithmetic_questions("medium", options.questions)
     asking = PromptSettings(instruction="")
     prompts = [Prompt(q.id, prompt_tokens(q, language_model.tokenizer, asking)) for q in questions]
-    sampler = LocalSampler(language_model.model, language_model.tokenizer)
+    sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=compute.sampler_rows)
     assert sampler.note is None
     works: tuple[Callable[[int], int], ...] = (
         lambda step: sampler_tokens(sampler, prompts, options.completions, step),

@@ -52,7 +52,7 @@ RULE = credit_rule("ttrl")
 def our_step(questions: Sequence[Question], questions_per_update: int) -> Callable[[], None]:
     """A function that takes one step, as scrl.training.loop does but for the files."""
     language_model = load_model(EMBEDDED, COMPUTE)
-    sampler = LocalSampler(language_model.model, language_model.tokenizer)
+    sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=COMPUTE.sampler_rows)
     optimizer = OptimizerSettings(learning_rate=LEARNING_RATE, schedule="constant", warmup=0, weight_decay=0)
     policy = Policy(
         language_model,

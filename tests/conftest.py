@@ -1,3 +1,5 @@
+import signal
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -6,6 +8,13 @@ from scrl.answers.judge import MathVerifyJudge
 settings.register_profile("scrl", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("scrl")
 
+FOLDERS_WITH_MODELS = {"policy", "rollout", "training"}
+
+
+def pytest_sessionstart():
+    """A shell starts its background jobs with Ctrl-C ignored, which all their children inherit; some tests send one."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session")
 def judge():
@@ -13,3 +22,17 @@ def judge():
     judge = MathVerifyJudge(seconds_per_answer=60, seconds_per_group=300)  # no verdict may hang on a busy machine
     yield judge
     judge.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread(request):
+    """For models this small a second thread costs more than it brings, above all on a busy machine."""
+    if request.path.parent.name not in FOLDERS_WITH_MODELS:
+        yield
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -2,33 +2,18 @@
 
 import io
 import json
-import os
 import re
-import subprocess
-import sys
+import shutil
+from pathlib import Path
 
 import pytest
+from commands import read, scrl
 from rich.console import Console
 
-from scrl.cli.demo import labels_table, results_table, verdicts
+from scrl.cli.demo import labels_table, results_table, train_or_go_on, verdicts
 from scrl.cli.main import main
 from scrl.recipes.comparison import BENCHMARKS, Outcome, lies
-
-
-def scrl(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "scrl", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        cwd=cwd,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )
-
-
-def read(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+from scrl.recipes.demo import demo_config
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +74,8 @@ def test_its_sentences_are_those_of_the_files(demo):
     folder, printed = demo
     plain = " ".join(printed.split())
     runs = [folder / "ttrl", folder / "scrl"]
-    ttrl, scrl_ = map(Outcome.read, runs)
-    sentences = [*verdicts(ttrl, scrl_, 11), *lies(runs)]
+    ttrl, scrl_ = (Outcome.read(run, pytest.fail) for run in runs)
+    sentences = [*verdicts(ttrl, scrl_, 11), *lies(runs, pytest.fail)]
     assert len(sentences) >= 4
     for sentence in sentences:
         assert " ".join(sentence.split()) in plain
@@ -111,6 +96,21 @@ def test_a_folder_that_exists_is_refused(tmp_path, capsys):
     assert main(["demo", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path}: exists already; give a new folder with --out\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])
+def test_an_interrupted_run_of_the_demo_is_gone_on_with_although_its_last_line_is_cut(
+    name, demo, tmp_path, monkeypatch, capsys
+):
+    folder = Path(shutil.copytree(demo[0] / "scrl", tmp_path / "scrl"))
+    (folder / "report.html").unlink()
+    (folder / name).write_bytes((folder / name).read_bytes()[:-100])
+    resumed = []
+    monkeypatch.setattr("scrl.training.loop.resume", lambda folder, watcher: resumed.append(folder))
+    train_or_go_on("scrl", demo_config("scrl", seed=11, steps=2), folder)
+    assert resumed == [folder]
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.fullmatch(rf"SCRL: {name}: line \d, the last one, is incomplete and was left out", said)
 
 
 # Outcomes made up, to see every sentence
@@ -204,7 +204,8 @@ def votes(question, step, answers, *, right, positive=None, negatives=(), advant
     for sample, answer in enumerate(answers):
         yield {
             "question_id": question, "step": step, "sample": sample, "question": f"Compute {question}.", "gold": right,
-            "answer_class": answer, "correct": answer == right, "advantage": advantage if sample < 2 else None,
+            "completion": f"It is {answer}.", "answer_class": answer, "correct": answer == right, "reward": 0.0,
+            "advantage": advantage if sample < 2 else None,
             "label": "positive" if answer == positive else "negative" if answer in negatives else None,
         }  # fmt: skip
 
@@ -230,7 +231,7 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
         votes("3*9", 0, ["28", "28", "27", "1"], right="27", negatives=("1",), advantage=-0.25),
         votes("3*9", 4, ["27", "27", "28", None], right="27", positive="27"),
     )
-    assert list(lies([ttrl, scrl_])) == [
+    assert list(lies([ttrl, scrl_], pytest.fail)) == [
         "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. "
         "TTRL rewards 28 (its completions move by +0.50); at its last visit 28 has 3 of 4 votes, the right answer 1. "
         "SCRL rewards nothing and rules out 1 answers (its completions move by -0.25); "
@@ -240,7 +241,7 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
 
 def test_a_method_that_rewards_another_answer_than_the_most_frequent_one_is_said_to(tmp_path):
     run = write(tmp_path / "ttrl", votes("1+1", 0, ["3", "3", "5", "5"], right="2", positive="5"))
-    (story,) = lies([run])
+    (story,) = lies([run], pytest.fail)
     assert "3 gets 2 of 4 votes and is wrong; 2 gets 0." in story
     assert "TTRL rewards 5" in story
     assert "rewards nothing" not in story
@@ -248,4 +249,4 @@ def test_a_method_that_rewards_another_answer_than_the_most_frequent_one_is_said
 
 def test_a_run_without_lies_tells_none(tmp_path):
     run = write(tmp_path / "ttrl", votes("1+1", 0, ["2", "2", None], right="2"), votes("1-1", 0, [None], right="0"))
-    assert list(lies([run])) == []
+    assert list(lies([run], pytest.fail)) == []

@@ -9,17 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-
-def scrl(*arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "scrl", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        **options,
-    )
+from commands import COMMAND, read, scrl
 
 
 def row(question, answer, entropy=0.2, **more):
@@ -29,10 +19,6 @@ def row(question, answer, entropy=0.2, **more):
 def write(path, rows):
     path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
     return path
-
-
-def read(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 # q1: 8 × 1/2 in four spellings, 4 × 3, 1 × 7 (uncertain), 1 × 8 (certain), 2 without an answer: N = 16
@@ -311,11 +297,15 @@ def test_ctrl_c_writes_nothing_and_exits_with_130(tmp_path):
         "import time\ndef read(text):\n    print('reading', flush=True)\n    time.sleep(60)\n"
     )
     source = write(tmp_path / "r.jsonl", [row("q", "1")])
-    command = [sys.executable, "-m", "scrl", "label", str(source), "--reader", "slow_reader.read", "--out", "l.jsonl"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "reading\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    command = [*COMMAND, "label", str(source), "--reader", "slow_reader.read", "--out", "l.jsonl"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipes) as process:
+        try:
+            assert process.stdout.readline() == "reading\n"
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()  # does nothing where it has ended
     assert process.returncode == 130
     assert "no file was left half-written" in errors
     assert "Traceback" not in errors
@@ -329,7 +319,7 @@ def test_progress_is_shown_on_a_terminal_and_a_plain_line_elsewhere(tmp_path):
 
     source = write(tmp_path / "r.jsonl", [row(f"q{n}", "1") for n in range(200)])
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "scrl", "label", str(source)]
+    command = [*COMMAND, "label", str(source)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=False, timeout=120)
     os.close(theirs)
     shown = os.read(ours, 100_000).decode()

@@ -1,11 +1,9 @@
 """`scrl plan`, `scrl doctor` and `scrl report`: what is said before and after a run."""
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
+from commands import scrl
 
 from scrl.cli.main import main
 from scrl.errors import InputError
@@ -15,18 +13,6 @@ from scrl.training.plan import make_plan, warnings
 BASE = {
     "model": "embedded", "questions": "arithmetic:easy", "prompt": {"instruction": ""}, "sampling": {"max_tokens": 64},
 }  # fmt: skip
-
-
-def scrl(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "scrl", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        cwd=cwd,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )
 
 
 def config(**changes):

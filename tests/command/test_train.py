@@ -2,13 +2,11 @@
 
 import io
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 import yaml
+from commands import read, scrl
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
@@ -29,22 +27,6 @@ sampling: {max_tokens: 48}
 evaluation: {completions: 4, held_out: "arithmetic:easy:held-out:2"}
 compute: {threads: 1}
 """
-
-
-def scrl(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "scrl", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        cwd=cwd,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-    )
-
-
-def read(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")

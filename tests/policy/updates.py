@@ -60,7 +60,7 @@ def make_policy(language_model, *, micro_batch=16, temperature=1.0, max_tokens=1
 def draw_group(language_model, text="Compute 7+8-3.", *, size=6, temperature=1.0, max_tokens=12, step=0):
     """Completions of one question as the sampler draws them: some end by themselves, some are cut."""
     prompt_P = np.array(language_model.tokenizer(text)["input_ids"])
-    sampler = LocalSampler(language_model.model, language_model.tokenizer)
+    sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=size)
     settings = SamplingSettings(temperature=temperature, max_tokens=max_tokens)
     [samples_G] = sampler.sample([Prompt(text, prompt_P)], settings, num_samples=size, seed=0, step=step)
     return Sampled(Question(text, text), prompt_P, samples_G, step)

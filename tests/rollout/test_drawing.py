@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from scrl.rollout import sampling
 from scrl.rollout.sampling import SamplingSettings, draw, invert_cdf, restrict, row_uniforms, stacked_uniforms
 
 PROBS = [0.4, 0.25, 0.15, 0.1, 0.06, 0.04]
@@ -156,3 +157,15 @@ def test_settings_that_make_no_sense_are_refused(settings):
 )
 def test_restricted_means_that_some_tokens_cannot_be_drawn(settings, is_restricted):
     assert SamplingSettings(**settings).is_restricted == is_restricted
+
+
+@given(st.integers(0, 2**31), st.floats(0.05, 0.999), st.sampled_from([0, 3, 16, 40, 64, 100]), st.floats(0.1, 8))
+def test_looking_at_the_likeliest_tokens_first_changes_nothing(seed, top_p, top_k, spread):
+    logits_RV = (torch.randn(3, 64, generator=torch.Generator().manual_seed(seed)) * spread).bfloat16()  # ties
+    probs_RV = torch.softmax(logits_RV.float(), dim=-1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "NUCLEUS", 1_000)
+        whole_RV = restrict(probs_RV, top_p, top_k)
+        patch.setattr(sampling, "NUCLEUS", 16)
+        quick_RV = restrict(probs_RV, top_p, top_k)
+    assert torch.equal(whole_RV > 0, quick_RV > 0)

@@ -29,8 +29,8 @@ LENGTHS = (1, 5, 11, 3)
 GREEDY = SamplingSettings(temperature=0, max_tokens=24)
 
 
-def drawn(model, prompts_B, settings, num_samples=3, seed=0, step=0, **options):
-    sampler = LocalSampler(model, TOKENIZER, **options)
+def drawn(model, prompts_B, settings, num_samples=3, seed=0, step=0):
+    sampler = LocalSampler(model, TOKENIZER, max_rows=512)
     return sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step)
 
 
@@ -100,12 +100,12 @@ def test_greedy_is_what_transformers_generates_to_the_end_token(name):
 
 @pytest.mark.parametrize("name", GROUPED)
 def test_the_group_decoder_runs_models_of_these_shapes(name):
-    assert LocalSampler(tiny_model(name), TOKENIZER).note is None
+    assert LocalSampler(tiny_model(name), TOKENIZER, max_rows=512).note is None
 
 
 @pytest.mark.parametrize(("name", "kind"), [("gpt2", "GPT2LMHeadModel"), ("gpt-neox", "GPTNeoXForCausalLM")])
 def test_a_note_says_why_sampling_is_slower(name, kind):
-    note = LocalSampler(tiny_model(name), TOKENIZER).note
+    note = LocalSampler(tiny_model(name), TOKENIZER, max_rows=512).note
     assert note.startswith("sampling through transformers' own cache, which is slower")
     assert f"{kind} is not one of LlamaForCausalLM" in note
 
@@ -123,7 +123,7 @@ def test_models_the_group_decoder_would_get_wrong_are_left_to_transformers():
 def test_both_decoders_write_the_same(name):
     model = tiny_model(name)
     prompts_B = prompts(*LENGTHS)
-    fallback = LocalSampler(model, TOKENIZER)
+    fallback = LocalSampler(model, TOKENIZER, max_rows=512)
     fallback._decoder = TransformersDecoder
     for settings in (SamplingSettings(max_tokens=30), SamplingSettings(temperature=0.7, top_p=0.9, max_tokens=30)):
         slow = fallback.sample(prompts_B, settings, num_samples=4, seed=3, step=1)
@@ -167,7 +167,7 @@ def test_an_adapter_is_sampled_from():
         for name, weight in model.named_parameters():
             if "lora_B" in name:
                 weight.normal_(std=0.3)
-    sampler = LocalSampler(model, TOKENIZER)
+    sampler = LocalSampler(model, TOKENIZER, max_rows=512)
     assert sampler.note is None
     samples_BG = sampler.sample(prompts_B, settings, num_samples=3, seed=0, step=0)
     assert tokens_of(samples_BG) != before
@@ -178,7 +178,7 @@ def test_an_adapter_is_sampled_from():
 def test_weights_changed_in_place_are_seen_by_the_next_call(name):
     model = tiny_model(name)
     prompts_B, settings = prompts(*LENGTHS), SamplingSettings(max_tokens=16)
-    sampler = LocalSampler(model, TOKENIZER)
+    sampler = LocalSampler(model, TOKENIZER, max_rows=512)
     before = sampler.sample(prompts_B, settings, num_samples=3, seed=0, step=0)
     with torch.no_grad():
         for weight in model.parameters():
@@ -208,7 +208,7 @@ def test_dropout_is_off_while_sampling():
 
 def test_the_embedded_model_solves_what_it_was_made_for():
     loaded = load_model("embedded", ComputeSettings(device="cpu"))
-    sampler = LocalSampler(loaded.model, loaded.tokenizer)
+    sampler = LocalSampler(loaded.model, loaded.tokenizer, max_rows=512)
     questions = ["Compute 31+4+52.", "Compute 12+(7-2)."]  # no carry: there it does not slip
     asked = [
         Prompt(text, np.array(loaded.tokenizer.apply_chat_template(

@@ -15,7 +15,7 @@ from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.stopping import StopTexts
 
 TOKENIZER = tiny_tokenizer()
-SAMPLER = LocalSampler(tiny_model("llama", seed=4), TOKENIZER)
+SAMPLER = LocalSampler(tiny_model("llama", seed=4), TOKENIZER, max_rows=512)
 PROMPTS = prompts(5, 2, 8)
 
 

@@ -1,5 +1,7 @@
 """Settings: presets, named losses, the words of the command, and what is said about a wrong one."""
 
+from pathlib import Path
+
 import pytest
 from runs import SMALL, small
 
@@ -8,7 +10,7 @@ from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
 from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
-from scrl.training.config import RunConfig, build_config, read_config, setting_rows, write_config
+from scrl.training.config import RunConfig, build_config, merged, read_config, setting_rows, write_config
 from scrl.training.guard import GuardSettings
 
 BARE = {"model": "embedded", "questions": "arithmetic:easy"}
@@ -203,6 +205,33 @@ def test_every_setting_is_listed_once_with_a_description():
     assert set(RunConfig.model_fields) - set(names) == parts
     assert {"lora", "lora.rank", "loss.dual_clip", "guard.window", "sampling.stop"} <= set(names)
     assert {name: default for name, default, _ in rows}["model"] == "(required)"
+
+
+# Questions
+
+
+def test_the_questions_and_those_held_out_are_loaded_with_the_same_columns_and_a_limit_of_their_own(tmp_path):
+    rows = "".join(f"{number},What is {number}?,{number},9\n" for number in range(3))
+    for name in ("train.csv", "held-out.csv"):
+        (tmp_path / name).write_text(f"key,text,truth,answer\n{rows}")
+    config = build_config({
+        "model": "embedded", "questions": str(tmp_path / "train.csv"), "limit": 2, "id_column": "key",
+        "question_column": "text", "gold_column": "truth",
+    })  # fmt: skip
+    assert config.load_held_out() is None
+    asked = merged(config.model_dump(), {"evaluation": {"held_out": str(tmp_path / "held-out.csv")}})
+    found = [(q.id, q.text, q.gold) for q in build_config(asked).load_held_out().questions]
+    assert found == [("0", "What is 0?", "0"), ("1", "What is 1?", "1"), ("2", "What is 2?", "2")]
+    assert [(q.id, q.text, q.gold) for q in config.load_questions().questions] == found[:2]
+
+
+def test_benchmarks_are_looked_for_in_the_folder_that_is_named(monkeypatch, tmp_path):
+    looked = []
+    monkeypatch.setattr("scrl.training.config.load_source", lambda source, *, data_dir, **_: looked.append(data_dir))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for named in ({}, {"data_dir": "some/folder"}, {"data_dir": "~/folder"}):
+        build_config(BARE | named).load_questions()
+    assert looked == [None, Path("some/folder"), tmp_path / "folder"]
 
 
 # Recipes

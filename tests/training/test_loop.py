@@ -146,22 +146,18 @@ def test_several_questions_can_share_an_update(tmp_path):
 # When something is short
 
 
-class Forgetful:
-    """A sampler that runs out of memory until few enough rows are asked for."""
-
-    def __init__(self, sampler, rows):
-        self._sampler, self._rows, self.max_rows = sampler, rows, sampler.max_rows
-
-    def sample(self, *arguments, **options):
-        if self.max_rows > self._rows:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return self._sampler.sample(*arguments, **options)
-
-
 def draw_with_memory_for(rows, out, monkeypatch):
+    """With a sampler that runs out of memory until few enough rows are asked for."""
     heard = Listener()
     run = open_run(small("compute.sampler_rows=16"), out, heard)
-    monkeypatch.setattr(run, "sampler", Forgetful(run.sampler, rows))
+    sample = run.sampler._sample
+
+    def forgetful(*arguments):
+        if run.sampler.max_rows > rows:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return sample(*arguments)
+
+    monkeypatch.setattr(run.sampler, "_sample", forgetful)
     return run, heard, run.draw(run.stream.batch(0), run.config.sampling, 8, 0)
 
 

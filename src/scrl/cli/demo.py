@@ -71,14 +71,14 @@ def demo(
     console.print(_intro(configs["scrl"]))
     started = time.perf_counter()
     for method, config in configs.items():
-        _train(method, config, folder / method)
+        train_or_go_on(method, config, folder / method)
     runs = [folder / method for method in METHODS]
     report = write_report(runs, folder / "report.html")
-    ttrl, scrl = (Outcome.read(run) for run in runs)
+    ttrl, scrl = (Outcome.read(run, console.print) for run in runs)
     console.print(results_table(ttrl, scrl, seed))
     console.print(labels_table(ttrl, scrl))
     console.print("Where consensus lied at the first visit:\n")
-    for story in lies(runs):
+    for story in lies(runs, console.print):
         console.print(Text(f"* {story}\n"))
     for sentence in verdicts(ttrl, scrl, seed):
         console.print(Text(sentence))
@@ -87,9 +87,7 @@ def demo(
 
 
 def _intro(config: RunConfig) -> str:
-    from scrl.data.sources import load_source
-
-    questions = load_source(config.questions, seed=config.seed).questions
+    questions = config.load_questions().questions
     rule = config.rule().settings.model_dump()
     return INTRO.format(
         questions=len(questions),
@@ -100,7 +98,7 @@ def _intro(config: RunConfig) -> str:
     )
 
 
-def _train(method: str, config: RunConfig, folder: Path) -> None:
+def train_or_go_on(method: str, config: RunConfig, folder: Path) -> None:
     """Run one method; an interrupted run is gone on with, a finished one is left alone."""
     from scrl.recipes.comparison import Outcome
     from scrl.training.loop import resume, train
@@ -108,7 +106,7 @@ def _train(method: str, config: RunConfig, folder: Path) -> None:
     with watching(config.steps, method.upper()) as watcher:
         if not (folder / "config.yaml").is_file():
             train(config, folder, watcher)
-        elif not Outcome.read(folder).is_finished(config.steps) or not (folder / "report.html").is_file():
+        elif not Outcome.read(folder, watcher.note).is_finished(config.steps) or not (folder / "report.html").is_file():
             resume(folder, watcher)
 
 

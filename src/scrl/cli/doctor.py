@@ -82,9 +82,10 @@ def _self_test() -> str:
     from scrl.rollout.local import LocalSampler, Prompt
     from scrl.rollout.sampling import SamplingSettings
 
-    loaded = load_model(EMBEDDED, ComputeSettings(dtype="float32"))
+    compute = ComputeSettings(dtype="float32")
+    loaded = load_model(EMBEDDED, compute)
     prompt = Prompt("doctor", np.asarray(loaded.tokenizer.encode("Compute 2+3*4.\n"), dtype=np.int64))
-    sampler = LocalSampler(loaded.model, loaded.tokenizer)
+    sampler = LocalSampler(loaded.model, loaded.tokenizer, max_rows=compute.sampler_rows)
     (samples,) = sampler.sample([prompt], SamplingSettings(max_tokens=48), num_samples=2, seed=0, step=0)
     tokens = torch.from_numpy(np.concatenate((prompt.tokens_P, samples[0].tokens_T))).to(loaded.device)[None]
     with torch.no_grad():

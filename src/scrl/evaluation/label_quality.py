@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from scrl.answers.classes import Classes, find_class, same_answer
+from scrl.answers.classes import Classes, find_class
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
 from scrl.answers.readers import read_boxed, read_number
@@ -92,11 +92,6 @@ def bare_gold(gold: str) -> str:
     if "####" in gold:
         return read_number(gold) or gold
     return read_boxed(gold) or gold
-
-
-def is_right(answer: str, gold: str) -> bool:
-    """Whether an answer is the gold answer, by the same relation that groups votes."""
-    return same_answer(answer, gold)
 
 
 def majority_accuracy(tally: Tally, right: int | None) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -65,6 +66,15 @@ def load_model(
     return LanguageModel(name, model.to(device), tokenizer, device, lora is not None)
 
 
+def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a model alone."""
+    from transformers import AutoTokenizer
+
+    folder = model_folder(name)
+    with loading(folder):
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
+
+
 def model_folder(name: str) -> str:
     """Where the model lies: the embedded one in the package, a folder, or else a hub id for transformers to find."""
     if name == EMBEDDED:
@@ -96,21 +106,31 @@ def _load(folder: str, dtype: torch.dtype, attention: str, trust_remote_code: bo
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     trust = {"trust_remote_code": trust_remote_code}
-    try:
-        with quiet_progress():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
-            model, found = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, attn_implementation=attention, output_loading_info=True, **trust
-            )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"model: {folder} cannot be loaded: {reason}") from error
+    with loading(folder), quiet_progress():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
+        model, found = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation=attention, output_loading_info=True, **trust
+        )
     if found["missing_keys"]:
         missing = ", ".join(sorted(found["missing_keys"])[:3])
         raise InputError(f"model: the weights of {folder} are incomplete: {missing} and perhaps more are not there")
     if tokenizer.eos_token_id is None:
         raise InputError(f"model: the tokenizer of {folder} has no end-of-text token; set eos_token in its folder")
     return model, tokenizer
+
+
+@contextlib.contextmanager
+def loading(name: str) -> Iterator[None]:
+    """What transformers raises over a model it cannot load becomes an error that names the model and the reason."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
+        raise InputError(f"model: {name} cannot be loaded: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """The beginning of what an error says, or else its kind."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 @contextlib.contextmanager
@@ -167,7 +187,8 @@ def pick_device(name: str) -> torch.device:
     try:
         torch.empty(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ConfigError(f"compute.device: {name!r} cannot be used here; see scrl doctor") from error
+        reason = shorten(_first_line(error), 120, placeholder=" …")  # torch may list all it was built for
+        raise ConfigError(f"compute.device: {name!r} cannot be used here: {reason}; see scrl doctor") from error
     return device
 
 

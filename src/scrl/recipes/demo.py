@@ -14,8 +14,8 @@ METHODS = ("ttrl", "scrl")
 """Both from the same start, on the same stream, with the same settings."""
 
 
-def demo_config(method: str, *, seed: int = 10, steps: int = 40) -> RunConfig:
-    """A run of a few minutes on a laptop."""
+def demo_config(method: str, *, seed: int, steps: int) -> RunConfig:
+    """A run of a few minutes on a laptop; how `scrl demo` is started by default stands with the command."""
     return build_config(
         {
             "model": "embedded",

@@ -52,6 +52,14 @@ class Votes:
     offset: int
     """Where in the file the first of them stands."""
     count: int = 0
+    num_trained: int = 0
+    advantage_sum: float = 0.0
+    """Over those that were trained on."""
+
+    @property
+    def push(self) -> float | None:
+        """The mean advantage of those that were trained on; None where none was."""
+        return self.advantage_sum / self.num_trained if self.num_trained else None
 
 
 @dataclass(slots=True)
@@ -79,6 +87,20 @@ class Visit:
         """The class with the most votes; None when no completion has an answer."""
         return next((key for key, _ in self.classes), None)
 
+    @property
+    def is_majority_wrong(self) -> bool:
+        """The most frequent answer is known to be wrong."""
+        return self.majority is not None and self.votes[self.majority].is_right is False
+
+    @property
+    def right(self) -> str | None:
+        """The right answer, where somebody gave it and it is known."""
+        return next((key for key, votes in self.votes.items() if votes.is_right), None)
+
+    def labelled(self, label: Label) -> list[str]:
+        """The answers with this label."""
+        return [key for key, votes in self.classes if votes.label == label]
+
     def count(self, key: str | None) -> int:
         """The votes for one class."""
         return self.votes[key].count if key in self.votes else 0
@@ -101,8 +123,7 @@ class QuestionVotes:
     @property
     def is_majority_wrong(self) -> bool:
         """At the last visit, the most frequent answer is known to be wrong."""
-        last = self.visits_V[-1]
-        return last.majority is not None and last.votes[last.majority].is_right is False
+        return self.visits_V[-1].is_majority_wrong
 
     @property
     def has_changed(self) -> bool:
@@ -152,6 +173,9 @@ def _count(questions: dict[str, QuestionVotes], rollout: RolloutLine, offset: in
             f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
         )
     votes.count += 1
+    if rollout.advantage is not None:
+        votes.num_trained += 1
+        votes.advantage_sum += rollout.advantage
 
 
 def _check_same(question: QuestionVotes, rollout: RolloutLine) -> None:

@@ -1,6 +1,6 @@
 """The local sampler: groups of completions from the policy's own weights, in this process.
 
-    sampler = LocalSampler(model, tokenizer)
+    sampler = LocalSampler(model, tokenizer, max_rows=256)
     samples_BG = sampler.sample(prompts_B, settings, num_samples=32, seed=0, step=7)
 
 One prefill a prompt serves its N completions; rows that have finished leave the batch; the log-probability and the
@@ -9,9 +9,9 @@ full-vocabulary entropy of every token are recorded while it is drawn, so no sec
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,40 +39,53 @@ class Prompt:
         return Prompt(self.question_id, np.concatenate((self.tokens_P, prefix_T)))
 
 
-class Sampler(Protocol):
-    """Draws completions; never sees an answer."""
-
-    def sample(
-        self, prompts_B: Sequence[Prompt], settings: SamplingSettings, *, num_samples: int, seed: int, step: int | str
-    ) -> list[tuple[Sample, ...]]:
-        """N completions for each prompt."""
-
-
 class LocalSampler:
-    """Draws from a model that lies in this process's memory."""
+    """Draws from a model that lies in this process's memory; never sees an answer."""
 
-    def __init__(self, model: nn.Module, tokenizer: Any, *, max_rows: int = 512) -> None:
-        """`max_rows` completions are written side by side; fewer when memory runs out."""
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, *, max_rows: int, on_fewer: Callable[[str], None] | None = None
+    ) -> None:
+        """`max_rows` completions are written side by side; fewer when memory runs out, which `on_fewer` hears."""
         self._model = model
         self._tokenizer = tokenizer
         self.max_rows = max_rows
+        self._on_fewer = on_fewer
         self._ends = end_tokens(model, tokenizer)
         reason = why_not_grouped(model)
         self._decoder = GroupDecoder if reason is None else TransformersDecoder
         self._stops: dict[tuple[str, ...], StopTexts] = {}
         self.note = reason and f"sampling through transformers' own cache, which is slower: {reason}"
 
-    @torch.inference_mode()
     def sample(
         self, prompts_B: Sequence[Prompt], settings: SamplingSettings, *, num_samples: int, seed: int, step: int | str
     ) -> list[tuple[Sample, ...]]:
-        """N completions for each prompt, as many side by side as `max_rows` allows."""
+        """N completions for each prompt, as many side by side as `max_rows` and the memory allow."""
+        while True:
+            try:
+                return self._sample(prompts_B, settings, num_samples, (seed, step))
+            except torch.OutOfMemoryError as error:
+                if self.max_rows == 1:
+                    words = "memory ran out with one completion at a time: shorten sampling.max_tokens"
+                    raise TrainingError(words) from error
+            self._take_fewer(len(prompts_B) * num_samples)
+
+    def _take_fewer(self, rows: int) -> None:
+        self.max_rows = max(1, min(self.max_rows, rows) // 2)
+        if self._on_fewer is not None:
+            self._on_fewer(f"memory ran out: compute.sampler_rows is now {self.max_rows}")
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    @torch.inference_mode()
+    def _sample(
+        self, prompts_B: Sequence[Prompt], settings: SamplingSettings, num_samples: int, seeds: tuple[int, int | str]
+    ) -> list[tuple[Sample, ...]]:
         was_training = self._model.training
         self._model.eval()
         try:
             samples: list[Sample] = []
             for prompts, numbers in waves(prompts_B, num_samples, self.max_rows):
-                samples += self._write(prompts, numbers, settings, (seed, step))
+                samples += self._write(prompts, numbers, settings, seeds)
         finally:
             self._model.train(was_training)
         return [tuple(samples[first : first + num_samples]) for first in range(0, len(samples), num_samples)]

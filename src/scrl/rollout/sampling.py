@@ -17,6 +17,9 @@ from torch import Tensor
 from scrl.records import Floats
 from scrl.seeds import generator_for
 
+NUCLEUS = 1024
+"""top-p looks at this many of the likeliest tokens first; sorting a whole vocabulary costs more than a small model."""
+
 
 class SamplingSettings(BaseModel):
     """How completions are drawn."""
@@ -81,15 +84,46 @@ def invert_cdf(weights_RV: Tensor, uniforms_R: Tensor) -> Tensor:
 
 
 def restrict(probs_RV: Tensor, top_p: float, top_k: int) -> Tensor:
-    """Zero for all tokens but the `top_k` likeliest and, of those, the fewest whose mass reaches `top_p`."""
-    if top_p >= 1 and not 0 < top_k < probs_RV.shape[-1]:
+    """Zero for all tokens but the `top_k` likeliest and, of those, the fewest whose mass reaches `top_p`.
+
+    Of equally likely tokens the first ones are kept.
+    """
+    vocabulary = probs_RV.shape[-1]
+    most = top_k if 0 < top_k < vocabulary else vocabulary
+    if top_p >= 1 and most == vocabulary:
         return probs_RV
-    sorted_RV, order_RV = probs_RV.sort(dim=-1, descending=True, stable=True)
-    if top_k > 0:
-        sorted_RV[:, top_k:] = 0
-    mass_before_RV = sorted_RV.cumsum(dim=-1) - sorted_RV
-    sorted_RV[mass_before_RV >= top_p * sorted_RV.sum(dim=-1, keepdim=True)] = 0
-    return torch.zeros_like(probs_RV).scatter(-1, order_RV, sorted_RV)
+    for number in (NUCLEUS, vocabulary):
+        if number < most < vocabulary or number > vocabulary:
+            continue
+        sorted_RL, order_RL = _likeliest(probs_RV, number)
+        total_R = (probs_RV if most == vocabulary else sorted_RL[:, :most]).sum(dim=-1)
+        kept_RL = _nucleus(sorted_RL, total_R, top_p, most)
+        if number == vocabulary or _is_settled(kept_RL, sorted_RL):
+            break
+    return torch.zeros_like(probs_RV).scatter(-1, order_RL, kept_RL)
+
+
+def _likeliest(probs_RV: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """So many of the likeliest tokens, falling; equal ones in their order."""
+    if number == probs_RV.shape[-1]:
+        return probs_RV.sort(dim=-1, descending=True, stable=True)
+    order_RL = probs_RV.topk(number, dim=-1).indices.sort(dim=-1).values
+    sorted_RL, places_RL = probs_RV.gather(-1, order_RL).sort(dim=-1, descending=True, stable=True)
+    return sorted_RL, order_RL.gather(-1, places_RL)
+
+
+def _nucleus(sorted_RL: Tensor, total_R: Tensor, top_p: float, most: int) -> Tensor:
+    """Zero after the first `most`, and after those whose mass reaches `top_p` of the total."""
+    mass_before_RL = sorted_RL.cumsum(dim=-1) - sorted_RL
+    kept_RL = sorted_RL.masked_fill(mass_before_RL >= top_p * total_R[:, None], 0)
+    kept_RL[:, most:] = 0
+    return kept_RL
+
+
+def _is_settled(kept_RL: Tensor, sorted_RL: Tensor) -> bool:
+    """Whether no token that was not looked at could belong to those kept: the last one looked at is less likely."""
+    least_R = kept_RL.masked_fill(kept_RL == 0, torch.inf).amin(dim=-1)
+    return bool((least_R > sorted_RL[:, -1]).all())
 
 
 def stacked_uniforms(rows: list[Floats], device: torch.device) -> Tensor:

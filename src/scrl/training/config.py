@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from scrl.credit.assign import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings
+from scrl.data.questions import LoadedQuestions
+from scrl.data.sources import is_generated, load_source
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.evaluate import EvaluationSettings
 from scrl.policy.settings import (
@@ -45,6 +47,9 @@ class RunConfig(BaseModel):
     gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
     id_column: str | None = Field(None, description="The column with the question's id.")
     limit: int | None = Field(None, ge=1, description="Take this many questions.")
+    data_dir: str | None = Field(
+        None, description="Folder with benchmark files NAME.jsonl; none: the environment variable SCRL_DATA."
+    )
 
     method: str = Field("scrl", description="Who decides what is rewarded: scrl, ttrl, or an ablation of scrl.")
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
@@ -77,15 +82,17 @@ class RunConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_presets(cls, values: Any) -> Any:
-        """Variant, then preset, then what was given."""
+        """The preset, on it the named loss, on that what was given."""
         if not isinstance(values, Mapping):
             return values
-        preset, variant = values.get("preset", "paper"), values.get("loss_variant", "grpo")
+        preset, variant = (values.get(name, cls.model_fields[name].default) for name in ("preset", "loss_variant"))
         if preset not in TRAINER_PRESETS:
             raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(str(preset), TRAINER_PRESETS)}")
         if variant not in LOSS_VARIANTS:
             raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(str(variant), LOSS_VARIANTS)}")
         filled: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
+        if is_generated(str(values.get("questions"))):
+            filled["prompt"] = {"instruction": ""}  # they speak for themselves
         if variant in ADVANTAGE_OF_VARIANT:
             filled["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
         return merged(merged(TRAINER_PRESETS[preset], filled), values)
@@ -126,6 +133,26 @@ class RunConfig(BaseModel):
             **self.credit,
         )
 
+    def load_questions(self) -> LoadedQuestions:
+        """What is trained on."""
+        return self._load(self.questions, self.limit)
+
+    def load_held_out(self) -> LoadedQuestions | None:
+        """What is measured on besides, where there is something."""
+        source = self.evaluation.held_out
+        return self._load(source) if source else None
+
+    def _load(self, source: str, limit: int | None = None) -> LoadedQuestions:
+        return load_source(
+            source,
+            seed=self.seed,
+            limit=limit,
+            data_dir=Path(self.data_dir).expanduser() if self.data_dir is not None else None,
+            question_column=self.question_column,
+            gold_column=self.gold_column,
+            id_column=self.id_column,
+        )
+
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` laid on `base`, mapping by mapping."""
@@ -149,7 +176,7 @@ def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[
     """Settings from a YAML file (or none) laid on `base`, with `name.of.setting=value` on top."""
     values = merged(base or {}, read_yaml(path) if path is not None else {})
     for override in overrides:
-        values = merged(values, _override(override))
+        values = merged(values, override(override))
     return build_config(values)
 
 
@@ -193,7 +220,8 @@ def _inner_model(annotation: Any) -> type[BaseModel] | None:
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
-def _override(text: str) -> dict[str, Any]:
+def override(text: str) -> dict[str, Any]:
+    """`optimizer.learning_rate=1e-6` → {"optimizer": {"learning_rate": 1e-6}}."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"{text!r}: write name=value, for instance optimizer.learning_rate=1e-6")

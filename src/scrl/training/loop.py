@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from scrl.errors import InputError
-from scrl.evaluation.evaluate import Benchmark, evaluate
+from scrl.evaluation.evaluate import Answered, Conditions, evaluate
 from scrl.evaluation.label_quality import Triple, gold_fields, step_label_quality
 from scrl.reporting.report import write_report
 from scrl.seeds import generator_for
@@ -87,7 +87,7 @@ def take_steps(run: Run) -> None:
         sampled_B = run.draw(questions_B, config.sampling, config.completions, state.step)
         clock.append(time.perf_counter())
         classes_B = [run.rule.classify(sampled.group) for sampled in sampled_B]
-        credit_B = [run.rule.assign(s.group, classes) for s, classes in zip(sampled_B, classes_B, strict=True)]
+        credit_B = [run.credit(sampled, classes) for sampled, classes in zip(sampled_B, classes_B, strict=True)]
         clock.append(time.perf_counter())
         with finish_first(run.watcher.note):
             update = run.policy.update(sampled_B, credit_B, config.questions_per_update)
@@ -205,9 +205,10 @@ def evaluate_all(run: Run) -> None:
         if not questions:
             continue
         sampled_Q = run.draw(questions, sampling, settings.completions, f"evaluation-{name}")
-        k = settings.k or settings.completions
-        benchmark = Benchmark(name, run.state.step, run.config.model, sampling, k)
-        records.append(evaluate(sampled_Q, run.rule, benchmark, seed=run.config.seed, gold_judge=run.gold_judge))
+        answered_Q = [Answered.of(sampled) for sampled in sampled_Q]
+        ks = (settings.k or settings.completions,)
+        conditions = Conditions(name, run.config.model, sampling, ks, run.config.seed, run.state.step)
+        records.append(evaluate(answered_Q, run.rule, conditions, gold_judge=run.gold_judge))
     with finish_first(run.watcher.note):
         run.folder.append("evaluations.jsonl", records)
         run.state.evaluated_at = run.state.step

@@ -8,10 +8,8 @@ from typing import Any
 
 import torch
 
-from scrl.data.prompts import prompt_text, prompt_tokens
-from scrl.data.sources import load_source
-from scrl.errors import InputError
-from scrl.policy.model import model_folder, pick_device, pick_dtype
+from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens
+from scrl.policy.model import loading, model_folder, pick_device, pick_dtype
 from scrl.training.config import RunConfig
 from scrl.training.stream import QuestionStream
 
@@ -32,27 +30,22 @@ class Plan:
 
 def make_plan(config: RunConfig) -> Plan:
     """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights."""
-    loaded = load_source(
-        config.questions,
-        seed=config.seed,
-        limit=config.limit,
-        question_column=config.question_column,
-        gold_column=config.gold_column,
-        id_column=config.id_column,
-    )
-    stream = QuestionStream(loaded.questions, config.questions_per_step, config.seed, config.drop_last)
+    loaded = config.load_questions()
     shape, tokenizer, num_weights = _shape(config)
-    longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in loaded.questions)
+    questions, too_long = checked_prompts(loaded.questions, tokenizer, config.prompt)
+    stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
+    longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in questions)
     memory = memory_bytes(config, shape, num_weights, longest)
     updates = stream.updates(config.steps, config.questions_per_update)
     epochs = config.steps / stream.steps_per_epoch
     lines = (
         *loaded.notes,
+        *too_long,
         *_sizes(config, stream, updates, epochs),
         _memory_line(num_weights, memory),
         *warnings(config),
     )
-    first_prompt = prompt_text(loaded.questions[0], tokenizer, config.prompt)
+    first_prompt = prompt_text(questions[0], tokenizer, config.prompt)
     return Plan(updates, epochs, num_weights, memory, lines, first_prompt)
 
 
@@ -62,14 +55,11 @@ def _shape(config: RunConfig) -> tuple[Any, Any, int]:
 
     folder = model_folder(config.model)
     trust = {"trust_remote_code": config.trust_remote_code}
-    try:
+    with loading(config.model):
         shape = AutoConfig.from_pretrained(folder, **trust)
         tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape, **trust)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"model: {config.model} cannot be loaded: {reason}") from error
     return shape, tokenizer, sum(weight.numel() for weight in model.parameters())
 
 

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from scrl.answers.classes import Classes
 from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule
-from scrl.data.prompts import prompt_text, prompt_tokens
-from scrl.data.sources import load_source
-from scrl.errors import InputError, TrainingError
+from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens
+from scrl.errors import InputError
+from scrl.evaluation.oracle import require_gold, truth_for
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.policy import Policy
-from scrl.records import Question, Sampled
+from scrl.records import Credit, Question, Sampled
 from scrl.rollout.local import LocalSampler, Prompt
 from scrl.rollout.sampling import SamplingSettings
 from scrl.training.config import RunConfig
@@ -70,27 +71,18 @@ class Run:
     def draw(
         self, questions: Sequence[Question], settings: SamplingSettings, number: int, step: int | str
     ) -> list[Sampled]:
-        """Completions for some questions; when memory ends, fewer are written side by side."""
+        """Completions for some questions."""
         prompt = self.config.prompt
         prompts = [Prompt(q.id, prompt_tokens(q, self.language_model.tokenizer, prompt)) for q in questions]
-        while True:
-            try:
-                samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=self.config.seed, step=step)
-                break
-            except torch.OutOfMemoryError as error:
-                if self.sampler.max_rows == 1:
-                    words = "memory ran out with one completion at a time: shorten sampling.max_tokens"
-                    raise TrainingError(words) from error
-            self._sample_fewer_at_once(len(prompts) * number)
+        samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=self.config.seed, step=step)
         at = step if isinstance(step, int) else self.state.step
         triples = zip(questions, prompts, samples_B, strict=True)
         return [Sampled(question, prompt.tokens_P, samples, at) for question, prompt, samples in triples]
 
-    def _sample_fewer_at_once(self, rows: int) -> None:
-        self.sampler.max_rows = max(1, min(self.sampler.max_rows, rows) // 2)
-        self.watcher.note(f"memory ran out: compute.sampler_rows is now {self.sampler.max_rows}")
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+    def credit(self, sampled: Sampled, classes: Classes) -> Credit:
+        """What the completions of one question earn; only a method that is told the truth hears of gold."""
+        truth = truth_for(self.rule, sampled.question, classes, self.gold_judge)
+        return self.rule.assign(sampled.group, classes, truth)
 
     def save_last(self) -> None:
         """The checkpoint a killed run goes on from."""
@@ -137,17 +129,18 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     """Load what a run needs; nothing is written before the model and the questions are found to be usable."""
     if config.compute.threads is not None:
         torch.set_num_threads(config.compute.threads)
-    columns = {name: getattr(config, name) for name in ("question_column", "gold_column", "id_column")}
-    loaded = load_source(config.questions, seed=config.seed, limit=config.limit, **columns)
-    named = config.evaluation.held_out
-    held_out = load_source(named, seed=config.seed, **columns) if named else None
-    stream = QuestionStream(loaded.questions, config.questions_per_step, config.seed, config.drop_last)
+    loaded, held_out, rule = config.load_questions(), config.load_held_out(), config.rule()
+    require_gold(rule, loaded.questions)
     seed_everything(config.seed)
     language_model = load_model(
         config.model, config.compute, lora=config.lora, trust_remote_code=config.trust_remote_code
     )
-    _check_prompts(config, language_model, (*loaded.questions, *(held_out.questions if held_out else ())))
-    sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=config.compute.sampler_rows)
+    questions = _usable(config, language_model, loaded.questions, watcher)
+    held_out_questions = _usable(config, language_model, held_out.questions, watcher) if held_out else []
+    stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
+    sampler = LocalSampler(
+        language_model.model, language_model.tokenizer, max_rows=config.compute.sampler_rows, on_fewer=watcher.note
+    )
     policy = Policy(
         language_model,
         config.loss,
@@ -166,22 +159,32 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         config=config,
         folder=folder,
         stream=stream,
-        held_out=held_out.questions if held_out else (),
-        rule=config.rule(),
+        held_out=held_out_questions,
+        rule=rule,
         language_model=language_model,
         sampler=sampler,
         policy=policy,
         watcher=watcher,
         trackers=trackers,
     )
-    run.state.questions = fingerprint(loaded.questions)
+    run.state.questions = fingerprint(questions)
     if resume:
         run.restore()
     return run
 
 
+def _usable(
+    config: RunConfig, language_model: LanguageModel, questions: Sequence[Question], watcher: Watcher
+) -> list[Question]:
+    """The questions whose prompts are not too long; every one of them is usable before the first step."""
+    kept, notes = checked_prompts(questions, language_model.tokenizer, config.prompt)
+    for note in notes:
+        watcher.note(note)
+    _check_prompts(config, language_model, kept)
+    return kept
+
+
 def _check_prompts(config: RunConfig, language_model: LanguageModel, questions: Sequence[Question]) -> None:
-    """Every prompt must be usable before the first step."""
     tokenizer = language_model.tokenizer
     limit = getattr(language_model.model.config, "max_position_embeddings", None)
     for question in questions:

@@ -1,0 +1,25 @@
+"""The `scrl` command as a user starts it, and the files of lines it writes."""
+
+import json
+import os
+import subprocess
+import sys
+
+COMMAND = (sys.executable, "-m", "scrl")
+
+
+def scrl(*arguments, **options):
+    """Run to the end."""
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        **options,
+    )
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,214 @@
+"""`scrl compare` and the tables of `scrl report`, as a user meets them."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from scrl.cli.main import main
+
+QUESTIONS = [f"q{number}" for number in range(12)]
+
+
+def line(values, step=0, benchmark="amc", **more):
+    """An evaluation; its values are those of the questions in order."""
+    by_question = dict(zip(QUESTIONS, values, strict=False))
+    mean = sum(values) / len(values)
+    return {
+        "step": step, "model": "tiny", "benchmark": benchmark, "questions": len(values), "samples": 16,
+        "temperature": 0.6, "top_p": 0.95, "max_tokens": 3072, "seed": 0, "answered": 1.0, "truncated": 0.0,
+        "pass@1": mean, "pass@1_low": mean - 0.1, "pass@1_high": mean + 0.1, "pass@1_by_question": by_question,
+        "pass@16": mean, "pass@16_low": mean, "pass@16_high": mean, "pass@16_by_question": by_question,
+        "maj@16": mean, "maj@16_low": mean, "maj@16_high": mean, "maj@16_by_question": by_question,
+    } | more  # fmt: skip
+
+
+LOW, HIGH = [0.25] * 12, [0.5] * 11 + [0.25]  # eleven questions gain ¼: p = 2 / 2¹¹ = 0.00098; the mean gain is 22.9
+MIXED = [0.5, 0.0] * 6  # gains and losses of ¼ in equal number: mean 0, p = 1
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Write an evaluation folder."""
+
+    def write(name, *lines):
+        (tmp_path / name).mkdir()
+        text = "".join(json.dumps(each) + "\n" for each in lines)
+        (tmp_path / name / "evaluations.jsonl").write_text(text, encoding="utf-8")
+        return str(tmp_path / name)
+
+    return write
+
+
+@pytest.fixture
+def scrl(capsys):
+    def call(*words):
+        code = main([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def cells(out):
+    """The table, by line."""
+    rows = [row.strip("|\n").split("|") for row in out.splitlines() if row.startswith("|")]
+    return [[cell.strip() for cell in row] for row in [rows[0], *rows[2:]]]
+
+
+# Compare
+
+
+def test_two_places_are_compared_on_what_both_have(place, scrl):
+    first = place("a", line(LOW), line(LOW, benchmark="math500"), line(LOW, benchmark="gsm8k"))
+    second = place("b", line(HIGH, benchmark="math500"), line(MIXED))
+    code, out, err = scrl("compare", first, second)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"A = {first} (tiny, step 0)\nB = {second} (tiny, step 0)\n\npass@1 in %, paired by question")
+    header, amc, math = cells(out)
+    assert header == ["benchmark", "n", "A", "B", "B − A", "p", "verdict"]
+    # the sign-flip sums of 12 × ±¼: 0 is reached by all
+    assert amc[:4] + amc[5:] == ["amc", "12", "25.0", "25.0", "1.000", "A and B are not told apart"]
+    assert math[:4] + math[5:] == ["math500", "12", "25.0", "47.9", "< 0.001", "B is clearly ahead"]
+    # One question of 12 gains nothing: a resample misses it with chance (11/12)¹² = 0.35 and gains 25; it has it 3 times
+    # or more with chance 0.07 and 4 times or more with 0.01, so that the lower bound is 25 · 9/12 = 18.75
+    assert math[4] == "+22.9 [+18.8, +25.0]"
+    assert "not compared: gsm8k, which only one of A and B was measured on" in out
+    assert "2 comparisons, each p-value for itself" in out
+    assert "warning" not in out
+
+
+def test_the_first_of_several_is_the_baseline(place, scrl):
+    places = [place("a", line(HIGH)), place("b", line(LOW)), place("c", line(HIGH))]
+    _, out, _ = scrl("compare", *places, "--metric", "maj@16")
+    assert "C = " in out
+    assert "maj@16 in %" in out
+    assert [row[2:4] + row[6:] for row in cells(out)] == [
+        ["A", "other", "verdict"],
+        ["47.9", "25.0", "B is clearly behind"],
+        ["47.9", "47.9", "A and C are not told apart"],
+    ]
+
+
+def test_a_run_alone_is_compared_with_its_start(place, scrl):
+    run = place("run", line(LOW, 0), line(MIXED, 20), line(HIGH, 40), line(LOW, 0, "stream"), line(LOW, 40, "stream"))
+    _, out, _ = scrl("compare", run)
+    assert f"A = {run}@0 (tiny, step 0)\nB = {run}@40 (tiny, step 40)" in out
+    assert [row[0] + ": " + row[-1] for row in cells(out)[1:]] == [
+        "amc: B is clearly ahead", "stream: A and B are not told apart",
+    ]  # fmt: skip
+    _, out, _ = scrl("compare", f"{run}@20")
+    assert f"B = {run}@20 (tiny, step 20)" in out
+    assert [row[-1] for row in cells(out)[1:]] == ["A and B are not told apart"]
+    _, out, _ = scrl("compare", f"{run}@40", f"{run}@0")
+    assert cells(out)[1][-1] == "B is clearly behind"
+
+
+def test_few_questions_are_never_clear(place, scrl):
+    # three questions gain ¼ each: the interval has no width, but 2 of the 8 sign vectors go as far
+    _, out, _ = scrl("compare", place("a", line([0.25] * 3)), place("b", line([0.5] * 3)))
+    assert cells(out)[1][4:] == ["+25.0 [+25.0, +25.0]", "0.250", "A and B are not told apart"]
+
+
+def test_what_was_measured_differently_is_warned_about(place, scrl):
+    other = line(HIGH, samples=64, temperature=1.0, max_tokens=512) | {"pass@64": 0.9, "maj@64": 0.8}
+    _, out, _ = scrl("compare", place("a", line(LOW)), place("b", other))
+    assert [text.removeprefix("warning: amc: ") for text in out.splitlines() if text.startswith("warning")] == [
+        "samples differs: 16 for A, 64 for B",
+        "temperature differs: 0.6 for A, 1.0 for B",
+        "max_tokens differs: 3072 for A, 512 for B",
+        "k differs: 16 for A, 16, 64 for B",
+    ]
+
+
+def test_questions_without_gold_are_left_out_and_told(place, scrl):
+    bare = {key: value for key, value in line(LOW, 0, "stream").items() if "@" not in key}
+    run = place("run", bare, bare | {"step": 9}, line(LOW, 0), line(HIGH, 9))
+    code, out, _ = scrl("compare", run)
+    assert code == 0
+    assert len(cells(out)) == 2
+    assert "not compared: stream, whose questions have no gold" in out
+    code, _, err = scrl("compare", place("bare", bare, bare | {"step": 9}))
+    assert (code, "none of the questions came with an answer" in err) == (2, True)
+
+
+def test_a_cut_line_is_told(place, scrl, tmp_path):
+    run = place("run", line(LOW, 0), line(HIGH, 9))
+    with (tmp_path / "run" / "evaluations.jsonl").open("a") as file:
+        file.write('{"step": 1')
+    _, out, _ = scrl("compare", run)
+    assert "line 3, the last one, is incomplete and was left out" in out
+
+
+def without(record, *keys):
+    return {key: value for key, value in record.items() if key not in keys}
+
+
+def test_what_cannot_be_compared_is_refused_with_the_fix(place, scrl):
+    base = place("base", line(LOW))
+    wrong = {
+        (): "give one run, or two or more places: scrl compare runs/001/ttrl runs/001/scrl",
+        (base,): "has no later evaluation to compare its first one with; give a second place",
+        (base, "nowhere"): "nowhere: there is no such folder or file",
+        (f"{base}@3", base): "has no evaluation after step 3; there are those after 0",
+        (base, place("fewer", line(HIGH[:10]))): "2 are only in the first, 0 only in the second (for instance 'q10')",
+        (base, place("amc2", line(HIGH, benchmark="math"))): "no benchmark in common; evaluate one of them on what",
+        (base, base, "--metric", "pas@1"): "--metric: nobody measured 'pas@1'. Did you mean 'pass@1'? Known: maj@16,",
+        (base, place("no16", without(line(LOW), "pass@16", "pass@16_by_question")), "--metric", "pass@16"): (
+            "no16: has no pass@16 of amc; it has pass@1, maj@16"
+        ),
+        (base, place("old", without(line(LOW), "pass@1_by_question")), "--metric", "pass@1"): (
+            "old: has pass@1 of amc only as a mean, as older versions wrote it; evaluate it again, or compare pass@16, maj@16"
+        ),
+        (place("twice", line(LOW), line(LOW, temperature=0.0)), base): "at step 0 in more than one way (12 questions,",
+        (base,) * 27: "at most 26 places",
+    }
+    for words, reason in wrong.items():
+        code, out, err = scrl("compare", *words)
+        assert (code, out) == (2, "")
+        assert reason in err.replace("\n", " "), words
+
+
+# Report
+
+
+def test_a_table_goes_to_the_terminal_or_a_file(place, scrl, tmp_path):
+    run = place("run", line(LOW, 0), line(HIGH, 40))
+    (tmp_path / "run" / "config.yaml").write_text("method: ttrl\nseed: 3\n")
+    code, out, err = scrl("report", run, "--format", "markdown")
+    assert (code, err) == (0, "")
+    assert [row[2:6] + row[-1:] for row in cells(out)] == [
+        ["method", "benchmark", "evaluation", "step", "seeds"],
+        ["ttrl", "amc", "start", "0", "3"],
+        ["ttrl", "amc", "peak, last", "40", "3"],
+    ]
+    file = tmp_path / "table.csv"
+    assert scrl("report", run, place("b", line(LOW)), "--format", "csv", "--out", file) == (0, f"wrote {file}\n", "")
+    rows = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
+    assert [float(row["pass@1"]) for row in rows] == [0.25, sum(HIGH) / 12, 0.25]
+    assert rows[2]["method"] == ""
+    _, out, _ = scrl("report", run, "--format", "latex")
+    assert out.startswith("\\begin{table}")
+
+
+def test_a_table_is_refused_with_the_reason(place, scrl, tmp_path):
+    run = place("run", line(LOW, 0))
+    wrong = {
+        ("report", run, "--format", "word"): "Invalid value",
+        ("report", run, "--format", "csv", "--out", str(tmp_path)): "give a file in a folder that exists",
+        ("report", run, "--format", "csv", "--out", str(tmp_path / "no" / "t.csv")): "give a file in a folder",
+        ("report", str(tmp_path), "--format", "csv"): "has no evaluations.jsonl; it holds",
+    }
+    for words, reason in wrong.items():
+        code, _, err = scrl(*words)
+        assert code == 2
+        assert reason in err, err
+
+
+def test_notes_about_the_files_stay_out_of_the_table(place, scrl, tmp_path):
+    run = place("run", line(LOW, 0))
+    with (tmp_path / "run" / "evaluations.jsonl").open("a") as file:
+        file.write('{"step": 1')
+    code, out, err = scrl("report", run, "--format", "csv")
+    assert (code, out.count("\n")) == (0, 2)
+    assert err.startswith("note: ")

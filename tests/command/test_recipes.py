@@ -1,0 +1,100 @@
+"""`scrl recipes`: what a reader with the paper in hand sees."""
+
+import pytest
+import yaml
+from commands import scrl
+
+from scrl.cli.main import main
+from scrl.cli.recipes import folded
+from scrl.recipes.catalogue import EXPERIMENTS, NOT_IN_PAPER, config_of
+from scrl.recipes.paper import TABLES
+from scrl.recipes.scales import config_at
+from scrl.training.config import build_config
+
+
+def line_with(text, *parts):
+    (line,) = (line for line in text.splitlines() if all(part in line for part in parts))
+    return line.split()
+
+
+def test_all_tables_are_listed_as_lines_in_a_pipe():
+    done = scrl("recipes")
+    assert done.returncode == 0, done.stderr
+    for table in TABLES.values():
+        assert f"{table.name}: {table.title} ({table.label})" in done.stdout
+        assert f"scrl reproduce {table.name}\n" in done.stdout
+        for _, row in table.rows:
+            assert f"  {row} " in done.stdout
+    assert "…" not in done.stdout  # nothing is cut
+    assert all(reason in done.stdout for reason in NOT_IN_PAPER.values())
+    last = done.stdout.splitlines()[-1]
+    assert last == "12 tables and figures, 72 rows, 240 numbers and curves, 87 experiments"
+
+
+def test_one_table_with_its_values_marks_and_experiments(capsys):
+    assert main(["recipes", "table-main"]) == 0
+    text = capsys.readouterr().out
+    experiments = "qwen2.5-math-7b/{aime25,amc,math500,minerva,gpqa}/64-32/ttrl"
+    row = line_with(text, experiments)
+    assert row == ["Qwen2.5-Math-7B", "+", "TTRL", "19.0", "68.1", "83.4", "10.8*", "25.5", "41.4", experiments]
+    assert "* the best value before the run degraded, not the last" in text
+    assert line_with(text, "+32.3")[-1] == "computed"
+    assert "7.9 is printed, 7.96 implied" in text
+    assert "table-llama" not in text
+
+
+def test_copied_rows_say_so(capsys):
+    assert main(["recipes", "table-llama"]) == 0
+    text = capsys.readouterr().out
+    assert line_with(text, "+ ETMR")[3:] == ["16.9‡", "35.4‡", "26.2‡", "none:", "copied"]
+    ours = "llama-3.2-1b-instruct/{aime24,math500}/64-32/ttrl"
+    assert line_with(text, ours)[3:] == ["6.7†", "27.8†", "17.3†", ours]
+    assert "† the paper copied it from COMPASS; where an experiment is named, it is a run of our own" in text
+    assert "not in the paper: prompt: " in text
+
+
+def test_arrows_stand_beside_their_value_and_figures_have_none(capsys):
+    assert main(["recipes", "table-ablation"]) == 0
+    assert line_with(capsys.readouterr().out, "w/o Entropy Gate")[3:7] == ["3.6", "-4.8", "39.3", "-2.2"]
+    assert main(["recipes", "figure-labels"]) == 0
+    assert capsys.readouterr().out.count("curve ") == 5
+    assert main(["recipes", "table-entropy"]) == 0
+    assert line_with(capsys.readouterr().out, "Overall")[2:6] == ["0.286", "0.266", "0.259", "0.303"]
+
+
+@pytest.mark.parametrize("scale", ["paper", "demo"])
+def test_an_experiments_settings_are_a_file_for_train(scale, capsys):
+    name = "qwen2.5-3b/gpqa/32-16/scrl"
+    assert main(["recipes", "--experiment", name, "--scale", scale]) == 0
+    text = capsys.readouterr().out
+    assert build_config(yaml.safe_load(text)) == config_at(EXPERIMENTS[name], scale)
+    assert text.startswith(f"# {name}\n")
+    assert (f"# not in the paper: episodes: {NOT_IN_PAPER['episodes']}\n" in text) == (scale == "paper")
+    assert ("# AMC, GPQA → arithmetic:medium:train:64" in text) == (scale == "demo")
+
+
+def test_scale_is_the_papers_by_default(capsys):
+    name = "qwen3-4b/aime25/32-16/ttrl/15360"
+    assert main(["recipes", "--experiment", name]) == 0
+    assert build_config(yaml.safe_load(capsys.readouterr().out)) == config_of(EXPERIMENTS[name])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["table-mian"], "table: there is no 'table-mian'. Did you mean 'table-main'?"),
+        (["--experiment", "qwen2.5-3b/amc/32-16/sclr"], "Did you mean 'qwen2.5-3b/amc/32-16/scrl'?"),
+        (["--experiment", "qwen2.5-3b/start"], "a start model is measured as it is"),
+        (["--experiment", "qwen2.5-3b/amc/32-16/scrl", "--scale", "dem"], "scale: there is no 'dem'. Did you mean 'demo'?"),
+        (["table-main", "--experiment", "qwen2.5-3b/amc/32-16/scrl"], "give a table or an experiment, not both"),
+        (["--scale", "demo"], "the paper's values have one scale"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_in_a_line(words, message, capsys):
+    assert main(["recipes", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_names_are_folded_as_a_shell_unfolds_them():
+    assert folded(["a/x/b", "a/y/b"]) == "a/{x,y}/b"
+    assert folded(["a/b"]) == "a/b"

@@ -1,0 +1,93 @@
+"""Ctrl-C and SIGTERM while something must not be cut in two."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from scrl.training.interrupts import finish_first, stop_on_sigterm
+
+BOTH = (signal.SIGINT, signal.SIGTERM)
+WORDS = "finishing this step, then saving; three times Ctrl-C stops at once"
+
+
+def send(*numbers):
+    for number in numbers:
+        os.kill(os.getpid(), number)
+
+
+def work(log, *numbers, error=None):
+    """A block with these signals on its way; `log` holds all that was said and done, in order."""
+    with finish_first(log.append):
+        for number in numbers:
+            send(number)
+            log.append(number)
+        if error is not None:
+            raise error
+        log.append("done")
+
+
+@pytest.fixture(autouse=True)
+def _handlers_are_put_back():
+    before = [signal.getsignal(number) for number in BOTH]
+    yield
+    assert [signal.getsignal(number) for number in BOTH] == before
+
+
+def test_without_an_interrupt_nothing_is_said_or_raised():
+    log = []
+    work(log)
+    assert log == ["done"]
+
+
+@pytest.mark.parametrize("number", BOTH)
+def test_an_interrupt_is_said_at_once_and_held_back_until_the_block_is_done(number):
+    log = []
+    with pytest.raises(KeyboardInterrupt):
+        work(log, number)
+    assert log == [WORDS, number, "done"]
+
+
+def test_a_second_one_is_held_back_too_and_not_said_again():
+    log = []
+    with pytest.raises(KeyboardInterrupt):
+        work(log, signal.SIGINT, signal.SIGTERM)
+    assert log == [WORDS, signal.SIGINT, signal.SIGTERM, "done"]
+
+
+def test_the_third_stops_at_once_with_130():
+    log = []
+    with pytest.raises(SystemExit) as stopped:
+        work(log, signal.SIGINT, signal.SIGINT, signal.SIGINT)
+    assert (stopped.value.code, log) == (130, [WORDS, signal.SIGINT, signal.SIGINT])
+
+
+def test_an_error_of_the_block_is_not_hidden_by_an_interrupt():
+    with pytest.raises(ZeroDivisionError):
+        work([], signal.SIGINT, error=ZeroDivisionError())
+
+
+def test_each_block_counts_for_itself():
+    for _ in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            work([], signal.SIGINT)
+
+
+def test_sigterm_is_ctrl_c_within_its_block():
+    with pytest.raises(KeyboardInterrupt), stop_on_sigterm():
+        send(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("block", [lambda: finish_first(pytest.fail), stop_on_sigterm])
+def test_another_thread_than_the_main_one_leaves_signals_alone(block):
+    before, found = [signal.getsignal(number) for number in BOTH], []
+
+    def look():
+        with block():
+            found.extend(signal.getsignal(number) for number in BOTH)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == before
