@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "rollout": CORE,
     "data": CORE,
     "evaluation": CORE | {"policy", "rollout", "data"},
-    "reporting": CORE | {"data"},
+    "reporting": CORE | {"data", "evaluation"},
     "lab": CORE | {"data", "evaluation"},
     "training": RUN - {"recipes"},
     "recipes": RUN,

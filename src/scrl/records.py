@@ -37,6 +37,8 @@ class Question:
     text: str
     gold: str | None = None
     """The right answer, where somebody knows it. For measuring alone: only `evaluation/` looks at it."""
+    level: str | None = None
+    """How hard it is, where the source grades its questions."""
 
 
 class Completion(NamedTuple):
@@ -162,6 +164,13 @@ class Tally:
     def shares_K(self) -> tuple[float, ...]:
         """p_j = n_j / N."""
         return tuple(count / self.size for count in self.counts_K)
+
+
+class Truth(NamedTuple):
+    """What `evaluation/` tells a method that is trained with gold answers, as a yardstick."""
+
+    key: str | None
+    """The key of the right class; None where no completion gave the right answer."""
 
 
 @dataclass(frozen=True, slots=True)

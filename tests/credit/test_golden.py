@@ -307,7 +307,7 @@ def test_more_trained_than_sampled_is_refused(preset):
 # --- odd groups and bad settings --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"oracle"}))
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(
     "votes", [{"1": 1}, {None: 1}, {None: 5}, {"1": 6}, {str(n): 1 for n in range(20)}, {"1": 1, None: 1}]

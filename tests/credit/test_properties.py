@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scrl.answers.judge import NoJudge
 from scrl.credit.assign import credit_rule
 from scrl.credit.methods import METHODS
-from scrl.records import Group
+from scrl.records import Group, Truth
 
 VOTES = st.lists(
     st.tuples(st.sampled_from("12345678") | st.none(), st.floats(0, 3, allow_nan=False)), min_size=1, max_size=40
@@ -18,10 +18,12 @@ OFFICIAL = {name: credit_rule(name, preset="official", judge=NoJudge()) for name
 
 
 def credit_of(rule, votes):
-    return rule.assign(Group.from_answers([a for a, _ in votes], [h for _, h in votes], question_id="q"))
+    truth = Truth("1" if any(a == "1" for a, _ in votes) else None)  # only a method that is told the truth sees it
+    group = Group.from_answers([a for a, _ in votes], [h for _, h in votes], question_id="q")
+    return rule.assign(group, truth=truth)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random"}))  # a coin knows nothing but the place
 @given(votes=VOTES, data=st.data())
 def test_the_order_of_the_completions_changes_no_bit(method, votes, data):
     order = data.draw(st.permutations(range(len(votes))))
@@ -51,6 +53,8 @@ def test_labels_are_consistent_and_advantages_balance(method, rules, votes):
     assert {credit.labels.positive} | credit.labels.negatives <= set(credit.tally.keys_K) | {None}
     assert abs(credit.advantages.sum()) < 1e-6
     same_reward = {}
+    if method == "random":
+        return
     for answer, reward in zip(credit.answers, credit.rewards, strict=True):
         assert same_reward.setdefault(answer, reward) == reward  # equal answers earn equal rewards
 

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from scrl.data.prompts import BOXED, PromptSettings, prompt_text, prompt_tokens
+from scrl.data.prompts import STYLES, PromptSettings, checked_prompts, prompt_text, prompt_tokens, style_of
 from scrl.errors import ConfigError, InputError
 from scrl.records import Question
 
 QUESTION = Question("q1", "What is 2 + 2?")
+STEPS = "Let's think step by step and output the final answer within \\boxed{}."
 
 
 class Letters:
@@ -33,14 +34,14 @@ def text(tokenizer, **settings):
 
 
 def test_a_base_model_gets_the_question_the_instruction_and_a_new_line():
-    assert text(BASE) == f"What is 2 + 2?\n\n{BOXED}\n"
+    assert text(BASE) == "What is 2 + 2? Let's think step by step and output the final answer within \\boxed{}.\n"
     assert text(BASE, instruction="") == "What is 2 + 2?\n"
-    assert text(BASE, instruction="Be brief.") == "What is 2 + 2?\n\nBe brief.\n"
+    assert text(BASE, instruction="Be brief.") == "What is 2 + 2? Be brief.\n"
 
 
 def test_a_chat_model_is_spoken_to_through_its_template():
     assert text(CHAT, instruction="") == "\x01<user>What is 2 + 2?</><assistant>"
-    assert text(CHAT, instruction="Be brief.") == "\x01<user>What is 2 + 2?\n\nBe brief.</><assistant>"
+    assert text(CHAT, instruction="Be brief.") == "\x01<user>What is 2 + 2? Be brief.</><assistant>"
     assert text(CHAT, style="chat", instruction="") == text(CHAT, instruction="")
 
 
@@ -105,3 +106,154 @@ def test_the_embedded_models_prompt_is_what_it_was_trained_on():
     tokens = prompt_tokens(question, tokenizer, settings)
     assert tokenizer.convert_ids_to_tokens(tokens.tolist()) == ["Compute ", "1", "2", "+", "3", ".", "\n"]
     assert tokenizer.unk_token_id not in tokens
+
+
+# The styles of the paper, rendered by templates that are written like those of the models
+
+CHATML = """\
+{%- if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nSYSTEM<|im_end|>\\n' }}{% endif %}
+{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+TEMPLATES = {
+    "qwen": CHATML.replace("SYSTEM", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."),
+    "qwen-math": CHATML.replace("SYSTEM", "Please reason step by step, and put your final answer within \\\\boxed{}."),
+    "llama": """\
+{{- bos_token }}{% for message in messages %}
+{{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content + '<|eot_id|>' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}""",
+    "qwen3-thinking": """\
+{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}
+{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}{% endif %}""",
+    "chat": "{% for message in messages %}[{{ message.role }}] {{ message.content }} {% endfor %}[reply]",
+    "plain": None,
+}
+QWEN_USER = f"<|im_start|>user\nWhat is 2 + 2? {STEPS}<|im_end|>\n<|im_start|>assistant\n"
+RENDERED = {
+    "qwen": "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n" + QWEN_USER,
+    "qwen-math": (
+        "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
+        "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
+    ),
+    "llama": (
+        f"<s><|start_header_id|>user<|end_header_id|>\n\nWhat is 2 + 2? {STEPS}<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
+    ),
+    "qwen3-thinking": QWEN_USER,
+    "chat": f"[user] What is 2 + 2? {STEPS} [reply]",
+    "plain": f"What is 2 + 2? {STEPS}\n",
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer_for():
+    """A tokenizer of bytes with one of the templates above."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    def build(template):
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        bytes_alone = Tokenizer(models.BPE({letter: place for place, letter in enumerate(letters)}, []))
+        bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=bytes_alone, bos_token="<s>")
+        tokenizer.chat_template = template
+        return tokenizer
+
+    return build
+
+
+@pytest.mark.parametrize("style", RENDERED)
+def test_the_style_is_found_from_the_template_and_rendered_as_in_the_paper(tokenizer_for, style):
+    tokenizer = tokenizer_for(TEMPLATES[style])
+    assert style_of(tokenizer, PromptSettings()) == style
+    assert style_of(tokenizer, PromptSettings(style=style)) == style
+    assert prompt_text(QUESTION, tokenizer, PromptSettings()) == RENDERED[style]
+    assert prompt_text(QUESTION, tokenizer, PromptSettings(style=style)) == RENDERED[style]
+    assert len(prompt_tokens(QUESTION, tokenizer, PromptSettings())) == len(RENDERED[style]) - 2 * (style == "llama")
+    # every letter is a token, and the beginning of text <s> is one
+
+
+def test_thinking_can_be_switched_off(tokenizer_for):
+    tokenizer = tokenizer_for(TEMPLATES["qwen3-thinking"])
+    settings = PromptSettings(style="qwen3")
+    assert style_of(tokenizer, settings) == "qwen3"
+    assert prompt_text(QUESTION, tokenizer, settings) == QWEN_USER + "<think>\n\n</think>\n\n"
+
+
+def test_a_style_can_be_forced_on_another_template(tokenizer_for):
+    chat = tokenizer_for(TEMPLATES["chat"])
+    assert prompt_text(QUESTION, chat, PromptSettings(style="qwen")) == (
+        f"[system] You are a helpful assistant. [user] What is 2 + 2? {STEPS} [reply]"
+    )
+    assert prompt_text(QUESTION, chat, PromptSettings(style="plain")) == RENDERED["plain"]
+    qwen = tokenizer_for(TEMPLATES["qwen"])
+    assert prompt_text(QUESTION, qwen, PromptSettings(style="qwen-math")) == RENDERED["qwen-math"]
+
+
+def test_instruction_and_system_message_replace_those_of_the_style_and_empty_ones_remove_them(tokenizer_for):
+    qwen = tokenizer_for(TEMPLATES["qwen"])
+    own = PromptSettings(instruction="Be brief.", system="You count.")
+    assert prompt_text(QUESTION, qwen, own) == (
+        "<|im_start|>system\nYou count.<|im_end|>\n"
+        "<|im_start|>user\nWhat is 2 + 2? Be brief.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    nothing = PromptSettings(instruction="", system="")  # the template then puts in its own system message
+    assert prompt_text(QUESTION, qwen, nothing) == (
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
+        "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert prompt_text(QUESTION, tokenizer_for(None), nothing) == "What is 2 + 2?\n"
+
+
+def test_of_several_templates_the_default_one_decides():
+    assert style_of(Letters({"default": TEMPLATES["llama"], "tool_use": CHATML}), PromptSettings()) == "llama"
+    smollm = CHATML.replace("SYSTEM", "You are a helpful AI assistant named SmolLM")  # ChatML, but not Qwen's
+    assert style_of(Letters(smollm), PromptSettings()) == "chat"
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "plain"])
+def test_a_style_that_needs_a_template_is_refused_where_there_is_none(style):
+    reason = rf"prompt\.style: '{style}' was asked for, but the tokenizer has no chat template; use 'plain'"
+    with pytest.raises(ConfigError, match=reason):
+        text(BASE, style=style)
+
+
+def test_a_switch_that_the_template_lacks_is_refused():
+    reason = "template has no switch 'enable_thinking'; use 'auto', which is 'qwen' here"
+    with pytest.raises(ConfigError, match=reason):
+        text(Letters(TEMPLATES["qwen"]), style="qwen3-thinking")
+
+
+def test_every_style_can_be_set():
+    for style in ("auto", *STYLES):
+        assert PromptSettings(style=style).style == style
+
+
+# Prompts that are too long, all of them at once
+
+MANY = [Question(f"q{length}", "x" * length) for length in range(1, 8)]
+
+
+def test_prompts_that_fit_are_left_alone():
+    settings = PromptSettings(instruction="", max_tokens=9)  # 7 letters, the first token and the new line
+    assert checked_prompts(MANY, BASE, settings) == (MANY, [])
+
+
+def test_prompts_that_are_too_long_are_reported_together():
+    settings = PromptSettings(instruction="", max_tokens=5)
+    report = "4 of 7 prompts have more than 5 tokens, the longest 9: q4, q5, q6, …"
+    with pytest.raises(InputError) as error:
+        checked_prompts(MANY, BASE, settings)
+    fix = "Allow more, or leave those questions out with prompt.overlong: drop."
+    assert str(error.value) == f"prompt.max_tokens: {report}. {fix}"
+    dropping = settings.model_copy(update={"overlong": "drop"})
+    assert checked_prompts(MANY, BASE, dropping) == (
+        MANY[:3],
+        [f"{report}; they are left out (prompt.overlong: drop)."],
+    )
+
+
+def test_dropping_every_question_is_refused():
+    settings = PromptSettings(instruction="", max_tokens=2, overlong="drop")
+    with pytest.raises(InputError, match=r"7 of 7 prompts .*: q1, q2, q3, …\. Allow more\.$"):
+        checked_prompts(MANY, BASE, settings)

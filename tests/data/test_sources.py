@@ -1,9 +1,12 @@
-"""Questions by name: a file, or a generated stream with its level, stream, number and seed."""
+"""Questions by name: a file, a benchmark, or a generated stream with its level, stream, number and seed."""
+
+import json
 
 import pytest
 
 from scrl.data.arithmetic import LEVELS, arithmetic_questions
-from scrl.data.sources import DEFAULT_NUMBER, load_source
+from scrl.data.benchmarks import BENCHMARKS
+from scrl.data.sources import DEFAULT_NUMBER, benchmark_of, load_source
 from scrl.errors import ConfigError, DataError
 
 
@@ -65,3 +68,46 @@ def test_any_other_name_is_a_file(tmp_path):
     assert (question.id, question.text, question.gold) == ("x", "What is 2 + 2?", "4")
     with pytest.raises(DataError, match=r"nowhere\.txt: there is no such file"):
         load_source(str(tmp_path / "nowhere.txt"), seed=0)
+
+
+# Benchmarks
+
+
+def test_a_benchmarks_name_is_known_with_levels_and_without():
+    assert benchmark_of("math500") is benchmark_of("math500:3-5") is BENCHMARKS["math500"]
+    for other in ("arithmetic:easy", "owner/math500", "math500.jsonl", "Math500", ""):
+        assert benchmark_of(other) is None
+
+
+def test_a_benchmark_is_loaded_from_the_folder_of_benchmarks(tmp_path):
+    rows = [{"id": f"p{i}", "question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(30)]
+    (tmp_path / "aime24.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    loaded = load_source("aime24", seed=0, limit=2, data_dir=tmp_path, question_column="of another source")
+    assert [question.id for question in loaded.questions] == ["aime24-p0", "aime24-p1"]
+
+
+@pytest.mark.parametrize(
+    ("source", "near"),
+    [
+        ("aime2024", "aime24"),
+        ("AIME24", "aime24"),
+        ("math-500", "math500"),
+        ("math-500:5", "math500"),
+        ("gpqa-diamond", "gpqa_diamond"),
+        ("arithmetc:easy", "arithmetic:easy"),
+        ("arithmetic-hard", "arithmetic:hard"),
+        ("my-question", "my-questions.jsonl"),
+    ],
+)
+def test_a_name_that_is_nothing_suggests_the_nearest(tmp_path, monkeypatch, source, near):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my-questions.jsonl").touch()
+    with pytest.raises(DataError) as error:
+        load_source(source, seed=0)
+    assert f"{source}: there is no such file, benchmark or generated stream; give one" in str(error.value)
+    assert f"Did you mean {near!r}? Known: aime24, aime25, amc, " in str(error.value)
+
+
+def test_an_empty_name_is_refused():
+    with pytest.raises(ConfigError, match="the source of questions is empty"):
+        load_source(" ", seed=0)

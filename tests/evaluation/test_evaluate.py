@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scrl.credit.assign import credit_rule
-from scrl.evaluation.evaluate import Benchmark, EvaluationSettings, evaluate
+from scrl.evaluation.evaluate import Answered, Conditions, EvaluationSettings, evaluate
 from scrl.records import Question, Sample, Sampled
 from scrl.rollout.sampling import SamplingSettings
 
@@ -23,7 +23,8 @@ def sampled(name, gold, *samples):
 
 
 def measure(*sampled_Q, k, rule=RULE):
-    return evaluate(sampled_Q, rule, Benchmark("toy", 7, "tiny", SAMPLING, k), seed=0)
+    conditions = Conditions("toy", "tiny", SAMPLING, (k,) if isinstance(k, int) else k, seed=0, step=7)
+    return evaluate([Answered.of(each) for each in sampled_Q], rule, conditions)
 
 
 ONE = sampled("one", "4", sample("4", 0.1), sample("4.0", 0.3), sample("5", 0.6), sample(None, 0.8, is_finished=False))
@@ -41,20 +42,52 @@ def test_the_numbers_of_an_evaluation():
         "temperature": 0.6,
         "top_p": 0.95,
         "max_tokens": 32,
+        "seed": 0,
         "agreement": 0.75,  # 2/4, 3/4 and 4/4
         "answered": pytest.approx(11 / 12),
         "truncated": pytest.approx(1 / 12),
+        "tokens": 56,
         "length_mean": pytest.approx(56 / 12),  # 11 · 4 + 12
         "entropy_mean": pytest.approx(2.6 / 12),  # 0.1 + 0.3 + 0.6 + 0.8 and 4 · 0.2
         "pass@1": 0.375,  # 2/4 and 1/4, of the two questions with gold
         "pass@1_low": 0.25,  # each of the two is drawn twice a quarter of the time
         "pass@1_high": 0.5,
         "pass@4": 1.0,
+        "pass@4_low": 1.0,
+        "pass@4_high": 1.0,
         "maj@4": 0.5,  # 4 has two votes of four, 7 one
+        "maj@4_low": 0.0,
+        "maj@4_high": 1.0,
+        "gold_questions": 2,
+        "accuracy_given_answer": pytest.approx(3 / 7),  # 2 of 3 and 1 of 4
         "entropy_correct": pytest.approx(0.2),  # 0.1, 0.3 and 0.2
         "entropy_incorrect": pytest.approx(2.0 / 5),  # 0.6, 0.8 and 3 · 0.2
         "pass@1_by_question": {"one": 0.5, "two": 0.25},
+        "pass@4_by_question": {"one": 1.0, "two": 1.0},
+        "maj@4_by_question": {"one": 1.0, "two": 0.0},
     }
+
+
+def test_several_k_at_once():
+    found = measure(ONE, k=(1, 2, 4))
+    assert found["pass@2"] == pytest.approx(5 / 6)  # of the 6 pairs of 4, 5 and missing one has neither 4
+    assert {key for key in found if "maj@" in key and "_" not in key} == {"maj@1", "maj@2", "maj@4"}
+
+
+def test_a_question_nobody_answers_is_wrong_in_every_figure():
+    found = measure(ONE, sampled("mute", "4", *[sample(None)] * 4), k=4)
+    assert (found["pass@1"], found["pass@4"], found["maj@4"]) == (0.25, 0.5, 0.5)  # half of what ONE has alone
+    assert found["accuracy_given_answer"] == pytest.approx(2 / 3)
+
+
+def test_levels_are_told_apart_where_the_source_has_them():
+    easy, hard = (
+        Sampled(Question(name, "?", "4", level=name), *rest)
+        for name, *rest in (("1", ONE.prompt_P, ONE.samples_G), ("5", TWO.prompt_P, TWO.samples_G))
+    )
+    found = measure(easy, hard, k=4)["by_level"]
+    assert {level: part["pass@1"] for level, part in found.items()} == {"1": 0.5, "5": 0.0}
+    assert found["1"] == {"questions": 1, "pass@1": 0.5, "pass@1_low": 0.5, "pass@1_high": 0.5}
 
 
 def test_pass_and_majority_at_a_smaller_k():

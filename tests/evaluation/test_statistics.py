@@ -1,7 +1,8 @@
 """pass@k, maj@k and intervals: golden numbers by hand, and what holds for every count."""
 
+import math
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from scrl.errors import ConfigError
 from scrl.evaluation.statistics import Difference, bootstrap_interval, majority_at_k, paired_difference, pass_at_k
+from scrl.seeds import generator_for
 
 COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=30)
@@ -40,6 +42,28 @@ def test_pass_at_1_is_the_share_of_right_samples_and_pass_at_k_rises(n, data):
     k = data.draw(st.integers(1, n))
     assert 0 <= pass_at_k(n, c, 1) <= pass_at_k(n, c, k) <= pass_at_k(n, c, n) == float(c > 0)
     assert pass_at_k(n, c, max(1, k - 1)) <= pass_at_k(n, c, k)
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+def test_pass_at_k_agrees_with_all_subsets(n):
+    for c, k in product(range(n + 1), range(1, n + 1)):
+        samples = [True] * c + [False] * (n - c)
+        chosen = [any(subset) for subset in combinations(samples, k)]
+        assert pass_at_k(n, c, k) == pytest.approx(sum(chosen) / len(chosen), abs=1e-15), (c, k)
+
+
+@given(st.integers(1, 200), st.data())
+def test_drawing_every_sample_twice_changes_no_share(n, data):
+    c = data.draw(st.integers(0, n))
+    assert pass_at_k(2 * n, 2 * c, 1) == pass_at_k(n, c, 1)
+    assert pass_at_k(2 * n, 2 * c, 2 * n) == pass_at_k(n, c, n)
+
+
+def test_more_samples_of_the_same_model_do_not_move_pass_at_k():
+    # each of n samples is right with chance 0.3: E pass@2 = 1 − 0.7² = 0.51 for every n, so doubling n changes nothing
+    for n in (2, 4, 8, 16):
+        chances = [math.comb(n, c) * 0.3**c * 0.7 ** (n - c) for c in range(n + 1)]
+        assert math.fsum(p * pass_at_k(n, c, 2) for c, p in enumerate(chances)) == pytest.approx(0.51, abs=1e-12)
 
 
 def test_pass_at_k_of_many_samples_does_not_overflow():
@@ -135,6 +159,19 @@ def test_one_answer_alone_always_wins(count, data):
     assert majority_at_k([count], 0, 0, data.draw(st.integers(1, count)), seed=0) == 1
 
 
+@given(COUNTS.filter(any), st.integers(0, 5), st.data())
+def test_doubling_all_votes_keeps_the_winner(counts, missing, data):
+    right, n = data.draw(st.integers(0, len(counts) - 1)), sum(counts) + missing
+    doubled = majority_at_k([2 * count for count in counts], right, 2 * missing, 2 * n, seed=0)
+    assert doubled == majority_at_k(counts, right, missing, n, seed=0)
+
+
+@given(st.integers(1, 30), st.data())
+def test_a_question_without_answers_is_wrong_everywhere(n, data):
+    k = data.draw(st.integers(1, n))
+    assert pass_at_k(n, 0, 1) == pass_at_k(n, 0, k) == majority_at_k([], None, n, k, seed=0) == 0
+
+
 @pytest.mark.parametrize(
     ("counts", "right", "missing", "words"),
     [
@@ -162,6 +199,28 @@ def test_interval_of_two_questions():
     # Means are 0, ½, 1 with chances ¼, ½, ¼: the 95 % interval is [0, 1], the 40 % one (quantiles 0.3 and 0.7) [½, ½]
     assert bootstrap_interval([0.0, 1.0], seed=0) == (0.0, 1.0)
     assert bootstrap_interval([0.0, 1.0], seed=0, level=0.4) == (0.5, 0.5)
+
+
+def test_interval_agrees_with_a_plain_loop_over_the_same_draws():
+    values = sorted([0.1, 0.9, 0.4, 0.0, 1.0])
+    chosen_DQ = generator_for(7, "bootstrap").integers(5, size=(200, 5))
+    means = sorted(sum(values[q] for q in chosen_Q) / 5 for chosen_Q in chosen_DQ)
+
+    def quantile(share):  # between the two nearest of the 200 means, numbered from 0
+        place = share * 199
+        below = int(place)
+        return means[below] + (place - below) * (means[below + 1] - means[below])
+
+    expected = (quantile(0.025), quantile(0.975))
+    assert bootstrap_interval(values, seed=7, draws=200) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_interval_of_many_questions_is_the_normal_one(seed):
+    values = generator_for(seed, "values").beta(0.5, 0.8, size=2_000)
+    error = values.std() / np.sqrt(2_000)
+    expected = (values.mean() - 1.96 * error, values.mean() + 1.96 * error)
+    assert bootstrap_interval(values, seed=seed) == pytest.approx(expected, abs=0.1 * error)
 
 
 @given(st.floats(0, 1), st.integers(1, 30))

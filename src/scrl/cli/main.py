@@ -12,10 +12,14 @@ from rich.console import Console
 from rich.text import Text
 
 from scrl import __version__
+from scrl.cli.compare import compare
 from scrl.cli.demo import demo
 from scrl.cli.doctor import doctor
+from scrl.cli.evaluate import evaluate
 from scrl.cli.label import label
+from scrl.cli.recipes import recipes
 from scrl.cli.report import report
+from scrl.cli.reproduce import reproduce
 from scrl.cli.train import plan, train
 from scrl.errors import InputError, ScrlError
 
@@ -26,7 +30,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
 )
-for command in (demo, train, plan, label, report, doctor):
+for command in (demo, train, plan, evaluate, compare, label, report, recipes, reproduce, doctor):
     app.command(command)
 
 

@@ -1,28 +1,59 @@
-"""`scrl report`: run folders → one HTML page."""
+"""`scrl report`: run folders → one HTML page, or a table of their results."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Literal
 
 from scrl.errors import InputError
 
 
-def report(*runs: Path, out: Path | None = None) -> None:
-    """Write one self-contained HTML page about one run, or about several side by side.
+def report(*runs: str, format: Literal["html", "markdown", "csv", "latex"] = "html", out: Path | None = None) -> None:
+    """Write one self-contained HTML page about one run, or about several side by side; or a table of results.
 
     Example: scrl report runs/001/scrl runs/001/ttrl --out comparison.html
+
+    Example: scrl report runs/001/scrl runs/001/ttrl --format markdown
 
     Parameters
     ----------
     runs
-        Folders of runs.
+        Folders of runs; for a table also folders of scrl evaluate, and runs/001@40 for one step alone.
+    format
+        html: a page. markdown, csv or latex: a table with the start, the best, the peak and the last evaluation on
+        each benchmark; runs that differ in the seed alone share a row.
     out
-        The page; by default report.html in the folder of the only run.
+        The file; by default report.html in the folder of the only run, and the terminal for a table.
     """
-    from scrl.reporting.report import write_report
-
     if not runs:
         raise InputError("give the folder of a run, for instance: scrl report runs/001")
+    if format == "html":
+        _write_page([Path(run) for run in runs], out)
+    else:
+        _write_table(runs, format, out)
+
+
+def _write_page(runs: list[Path], out: Path | None) -> None:
+    from scrl.reporting.report import write_report
+
     if out is None and len(runs) > 1:
         raise InputError("--out: several runs go into one page; say where to")
-    print(f"wrote {write_report(list(runs), out or runs[0] / 'report.html')}")
+    print(f"wrote {write_report(runs, out or runs[0] / 'report.html')}")
+
+
+def _write_table(names: tuple[str, ...], format: str, out: Path | None) -> None:
+    from scrl.reporting.result_tables import FORMATS, result_rows, result_sheet
+    from scrl.reporting.results import read_place
+
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise InputError(f"{out}: give a file in a folder that exists")
+    places = [read_place(name) for name in names]
+    table = FORMATS[format](result_sheet(result_rows(places)))
+    for note in (note for place in places for note in place.notes):
+        print(f"note: {note}", file=sys.stderr)
+    if out is None:
+        print(table, end="")
+        return
+    out.write_text(table, encoding="utf-8", newline="\n")
+    print(f"wrote {out}")

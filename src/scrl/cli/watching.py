@@ -34,6 +34,12 @@ class PlainWatcher:
             self._last = now
             self._print(f"step {done}/{self._steps}: {words}; {self._numbers(metrics)}")
 
+    def drawn(self, benchmark: str, questions: int, total: int) -> None:
+        """So many questions of a benchmark have their completions; said now and then."""
+        if time.monotonic() - self._last >= 10:
+            self._last = time.monotonic()
+            self._print(f"{benchmark}: {questions} of {total} questions")
+
     def evaluation(self, record: dict[str, Any]) -> None:
         """An evaluation is done."""
         self._print(evaluation_line(record))

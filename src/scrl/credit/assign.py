@@ -18,12 +18,12 @@ from scrl.answers.judge import Judge
 from scrl.answers.readers import Reader, get_reader
 from scrl.credit.advantages import centred_advantages, group_advantages, leave_one_out_advantages
 from scrl.credit.labels import SLACK
-from scrl.credit.method import CreditSettings, Method
+from scrl.credit.method import CreditSettings, Evidence, Method
 from scrl.credit.methods import METHODS
 from scrl.credit.tally import count_votes
 from scrl.credit.trained import first_rows, random_rows
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.records import Credit, Floats, Group, Unread
+from scrl.records import Credit, Floats, Group, Truth, Unread
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -56,14 +56,18 @@ class CreditRule:
         answers_G = [self.reader(c.text) if isinstance(c.answer, Unread) else c.answer for c in group.completions]
         return classify(answers_G, judge=self.judge, significant_digits=self.significant_digits)
 
-    def assign(self, group: Group, classes: Classes | None = None) -> Credit:
-        """Labels and rewards from all N completions, advantages over the M trained on."""
+    def assign(self, group: Group, classes: Classes | None = None, truth: Truth | None = None) -> Credit:
+        """Labels and rewards from all N completions, advantages over the M trained on.
+
+        `truth` is for a method that says it `needs_truth`; no other method sees it.
+        """
         if not group.completions:
             raise InputError(f"question {group.question_id!r}: a group needs at least one completion")
         classes = classes or self.classify(group)
         tally = count_votes(classes, self._entropies(group))
-        labels = self.method.label(tally, self.settings)
-        shaped = self.method.reward(tally, labels, self.settings)
+        evidence = Evidence(tally, self._truth(group, truth), self.seed, (group.step, group.question_id))
+        labels = self.method.label(evidence, self.settings)
+        shaped = self.method.reward(evidence, labels, self.settings)
         trained = self._trained(group)
         rows = list(trained)
         return Credit(
@@ -89,6 +93,16 @@ class CreditRule:
                 f"for every completion, found {found[sample]}. Record entropies while sampling, or use method 'ttrl'."
             )
         return None
+
+    def _truth(self, group: Group, truth: Truth | None) -> Truth | None:
+        if not self.method.needs_truth:
+            return None
+        if truth is None:
+            raise InputError(
+                f"question {group.question_id!r}: method {self.method.name!r} is told the right answers, and this "
+                "question has none. Give every question a gold answer, or use a method that needs none."
+            )
+        return truth
 
     def _trained(self, group: Group) -> tuple[int, ...]:
         size = len(group.completions)

@@ -1,7 +1,8 @@
 """What every method is made of: settings, what it needs from a group, a label rule and a reward.
 
 A method is a value, not a class to inherit from: the trainer, the command line and the engines call these functions
-and never learn which method runs.
+and never learn which method runs. What a method needs beyond votes is declared, so that a missing input is refused
+before anything is sampled.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from scrl.records import Floats, Labels, Tally
+from scrl.records import Floats, Labels, Tally, Truth
+from scrl.seeds import generator_for
 
 
 class CreditSettings(BaseModel):
@@ -36,6 +39,22 @@ class CreditSettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a method may look at: the votes of one group, and what it declared a need for."""
+
+    tally: Tally
+    truth: Truth | None = None
+    """The right answer, for a method that `needs_truth`."""
+    seed: int = 0
+    group: tuple[int, str] = (0, "")
+    """Step and question: with the seed, what tells this group's random numbers from another's."""
+
+    def generator(self) -> np.random.Generator:
+        """Random numbers of this group, the same at every call."""
+        return generator_for(self.seed, "credit", *self.group)
+
+
+@dataclass(frozen=True, slots=True)
 class Shaped:
     """Rewards of one group, with the part that labels and missing answers alone would give."""
 
@@ -53,7 +72,9 @@ class Method:
     settings: type[CreditSettings]
     needs_entropy: Callable[[Any], bool]
     """Whether it needs an entropy for each completion, given its settings."""
-    label: Callable[[Tally, Any], Labels]
-    reward: Callable[[Tally, Labels, Any], Shaped]
+    label: Callable[[Evidence, Any], Labels]
+    reward: Callable[[Evidence, Labels, Any], Shaped]
     has_negatives: bool = True
     """Whether it can rule answers out."""
+    needs_truth: bool = False
+    """Whether it is told the right answers: a yardstick, not a way to learn without labels."""

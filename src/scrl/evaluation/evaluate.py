@@ -1,25 +1,28 @@
 """A model on a set of questions: pass@k, maj@k, entropy; gold answers are read here and go no further.
 
-All evaluations of one run draw with the same random numbers, so that two of them differ by the weights alone.
+Conventions, the same for every figure: a completion without an answer is wrong; a question without any answer is wrong
+in pass@1, pass@k and maj@k alike; a question without gold counts in no figure that needs gold. Intervals are 95 %,
+over questions. All evaluations of one run draw with the same random numbers, so that two of them differ by the weights
+alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from scrl.answers.classes import Classes, find_class
+from scrl.answers.classes import find_class
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
 from scrl.credit.assign import CreditRule
 from scrl.credit.tally import count_votes
 from scrl.evaluation.label_quality import bare_gold
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
-from scrl.records import Sampled, Tally
+from scrl.records import Group, Question, Sampled, Tally
 from scrl.rollout.sampling import SamplingSettings
 
 
@@ -39,99 +42,141 @@ class EvaluationSettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Benchmark:
-    """What is measured on."""
+class Conditions:
+    """What is measured, and how."""
 
-    name: str
-    step: int
+    benchmark: str
     model: str
     sampling: SamplingSettings
-    k: int
+    ks: tuple[int, ...]
+    """The k of pass@k and maj@k, besides pass@1."""
+    seed: int
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One question with its completions, as far as measuring looks at them."""
+
+    question: Question
+    group: Group
+    entropies_G: tuple[float, ...]
+    lengths_G: tuple[int, ...]
+    """Tokens of each completion."""
+    finished_G: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, sampled: Sampled) -> Answered:
+        """What was just drawn."""
+        return cls(
+            question=sampled.question,
+            group=sampled.group,
+            entropies_G=tuple(sample.entropy for sample in sampled.samples_G),
+            lengths_G=tuple(len(sample.tokens_T) for sample in sampled.samples_G),
+            finished_G=tuple(sample.is_finished for sample in sampled.samples_G),
+        )
 
 
 def evaluate(
-    sampled_Q: Sequence[Sampled],
-    rule: CreditRule,
-    benchmark: Benchmark,
-    *,
-    seed: int,
-    gold_judge: Judge | None = None,
+    answered_Q: Sequence[Answered], rule: CreditRule, conditions: Conditions, *, gold_judge: Judge | None = None
 ) -> dict[str, Any]:
     """One line of `evaluations.jsonl`. Values that need gold are absent where no question has any."""
-    graded_Q = [_grade(sampled, rule, benchmark.k, seed, gold_judge) for sampled in sampled_Q]
-    samples = [sample for sampled in sampled_Q for sample in sampled.samples_G]
+    graded_Q = [_grade(answered, rule, conditions, gold_judge) for answered in answered_Q]
+    lengths = [length for answered in answered_Q for length in answered.lengths_G]
     record: dict[str, Any] = {
-        "step": benchmark.step,
-        "model": benchmark.model,
-        "benchmark": benchmark.name,
-        "questions": len(sampled_Q),
-        "samples": len(sampled_Q[0].samples_G),
-        "temperature": benchmark.sampling.temperature,
-        "top_p": benchmark.sampling.top_p,
-        "max_tokens": benchmark.sampling.max_tokens,
+        "step": conditions.step,
+        "model": conditions.model,
+        "benchmark": conditions.benchmark,
+        "questions": len(answered_Q),
+        "samples": len(answered_Q[0].lengths_G),
+        "temperature": conditions.sampling.temperature,
+        "top_p": conditions.sampling.top_p,
+        "max_tokens": conditions.sampling.max_tokens,
+        "seed": conditions.seed,
         "agreement": float(np.mean([graded.agreement for graded in graded_Q])),
         "answered": float(np.mean([graded.answered for graded in graded_Q])),
-        "truncated": float(np.mean([not sample.is_finished for sample in samples])),
-        "length_mean": float(np.mean([len(sample.tokens_T) for sample in samples])),
-        "entropy_mean": float(np.mean([sample.entropy for sample in samples])),
+        "truncated": float(np.mean([not finished for answered in answered_Q for finished in answered.finished_G])),
+        "tokens": sum(lengths),
+        "length_mean": float(np.mean(lengths)),
+        "entropy_mean": float(np.mean([h for answered in answered_Q for h in answered.entropies_G])),
     }
-    return record | _gold_part([graded for graded in graded_Q if graded.is_gold], benchmark.k, seed)
+    return record | _gold_part([graded for graded in graded_Q if graded.is_gold], conditions)
 
 
 @dataclass(frozen=True, slots=True)
 class _Graded:
-    """One question, counted; the last three need gold."""
+    """One question, counted; what follows `is_gold` means nothing without gold."""
 
     id: str
+    level: str | None
     agreement: float
     answered: float
     is_gold: bool
-    pass_at_1: float
-    pass_at_k: float
-    majority_at_k: float
+    values: dict[str, float]
+    """pass@1, pass@k, maj@k."""
     entropies: tuple[tuple[float, bool], ...]
+    """(h, is it right) of each completion."""
 
 
-def _grade(sampled: Sampled, rule: CreditRule, k: int, seed: int, gold_judge: Judge | None) -> _Graded:
-    classes = rule.classify(sampled.group)
-    tally = count_votes(classes, [sample.entropy for sample in sampled.samples_G])
-    gold = bare_gold(sampled.question.gold) if sampled.question.gold is not None else None
+def _grade(answered: Answered, rule: CreditRule, conditions: Conditions, gold_judge: Judge | None) -> _Graded:
+    classes = rule.classify(answered.group)
+    tally = count_votes(classes, answered.entropies_G)
+    gold = bare_gold(answered.question.gold) if answered.question.gold is not None else None
     is_gold = gold is not None and canonical_form(gold) is not None
     right = find_class(classes, gold or "", judge=gold_judge)[0] if is_gold else None
-    correct = 0 if right is None else tally.counts_K[right]
-    missing = tally.size - sum(tally.counts_K)
+    pairs = zip(answered.entropies_G, tally.class_of_G, strict=True)
     return _Graded(
-        id=sampled.question.id,
+        id=answered.question.id,
+        level=answered.question.level,
         agreement=max(tally.counts_K, default=0) / tally.size,
-        answered=1 - missing / tally.size,
+        answered=sum(tally.counts_K) / tally.size,
         is_gold=is_gold,
-        pass_at_1=correct / tally.size,
-        pass_at_k=pass_at_k(tally.size, correct, k),
-        majority_at_k=majority_at_k(tally.counts_K, right, missing, k, seed=seed),
-        entropies=_entropies(classes, tally, right),
+        values=dict(_values(tally, right, conditions)),
+        entropies=tuple((entropy, right is not None and number == right) for entropy, number in pairs),
     )
 
 
-def _entropies(classes: Classes, tally: Tally, right: int | None) -> tuple[tuple[float, bool], ...]:
-    pairs = zip(tally.entropies_G or (), classes.class_of_G, strict=True)
-    return tuple((entropy, right is not None and number == right) for entropy, number in pairs)
+def _values(tally: Tally, right: int | None, conditions: Conditions) -> Iterator[tuple[str, float]]:
+    correct = 0 if right is None else tally.counts_K[right]
+    missing = tally.size - sum(tally.counts_K)
+    yield "pass@1", correct / tally.size
+    for k in sorted(set(conditions.ks)):
+        yield f"pass@{k}", pass_at_k(tally.size, correct, k)
+        yield f"maj@{k}", majority_at_k(tally.counts_K, right, missing, k, seed=conditions.seed)
 
 
-def _gold_part(graded_Q: Sequence[_Graded], k: int, seed: int) -> dict[str, Any]:
+def _gold_part(graded_Q: Sequence[_Graded], conditions: Conditions) -> dict[str, Any]:
     if not graded_Q:
         return {}
-    pass_at_1_Q = [graded.pass_at_1 for graded in graded_Q]
-    low, high = bootstrap_interval(pass_at_1_Q, seed=seed)
+    names = graded_Q[0].values
+    found: dict[str, Any] = {}
+    for name in names:
+        found |= _with_interval(name, [graded.values[name] for graded in graded_Q], conditions.seed)
+    by_question = {f"{name}_by_question": {graded.id: graded.values[name] for graded in graded_Q} for name in names}
+    return found | _conditional(graded_Q) | _by_level(graded_Q, conditions.seed) | by_question
+
+
+def _with_interval(name: str, values_Q: Sequence[float], seed: int) -> dict[str, float]:
+    low, high = bootstrap_interval(values_Q, seed=seed)
+    return {name: float(np.mean(values_Q)), f"{name}_low": low, f"{name}_high": high}
+
+
+def _conditional(graded_Q: Sequence[_Graded]) -> dict[str, Any]:
+    """What is known of the right and of the wrong completions alone; absent where there are none."""
     pairs = [pair for graded in graded_Q for pair in graded.entropies]
-    correct = [entropy for entropy, is_right in pairs if is_right]
-    incorrect = [entropy for entropy, is_right in pairs if not is_right]
+    right, wrong = ([h for h, is_right in pairs if is_right == wanted] for wanted in (True, False))
+    num_answered = sum(graded.answered * len(graded.entropies) for graded in graded_Q)
     return {
-        "pass@1": float(np.mean(pass_at_1_Q)),
-        "pass@1_low": low,
-        "pass@1_high": high,
-        f"pass@{k}": float(np.mean([graded.pass_at_k for graded in graded_Q])),
-        f"maj@{k}": float(np.mean([graded.majority_at_k for graded in graded_Q])),
-        **({"entropy_correct": float(np.mean(correct))} if correct else {}),
-        **({"entropy_incorrect": float(np.mean(incorrect))} if incorrect else {}),
-        "pass@1_by_question": {graded.id: graded.pass_at_1 for graded in graded_Q},
+        "gold_questions": len(graded_Q),
+        **({"accuracy_given_answer": len(right) / num_answered} if num_answered else {}),
+        **({"entropy_correct": float(np.mean(right))} if right else {}),
+        **({"entropy_incorrect": float(np.mean(wrong))} if wrong else {}),
     }
+
+
+def _by_level(graded_Q: Sequence[_Graded], seed: int) -> dict[str, Any]:
+    """pass@1 at each level of difficulty, where the source has levels."""
+    levels = sorted({graded.level for graded in graded_Q if graded.level is not None})
+    parts = {level: [graded.values["pass@1"] for graded in graded_Q if graded.level == level] for level in levels}
+    found = {level: {"questions": len(part), **_with_interval("pass@1", part, seed)} for level, part in parts.items()}
+    return {"by_level": found} if found else {}

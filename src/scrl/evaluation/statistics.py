@@ -7,7 +7,7 @@ had other questions of the same kind been asked, not how far it moves from one d
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,8 @@ from scrl.records import Floats
 from scrl.seeds import generator_for
 
 MAJORITY_DRAWS = 1_000
+SIGN_DRAWS = 10_000
+MOST_EXACT_SIGNS = 20
 _CELLS_AT_A_TIME = 1_000_000
 
 
@@ -33,6 +35,19 @@ class Difference:
     def is_clear(self) -> bool:
         """Whether the interval leaves out 0."""
         return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class SeedMean:
+    """The same thing done with several seeds: the mean of their means, and how far they lie apart."""
+
+    mean: float
+    low: float
+    high: float
+    """The interval of the mean over questions, with these seeds."""
+    least: float
+    most: float
+    """The means of the lowest and of the highest seed."""
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
@@ -114,6 +129,69 @@ def paired_difference(
     differences_Q = after - before
     low, high = bootstrap_interval(differences_Q, seed=seed)
     return Difference(math.fsum(differences_Q) / len(differences_Q), low, high)
+
+
+def sign_flip_p_value(differences_Q: Sequence[float] | Floats, *, seed: int) -> float:
+    """The two-sided p-value of a mean difference of 0: how often would random signs take it this far from 0?
+
+        p = P( |Σ_q s_q |d_q|| ≥ |Σ_q d_q| ),   s_q = ±1 with chance ½ each
+
+    Exact over all 2^n sign vectors for up to 20 differences that are not 0; beyond that 10,000 seeded draws, counted as
+    (1 + hits) / (1 + draws), so that it is never 0. No differences at all give 1. Neither the order of the questions
+    nor a swap of the two sides changes a bit.
+    """
+    differences = _one_per_question(differences_Q, "differences_Q")
+    sizes_N = np.sort(np.abs(differences[differences != 0]))
+    if not sizes_N.size:
+        return 1.0
+    slack = 1e-12 * math.fsum(sizes_N)  # sums that are equal on paper count as equal
+    reached = abs(math.fsum(differences)) - slack
+    if len(sizes_N) <= MOST_EXACT_SIGNS:
+        return float((np.abs(_signed_sums(sizes_N)) >= reached).mean())
+    hits = int((np.abs(_drawn_sums(sizes_N, seed)) >= reached).sum())
+    return (1 + hits) / (1 + SIGN_DRAWS)
+
+
+def _signed_sums(sizes_N: Floats) -> Floats:
+    """The sums of all sign vectors whose first sign is +; those with − are the same with the sign turned."""
+    sums = sizes_N[:1]
+    for size in sizes_N[1:]:
+        sums = np.concatenate([sums + size, sums - size])
+    return sums
+
+
+def _drawn_sums(sizes_N: Floats, seed: int) -> Floats:
+    generator = generator_for(seed, "sign-flip")
+    chunk = max(1, _CELLS_AT_A_TIME // len(sizes_N))
+    chunks = [
+        (2.0 * generator.integers(2, size=(min(chunk, SIGN_DRAWS - start), len(sizes_N))) - 1) @ sizes_N
+        for start in range(0, SIGN_DRAWS, chunk)
+    ]
+    return np.concatenate(chunks)
+
+
+def mean_over_seeds(by_question_S: Sequence[Mapping[str, float]], *, seed: int) -> SeedMean:
+    """The mean of the seeds' means, with its 95 % interval clustered by question, and the spread over seeds.
+
+        z_q = (Q / S) Σ_s value_s(q) / n_s,   mean = Σ_q z_q / Q
+
+    over the Q questions of any seed, of which seed s has n_s. Where all S seeds have the same questions, z_q is the
+    question's mean over seeds; where each has questions of its own, it is the question's value. The interval resamples
+    questions: it covers that other questions could have been asked. It does NOT cover that other seeds could have been
+    run: that is what `least` and `most` are for, and a handful of seeds allows no more than to look at them.
+    """
+    values_S = [_one_per_question(list(values.values()), "by_question_S") for values in by_question_S]
+    if not values_S:
+        raise ValueError("by_question_S must hold the values of one or more seeds")
+    questions = sorted({name for values in by_question_S for name in values})
+    scale = len(questions) / len(by_question_S)
+    shares_Q = [
+        scale * math.fsum(values[name] / len(values) for values in by_question_S if name in values)
+        for name in questions
+    ]
+    means_S = [math.fsum(values) / len(values) for values in values_S]
+    low, high = bootstrap_interval(shares_Q, seed=seed)
+    return SeedMean(math.fsum(means_S) / len(means_S), low, high, min(means_S), max(means_S))
 
 
 def _check_k(k: int, num_samples: int) -> None:

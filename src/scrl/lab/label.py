@@ -21,7 +21,8 @@ from scrl.credit.assign import CreditRule
 from scrl.data.rollouts import GroupIndex, GroupKey, Rollout, index_rollouts, read_rollouts
 from scrl.errors import DataError
 from scrl.evaluation.label_quality import LabelQuality
-from scrl.records import Completion, Credit, Group, Unread
+from scrl.evaluation.oracle import truth_for
+from scrl.records import Completion, Credit, Group, Question, Unread
 
 SCHEMA_VERSION = 1
 _CHANGED = "the file changed while it was read; label a copy, or wait until it is complete"
@@ -123,7 +124,8 @@ class _Labeller:
 
     def credit(self, group: Group, gold: str | None) -> Credit:
         classes = self.rule.classify(group)
-        credit = self.rule.assign(group, classes)
+        truth = truth_for(self.rule, Question(group.question_id, "", gold), classes, self.rule.judge)
+        credit = self.rule.assign(group, classes, truth)
         self.summary.add(credit, classes, gold)
         if self.quality is not None and gold is not None:
             self.quality.add(classes, credit.tally, credit.labels, gold)

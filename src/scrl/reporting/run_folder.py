@@ -104,9 +104,9 @@ def _read(name: str, folder: Path, votes: dict[str, QuestionVotes], keys: list[Q
     visits = [visit for question in votes.values() for visit in question.visits.values()]
     return Run(
         name=name,
-        config=_read_config(folder / "config.yaml"),
+        config=read_config(folder / "config.yaml"),
         metrics=_read_metrics(folder / "metrics.jsonl", notes.append),
-        evaluations=_read_evaluations(folder / "evaluations.jsonl", notes.append),
+        evaluations=read_evaluations(folder / "evaluations.jsonl", notes.append),
         questions=load_questions(folder / "rollouts.jsonl", votes, keys),
         num_questions=len(votes),
         num_groups=len(visits),
@@ -141,7 +141,7 @@ def _check_files(folder: Path) -> None:
             raise DataError(folder / name, f"is missing; a run folder has {', '.join(FILES)}")
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -162,7 +162,7 @@ def _read_metrics(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
     return [_checked(line, path, line.fields.keys() & STEP_METRICS.keys(), seen) for line in lines]
 
 
-def _read_evaluations(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
+def read_evaluations(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
     seen: set[object] = set()
     evaluations = []
     for line in read_json_lines(path, on_cut):
@@ -180,7 +180,7 @@ def _checked(line: JsonLine, path: Path, numbers: set[str], seen: set[object]) -
     if isinstance(step, bool) or not isinstance(step, int) or step < 0:
         raise DataError(path, f"field 'step' must be a whole number from 0 on, found {step!r}", line.number)
     for key in sorted(numbers & fields.keys()):
-        if not _is_number(fields[key]):
+        if not is_number(fields[key]):
             raise DataError(path, f"field {key!r} must be a number, found {fields[key]!r}", line.number)
     place = (step, Protocol.of(fields)) if "benchmark" in fields else step
     if place in seen:
@@ -189,7 +189,7 @@ def _checked(line: JsonLine, path: Path, numbers: set[str], seen: set[object]) -
     return fields
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < 1e300 if isinstance(value, int) else math.isfinite(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scrl.credit.method import Method
-from scrl.credit.methods import scrl, ttrl
+from scrl.credit.methods import controls, scrl, ttrl
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -14,5 +14,8 @@ METHODS: dict[str, Method] = {
         scrl.WITHOUT_NEGATIVE,
         scrl.WITHOUT_GATE,
         scrl.WITHOUT_SHAPING,
+        controls.ORACLE,
+        controls.RANDOM,
+        controls.INVERTED,
     )
 }

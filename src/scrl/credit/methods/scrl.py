@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from scrl.credit.labels import gated_negatives, majority_positive, rare_answers, selective_positive
-from scrl.credit.method import CreditSettings, Method, Shaped
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
 from scrl.credit.rewards import consensus_rewards, entropy_rewards, hard_rewards
 from scrl.records import Labels, Tally
 
@@ -36,25 +36,29 @@ class ScrlSettings(CreditSettings):
     )
 
 
-def label(tally: Tally, settings: ScrlSettings) -> Labels:
+def label(evidence: Evidence, settings: ScrlSettings) -> Labels:
     """Selective positive, entropy-gated negatives."""
-    return _without_overlap(_selective(tally, settings), gated_negatives(tally, max_share=settings.max_negative_share))
+    return _without_overlap(
+        _selective(evidence.tally, settings), gated_negatives(evidence.tally, max_share=settings.max_negative_share)
+    )
 
 
-def label_without_selective(tally: Tally, settings: ScrlSettings) -> Labels:
+def label_without_selective(evidence: Evidence, settings: ScrlSettings) -> Labels:
     """Majority positive as in TTRL, entropy-gated negatives."""
-    majority = majority_positive(tally, first_seen_wins=settings.ties == "first-seen")
-    return _without_overlap(majority, gated_negatives(tally, max_share=settings.max_negative_share))
+    majority = majority_positive(evidence.tally, first_seen_wins=settings.ties == "first-seen")
+    return _without_overlap(majority, gated_negatives(evidence.tally, max_share=settings.max_negative_share))
 
 
-def label_without_negative(tally: Tally, settings: ScrlSettings) -> Labels:
+def label_without_negative(evidence: Evidence, settings: ScrlSettings) -> Labels:
     """Selective positive, no negatives."""
-    return Labels(_selective(tally, settings))
+    return Labels(_selective(evidence.tally, settings))
 
 
-def label_without_gate(tally: Tally, settings: ScrlSettings) -> Labels:
+def label_without_gate(evidence: Evidence, settings: ScrlSettings) -> Labels:
     """Selective positive, every rare answer negative."""
-    return _without_overlap(_selective(tally, settings), rare_answers(tally, max_share=settings.max_negative_share))
+    return _without_overlap(
+        _selective(evidence.tally, settings), rare_answers(evidence.tally, max_share=settings.max_negative_share)
+    )
 
 
 def _selective(tally: Tally, settings: ScrlSettings) -> str | None:
@@ -66,10 +70,10 @@ def _without_overlap(positive: str | None, negatives: frozenset[str]) -> Labels:
     return Labels(positive, negatives - {positive})
 
 
-def shaped_reward(tally: Tally, labels: Labels, settings: ScrlSettings) -> Shaped:
+def shaped_reward(evidence: Evidence, labels: Labels, settings: ScrlSettings) -> Shaped:
     """Eq. 9: rewards that scale with the consensus, minus the entropy term."""
     label_part_G = consensus_rewards(
-        tally,
+        evidence.tally,
         labels,
         max_negative_share=settings.max_negative_share,
         missing=_missing(settings, negative=-settings.max_negative_share),
@@ -77,14 +81,14 @@ def shaped_reward(tally: Tally, labels: Labels, settings: ScrlSettings) -> Shape
     if not settings.entropy_weight:
         return Shaped(label_part_G, label_part_G)
     entropy_part_G = entropy_rewards(
-        tally, weight=settings.entropy_weight, also_missing=settings.missing_reward == "entropy"
+        evidence.tally, weight=settings.entropy_weight, also_missing=settings.missing_reward == "entropy"
     )
     return Shaped(label_part_G + entropy_part_G, label_part_G)
 
 
-def hard_reward(tally: Tally, labels: Labels, settings: ScrlSettings) -> Shaped:
+def hard_reward(evidence: Evidence, labels: Labels, settings: ScrlSettings) -> Shaped:
     """Without dynamic reward: +1, 0, −1, no entropy term."""
-    rewards_G = hard_rewards(tally, labels, missing=_missing(settings, negative=-1.0))
+    rewards_G = hard_rewards(evidence.tally, labels, missing=_missing(settings, negative=-1.0))
     return Shaped(rewards_G, rewards_G)
 
 

@@ -6,19 +6,19 @@ y⁺ = argmax_j p_j        R_i = [a_i = y⁺]
 from __future__ import annotations
 
 from scrl.credit.labels import majority_positive
-from scrl.credit.method import CreditSettings, Method, Shaped
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
 from scrl.credit.rewards import match_rewards
-from scrl.records import Labels, Tally
+from scrl.records import Labels
 
 
-def label(tally: Tally, settings: CreditSettings) -> Labels:
+def label(evidence: Evidence, settings: CreditSettings) -> Labels:
     """The majority, always; no negatives."""
-    return Labels(majority_positive(tally, first_seen_wins=settings.ties == "first-seen"))
+    return Labels(majority_positive(evidence.tally, first_seen_wins=settings.ties == "first-seen"))
 
 
-def reward(tally: Tally, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001 - a method's signature
+def reward(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001 - a method's signature
     """1 for the majority's answer, else 0; a missing answer earns 0."""
-    rewards_G = match_rewards(tally, labels)
+    rewards_G = match_rewards(evidence.tally, labels)
     return Shaped(rewards_G, rewards_G)
 
 

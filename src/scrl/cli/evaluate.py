@@ -1,0 +1,266 @@
+"""`scrl evaluate`: pass@1, pass@k and maj@k of a model on benchmarks or questions of one's own."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from pydantic import ValidationError
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scrl.cli.watching import evaluation_line
+from scrl.errors import ConfigError
+from scrl.training.folders import new_run_folder
+
+if TYPE_CHECKING:
+    from scrl.evaluation.session import MeasurementSettings
+
+
+_AT_K = re.compile(r"(pass|maj)@\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Single settings; what is not given is the paper's, or the benchmark's."""
+
+    samples: Annotated[int | None, Parameter(help="Completions a question. [16]")] = None
+    temperature: Annotated[float | None, Parameter(help="0 takes the likeliest token. [0.6]")] = None
+    top_p: Annotated[float | None, Parameter(help="Draw from the likeliest tokens of this mass. [0.95]")] = None
+    max_tokens: Annotated[int | None, Parameter(help="Completions are cut after so many tokens. [3072]")] = None
+    k: Annotated[
+        tuple[int, ...], Parameter(help="The k of pass@k and maj@k; again for another. [the number of samples]")
+    ] = ()
+    seed: Annotated[int | None, Parameter(help="Draws other completions. [0]")] = None
+    limit: Annotated[int | None, Parameter(help="Only the first so many questions of each benchmark.")] = None
+    data_dir: Annotated[
+        Path | None, Parameter(help="Folder with NAME.jsonl; else the variable SCRL_DATA, else the hub.")
+    ] = None
+    reader: Annotated[
+        str | None, Parameter(help="How answers are read: boxed, number, last-number, choice, regex:…")
+    ] = None
+    significant_digits: Annotated[int | None, Parameter(help="Numbers are rounded to so many digits.")] = None
+    prompt_style: Annotated[
+        str | None, Parameter(help="auto, qwen, qwen-math, llama, qwen3, qwen3-thinking, chat or plain. [auto]")
+    ] = None
+    instruction: Annotated[str | None, Parameter(help="In place of the style's text after the question.")] = None
+    system: Annotated[str | None, Parameter(help="In place of the style's system message.")] = None
+    max_prompt_tokens: Annotated[int | None, Parameter(help="Longer prompts are reported and refused. [4096]")] = None
+    drop_overlong: Annotated[bool, Parameter(negative="", help="Leave longer prompts out instead.")] = False
+    device: Annotated[str | None, Parameter(help="auto, cpu, cuda, … [auto]")] = None
+    dtype: Annotated[str | None, Parameter(help="auto, float32 or bfloat16. [auto]")] = None
+    sampler_rows: Annotated[int | None, Parameter(help="Completions written side by side. [512]")] = None
+    trust_remote_code: Annotated[bool, Parameter(negative="", help="Let a hub model bring code of its own.")] = False
+
+    def as_settings(self) -> dict[str, Any]:
+        """Those that were given, by the names of `MeasurementSettings`."""
+        return _given(
+            samples=self.samples,
+            sampling=_given(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens),
+            ks=self.k or None,
+            seed=self.seed,
+            limit=self.limit,
+            data_dir=None if self.data_dir is None else str(self.data_dir),
+            reader=self.reader,
+            significant_digits=self.significant_digits,
+            prompt=_given(
+                style=self.prompt_style,
+                instruction=self.instruction,
+                system=self.system,
+                max_tokens=self.max_prompt_tokens,
+                overlong="drop" if self.drop_overlong else None,
+            ),
+            compute=_given(device=self.device, dtype=self.dtype, sampler_rows=self.sampler_rows),
+            trust_remote_code=self.trust_remote_code or None,
+        )
+
+
+def evaluate(
+    model: str | None = None,
+    /,
+    *benchmarks: str,
+    options: Annotated[Options, Parameter(name="*")] = Options(),  # noqa: B008 - frozen
+    out: Path | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    show_prompt: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Measure a model on benchmarks: pass@1, pass@k, maj@k with 95 % intervals over questions.
+
+    Example: scrl evaluate Qwen/Qwen2.5-3B aime24 amc math500 --data-dir benchmarks
+
+    Parameters
+    ----------
+    model
+        A model folder (also RUN/checkpoints/last), a hub id, or `embedded`.
+    benchmarks
+        aime24 aime25 amc math500 (math500:4-5 for some levels) minerva gpqa gpqa_diamond gsm8k, arithmetic:LEVEL, or a
+        file of questions with gold answers.
+    out
+        New folder for the results; by default a new numbered one under runs/.
+    resume
+        Go on with an interrupted evaluation in --out.
+    show_prompt
+        Print the exact prompt of the first question of each benchmark, and stop.
+    """
+    given = options.as_settings() | _given(model=model, benchmarks=benchmarks or None)
+    console = Console(highlight=False, markup=False)
+    settings = _resumed(given, out) if resume else _settings(given)
+    if show_prompt:
+        _show_prompts(settings, console)
+        return
+    folder = out if resume and out is not None else new_run_folder(out)
+    _measure(settings, folder, console)
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    """What was said on the command line."""
+    return {name: value for name, value in values.items() if value is not None and value != {}}
+
+
+def _settings(given: dict[str, Any]) -> MeasurementSettings:
+    from scrl.evaluation.session import MeasurementSettings
+    from scrl.training.config import merged
+
+    if "model" not in given or "benchmarks" not in given:
+        raise ConfigError("scrl evaluate MODEL BENCHMARK…: name a model and at least one benchmark or file")
+    defaults = {"sampling": MeasurementSettings.model_fields["sampling"].default.model_dump()}
+    try:
+        return MeasurementSettings.model_validate(merged(defaults, given))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        own = problem.get("ctx", {}).get("error")
+        if isinstance(own, ConfigError):
+            raise own from error
+        name = "--" + "-".join(str(part) for part in problem["loc"]).replace("_", "-").removeprefix("sampling-")
+        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
+
+
+def _resumed(given: dict[str, Any], out: Path | None) -> MeasurementSettings:
+    from scrl.evaluation.session import read_settings
+
+    if out is None:
+        raise ConfigError("--resume: say which evaluation, with --out FOLDER")
+    settings = read_settings(out)
+    if given and _settings(given) != settings:
+        raise ConfigError("--resume: an evaluation goes on with the settings it was started with; these are others")
+    return settings
+
+
+def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> None:
+    from scrl.evaluation.session import measure
+
+    sampling = settings.sampling
+    console.print(
+        f"{settings.model} on {', '.join(settings.benchmarks)}: {settings.samples} completions a question, at most "
+        f"{sampling.max_tokens} tokens, temperature {sampling.temperature}, top-p {sampling.top_p}, seed "
+        f"{settings.seed} → {folder}",
+        soft_wrap=True,
+    )
+    started = time.perf_counter()
+    with _kept_if_used(folder):
+        records = measure(settings, folder, _Lines(console))
+    for table in results_tables(records):
+        console.print(table)
+    seconds = time.perf_counter() - started
+    tokens = sum(record["tokens"] for record in records)
+    console.print(
+        f"{tokens:,} tokens in {seconds:.0f} s. Completions, evaluations.jsonl, results.json: {folder}", soft_wrap=True
+    )
+
+
+@contextmanager
+def _kept_if_used(folder: Path) -> Iterator[None]:
+    """A folder that nothing was written to does not stay behind."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
+
+
+class _Lines:
+    """Progress as plain lines, at most one in ten seconds."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._last = console, time.monotonic()
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)
+
+    def drawn(self, benchmark: str, questions: int, total: int) -> None:
+        if time.monotonic() - self._last >= 10 or questions == total:
+            self._last = time.monotonic()
+            self.note(f"{benchmark}: {questions} of {total} questions")
+
+    def evaluation(self, record: dict[str, Any]) -> None:
+        self.note(evaluation_line(record))
+
+
+def results_tables(records: list[dict[str, Any]]) -> Iterator[Table]:
+    """Three benchmarks side by side, in %."""
+    for first in range(0, len(records), 3):
+        yield _results_table(records[first : first + 3])
+
+
+def _results_table(records: list[dict[str, Any]]) -> Table:
+    table = Table(title="in %, with 95 % intervals over questions", title_justify="left", box=SIMPLE_HEAD)
+    for column in ("", *(record["benchmark"] for record in records)):
+        table.add_column(column, no_wrap=bool(column))
+    names = dict.fromkeys(name for record in records for name in record if _AT_K.fullmatch(name))
+    rows: dict[str, Callable[[dict[str, Any]], str]] = {
+        "questions × samples": lambda record: f"{record['questions']} × {record['samples']}",
+        **{name: partial(_interval, name=name) for name in names},
+        "answered": lambda record: _percent(record["answered"]),
+        "right, if answered": lambda record: _percent(record.get("accuracy_given_answer")),
+        "truncated": lambda record: _percent(record["truncated"]),
+        "tokens a completion": lambda record: f"{record['length_mean']:.0f}",
+        "entropy, right": partial(_nats, kind="correct"),
+        "entropy, wrong": partial(_nats, kind="incorrect"),
+        "entropy, all": partial(_nats, kind="mean"),
+    }
+    for words, show in rows.items():
+        table.add_row(words, *map(show, records))
+    return table
+
+
+def _nats(record: dict[str, Any], kind: str) -> str:
+    value = record.get(f"entropy_{kind}")
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _interval(record: dict[str, Any], name: str) -> str:
+    low, value, high = (_percent(record.get(key)) for key in (f"{name}_low", name, f"{name}_high"))
+    return f"{value} [{low}, {high}]" if name in record else "–"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def _show_prompts(settings: MeasurementSettings, console: Console) -> None:
+    from scrl.answers.judge import MathVerifyJudge
+    from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens, style_of
+    from scrl.evaluation.session import load_benchmarks
+    from scrl.policy.model import load_tokenizer
+
+    tokenizer = load_tokenizer(settings.model, trust_remote_code=settings.trust_remote_code)
+    lines = _Lines(console)
+    for benchmark in load_benchmarks(settings, MathVerifyJudge(), lines):
+        kept, notes = checked_prompts(benchmark.questions, tokenizer, benchmark.prompt)
+        for note in notes:
+            lines.note(f"{benchmark.name}: {note}")
+        lengths = [len(prompt_tokens(question, tokenizer, benchmark.prompt)) for question in kept]
+        style = style_of(tokenizer, benchmark.prompt)
+        lines.note(f"{benchmark.name}: style {style}, {min(lengths)} to {max(lengths)} tokens; question {kept[0].id}:")
+        console.print(Text(prompt_text(kept[0], tokenizer, benchmark.prompt)), soft_wrap=True, end="")
+        console.print("⏎ (end of the prompt)")

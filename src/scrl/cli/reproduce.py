@@ -1,0 +1,148 @@
+"""`scrl reproduce`: the runs and evaluations behind a table of the paper, and the table that comes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+from rich.console import Console
+from rich.text import Text
+
+from scrl.cli.watching import watching
+from scrl.errors import ConfigError, InputError, did_you_mean
+from scrl.training.folders import new_run_folder
+
+if TYPE_CHECKING:
+    from scrl.recipes.printed import Table
+    from scrl.recipes.reproduce import Choices, Job, Observer
+
+CONTROLS = ("oracle", "random", "inverted")
+
+
+def reproduce(
+    *names: str,
+    scale: str = "paper",
+    out: Path | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True)] = (),
+    steps: int | None = None,
+    controls: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    voting: bool = True,
+    data_dir: Path | None = None,
+    settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Carry out what stands behind a table, a figure or an experiment of the paper, and print it beside the paper.
+
+    Example: scrl reproduce table-ablation --scale demo --out ablation
+
+    Parameters
+    ----------
+    names
+        Tables, figures or experiments, as `scrl recipes` lists them; the beginning of some names means all of those.
+    scale
+        `paper`: the paper's models and benchmarks; `demo`: the embedded model on generated questions, for a CPU.
+    out
+        New folder for all runs, evaluations and tables; by default a new numbered one under runs/.
+    resume
+        Go on in --out: what is done is not done again, and other tables may share its runs.
+    seeds
+        One or more; values are averaged over them. By default the scale's own.
+    steps
+        Training steps, in place of the recipe's.
+    controls
+        Also train with oracle, random or inverted rewards, for every run of SCRL.
+    voting
+        Also let the start model vote with as many tokens as SCRL's run sampled.
+    data_dir
+        Folder with NAME.jsonl of each benchmark; by default the environment variable SCRL_DATA, else the hub.
+    settings
+        A setting of every run, e.g. --set compute.sampler_rows=1024; again for another.
+    dry_run
+        Say what would be done, and stop.
+    """
+    from scrl.recipes.reproduce import Choices, carry_out, jobs, select, with_controls, with_voting
+    from scrl.recipes.scales import default_seed, mapping
+
+    if not names:
+        raise ConfigError("scrl reproduce NAME…: name a table or an experiment; `scrl recipes` lists them")
+    for control in controls:
+        if control not in CONTROLS:
+            raise ConfigError(f"--controls: there is no {control!r}.{did_you_mean(control, CONTROLS)}")
+    console = Console(highlight=False, markup=False)
+    lines = list(mapping(scale))
+    tables = [with_controls(with_voting(table) if voting else table, controls) for table in select(names)]
+    choices = Choices(
+        scale=scale,
+        seeds=seeds or (default_seed(scale),),
+        steps=steps,
+        overrides=_tree(settings),
+        data_dir=None if data_dir is None else str(data_dir),
+    )
+    all_jobs = jobs(tables, scale)
+    for line in (*lines, *_plan(all_jobs, choices)):
+        console.print(Text(line), soft_wrap=True)
+    if dry_run:
+        return
+    folder = _folder(out, resume)
+    console.print(f"writing to {folder}\n", soft_wrap=True)
+    started = time.perf_counter()
+    carry_out(all_jobs, choices, folder, observing)
+    for table in tables:
+        _print_table(table, choices, folder, console)
+    console.print(f"{time.perf_counter() - started:.0f} s; tables, runs and evaluations: {folder}", soft_wrap=True)
+
+
+def _folder(out: Path | None, resume: bool) -> Path:
+    if not resume:
+        return new_run_folder(out)
+    if out is None or not out.is_dir():
+        raise InputError("--resume: say which reproduction, with --out FOLDER")
+    return out
+
+
+def _tree(settings: Sequence[str]) -> dict[str, Any]:
+    from scrl.training.config import merged, override
+
+    tree: dict[str, Any] = {}
+    for setting in settings:
+        tree = merged(tree, override(setting))
+    return tree
+
+
+def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
+    runs = [job for job in all_jobs if job.is_run]
+    measured = sum(len(job.measured_on) + len(job.rollouts_on) for job in all_jobs)
+    seeds = ", ".join(map(str, choices.seeds))
+    yield f"{len(runs)} training runs and {measured} evaluations, for seed {seeds}:"
+    for job in all_jobs:
+        where = ", ".join(dict.fromkeys((*job.measured_on, *job.rollouts_on))) or "nothing but its own steps"
+        yield f"  {'train' if job.is_run else 'start'} {job.name}, measured on {where}"
+
+
+@contextmanager
+def observing(steps: int, name: str) -> Iterator[Observer]:
+    """Progress of one experiment."""
+    with watching(steps, name) as watcher:
+        yield watcher
+
+
+def _print_table(table: Table, choices: Choices, folder: Path, console: Console) -> None:
+    from scrl.recipes.outcome_tables import caption_of, numbers_of, sheet_of, table_at, values_of, write_figure
+    from scrl.reporting.result_tables import as_csv, as_latex, as_markdown
+
+    values = values_of(table, choices.scale, choices.seeds, folder)
+    scaled = table_at(table, choices.scale)
+    sheet = sheet_of(scaled, values, caption_of(table, choices, folder))
+    stem = table.name.replace("/", "-")
+    (folder / f"{stem}.md").write_text(as_markdown(sheet), encoding="utf-8")
+    (folder / f"{stem}.tex").write_text(as_latex(sheet), encoding="utf-8")
+    (folder / f"{stem}.csv").write_text(as_csv(numbers_of(scaled, values)), encoding="utf-8")
+    console.print(Text(as_markdown(sheet)), soft_wrap=True)
+    if table.measured_with == "training":
+        write_figure(table, choices, folder, folder / f"{stem}.svg")
+        console.print(f"drawn in {folder / stem}.svg", soft_wrap=True)

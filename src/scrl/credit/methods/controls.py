@@ -1,0 +1,82 @@
+"""Control arms: how much of a gain is due to the labels?
+
+oracle      R_i = [a_i = gold]       the upper bound: gold answers, handed in by `evaluation/`
+random      R_i ~ Bernoulli(1/2)     no information at all
+inverted    R_i = −[a_i = y⁺]        TTRL's reward negated: the majority is pushed down
+
+A model that gains as much from `random` as from a method's labels did not learn it from the labels (Shao et al. 2025,
+"Spurious rewards", arXiv:2506.10947).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scrl.credit.labels import majority_positive
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
+from scrl.credit.rewards import hard_rewards, match_rewards
+from scrl.records import Labels
+
+
+def label_by_gold(evidence: Evidence, settings: CreditSettings) -> Labels:  # noqa: ARG001 - a method's signature
+    """The right answer, where somebody gave it."""
+    assert evidence.truth is not None
+    return Labels(evidence.truth.key)
+
+
+def reward_match(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001
+    """1 for the label's answer, else 0."""
+    rewards_G = match_rewards(evidence.tally, labels)
+    return Shaped(rewards_G, rewards_G)
+
+
+def label_nothing(evidence: Evidence, settings: CreditSettings) -> Labels:  # noqa: ARG001 - a method's signature
+    """No label at all."""
+    return Labels()
+
+
+def reward_at_random(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001
+    """A coin a completion: 1 or 0, whatever it says."""
+    rewards_G = evidence.generator().integers(2, size=evidence.tally.size).astype(np.float64)
+    return Shaped(rewards_G, rewards_G)
+
+
+def label_majority_wrong(evidence: Evidence, settings: CreditSettings) -> Labels:
+    """The majority is ruled out."""
+    majority = majority_positive(evidence.tally, first_seen_wins=settings.ties == "first-seen")
+    return Labels(negatives=frozenset() if majority is None else frozenset({majority}))
+
+
+def reward_minus_match(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001
+    """−1 for the majority's answer, else 0; a missing answer earns 0, as in TTRL."""
+    rewards_G = hard_rewards(evidence.tally, labels, missing=0.0)
+    return Shaped(rewards_G, rewards_G)
+
+
+ORACLE = Method(
+    name="oracle",
+    idea="control: reward 1 for the gold answer, the upper bound; needs gold",
+    settings=CreditSettings,
+    needs_entropy=lambda settings: False,  # noqa: ARG005 - a method's signature
+    label=label_by_gold,
+    reward=reward_match,
+    has_negatives=False,
+    needs_truth=True,
+)
+RANDOM = Method(
+    name="random",
+    idea="control: reward 1 or 0 by a coin, whatever the completion says",
+    settings=CreditSettings,
+    needs_entropy=lambda settings: False,  # noqa: ARG005 - a method's signature
+    label=label_nothing,
+    reward=reward_at_random,
+    has_negatives=False,
+)
+INVERTED = Method(
+    name="inverted",
+    idea="control: reward −1 for the most frequent answer, 0 for all others",
+    settings=CreditSettings,
+    needs_entropy=lambda settings: False,  # noqa: ARG005 - a method's signature
+    label=label_majority_wrong,
+    reward=reward_minus_match,
+)

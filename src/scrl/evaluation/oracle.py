@@ -1,0 +1,35 @@
+"""Gold answers for the one method that is told them: the upper bound that label-free methods are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scrl.answers.classes import Classes, find_class
+from scrl.answers.forms import canonical_form
+from scrl.answers.judge import Judge
+from scrl.credit.assign import CreditRule
+from scrl.errors import InputError
+from scrl.evaluation.label_quality import bare_gold
+from scrl.records import Question, Truth
+
+
+def truth_for(rule: CreditRule, question: Question, classes: Classes, judge: Judge | None) -> Truth | None:
+    """Which class is right, for a rule that needs to be told; None for all other rules, and without gold."""
+    if not rule.method.needs_truth or not _has_gold(question):
+        return None
+    right, _ = find_class(classes, bare_gold(question.gold or ""), judge=judge)
+    return Truth(None if right is None else classes.keys_K[right])
+
+
+def require_gold(rule: CreditRule, questions: Sequence[Question]) -> None:
+    """Refuse, before anything is sampled, a method that must be told what nobody knows."""
+    unknown = [question.id for question in questions if not _has_gold(question)]
+    if rule.method.needs_truth and unknown:
+        raise InputError(
+            f"method: {rule.method.name!r} is told the right answers, and {len(unknown)} of {len(questions)} questions "
+            f"have none ({', '.join(unknown[:3])}). Give them gold answers, or use a method that needs none."
+        )
+
+
+def _has_gold(question: Question) -> bool:
+    return question.gold is not None and canonical_form(bare_gold(question.gold)) is not None

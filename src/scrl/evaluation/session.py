@@ -1,0 +1,260 @@
+"""`scrl evaluate`: a model on some benchmarks, every completion kept, resumable.
+
+    OUT/evaluation.yaml              the settings
+    OUT/rollouts/aime24.jsonl        every completion, as `scrl label` reads it
+    OUT/evaluations.jsonl            a line a benchmark
+    OUT/results.json                 the same in the shape of lm-evaluation-harness
+
+Completions are drawn and written some questions at a time, and every figure is computed from what was written: an
+evaluation that was interrupted and gone on with ends with the same files as one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from scrl.answers.judge import Judge, MathVerifyJudge
+from scrl.credit.assign import CreditRule, credit_rule
+from scrl.data.prompts import PromptSettings, checked_prompts, prompt_tokens
+from scrl.data.sources import benchmark_of, is_generated, load_source
+from scrl.errors import ConfigError, DataError, InputError
+from scrl.evaluation.evaluate import Answered, Conditions, evaluate
+from scrl.evaluation.gold_check import check_gold
+from scrl.evaluation.lm_eval import results_json
+from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.settings import ComputeSettings
+from scrl.records import Completion, Group, Question, Sample
+from scrl.rollout.local import LocalSampler, Prompt
+from scrl.rollout.sampling import SamplingSettings
+
+
+class MeasurementSettings(BaseModel):
+    """What is measured, and how; the defaults are the paper's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    model: str
+    benchmarks: tuple[str, ...] = Field(min_length=1)
+    samples: int = Field(16, ge=1)
+    sampling: SamplingSettings = SamplingSettings(temperature=0.6, top_p=0.95, max_tokens=3072)
+    ks: tuple[int, ...] = ()
+    seed: int = Field(0, ge=0)
+    limit: int | None = Field(None, ge=1)
+    data_dir: str | None = None
+    reader: str | None = None
+    significant_digits: int | None = Field(None, ge=1, le=15)
+    prompt: PromptSettings = PromptSettings()
+    compute: ComputeSettings = ComputeSettings()
+    trust_remote_code: bool = False
+
+    @model_validator(mode="after")
+    def _check_ks(self) -> MeasurementSettings:
+        for k in self.ks:
+            if not 1 <= k <= self.samples:
+                raise ConfigError(f"k: {k} is not between 1 and the {self.samples} samples a question; draw more")
+        if len(set(map(file_name, self.benchmarks))) < len(self.benchmarks):
+            raise ConfigError("benchmarks: one of them is named twice")
+        return self
+
+
+class Listener(Protocol):
+    """Hears how far an evaluation has come."""
+
+    def note(self, text: str) -> None:
+        """Something a user should know."""
+
+    def drawn(self, benchmark: str, questions: int, total: int) -> None:
+        """So many questions of a benchmark have their completions."""
+
+    def evaluation(self, record: dict[str, Any]) -> None:
+        """A benchmark is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One set of questions, ready to be asked."""
+
+    name: str
+    questions: tuple[Question, ...]
+    rule: CreditRule
+    prompt: PromptSettings
+
+    @property
+    def file(self) -> str:
+        """Where its completions are kept."""
+        return f"rollouts/{file_name(self.name)}.jsonl"
+
+
+def file_name(benchmark: str) -> str:
+    """A benchmark's name, or a file's, as part of a path."""
+    name = Path(benchmark).stem if Path(benchmark).suffix in SUFFIXES else benchmark
+    return name.replace(":", "-").replace("/", "-")
+
+
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
+
+
+def load_benchmarks(settings: MeasurementSettings, judge: Judge, listener: Listener) -> list[Benchmark]:
+    """All questions, their gold answers checked, before a model is loaded."""
+    return [_load_benchmark(name, settings, judge, listener) for name in settings.benchmarks]
+
+
+def _load_benchmark(name: str, settings: MeasurementSettings, judge: Judge, listener: Listener) -> Benchmark:
+    known = benchmark_of(name)
+    data_dir = Path(settings.data_dir) if settings.data_dir is not None else None
+    loaded = load_source(name, seed=settings.seed, limit=settings.limit, data_dir=data_dir)
+    for note in loaded.notes:
+        listener.note(f"{name}: {note}")
+    reader = settings.reader or (known.reader if known else "boxed")
+    rule = credit_rule("ttrl", reader=reader, judge=judge, significant_digits=settings.significant_digits)
+    if known is not None:
+        check_gold(loaded.questions, reader, judge)
+    has_none = is_generated(name) and settings.prompt.instruction is None  # generated questions speak for themselves
+    prompt = settings.prompt.model_copy(update={"instruction": ""}) if has_none else settings.prompt
+    return Benchmark(name, loaded.questions, rule, prompt)
+
+
+def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> list[dict[str, Any]]:
+    """Draw, keep and grade; what an earlier call has left in `out` is gone on with. One record a benchmark."""
+    judge = MathVerifyJudge()
+    benchmarks = load_benchmarks(settings, judge, listener)
+    language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
+    ready = [_ask(benchmark, language_model, settings, listener) for benchmark in benchmarks]
+    rows = settings.compute.sampler_rows
+    sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=rows, on_fewer=listener.note)
+    if sampler.note:
+        listener.note(sampler.note)
+    (out / "rollouts").mkdir(parents=True, exist_ok=True)
+    _write(out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+    records = []
+    for benchmark in ready:
+        _draw_what_is_missing(benchmark, language_model, sampler, settings, out, listener)
+        answered_Q = list(_read_back(benchmark, out / benchmark.file))
+        conditions = Conditions(
+            benchmark.name, settings.model, settings.sampling, settings.ks or (settings.samples,), settings.seed
+        )
+        records.append(evaluate(answered_Q, benchmark.rule, conditions, gold_judge=judge))
+        listener.evaluation(records[-1])
+    _write(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    if all("pass@1" in record for record in records):
+        _write(out / "results.json", json.dumps(results_json(records), indent=2) + "\n")
+    return records
+
+
+def _ask(
+    benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: Listener
+) -> Benchmark:
+    """The benchmark with the questions whose prompts can be used."""
+    tokenizer = language_model.tokenizer
+    kept, notes = checked_prompts(benchmark.questions, tokenizer, benchmark.prompt)
+    for note in notes:
+        listener.note(f"{benchmark.name}: {note}")
+    limit = getattr(language_model.model.config, "max_position_embeddings", None)
+    longest = max(len(prompt_tokens(question, tokenizer, benchmark.prompt)) for question in kept)
+    if limit is not None and longest + settings.sampling.max_tokens > limit:
+        raise InputError(
+            f"max_tokens: {benchmark.name} has a prompt of {longest} tokens; with {settings.sampling.max_tokens} more "
+            f"that is beyond the {limit} tokens the model can read. Lower it to {limit - longest}."
+        )
+    return Benchmark(benchmark.name, tuple(kept), benchmark.rule, benchmark.prompt)
+
+
+def _draw_what_is_missing(
+    benchmark: Benchmark,
+    language_model: LanguageModel,
+    sampler: LocalSampler,
+    settings: MeasurementSettings,
+    out: Path,
+    listener: Listener,
+) -> None:
+    path, total = out / benchmark.file, len(benchmark.questions)
+    at_once = max(1, settings.compute.sampler_rows // settings.samples)
+    done = _cut_to_whole_parts(path, at_once, settings.samples, total)
+    if done:
+        listener.drawn(benchmark.name, done, total)
+    for first in range(done, total, at_once):
+        questions = benchmark.questions[first : first + at_once]
+        prompts = [Prompt(q.id, prompt_tokens(q, language_model.tokenizer, benchmark.prompt)) for q in questions]
+        samples_BG = sampler.sample(
+            prompts, settings.sampling, num_samples=settings.samples, seed=settings.seed, step="evaluation"
+        )
+        lines = [line for q, samples_G in zip(questions, samples_BG, strict=True) for line in _lines(q, samples_G)]
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
+        listener.drawn(benchmark.name, first + len(questions), total)
+
+
+def _lines(question: Question, samples_G: Sequence[Sample]) -> Iterator[dict[str, Any]]:
+    """The completions of one question as rollouts."""
+    for number, sample in enumerate(samples_G):
+        yield {
+            "question_id": question.id,
+            "step": 0,
+            "sample": number,
+            "completion": sample.text,
+            "entropy": sample.entropy,
+            "num_tokens": len(sample.tokens_T),
+            "finished": sample.is_finished,
+            "question": question.text,
+            **({"gold": question.gold} if question.gold is not None else {}),
+        }
+
+
+def _cut_to_whole_parts(path: Path, at_once: int, samples: int, total: int) -> int:
+    """Drop what an interrupted evaluation wrote of a part that it did not finish; how many questions are done."""
+    if not path.is_file():
+        return 0
+    ends = [0]
+    with path.open("rb") as file:
+        ends += [file.tell() for raw in iter(file.readline, b"") if raw.endswith(b"\n")]
+    questions = min((len(ends) - 1) // samples, total)
+    done = questions if questions == total else questions // at_once * at_once
+    os.truncate(path, ends[done * samples])
+    return done
+
+
+def _read_back(benchmark: Benchmark, path: Path) -> Iterator[Answered]:
+    """The completions of every question, from what was written."""
+    lines_Q: dict[str, list[dict[str, Any]]] = {question.id: [] for question in benchmark.questions}
+    with path.open(encoding="utf-8") as file:
+        for number, text in enumerate(file, start=1):
+            line = json.loads(text)
+            if line["question_id"] not in lines_Q:
+                raise DataError(path, f"has completions of {line['question_id']!r}, which is not asked now", number)
+            lines_Q[line["question_id"]].append(line)
+    for question in benchmark.questions:
+        lines = lines_Q[question.id]
+        completions = tuple(Completion(line["completion"], line["entropy"]) for line in lines)
+        yield Answered(
+            question=question,
+            group=Group(completions, question.id),
+            entropies_G=tuple(line["entropy"] for line in lines),
+            lengths_G=tuple(line["num_tokens"] for line in lines),
+            finished_G=tuple(line["finished"] for line in lines),
+        )
+
+
+def read_settings(out: Path) -> MeasurementSettings:
+    """The settings an evaluation was started with."""
+    path = out / "evaluation.yaml"
+    if not path.is_file():
+        raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
+    try:
+        return MeasurementSettings.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, ValidationError) as error:
+        raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    """The file appears whole or not at all."""
+    draft = path.with_name(f".{path.name}.part")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)

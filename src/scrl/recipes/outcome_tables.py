@@ -1,0 +1,280 @@
+"""What came of a reproduction, in the shape of the paper's tables.
+
+Every number is read back from the files under OUT. Several seeds are averaged question by question; intervals are over
+questions. At another scale than the paper's the names of models and benchmarks become those of what stands for them,
+rows and columns that are one and the same there are printed once, and the paper's values are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scrl.evaluation.statistics import Difference, bootstrap_interval, paired_difference
+from scrl.recipes.paper import MODELS, PRINTED
+from scrl.recipes.printed import GAIN, SERIES, Cell, Place, Table
+from scrl.recipes.reproduce import VOTING, Choices, find
+from scrl.recipes.scales import LEVELS, at_scale, benchmark_at
+from scrl.reporting.curves import write_curves
+from scrl.reporting.result_tables import Sheet
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A measured number in the paper's unit, with its interval where there is one."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    by_question: Mapping[str, float] | None = None
+    """As fractions, for differences question by question."""
+    votes: int | None = None
+
+    def text(self, digits: int) -> str:
+        """`41.5 [38.0, 45.1]`."""
+        shown = f"{self.mean:.{digits}f}"
+        if self.low is None or self.high is None:
+            return shown
+        return f"{shown} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+
+# The table at another scale
+
+
+def table_at(table: Table, scale: str) -> Table:
+    """The table with the names of what stands for its models and benchmarks; equal cells once, and none left empty."""
+    if scale == "paper":
+        return table
+    by_place = {cell.place: cell for cell in table.cells}
+    cells: dict[Place, Cell] = {}
+    for cell in table.cells:
+        sources = [by_place[place] for place in cell.derived.of] if cell.derived else [cell]
+        if any(source.experiment is None and source.derived is None for source in sources):
+            continue  # of a method that cannot be run
+        of = tuple(dict.fromkeys(_place_at(source) for source in sources))
+        derived = replace(cell.derived, of=of) if cell.derived else None
+        cells.setdefault(_place_at(cell), replace(_renamed(cell), paper=None, derived=derived))
+    is_open = {place for place, cell in cells.items() if cell.derived and not set(cell.derived.of) <= cells.keys()}
+    return replace(table, cells=tuple(cell for place, cell in cells.items() if place not in is_open))
+
+
+def _place_at(cell: Cell) -> Place:
+    return _renamed(cell).place
+
+
+def _renamed(cell: Cell) -> Cell:
+    section, row = (_model_at(text) for text in (cell.section, cell.row))
+    level = LEVELS.get(cell.measured_on)
+    column = cell.column
+    for printed in ("MATH / AMC", PRINTED.get(cell.measured_on, ""), cell.measured_on):
+        if level and printed and printed in column:
+            column = column.replace(printed, level)
+            break
+    section = level if level and section == PRINTED[cell.measured_on] else section
+    return replace(cell, section=section, row=row, column=column)
+
+
+def _model_at(text: str) -> str:
+    for name, model in MODELS.items():
+        text = text.replace(model.rpartition("/")[2], "embedded").replace(f"{name}/", "embedded/")
+    return text
+
+
+# Values, from the files
+
+
+def values_of(table: Table, scale: str, seeds: Sequence[int], out: Path) -> dict[Place, Value]:
+    """The value of every cell whose experiment was carried out, and of what follows from those."""
+    scaled = table_at(table, scale)
+    originals = _originals(table, scale)
+    values: dict[Place, Value] = {}
+    for cell in scaled.cells:
+        value = _derived(cell, values) if cell.derived else _measured(table, originals[cell.place], scale, seeds, out)
+        if value is not None:
+            values[cell.place] = value
+    return values
+
+
+def _originals(table: Table, scale: str) -> dict[Place, Cell]:
+    found: dict[Place, Cell] = {}
+    for cell in table.cells:
+        found.setdefault(cell.place if scale == "paper" else _place_at(cell), cell)
+    return found
+
+
+def _measured(table: Table, cell: Cell, scale: str, seeds: Sequence[int], out: Path) -> Value | None:
+    if cell.experiment is None:
+        return None
+    name = at_scale(find(cell.experiment), scale).name
+    folders = [out / f"seed-{seed}" for seed in seeds]
+    if cell.metric in {series.name for series in table.series}:
+        return _mean_of_series([folder / "runs" / name for folder in folders], cell.metric)
+    records = [_record(folder, table, cell, name, scale) for folder in folders]
+    found = [record for record in records if record is not None]
+    if len(found) < len(records):
+        return None
+    return _voting_value(found) if cell.metric == VOTING else _value(found, cell.metric)
+
+
+def _record(folder: Path, table: Table, cell: Cell, name: str, scale: str) -> dict[str, Any] | None:
+    """The line of evaluations.jsonl that has a cell's number."""
+    if cell.is_peak and (peak := _peak(folder / "runs" / name)) is not None:
+        return peak
+    kind = "voting" if cell.metric == VOTING else "rollouts" if table.measured_with == "rollouts" else "evaluations"
+    benchmark = benchmark_at(cell.measured_on, scale)
+    lines = _lines(folder / kind / name / "evaluations.jsonl")
+    return next((line for line in lines if line["benchmark"] == benchmark), None)
+
+
+def _peak(run: Path) -> dict[str, Any] | None:
+    """The best evaluation on the way, where some were made."""
+    lines = [line for line in _lines(run / "evaluations.jsonl") if line["benchmark"] == "stream"]
+    return max(lines, key=lambda line: line["pass@1"], default=None)
+
+
+def _voting_value(records: Sequence[Mapping[str, Any]]) -> Value | None:
+    """maj@k of all k votes."""
+    votes = {record["samples"] for record in records}
+    found = _value(
+        [{**r, "maj@k": 0.0, "maj@k_by_question": r[f"maj@{r['samples']}_by_question"]} for r in records], "maj@k"
+    )
+    return found and replace(found, votes=round(sum(votes) / len(votes)))
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+
+def _value(records: Sequence[Mapping[str, Any]], metric: str) -> Value | None:
+    if not all(metric in record for record in records):
+        return None
+    if not metric.startswith(("pass@", "maj@")):
+        return Value(math.fsum(record[metric] for record in records) / len(records))
+    by_question = _by_question([record[f"{metric}_by_question"] for record in records])
+    low, high = bootstrap_interval(list(by_question.values()), seed=0)
+    mean = math.fsum(by_question.values()) / len(by_question)
+    return Value(100 * mean, 100 * low, 100 * high, by_question)
+
+
+def _by_question(seeds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """A question's mean over seeds; where each seed has questions of its own, all of them."""
+    collected: dict[str, list[float]] = {}
+    for values in seeds:
+        for name, value in values.items():
+            collected.setdefault(name, []).append(value)
+    return {name: math.fsum(values) / len(values) for name, values in collected.items()}
+
+
+def _mean_of_series(runs: Iterable[Path], name: str) -> Value | None:
+    """A number of every step, averaged over the run."""
+    series = SERIES[name]
+    found = [
+        value for run in runs for line in _lines(run / "metrics.jsonl") if (value := series.value(line)) is not None
+    ]
+    return Value(math.fsum(found) / len(found)) if found else None
+
+
+def _derived(cell: Cell, values: Mapping[Place, Value]) -> Value | None:
+    derived = cell.derived
+    assert derived is not None
+    given = [values[place] for place in derived.of if place in values]
+    if len(given) < len(derived.of):
+        return None
+    if derived.how == "mean":
+        return Value(math.fsum(value.mean for value in given) / len(given))
+    return _difference(given[0], given[1])
+
+
+def _difference(first: Value, second: Value) -> Value:
+    if first.by_question is None or second.by_question is None:
+        return Value(first.mean - second.mean)
+    names = list(second.by_question)
+    found: Difference = paired_difference(
+        [second.by_question[name] for name in names], [first.by_question[name] for name in names], seed=0
+    )
+    return Value(100 * found.mean, 100 * found.low, 100 * found.high)
+
+
+# The page
+
+
+def sheet_of(table: Table, values: Mapping[Place, Value], caption: str) -> Sheet:
+    """The table as the paper has it, ours first, the paper's value behind it in parentheses."""
+    texts: dict[tuple[str, str, str], str] = {}
+    for cell in table.cells:
+        key = (cell.section, cell.row, cell.column)
+        texts[key] = " ".join(filter(None, (texts.get(key, ""), cell_text(cell, values.get(cell.place)))))
+    rows = [
+        (section, row, *(texts.get((section, row, column), "") or "–" for column in table.columns))
+        for section, row in table.rows
+    ]
+    return Sheet(("", "", *table.columns), tuple(rows), caption)
+
+
+def cell_text(cell: Cell, value: Value | None) -> str:
+    """`41.3 [38.0, 45.1] (41.5)`; a gain with its sign; a copied value says from where."""
+    digits = 3 if cell.metric.startswith("entropy_") else 2 if cell.metric in SERIES and cell.metric != "pass@1" else 1
+    ours = "–" if value is None else value.text(digits)
+    if value is not None and value.votes is not None:
+        ours += f" with {value.votes} votes"
+    if value is not None and cell.metric == GAIN:
+        ours = "Δ " + ("+" if value.mean > 0 else "") + ours
+    copied = f", {cell.copied_from}" if cell.copied_from else ""
+    peak = "*" if cell.is_peak else ""
+    paper = "" if cell.paper is None else f" ({cell.paper:g}{peak}{copied})"
+    return ours + paper
+
+
+def numbers_of(table: Table, values: Mapping[Place, Value]) -> Sheet:
+    """One line a number, in full: for a spreadsheet."""
+    header = ("table", "section", "row", "column", "metric", "value", "low", "high", "paper", "experiment")
+    rows = []
+    for cell in table.cells:
+        value = values.get(cell.place)
+        ours = (None, None, None) if value is None else (value.mean, value.low, value.high)
+        rows.append((
+            table.name, cell.section, cell.row, cell.column, cell.metric, *ours, cell.paper, cell.experiment,
+        ))  # fmt: skip
+    return Sheet(header, tuple(rows))
+
+
+def caption_of(table: Table, choices: Choices, out: Path) -> str:
+    """What a reader must know beside the numbers: how many questions, samples, seeds, and how they were drawn."""
+    found = [
+        line
+        for seed in choices.seeds
+        for path in sorted((out / f"seed-{seed}").glob("evaluations/**/evaluations.jsonl"))
+        for line in _lines(path)
+    ]
+    seeds = "seed " + ", ".join(map(str, choices.seeds))
+    stands = "" if choices.scale == "paper" else f" At scale {choices.scale}: not the paper's models and benchmarks."
+    paper = " In parentheses what the paper prints; * is a peak on the way." if choices.scale == "paper" else ""
+    if table.measured_with != "evaluation" or not found:
+        return f"{table.title} ({table.label}), {seeds}. {table.caption}{stands}{paper}"
+    facts = sorted({(line["questions"], line["samples"], line["temperature"], line["top_p"]) for line in found})
+    drawn = "; ".join(f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in facts)
+    return (
+        f"{table.title} ({table.label}). {table.caption} {drawn}, {seeds}; last checkpoint, 95 % intervals over "
+        f"questions.{stands}{paper}"
+    )
+
+
+def write_figure(table: Table, choices: Choices, out: Path, path: Path) -> None:
+    """The curves of a figure, of the first seed."""
+    panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    scaled = table_at(table, choices.scale)
+    originals = _originals(table, choices.scale)
+    for cell in scaled.cells:
+        experiment = originals[cell.place].experiment
+        assert experiment is not None
+        name = at_scale(find(experiment), choices.scale).name
+        lines = _lines(out / f"seed-{choices.seeds[0]}" / "runs" / name / "metrics.jsonl")
+        series = SERIES[cell.metric]
+        points = [(line["step"], value) for line in lines if (value := series.value(line)) is not None]
+        title = cell.section if len(table.series) == 1 else series.meaning
+        panels.setdefault(title, {})[cell.row] = points
+    write_curves(panels, path)

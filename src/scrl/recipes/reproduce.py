@@ -1,0 +1,314 @@
+"""Carry out experiments of the paper: measure the start model, train, measure again; all in one folder, resumable.
+
+    OUT/seed-10/runs/NAME/                  a training run
+    OUT/seed-10/evaluations/NAME/           `scrl evaluate` of a start model, or of a run's last checkpoint
+    OUT/seed-10/rollouts/NAME/              the same as training samples: for the table of entropies
+    OUT/seed-10/voting/NAME/                the start model voting, with as many tokens as the run sampled
+
+NAME is an experiment at the chosen scale; experiments that several tables share are carried out once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from scrl.errors import ConfigError, did_you_mean
+from scrl.evaluation.session import Listener, MeasurementSettings, measure, read_settings
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, trained_benchmark
+from scrl.recipes.paper import EVALUATION, TABLES, start_name
+from scrl.recipes.printed import Cell, Table
+from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
+from scrl.training.config import RunConfig, build_config, merged
+from scrl.training.loop import resume, train
+from scrl.training.watchers import Watcher
+
+
+class Observer(Watcher, Listener, Protocol):
+    """Hears of training and of evaluations."""
+
+
+Observing = Callable[[int, str], AbstractContextManager[Observer]]
+"""(steps, name) → whoever watches a run of so many steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a user may choose about a reproduction."""
+
+    scale: str = "paper"
+    seeds: tuple[int, ...] = (0,)
+    steps: int | None = None
+    """Fewer or more than the recipe has."""
+    overrides: Mapping[str, Any] | None = None
+    """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}."""
+    data_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One experiment, and what is measured of it."""
+
+    experiment: Experiment
+    """As the catalogue has it, at the paper's scale."""
+    name: str
+    """At the chosen scale."""
+    measured_on: tuple[str, ...]
+    """Benchmarks, by the paper's names."""
+    rollouts_on: tuple[str, ...]
+    """Benchmarks whose entropies are measured as training samples."""
+    has_voting: bool = False
+    """Whether its start model votes with as many tokens as it sampled."""
+
+    @property
+    def is_run(self) -> bool:
+        """Whether something is trained."""
+        return self.experiment.trained_on is not None
+
+
+def select(names: Iterable[str]) -> list[Table]:
+    """Tables by name; an experiment, or the beginning of some experiments' names, is a table of its own."""
+    return [TABLES[name] if name in TABLES else _own_table(name) for name in names]
+
+
+def _own_table(name: str) -> Table:
+    wanted = [each for each in EXPERIMENTS if each == name or each.startswith(f"{name.rstrip('/')}/")]
+    if not wanted:
+        known = (*TABLES, *EXPERIMENTS)
+        raise ConfigError(
+            f"{name}: there is no such table or experiment.{did_you_mean(name, known).partition(' Known:')[0]} "
+            "`scrl recipes` lists them."
+        )
+    cells = tuple(cell for each in wanted for cell in _own_cells(name, EXPERIMENTS[each]))
+    return Table(name, name, "", "pass@1 in % before and after, beside what the paper prints.", _once(cells))
+
+
+def _own_cells(table: str, experiment: Experiment) -> Iterator[Cell]:
+    """pass@1 of an experiment and of its start model; of a start model on all that the paper measures it on."""
+    for name in dict.fromkeys((start_of(experiment), experiment.name)):
+        for (measured, benchmark), paper in _printed_accuracies().items():
+            if measured == name and experiment.trained_on in (None, benchmark):
+                yield Cell(table, "", name, benchmark, "pass@1", paper, name, benchmark)
+
+
+def _printed_accuracies() -> dict[tuple[str, str], float | None]:
+    """(experiment, benchmark) → pass@1 as printed first."""
+    found: dict[tuple[str, str], float | None] = {}
+    for table in TABLES.values():
+        for cell in table.cells:
+            if cell.experiment is not None and cell.metric == "pass@1" and table.measured_with == "evaluation":
+                found.setdefault((cell.experiment, cell.measured_on), cell.paper)
+    return found
+
+
+def _once(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    return tuple({cell.place: cell for cell in cells}.values())
+
+
+def start_of(experiment: Experiment) -> str:
+    """The experiment that measures the model before training; long completions have a start of their own."""
+    model, *_ = experiment.name.split("/")
+    longer = start_name(model, str(experiment.max_tokens))
+    return longer if longer in EXPERIMENTS else start_name(model)
+
+
+VOTING = "voting"
+"""The metric of a number that says how far plain voting comes with the tokens that a run sampled."""
+
+
+def with_controls(table: Table, controls: Sequence[str]) -> Table:
+    """The table with a row for each control arm below every row of SCRL."""
+    extra = []
+    for cell in table.cells:
+        experiment = EXPERIMENTS.get(cell.experiment or "")
+        if experiment is not None and experiment.method == "scrl" and not experiment.credit:
+            extra += [(cell, _control_cell(cell, experiment, method)) for method in controls]
+    return _with_rows(table, extra)
+
+
+def _control_cell(cell: Cell, experiment: Experiment, method: str) -> Cell:
+    parts = experiment.name.split("/")
+    name = "/".join((*parts[:3], method, *parts[4:]))
+    return replace(
+        cell,
+        row=cell.row.replace("SCRL", method) if "SCRL" in cell.row else name,
+        paper=None,
+        experiment=name,
+        is_peak=False,
+    )
+
+
+def with_voting(table: Table) -> Table:
+    """The table with a row below every start model: the same model voting with as many tokens as SCRL's run sampled."""
+    starts = {
+        (cell.section, cell.experiment, cell.column): cell
+        for cell in table.cells
+        if cell.metric == "pass@1" and cell.experiment in EXPERIMENTS and find(cell.experiment).method is None
+    }
+    extra = []
+    for cell in table.cells:
+        experiment = EXPERIMENTS.get(cell.experiment or "")
+        if experiment is None or experiment.method != "scrl" or cell.metric != "pass@1" or experiment.credit:
+            continue
+        start = starts.get((cell.section, start_of(experiment), cell.column))
+        if start is not None and experiment.trained_on == cell.measured_on:
+            extra.append((start, replace(cell, row=f"{start.row}, voting", metric=VOTING, paper=None, is_peak=False)))
+    return _with_rows(table, extra)
+
+
+def _with_rows(table: Table, extra: Sequence[tuple[Cell, Cell]]) -> Table:
+    """New cells, each in a row of its own below the row of another."""
+    order: list[tuple[str, str]] = []
+    for row in table.rows:
+        below = dict.fromkeys((new.section, new.row) for old, new in extra if (old.section, old.row) == row)
+        order += [row, *below]
+    cells = sorted((*table.cells, *(new for _, new in extra)), key=lambda cell: order.index((cell.section, cell.row)))
+    return replace(table, cells=tuple(cells))
+
+
+def find(name: str) -> Experiment:
+    """An experiment of the catalogue, or a control arm of one."""
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    parts = name.split("/")
+    scrl = "/".join((*parts[:3], "scrl", *parts[4:]))
+    return replace(EXPERIMENTS[scrl], name=name, method=parts[3])
+
+
+def jobs(tables: Sequence[Table], scale: str) -> list[Job]:
+    """Every experiment that the tables need, once at this scale, with all that is measured of it; starts come first."""
+    found: dict[str, Job] = {}
+    for table in tables:
+        for cell in table.cells:
+            if cell.experiment is None:
+                continue
+            experiment = find(cell.experiment)
+            name = at_scale(experiment, scale).name
+            job = found.get(name) or Job(experiment, name, (), ())
+            found[name] = _with_cell(job, table, cell, scale)
+    return sorted(found.values(), key=lambda job: job.is_run)
+
+
+def _with_cell(job: Job, table: Table, cell: Cell, scale: str) -> Job:
+    if cell.metric == VOTING:
+        return replace(job, has_voting=True)
+    if table.measured_with == "training" or not cell.metric.startswith(("pass@", "entropy_")):
+        return job
+    if table.measured_with == "rollouts":
+        return replace(job, rollouts_on=_and(job.rollouts_on, cell.measured_on, scale))
+    return replace(job, measured_on=_and(job.measured_on, cell.measured_on, scale))
+
+
+def _and(known: tuple[str, ...], benchmark: str, scale: str) -> tuple[str, ...]:
+    """One benchmark more, unless another that is the same at this scale is there already."""
+    is_there = benchmark_at(benchmark, scale) in {benchmark_at(name, scale) for name in known}
+    return known if is_there else (*known, benchmark)
+
+
+def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: Observing) -> None:
+    """Everything that is not done yet, seed by seed."""
+    for seed in choices.seeds:
+        for job in all_jobs:
+            _carry_out(job, choices, seed, out / f"seed-{seed}", observing)
+
+
+def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Observing) -> None:
+    config = _config(job, choices, seed) if job.is_run else None
+    model = at_scale(job.experiment, choices.scale).model
+    with observing(config.steps if config else 0, job.name) as observer:
+        if config is not None:
+            run = out / "runs" / job.name
+            _train(config, run, observer)
+            if job.has_voting:
+                _measure(voting_settings(job, choices, config, run), out / "voting" / job.name, observer)
+            model = str(run / "checkpoints" / "last")
+        if job.measured_on:
+            settings = evaluation_settings(job, choices, seed, model)
+            _measure(settings, out / "evaluations" / job.name, observer)
+        if job.rollouts_on:
+            _measure(rollout_settings(job, choices, seed, model), out / "rollouts" / job.name, observer)
+
+
+def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
+    config = config_at(job.experiment, choices.scale, seed=seed, steps=choices.steps)
+    changes = merged({"data_dir": choices.data_dir}, choices.overrides or {})
+    return build_config(merged(config.model_dump(mode="json"), changes))
+
+
+def _train(config: RunConfig, folder: Path, observer: Observer) -> None:
+    if not (folder / "config.yaml").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        train(config, folder, observer)
+    elif not _is_finished(folder, config.steps):
+        resume(folder, observer)
+
+
+def _is_finished(folder: Path, steps: int) -> bool:
+    state = folder / "checkpoints" / "last" / "trainer_state.json"
+    done = json.loads(state.read_text(encoding="utf-8"))["step"] if state.is_file() else 0
+    return bool(done >= steps) and (folder / "report.html").is_file()
+
+
+def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
+    """As the paper measures: 16 completions, temperature 0.6, top-p 0.95."""
+    sampling = {"temperature": EVALUATION["temperature"], "top_p": EVALUATION["top_p"]}
+    return _settings(job, choices, seed, model, job.measured_on, int(EVALUATION["samples"]), sampling)
+
+
+def rollout_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
+    """As training samples: all N completions at its temperature, without top-p."""
+    experiment = at_scale(job.experiment, choices.scale)
+    sampling = {"temperature": experiment.temperature, "top_p": 1.0}
+    return _settings(job, choices, seed, model, job.rollouts_on, experiment.completions, sampling)
+
+
+def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) -> MeasurementSettings:
+    """The start model with as many completions a question as the run's tokens would have bought."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
+    votes = max(1, round(completions / len(config.load_questions().questions)))
+    sampling = {"temperature": EVALUATION["temperature"], "top_p": EVALUATION["top_p"]}
+    benchmark = trained_benchmark(job.experiment)
+    return _settings(job, choices, config.seed, config.model, (benchmark,), votes, sampling)
+
+
+def _settings(
+    job: Job,
+    choices: Choices,
+    seed: int,
+    model: str,
+    benchmarks: Sequence[str],
+    samples: int,
+    sampling: Mapping[str, float],
+) -> MeasurementSettings:
+    experiment = at_scale(job.experiment, choices.scale)
+    overrides = choices.overrides or {}
+    return MeasurementSettings.model_validate(
+        {
+            "model": model,
+            "benchmarks": [benchmark_at(benchmark, choices.scale) for benchmark in benchmarks],
+            "samples": samples,
+            "sampling": {**sampling, "max_tokens": experiment.max_tokens},
+            "seed": seed,
+            "data_dir": choices.data_dir,
+            "prompt": prompt_at(job.experiment, choices.scale),
+            "compute": overrides.get("compute", {}),
+        }
+    )
+
+
+def _measure(settings: MeasurementSettings, folder: Path, listener: Listener) -> None:
+    """Measure what was not measured before; benchmarks that another table asked for stay."""
+    if (folder / "evaluation.yaml").is_file():
+        before = read_settings(folder)
+        both = tuple(dict.fromkeys((*before.benchmarks, *settings.benchmarks)))
+        settings = settings.model_copy(update={"benchmarks": both, "model": before.model})
+        if settings.model_copy(update={"benchmarks": before.benchmarks}) != before:
+            raise ConfigError(f"{folder}: was measured with other settings; give another --out, or the same settings")
+        if before.benchmarks == both and (folder / "evaluations.jsonl").is_file():
+            return
+    measure(settings, folder, listener)

@@ -1,0 +1,332 @@
+"""Benchmarks by name: from a folder, from the hub, some levels of them; and everything that may be wrong with them."""
+
+import json
+import re
+import sys
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrl.answers.readers import READERS
+from scrl.data.benchmarks import BENCHMARKS, behind_hashes, load_benchmark, with_backslashes, with_options
+from scrl.errors import ConfigError, DataError
+from scrl.records import Question
+
+
+def rows_for(name):
+    """As many rows as the benchmark has, in the form of the files."""
+    source = BENCHMARKS[name]
+    rows = [{"id": f"p{i}", "question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(source.num_questions)]
+    return [{**row, "level": i % 5 + 1} for i, row in enumerate(rows)] if source.levels else rows
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of benchmarks; `folder(NAME, rows)` puts one there."""
+    monkeypatch.delenv("SCRL_DATA", raising=False)
+
+    def write(name, rows=None):
+        lines = [json.dumps(row) for row in (rows_for(name) if rows is None else rows)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub; `hub(rows)` is what it will give, and its answer is the list of what it was asked for."""
+    monkeypatch.delenv("SCRL_DATA", raising=False)
+
+    def give(rows):
+        asked = []
+
+        def load_dataset(path, **options):
+            asked.append((path, options))
+            if isinstance(rows, Exception):
+                raise rows
+            return rows
+
+        fake = ModuleType("datasets")
+        fake.load_dataset = load_dataset
+        monkeypatch.setitem(sys.modules, "datasets", fake)
+        return asked
+
+    return give
+
+
+# The table
+
+
+def test_the_benchmarks_of_the_paper_with_their_sizes():
+    assert {name: source.num_questions for name, source in BENCHMARKS.items()} == {
+        "aime24": 30, "aime25": 30, "amc": 83, "math500": 500, "minerva": 272, "gpqa": 448, "gpqa_diamond": 198,
+        "gsm8k": 1319,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("source", BENCHMARKS.values(), ids=lambda source: source.name)
+def test_every_entry_is_whole(source):
+    assert BENCHMARKS[source.name] is source
+    assert re.fullmatch(r"[\w-]+/[\w-]+", source.hub)
+    assert re.fullmatch(r"[0-9a-f]{40}", source.revision)
+    assert source.reader in READERS
+    assert source.reader == ("choice" if source.name.startswith("gpqa") else "boxed")
+    assert bool(source.levels) == (source.level_column is not None) == (source.name == "math500")
+
+
+# From a folder
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_loads_from_a_folder(folder, name):
+    loaded = load_benchmark(name, data_dir=folder(name))
+    assert len(loaded.questions) == BENCHMARKS[name].num_questions
+    level = "2" if name == "math500" else None
+    assert loaded.questions[1] == Question(f"{name}-p1", "What is 1 + 1?", "2", level)
+    assert loaded.notes[0].startswith(f"{BENCHMARKS[name].title}: {len(loaded.questions)} questions; gold answers are")
+    assert loaded.notes[1].endswith(f"{name}.jsonl.")
+
+
+def test_the_folder_may_be_named_by_the_environment(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("SCRL_DATA", str(folder("amc")))
+    assert len(load_benchmark("amc", data_dir=None).questions) == 83
+    with pytest.raises(DataError, match=r"elsewhere: there is no such folder of benchmarks\. Either name a folder"):
+        load_benchmark("amc", data_dir=tmp_path / "elsewhere")  # what is given wins
+
+
+def test_questions_without_ids_are_numbered(folder):
+    rows = [{"question": row["question"], "answer": row["answer"]} for row in rows_for("aime25")]
+    questions = load_benchmark("aime25", data_dir=folder("aime25", rows)).questions
+    assert [question.id for question in questions] == [f"aime25-{i}" for i in range(30)]
+
+
+def test_answers_stay_as_their_source_writes_them(folder):
+    rows = rows_for("aime24")
+    rows[0]["answer"], rows[1]["answer"], rows[2]["answer"] = "025", "142.0", 7
+    golds = [question.gold for question in load_benchmark("aime24", data_dir=folder("aime24", rows)).questions]
+    assert golds[:3] == ["025", "142.0", "7"]
+
+
+def test_a_limit_takes_the_first_ones_of_a_whole_benchmark(folder):
+    loaded = load_benchmark("aime24", data_dir=folder("aime24"), limit=2)
+    assert [question.id for question in loaded.questions] == ["aime24-p0", "aime24-p1"]
+    assert loaded.notes[-1] == "The first 2 question(s) are taken (limit)."
+    with pytest.raises(ConfigError, match="limit must be 1 or more, found 0"):
+        load_benchmark("aime24", data_dir=folder("aime24"), limit=0)
+    with pytest.raises(DataError, match="has 2 questions"):  # a limit does not excuse a short file
+        load_benchmark("aime24", data_dir=folder("aime24", rows_for("aime24")[:2]), limit=2)
+
+
+# Levels
+
+
+def test_levels_are_chosen_by_name(folder):
+    data_dir = folder("math500")
+    five = load_benchmark("math500:5", data_dir=data_dir)
+    assert [question.id for question in five.questions[:2]] == ["math500-p4", "math500-p9"]
+    assert {question.level for question in five.questions} == {"5"}
+    assert five.notes[-1] == "100 of them are of level 5."
+    some = load_benchmark("math500:2-4", data_dir=data_dir, limit=4)
+    assert [question.level for question in some.questions] == ["2", "3", "4", "2"]
+    assert "300 of them are of level 2, 3, 4." in some.notes
+    assert load_benchmark("math500:1-5", data_dir=data_dir).questions == load_benchmark(
+        "math500", data_dir=data_dir
+    ).questions  # fmt: skip
+
+
+@pytest.mark.parametrize("levels", ["", "0", "6", "5-3", "3-", "-3", "1-2-3", "five", "3,4"])
+def test_levels_that_are_none_are_refused(levels):
+    with pytest.raises(ConfigError, match=r"Write math500:LEVEL or math500:FROM-TO, levels 1 to 5\.$"):
+        load_benchmark(f"math500:{levels}", data_dir=None)
+
+
+def test_a_benchmark_without_levels_is_refused_with_some():
+    with pytest.raises(ConfigError, match=r"aime24:3: aime24 has no levels; write aime24\. With levels: math500\."):
+        load_benchmark("aime24:3", data_dir=None)
+
+
+# What may be wrong with a folder
+
+
+@pytest.mark.parametrize(("name", "near"), [("aime2024", "aime24"), ("MATH-500", "math500"), ("gpqa-main", "gpqa")])
+def test_an_unknown_benchmark_suggests_the_nearest(name, near):
+    with pytest.raises(ConfigError, match=f"{name}: there is no such benchmark. Did you mean '{near}'"):
+        load_benchmark(name, data_dir=None)
+
+
+def test_a_file_that_is_not_there_names_both_ways(folder):
+    data_dir = folder("amc")
+    with pytest.raises(DataError) as error:
+        load_benchmark("gpqa", data_dir=data_dir)
+    assert str(error.value) == (
+        f"{data_dir}/gpqa.jsonl: there is no such file; the benchmarks in that folder: amc. Either name a folder with "
+        "gpqa.jsonl in it (--data-dir FOLDER, or the environment variable SCRL_DATA); or name none, and it is loaded "
+        "from the hub, Idavidrein/gpqa (pip install 'scrl[hub]', and a network). It is gated: accept its terms at "
+        "https://huggingface.co/datasets/Idavidrein/gpqa and log in (hf auth login)."
+    )
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_another_number_of_questions_is_refused(folder, change):
+    rows = [*rows_for("aime24"), {"id": "more", "question": "?", "answer": "1"}][: 30 + change]
+    with pytest.raises(DataError) as error:
+        load_benchmark("aime24", data_dir=folder("aime24", rows))
+    reason = f"aime24.jsonl: has {30 + change} questions, but AIME 2024 has 30: numbers on it would not compare. Put"
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"id": "a", "answer": "1"}, "field 'question' is missing; there is only: id, answer"),
+        ({"id": "a", "question": " ", "answer": "1"}, "field 'question' is empty"),
+        ({"id": "a", "question": "?"}, "field 'answer' is missing or empty: every question of a benchmark has a gold"),
+        ({"id": "a", "question": "?", "answer": [1]}, "field 'answer', taken as the gold answer, must be text"),
+        ({"id": "p0", "question": "?", "answer": "1", "level": 1}, "id 'p0' stands here again, first on line 1"),
+        ({"id": "", "question": "?", "answer": "1"}, "field 'id' is empty"),
+        ({"id": "a", "question": "?", "answer": "1"}, "field 'level' must be one of 1, 2, 3, 4, 5, found none"),
+        (
+            {"id": "a", "question": "?", "answer": "1", "level": 9},
+            "field 'level' must be one of 1, 2, 3, 4, 5, found 9",
+        ),
+        ({"id": "a", "question": "?", "answer": "1", "level": 1.5}, "field 'level' must be text or a whole number"),
+        (["a", "?"], "must be an object or a text, found a list"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named(folder, row, reason):
+    rows = rows_for("math500")
+    rows[6] = row
+    with pytest.raises(DataError) as error:
+        load_benchmark("math500", data_dir=folder("math500", rows))
+    assert f"math500.jsonl:7: {reason}" in str(error.value)
+
+
+def test_a_file_that_is_no_json_is_named_with_its_line(folder):
+    path = folder("amc") / "amc.jsonl"
+    path.write_text(path.read_text() + "\n{oops}")
+    with pytest.raises(DataError, match=r"amc\.jsonl:84: is not JSON"):
+        load_benchmark("amc", data_dir=path.parent)
+
+
+def test_lost_backslashes_are_put_back_and_told_of(folder):
+    rows = rows_for("aime25")
+    rows[3]["question"], rows[4]["answer"] = "Compute $\frac12 \times 4$.", "\frac12"
+    loaded = load_benchmark("aime25", data_dir=folder("aime25", rows))
+    assert loaded.questions[3].text == r"Compute $\frac12 \times 4$."
+    assert loaded.questions[4].gold == r"\frac12"
+    assert "2 row(s) had lost backslashes, as in '\\frac'; they are put back." in loaded.notes
+
+
+@given(st.text())
+def test_text_without_control_characters_is_left_alone(text):
+    clean = re.sub("[\b\f\t\r]", "", text)
+    assert with_backslashes(clean) == clean
+    tabbed = f"{clean}\tan extra tab\r\n"
+    assert with_backslashes(tabbed) == tabbed
+    assert with_backslashes(with_backslashes(text)) == with_backslashes(text)
+
+
+# From the hub
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "question"),
+    [
+        ("aime24", {"id": 60, "problem": "P", "answer": "025"}, Question("aime24-60", "P", "025")),
+        ("aime25", {"id": "0", "problem": "P", "answer": "70"}, Question("aime25-0", "P", "70")),
+        ("amc", {"id": 0, "problem": "P", "answer": 142.0, "url": "u"}, Question("amc-0", "P", "142.0")),
+        (
+            "math500",
+            {"problem": "P", "solution": "s", "answer": "p - q", "level": 5, "unique_id": "test/a/1.json"},
+            Question("math500-test/a/1.json", "P", "p - q", "5"),
+        ),
+        ("minerva", {"question": "P", "answer": "1.6"}, Question("minerva-0", "P", "1.6")),
+        ("gsm8k", {"question": "P", "answer": "9 * 2 = <<9*2=18>>18\n#### 18"}, Question("gsm8k-0", "P", "18")),
+    ],
+)
+def test_the_hubs_columns_become_a_question(hub, name, fields, question):
+    source = BENCHMARKS[name]
+    others = [{**fields, source.id_column: f"{i}x"} if source.id_column else fields for i in range(1, 2_000)]
+    asked = hub([fields, *others][: source.num_questions])
+    loaded = load_benchmark(name, data_dir=None)
+    assert loaded.questions[0] == question
+    assert len(loaded.questions) == source.num_questions
+    config = {"name": source.config} if source.config else {}
+    assert asked == [(source.hub, {**config, "split": source.split, "revision": source.revision})]
+    assert loaded.notes[1].startswith(f"Hub data set {source.hub}, ")
+    assert loaded.notes[1].endswith(f"split '{source.split}', revision {source.revision}.")
+
+
+GPQA_ROW = {
+    "Question": "Which is even?\n",
+    "Correct Answer": " two",
+    "Incorrect Answer 1": "one",
+    "Incorrect Answer 2": "three\n",
+    "Incorrect Answer 3": "five",
+    "Record ID": "rec0",
+}
+
+
+@pytest.mark.parametrize("name", ["gpqa", "gpqa_diamond"])
+def test_gpqa_comes_with_its_options(hub, name):
+    source = BENCHMARKS[name]
+    asked = hub([{**GPQA_ROW, "Record ID": f"rec{i}"} for i in range(source.num_questions)])
+    question = load_benchmark(name, data_dir=None).questions[0]
+    assert question == Question(f"{name}-rec0", "Which is even?\n\nA. one\nB. five\nC. three\nD. two", "D")
+    assert asked[0][1]["name"] == {"gpqa": "gpqa_main", "gpqa_diamond": "gpqa_diamond"}[name]
+
+
+@given(st.text(min_size=1).filter(str.strip))
+def test_options_are_in_an_order_of_their_question_alone(asked):
+    shaped = with_options({**GPQA_ROW, "Question": asked})
+    again = with_options({**GPQA_ROW, "Question": asked, "Record ID": "another"})
+    assert (shaped["Question"], shaped["Correct Answer"]) == (again["Question"], again["Correct Answer"])
+    text, _, options = shaped["Question"].rpartition("\n\n")
+    assert text == asked.strip()
+    by_letter = dict(line.split(". ") for line in options.split("\n"))
+    assert list(by_letter) == ["A", "B", "C", "D"]
+    assert sorted(by_letter.values()) == ["five", "one", "three", "two"]
+    assert by_letter[shaped["Correct Answer"]] == "two"
+
+
+def test_the_right_answer_is_at_every_letter_about_as_often():
+    letters = [with_options({**GPQA_ROW, "Question": f"Question {i}"})["Correct Answer"] for i in range(400)]
+    # 400 draws at 1/4: mean 100, standard deviation sqrt(400 · 1/4 · 3/4) = 8.7
+    assert all(70 <= letters.count(letter) <= 130 for letter in "ABCD")
+
+
+def test_the_answer_behind_the_hashes():
+    assert behind_hashes({"answer": "#### no\n#### 1,234 "})["answer"] == "1,234"
+    for answer in ("no hashes", "", None):
+        with pytest.raises(ValueError, match="field 'answer'"):
+            behind_hashes({"answer": answer})
+
+
+def test_a_row_of_the_hub_that_is_wrong_is_named(hub):
+    hub([*[{**GPQA_ROW, "Record ID": f"rec{i}"} for i in range(197)], {**GPQA_ROW, "Incorrect Answer 2": None}])
+    with pytest.raises(DataError, match=r"Idavidrein/gpqa: row 197 \(from 0\): field 'Incorrect Answer 2' is missing"):
+        load_benchmark("gpqa_diamond", data_dir=None)
+
+
+def test_another_number_of_rows_on_the_hub_is_refused(hub):
+    hub([{"question": "P", "answer": "1"}] * 271)
+    with pytest.raises(DataError, match=r"math-ai/minervamath, revision ee46ddc4\w+: has 271 questions, .* has 272"):
+        load_benchmark("minerva", data_dir=None)
+
+
+@pytest.mark.parametrize(("name", "is_gated"), [("gpqa", True), ("amc", False)])
+def test_without_folder_and_without_the_hub_both_ways_are_named(hub, monkeypatch, name, is_gated):
+    hub(ConnectionError("no route to host"))
+    with pytest.raises(DataError) as error:
+        load_benchmark(name, data_dir=None)
+    reason = (
+        f"{name}: no folder with its questions is named, and as a hub data set it cannot be loaded: no route to host."
+    )
+    assert str(error.value).startswith(f"{reason} Either name a folder with {name}.jsonl in it (--data-dir FOLDER, or")
+    assert ("accept its terms" in str(error.value)) is is_gated
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(DataError, match=r"and to load it as a hub data set: pip install 'scrl\[hub\]'\. Either name"):
+        load_benchmark(name, data_dir=None)

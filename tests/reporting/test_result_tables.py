@@ -1,0 +1,330 @@
+"""Tables of results: what a row is about, which runs share one, and cells that survive every format."""
+
+import csv
+import io
+import json
+
+import pytest
+from run_files import CONFIG, evaluation_line, write_lines
+
+from scrl.errors import DataError, InputError
+from scrl.evaluation.statistics import Difference
+from scrl.reporting.result_tables import (
+    MARKS,
+    Share,
+    Sheet,
+    as_csv,
+    as_latex,
+    as_markdown,
+    cell_text,
+    joined_seeds,
+    latex_escape,
+    result_rows,
+    result_sheet,
+)
+from scrl.reporting.results import read_place, split_step
+
+
+def graded(step, values, benchmark="toy", **more):
+    """An evaluation with values by question, as it is written now."""
+    mean = sum(values.values()) / len(values)
+    scores = {"pass@1_by_question": values, "maj@16": mean, "maj@16_low": mean - 0.1, "maj@16_high": mean + 0.1}
+    return evaluation_line(step, mean, benchmark) | {"questions": len(values)} | scores | more
+
+
+def rows_of(*places):
+    return result_rows([read_place(str(place)) for place in places])
+
+
+def note_best(folder, step):
+    (folder / "checkpoints" / "best").mkdir(parents=True)
+    (folder / "checkpoints" / "last").mkdir()
+    (folder / "checkpoints" / "last" / "trainer_state.json").write_text(json.dumps({"best_step": step}))
+
+
+# Rows
+
+
+def test_a_run_has_a_row_for_start_best_peak_and_last(make_run):
+    scores = {0: 0.4, 10: 0.5, 20: 0.7, 30: 0.6}
+    folder = make_run(evaluations=[evaluation_line(step, score) for step, score in scores.items()])
+    note_best(folder, 10)
+    rows = rows_of(folder)
+    assert [(row.marks, row.steps_S) for row in rows] == [
+        (("start",), (0,)), (("best",), (10,)), (("peak",), (20,)), (("last",), (30,)),
+    ]  # fmt: skip
+    last = rows[-1]
+    assert (last.model, last.method, last.benchmark) == ("tiny/model", "scrl", "toy")
+    assert last.scores["pass@1"] == Share(0.6, 0.52, 0.6 + 0.07)
+    assert last.scores["pass@16"] == Share(0.6 + 0.2)  # an older file, without its interval
+    assert (last.answered, last.truncated) == (Share(0.98), Share(0.015))
+    assert (last.questions, last.samples, last.temperature, last.seeds_S) == (12, 16, 0.6, (7,))
+
+
+def test_marks_that_fall_on_one_evaluation_share_its_row(make_run):
+    folder = make_run()  # 0.4375, 0.5, 0.6125 at 0, 15, 30
+    note_best(folder, 30)
+    assert [row.marks for row in rows_of(folder)] == [("start",), ("best", "peak", "last")]
+    falling = make_run(
+        "falling", evaluations=[evaluation_line(0, 0.5), evaluation_line(9, 0.5), evaluation_line(12, 0.4)]
+    )
+    assert [row.marks for row in rows_of(falling)] == [("start", "peak"), ("last",)]  # the first of equals
+
+
+def test_a_best_step_that_was_not_evaluated_is_told(make_run):
+    folder = make_run()
+    note_best(folder, 20)
+    place = read_place(str(folder))
+    assert place.notes == (f"{folder}: checkpoints/best is of step 20, which was not evaluated (evaluation.every)",)
+    assert all("best" not in row.marks for row in result_rows([place]))
+
+
+def test_without_gold_there_is_no_peak_and_no_score(make_run):
+    rows = rows_of(make_run(gold=False))
+    assert [(row.marks, row.scores) for row in rows] == [(("start",), {}), (("last",), {})]
+    assert "pass@1" not in result_sheet(rows).header
+
+
+def test_an_evaluation_folder_has_a_row_a_benchmark(tmp_path):
+    lines = [graded(0, {"a": 1.0, "b": 0.0}, "amc", seed=4), graded(0, {"c": 0.5}, "math500", seed=4)]
+    write_lines(tmp_path / "evaluations.jsonl", lines)
+    for place in (tmp_path, tmp_path / "evaluations.jsonl"):
+        rows = rows_of(place)
+        assert [(row.benchmark, row.marks, row.questions) for row in rows] == [
+            ("amc", ("only",), 2), ("math500", ("only",), 1),
+        ]  # fmt: skip
+        assert (rows[0].method, rows[0].seeds_S) == (None, (4,))
+        assert rows[0].scores["maj@16"] == Share(0.5, 0.4, 0.6)
+
+
+def test_a_run_that_has_just_begun_has_its_start_alone(make_run):
+    assert [row.marks for row in rows_of(make_run(evaluations=[evaluation_line(0, 0.5)]))] == [("start",)]
+
+
+def test_a_step_can_be_asked_for(make_run):
+    (row,) = rows_of(f"{make_run()}@15")
+    assert (row.marks, row.steps_S) == (("chosen",), (15,))
+
+
+def test_one_benchmark_measured_in_two_ways_is_two_rows(make_run):
+    lines = [evaluation_line(0, 0.2), evaluation_line(0, 0.3, temperature=0.0)]
+    assert [row.temperature for row in rows_of(make_run(evaluations=lines))] == [0.6, 0.0]
+
+
+# Seeds
+
+
+def seeded(make_run, seed, last):
+    lines = [graded(0, {"q1": 0.0, "q2": 0.5}), graded(30, last)]
+    return make_run(f"seed-{seed}", config=CONFIG | {"seed": seed}, evaluations=lines)
+
+
+def test_runs_that_differ_in_the_seed_alone_share_a_row(make_run):
+    folders = [seeded(make_run, 10, {"q1": 0.25, "q2": 1.0}), seeded(make_run, 11, {"q1": 1.0, "q2": 0.25})]
+    start, last = rows_of(*folders)
+    assert (last.places, last.seeds_S) == (tuple(map(str, folders)), (10, 11))
+    assert (last.marks, last.steps_S) == (("peak", "last"), (30, 30))
+    assert last.scores["pass@1"] == Share(0.625, 0.625, 0.625, 0.625, 0.625)  # (0.25 + 1)/2 on each question
+    assert start.scores["pass@1"] == Share(0.25, 0.0, 0.5, 0.25, 0.25)
+    assert last.scores["maj@16"] == Share(0.625, least=0.625, most=0.625)  # not by question: no interval
+    assert last.questions == 2
+    sheet = result_sheet([start, last])
+    assert (sheet.rows[1][-1], sheet.rows[1][5]) == ("10, 11", 30)
+    assert "Of several seeds" in sheet.caption
+
+
+def test_peaks_at_different_steps_name_each_step(make_run):
+    early = [graded(0, {"q": 0.0}), graded(15, {"q": 1.0}), graded(30, {"q": 0.5})]
+    late = [graded(0, {"q": 0.0}), graded(15, {"q": 0.25}), graded(30, {"q": 0.75})]
+    runs = [make_run(f"r{seed}", config=CONFIG | {"seed": seed}, evaluations=x) for seed, x in ((1, early), (2, late))]
+    found = {row.marks: row for row in rows_of(*runs)}
+    assert found[("peak",)].steps_S == (15, 30)
+    assert found[("peak",)].scores["pass@1"].value == 0.875
+    assert found[("last",)].scores["pass@1"].value == 0.625
+    assert result_sheet([found[("peak",)]]).rows[0][5] == "15, 30"
+
+
+def test_a_seed_that_is_not_done_is_missing_from_the_later_rows(make_run):
+    done = seeded(make_run, 1, {"q1": 1.0, "q2": 1.0})
+    begun = make_run("begun", config=CONFIG | {"seed": 2}, evaluations=[graded(0, {"q1": 1.0, "q2": 0.5})])
+    assert [(row.marks, row.seeds_S) for row in rows_of(done, begun)] == [
+        (("start",), (1, 2)),
+        (("peak", "last"), (1,)),
+    ]
+
+
+def test_the_best_of_some_seeds_is_not_shown(make_run):
+    folders = [seeded(make_run, seed, {"q1": 1.0, "q2": 1.0}) for seed in (1, 2)]
+    note_best(folders[0], 30)
+    note_best(folders[1], 20)
+    assert [row.marks for row in rows_of(*folders)] == [("start",), ("peak", "last")]
+    assert [row.marks for row in rows_of(folders[0])] == [("start",), ("best", "peak", "last")]
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"seed": 2, "steps": 31}, {"seed": 2, "guard": {"patience": 4}}])
+def test_other_runs_keep_their_own_rows(make_run, change):
+    values = {"q1": 1.0, "q2": 1.0}
+    folders = [seeded(make_run, 1, values), make_run("other", config=CONFIG | change)]
+    assert [len(group) for group in joined_seeds([read_place(str(folder)) for folder in folders])] == [1, 1]
+
+
+# Reading
+
+
+def test_half_a_line_at_the_end_is_told(make_run):
+    folder = make_run()
+    with (folder / "evaluations.jsonl").open("a") as file:
+        file.write('{"step": 45, "bench')
+    assert read_place(str(folder)).notes == (
+        f"{folder}: evaluations.jsonl: line 4, the last one, is incomplete and was left out",
+    )
+
+
+def test_a_folder_whose_name_has_an_at_sign_is_a_folder(tmp_path):
+    (tmp_path / "run@7").mkdir()
+    assert split_step(str(tmp_path / "run@7")) == (tmp_path / "run@7", None)
+    assert split_step(str(tmp_path / "run@7@40")) == (tmp_path / "run@7", 40)
+    assert split_step("me@home") == (split_step("me@home")[0], None)
+
+
+def test_places_that_hold_nothing_say_what_to_give_instead(make_run, tmp_path):
+    (tmp_path / "empty").mkdir()
+    inner = make_run("demo/scrl")
+    for place, words in {
+        tmp_path / "nowhere": "there is no such folder or file",
+        tmp_path / "empty": "has no evaluations.jsonl; give the folder of a run or of scrl evaluate",
+        tmp_path / "demo": f"it holds {inner}: give these",
+        make_run("new", evaluations=[]): "holds no evaluation yet",
+    }.items():
+        with pytest.raises(DataError, match=words):
+            read_place(str(place))
+    with pytest.raises(InputError, match=r"@7: has no evaluation after step 7; there are those after 0, 15, 30"):
+        read_place(f"{inner}@7")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pass@1_by_question": [1.0]},
+        {"pass@1_by_question": {}},
+        {"pass@1_by_question": {"q": "1"}},
+        {"maj@16_low": "low"},
+    ],
+)
+def test_values_that_make_no_sense_are_refused(make_run, change):
+    folder = make_run(evaluations=[evaluation_line(3, 0.5) | change])
+    with pytest.raises(
+        DataError, match=rf"evaluations.jsonl: the evaluation of 'toy' at step 3: field '{next(iter(change))}'"
+    ):
+        read_place(str(folder))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"best_step": 1'])
+def test_a_broken_state_is_named(make_run, text):
+    folder = make_run()
+    note_best(folder, 15)
+    (folder / "checkpoints" / "last" / "trainer_state.json").write_text(text)
+    with pytest.raises(DataError, match=r"trainer_state\.json: cannot be read"):
+        read_place(str(folder))
+
+
+# Formats
+
+
+SHEET = Sheet(
+    header=("method", "pass@1", "gain", "n"),
+    rows=(
+        ("scrl | ttrl", Share(1 / 3, 0.25, 0.4375), Difference(-0.0625, -0.1, 0.02), 64),
+        ("50%_a & b#1", Share(0.5, least=0.4, most=0.6), None, None),
+    ),
+    caption="pass@1 ± 95 % → better",
+)
+
+
+def test_cells_are_rounded_to_a_tenth_of_a_percent_point():
+    assert cell_text(Share(1 / 3, 0.25, 0.4375)) == "33.3 [25.0, 43.8]"
+    assert cell_text(Share(0.5, 0.4, 0.6, 0.45, 0.55)) == "50.0 [40.0, 60.0], 45.0 to 55.0"
+    assert cell_text(Difference(0.0625, -0.0004, 0.125)) == "+6.2 [0.0, +12.5]"
+    assert [cell_text(cell) for cell in (None, 0.6, 1.0, 64, "x")] == ["–", "0.6", "1", "64", "x"]
+
+
+def test_markdown_stays_in_its_cells():
+    assert as_markdown(SHEET) == (
+        "pass@1 ± 95 % → better\n"
+        "\n"
+        "| method       |             pass@1 |               gain |   n |\n"
+        "| ------------ | -----------------: | -----------------: | --: |\n"
+        "| scrl \\| ttrl |  33.3 [25.0, 43.8] | −6.2 [−10.0, +2.0] |  64 |\n"
+        "| 50%\\_a & b#1 | 50.0, 40.0 to 60.0 |                  – |   – |\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb\r\n c", "a b c"),
+        (r"a\|b", r"a\\\|b"),
+        ("<script>", r"\<script>"),
+        ("p < 0.05", "p < 0.05"),
+        ("_x_ a_b *y* `z`", r"\_x\_ a_b \*y\* \`z\`"),
+        ("\u202eevil", "⟨U+202E⟩evil"),
+    ],
+)
+def test_markdown_shows_text_as_it_stands(text, shown):
+    assert as_markdown(Sheet((text,), ())) == f"| {shown} |\n| {'-' * (len(shown))} |\n"
+
+
+def test_latex_is_a_booktabs_table():
+    assert as_latex(SHEET) == (
+        "\\begin{table}[t]\n"
+        "\\centering\n"
+        "\\caption{pass@1 $\\pm$ 95 \\% $\\rightarrow$ better}\n"
+        "\\begin{tabular}{lrrr}\n"
+        "\\toprule\n"
+        "method & pass@1 & gain & n \\\\\n"
+        "\\midrule\n"
+        "scrl \\textbar{} ttrl & 33.3 [25.0, 43.8] & $-$6.2 [$-$10.0, +2.0] & 64 \\\\\n"
+        "50\\%\\_a \\& b\\#1 & 50.0, 40.0 to 60.0 & -- & -- \\\\\n"
+        "\\bottomrule\n"
+        "\\end{tabular}\n"
+        "\\end{table}\n"
+    )
+
+
+def test_latex_has_no_caption_where_there_is_none_and_no_row_that_is_an_option():
+    text = as_latex(Sheet(("a",), (("[1em]",), ("*",))))
+    assert "caption" not in text
+    assert "\n{}[1em] \\\\\n{}* \\\\\n" in text
+
+
+def test_latex_escapes_every_special_character_once():
+    assert latex_escape(r"\ { } $ ~ ^ < >") == (
+        r"\textbackslash{} \{ \} \$ \textasciitilde{} \textasciicircum{} \textless{} \textgreater{}"
+    )
+    assert latex_escape("τ ≥ 0.375, 32×16, a—b…") == r"$\tau$ $\geq$ 0.375, 32$\times$16, a---b\dots{}"
+    assert latex_escape("a\n\tb") == "a b"
+
+
+def test_csv_has_full_numbers_and_a_column_a_bound():
+    read = list(csv.reader(io.StringIO(as_csv(SHEET))))
+    assert read == [
+        ["method", "pass@1", "pass@1_low", "pass@1_high", "pass@1_least", "pass@1_most", "gain", "gain_low", "gain_high", "n"],
+        ["scrl | ttrl", repr(1 / 3), "0.25", "0.4375", "", "", "-0.0625", "-0.1", "0.02", "64"],
+        ["50%_a & b#1", "0.5", "", "", "0.4", "0.6", "", "", "", ""],
+    ]  # fmt: skip
+    assert as_csv(Sheet(('say "a, b"',), (("x\ny",),))) == '"say ""a, b"""\n"x\ny"\n'
+
+
+def test_the_table_of_results_says_all_that_belongs_to_a_number(make_run):
+    lines = [evaluation_line(0, 0.25), evaluation_line(30, 0.5, **{"pass@4": 0.6, "maj@4": 0.55})]
+    sheet = result_sheet(rows_of(make_run(evaluations=lines)))
+    assert sheet.header == (
+        "place", "model", "method", "benchmark", "evaluation", "step", "pass@1", "pass@4", "pass@16", "maj@4", "maj@16",
+        "answered", "truncated", "n", "samples", "temperature", "seeds",
+    )  # fmt: skip
+    assert [cell_text(cell) for cell in sheet.rows[0]][4:] == [
+        "start", "0", "25.0 [17.0, 32.0]", "–", "45.0", "–", "35.0", "98.0", "1.5", "12", "16", "0.6", "7",
+    ]  # fmt: skip
+    assert "peak: the highest pass@1, chosen by the gold answers, so it flatters" in sheet.caption
+    assert "seed" not in sheet.caption
+    assert all(f"{mark}:" not in sheet.caption for mark in MARKS.keys() - {"start", "peak", "last"})
