@@ -175,8 +175,8 @@ def build_config(values: Mapping[str, Any]) -> RunConfig:
 def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
     """Settings from a YAML file (or none) laid on `base`, with `name.of.setting=value` on top."""
     values = merged(base or {}, read_yaml(path) if path is not None else {})
-    for override in overrides:
-        values = merged(values, override(override))
+    for text in overrides:
+        values = merged(values, override(text))
     return build_config(values)
 
 
