@@ -6,9 +6,10 @@ never an overwrite. Shapes stand in the names: G completions of a group, K class
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +40,17 @@ class Question:
     """The right answer, where somebody knows it. For measuring alone: only `evaluation/` looks at it."""
     level: str | None = None
     """How hard it is, where the source grades its questions."""
+    rephrased: str | None = None
+    """The same question in other words, for methods that ask both."""
+
+
+FACTS: dict[str, str] = {
+    "length": "T: tokens of the completion",
+    "certainty": "mean over tokens of logsumexp(z) − mean(z), z = logits / T: KL(uniform ‖ π) + log V",
+    "margin_std": "standard deviation over tokens of π(likeliest) − π(second likeliest)",
+    "decisiveness": "mean over tokens of π(likeliest) − π(second likeliest), weighted by the entropy",
+}
+"""Numbers about a completion, besides its entropy, that some methods look at; also fields of a rollout."""
 
 
 class Completion(NamedTuple):
@@ -49,6 +61,8 @@ class Completion(NamedTuple):
     """h: mean over its tokens of the full-vocabulary entropy, in nats."""
     answer: str | Unread | None = UNREAD
     """Somebody's reading of the text, None for no answer; it wins over `text`."""
+    facts: Mapping[str, float] = MappingProxyType({})
+    """Some of FACTS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +129,34 @@ class Sample:
     """Entropy of π(· | tokens_<t), in nats."""
     is_finished: bool
     """It ended by itself; False when it was cut at the most tokens allowed."""
+    margins_T: Floats | None = None
+    """π(likeliest) − π(second likeliest), where a method asked for it."""
+    certainties_T: Floats | None = None
+    """logsumexp(z) − mean(z), z = logits / T, where a method asked for it."""
+    num_drawn: int | None = None
+    """Tokens drawn for this completion alone, where it shares its beginning with another; None: all of them."""
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """What methods may look at besides the entropy (FACTS), as far as it was recorded."""
+        found = {"length": float(len(self.tokens_T))}
+        if not len(self.tokens_T):
+            return found
+        if self.certainties_T is not None:
+            found["certainty"] = float(self.certainties_T.mean())
+        if self.margins_T is not None:
+            entropies = self.entropies_T.sum()
+            weights_T = (
+                self.entropies_T / entropies if entropies else np.full(len(self.tokens_T), 1 / len(self.tokens_T))
+            )
+            found["margin_std"] = float(self.margins_T.std())
+            found["decisiveness"] = float((weights_T * self.margins_T).sum())
+        return found
+
+    @property
+    def tokens_drawn(self) -> int:
+        """Tokens that this completion cost: those it shares with another are counted there."""
+        return len(self.tokens_T) if self.num_drawn is None else self.num_drawn
 
     @property
     def entropy(self) -> float:
@@ -134,7 +176,7 @@ class Sampled:
     @property
     def group(self) -> Group:
         """What credit is assigned to: texts and entropies, no tokens and no gold."""
-        completions = tuple(Completion(sample.text, sample.entropy) for sample in self.samples_G)
+        completions = tuple(Completion(sample.text, sample.entropy, facts=sample.facts) for sample in self.samples_G)
         return Group(completions, self.question.id, self.step)
 
 
@@ -193,10 +235,14 @@ class Credit:
     rewards: Floats
     """R_i, from all N completions."""
     advantages: Floats
-    """Â_i, normalised over the completions trained on; NaN for the others."""
+    """Â_i, over the completions trained on; NaN for the others."""
     trained: tuple[int, ...]
     """The M completions to train on."""
     is_entropy_only: bool
     """Trap: no label tells the completions apart, so the advantage is the entropy term alone at full strength."""
     undecided_pairs: int
     """Pairs of answers the judge did not decide in time; they count as different."""
+    sides: tuple[Floats, Floats] | None = None
+    """P_i ≥ 0 and Q_i ≤ 0 with Â = P + Q, where a method has both of one completion; None: the signs of Â."""
+    token_weights_G: tuple[Floats, ...] | None = None
+    """The weight of each token of each completion in the loss; None: all the same."""

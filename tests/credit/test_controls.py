@@ -33,7 +33,7 @@ def test_oracle_has_nothing_to_reward_where_nobody_is_right():
 
 
 def test_oracle_refuses_a_question_without_gold():
-    with pytest.raises(InputError, match=r"question 'q': method 'oracle' is told the right answers.*has none"):
+    with pytest.raises(InputError, match=r"question 'q': method 'oracle' needs the right answer.*has none"):
         credit_of("oracle")
 
 

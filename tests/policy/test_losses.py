@@ -21,13 +21,19 @@ CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 PROBS = [0.5, 0.3, 0.2]
 
 
+def sides(advantages):
+    """P = max(Â, 0) and Q = min(Â, 0)."""
+    advantages_R = torch.as_tensor(advantages, dtype=torch.float64)
+    return advantages_R.clamp(min=0), advantages_R.clamp(max=0)
+
+
 def loss_and_gradient(target, old_prob, advantage, **options):
     """ℓ of one token drawn from softmax(z) = PROBS, and ∂ℓ/∂z."""
     logits_V = torch.tensor(PROBS, dtype=torch.float64).log().requires_grad_()
     logprobs_RT = torch.log_softmax(logits_V, dim=-1)[target].view(1, 1)
     old_RT = torch.tensor([[math.log(old_prob)]], dtype=torch.float64)
     ratios_RT = token_ratios(logprobs_RT, old_RT)
-    loss = clipped_surrogate(ratios_RT, torch.tensor([advantage], dtype=torch.float64), **CLIP, **options).sum()
+    loss = clipped_surrogate(ratios_RT, *sides([advantage]), **CLIP, **options).sum()
     [grad] = torch.autograd.grad(loss, logits_V)
     return float(loss.detach()), grad.tolist()
 
@@ -66,7 +72,7 @@ def test_clipped_surrogate_by_hand(old_prob, advantage, loss, grad):
     assert found_grad == pytest.approx(grad, abs=1e-12)
     ratio = torch.tensor([[0.3 / old_prob]], dtype=torch.float64)
     flat = advantage != 0 and not any(grad)
-    assert bool(is_clipped(ratio, torch.tensor([advantage], dtype=torch.float64), **CLIP)) == flat
+    assert bool(is_clipped(ratio, *sides([advantage]), **CLIP)) == flat
 
 
 def test_dual_clip_bounds_the_loss_of_a_bad_token_that_became_likely():
@@ -80,12 +86,25 @@ def test_dual_clip_bounds_the_loss_of_a_bad_token_that_became_likely():
     assert loss_and_gradient(1, 0.05, 2.0, dual_clip=3.0) == loss_and_gradient(1, 0.05, 2.0)
 
 
+@given(st.floats(0.01, 20), st.floats(0, 3), st.floats(-3, 0), st.floats(0, 0.9), st.floats(0, 2))
+def test_both_sides_of_a_completion_are_clipped_apart(ratio, rise, fall, low, high):
+    """−P min(r, 1 + ε) − Q max(r, 1 − ε) is the sum of two surrogates, one for each sign."""
+    ratios = torch.tensor([[ratio]], dtype=torch.float64)
+    both, rising, falling = (
+        float(clipped_surrogate(ratios, torch.tensor([p]), torch.tensor([q]), clip_low=low, clip_high=high))
+        for p, q in ((rise, fall), (rise, 0.0), (0.0, fall))
+    )
+    assert both == pytest.approx(rising + falling, abs=1e-5)
+    assert rising == pytest.approx(-min(ratio * rise, min(max(ratio, 1 - low), 1 + high) * rise), abs=1e-5)
+    assert falling == pytest.approx(-min(ratio * fall, min(max(ratio, 1 - low), 1 + high) * fall), abs=1e-5)
+
+
 @given(st.floats(0.01, 20), st.floats(-3, 3), st.floats(0, 0.9), st.floats(0, 2), st.floats(1.01, 5))
 def test_the_surrogate_never_promises_more_than_the_unclipped_one(ratio, advantage, low, high, dual):
     ratios, advantages = torch.tensor([[ratio]], dtype=torch.float64), torch.tensor([advantage], dtype=torch.float64)
-    loss = float(clipped_surrogate(ratios, advantages, clip_low=low, clip_high=high))
+    loss = float(clipped_surrogate(ratios, *sides(advantages), clip_low=low, clip_high=high))
     assert loss >= -ratio * advantage - 1e-12
-    dual_loss = float(clipped_surrogate(ratios, advantages, clip_low=low, clip_high=high, dual_clip=dual))
+    dual_loss = float(clipped_surrogate(ratios, *sides(advantages), clip_low=low, clip_high=high, dual_clip=dual))
     assert dual_loss <= loss
     assert dual_loss == loss if advantage >= 0 else dual_loss <= dual * -advantage
 

@@ -190,7 +190,7 @@ def test_a_step_up_makes_good_completions_likelier_and_bad_ones_less_likely(grou
         with torch.no_grad():
             logprobs_RT, _ = policy.score(policy._batch(rows))
         return sum(
-            row.advantage * row.weight * float(logprobs_R.sum())
+            (row.rise + row.fall) * row.weights_T[0] * float(logprobs_R.sum())
             for row, logprobs_R in zip(rows, logprobs_RT, strict=True)
         )
 
@@ -219,7 +219,9 @@ def test_an_empty_completion_adds_nothing(group, variant):
     language_model = embedded()
     policy = make_policy(language_model, micro_batch=1, max_tokens=24, **VARIANTS[variant])
     policy.optimizer.clear()
-    measured = policy.gradient([TrainedRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 1.0)])
+    measured = policy.gradient(
+        [TrainedRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 0.0, np.zeros(0))]
+    )
     assert (measured["loss"], measured["tokens"]) == (0, 0)
     assert all(master.grad is None or not master.grad.any() for master in policy.optimizer._masters)
 

@@ -246,7 +246,7 @@ def test_the_loop_stops_asking_the_decoder_once_every_row_has_ended():
     from scrl.rollout.local import _Pages
 
     decoder = Counting()
-    pages = _Pages.blank(6, 50, torch.full((6, 50), 0.5, dtype=torch.float64))
+    pages = _Pages.blank(torch.full((6, 50), 0.5, dtype=torch.float64))
     fill_pages(pages, decoder, decoder.logits(), SamplingSettings(max_tokens=50), torch.tensor([END]), None)
     assert pages.lengths_R.tolist() == [1, 2, 3, 4, 5, 6]
     assert bool(pages.finished_R.all())

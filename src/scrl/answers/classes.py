@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from scrl.answers.forms import Form, canonical_form, may_be_equal
@@ -94,6 +94,26 @@ def classify(
         undecided_pairs=undecided,
         significant_digits=significant_digits,
     )
+
+
+def split_classes(classes: Classes, sizes: Sequence[int]) -> list[Classes]:
+    """The classes of several groups that were classified together; equal answers keep equal keys."""
+    parts, first = [], 0
+    for size in sizes:
+        own = classes.class_of_G[first : first + size]
+        kept = sorted(set(own) - {MISSING})
+        place = {index: position for position, index in enumerate(kept)} | {MISSING: MISSING}
+        parts.append(
+            replace(
+                classes,
+                keys_K=tuple(classes.keys_K[index] for index in kept),
+                class_of_G=tuple(place[index] for index in own),
+                forms_K=tuple(classes.forms_K[index] for index in kept),
+                answers_G=classes.answers_G[first : first + size],
+            )
+        )
+        first += size
+    return parts
 
 
 def find_class(classes: Classes, answer: str, *, judge: Judge | None = None) -> tuple[int | None, int]:

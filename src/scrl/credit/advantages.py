@@ -6,7 +6,23 @@ from math import fsum, sqrt
 
 import numpy as np
 
+from scrl.credit.method import CreditSettings, Sides
 from scrl.records import Floats
+
+
+def reward_advantages(rewards_M: Floats, settings: CreditSettings) -> Floats:
+    """Â of the completions trained on, by the setting `advantage`."""
+    if settings.advantage == "centred":
+        return centred_advantages(rewards_M)
+    if settings.advantage == "leave-one-out":
+        return leave_one_out_advantages(rewards_M)
+    sample_std = settings.std == "sample"
+    return group_advantages(rewards_M, sample_std=sample_std, eps=settings.eps, std_floor=settings.std_floor)
+
+
+def both_sides(advantages_M: Floats) -> Sides:
+    """P = max(Â, 0), Q = min(Â, 0)."""
+    return Sides(np.maximum(advantages_M, 0), np.minimum(advantages_M, 0))
 
 
 def group_advantages(rewards_G: Floats, *, sample_std: bool, eps: float, std_floor: float) -> Floats:

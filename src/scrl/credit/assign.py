@@ -7,23 +7,24 @@ credit.labels.positive, credit.labels.negatives, credit.rewards, credit.advantag
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-from scrl.answers.classes import Classes, classify
+from scrl.answers.classes import Classes, classify, split_classes
 from scrl.answers.judge import Judge
 from scrl.answers.readers import Reader, get_reader
-from scrl.credit.advantages import centred_advantages, group_advantages, leave_one_out_advantages
+from scrl.credit.advantages import both_sides, reward_advantages
 from scrl.credit.labels import SLACK
-from scrl.credit.method import CreditSettings, Evidence, Method
+from scrl.credit.method import NEEDS, CreditSettings, Evidence, Method, Shaped, Sides
 from scrl.credit.methods import METHODS
 from scrl.credit.tally import count_votes
-from scrl.credit.trained import first_rows, random_rows
+from scrl.credit.trained import check_number, first_rows, random_rows
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.records import Credit, Floats, Group, Truth, Unread
+from scrl.records import Credit, Floats, Group, Labels, Tally, Truth, Unread
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -47,84 +48,140 @@ class CreditRule:
     significant_digits: int | None = None
 
     @property
-    def needs_entropy(self) -> bool:
-        """Whether every completion must carry an entropy."""
-        return self.method.needs_entropy(self.settings)
+    def needs(self) -> frozenset[str]:
+        """What every group must come with, besides its votes."""
+        return self.method.needs(self.settings)
 
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
         answers_G = [self.reader(c.text) if isinstance(c.answer, Unread) else c.answer for c in group.completions]
         return classify(answers_G, judge=self.judge, significant_digits=self.significant_digits)
 
-    def assign(self, group: Group, classes: Classes | None = None, truth: Truth | None = None) -> Credit:
+    def classify_together(self, groups: Sequence[Group]) -> list[Classes]:
+        """The answers of several groups by one relation: equal answers have equal keys in all of them."""
+        joined = self.classify(Group(tuple(completion for group in groups for completion in group.completions)))
+        return split_classes(joined, [len(group.completions) for group in groups])
+
+    def assign(
+        self,
+        group: Group,
+        classes: Classes | None = None,
+        truth: Truth | None = None,
+        *,
+        reference_share: float | None = None,
+        partner: Tally | None = None,
+        is_rephrased: bool = False,
+        embed: Callable[[Sequence[str]], Floats] | None = None,
+    ) -> Credit:
         """Labels and rewards from all N completions, advantages over the M trained on.
 
-        `truth` is for a method that says it `needs_truth`; no other method sees it.
+        What follows the classes is for methods that declare a need for it; gold is seen by no other.
         """
         if not group.completions:
             raise InputError(f"question {group.question_id!r}: a group needs at least one completion")
         classes = classes or self.classify(group)
-        tally = count_votes(classes, self._entropies(group))
-        evidence = Evidence(tally, self._truth(group, truth), self.seed, (group.step, group.question_id))
+        given = {"truth": truth, "reference_share": reference_share, "partner": partner, "embedding": embed}
+        self._check_needs(group, given)
+        evidence = Evidence(
+            tally=count_votes(classes, _entropies(group)),
+            group=group,
+            truth=truth if "truth" in self.needs else None,
+            reference_share=reference_share,
+            partner=partner,
+            is_rephrased=is_rephrased,
+            embed=embed,
+            seed=self.seed,
+        )
+        return self._credit(evidence, classes)
+
+    def _credit(self, evidence: Evidence, classes: Classes) -> Credit:
         labels = self.method.label(evidence, self.settings)
         shaped = self.method.reward(evidence, labels, self.settings)
-        trained = self._trained(group)
+        trained = self._trained(evidence, labels)
         rows = list(trained)
+        sides = self._sides(evidence, labels, shaped, rows)
         return Credit(
             answers=tuple(None if j < 0 else a for a, j in zip(classes.answers_G, classes.class_of_G, strict=True)),
-            tally=tally,
+            tally=evidence.tally,
             labels=labels,
             rewards=shaped.rewards_G,
-            advantages=self._advantages(shaped.rewards_G, rows),
+            advantages=_at_rows(sides.rises_M + sides.falls_M, rows, evidence.tally.size),
             trained=trained,
             is_entropy_only=_is_constant(shaped.label_part_G[rows]) and not _is_constant(shaped.rewards_G[rows]),
             undecided_pairs=classes.undecided_pairs,
+            sides=_sides_at_rows(sides, rows, evidence.tally.size) if self.method.advantage else None,
         )
 
-    def _entropies(self, group: Group) -> list[float] | None:
-        found = [c.entropy for c in group.completions]
-        given = [h for h in found if h is not None and math.isfinite(h)]
-        if len(given) == len(found):
-            return given
-        if self.needs_entropy:
-            sample = next(i for i, h in enumerate(found) if h is None or not math.isfinite(h))
-            raise InputError(
-                f"question {group.question_id!r}, completion {sample}: method {self.method.name!r} needs an entropy "
-                f"for every completion, found {found[sample]}. Record entropies while sampling, or use method 'ttrl'."
-            )
-        return None
+    def _check_needs(self, group: Group, given: Mapping[str, object]) -> None:
+        """Refuse a group without what the method needs."""
+        for name in sorted(self.needs):
+            lacking = _first_lacking(name, group, given)
+            if lacking is not None:
+                where, found = lacking
+                raise InputError(
+                    f"question {group.question_id!r}{where}: method {self.method.name!r} needs {NEEDS[name]}{found}. "
+                    f"{REMEDIES.get(name, REMEDY)}"
+                )
 
-    def _truth(self, group: Group, truth: Truth | None) -> Truth | None:
-        if not self.method.needs_truth:
-            return None
-        if truth is None:
-            raise InputError(
-                f"question {group.question_id!r}: method {self.method.name!r} is told the right answers, and this "
-                "question has none. Give every question a gold answer, or use a method that needs none."
-            )
-        return truth
-
-    def _trained(self, group: Group) -> tuple[int, ...]:
-        size = len(group.completions)
+    def _trained(self, evidence: Evidence, labels: Labels) -> tuple[int, ...]:
+        size, name = evidence.tally.size, evidence.group.question_id
         if self.num_trained is None:
             return tuple(range(size))
+        if self.method.choose is not None:
+            check_number(size, self.num_trained, name)
+            return self.method.choose(evidence, labels, self.num_trained, self.settings)
         if self.settings.which_trained == "first":
-            return first_rows(size, self.num_trained, question_id=group.question_id)
-        return random_rows(size, self.num_trained, seed=self.seed, step=group.step, question_id=group.question_id)
+            return first_rows(size, self.num_trained, question_id=name)
+        return random_rows(size, self.num_trained, seed=self.seed, step=evidence.group.step, question_id=name)
 
-    def _advantages(self, rewards_G: Floats, rows: list[int]) -> Floats:
-        advantages_G = np.full(len(rewards_G), np.nan)
-        advantages_G[rows] = _group_advantages(rewards_G[rows], self.settings)
-        return advantages_G
+    def _sides(self, evidence: Evidence, labels: Labels, shaped: Shaped, rows: list[int]) -> Sides:
+        if self.method.advantage is not None:
+            return self.method.advantage(evidence, labels, shaped, rows, self.settings)
+        return both_sides(reward_advantages(shaped.rewards_G[rows], self.settings))
+
+    def token_weights(self, entropies_G: Sequence[Floats]) -> tuple[Floats, ...] | None:
+        """The weights of the tokens of some completions in the loss; None: all the same."""
+        weigh = self.method.weigh_tokens
+        return None if weigh is None else tuple(weigh(entropies_T, self.settings) for entropies_T in entropies_G)
 
 
-def _group_advantages(rewards_M: Floats, settings: CreditSettings) -> Floats:
-    if settings.advantage == "centred":
-        return centred_advantages(rewards_M)
-    if settings.advantage == "leave-one-out":
-        return leave_one_out_advantages(rewards_M)
-    sample_std = settings.std == "sample"
-    return group_advantages(rewards_M, sample_std=sample_std, eps=settings.eps, std_floor=settings.std_floor)
+REMEDY = "Record it while sampling, or use method 'ttrl'."
+REMEDIES = {
+    "entropy": "Record entropies while sampling, or use method 'ttrl'.",
+    "truth": "Give every question a gold answer, or use a method that needs none.",
+    "partner": "Give every question a rephrasing (column `rephrased`), or use a method that needs none.",
+    "reference_share": "A run computes it; or use a method that needs none.",
+    "embedding": "A run loads it; or set credit.embedding to ngrams.",
+}
+
+
+def _first_lacking(name: str, group: Group, given: Mapping[str, object]) -> tuple[str, str] | None:
+    """Where a need is not met, and what was found instead; None where it is met."""
+    if name in given:
+        return ("", ", and this one has none") if given[name] is None else None
+    for place, completion in enumerate(group.completions):
+        value: object = completion.entropy if name == "entropy" else completion.facts.get(name)
+        if name == "text":
+            value = 0.0 if completion.text else None
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            return f", completion {place}", f", found {value}"
+    return None
+
+
+def _entropies(group: Group) -> list[float] | None:
+    """The entropies, where all completions have one."""
+    given = [c.entropy for c in group.completions if c.entropy is not None and math.isfinite(c.entropy)]
+    return given if len(given) == len(group.completions) else None
+
+
+def _at_rows(values_M: Floats, rows: list[int], size: int) -> Floats:
+    values_G = np.full(size, np.nan)
+    values_G[rows] = values_M
+    return values_G
+
+
+def _sides_at_rows(sides: Sides, rows: list[int], size: int) -> tuple[Floats, Floats]:
+    return _at_rows(sides.rises_M, rows, size), _at_rows(sides.falls_M, rows, size)
 
 
 def _is_constant(values_G: Floats) -> bool:

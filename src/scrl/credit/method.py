@@ -7,14 +7,14 @@ before anything is sampled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from scrl.records import Floats, Labels, Tally, Truth
+from scrl.records import FACTS, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
 
 
@@ -38,23 +38,46 @@ class CreditSettings(BaseModel):
     )
 
 
-@dataclass(frozen=True, slots=True)
+NEEDS: dict[str, str] = {
+    "entropy": "an entropy for every completion",
+    **{name: f"the fact {name!r} for every completion ({meaning})" for name, meaning in FACTS.items()},
+    "text": "the text of every completion",
+    "truth": "the right answer of every question",
+    "reference_share": "the share of the most frequent answer among completions of the start model",
+    "partner": "completions of the same question put in other words",
+    "embedding": "a model that turns texts into vectors",
+}
+"""What a method may declare a need for, besides the votes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
     """What a method may look at: the votes of one group, and what it declared a need for."""
 
     tally: Tally
+    group: Group
     truth: Truth | None = None
-    """The right answer, for a method that `needs_truth`."""
+    """The right answer."""
+    reference_share: float | None = None
+    """How far the start model agreed with itself on this question."""
+    partner: Tally | None = None
+    """The votes of the same question put in other words; equal answers have equal keys."""
+    is_rephrased: bool = False
+    """Whether this group is the one in other words."""
+    embed: Callable[[Sequence[str]], Floats] | None = None
+    """Texts → vectors, [texts, size]."""
     seed: int = 0
-    group: tuple[int, str] = (0, "")
-    """Step and question: with the seed, what tells this group's random numbers from another's."""
 
     def generator(self) -> np.random.Generator:
         """Random numbers of this group, the same at every call."""
-        return generator_for(self.seed, "credit", *self.group)
+        return generator_for(self.seed, "credit", self.group.step, self.group.question_id)
+
+    def fact(self, name: str) -> Floats:
+        """One of FACTS, of every completion."""
+        return np.array([completion.facts[name] for completion in self.group.completions])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Shaped:
     """Rewards of one group, with the part that labels and missing answers alone would give."""
 
@@ -62,19 +85,61 @@ class Shaped:
     label_part_G: Floats
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Sides:
+    """Advantages of the completions trained on, rising and falling apart: P ≥ 0, Q ≤ 0.
+
+        objective = P · min(r, 1 + ε_high) + Q · max(r, 1 − ε_low)
+
+    A single advantage Â is P = max(Â, 0), Q = min(Â, 0): the clipped objective of PPO.
+    """
+
+    rises_M: Floats
+    falls_M: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Rollouts that share beginnings: `roots` whole ones, and `branches` from each of `forks` places in each."""
+
+    roots: int
+    forks: int
+    branches: int
+
+    @property
+    def leaves(self) -> int:
+        """Completions a question: M (1 + N B)."""
+        return self.roots * (1 + self.forks * self.branches)
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way to turn votes into rewards."""
+    """One way to turn votes into credit: a label rule and a reward; the other parts are for methods that need more."""
 
     name: str
     idea: str
     """What it does, in a line."""
+    equation: str
+    paper: str
+    """Where it is from."""
     settings: type[CreditSettings]
-    needs_entropy: Callable[[Any], bool]
-    """Whether it needs an entropy for each completion, given its settings."""
     label: Callable[[Evidence, Any], Labels]
     reward: Callable[[Evidence, Labels, Any], Shaped]
+    needs: Callable[[Any], frozenset[str]] = lambda settings: frozenset()  # noqa: ARG005 - given its settings
+    """Which of NEEDS it cannot do without, given its settings."""
     has_negatives: bool = True
     """Whether it can rule answers out."""
-    needs_truth: bool = False
-    """Whether it is told the right answers: a yardstick, not a way to learn without labels."""
+    choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
+    """Which M completions to train on; None: by `which_trained`."""
+    advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], Sides] | None = None
+    """The advantages of the completions trained on; None: by `advantage`, from their rewards."""
+    weigh_tokens: Callable[[Floats, Any], Floats] | None = None
+    """From the entropies of a completion's tokens to their weights in the loss; None: all the same."""
+    plan: Callable[[int, Any], Tree] | None = None
+    """How the N completions of a question are drawn; None: each on its own."""
+
+
+def needing(*names: str) -> Callable[[Any], frozenset[str]]:
+    """The same needs whatever the settings."""
+    found = frozenset(names)
+    return lambda settings: found  # noqa: ARG005 - a method's signature

@@ -8,18 +8,19 @@ from scrl.seeds import generator_for
 
 def random_rows(size: int, num_trained: int, *, seed: int, step: int, question_id: str) -> tuple[int, ...]:
     """A random M of N, the same for the same (seed, step, question)."""
-    _check(size, num_trained, question_id)
+    check_number(size, num_trained, question_id)
     chosen = generator_for(seed, "trained", step, question_id).choice(size, num_trained, replace=False)
     return tuple(sorted(int(i) for i in chosen))
 
 
 def first_rows(size: int, num_trained: int, *, question_id: str) -> tuple[int, ...]:
     """The first M of N, as the authors' code takes them."""
-    _check(size, num_trained, question_id)
+    check_number(size, num_trained, question_id)
     return tuple(range(num_trained))
 
 
-def _check(size: int, num_trained: int, question_id: str) -> None:
+def check_number(size: int, num_trained: int, question_id: str) -> None:
+    """Refuse to train on more completions than there are."""
     if not 1 <= num_trained <= size:
         raise ConfigError(
             f"num_trained (--trained): question {question_id!r} has {size} completions, "

@@ -91,6 +91,15 @@ class Problem:
         return f"Compute {self.expression.text}."
 
     @property
+    def rephrased(self) -> str:
+        """The same in other words: terms and factors change places, as far as that changes nothing."""
+        mirrored = _mirrored(self.expression)
+        if mirrored == self.expression.text and self.expression.left is not None and self.expression.right is not None:
+            binding = self.expression.binding + 1  # differences alone: parentheses that say what holds anyway
+            mirrored = f"({self.expression.left.text}){self.expression.sign}{_wrapped(self.expression.right, binding)}"
+        return f"Compute {mirrored}."
+
+    @property
     def answer(self) -> int:
         """The right answer."""
         return self.expression.value
@@ -114,7 +123,7 @@ def arithmetic_questions(level: str, number: int, *, stream: Stream = "train", s
     """The first `number` different questions of a stream; their gold is known and is there for measuring alone."""
     problems = islice(problem_stream(find_level(level), stream=stream, seed=seed), number)
     return tuple(
-        Question(f"{level}-{stream}-{seed}-{place}", problem.question, str(problem.answer))
+        Question(f"{level}-{stream}-{seed}-{place}", problem.question, str(problem.answer), rephrased=problem.rephrased)
         for place, problem in enumerate(problems)
     )
 
@@ -170,6 +179,18 @@ def _combined(left: Expression, sign: str, right: Expression, level: Level) -> E
     binding = _BINDING[sign]
     text = _wrapped(left, binding) + sign + _wrapped(right, binding + 1)
     return Expression(text, value, binding, left, sign, right)
+
+
+def _mirrored(term: Expression) -> str:
+    """The text of an expression with the operands of every sum and product exchanged."""
+    if term.left is None or term.right is None:
+        return term.text
+    first, second = (term.left, term.right) if term.sign == "-" else (term.right, term.left)
+    texts = [
+        f"({_mirrored(part)})" if part.binding < binding else _mirrored(part)
+        for part, binding in ((first, term.binding), (second, term.binding + 1))
+    ]
+    return term.sign.join(texts)
 
 
 def _wrapped(term: Expression, binding: int) -> str:

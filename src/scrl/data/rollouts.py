@@ -12,13 +12,13 @@ import gzip
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrl.errors import DataError
-from scrl.records import UNREAD, Unread
+from scrl.records import FACTS, UNREAD, Unread
 
 _SHAPE = 'Each line is one object such as {"question_id": "q1", "completion": "… \\\\boxed{4}", "entropy": 0.3}.'
 GroupKey = tuple[int, str]
@@ -36,6 +36,7 @@ class Rollout(NamedTuple):
     answer: str | Unread | None
     entropy: float | None
     gold: str | None
+    facts: dict[str, float]
 
     @property
     def group(self) -> GroupKey:
@@ -81,21 +82,26 @@ def read_rollouts(path: Path, on_bytes: Callable[[int], None] | None = None) -> 
 
 
 def index_rollouts(
-    path: Path, *, needs_entropy: str | None = None, on_bytes: Callable[[int], None] | None = None
+    path: Path,
+    *,
+    needs: Collection[str] = (),
+    method: str = "",
+    on_bytes: Callable[[int], None] | None = None,
 ) -> dict[GroupKey, GroupIndex]:
     """Check every line and count the groups, before anything is written.
 
-    `needs_entropy` names the method that cannot do without entropies.
+    `needs` are the fields that `method` cannot do without in any line: the entropy, or some of FACTS.
     """
     groups: dict[GroupKey, GroupIndex] = {}
     for rollout in read_rollouts(path, on_bytes):
-        if needs_entropy is not None and rollout.entropy is None:
-            raise DataError(
-                path,
-                f"field 'entropy' is missing, and method {needs_entropy!r} needs one for every completion. "
-                "Record entropies while sampling, or use --method ttrl.",
-                rollout.line,
-            )
+        for name in needs:
+            if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
+                raise DataError(
+                    path,
+                    f"field {name!r} is missing, and method {method!r} needs one for every completion. "
+                    "Record it while sampling, or use --method ttrl.",
+                    rollout.line,
+                )
         _note(groups.setdefault(rollout.group, GroupIndex()), rollout, path)
     if not groups:
         raise DataError(path, "there are no rollouts in this file")
@@ -142,6 +148,7 @@ def _parse(raw: bytes, path: Path, number: int) -> Rollout:
             answer=_answer(fields, "answer") if "answer" in fields else UNREAD,
             entropy=_entropy(fields),
             gold=(_answer(fields, "gold") or "").strip() or None,
+            facts=_facts(fields),
         )
     except ValueError as error:
         raise DataError(path, str(error), number) from error
@@ -204,6 +211,16 @@ def _entropy(fields: dict[str, Any]) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not -1e-6 <= value < math.inf:
         raise ValueError(f"field 'entropy' must be a number ≥ 0 (nats), found {value!r}")
     return float(value)
+
+
+def _facts(fields: dict[str, Any]) -> dict[str, float]:
+    """Those of FACTS that stand there; the length is called `num_tokens`."""
+    found = {name: fields.get("num_tokens" if name == "length" else name) for name in FACTS}
+    for name, value in found.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if value is not None and not is_number:
+            raise ValueError(f"field {name!r} must be a number, found {value!r}")
+    return {name: float(value) for name, value in found.items() if value is not None}
 
 
 def _kind(value: object) -> str:

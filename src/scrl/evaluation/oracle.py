@@ -15,19 +15,19 @@ from scrl.records import Question, Truth
 
 def truth_for(rule: CreditRule, question: Question, classes: Classes, judge: Judge | None) -> Truth | None:
     """Which class is right, for a rule that needs to be told; None for all other rules, and without gold."""
-    if not rule.method.needs_truth or not _has_gold(question):
+    if "truth" not in rule.needs or not _has_gold(question):
         return None
     right, _ = find_class(classes, bare_gold(question.gold or ""), judge=judge)
     return Truth(None if right is None else classes.keys_K[right])
 
 
-def require_gold(rule: CreditRule, questions: Sequence[Question]) -> None:
-    """Refuse, before anything is sampled, a method that must be told what nobody knows."""
+def require_gold(rule: CreditRule, questions: Sequence[Question], source: str = "method") -> None:
+    """Refuse, before anything is sampled or written, a method that must be told what nobody knows."""
     unknown = [question.id for question in questions if not _has_gold(question)]
-    if rule.method.needs_truth and unknown:
+    if "truth" in rule.needs and unknown:
         raise InputError(
-            f"method: {rule.method.name!r} is told the right answers, and {len(unknown)} of {len(questions)} questions "
-            f"have none ({', '.join(unknown[:3])}). Give them gold answers, or use a method that needs none."
+            f"{source}: {rule.method.name!r} is told the right answers, and {len(unknown)} of {len(questions)} "
+            f"questions have none ({', '.join(unknown[:3])}). Give them gold answers, or use a method that needs none."
         )
 
 

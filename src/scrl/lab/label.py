@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from scrl.answers.classes import Classes
-from scrl.answers.judge import MathVerifyJudge
+from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule
+from scrl.credit.method import NEEDS
 from scrl.data.rollouts import GroupIndex, GroupKey, Rollout, index_rollouts, read_rollouts
 from scrl.errors import DataError
 from scrl.evaluation.label_quality import LabelQuality
-from scrl.evaluation.oracle import truth_for
-from scrl.records import Completion, Credit, Group, Question, Unread
+from scrl.evaluation.oracle import require_gold, truth_for
+from scrl.records import FACTS, Completion, Credit, Group, Question, Unread
 
 SCHEMA_VERSION = 1
 _CHANGED = "the file changed while it was read; label a copy, or wait until it is complete"
@@ -99,14 +100,17 @@ def label_file(
     path = Path(rollouts)
     if path.exists() and not path.is_file():
         raise DataError(path, "is not a regular file; it is read twice, so give a file on disk")
-    needs_entropy = rule.method.name if rule.needs_entropy else None
-    index = index_rollouts(path, needs_entropy=needs_entropy, on_bytes=on_bytes)
+    _refuse_what_no_file_has(path, rule)
+    needs = sorted(rule.needs & {"entropy", *FACTS})
+    index = index_rollouts(path, needs=needs, method=rule.method.name, on_bytes=on_bytes)
     _check_trained(path, index, rule.num_trained)
+    require_gold(rule, [Question(name, "", group.gold) for (_, name), group in index.items()], str(path))
     has_gold = any(group.gold is not None for group in index.values())
     # Unless the caller gave one, gold has a judge of its own: what it decides or fails to decide touches no label.
-    summary, quality = LabelSummary(), LabelQuality(rule.judge or MathVerifyJudge()) if has_gold else None
+    gold_judge = rule.judge or MathVerifyJudge()
+    summary, quality = LabelSummary(), LabelQuality(gold_judge) if has_gold else None
     with _whole_file(out) as labels, _whole_file(audit) as audits:
-        labeller = _Labeller(rule, summary, quality, audits)
+        labeller = _Labeller(rule, summary, quality, audits, gold_judge)
         for key, place, group in _in_order(path, index, labeller, on_bytes):
             if labels is not None:
                 labels.write(_json_line(label_line(group.credit, key, place, group.samples[place])))
@@ -121,10 +125,11 @@ class _Labeller:
     summary: LabelSummary
     quality: LabelQuality | None
     audits: IO[str] | None
+    gold_judge: Judge
 
     def credit(self, group: Group, gold: str | None) -> Credit:
         classes = self.rule.classify(group)
-        truth = truth_for(self.rule, Question(group.question_id, "", gold), classes, self.rule.judge)
+        truth = truth_for(self.rule, Question(group.question_id, "", gold), classes, self.gold_judge)
         credit = self.rule.assign(group, classes, truth)
         self.summary.add(credit, classes, gold)
         if self.quality is not None and gold is not None:
@@ -203,7 +208,19 @@ def _take(group: _OpenGroup, rollout: Rollout, rule: CreditRule) -> None:
     """Read the answer now, so that the text need not be kept."""
     answer = rule.reader(rollout.text) if isinstance(rollout.answer, Unread) else rollout.answer
     group.samples.append(len(group.samples) if rollout.sample is None else rollout.sample)
-    group.completions.append(Completion(entropy=rollout.entropy, answer=answer))
+    text = rollout.text if "text" in rule.needs else ""
+    group.completions.append(Completion(text, rollout.entropy, answer, rollout.facts))
+
+
+def _refuse_what_no_file_has(path: Path, rule: CreditRule) -> None:
+    """A method that needs more than a rollout can say works in training alone."""
+    beyond = sorted(rule.needs & {"partner", "reference_share"})
+    if beyond:
+        raise DataError(
+            path,
+            f"method {rule.method.name!r} needs {NEEDS[beyond[0]]}, which a rollout file does not have; "
+            "it works in training (scrl train --method)",
+        )
 
 
 def _check_trained(path: Path, index: dict[GroupKey, GroupIndex], num_trained: int | None) -> None:

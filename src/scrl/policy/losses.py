@@ -43,22 +43,30 @@ def completion_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor, mask_RT: Ten
 
 
 def clipped_surrogate(
-    ratios_RT: Tensor, advantages_R: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None = None
+    ratios_RT: Tensor,
+    rises_R: Tensor,
+    falls_R: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
 ) -> Tensor:
-    """ℓ_t = −min(r Â, clip(r, 1 − ε_low, 1 + ε_high) Â); with dual clip c, where Â < 0: ℓ_t = min(ℓ_t, −c Â)."""
-    advantages_R1 = advantages_R[:, None]
-    clipped_RT = ratios_RT.clamp(1 - clip_low, 1 + clip_high)
-    loss_RT = -torch.minimum(ratios_RT * advantages_R1, clipped_RT * advantages_R1)
-    if dual_clip is None:
-        return loss_RT
-    return torch.where(advantages_R1 < 0, torch.minimum(loss_RT, -dual_clip * advantages_R1), loss_RT)
+    """ℓ_t = −P min(r, 1 + ε_high) − Q max(r, 1 − ε_low), P ≥ 0 ≥ Q; with dual clip c the second ratio is at most c.
+
+    With P = max(Â, 0) and Q = min(Â, 0) this is −min(r Â, clip(r, 1 − ε_low, 1 + ε_high) Â), and with dual clip the
+    loss of a negative advantage is at most −c Â.
+    """
+    rising_RT = ratios_RT.clamp(max=1 + clip_high)
+    falling_RT = ratios_RT.clamp(min=1 - clip_low, max=dual_clip)
+    return -rises_R[:, None] * rising_RT - falls_R[:, None] * falling_RT
 
 
-def is_clipped(ratios_RT: Tensor, advantages_R: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
+def is_clipped(ratios_RT: Tensor, rises_R: Tensor, falls_R: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
     """Where clipping has taken the gradient away."""
-    rises_R1 = advantages_R[:, None] > 0
-    falls_R1 = advantages_R[:, None] < 0
-    return ((ratios_RT > 1 + clip_high) & rises_R1) | ((ratios_RT < 1 - clip_low) & falls_R1)
+    is_rising_RT = (ratios_RT <= 1 + clip_high) & (rises_R[:, None] > 0)
+    is_falling_RT = (ratios_RT >= 1 - clip_low) & (falls_R[:, None] < 0)
+    has_advantage_R1 = (rises_R[:, None] > 0) | (falls_R[:, None] < 0)
+    return has_advantage_R1 & ~(is_rising_RT | is_falling_RT)
 
 
 def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstimate) -> Tensor:
@@ -74,8 +82,10 @@ def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstim
     return torch.exp(difference_RT) - difference_RT - 1
 
 
-def token_weights(lengths_R: Sequence[int], mean: Mean, max_tokens: int) -> Floats:
+def token_weights(lengths_R: Sequence[float], mean: Mean, max_tokens: int) -> Floats:
     """The weight of each token of each of R completions, so that the loss is Σ weight · ℓ.
+
+    Where a method weighs tokens, a completion is as long as the sum of their weights.
 
     completion: 1 / (R · T_i)      token: 1 / Σ T      constant: 1 / (R · most tokens allowed)
     pairs: as `token` within consecutive pairs of completions, then the mean over pairs (the authors' code).

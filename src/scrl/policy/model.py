@@ -56,6 +56,9 @@ def load_model(
     device = pick_device(compute.device)
     dtype = pick_dtype(compute.dtype, device)
     folder = model_folder(name)
+    needed = weight_bytes(folder, dtype, trust_remote_code)
+    for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved
+        _check_room(name, needed, place)
     model, tokenizer = _load(folder, dtype, compute.attention, trust_remote_code)
     remove_dropout(model)
     if lora is not None:
@@ -63,7 +66,50 @@ def load_model(
     if compute.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
-    return LanguageModel(name, model.to(device), tokenizer, device, lora is not None)
+    try:
+        model = model.to(device)
+    except torch.OutOfMemoryError as error:
+        raise _no_room(name, needed, free_bytes(device), device) from error
+    return LanguageModel(name, model, tokenizer, device, lora is not None)
+
+
+def weight_bytes(folder: str, dtype: torch.dtype, trust_remote_code: bool = False) -> int:
+    """What a model's weights take, from its configuration alone; 0 where they are stored in some type of their own."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with loading(folder):
+        shape = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        if getattr(shape, "quantization_config", None) is not None:
+            return 0
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=trust_remote_code)
+    return sum(weight.numel() for weight in model.parameters()) * dtype.itemsize
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """The memory that a device has left; None where it does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu":
+        return None
+    with contextlib.suppress(OSError, StopIteration):  # this file is Linux's
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    return None
+
+
+def _check_room(name: str, needed: int, device: torch.device) -> None:
+    free = free_bytes(device)
+    if free is not None and needed > free:
+        raise _no_room(name, needed, free, device)
+
+
+def _no_room(name: str, needed: int, free: int | None, device: torch.device) -> InputError:
+    has = "has no more room" if free is None else f"has {free / 2**30:.2f} GiB free"
+    return InputError(
+        f"model: {name} needs about {needed / 2**30:.2f} GiB for its weights alone, and {device} {has}; take a smaller "
+        "model, another device (compute.device), or compute.dtype: bfloat16, which takes half of float32"
+    )
 
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:

@@ -44,9 +44,12 @@ class TrainedRow:
     tokens_T: Tokens
     old_logprobs_T: Floats
     """log π_old."""
-    advantage: float
-    weight: float
-    """Of each of its tokens in the loss."""
+    rise: float
+    """P ≥ 0."""
+    fall: float
+    """Q ≤ 0; the advantage is P + Q."""
+    weights_T: Floats
+    """Of its tokens in the loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,9 @@ class _Batch:
     first_R: Tensor
     """The column of each completion's first token."""
     old_logprobs_RT: Tensor
-    advantages_R: Tensor
-    weights_R: Tensor
+    rises_R: Tensor
+    falls_R: Tensor
+    weights_RT: Tensor
 
 
 class Policy:
@@ -131,17 +135,17 @@ class Policy:
     def rows(self, pairs: Sequence[tuple[Sampled, Credit]]) -> list[TrainedRow]:
         """The trained completions of one update, each token with its weight in the loss."""
         chosen = [(sampled, credit, row) for sampled, credit in pairs for row in credit.trained]
-        lengths_R = [len(sampled.samples_G[row].tokens_T) for sampled, _, row in chosen]
-        weights_R = token_weights(lengths_R, self._loss.mean, self._max_tokens)
+        own_R = [_own_weights(sampled, credit, row) for sampled, credit, row in chosen]
+        shared_R = token_weights([float(own_T.sum()) for own_T in own_R], self._loss.mean, self._max_tokens)
         return [
             TrainedRow(
                 sampled.prompt_P,
                 sampled.samples_G[row].tokens_T,
                 sampled.samples_G[row].logprobs_T,
-                float(credit.advantages[row]),
-                float(weight),
+                *_sides(credit, row),
+                weights_T=shared * own_T,
             )
-            for (sampled, credit, row), weight in zip(chosen, weights_R, strict=True)
+            for (sampled, credit, row), own_T, shared in zip(chosen, own_R, shared_R, strict=True)
         ]
 
     @torch.no_grad()
@@ -216,8 +220,8 @@ class Policy:
             ratios_RT = completion_ratios(logprobs_RT, batch.old_logprobs_RT, mask_RT)
         else:
             ratios_RT = token_ratios(logprobs_RT, batch.old_logprobs_RT)
-        token_loss_RT = clipped_surrogate(ratios_RT, batch.advantages_R, **clip, dual_clip=loss.dual_clip)
-        clipped = is_clipped(ratios_RT, batch.advantages_R, **clip) & mask_RT
+        token_loss_RT = clipped_surrogate(ratios_RT, batch.rises_R, batch.falls_R, **clip, dual_clip=loss.dual_clip)
+        clipped = is_clipped(ratios_RT, batch.rises_R, batch.falls_R, **clip) & mask_RT
         measured = {"clipped": float(clipped.sum()), "tokens": float(mask_RT.sum())}
         if loss.kl_weight:
             kl_RT = kl_to_reference(logprobs_RT, self._reference_logprobs(batch), loss.kl)
@@ -225,7 +229,7 @@ class Policy:
             measured["kl"] = float((kl_RT.detach() * mask_RT).sum())
         if loss.entropy_bonus:
             token_loss_RT = token_loss_RT - loss.entropy_bonus * entropies_RT
-        total = (torch.where(mask_RT, token_loss_RT, 0.0) * batch.weights_R[:, None]).sum()
+        total = (torch.where(mask_RT, token_loss_RT, 0.0) * batch.weights_RT).sum()
         return total, measured | {"loss": float(total.detach())}
 
     def score(self, batch: _Batch, *, by_reference: bool = False) -> tuple[Tensor, Tensor]:
@@ -268,22 +272,39 @@ class Policy:
         width = max(len(row.prompt_P) + length for row, length in zip(rows, lengths, strict=True))
         tokens_RL = np.zeros((len(rows), width), dtype=np.int64)
         mask_RT = np.arange(max(lengths)) < np.asarray(lengths)[:, None]
-        old_RT = np.zeros(mask_RT.shape, dtype=np.float32)
+        old_RT, weights_RT = np.zeros((2, *mask_RT.shape), dtype=np.float32)
         for place, row in enumerate(rows):
             joined = np.concatenate((row.prompt_P, row.tokens_T))
             tokens_RL[place, : len(joined)] = joined
             old_RT[place, : lengths[place]] = row.old_logprobs_T
-        numbers = np.asarray([(len(row.prompt_P), row.advantage, row.weight) for row in rows])
+            weights_RT[place, : lengths[place]] = row.weights_T
+        numbers = np.asarray([(len(row.prompt_P), row.rise, row.fall) for row in rows])
         device = self.language_model.device
-        first_R, advantages_R, weights_R = torch.from_numpy(numbers).to(device, torch.float32).unbind(1)
+        first_R, rises_R, falls_R = torch.from_numpy(numbers).to(device, torch.float32).unbind(1)
         return _Batch(
             tokens_RL=torch.from_numpy(tokens_RL).to(device),
             mask_RT=torch.from_numpy(mask_RT).to(device),
             first_R=first_R.long(),
             old_logprobs_RT=torch.from_numpy(old_RT).to(device),
-            advantages_R=advantages_R,
-            weights_R=weights_R,
+            rises_R=rises_R,
+            falls_R=falls_R,
+            weights_RT=torch.from_numpy(weights_RT).to(device),
         )
 
     def _frozen_copy(self) -> Any:
         return deepcopy(self._model).requires_grad_(False).eval()
+
+
+def _own_weights(sampled: Sampled, credit: Credit, row: int) -> Floats:
+    """What a method makes of a completion's tokens: all the same, unless it says otherwise."""
+    if credit.token_weights_G is not None:
+        return credit.token_weights_G[row]
+    return np.ones(len(sampled.samples_G[row].tokens_T))
+
+
+def _sides(credit: Credit, row: int) -> tuple[float, float]:
+    """P and Q of a completion."""
+    if credit.sides is not None:
+        return float(credit.sides[0][row]), float(credit.sides[1][row])
+    advantage = float(credit.advantages[row])
+    return max(advantage, 0.0), min(advantage, 0.0)

@@ -9,8 +9,8 @@ full-vocabulary entropy of every token are recorded while it is drawn, so no sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from scrl.errors import TrainingError
-from scrl.records import Sample, Tokens
+from scrl.records import Floats, Sample, Tokens
 from scrl.rollout.decoders import Decoder, GroupDecoder, TransformersDecoder, plain_model, why_not_grouped
 from scrl.rollout.sampling import SamplingSettings, draw, row_uniforms, stacked_uniforms
 from scrl.rollout.stopping import StopTexts
@@ -32,23 +32,36 @@ class Prompt:
     """What a group's completions start from."""
 
     question_id: str
+    """Random numbers hang on it."""
     tokens_P: Tokens
+    max_tokens: int | None = None
+    """Fewer tokens than the settings allow, where a beginning is already written."""
 
     def continued(self, prefix_T: Tokens) -> Prompt:
         """The same question, with the beginning of a completion already written."""
-        return Prompt(self.question_id, np.concatenate((self.tokens_P, prefix_T)))
+        return replace(self, tokens_P=np.concatenate((self.tokens_P, prefix_T)))
 
 
 class LocalSampler:
     """Draws from a model that lies in this process's memory; never sees an answer."""
 
     def __init__(
-        self, model: nn.Module, tokenizer: Any, *, max_rows: int, on_fewer: Callable[[str], None] | None = None
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        *,
+        max_rows: int,
+        record: Collection[str] = (),
+        on_fewer: Callable[[str], None] | None = None,
     ) -> None:
-        """`max_rows` completions are written side by side; fewer when memory runs out, which `on_fewer` hears."""
+        """`max_rows` completions are written side by side; fewer when memory runs out, which `on_fewer` hears.
+
+        `record` names what is recorded of every token besides log-probability and entropy (sampling.RECORDABLE).
+        """
         self._model = model
         self._tokenizer = tokenizer
         self.max_rows = max_rows
+        self._record = tuple(record)
         self._on_fewer = on_fewer
         self._ends = end_tokens(model, tokenizer)
         reason = why_not_grouped(model)
@@ -101,15 +114,25 @@ class LocalSampler:
             for prompt in prompts
             for number in numbers
         ]
-        pages = _Pages.blank(len(uniforms), settings.max_tokens, stacked_uniforms(uniforms, device))
-        stops = self._stop_texts(settings.stop) if settings.stop else None
+        pages = _Pages.blank(stacked_uniforms(uniforms, device), self._record)
+        limits = [prompt.max_tokens or settings.max_tokens for prompt in prompts for _ in numbers]
+        pages.lengths_R = torch.tensor(limits, device=device)
+        stops = self.stop_texts(settings.stop)
         decoder: Decoder = self._decoder(self._model)
         logits_BV = decoder.start(tokens_BP, mask_BP, len(numbers), settings.max_tokens)
         logits_RV = logits_BV.repeat_interleave(len(numbers), dim=0)
         fill_pages(pages, decoder, logits_RV, settings, torch.tensor(self._ends, device=device), stops)
         return self._read(pages, stops)
 
-    def _stop_texts(self, texts: tuple[str, ...]) -> StopTexts:
+    def texts(self, written: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
+        """Tokens as text, up to a text that ends a completion."""
+        found = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+        return [stops.cut(text) if stops else text for text in found]
+
+    def stop_texts(self, texts: tuple[str, ...]) -> StopTexts | None:
+        """What recognises the texts that end a completion; None where there are none."""
+        if not texts:
+            return None
         if texts not in self._stops:
             self._stops[texts] = StopTexts(texts, self._tokenizer)
         return self._stops[texts]
@@ -119,6 +142,7 @@ class LocalSampler:
         tokens, logprobs, entropies = (
             page.cpu().numpy() for page in (pages.tokens_RT, pages.logprobs_RT, pages.entropies_RT)
         )
+        facts = {name: page.cpu().numpy().astype(np.float64) for name, page in pages.facts_RT.items()}
         if not np.isfinite(logprobs).all():
             raise TrainingError(
                 "the model's outputs are not numbers: its weights are broken. Start from a sound checkpoint, with a "
@@ -126,17 +150,23 @@ class LocalSampler:
             )
         logprobs, entropies = logprobs.astype(np.float64), entropies.astype(np.float64)
         written = [tokens[row, :length] for row, length in enumerate(lengths_R)]
-        texts = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+        texts = self.texts(written, stops)
         return [
             Sample(
-                text=stops.cut(text) if stops else text,
+                text=text,
                 tokens_T=written[row].copy(),
                 logprobs_T=logprobs[row, : lengths_R[row]].copy(),
                 entropies_T=entropies[row, : lengths_R[row]].copy(),
                 is_finished=is_finished,
+                margins_T=_row(facts.get("margin"), row, lengths_R[row]),
+                certainties_T=_row(facts.get("certainty"), row, lengths_R[row]),
             )
             for row, (text, is_finished) in enumerate(zip(texts, pages.finished_R.tolist(), strict=True))
         ]
+
+
+def _row(page_RT: Floats | None, row: int, length: int) -> Floats | None:
+    return None if page_RT is None else page_RT[row, :length].copy()
 
 
 @dataclass(slots=True, eq=False)
@@ -147,17 +177,21 @@ class _Pages:
     logprobs_RT: Tensor
     entropies_RT: Tensor
     uniforms_RT: Tensor
+    facts_RT: dict[str, Tensor]
     lengths_R: Tensor
+    """How many tokens a row has, or may have while it is still writing."""
     finished_R: Tensor
 
     @classmethod
-    def blank(cls, rows: int, max_tokens: int, uniforms_RT: Tensor) -> _Pages:
+    def blank(cls, uniforms_RT: Tensor, record: Sequence[str] = ()) -> _Pages:
+        rows, max_tokens = uniforms_RT.shape
         device = uniforms_RT.device
         return cls(
             tokens_RT=torch.zeros(rows, max_tokens, dtype=torch.int64, device=device),
             logprobs_RT=torch.zeros(rows, max_tokens, device=device),
             entropies_RT=torch.zeros(rows, max_tokens, device=device),
             uniforms_RT=uniforms_RT,
+            facts_RT={name: torch.zeros(rows, max_tokens, device=device) for name in record},
             lengths_R=torch.full((rows,), max_tokens, device=device),
             finished_R=torch.zeros(rows, dtype=torch.bool, device=device),
         )
@@ -174,17 +208,19 @@ def fill_pages(
     """The decoding loop: draw, write down, let go of what has finished, go on."""
     rows = torch.arange(len(logits_RV), device=logits_RV.device)
     for place in range(settings.max_tokens):
-        drawn = draw(logits_RV, pages.uniforms_RT[rows, place], settings)
+        drawn = draw(logits_RV, pages.uniforms_RT[rows, place], settings, pages.facts_RT)
         pages.tokens_RT[rows, place] = drawn.tokens_R
         pages.logprobs_RT[rows, place] = drawn.logprobs_R
         pages.entropies_RT[rows, place] = drawn.entropies_R
+        for name, values_R in drawn.facts_R.items():
+            pages.facts_RT[name][rows, place] = values_R
         ended_R = torch.isin(drawn.tokens_R, ends)
         if stops is not None:
             ended_R |= stops.reached(pages.tokens_RT[rows, : place + 1], drawn.tokens_R)
-        just_R = rows[ended_R & ~pages.finished_R[rows]]
+        just_R = rows[ended_R & ~pages.finished_R[rows] & (pages.lengths_R[rows] > place)]
         pages.finished_R[just_R] = True
         pages.lengths_R[just_R] = place + 1
-        writing_R = ~pages.finished_R[rows]
+        writing_R = ~pages.finished_R[rows] & (pages.lengths_R[rows] > place + 1)
         num_writing = int(writing_R.sum())
         if num_writing == 0:
             return

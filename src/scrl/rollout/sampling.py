@@ -7,6 +7,7 @@ cumulative distribution.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -45,12 +46,18 @@ class SamplingSettings(BaseModel):
         return self.temperature == 0 or self.top_p < 1 or self.top_k > 0
 
 
+RECORDABLE = ("margin", "certainty")
+"""What can be recorded of each token besides log-probability and entropy, for the methods that look at it."""
+
+
 class Draw(NamedTuple):
     """One token for each of R rows."""
 
     tokens_R: Tensor
     logprobs_R: Tensor
     entropies_R: Tensor
+    facts_R: dict[str, Tensor]
+    """Those of RECORDABLE that were asked for."""
 
 
 def row_uniforms(seed: int, step: int | str, question_id: str, sample: int, number: int) -> Floats:
@@ -58,11 +65,12 @@ def row_uniforms(seed: int, step: int | str, question_id: str, sample: int, numb
     return generator_for(seed, "sample", step, question_id, sample).random(number)
 
 
-def draw(logits_RV: Tensor, uniforms_R: Tensor, settings: SamplingSettings) -> Draw:
+def draw(logits_RV: Tensor, uniforms_R: Tensor, settings: SamplingSettings, record: Collection[str] = ()) -> Draw:
     """A token from each row, with log π(token) and H = −Σ π log π, π = softmax(logits / T) over the whole vocabulary.
 
     With temperature 0 the likeliest token is taken, and π is that of T = 1. top-p and top-k restrict what is drawn,
-    never what is recorded.
+    never what is recorded. `record` names more to be recorded: `margin` is π(likeliest) − π(second), `certainty` is
+    −mean over the vocabulary of log π = logsumexp(z) − mean(z).
     """
     logprobs_RV = torch.log_softmax(logits_RV.float() / (settings.temperature or 1.0), dim=-1)
     probs_RV = logprobs_RV.exp()
@@ -71,7 +79,13 @@ def draw(logits_RV: Tensor, uniforms_R: Tensor, settings: SamplingSettings) -> D
     else:
         tokens_R = invert_cdf(restrict(probs_RV, settings.top_p, settings.top_k), uniforms_R)
     chosen_R = logprobs_RV.gather(-1, tokens_R[:, None]).squeeze(-1)
-    return Draw(tokens_R, chosen_R, torch.special.entr(probs_RV).sum(dim=-1))
+    facts_R = {}
+    if "margin" in record:
+        top_R2 = probs_RV.topk(2, dim=-1).values
+        facts_R["margin"] = top_R2[:, 0] - top_R2[:, 1]
+    if "certainty" in record:
+        facts_R["certainty"] = -logprobs_RV.mean(dim=-1)
+    return Draw(tokens_R, chosen_R, torch.special.entr(probs_RV).sum(dim=-1), facts_R)
 
 
 def invert_cdf(weights_RV: Tensor, uniforms_R: Tensor) -> Tensor:

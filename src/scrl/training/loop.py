@@ -76,6 +76,7 @@ def report_on(run: Run) -> None:
 def take_steps(run: Run) -> None:
     """From where the run stands to its last step."""
     config, state = run.config, run.state
+    run.look_at_the_start_model()
     while True:
         if state.step == 0 or (config.evaluation.every and state.step % config.evaluation.every == 0):
             evaluate_all(run)
@@ -83,11 +84,10 @@ def take_steps(run: Run) -> None:
             break
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
         clock = [time.perf_counter()]
-        questions_B = run.stream.batch(state.step)
-        sampled_B = run.draw(questions_B, config.sampling, config.completions, state.step)
+        sampled_B = run.rollouts(state.step)
         clock.append(time.perf_counter())
-        classes_B = [run.rule.classify(sampled.group) for sampled in sampled_B]
-        credit_B = [run.credit(sampled, classes) for sampled, classes in zip(sampled_B, classes_B, strict=True)]
+        classes_B = run.crediting.classify(sampled_B)
+        credit_B = run.crediting.assign(sampled_B, classes_B)
         clock.append(time.perf_counter())
         with finish_first(run.watcher.note):
             update = run.policy.update(sampled_B, credit_B, config.questions_per_update)
@@ -143,6 +143,7 @@ def rollout_lines(run: Run, triple: Triple) -> list[Mapping[str, Any]]:
             "num_tokens": len(sample.tokens_T),
             "finished": sample.is_finished,
             "question": sampled.question.text,
+            **{name: value for name, value in sample.facts.items() if name != "length"},
             "answer_class": None if j < 0 else keys[j],
             "label": _label(None if j < 0 else keys[j], credit.labels.positive, credit.labels.negatives),
             "reward": float(credit.rewards[number]),

@@ -12,19 +12,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from scrl.answers.classes import Classes
 from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule
+from scrl.credit.method import Tree
+from scrl.credit.tally import count_votes
 from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens
 from scrl.errors import InputError
-from scrl.evaluation.oracle import require_gold, truth_for
+from scrl.evaluation.oracle import require_gold
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.policy import Policy
-from scrl.records import Credit, Question, Sampled
+from scrl.records import Question, Sampled
+from scrl.rollout.embedding import Embed, load_embedder
 from scrl.rollout.local import LocalSampler, Prompt
 from scrl.rollout.sampling import SamplingSettings
+from scrl.rollout.tree import sample_tree
 from scrl.training.config import RunConfig
+from scrl.training.crediting import Crediting, asked, recorded
 from scrl.training.guard import WATCHED
 from scrl.training.model_card import model_card
 from scrl.training.run_folder import RunFolder
@@ -46,6 +50,8 @@ class State:
     best_step: int | None = None
     sampler_rows: int = 0
     evaluated_at: int | None = None
+    reference_shares: dict[str, float] = field(default_factory=dict)
+    """How far the start model agreed with itself on each question, where a method needs to know."""
     questions: str = ""
     """A fingerprint of what is trained on, so that a resumed run cannot go on with something else."""
 
@@ -66,23 +72,49 @@ class Run:
     trackers: list[Tracker]
     gold_judge: Judge = field(default_factory=MathVerifyJudge)
     """For gold alone: what it remembers must not reach the votes."""
+    embed: Embed | None = None
+    """Texts → vectors, where a method needs that."""
     state: State = field(default_factory=State)
 
     def draw(
-        self, questions: Sequence[Question], settings: SamplingSettings, number: int, step: int | str
+        self,
+        questions: Sequence[Question],
+        settings: SamplingSettings,
+        number: int,
+        step: int | str,
+        tree: Tree | None = None,
     ) -> list[Sampled]:
-        """Completions for some questions."""
-        prompt = self.config.prompt
-        prompts = [Prompt(q.id, prompt_tokens(q, self.language_model.tokenizer, prompt)) for q in questions]
-        samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=self.config.seed, step=step)
+        """Completions for some questions; with a tree they share their beginnings."""
+        tokenizer, seed = self.language_model.tokenizer, self.config.seed
+        prompts = [Prompt(q.id, prompt_tokens(q, tokenizer, self.config.prompt)) for q in questions]
+        if tree is None:
+            samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=seed, step=step)
+        else:
+            samples_B = sample_tree(self.sampler, prompts, settings, tree, seed=seed, step=step)
         at = step if isinstance(step, int) else self.state.step
         triples = zip(questions, prompts, samples_B, strict=True)
         return [Sampled(question, prompt.tokens_P, samples, at) for question, prompt, samples in triples]
 
-    def credit(self, sampled: Sampled, classes: Classes) -> Credit:
-        """What the completions of one question earn; only a method that is told the truth hears of gold."""
-        truth = truth_for(self.rule, sampled.question, classes, self.gold_judge)
-        return self.rule.assign(sampled.group, classes, truth)
+    def rollouts(self, step: int) -> list[Sampled]:
+        """The groups of a step, drawn as the method plans it."""
+        questions = asked(self.rule, self.stream.batch(step))
+        plan = self.rule.method.plan
+        tree = plan(self.config.completions, self.rule.settings) if plan else None
+        return self.draw(questions, self.config.sampling, self.config.completions, step, tree)
+
+    @property
+    def crediting(self) -> Crediting:
+        """The rule, and what its needs are met from."""
+        return Crediting(self.rule, self.gold_judge, self.state.reference_shares, self.embed)
+
+    def look_at_the_start_model(self) -> None:
+        """How far the start model agrees with itself on every question, for methods that weigh questions by it."""
+        if "reference_share" not in self.rule.needs or self.state.reference_shares:
+            return
+        sampled_Q = self.draw(self.stream.questions, self.config.sampling, self.config.completions, "reference")
+        for sampled in sampled_Q:
+            tally = count_votes(self.rule.classify(sampled.group), None)
+            self.state.reference_shares[sampled.question.id] = max(tally.counts_K, default=0) / tally.size
 
     def save_last(self) -> None:
         """The checkpoint a killed run goes on from."""
@@ -136,17 +168,22 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         config.model, config.compute, lora=config.lora, trust_remote_code=config.trust_remote_code
     )
     questions = _usable(config, language_model, loaded.questions, watcher)
+    _check_prompts(config, language_model, asked(rule, questions))
     held_out_questions = _usable(config, language_model, held_out.questions, watcher) if held_out else []
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     sampler = LocalSampler(
-        language_model.model, language_model.tokenizer, max_rows=config.compute.sampler_rows, on_fewer=watcher.note
+        language_model.model,
+        language_model.tokenizer,
+        max_rows=config.compute.sampler_rows,
+        record=recorded(rule),
+        on_fewer=watcher.note,
     )
     policy = Policy(
         language_model,
         config.loss,
         config.optimizer,
         config.compute,
-        updates=stream.updates(config.steps, config.questions_per_update),
+        updates=stream.updates(config.steps, config.questions_per_update, len(asked(rule, questions[:1]))),
         temperature=config.sampling.temperature,
         max_tokens=config.sampling.max_tokens,
     )
@@ -166,6 +203,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         policy=policy,
         watcher=watcher,
         trackers=trackers,
+        embed=load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None,
     )
     run.state.questions = fingerprint(questions)
     if resume:

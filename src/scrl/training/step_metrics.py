@@ -41,7 +41,7 @@ def step_metrics(
         "length_mean": _mean([len(sample.tokens_T) for sample in samples]),
         "truncated_share": _mean([not sample.is_finished for sample in samples]),
         "undecided_pairs": sum(credit.undecided_pairs for credit in credit_B),
-        "tokens": sum(len(sample.tokens_T) for sample in samples),
+        "tokens": sum(sample.tokens_drawn for sample in samples),
     }
     return {key: value for key, value in metrics.items() if value is not None}
 

@@ -41,9 +41,9 @@ class QuestionStream:
         chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
         return [self.questions[number] for number in chosen]
 
-    def updates(self, steps: int, questions_per_update: int) -> int:
+    def updates(self, steps: int, questions_per_update: int, groups_per_question: int = 1) -> int:
         """Optimizer steps in the first `steps` steps."""
         epochs, rest = divmod(steps, self.steps_per_epoch)
         sizes = [min(self.batch_size, len(self.questions) - n * self.batch_size) for n in range(self.steps_per_epoch)]
-        updates = [ceil(size / questions_per_update) for size in sizes]
+        updates = [ceil(size * groups_per_question / questions_per_update) for size in sizes]
         return epochs * sum(updates) + sum(updates[:rest])

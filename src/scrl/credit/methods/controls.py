@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from scrl.credit.labels import majority_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing
 from scrl.credit.rewards import hard_rewards, match_rewards
 from scrl.records import Labels
 
@@ -56,18 +56,20 @@ def reward_minus_match(evidence: Evidence, labels: Labels, settings: CreditSetti
 ORACLE = Method(
     name="oracle",
     idea="control: reward 1 for the gold answer, the upper bound; needs gold",
+    equation="R = [a = gold]",
+    paper="arXiv:2506.10947",
     settings=CreditSettings,
-    needs_entropy=lambda settings: False,  # noqa: ARG005 - a method's signature
     label=label_by_gold,
     reward=reward_match,
     has_negatives=False,
-    needs_truth=True,
+    needs=needing("truth"),
 )
 RANDOM = Method(
     name="random",
     idea="control: reward 1 or 0 by a coin, whatever the completion says",
+    equation="R ~ Bernoulli(1/2)",
+    paper="arXiv:2506.10947",
     settings=CreditSettings,
-    needs_entropy=lambda settings: False,  # noqa: ARG005 - a method's signature
     label=label_nothing,
     reward=reward_at_random,
     has_negatives=False,
@@ -75,8 +77,9 @@ RANDOM = Method(
 INVERTED = Method(
     name="inverted",
     idea="control: reward −1 for the most frequent answer, 0 for all others",
+    equation="R = −[a = argmax p]",
+    paper="arXiv:2506.10947",
     settings=CreditSettings,
-    needs_entropy=lambda settings: False,  # noqa: ARG005 - a method's signature
     label=label_majority_wrong,
     reward=reward_minus_match,
 )

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from scrl.credit.labels import gated_negatives, majority_positive, rare_answers, selective_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing
 from scrl.credit.rewards import consensus_rewards, entropy_rewards, hard_rewards
 from scrl.records import Labels, Tally
 
@@ -102,8 +102,10 @@ def _missing(settings: ScrlSettings, *, negative: float) -> float:
 SCRL = Method(
     name="scrl",
     idea="label only a sharp consensus, rule out rare and uncertain answers, shape the rewards",
+    equation="R = p·[a = y⁺] + (p − τ_neg)·[a ∈ 𝒩⁻] − λ_H (H̄_a − H̄)",
+    paper="arXiv:2603.19880",
     settings=ScrlSettings,
-    needs_entropy=lambda settings: True,  # noqa: ARG005 - a method's signature
+    needs=needing("entropy"),
     label=label,
     reward=shaped_reward,
 )
@@ -117,7 +119,7 @@ WITHOUT_NEGATIVE = replace(
     SCRL,
     name="scrl-without-negative",
     idea="ablation: SCRL without negative labels",
-    needs_entropy=lambda settings: settings.entropy_weight > 0,
+    needs=lambda settings: frozenset({"entropy"} if settings.entropy_weight > 0 else ()),
     label=label_without_negative,
     has_negatives=False,
 )
@@ -125,9 +127,13 @@ WITHOUT_GATE = replace(
     SCRL,
     name="scrl-without-gate",
     idea="ablation: SCRL with every rare answer negative, whatever its entropy",
-    needs_entropy=lambda settings: settings.entropy_weight > 0,
+    needs=lambda settings: frozenset({"entropy"} if settings.entropy_weight > 0 else ()),
     label=label_without_gate,
 )
 WITHOUT_SHAPING = replace(
-    SCRL, name="scrl-without-shaping", idea="ablation: SCRL with rewards +1, 0, −1", reward=hard_reward
+    SCRL,
+    name="scrl-without-shaping",
+    idea="ablation: SCRL with rewards +1, 0, −1",
+    equation="R = [a = y⁺] − [a ∈ 𝒩⁻]",
+    reward=hard_reward,
 )

@@ -25,8 +25,9 @@ def reward(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shap
 TTRL = Method(
     name="ttrl",
     idea="reward 1 for the most frequent answer, 0 for all others",
+    equation="R = [a = argmax p]",
+    paper="arXiv:2504.16084",
     settings=CreditSettings,
-    needs_entropy=lambda settings: False,  # noqa: ARG005 - a method's signature
     label=label,
     reward=reward,
     has_negatives=False,

@@ -1,0 +1,88 @@
+"""Completions that share their beginnings: a tree of rollouts, which costs fewer tokens than as many apart.
+
+From each prompt some roots are written to the end. In each root the places of highest entropy become forks: what stands
+before such a place is kept, and more completions are written from there on, the token at the fork drawn anew. Every
+root and every branch is a leaf, a whole completion with the log-probabilities and entropies of all its tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrl.credit.method import Tree
+from scrl.records import Floats, Sample
+from scrl.rollout.local import LocalSampler, Prompt
+from scrl.rollout.sampling import SamplingSettings
+
+
+def sample_tree(
+    sampler: LocalSampler,
+    prompts_B: Sequence[Prompt],
+    settings: SamplingSettings,
+    tree: Tree,
+    *,
+    seed: int,
+    step: int | str,
+) -> list[tuple[Sample, ...]]:
+    """M (1 + N B) completions for each prompt: each root, followed by its branches."""
+    roots_BM = sampler.sample(prompts_B, settings, num_samples=tree.roots, seed=seed, step=step)
+    forks = [
+        _fork(prompt, number, root, place, settings.max_tokens)
+        for prompt, roots_M in zip(prompts_B, roots_BM, strict=True)
+        for number, root in enumerate(roots_M)
+        for place in fork_places(root.entropies_T, tree.forks)
+    ]
+    grown = iter(sampler.sample(forks, settings, num_samples=tree.branches, seed=seed, step=step) if forks else ())
+    stops = sampler.stop_texts(settings.stop)
+    leaves_B = []
+    for roots_M in roots_BM:
+        leaves: list[Sample] = []
+        for root in roots_M:
+            leaves.append(root)
+            for place in fork_places(root.entropies_T, tree.forks):
+                leaves += [_leaf(root, place, branch) for branch in next(grown)]
+        texts = sampler.texts([leaf.tokens_T for leaf in leaves], stops)
+        leaves_B.append(tuple(replace(leaf, text=text) for leaf, text in zip(leaves, texts, strict=True)))
+    return leaves_B
+
+
+def fork_places(entropies_T: Floats, forks: int) -> list[int]:
+    """The `forks` places of highest entropy, in order; of equal ones the first.
+
+    A completion shorter than that forks at its beginning for the rest, so that all trees have as many leaves.
+    """
+    highest = np.argsort(-entropies_T, kind="stable")[:forks]
+    return sorted([*(int(place) for place in highest), *[0] * (forks - len(highest))])
+
+
+def _fork(prompt: Prompt, number: int, root: Sample, place: int, max_tokens: int) -> Prompt:
+    """A prompt that ends just before a place in a root; its random numbers are its own."""
+    begun = prompt.continued(root.tokens_T[:place])
+    return Prompt(f"{prompt.question_id} root {number} fork {place}", begun.tokens_P, max_tokens - place)
+
+
+def _leaf(root: Sample, place: int, branch: Sample) -> Sample:
+    """The root up to a place, and a branch from there."""
+    return Sample(
+        text="",
+        tokens_T=_joined(root.tokens_T, place, branch.tokens_T),
+        logprobs_T=_joined(root.logprobs_T, place, branch.logprobs_T),
+        entropies_T=_joined(root.entropies_T, place, branch.entropies_T),
+        is_finished=branch.is_finished,
+        margins_T=_joined_if_there(root.margins_T, place, branch.margins_T),
+        certainties_T=_joined_if_there(root.certainties_T, place, branch.certainties_T),
+        num_drawn=len(branch.tokens_T),
+    )
+
+
+def _joined(root_T: NDArray[Any], place: int, branch_T: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate((root_T[:place], branch_T))
+
+
+def _joined_if_there(root_T: Floats | None, place: int, branch_T: Floats | None) -> Floats | None:
+    return None if root_T is None or branch_T is None else _joined(root_T, place, branch_T)
