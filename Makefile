@@ -1,11 +1,12 @@
 # make demo   the main job on embedded defaults          make test   the test suite
-# make check  format, lint, types and tests              make bench  the benchmarks
+# make check  format, lint, types, docs and tests        make bench  the benchmarks
+# make docs   the pages of docs/ as a site in site/
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test lint check bench dist clean
+.PHONY: demo test lint docs check bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/scrl demo
@@ -19,7 +20,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-check: lint test
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict  # not --quiet, which counts no warnings
+
+check: lint docs test
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/labelling.py
@@ -40,4 +44,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -58,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         errors.print(Text(f"error: {error}"))
         return 2
+    except BrokenPipeError:  # whoever read the output has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (ScrlError, OSError) as error:
         errors.print(Text(f"failed: {error}"))
         return 1

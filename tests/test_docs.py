@@ -1,0 +1,246 @@
+"""The pages of docs/ say what is so: names exist, tables agree with the code, commands are understood, the site builds."""
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scrl.cli.main import app
+from scrl.cli.train import overrides
+from scrl.credit.methods import METHODS
+from scrl.data.benchmarks import BENCHMARKS
+from scrl.data.prompts import STYLES
+from scrl.recipes.paper import KNOWN_INCONSISTENCIES, TABLES
+from scrl.recipes.reproduce import jobs
+from scrl.recipes.scales import LEVELS, SCALES
+from scrl.records import Sample
+from scrl.training.config import RunConfig, read_config, setting_rows
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+REFERENCE = re.compile(r"\[`([^`]+)`\](?:\[([\w-]+)\]|\((\.\./[^)]+)\))")
+DEFINITION = re.compile(r"^\[([\w-]+)\]: (\S+)$", re.MULTILINE)
+
+
+@cache
+def page(name):
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def references(name, text=None):
+    """Every `name` of a page that links a file of the repository: (file, what it is called there)."""
+    places = dict(DEFINITION.findall(page(name)))
+    for words, key, inline in REFERENCE.findall(text or page(name)):
+        yield (DOCS / (inline or places[key])).resolve(), words
+
+
+def tables(name):
+    """The tables of a page by their heading: a list of rows, the one with the column names first."""
+    found = {}
+    for part in re.split(r"^## ", page(name), flags=re.MULTILINE):
+        heading, _, body = part.partition("\n")
+        lines = [line for line in body.splitlines() if line.startswith("|")]
+        rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+        found[heading] = [row for row in rows if set("".join(row)) - {"-"}]
+    return found
+
+
+def commands(name):
+    """Every `scrl …` line of the page's shell blocks, in words."""
+    for block in re.findall(r"```sh\n(.*?)```", page(name), re.DOTALL):
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["scrl"]:
+                yield words[1:]
+
+
+@cache
+def names_in(path):
+    """Functions, classes, their members and the variables at the top of a file."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        found |= set(_names(node))
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{name}" for member in node.body for name in _names(member)}
+    return found
+
+
+def _names(node):
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_function_and_test_that_a_page_names_exists(name):
+    for path, words in references(name):
+        assert path.is_file(), words
+        file, _, inside = words.rpartition("::") if "::" in words else ("", "", words)
+        assert path.as_posix().endswith(file), f"{words} links {path.name}"
+        if inside.endswith(".py"):
+            continue
+        assert inside in names_in(path), f"{words} is not in {path.relative_to(ROOT)}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_link_is_defined_for_nothing(name):
+    for key, _ in DEFINITION.findall(page(name)):
+        assert f"][{key}]" in page(name), key
+
+
+def test_every_equation_has_a_function_and_a_test():
+    header, *rows = tables("method.md")["Equations"]
+    assert header[0] == "eq."
+    assert [row[0] for row in rows] == [str(number) for number in range(1, 10)]  # the paper has nine
+    for row in rows:
+        assert all(ROOT / "src" in path.parents for path, _ in references("method.md", row[2])), row[0]
+        assert all(ROOT / "tests" in path.parents for path, _ in references("method.md", row[3])), row[0]
+        assert list(references("method.md", row[2])), row[0]
+        assert list(references("method.md", row[3])), row[0]
+
+
+def test_equation_6_the_entropy_of_a_completion_is_the_mean_over_its_tokens():
+    # three tokens: (0.2 + 0.6 + 0.1) / 3 = 0.3
+    sample = Sample("", np.arange(3), np.zeros(3), np.array([0.2, 0.6, 0.1]), is_finished=True)
+    assert sample.entropy == pytest.approx(0.3, abs=1e-12)
+
+
+def test_symbols_are_those_of_the_settings():
+    rows = {row[0].strip("`"): row for row in tables("method.md")["Symbols"]}
+    fields = METHODS["scrl"].settings.model_fields
+    symbols = {name: field.description.partition(":")[0] for name, field in fields.items() if "_" in name}
+    for name in ("min_share", "min_margin", "max_negative_share", "entropy_weight"):
+        row = rows[symbols[name]]  # the field's description begins with the paper's symbol
+        assert row[1] == f"`credit.{name}`"
+        assert float(row[3]) == fields[name].default
+
+
+def test_every_method_on_the_page_exists():
+    _, *rows = tables("method.md")["Methods"]
+    named = {row[0].strip("`") for row in rows}
+    assert named <= METHODS.keys()
+    assert {"scrl", "ttrl", "oracle", "random", "inverted"} <= named
+
+
+def test_every_deviation_names_its_test():
+    sections = {heading: rows for heading, rows in tables("deviations.md").items() if rows}
+    assert len(sections) == 5
+    for heading, (header, *rows) in sections.items():
+        assert header[-1] == "test", heading
+        for row in rows:
+            linked = [path for path, _ in references("deviations.md", row[-1])]
+            assert linked, row[0]
+            assert all(ROOT / "tests" in path.parents for path in linked), row[0]
+
+
+def test_the_papers_inconsistencies_are_all_told():
+    _, *rows = tables("deviations.md")["Where the paper disagrees with itself"]
+    told = [(row[0].partition(",")[0], row[1], row[2]) for row in rows]
+    known = [(odd.table, f"{odd.printed:g}", f"{odd.implied:g}") for odd in KNOWN_INCONSISTENCIES]
+    assert [row for row in told if row[0] in TABLES] == known
+
+
+# --- tables that repeat the code --------------------------------------------------------------------------------------
+
+
+def test_benchmarks_are_those_of_the_code():
+    _, *rows = tables("evaluation.md")["Benchmarks by name"]
+    assert [row[0].strip("`") for row in rows] == list(BENCHMARKS)
+    for row, source in zip(rows, BENCHMARKS.values(), strict=True):
+        assert int(row[1]) == source.num_questions
+        assert row[2] == source.hub + (" (gated)" if source.is_gated else "")
+        assert row[3] == ", ".join(filter(None, (source.config, source.split)))
+        assert row[4].strip("`") == source.revision[:8]
+        assert row[5].strip("`") == source.reader
+
+
+def test_prompt_styles_are_those_of_the_code():
+    _, *rows = tables("evaluation.md")["Prompts"]
+    assert [row[0].strip("`") for row in rows] == list(STYLES)
+    for row, style in zip(rows, STYLES.values(), strict=True):
+        assert row[1] == (style.system if style.is_chat else "no chat template")
+        assert row[2] == style.instruction
+        assert row[3] == {None: "", True: "on", False: "off"}[style.thinking]
+
+
+def test_tables_of_the_paper_are_those_of_the_code():
+    _, *rows = tables("recipes.md")["Tables and figures"]
+    assert [row[0].strip("`") for row in rows] == list(TABLES)
+    for row, table in zip(rows, TABLES.values(), strict=True):
+        runs = [sum(job.is_run for job in jobs([table], scale)) for scale in SCALES]
+        assert row[1:6] == [table.label, *map(str, (len(table.rows), len(table.cells), *runs))]
+
+
+def test_what_stands_for_what_is_that_of_the_code():
+    text = page("recipes.md").partition("## What stands for what")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| (.*?) \| `arithmetic:(\w+):train:64` \|$", text, re.MULTILINE))
+    printed = {"AIME24": "aime24", "AIME25": "aime25", "MATH-500": "math500"}
+    told = {printed.get(name, name.lower()): level for names, level in rows.items() for name in names.split(", ")}
+    assert told == LEVELS
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_is_understood(name):
+    """Options exist and have values of the right kind; settings of runs are settings. Nothing is run."""
+    for words in commands(name):
+        command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+        assert command.__name__ == words[0]
+        if words[0] in ("train", "plan") and not {"resume", "list_settings"} & bound.arguments.keys():
+            given = [word for word in bound.args if not word.endswith(".yaml")]
+            read_config(None, list(overrides(given)), {"model": "embedded", "questions": "arithmetic:easy"})
+
+
+def test_settings_that_pages_name_exist():
+    rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
+    known = {name for name, _, _ in rows}
+    groups = {name.partition(".")[0] for name in known if "." in name}
+    for name in PAGES:
+        for setting in re.findall(r"`([a-z_]+\.[a-z_]+)(?:: [^`]*)?`", page(name)):
+            if setting.partition(".")[0] in groups:
+                assert setting in known, f"{name}: {setting}"
+
+
+# --- the site ---------------------------------------------------------------------------------------------------------
+
+
+def build(config, site):
+    """`mkdocs build --strict`, in a process of its own; with --quiet it would count no warnings."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(site)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_site_builds_without_a_warning_and_needs_nothing_from_elsewhere(tmp_path):
+    done = build(ROOT / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = [tmp_path / "site" / (Path(name).stem if name != "index.md" else "") / "index.html" for name in PAGES]
+    for path in built:
+        html = path.read_text(encoding="utf-8")
+        assert not re.search(r"<(?:script|img|iframe)[^>]*src=\"(?:https?:)?//", html), path
+        assert not re.search(r"<link[^>]*rel=\"stylesheet\"[^>]*href=\"(?:https?:)?//", html), path
+    assert (tmp_path / "site" / "source" / "src" / "scrl" / "credit" / "labels.py.txt").is_file()
+
+
+@pytest.mark.parametrize("target", ["nowhere.md", "other.md#nowhere", "../src/scrl/nowhere.py"])
+def test_a_broken_link_is_an_error(tmp_path, target):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Page\n\n[words]({target})\n")
+    (tmp_path / "docs" / "other.md").write_text("# Other\n")
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(settings.replace("docs/source_links.py", str(DOCS / "source_links.py")))
+    done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode != 0
+    assert "nowhere" in done.stdout + done.stderr
