@@ -1,6 +1,7 @@
 """The shape of the package: import directions, import weight, public names."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import scrl
+from scrl.credit.methods import METHODS
 
 SOURCE = Path(scrl.__file__).parent
 
@@ -76,6 +78,67 @@ def test_nothing_that_trains_touches_a_questions_gold():
             tree = ast.parse(path.read_text(encoding="utf-8"))
             touched = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "gold"]
             assert not touched, f"{path}:{touched[0].lineno}"
+
+
+# Who must not know which method runs. A method's name stands in none of their code: not as a name, not in a text (words
+# such as `random` are English there), and never as a text of its own. `scrl` alone is the package's name too.
+BLIND = ("training", "policy", "rollout", "engines")
+ENGLISH = {"random", "oracle", "inverted"}
+NAMES = METHODS.keys() - {"scrl"}
+
+
+def words_of(tree):
+    """(line, what is named there, whether it is a text) for all code but docstrings and comments."""
+    bodies = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    alone = {id(node.value) for body in bodies for node in body.body if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.lineno, node.value, True
+        elif isinstance(node, ast.Name | ast.Attribute | ast.arg | ast.FunctionDef | ast.ClassDef):
+            name = next(getattr(node, field) for field in ("id", "attr", "arg", "name") if hasattr(node, field))
+            yield node.lineno, name, False
+        elif isinstance(node, ast.ImportFrom | ast.Import):
+            names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+            yield from ((node.lineno, name, False) for name in names)
+
+
+def methods_named(tree):
+    spelled = {name: re.compile(rf"(?<![a-z]){name.replace('-', '[-_ ]?')}(?![a-z])", re.IGNORECASE) for name in NAMES}
+    for line, words, is_text in words_of(tree):
+        if words.startswith("scrl.credit.methods"):
+            yield line, words
+        for name, pattern in spelled.items():
+            if (is_text and words == name) or (name not in ENGLISH and pattern.search(words)):
+                yield line, name
+
+
+def test_nothing_that_trains_knows_which_method_runs():
+    found = [
+        (path.relative_to(SOURCE).as_posix(), name)
+        for folder in BLIND
+        for path in sorted((SOURCE / folder).rglob("*.py"))
+        for _, name in methods_named(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("x = 'ttrl'", ["ttrl"]),
+        ("if rule.method.name == 'random': pass", ["random"]),
+        ("print(f'as in TTRL, {x}')", ["ttrl"]),
+        ("def self_harmony(): ...", ["self-harmony"]),
+        ("from scrl.credit.methods import x", ["scrl.credit.methods"]),
+        ("ttrl.reward(x)", ["ttrl"]),
+        ("import random\nrandom.seed(1)", []),
+        ("x = 'scrl train --resume'", []),
+        ('def f():\n    """As TTRL does."""', []),
+        ("x = 'currently'", []),
+    ],
+)
+def test_how_a_methods_name_is_found(code, named):
+    assert [name for _, name in methods_named(ast.parse(code))] == named
 
 
 def test_importing_scrl_is_light():

@@ -53,6 +53,8 @@ STEP_METRICS: dict[str, Metric] = {
         _share("truncated_share", "completions cut at the most tokens allowed", "low"),
         Metric("undecided_pairs", "pairs of answers not decided in time", "low"),
         Metric("tokens", "tokens sampled in the step"),
+        _share("resampled_share", "questions that took the place of one without signal"),
+        Metric("resampling_rounds", "extra draws of other questions", "low"),
         Metric("seconds_rollout", "seconds spent sampling", "low"),
         Metric("seconds_credit", "seconds spent on answers, labels, rewards", "low"),
         Metric("seconds_update", "seconds spent on the update", "low"),

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrl.answers.classes import MISSING, classify, find_class, same_answer
+from scrl.answers.classes import MISSING, classify, find_class, same_answer, split_classes
 from scrl.answers.judge import NoJudge, Verdicts
 
 # Open forms that canonical forms cannot tell apart by value: every verdict is the judge's.
@@ -154,3 +154,48 @@ def test_equality_is_reflexive_symmetric_and_transitive(a, b, c):
     assert same_answer(a, b, judge=judge) == same_answer(b, a, judge=judge)
     if same_answer(a, b, judge=judge) and same_answer(b, c, judge=judge):
         assert same_answer(a, c, judge=judge)
+
+
+# Several groups at once
+
+
+@given(st.lists(st.lists(st.sampled_from(["1", "1.0", r"\frac12", "0.5", "7", "x", "", None]), max_size=6), max_size=4))
+def test_groups_that_are_classified_together_are_as_when_classified_apart(groups):
+    joined = classify([answer for group in groups for answer in group], judge=NoJudge())
+    parts = split_classes(joined, [len(group) for group in groups])
+    assert list(map(told, parts)) == [told(classify(group, judge=NoJudge())) for group in groups]
+
+
+def told(classes):
+    keys = [[form.key for form in forms] for forms in classes.forms_K]
+    return classes.keys_K, classes.class_of_G, classes.answers_G, keys, classes.audit()
+
+
+@given(st.lists(st.sampled_from(OPEN[:4]), min_size=1, max_size=6), st.integers(0, 6), st.data())
+def test_parts_keep_the_classes_of_the_whole(answers, cut, data):
+    pairs = list(itertools.combinations(OPEN[:4], 2))
+    judge = ScriptedJudge(data.draw(st.lists(st.sampled_from(pairs), max_size=4)))
+    whole = classify(answers, judge=judge)
+    parts = split_classes(whole, [min(cut, len(answers)), max(len(answers) - cut, 0)])
+    assert [part.keys_K[j] for part in parts for j in part.class_of_G] == [whole.keys_K[j] for j in whole.class_of_G]
+    for part in parts:
+        assert part.keys_K == tuple(sorted(part.keys_K))
+        assert all(part.forms_K)  # no class is empty
+        assert part.audit().keys() == set(part.keys_K)
+        for place, answer in enumerate(part.answers_G):
+            assert find_class(part, answer, judge=judge)[0] == part.class_of_G[place]
+
+
+def test_an_answer_from_outside_is_compared_with_what_a_part_itself_says():
+    """Merged across two groups: each part knows its own spelling alone, under the key of both."""
+    a, b, c = OPEN[:3]
+    judge = ScriptedJudge([(a, b), (a, c), (b, c)])
+    one, other = split_classes(classify([a, b], judge=judge), [1, 1])
+    assert one.keys_K == other.keys_K
+    assert [find_class(part, c, judge=judge) for part in (one, other)] == [(0, 0), (0, 0)]
+
+
+def test_undecided_pairs_are_counted_once():
+    a, b = OPEN[:2]
+    whole = classify([a, b], judge=ScriptedJudge(undecided=[(a, b)]))
+    assert [part.undecided_pairs for part in split_classes(whole, [1, 1])] == [1, 0]

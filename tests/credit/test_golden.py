@@ -4,6 +4,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from everything import credit_of_all
 
 from scrl.answers.judge import NoJudge
 from scrl.credit import advantages as advantages_module
@@ -307,13 +308,14 @@ def test_more_trained_than_sampled_is_refused(preset):
 # --- odd groups and bad settings --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"oracle"}))
+@pytest.mark.parametrize("method", sorted(METHODS))
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(
     "votes", [{"1": 1}, {None: 1}, {None: 5}, {"1": 6}, {str(n): 1 for n in range(20)}, {"1": 1, None: 1}]
 )
 def test_groups_of_any_kind_have_finite_credit(method, preset, votes):
-    credit = credit_of(votes, dict.fromkeys(votes, 0.3), method, preset=preset)
+    listed = [(answer, 0.3) for answer, count in votes.items() for _ in range(count)]
+    credit = credit_of_all(credit_rule(method, preset=preset, judge=NoJudge()), listed)
     assert np.isfinite(credit.rewards).all()
     assert np.isfinite(credit.advantages).all()
 

@@ -1,6 +1,8 @@
 """Generated arithmetic: streams that never meet, steps that lead to the answer, levels that keep their limits."""
 
+import ast
 import re
+from collections import Counter
 from itertools import islice
 
 import numpy as np
@@ -14,6 +16,7 @@ from scrl.data.arithmetic import (
     Expression,
     Level,
     Problem,
+    _combined,
     arithmetic_questions,
     draw_problem,
     find_level,
@@ -200,3 +203,60 @@ def test_an_unknown_level_names_the_likeliest_one(name, hint):
 def test_a_level_nothing_is_like_lists_them_all():
     with pytest.raises(ConfigError, match=r"no such level\. Known: easy, hard, medium\."):
         arithmetic_questions("zzz", 1)
+
+
+# In other words
+
+
+def evaluated(text):
+    """The value of an expression of ours by Python's own grammar, and its signs, read from its syntax tree."""
+    operations = {ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__}
+    signs = []
+
+    def value(node):
+        if isinstance(node, ast.Constant):
+            return node.value
+        signs.append(type(node.op))
+        return operations[type(node.op)](value(node.left), value(node.right))
+
+    return value(ast.parse(text, mode="eval").body), Counter(signs)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10**6))
+def test_a_rephrased_question_asks_for_the_same_in_other_words(level, seed):
+    for question in arithmetic_questions(level, 3, seed=seed):
+        assert question.rephrased != question.text
+        value, signs = evaluated(expression(question.rephrased))
+        assert (str(value), signs) == (question.gold, evaluated(expression(question.text))[1])
+
+
+@settings(max_examples=60)
+@given(operations=st.integers(1, 5), seed=st.integers(0, 10**6))
+def test_any_problem_can_be_rephrased(operations, seed):
+    problem = draw_problem(Level(operations), np.random.default_rng(seed))
+    assert problem.rephrased != problem.question
+    assert evaluated(expression(problem.rephrased))[0] == problem.answer
+    numbers = [Counter(re.findall(r"\d+", text)) for text in (problem.question, problem.rephrased)]
+    assert numbers[0] == numbers[1]
+
+
+def test_some_questions_in_other_words():
+    def rephrased(left, sign, right):
+        return Problem(_combined(left, sign, right, LEVELS["hard"])).rephrased
+
+    one, two, three = (Expression(str(n), n) for n in (60, 20, 3))
+    difference = _combined(one, "-", two, LEVELS["hard"])
+    assert rephrased(one, "+", two) == "Compute 20+60."
+    assert rephrased(difference, "*", three) == "Compute 3*(60-20)."
+    assert rephrased(three, "+", difference) == "Compute 60-20+3."
+    assert rephrased(difference, "-", three) == "Compute (60-20)-3."  # nothing can change places
+    assert rephrased(one, "-", two) == "Compute (60)-20."
+    assert rephrased(one, "-", _combined(two, "-", three, LEVELS["hard"])) == "Compute (60)-(20-3)."
+
+
+def test_the_embedded_model_has_met_all_characters_of_it():
+    seen = {letter for level in LEVELS for text in some(level, "pretraining", number=60) for letter in text}
+    for level in LEVELS:
+        assert all(set(question.rephrased) <= seen for question in arithmetic_questions(level, 60, seed=9))

@@ -119,6 +119,12 @@ def test_blank_lines_count_as_lines_but_not_as_rows(write):
         ({"question": "q", "answer": None}, Question("a-0", "q")),
         ({"question": "q", "answer": " "}, Question("a-0", "q")),
         ({"question": "q", "answer": 10**400}, Question("a-0", "q", "1" + "0" * 400)),
+        ({"question": "q", "rephrased": " r "}, Question("a-0", "q", rephrased="r")),
+        ({"question": "q", "Rephrased Question": "r", "paraphrase": "p"}, Question("a-0", "q", rephrased="r")),
+        ({"question": "q", "paraphrase": "p"}, Question("a-0", "q", rephrased="p")),
+        ({"question": "q", "rephrased": [{"role": "user", "content": "r"}]}, Question("a-0", "q", rephrased="r")),
+        ({"question": "q", "rephrased": None}, Question("a-0", "q")),
+        ({"question": "q", "rephrased": " "}, Question("a-0", "q")),
     ],
 )
 def test_columns_are_found_by_their_names(write, row, expected):
@@ -133,8 +139,8 @@ def test_columns_may_be_given(write):
 
 def test_a_column_given_for_one_thing_is_not_taken_for_another(write):
     path = write("a.jsonl", jsonl({"problem": "p", "answer": "Guess my question.", "solution": "s"}))
-    found = load_questions(path, question_column="answer")
-    assert found.questions == (Question("a-0", "Guess my question.", "s"),)
+    found = load_questions(path, question_column="answer", rephrased_column="problem")
+    assert found.questions == (Question("a-0", "Guess my question.", "s", rephrased="p"),)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +153,8 @@ def test_a_column_given_for_one_thing_is_not_taken_for_another(write):
         ({"instruction": "a", "input": "b"}, "question_column"),
         ({"question": "a", "gold": "1", "answer": "2"}, "'gold' and 'answer' could each be it.*gold_column"),
         ({"question": "a", "id": "1", "question_id": "2"}, "'id' and 'question_id' could each be it.*id_column"),
+        ({"question": "a", "rephrased": "b", "rephrased_question": "c"}, "could each be it.*rephrased_column"),
+        ({"question": "a", "rephrased": 5}, "field 'rephrased' must be text or chat messages, found a number"),
         ({"Frage": "a", "note": "b"}, r"no column looks like the question. Columns: Frage, note\..*question_column"),
         ({}, "Columns: none"),
     ],
@@ -156,7 +164,7 @@ def test_nothing_is_guessed(write, row, words):
         load_questions(write("a.jsonl", jsonl(row)))
 
 
-@pytest.mark.parametrize("option", ["question_column", "gold_column", "id_column"])
+@pytest.mark.parametrize("option", ["question_column", "gold_column", "id_column", "rephrased_column"])
 def test_a_given_column_must_be_there(write, option):
     path = write("a.csv", "question,anwser\na,1\n")
     with pytest.raises(DataError, match=f"no column 'answer', given as {option}. Did you mean 'anwser'.*question"):
@@ -168,6 +176,7 @@ def test_a_given_column_must_be_there(write, option):
     [
         ({"limit": 0}, "limit must be 1 or more, found 0"),
         ({"question_column": "a", "gold_column": "a"}, "different columns"),
+        ({"question_column": "a", "rephrased_column": "a"}, "rephrased_column must be different columns, found a, a"),
     ],
 )
 def test_options_are_checked(write, options, words):
@@ -260,6 +269,16 @@ def test_notes_without_gold(write):
         "Gold answer: no column; accuracy is not measured.",
         "Id: column 'id'.",
     )
+
+
+def test_notes_say_what_was_taken_as_the_question_in_other_words(write):
+    path = write("a.csv", "question,paraphrase,mine\np,,x\nq,r,y\n")
+    assert load_questions(path).notes[3:] == (
+        "Rephrased question: column 'paraphrase', for methods that ask both.",
+        "Columns left out: mine.",
+        "1 of 2 questions have a rephrasing.",
+    )
+    assert "Rephrased question: column 'mine'" in notes_of(path, rephrased_column="mine")
 
 
 def test_notes_name_the_list_that_was_read(write):

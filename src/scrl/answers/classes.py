@@ -97,23 +97,29 @@ def classify(
 
 
 def split_classes(classes: Classes, sizes: Sequence[int]) -> list[Classes]:
-    """The classes of several groups that were classified together; equal answers keep equal keys."""
-    parts, first = [], 0
-    for size in sizes:
-        own = classes.class_of_G[first : first + size]
-        kept = sorted(set(own) - {MISSING})
-        place = {index: position for position, index in enumerate(kept)} | {MISSING: MISSING}
-        parts.append(
-            replace(
-                classes,
-                keys_K=tuple(classes.keys_K[index] for index in kept),
-                class_of_G=tuple(place[index] for index in own),
-                forms_K=tuple(classes.forms_K[index] for index in kept),
-                answers_G=classes.answers_G[first : first + size],
-            )
-        )
-        first += size
-    return parts
+    """The classes of several groups that were classified together; equal answers keep equal keys.
+
+    Undecided pairs may lie across groups, so they are those of the first part alone: none is counted twice.
+    """
+    ends = list(itertools.accumulate(sizes))
+    parts = [_part(classes, end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    return [replace(part, undecided_pairs=0 if place else part.undecided_pairs) for place, part in enumerate(parts)]
+
+
+def _part(classes: Classes, first: int, end: int) -> Classes:
+    """Some completions with the classes and the forms that they have between them."""
+    answers_G, own_G = classes.answers_G[first:end], classes.class_of_G[first:end]
+    kept = sorted(set(own_G) - {MISSING})
+    place = {index: position for position, index in enumerate(kept)} | {MISSING: MISSING}
+    forms = [canonical_form(answer, classes.significant_digits) for answer in answers_G if answer is not None]
+    keys = {form.key for form in forms if form is not None}
+    return replace(
+        classes,
+        keys_K=tuple(classes.keys_K[index] for index in kept),
+        class_of_G=tuple(place[index] for index in own_G),
+        forms_K=tuple(tuple(form for form in classes.forms_K[index] if form.key in keys) for index in kept),
+        answers_G=answers_G,
+    )
 
 
 def find_class(classes: Classes, answer: str, *, judge: Judge | None = None) -> tuple[int | None, int]:

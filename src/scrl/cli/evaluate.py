@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from pydantic import ValidationError
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -126,22 +125,14 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != {}}
 
 
-def _settings(given: dict[str, Any]) -> MeasurementSettings:
-    from scrl.evaluation.session import MeasurementSettings
+def _settings(given: dict[str, Any], base: dict[str, Any] | None = None) -> MeasurementSettings:
+    from scrl.evaluation.session import MeasurementSettings, build_settings
     from scrl.training.config import merged
 
-    if "model" not in given or "benchmarks" not in given:
+    if base is None and not {"model", "benchmarks"} <= given.keys():
         raise ConfigError("scrl evaluate MODEL BENCHMARK…: name a model and at least one benchmark or file")
     defaults = {"sampling": MeasurementSettings.model_fields["sampling"].default.model_dump()}
-    try:
-        return MeasurementSettings.model_validate(merged(defaults, given))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        own = problem.get("ctx", {}).get("error")
-        if isinstance(own, ConfigError):
-            raise own from error
-        name = "--" + "-".join(str(part) for part in problem["loc"]).replace("_", "-").removeprefix("sampling-")
-        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
+    return build_settings(merged(base or defaults, given))
 
 
 def _resumed(given: dict[str, Any], out: Path | None) -> MeasurementSettings:
@@ -150,7 +141,7 @@ def _resumed(given: dict[str, Any], out: Path | None) -> MeasurementSettings:
     if out is None:
         raise ConfigError("--resume: say which evaluation, with --out FOLDER")
     settings = read_settings(out)
-    if given and _settings(given) != settings:
+    if _settings(given, settings.model_dump(mode="json")) != settings:
         raise ConfigError("--resume: an evaluation goes on with the settings it was started with; these are others")
     return settings
 
@@ -166,25 +157,26 @@ def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> N
         soft_wrap=True,
     )
     started = time.perf_counter()
-    with _kept_if_used(folder):
+    with _kept_if_used(folder, console):
         records = measure(settings, folder, _Lines(console))
     for table in results_tables(records):
         console.print(table)
     seconds = time.perf_counter() - started
     tokens = sum(record["tokens"] for record in records)
-    console.print(
-        f"{tokens:,} tokens in {seconds:.0f} s. Completions, evaluations.jsonl, results.json: {folder}", soft_wrap=True
-    )
+    names = ", ".join(sorted(path.name for path in folder.iterdir() if path.name != "evaluation.yaml"))
+    console.print(f"{tokens:,} tokens in {seconds:.0f} s. In {folder}: {names}", soft_wrap=True)
 
 
 @contextmanager
-def _kept_if_used(folder: Path) -> Iterator[None]:
-    """A folder that nothing was written to does not stay behind."""
+def _kept_if_used(folder: Path, console: Console) -> Iterator[None]:
+    """A folder that nothing was written to does not stay behind; an evaluation that was begun can be gone on with."""
     try:
         yield
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             folder.rmdir()
+        if isinstance(error, KeyboardInterrupt) and folder.is_dir():
+            console.print(f"stopped; go on with: scrl evaluate --resume --out {folder}", soft_wrap=True)
         raise
 
 
@@ -219,6 +211,7 @@ def _results_table(records: list[dict[str, Any]]) -> Table:
     names = dict.fromkeys(name for record in records for name in record if _AT_K.fullmatch(name))
     rows: dict[str, Callable[[dict[str, Any]], str]] = {
         "questions × samples": lambda record: f"{record['questions']} × {record['samples']}",
+        **({"questions with gold": _num_with_gold} if any(map(_is_partly_gold, records)) else {}),
         **{name: partial(_interval, name=name) for name in names},
         "answered": lambda record: _percent(record["answered"]),
         "right, if answered": lambda record: _percent(record.get("accuracy_given_answer")),
@@ -231,6 +224,14 @@ def _results_table(records: list[dict[str, Any]]) -> Table:
     for words, show in rows.items():
         table.add_row(words, *map(show, records))
     return table
+
+
+def _num_with_gold(record: dict[str, Any]) -> str:
+    return str(record.get("gold_questions", 0))
+
+
+def _is_partly_gold(record: dict[str, Any]) -> bool:
+    return bool(record["questions"] != record.get("gold_questions"))
 
 
 def _nats(record: dict[str, Any], kind: str) -> str:

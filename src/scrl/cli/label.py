@@ -18,7 +18,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from scrl.answers.judge import Judge, NoJudge
-from scrl.credit.assign import CreditRule, credit_rule
+from scrl.cli.own_code import import_from_here
+from scrl.credit.assign import CreditRule, credit_rule, find_method
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.label import label_file
@@ -32,7 +33,7 @@ def _allowed(field: FieldInfo) -> str:
     return " | ".join(get_args(field.annotation)) if is_choice else str(field.default)
 
 
-_SETTINGS_HELP = "Any setting of the method: " + " ".join(
+_SETTINGS_HELP = "Any setting of the method; scrl methods NAME lists those of any. Of scrl: " + " ".join(
     f"--{name.replace('_', '-')} [{_allowed(field)}] {field.description}" for name, field in _FIELDS.items()
 )
 
@@ -77,7 +78,7 @@ def label(
     rollouts
         Rollout file, .jsonl or .jsonl.gz.
     method
-        scrl, ttrl, or an ablation: scrl-without-selective, -without-negative, -without-gate, -without-shaping.
+        Who decides: scrl, ttrl, … (scrl methods lists all), or one of your own, module:NAME.
     preset
         paper, or official (the authors' released code).
     reader
@@ -98,7 +99,8 @@ def label(
         math-verify decides pairs of answers that canonical forms leave open; none leaves them different.
     """
     chosen: Judge | None = NoJudge() if judge == "none" else None
-    chosen_settings = {name.replace("-", "_"): value for name, value in settings.items()}
+    chosen_settings: dict[str, Any] = {name.replace("-", "_"): value for name, value in settings.items()}
+    import_from_here()
     _check_names(method, chosen_settings)
     if "." in reader or ":" in reader:
         sys.path.insert(0, str(Path.cwd()))  # a reader of the user's own, beside the rollouts
@@ -129,10 +131,8 @@ def label(
 
 def _check_names(method: str, settings: dict[str, str]) -> None:
     """An unknown option may be a mistyped setting or a mistyped option of the command."""
-    if method not in METHODS:
-        return
     options = [name for name, p in signature(label).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    known = [*METHODS[method].settings.model_fields, *options]
+    known = [*find_method(method).settings.model_fields, *options]
     for name in settings:
         if name not in known and name in _FIELDS:
             raise ConfigError(f"--{name.replace('_', '-')}: method {method!r} has no such setting (scrl has)")

@@ -17,6 +17,7 @@ from scrl.cli.demo import demo
 from scrl.cli.doctor import doctor
 from scrl.cli.evaluate import evaluate
 from scrl.cli.label import label
+from scrl.cli.methods import methods
 from scrl.cli.recipes import recipes
 from scrl.cli.report import report
 from scrl.cli.reproduce import reproduce
@@ -30,7 +31,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
 )
-for command in (demo, train, plan, evaluate, compare, label, report, recipes, reproduce, doctor):
+for command in (demo, train, plan, evaluate, compare, label, methods, report, recipes, reproduce, doctor):
     app.command(command)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,7 +65,7 @@ def reproduce(
     dry_run
         Say what would be done, and stop.
     """
-    from scrl.recipes.reproduce import Choices, carry_out, jobs, select, with_controls, with_voting
+    from scrl.recipes.reproduce import Choices, carry_out, check, jobs, select, with_controls, with_voting
     from scrl.recipes.scales import default_seed, mapping
 
     if not names:
@@ -78,12 +78,13 @@ def reproduce(
     tables = [with_controls(with_voting(table) if voting else table, controls) for table in select(names)]
     choices = Choices(
         scale=scale,
-        seeds=seeds or (default_seed(scale),),
+        seeds=tuple(dict.fromkeys(seeds)) or (default_seed(scale),),
         steps=steps,
         overrides=_tree(settings),
         data_dir=None if data_dir is None else str(data_dir),
     )
     all_jobs = jobs(tables, scale)
+    check(all_jobs, choices)
     for line in (*lines, *_plan(all_jobs, choices)):
         console.print(Text(line), soft_wrap=True)
     if dry_run:
@@ -91,7 +92,8 @@ def reproduce(
     folder = _folder(out, resume)
     console.print(f"writing to {folder}\n", soft_wrap=True)
     started = time.perf_counter()
-    carry_out(all_jobs, choices, folder, observing)
+    with _kept_if_used(folder, console):
+        carry_out(all_jobs, choices, folder, observing)
     for table in tables:
         _print_table(table, choices, folder, console)
     console.print(f"{time.perf_counter() - started:.0f} s; tables, runs and evaluations: {folder}", soft_wrap=True)
@@ -103,6 +105,19 @@ def _folder(out: Path | None, resume: bool) -> Path:
     if out is None or not out.is_dir():
         raise InputError("--resume: say which reproduction, with --out FOLDER")
     return out
+
+
+@contextmanager
+def _kept_if_used(folder: Path, console: Console) -> Iterator[None]:
+    """A folder that nothing was written to does not stay behind; what was begun can be gone on with."""
+    try:
+        yield
+    except BaseException as error:
+        with suppress(OSError):
+            folder.rmdir()
+        if isinstance(error, KeyboardInterrupt) and folder.is_dir():
+            console.print(f"stopped; go on with the same command and --resume --out {folder}", soft_wrap=True)
+        raise
 
 
 def _tree(settings: Sequence[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
+from scrl.cli.own_code import import_from_here
 from scrl.cli.watching import watching
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, InputError
@@ -46,12 +47,13 @@ def train(
     dry_run
         Print the plan and stop.
     list_settings
-        Print every setting with its default and stop.
+        Print every setting with its default and stop; those of methods other than scrl: scrl methods NAME.
     """
     console = Console(highlight=False, markup=False)
     if list_settings:
         console.print("\n".join(_settings_lines()), soft_wrap=True)
         return
+    import_from_here()
     if resume:
         _resume(*_what_to_resume(settings, out))
         return
@@ -74,6 +76,7 @@ def plan(*settings: Settings) -> None:
     settings
         As for scrl train.
     """
+    import_from_here()
     _plan(_config(settings), Console(highlight=False, markup=False))
 
 

@@ -6,6 +6,7 @@ credit.labels.positive, credit.labels.negatives, credit.rewards, credit.advantag
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,9 @@ from scrl.credit.advantages import both_sides, reward_advantages
 from scrl.credit.labels import SLACK
 from scrl.credit.method import NEEDS, CreditSettings, Evidence, Method, Shaped, Sides
 from scrl.credit.methods import METHODS
+from scrl.credit.rewards import overlong_penalties
 from scrl.credit.tally import count_votes
-from scrl.credit.trained import check_number, first_rows, random_rows
+from scrl.credit.trained import check_number, rows_by_setting
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.records import Credit, Floats, Group, Labels, Tally, Truth, Unread
 
@@ -46,11 +48,14 @@ class CreditRule:
     seed: int = 0
     judge: Judge | None = None
     significant_digits: int | None = None
+    max_tokens: int | None = None
+    """L_max: where the sampler cuts a completion; only overlong shaping asks for it."""
 
     @property
     def needs(self) -> frozenset[str]:
         """What every group must come with, besides its votes."""
-        return self.method.needs(self.settings)
+        needs = self.method.needs(self.settings)
+        return needs | {"length"} if self.settings.overlong_buffer else needs
 
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
@@ -96,7 +101,7 @@ class CreditRule:
 
     def _credit(self, evidence: Evidence, classes: Classes) -> Credit:
         labels = self.method.label(evidence, self.settings)
-        shaped = self.method.reward(evidence, labels, self.settings)
+        shaped = self._overlong(evidence, self.method.reward(evidence, labels, self.settings))
         trained = self._trained(evidence, labels)
         rows = list(trained)
         sides = self._sides(evidence, labels, shaped, rows)
@@ -123,16 +128,26 @@ class CreditRule:
                     f"{REMEDIES.get(name, REMEDY)}"
                 )
 
+    def _overlong(self, evidence: Evidence, shaped: Shaped) -> Shaped:
+        """The rewards less what long completions lose, where that is asked for."""
+        if not self.settings.overlong_buffer:
+            return shaped
+        assert self.max_tokens is not None
+        penalties_G = overlong_penalties(
+            evidence.fact("length"),
+            max_tokens=self.max_tokens,
+            buffer=self.settings.overlong_buffer,
+            weight=self.settings.overlong_weight,
+        )
+        return Shaped(shaped.rewards_G + penalties_G, shaped.label_part_G + penalties_G)
+
     def _trained(self, evidence: Evidence, labels: Labels) -> tuple[int, ...]:
-        size, name = evidence.tally.size, evidence.group.question_id
         if self.num_trained is None:
-            return tuple(range(size))
+            return tuple(range(evidence.tally.size))
         if self.method.choose is not None:
-            check_number(size, self.num_trained, name)
+            check_number(evidence.tally.size, self.num_trained, evidence.group.question_id)
             return self.method.choose(evidence, labels, self.num_trained, self.settings)
-        if self.settings.which_trained == "first":
-            return first_rows(size, self.num_trained, question_id=name)
-        return random_rows(size, self.num_trained, seed=self.seed, step=evidence.group.step, question_id=name)
+        return rows_by_setting(evidence, self.num_trained, self.settings)
 
     def _sides(self, evidence: Evidence, labels: Labels, shaped: Shaped, rows: list[int]) -> Sides:
         if self.method.advantage is not None:
@@ -161,8 +176,8 @@ def _first_lacking(name: str, group: Group, given: Mapping[str, object]) -> tupl
         return ("", ", and this one has none") if given[name] is None else None
     for place, completion in enumerate(group.completions):
         value: object = completion.entropy if name == "entropy" else completion.facts.get(name)
-        if name == "text":
-            value = 0.0 if completion.text else None
+        if name == "text":  # an answer without a text was read elsewhere; a text may well be empty
+            value = None if isinstance(completion.answer, str) and not completion.text else 0.0
         if not isinstance(value, int | float) or not math.isfinite(value):
             return f", completion {place}", f", found {value}"
     return None
@@ -199,28 +214,83 @@ def credit_rule(
     seed: int = 0,
     judge: Judge | None = None,
     significant_digits: int | None = None,
+    max_tokens: int | None = None,
     **settings: Any,
 ) -> CreditRule:
-    """A method by name, with a preset and single settings on top of it; unknown names and bad values are refused."""
-    if method not in METHODS:
-        raise ConfigError(f"method: unknown method {method!r}.{did_you_mean(method, METHODS)}")
+    """A method by name (or `module:NAME`), with a preset and single settings on top of it; bad values are refused."""
+    chosen = find_method(method)
     if preset not in PRESETS:
         raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, PRESETS)}")
     if significant_digits is not None and not 1 <= significant_digits <= 15:
         raise ConfigError(f"significant_digits: must lie in 1 … 15 or be left out; got {significant_digits}")
     if num_trained is not None and num_trained < 1:
         raise ConfigError(f"num_trained (--trained): at least one completion must be trained on; got {num_trained}")
-    chosen = METHODS[method]
+    checked = _settings(chosen, PRESETS[preset], settings)
+    _check_needs_are_known(chosen, checked)
+    _check_overlong(checked, max_tokens)
     return CreditRule(
         method=chosen,
         preset=preset,
-        settings=_settings(chosen, PRESETS[preset], settings),
+        settings=checked,
         reader=get_reader(reader) if isinstance(reader, str) else reader,
         num_trained=num_trained,
         seed=seed,
         judge=judge,
         significant_digits=significant_digits,
+        max_tokens=max_tokens,
     )
+
+
+def find_method(name: str) -> Method:
+    """A method by its name in METHODS, or one of the user's own by its import path, `module:NAME`."""
+    if name in METHODS:
+        return METHODS[name]
+    if ":" in name:
+        return _imported_method(name)
+    raise ConfigError(
+        f"method: unknown method {name!r}.{did_you_mean(name, METHODS)} One of your own is written module:NAME."
+    )
+
+
+def _imported_method(path: str) -> Method:
+    module_name, _, attribute = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # importing runs the user's own file, which may fail in any way
+        raise ConfigError(
+            f"method: {path!r}: importing {module_name!r} raised {type(error).__name__}: {error}. Give module:NAME of "
+            "a module that lies in this folder or in PYTHONPATH, or is installed."
+        ) from error
+    found = getattr(module, attribute, None)
+    if isinstance(found, Method):
+        return found
+    if found is not None:
+        raise ConfigError(
+            f"method: {path!r} is of type {type(found).__name__}, not a Method. Make one with Method(...) of "
+            "scrl.credit.method."
+        )
+    methods = [name for name, value in vars(module).items() if isinstance(value, Method)]
+    hint = did_you_mean(attribute, methods) if methods else " There is no Method in it."
+    raise ConfigError(f"method: {module_name!r} has no {attribute!r}.{hint}")
+
+
+def _check_needs_are_known(method: Method, settings: CreditSettings) -> None:
+    for name in sorted(method.needs(settings) - NEEDS.keys()):
+        raise ConfigError(f"method {method.name!r} needs {name!r}, which nobody can give.{did_you_mean(name, NEEDS)}")
+
+
+def _check_overlong(settings: CreditSettings, max_tokens: int | None) -> None:
+    """Overlong shaping must know where completions are cut, and its buffer lies before that."""
+    if settings.overlong_buffer and max_tokens is None:
+        raise ConfigError(
+            "overlong_buffer: needs to know at how many tokens completions are cut (max_tokens), which a run takes "
+            "from sampling.max_tokens. Give it, or leave overlong_buffer at 0."
+        )
+    if max_tokens is not None and settings.overlong_buffer > max_tokens:
+        raise ConfigError(
+            f"overlong_buffer: {settings.overlong_buffer} tokens before the end are more than the {max_tokens} of a "
+            "completion (sampling.max_tokens). Lower it, or allow more tokens."
+        )
 
 
 def assign_credit(group: Group, method: str = "scrl", **choices: Any) -> Credit:

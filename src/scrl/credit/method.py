@@ -2,7 +2,7 @@
 
 A method is a value, not a class to inherit from: the trainer, the command line and the engines call these functions
 and never learn which method runs. What a method needs beyond votes is declared, so that a missing input is refused
-before anything is sampled.
+before anything is sampled. All names that a method of one's own is made from can be imported from here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,30 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from scrl.credit.labels import majority_positive
+from scrl.credit.rewards import spread
 from scrl.records import FACTS, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
+
+__all__ = [
+    "FACTS",
+    "NEEDS",
+    "CreditSettings",
+    "Evidence",
+    "Field",
+    "Floats",
+    "Group",
+    "Labels",
+    "Method",
+    "Shaped",
+    "Sides",
+    "Tally",
+    "Tree",
+    "Truth",
+    "majority_positive",
+    "needing",
+    "spread",
+]
 
 
 class CreditSettings(BaseModel):
@@ -36,6 +58,13 @@ class CreditSettings(BaseModel):
     which_trained: Literal["random", "first"] = Field(
         "random", description="Which M of the N completions are trained on: a random M, or the first."
     )
+    overlong_buffer: int = Field(
+        0,
+        ge=0,
+        description="L_buf: the reward falls over the last tokens before a completion is cut, so many of them "
+        "(0: off; DAPO: 4096 of 20480).",
+    )
+    overlong_weight: float = Field(1.0, ge=0, description="How far it falls until there.")
 
 
 NEEDS: dict[str, str] = {

@@ -17,13 +17,13 @@ from scrl.records import Floats, Labels, Tally
 
 def match_rewards(tally: Tally, labels: Labels) -> Floats:
     """R_i = [a_i = y⁺]; a missing answer earns 0: the reward of TTRL."""
-    return _spread(tally, [float(key == labels.positive) for key in tally.keys_K], missing=0.0)
+    return spread(tally, [float(key == labels.positive) for key in tally.keys_K], missing=0.0)
 
 
 def hard_rewards(tally: Tally, labels: Labels, *, missing: float) -> Floats:
     """R_i = [a_i = y⁺] − [a_i ∈ 𝒩⁻]: +1, 0 or −1."""
     values_K = [float(key == labels.positive) - float(key in labels.negatives) for key in tally.keys_K]
-    return _spread(tally, values_K, missing)
+    return spread(tally, values_K, missing)
 
 
 def consensus_rewards(tally: Tally, labels: Labels, *, max_negative_share: float, missing: float) -> Floats:
@@ -32,7 +32,7 @@ def consensus_rewards(tally: Tally, labels: Labels, *, max_negative_share: float
         share * (key == labels.positive) + (share - max_negative_share) * (key in labels.negatives)
         for key, share in zip(tally.keys_K, tally.shares_K, strict=True)
     ]
-    return _spread(tally, values_K, missing)
+    return spread(tally, values_K, missing)
 
 
 def entropy_rewards(tally: Tally, *, weight: float, also_missing: bool) -> Floats:
@@ -47,8 +47,17 @@ def entropy_rewards(tally: Tally, *, weight: float, also_missing: bool) -> Float
     if also_missing and absent:
         assert tally.entropies_G is not None
         missing = -weight * (mean_at(tally.entropies_G, absent) - tally.group_entropy)
-    return _spread(tally, [-weight * (h - tally.group_entropy) for h in tally.class_entropies_K], missing)
+    return spread(tally, [-weight * (h - tally.group_entropy) for h in tally.class_entropies_K], missing)
 
 
-def _spread(tally: Tally, values_K: Sequence[float], missing: float) -> Floats:
+def overlong_penalties(lengths_G: Floats, *, max_tokens: int, buffer: int, weight: float) -> Floats:
+    """R_i += w · min(0, −(T_i − (L_max − L_buf)) / L_buf): DAPO's soft overlong punishment (arXiv:2503.14476).
+
+    0 up to L_max − L_buf tokens, then in a straight line down to −w at L_max, where a completion is cut.
+    """
+    return np.asarray(weight * np.minimum(0.0, (max_tokens - buffer - lengths_G) / buffer), dtype=np.float64)
+
+
+def spread(tally: Tally, values_K: Sequence[float], missing: float) -> Floats:
+    """One value a class → one a completion."""
     return np.array([missing if j == MISSING else values_K[j] for j in tally.class_of_G], dtype=np.float64)

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from scrl.credit.method import CreditSettings, Evidence
 from scrl.errors import ConfigError
 from scrl.seeds import generator_for
+
+
+def rows_by_setting(evidence: Evidence, num_trained: int, settings: CreditSettings) -> tuple[int, ...]:
+    """M of a group's N completions, by the setting `which_trained`."""
+    size, name = evidence.tally.size, evidence.group.question_id
+    if settings.which_trained == "first":
+        return first_rows(size, num_trained, question_id=name)
+    return random_rows(size, num_trained, seed=evidence.seed, step=evidence.group.step, question_id=name)
 
 
 def random_rows(size: int, num_trained: int, *, seed: int, step: int, question_id: str) -> tuple[int, ...]:

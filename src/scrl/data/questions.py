@@ -28,6 +28,7 @@ _NAMES = {
         "solution",  # often worked prose
     ),
     "id_column": ("id question_id uid unique_id qid problem_id", "index idx"),
+    "rephrased_column": ("rephrased rephrased_question", "paraphrase"),
 }
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _EATEN_BACKSLASH = re.compile("\b(?:oxed|egin|inom|eta|ar)|\frac")
@@ -49,6 +50,7 @@ class Columns(NamedTuple):
     gold: str | None
     id: str | None
     level: str | None = None
+    rephrased: str | None = None
 
 
 def load_questions(
@@ -57,6 +59,7 @@ def load_questions(
     question_column: str | None = None,
     gold_column: str | None = None,
     id_column: str | None = None,
+    rephrased_column: str | None = None,
     limit: int | None = None,
 ) -> LoadedQuestions:
     """The questions of a file (.jsonl .json .csv .tsv .parquet .txt) or of a hub data set (`owner/name[:split]`).
@@ -64,7 +67,7 @@ def load_questions(
     Columns are found by well-known names unless given. White space around texts is dropped. Without ids, question i
     (from 0) of `amc.csv` is `amc-i`. `limit` takes the first so many.
     """
-    given = (question_column, gold_column, id_column)
+    given = (question_column, gold_column, id_column, rephrased_column)
     _check_options(source, given, limit)
     table, stem = read_table(source)
     rows = list(islice(table.rows, limit))
@@ -84,6 +87,7 @@ def make_questions(rows: Sequence[Row], columns: Columns, stem: str) -> tuple[Qu
             text=_asked(row, columns.question),
             gold=_gold(row, columns.gold),
             level=_level(row, columns.level),
+            rephrased=_rephrased(row, columns.rephrased),
         )
         for row in rows
     )
@@ -103,9 +107,7 @@ def _check_options(source: str | Path, given: Sequence[str | None], limit: int |
     check_limit(limit)
     columns = [column for column in given if column is not None]
     if len(set(columns)) < len(columns):
-        raise ConfigError(
-            f"question_column, gold_column and id_column must be different columns, found {', '.join(columns)}"
-        )
+        raise ConfigError(f"{', '.join(_NAMES)} must be different columns, found {', '.join(columns)}")
 
 
 # Which column is what
@@ -118,14 +120,14 @@ def _find_columns(rows: Sequence[Row], given: Sequence[str | None]) -> Columns:
         if wanted is not None and wanted not in names:
             raise DataError(source, f"there is no column {wanted!r}, given as {option}.{did_you_mean(wanted, names)}")
     free = [name for name in names if name not in given]
-    question, gold, id_ = (
+    question, gold, id_, rephrased = (
         _detect(source, option, free) if wanted is None else wanted
         for option, wanted in zip(_NAMES, given, strict=True)
     )
     if question is None:
         reason = f"no column looks like the question. Columns: {', '.join(names) or 'none'}."
         raise DataError(source, f"{reason} Say which one it is with question_column.")
-    return Columns(question, gold, id_)
+    return Columns(question, gold, id_, rephrased=rephrased)
 
 
 def _detect(source: str, option: str, names: Sequence[str]) -> str | None:
@@ -156,10 +158,23 @@ def _id(row: Row, column: str | None, stem: str) -> str:
 def _asked(row: Row, column: str) -> str:
     if column not in row.fields:
         raise row.error(f"field {column!r} is missing; there is only: {', '.join(row.fields) or 'nothing'}")
-    value = row.fields[column]
+    text = _message(row, column)
+    if text is None:
+        raise row.error(f"field {column!r} is empty. Write the question there, or remove this row.")
+    return text
+
+
+def _rephrased(row: Row, column: str | None) -> str | None:
+    """The question in other words, where this row has it."""
+    return None if column is None else _message(row, column)
+
+
+def _message(row: Row, column: str) -> str | None:
+    """What is said to the model: text or chat messages; None where nothing is."""
+    value = row.fields.get(column)
     text = _last_user_message(row, column, value) if isinstance(value, list) else value
     if text is None or text == "" or (isinstance(text, str) and text.isspace()):
-        raise row.error(f"field {column!r} is empty. Write the question there, or remove this row.")
+        return None
     if not isinstance(text, str):
         raise row.error(f"field {column!r} must be text or chat messages, found {kind(text)}")
     return _checked(row, column, text)
@@ -223,6 +238,8 @@ def _column_notes(rows: Sequence[Row], columns: Columns, stem: str) -> Iterator[
     else:
         yield f"Gold answer: column {columns.gold!r}, for measuring alone."
     yield f"Id: {f'column {columns.id!r}' if columns.id else f'numbered, from {stem}-0 on'}."
+    if columns.rephrased is not None:
+        yield f"Rephrased question: column {columns.rephrased!r}, for methods that ask both."
     others = dict.fromkeys(name for row in rows for name in row.fields if name not in columns)
     if others:
         yield f"Columns left out: {', '.join(others)}."
@@ -232,6 +249,9 @@ def _question_notes(questions: Sequence[Question], limit: int | None) -> Iterato
     golden = sum(question.gold is not None for question in questions)
     if 0 < golden < len(questions):
         yield f"{golden} of {len(questions)} questions have a gold answer."
+    rephrased = sum(question.rephrased is not None for question in questions)
+    if 0 < rephrased < len(questions):
+        yield f"{rephrased} of {len(questions)} questions have a rephrasing."
     repeated = len(questions) - len({question.text for question in questions})
     if repeated:
         yield f"{repeated} question(s) repeat the text of an earlier one; they are kept."

@@ -22,7 +22,10 @@ def results_json(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "versions": dict.fromkeys(named, 1),
         "n-shot": dict.fromkeys(named, 0),
         "higher_is_better": {name: dict.fromkeys(_metrics(record), True) for name, record in named.items()},
-        "n-samples": {name: dict.fromkeys(("original", "effective"), r["questions"]) for name, r in named.items()},
+        "n-samples": {
+            name: {"original": record["questions"], "effective": record["gold_questions"]}
+            for name, record in named.items()
+        },
         "config": {
             "model": "scrl",
             "model_args": f"pretrained={records[0]['model']}",

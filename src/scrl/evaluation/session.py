@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -60,9 +62,24 @@ class MeasurementSettings(BaseModel):
         for k in self.ks:
             if not 1 <= k <= self.samples:
                 raise ConfigError(f"k: {k} is not between 1 and the {self.samples} samples a question; draw more")
-        if len(set(map(file_name, self.benchmarks))) < len(self.benchmarks):
-            raise ConfigError("benchmarks: one of them is named twice")
+        names = [file_name(benchmark) for benchmark in self.benchmarks]
+        twice = [each for each, name in zip(self.benchmarks, names, strict=True) if names.count(name) > 1]
+        if twice:
+            raise ConfigError(f"benchmarks: {', '.join(twice)}: give each once, and no two files of the same name")
         return self
+
+
+def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
+    """Settings from plain values; what is wrong is said with the setting's name and the reason."""
+    try:
+        return MeasurementSettings.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        own = problem.get("ctx", {}).get("error")
+        if isinstance(own, ConfigError):
+            raise own from error
+        name = ".".join(str(part) for part in problem["loc"])
+        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
 
 
 class Listener(Protocol):
@@ -102,21 +119,21 @@ def file_name(benchmark: str) -> str:
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 
 
-def load_benchmarks(settings: MeasurementSettings, judge: Judge, listener: Listener) -> list[Benchmark]:
+def load_benchmarks(settings: MeasurementSettings, gold_judge: Judge, listener: Listener) -> list[Benchmark]:
     """All questions, their gold answers checked, before a model is loaded."""
-    return [_load_benchmark(name, settings, judge, listener) for name in settings.benchmarks]
+    return [_load_benchmark(name, settings, gold_judge, listener) for name in settings.benchmarks]
 
 
-def _load_benchmark(name: str, settings: MeasurementSettings, judge: Judge, listener: Listener) -> Benchmark:
+def _load_benchmark(name: str, settings: MeasurementSettings, gold_judge: Judge, listener: Listener) -> Benchmark:
     known = benchmark_of(name)
     data_dir = Path(settings.data_dir) if settings.data_dir is not None else None
     loaded = load_source(name, seed=settings.seed, limit=settings.limit, data_dir=data_dir)
     for note in loaded.notes:
         listener.note(f"{name}: {note}")
     reader = settings.reader or (known.reader if known else "boxed")
-    rule = credit_rule("ttrl", reader=reader, judge=judge, significant_digits=settings.significant_digits)
+    rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
     if known is not None:
-        check_gold(loaded.questions, reader, judge)
+        check_gold(loaded.questions, reader, gold_judge)
     has_none = is_generated(name) and settings.prompt.instruction is None  # generated questions speak for themselves
     prompt = settings.prompt.model_copy(update={"instruction": ""}) if has_none else settings.prompt
     return Benchmark(name, loaded.questions, rule, prompt)
@@ -124,8 +141,10 @@ def _load_benchmark(name: str, settings: MeasurementSettings, judge: Judge, list
 
 def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> list[dict[str, Any]]:
     """Draw, keep and grade; what an earlier call has left in `out` is gone on with. One record a benchmark."""
-    judge = MathVerifyJudge()
-    benchmarks = load_benchmarks(settings, judge, listener)
+    if settings.compute.threads is not None:
+        torch.set_num_threads(settings.compute.threads)
+    gold_judge = MathVerifyJudge()  # for gold alone: what it remembers must not reach the votes
+    benchmarks = load_benchmarks(settings, gold_judge, listener)
     language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
     ready = [_ask(benchmark, language_model, settings, listener) for benchmark in benchmarks]
     rows = settings.compute.sampler_rows
@@ -137,15 +156,16 @@ def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> lis
     records = []
     for benchmark in ready:
         _draw_what_is_missing(benchmark, language_model, sampler, settings, out, listener)
-        answered_Q = list(_read_back(benchmark, out / benchmark.file))
+        answered_Q = list(_read_back(benchmark, settings.samples, out / benchmark.file))
         conditions = Conditions(
             benchmark.name, settings.model, settings.sampling, settings.ks or (settings.samples,), settings.seed
         )
-        records.append(evaluate(answered_Q, benchmark.rule, conditions, gold_judge=judge))
+        records.append(evaluate(answered_Q, benchmark.rule, conditions, gold_judge=gold_judge))
         listener.evaluation(records[-1])
     _write(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-    if all("pass@1" in record for record in records):
-        _write(out / "results.json", json.dumps(results_json(records), indent=2) + "\n")
+    graded = [record for record in records if "pass@1" in record]
+    if graded:
+        _write(out / "results.json", json.dumps(results_json(graded), indent=2) + "\n")
     return records
 
 
@@ -157,14 +177,21 @@ def _ask(
     kept, notes = checked_prompts(benchmark.questions, tokenizer, benchmark.prompt)
     for note in notes:
         listener.note(f"{benchmark.name}: {note}")
+    prompts_Q = [prompt_tokens(question, tokenizer, benchmark.prompt) for question in kept]
+    unknown = sum(int(token == tokenizer.unk_token_id) for tokens_P in prompts_Q for token in tokens_P)
+    if unknown:
+        listener.note(
+            f"{benchmark.name}: the tokenizer does not know {unknown} tokens of the prompts; see --show-prompt"
+        )
     limit = getattr(language_model.model.config, "max_position_embeddings", None)
-    longest = max(len(prompt_tokens(question, tokenizer, benchmark.prompt)) for question in kept)
+    longest = max(map(len, prompts_Q))
     if limit is not None and longest + settings.sampling.max_tokens > limit:
+        fix = f"Lower it to {limit - longest}." if longest < limit else "Leave that question out."
         raise InputError(
             f"max_tokens: {benchmark.name} has a prompt of {longest} tokens; with {settings.sampling.max_tokens} more "
-            f"that is beyond the {limit} tokens the model can read. Lower it to {limit - longest}."
+            f"that is beyond the {limit} tokens the model can read. {fix}"
         )
-    return Benchmark(benchmark.name, tuple(kept), benchmark.rule, benchmark.prompt)
+    return replace(benchmark, questions=tuple(kept))
 
 
 def _draw_what_is_missing(
@@ -179,6 +206,9 @@ def _draw_what_is_missing(
     at_once = max(1, settings.compute.sampler_rows // settings.samples)
     done = _cut_to_whole_parts(path, at_once, settings.samples, total)
     if done:
+        asked = replace(benchmark, questions=benchmark.questions[:done])
+        for _ in _read_back(asked, settings.samples, path):
+            pass  # what does not belong here is refused before anything is drawn
         listener.drawn(benchmark.name, done, total)
     for first in range(done, total, at_once):
         questions = benchmark.questions[first : first + at_once]
@@ -221,25 +251,37 @@ def _cut_to_whole_parts(path: Path, at_once: int, samples: int, total: int) -> i
     return done
 
 
-def _read_back(benchmark: Benchmark, path: Path) -> Iterator[Answered]:
-    """The completions of every question, from what was written."""
-    lines_Q: dict[str, list[dict[str, Any]]] = {question.id: [] for question in benchmark.questions}
+def _read_back(benchmark: Benchmark, samples: int, path: Path) -> Iterator[Answered]:
+    """The completions of every question, from what was written: `samples` lines each, in the order of the questions."""
     with path.open(encoding="utf-8") as file:
-        for number, text in enumerate(file, start=1):
-            line = json.loads(text)
-            if line["question_id"] not in lines_Q:
-                raise DataError(path, f"has completions of {line['question_id']!r}, which is not asked now", number)
-            lines_Q[line["question_id"]].append(line)
-    for question in benchmark.questions:
-        lines = lines_Q[question.id]
-        completions = tuple(Completion(line["completion"], line["entropy"]) for line in lines)
-        yield Answered(
-            question=question,
-            group=Group(completions, question.id),
-            entropies_G=tuple(line["entropy"] for line in lines),
-            lengths_G=tuple(line["num_tokens"] for line in lines),
-            finished_G=tuple(line["finished"] for line in lines),
+        numbered = enumerate(file, start=1)
+        for question in benchmark.questions:
+            lines_G = [_parsed(path, number, text, question) for number, text in islice(numbered, samples)]
+            yield Answered(
+                question=question,
+                group=Group(tuple(Completion(line["completion"], line["entropy"]) for line in lines_G), question.id),
+                entropies_G=tuple(line["entropy"] for line in lines_G),
+                lengths_G=tuple(line["num_tokens"] for line in lines_G),
+                finished_G=tuple(line["finished"] for line in lines_G),
+            )
+
+
+def _parsed(path: Path, number: int, text: str, question: Question) -> dict[str, Any]:
+    """One line, which must be of this question."""
+    try:
+        line: dict[str, Any] = json.loads(text)
+        asked = line["question_id"], line["question"]
+        if not {"completion", "entropy", "num_tokens", "finished"} <= line.keys():
+            raise KeyError
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(path, "is not what an evaluation wrote; delete the file to draw it anew", number) from error
+    if asked != (question.id, question.text):
+        raise DataError(
+            path,
+            f"has a completion of {asked[0]!r}, {asked[1]!r}; asked now is {question.id!r}, {question.text!r}",
+            number,
         )
+    return line
 
 
 def read_settings(out: Path) -> MeasurementSettings:
@@ -248,8 +290,8 @@ def read_settings(out: Path) -> MeasurementSettings:
     if not path.is_file():
         raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
     try:
-        return MeasurementSettings.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, ValidationError) as error:
+        return build_settings(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, UnicodeDecodeError, ConfigError) as error:
         raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
 
 

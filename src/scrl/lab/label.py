@@ -214,7 +214,7 @@ def _take(group: _OpenGroup, rollout: Rollout, rule: CreditRule) -> None:
 
 def _refuse_what_no_file_has(path: Path, rule: CreditRule) -> None:
     """A method that needs more than a rollout can say works in training alone."""
-    beyond = sorted(rule.needs & {"partner", "reference_share"})
+    beyond = sorted(rule.needs & {"partner", "reference_share", "embedding"})
     if beyond:
         raise DataError(
             path,

@@ -83,7 +83,7 @@ def weight_bytes(folder: str, dtype: torch.dtype, trust_remote_code: bool = Fals
             return 0
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape, trust_remote_code=trust_remote_code)
-    return sum(weight.numel() for weight in model.parameters()) * dtype.itemsize
+    return int(sum(weight.numel() for weight in model.parameters())) * dtype.itemsize
 
 
 def free_bytes(device: torch.device) -> int | None:

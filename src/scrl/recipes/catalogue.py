@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import find_benchmark
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.paper import (
@@ -21,6 +22,7 @@ from scrl.recipes.paper import (
     EVALUATION,
     LENGTHS,
     LLAMA_BENCHMARKS,
+    LLAMA_METHODS,
     MAIN_BENCHMARKS,
     MODELS,
     TABLES,
@@ -98,6 +100,8 @@ PROMPT_STYLES = {
     "llama-3.1-8b-instruct": "llama",
 }
 CHECKPOINT_EVERY = 20
+RIVALS = ("compass", "etmr", "restrain")
+"""Methods that the paper compares with and did not run."""
 
 _TAB_PARAMETER = "tab:parameter has Qwen2.5 alone; the same for Llama and Qwen3"
 NOT_IN_PAPER = {
@@ -112,6 +116,7 @@ NOT_IN_PAPER = {
     "ablation budget": "32/16, because the row of the whole SCRL prints what table-main has at 32/16",
     "rollout completions": "of the initial rollouts: those of 32/16, at the training temperature and without top-p",
     "curves": "the pictures are not in the source; the curves are those that captions and text name",
+    "rival": "everything about its run: the number was copied; the settings are SCRL's and the method's own defaults",
     "seed": "0; the paper does not say how many seeds are behind a number",
     "drop_last": "the last, smaller batch of an episode is trained on (the authors' code drops it)",
     "loss.clip": "ε is ±0.2, as in the authors' code",
@@ -137,7 +142,20 @@ def appendix(model: str) -> dict[str, Any]:
     return {row.setting: row.large if is_large else row.small for row in HYPERPARAMETERS if row.setting is not None}
 
 
-def _unstated(model: str, benchmark: str | None) -> Iterator[str]:
+def most_completions(method: str | None, completions: int) -> int:
+    """As many as a budget allows: a method that draws completions as a tree cannot have every number of them."""
+    plan = METHODS[method].plan if method is not None else None
+    while plan is not None:
+        try:
+            return plan(completions, METHODS[method or ""].settings()).leaves
+        except ConfigError:
+            completions -= 1
+    return completions
+
+
+def _unstated(model: str, benchmark: str | None, method: str | None) -> Iterator[str]:
+    if method in RIVALS:
+        yield "rival"
     if benchmark == "gpqa":
         yield from ("episodes", "reader")
     if not model.startswith("qwen2.5"):
@@ -160,6 +178,7 @@ def _experiment(
     model = name.partition("/")[0]
     settings = appendix(MODELS[model])
     completions, trained = BUDGETS[budget]
+    completions = most_completions(method, completions)
     return Experiment(
         name=name,
         model=MODELS[model],
@@ -170,7 +189,7 @@ def _experiment(
         max_tokens=max_tokens or int(settings["sampling.max_tokens"]),
         temperature=float(settings["sampling.temperature"]),
         credit=credit,
-        not_in_paper=tuple(_unstated(model, benchmark)),
+        not_in_paper=tuple(_unstated(model, benchmark, method)),
     )
 
 
@@ -195,10 +214,10 @@ def _main() -> Iterator[Experiment]:
 
 
 def _llama() -> Iterator[Experiment]:
-    """TTRL too: our own run, where the paper took the value from elsewhere."""
+    """Runs of our own for all methods, where the paper took the values of all but SCRL from elsewhere."""
     for model, benchmarks in LLAMA_BENCHMARKS.items():
         for benchmark in benchmarks:
-            yield from (_run(model, benchmark, "64-32", method) for method in ("ttrl", "scrl"))
+            yield from (_run(model, benchmark, "64-32", method) for method in LLAMA_METHODS[model])
 
 
 def _ablations() -> Iterator[Experiment]:

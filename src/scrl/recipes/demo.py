@@ -8,27 +8,36 @@ version of the model.
 
 from __future__ import annotations
 
-from scrl.training.config import RunConfig, build_config
+from collections.abc import Mapping
+from typing import Any
+
+from scrl.training.config import RunConfig, build_config, merged
 
 METHODS = ("ttrl", "scrl")
 """Both from the same start, on the same stream, with the same settings."""
 
 
-def demo_config(method: str, *, seed: int, steps: int) -> RunConfig:
-    """A run of a few minutes on a laptop; how `scrl demo` is started by default stands with the command."""
+def demo_config(method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """A run of a few minutes on a laptop, with `changes` on top.
+
+    How `scrl demo` is started by default stands with the command.
+    """
     return build_config(
-        {
-            "model": "embedded",
-            "questions": "arithmetic:medium:train:64",
-            "method": method,
-            "credit": {"std_floor": 0.18},
-            "seed": seed,
-            "steps": steps,
-            "prompt": {"instruction": ""},
-            "sampling": {"max_tokens": 72},
-            "optimizer": {"learning_rate": 2e-5, "weight_decay": 0.0},
-            "evaluation": {"completions": 16, "held_out": "arithmetic:medium:held-out:64"},
-            "guard": {"mode": "observe"},
-            "checkpoint_every": 20,
-        }
+        merged(
+            {
+                "model": "embedded",
+                "questions": "arithmetic:medium:train:64",
+                "method": method,
+                "credit": {"std_floor": 0.18},
+                "seed": seed,
+                "steps": steps,
+                "prompt": {"instruction": ""},
+                "sampling": {"max_tokens": 72},
+                "optimizer": {"learning_rate": 2e-5, "weight_decay": 0.0},
+                "evaluation": {"completions": 16, "held_out": "arithmetic:medium:held-out:64"},
+                "guard": {"mode": "observe"},
+                "checkpoint_every": 20,
+            },
+            changes or {},
+        )
     )

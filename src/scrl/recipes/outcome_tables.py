@@ -74,7 +74,9 @@ def _renamed(cell: Cell) -> Cell:
         if level and printed and printed in column:
             column = column.replace(printed, level)
             break
-    section = level if level and section == PRINTED[cell.measured_on] else section
+    if level:
+        section = level if section == PRINTED[cell.measured_on] else section
+        row = row.replace(f"/{cell.measured_on}/", f"/{level}/")  # an experiment's name
     return replace(cell, section=section, row=row, column=column)
 
 
@@ -138,7 +140,7 @@ def _peak(run: Path) -> dict[str, Any] | None:
 
 def _voting_value(records: Sequence[Mapping[str, Any]]) -> Value | None:
     """maj@k of all k votes."""
-    votes = {record["samples"] for record in records}
+    votes = [record["samples"] for record in records]
     found = _value(
         [{**r, "maj@k": 0.0, "maj@k_by_question": r[f"maj@{r['samples']}_by_question"]} for r in records], "maj@k"
     )
@@ -175,7 +177,8 @@ def _mean_of_series(runs: Iterable[Path], name: str) -> Value | None:
     found = [
         value for run in runs for line in _lines(run / "metrics.jsonl") if (value := series.value(line)) is not None
     ]
-    return Value(math.fsum(found) / len(found)) if found else None
+    unit = 100 if name == "pass@1" else 1
+    return Value(unit * math.fsum(found) / len(found)) if found else None
 
 
 def _derived(cell: Cell, values: Mapping[Place, Value]) -> Value | None:
@@ -244,11 +247,15 @@ def numbers_of(table: Table, values: Mapping[Place, Value]) -> Sheet:
 
 def caption_of(table: Table, choices: Choices, out: Path) -> str:
     """What a reader must know beside the numbers: how many questions, samples, seeds, and how they were drawn."""
+    run_cells = [cell for cell in table.cells if cell.experiment is not None]
+    names = {at_scale(find(cell.experiment or ""), choices.scale).name for cell in run_cells}
+    benchmarks = {benchmark_at(cell.measured_on, choices.scale) for cell in run_cells}
     found = [
         line
         for seed in choices.seeds
-        for path in sorted((out / f"seed-{seed}").glob("evaluations/**/evaluations.jsonl"))
-        for line in _lines(path)
+        for name in names
+        for line in _lines(out / f"seed-{seed}" / "evaluations" / name / "evaluations.jsonl")
+        if line["benchmark"] in benchmarks
     ]
     seeds = "seed " + ", ".join(map(str, choices.seeds))
     stands = "" if choices.scale == "paper" else f" At scale {choices.scale}: not the paper's models and benchmarks."

@@ -26,8 +26,6 @@ PRINTED = {
     "aime24": "AIME24", "aime25": "AIME25", "amc": "AMC", "math500": "MATH-500", "minerva": "Minerva", "gpqa": "GPQA"
 }  # fmt: skip
 """The benchmarks, and what the tables call them."""
-MISSING_METHODS = frozenset({"compass", "etmr", "restrain"})
-"""Printed by the paper from elsewhere; scrl cannot run them."""
 EVALUATION = {"samples": 16, "temperature": 0.6, "top_p": 0.95}
 """How every accuracy is measured; the most tokens are the experiment's."""
 THRESHOLDS = {"min_share": 0.375, "min_margin": 0.125, "max_negative_share": 0.125, "entropy_weight": 0.1}
@@ -93,10 +91,8 @@ def _bare(model: str) -> str:
     return MODELS[model].rpartition("/")[2]
 
 
-def _namer(model: str, budget: str, columns: Mapping[str, str]) -> Callable[[str, str], str | None]:
-    def name(method: str, column: str) -> str | None:
-        if method in MISSING_METHODS:
-            return None
+def _namer(model: str, budget: str, columns: Mapping[str, str]) -> Callable[[str, str], str]:
+    def name(method: str, column: str) -> str:
         return start_name(model) if method == "start" else run_name(model, columns[column], budget, method)
 
     return name
@@ -110,6 +106,9 @@ def _main_cells() -> Iterator[Cell]:
         yield from block.cells()
 
 
+LLAMA_METHODS = {
+    "llama-3.2-1b-instruct": ("ttrl", "compass", "scrl"), "llama-3.1-8b-instruct": ("ttrl", "etmr", "restrain", "scrl")
+}  # fmt: skip
 LLAMA_BENCHMARKS = {"llama-3.2-1b-instruct": ("aime24", "math500"), "llama-3.1-8b-instruct": ("aime24", "amc")}
 _LLAMA = {
     ("llama-3.2-1b-instruct", "COMPASS"): {

@@ -44,7 +44,7 @@ class Cell:
     paper: float | None
     """As printed; none where the paper draws it or only talks about it."""
     experiment: str | None
-    """What measures it; none where it is derived, or by a method that scrl does not have."""
+    """What measures it; none where it is derived."""
     measured_on: str
     """A benchmark's name; empty where the number is a mean over several."""
     copied_from: str | None = None
@@ -84,6 +84,7 @@ SERIES: dict[str, Series] = {
         Series("positive_share", "positive_share", "questions with a positive label"),
         Series("negative_accuracy", "negative_accuracy", "ruled-out answers that are wrong"),
         Series("negative_answers", "negative_answers", "answers ruled out a question"),
+        Series("tokens", "tokens", "tokens sampled a step"),
         Series("distinct_answers", "distinct_answers", "fragmentation: classes of answers a question"),
         Series("abstention", "positive_share", "questions without a positive label", is_complement=True),
     )
@@ -147,7 +148,7 @@ class Block:
     rows: Mapping[str, str]
     """Method → numbers as printed."""
     baseline: str
-    name: Callable[[str, str], str | None]
+    name: Callable[[str, str], str]
     """(method, column) → experiment."""
     copied: Mapping[str, str]
     """Method → where its row was taken from."""

@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scrl.errors import ConfigError, did_you_mean
-from scrl.evaluation.session import Listener, MeasurementSettings, measure, read_settings
-from scrl.recipes.catalogue import EXPERIMENTS, Experiment, trained_benchmark
+from scrl.evaluation.session import Listener, MeasurementSettings, build_settings, measure, read_settings
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, most_completions, trained_benchmark
+from scrl.recipes.own_tables import OWN_TABLES
 from scrl.recipes.paper import EVALUATION, TABLES, start_name
 from scrl.recipes.printed import Cell, Table
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
 from scrl.training.config import RunConfig, build_config, merged
 from scrl.training.loop import resume, train
+from scrl.training.run_folder import RunFolder
 from scrl.training.watchers import Watcher
 
 
@@ -45,7 +47,7 @@ class Choices:
     steps: int | None = None
     """Fewer or more than the recipe has."""
     overrides: Mapping[str, Any] | None = None
-    """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}."""
+    """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}; evaluations take those they share."""
     data_dir: str | None = None
 
 
@@ -72,13 +74,15 @@ class Job:
 
 def select(names: Iterable[str]) -> list[Table]:
     """Tables by name; an experiment, or the beginning of some experiments' names, is a table of its own."""
-    return [TABLES[name] if name in TABLES else _own_table(name) for name in names]
+    known = TABLES | OWN_TABLES
+    return [known[name] if name in known else _own_table(name) for name in names]
 
 
 def _own_table(name: str) -> Table:
-    wanted = [each for each in EXPERIMENTS if each == name or each.startswith(f"{name.rstrip('/')}/")]
+    below = f"{name.rstrip('/')}/"
+    wanted = [name] if name in EXPERIMENTS else [each for each in EXPERIMENTS if each.startswith(below)]
     if not wanted:
-        known = (*TABLES, *EXPERIMENTS)
+        known = (*TABLES, *OWN_TABLES, *EXPERIMENTS)
         raise ConfigError(
             f"{name}: there is no such table or experiment.{did_you_mean(name, known).partition(' Known:')[0]} "
             "`scrl recipes` lists them."
@@ -125,8 +129,9 @@ def with_controls(table: Table, controls: Sequence[str]) -> Table:
     extra = []
     for cell in table.cells:
         experiment = EXPERIMENTS.get(cell.experiment or "")
-        if experiment is not None and experiment.method == "scrl" and not experiment.credit:
-            extra += [(cell, _control_cell(cell, experiment, method)) for method in controls]
+        if experiment is None or experiment.method != "scrl" or experiment.credit or cell.metric == VOTING:
+            continue
+        extra += [(cell, _control_cell(cell, experiment, method)) for method in controls]
     return _with_rows(table, extra)
 
 
@@ -135,11 +140,17 @@ def _control_cell(cell: Cell, experiment: Experiment, method: str) -> Cell:
     name = "/".join((*parts[:3], method, *parts[4:]))
     return replace(
         cell,
-        row=cell.row.replace("SCRL", method) if "SCRL" in cell.row else name,
+        row=_control_row(cell, name, method),
         paper=None,
         experiment=name,
         is_peak=False,
     )
+
+
+def _control_row(cell: Cell, name: str, method: str) -> str:
+    if cell.row == cell.experiment:
+        return name
+    return cell.row.replace("SCRL", method) if "SCRL" in cell.row else f"{cell.row}, {method}"
 
 
 def with_voting(table: Table) -> Table:
@@ -171,12 +182,13 @@ def _with_rows(table: Table, extra: Sequence[tuple[Cell, Cell]]) -> Table:
 
 
 def find(name: str) -> Experiment:
-    """An experiment of the catalogue, or a control arm of one."""
+    """An experiment of the catalogue, or one with another method in place of SCRL."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
     parts = name.split("/")
     scrl = "/".join((*parts[:3], "scrl", *parts[4:]))
-    return replace(EXPERIMENTS[scrl], name=name, method=parts[3])
+    completions = most_completions(parts[3], EXPERIMENTS[scrl].completions)
+    return replace(EXPERIMENTS[scrl], name=name, method=parts[3], completions=completions)
 
 
 def jobs(tables: Sequence[Table], scale: str) -> list[Job]:
@@ -209,6 +221,37 @@ def _and(known: tuple[str, ...], benchmark: str, scale: str) -> tuple[str, ...]:
     return known if is_there else (*known, benchmark)
 
 
+REFUSED = {
+    "seed": "use --seeds",
+    "steps": "use --steps",
+    "data_dir": "use --data-dir",
+    "method": "the experiment decides it",
+    "questions": "the experiment decides it; take some of them with limit",
+    "lora": "checkpoints are measured, and an adapter is none that can be",
+}
+"""Settings that are not set for all runs at once, and why."""
+
+
+def check(all_jobs: Sequence[Job], choices: Choices) -> None:
+    """Refuse, before anything is done, settings that some run or evaluation would refuse later."""
+    for name in choices.overrides or {}:
+        if name in REFUSED:
+            raise ConfigError(f"{name}: cannot be set in a reproduction; {REFUSED[name]}")
+    models = sorted({at_scale(job.experiment, choices.scale).model for job in all_jobs})
+    if "model" in (choices.overrides or {}) and len(models) > 1:
+        raise ConfigError(f"model: one cannot stand for {', '.join(models)}; reproduce their experiments one by one")
+    some_run = next(Job(each, each.name, (), ()) for each in EXPERIMENTS.values() if each.method == "scrl")
+    for seed in choices.seeds:
+        for job in (some_run, *all_jobs):  # start models alone have no settings of a run to check
+            model = at_scale(job.experiment, choices.scale).model
+            if job.is_run:
+                _config(job, choices, seed)
+            if job.measured_on:
+                evaluation_settings(job, choices, seed, model)
+            if job.rollouts_on:
+                rollout_settings(job, choices, seed, model)
+
+
 def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: Observing) -> None:
     """Everything that is not done yet, seed by seed."""
     for seed in choices.seeds:
@@ -218,7 +261,7 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: O
 
 def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Observing) -> None:
     config = _config(job, choices, seed) if job.is_run else None
-    model = at_scale(job.experiment, choices.scale).model
+    model = str((choices.overrides or {}).get("model", at_scale(job.experiment, choices.scale).model))
     with observing(config.steps if config else 0, job.name) as observer:
         if config is not None:
             run = out / "runs" / job.name
@@ -241,10 +284,16 @@ def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
 
 def _train(config: RunConfig, folder: Path, observer: Observer) -> None:
     if not (folder / "config.yaml").is_file():
-        folder.mkdir(parents=True, exist_ok=True)
         train(config, folder, observer)
-    elif not _is_finished(folder, config.steps):
+        return
+    if RunFolder(folder).config() != config:
+        raise _other_settings(folder)
+    if not _is_finished(folder, config.steps):
         resume(folder, observer)
+
+
+def _other_settings(folder: Path) -> ConfigError:
+    return ConfigError(f"{folder}: was made with other settings; give another --out, or the same settings")
 
 
 def _is_finished(folder: Path, steps: int) -> bool:
@@ -285,30 +334,39 @@ def _settings(
     samples: int,
     sampling: Mapping[str, float],
 ) -> MeasurementSettings:
-    experiment = at_scale(job.experiment, choices.scale)
-    overrides = choices.overrides or {}
-    return MeasurementSettings.model_validate(
-        {
-            "model": model,
-            "benchmarks": [benchmark_at(benchmark, choices.scale) for benchmark in benchmarks],
-            "samples": samples,
-            "sampling": {**sampling, "max_tokens": experiment.max_tokens},
-            "seed": seed,
-            "data_dir": choices.data_dir,
-            "prompt": prompt_at(job.experiment, choices.scale),
-            "compute": overrides.get("compute", {}),
-        }
-    )
+    experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides or {}
+    max_tokens = overrides.get("sampling", {}).get("max_tokens", experiment.max_tokens)
+    values = {
+        "model": model,
+        "benchmarks": [benchmark_at(benchmark, choices.scale) for benchmark in benchmarks],
+        "samples": samples,
+        "sampling": {**sampling, "max_tokens": max_tokens},
+        "seed": seed,
+        "data_dir": choices.data_dir,
+        "prompt": prompt_at(job.experiment, choices.scale).model_dump(),
+    }
+    return build_settings(merged(values, {name: overrides[name] for name in SHARED if name in overrides}))
+
+
+SHARED = ("prompt", "compute", "limit", "reader", "significant_digits", "trust_remote_code")
+"""Settings of a run that hold for its evaluations too; and sampling.max_tokens."""
 
 
 def _measure(settings: MeasurementSettings, folder: Path, listener: Listener) -> None:
     """Measure what was not measured before; benchmarks that another table asked for stay."""
     if (folder / "evaluation.yaml").is_file():
-        before = read_settings(folder)
+        before = read_settings(folder)  # the model may lie elsewhere now, together with everything else
+        if before != settings.model_copy(update={"benchmarks": before.benchmarks, "model": before.model}):
+            raise _other_settings(folder)
         both = tuple(dict.fromkeys((*before.benchmarks, *settings.benchmarks)))
-        settings = settings.model_copy(update={"benchmarks": both, "model": before.model})
-        if settings.model_copy(update={"benchmarks": before.benchmarks}) != before:
-            raise ConfigError(f"{folder}: was measured with other settings; give another --out, or the same settings")
-        if before.benchmarks == both and (folder / "evaluations.jsonl").is_file():
+        settings = settings.model_copy(update={"benchmarks": both})
+        if set(both) <= _measured(folder):
             return
     measure(settings, folder, listener)
+
+
+def _measured(folder: Path) -> set[str]:
+    """The benchmarks that an evaluation has done."""
+    path = folder / "evaluations.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return {json.loads(line)["benchmark"] for line in lines}

@@ -14,7 +14,7 @@ from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, config_of, prompt_of, trained_benchmark
 from scrl.recipes.demo import demo_config
 from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, run_name, start_name, varied_name
-from scrl.training.config import RunConfig, build_config, merged
+from scrl.training.config import RunConfig, build_config
 
 SCALES = ("paper", "demo")
 STEPS = 40
@@ -29,19 +29,24 @@ SHORT = {LENGTHS["10,240"]: 48}
 """Where length is what an experiment varies, the shorter one becomes this; everything else is as long as the demo."""
 
 
+SMALL_REWARDS = ("rent", "intuitor")
+"""Methods whose rewards are entropies and the like: the demo's std_floor would silence them, so they have none."""
+_DEMO = demo_config("scrl", seed=SEED, steps=STEPS)
+"""What all methods share at demo scale."""
+
+
 def at_scale(experiment: Experiment, scale: str) -> Experiment:
     """What stands for an experiment."""
     if _checked(scale) == "paper":
         return experiment
-    demo = _demo(experiment)
-    max_tokens = SHORT.get(experiment.max_tokens, demo.sampling.max_tokens)
+    max_tokens = SHORT.get(experiment.max_tokens, _DEMO.sampling.max_tokens)
     return replace(
         experiment,
-        name=_demo_name(experiment, str(max_tokens) if max_tokens != demo.sampling.max_tokens else ""),
-        model=demo.model,
+        name=_demo_name(experiment, str(max_tokens) if max_tokens != _DEMO.sampling.max_tokens else ""),
+        model=_DEMO.model,
         trained_on=experiment.trained_on and benchmark_at(experiment.trained_on, scale),
         max_tokens=max_tokens,
-        temperature=demo.sampling.temperature,
+        temperature=_DEMO.sampling.temperature,
         not_in_paper=(),
     )
 
@@ -70,28 +75,23 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
         return config if steps is None else build_config(config.model_dump(mode="json") | {"steps": steps})
     trained_benchmark(experiment)  # refuses a start model
     scaled = at_scale(experiment, scale)
-    demo = _demo(scaled, seed=SEED if seed is None else seed, steps=STEPS if steps is None else steps)
     changes = {
         "questions": scaled.trained_on,
-        "credit": dict(scaled.credit),
+        "credit": {"std_floor": 0.0} if scaled.method in SMALL_REWARDS else dict(scaled.credit),
         "completions": scaled.completions,
         "trained": scaled.trained,
         "sampling": {"max_tokens": scaled.max_tokens},
         "evaluation": {"is_off": True, "held_out": None},
     }
-    return build_config(merged(demo.model_dump(mode="json"), changes))
+    seed, steps = SEED if seed is None else seed, STEPS if steps is None else steps
+    return demo_config(scaled.method or "scrl", seed=seed, steps=steps, changes=changes)
 
 
 def prompt_at(experiment: Experiment, scale: str) -> PromptSettings:
     """How an experiment's model is asked at a scale."""
     if _checked(scale) == "paper":
         return PromptSettings.model_validate(prompt_of(experiment))
-    return _demo(experiment).prompt
-
-
-def _demo(experiment: Experiment, *, seed: int = SEED, steps: int = STEPS) -> RunConfig:
-    """The demo's run with an experiment's method; of a start model only what all methods share is looked at."""
-    return demo_config(experiment.method or "scrl", seed=seed, steps=steps)
+    return _DEMO.prompt
 
 
 def default_seed(scale: str) -> int:
@@ -104,16 +104,16 @@ def mapping(scale: str) -> Iterator[str]:
     if _checked(scale) == "paper":
         yield "models, questions and lengths are the paper's own"
         return
-    demo = demo_config("scrl", seed=SEED, steps=STEPS)
-    yield f"{', '.join(model.rpartition('/')[2] for model in MODELS.values())} → the {demo.model} model"
+    yield f"{', '.join(model.rpartition('/')[2] for model in MODELS.values())} → the {_DEMO.model} model"
     for level in dict.fromkeys(LEVELS.values()):
         stand_for = ", ".join(PRINTED[name] for name, its in LEVELS.items() if its == level)
         yield f"{stand_for} → {_questions(level)}, trained and measured on"
     for printed, length in LENGTHS.items():
-        yield f"at most {printed} tokens → {SHORT.get(length, demo.sampling.max_tokens)}"
+        yield f"at most {printed} tokens → {SHORT.get(length, _DEMO.sampling.max_tokens)}"
     yield (
-        f"all others: at most {demo.sampling.max_tokens} tokens, temperature {demo.sampling.temperature:g}, learning "
-        f"rate {demo.optimizer.learning_rate:g}, std_floor {demo.credit['std_floor']:g} for all methods"
+        f"all others: at most {_DEMO.sampling.max_tokens} tokens, temperature {_DEMO.sampling.temperature:g}, learning "
+        f"rate {_DEMO.optimizer.learning_rate:g}, std_floor {_DEMO.credit['std_floor']:g} for all methods but "
+        f"{' and '.join(SMALL_REWARDS)}"
     )
     names = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
     yield "method, thresholds, and how many completions vote and are trained on, stay"

@@ -109,17 +109,13 @@ class LocalSampler:
         """Completions `numbers` of each prompt, written side by side from prompt to end."""
         device = next(self._model.parameters()).device
         tokens_BP, mask_BP = left_padded([prompt.tokens_P for prompt in prompts], device)
-        uniforms = [
-            row_uniforms(*seeds, prompt.question_id, number, settings.max_tokens)
-            for prompt in prompts
-            for number in numbers
-        ]
-        pages = _Pages.blank(stacked_uniforms(uniforms, device), self._record)
         limits = [prompt.max_tokens or settings.max_tokens for prompt in prompts for _ in numbers]
-        pages.lengths_R = torch.tensor(limits, device=device)
+        most = max(limits)
+        uniforms = [row_uniforms(*seeds, prompt.question_id, number, most) for prompt in prompts for number in numbers]
+        pages = _Pages.blank(stacked_uniforms(uniforms, device), self._record, limits)
         stops = self.stop_texts(settings.stop)
         decoder: Decoder = self._decoder(self._model)
-        logits_BV = decoder.start(tokens_BP, mask_BP, len(numbers), settings.max_tokens)
+        logits_BV = decoder.start(tokens_BP, mask_BP, len(numbers), most)
         logits_RV = logits_BV.repeat_interleave(len(numbers), dim=0)
         fill_pages(pages, decoder, logits_RV, settings, torch.tensor(self._ends, device=device), stops)
         return self._read(pages, stops)
@@ -181,19 +177,23 @@ class _Pages:
     lengths_R: Tensor
     """How many tokens a row has, or may have while it is still writing."""
     finished_R: Tensor
+    limits: frozenset[int]
+    """How many tokens rows may have: when one has so many, even if it has ended before, it is not run any further."""
 
     @classmethod
-    def blank(cls, uniforms_RT: Tensor, record: Sequence[str] = ()) -> _Pages:
+    def blank(cls, uniforms_RT: Tensor, record: Sequence[str] = (), limits: Sequence[int] = ()) -> _Pages:
         rows, max_tokens = uniforms_RT.shape
         device = uniforms_RT.device
+        limits = limits or [max_tokens] * rows
         return cls(
             tokens_RT=torch.zeros(rows, max_tokens, dtype=torch.int64, device=device),
             logprobs_RT=torch.zeros(rows, max_tokens, device=device),
             entropies_RT=torch.zeros(rows, max_tokens, device=device),
             uniforms_RT=uniforms_RT,
             facts_RT={name: torch.zeros(rows, max_tokens, device=device) for name in record},
-            lengths_R=torch.full((rows,), max_tokens, device=device),
+            lengths_R=torch.tensor(limits, device=device),
             finished_R=torch.zeros(rows, dtype=torch.bool, device=device),
+            limits=frozenset(limits),
         )
 
 
@@ -224,7 +224,7 @@ def fill_pages(
         num_writing = int(writing_R.sum())
         if num_writing == 0:
             return
-        if num_writing < CLOSE_RANKS_BELOW * len(rows):
+        if num_writing < CLOSE_RANKS_BELOW * len(rows) or (place + 1 in pages.limits and num_writing < len(rows)):
             stay = writing_R.nonzero().squeeze(-1)
             decoder.keep(stay)
             rows, drawn = rows[stay], drawn._replace(tokens_R=drawn.tokens_R[stay])

@@ -7,17 +7,19 @@ root and every branch is a leaf, a whole completion with the log-probabilities a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from scrl.credit.method import Tree
 from scrl.records import Floats, Sample
 from scrl.rollout.local import LocalSampler, Prompt
 from scrl.rollout.sampling import SamplingSettings
+from scrl.rollout.stopping import StopTexts
 
 
 def sample_tree(
@@ -32,23 +34,16 @@ def sample_tree(
     """M (1 + N B) completions for each prompt: each root, followed by its branches."""
     roots_BM = sampler.sample(prompts_B, settings, num_samples=tree.roots, seed=seed, step=step)
     forks = [
-        _fork(prompt, number, root, place, settings.max_tokens)
+        _fork(prompt, f"root {number} fork {order}", root, place, settings.max_tokens)
         for prompt, roots_M in zip(prompts_B, roots_BM, strict=True)
         for number, root in enumerate(roots_M)
-        for place in fork_places(root.entropies_T, tree.forks)
+        for order, place in enumerate(fork_places(root.entropies_T, tree.forks))
     ]
-    grown = iter(sampler.sample(forks, settings, num_samples=tree.branches, seed=seed, step=step) if forks else ())
+    grown = iter(sampler.sample(forks, settings, num_samples=tree.branches, seed=seed, step=step))
     stops = sampler.stop_texts(settings.stop)
-    leaves_B = []
-    for roots_M in roots_BM:
-        leaves: list[Sample] = []
-        for root in roots_M:
-            leaves.append(root)
-            for place in fork_places(root.entropies_T, tree.forks):
-                leaves += [_leaf(root, place, branch) for branch in next(grown)]
-        texts = sampler.texts([leaf.tokens_T for leaf in leaves], stops)
-        leaves_B.append(tuple(replace(leaf, text=text) for leaf, text in zip(leaves, texts, strict=True)))
-    return leaves_B
+    return [
+        tuple(leaf for root in roots_M for leaf in _leaves(sampler, root, tree, grown, stops)) for roots_M in roots_BM
+    ]
 
 
 def fork_places(entropies_T: Floats, forks: int) -> list[int]:
@@ -60,10 +55,25 @@ def fork_places(entropies_T: Floats, forks: int) -> list[int]:
     return sorted([*(int(place) for place in highest), *[0] * (forks - len(highest))])
 
 
-def _fork(prompt: Prompt, number: int, root: Sample, place: int, max_tokens: int) -> Prompt:
+def _fork(prompt: Prompt, name: str, root: Sample, place: int, max_tokens: int) -> Prompt:
     """A prompt that ends just before a place in a root; its random numbers are its own."""
     begun = prompt.continued(root.tokens_T[:place])
-    return Prompt(f"{prompt.question_id} root {number} fork {place}", begun.tokens_P, max_tokens - place)
+    return Prompt(f"{prompt.question_id} {name}", begun.tokens_P, (prompt.max_tokens or max_tokens) - place)
+
+
+def _leaves(
+    sampler: LocalSampler, root: Sample, tree: Tree, grown: Iterator[tuple[Sample, ...]], stops: StopTexts | None
+) -> list[Sample]:
+    """A root and all its branches, as whole completions."""
+    leaves = [root]
+    for place in fork_places(root.entropies_T, tree.forks):
+        leaves += [_leaf(root, place, branch) for branch in next(grown)]
+    if stops is not None:
+        texts = sampler.texts([leaf.tokens_T for leaf in leaves], None)
+        is_over = [leaf.is_finished and stops.cut(text) == text for leaf, text in zip(leaves, texts, strict=True)]
+        leaves = [leaf if over else cut_at_stop(leaf, stops) for leaf, over in zip(leaves, is_over, strict=True)]
+    texts = sampler.texts([leaf.tokens_T for leaf in leaves], stops)
+    return [replace(leaf, text=text) for leaf, text in zip(leaves, texts, strict=True)]
 
 
 def _leaf(root: Sample, place: int, branch: Sample) -> Sample:
@@ -77,6 +87,29 @@ def _leaf(root: Sample, place: int, branch: Sample) -> Sample:
         margins_T=_joined_if_there(root.margins_T, place, branch.margins_T),
         certainties_T=_joined_if_there(root.certainties_T, place, branch.certainties_T),
         num_drawn=len(branch.tokens_T),
+    )
+
+
+def cut_at_stop(leaf: Sample, stops: StopTexts) -> Sample:
+    """A stop text may begin before a fork and end behind it: what was drawn after it is let go of."""
+    tokens_1T = torch.from_numpy(leaf.tokens_T)[None]
+    for length in range(1, len(leaf.tokens_T) + 1):
+        if stops.reached(tokens_1T[:, :length], tokens_1T[:, length - 1]):
+            return _beginning(leaf, length)
+    return leaf
+
+
+def _beginning(leaf: Sample, length: int) -> Sample:
+    """A leaf's first tokens, as a completion that has ended; what was drawn for it stays drawn."""
+    return replace(
+        leaf,
+        tokens_T=leaf.tokens_T[:length],
+        logprobs_T=leaf.logprobs_T[:length],
+        entropies_T=leaf.entropies_T[:length],
+        is_finished=True,
+        margins_T=None if leaf.margins_T is None else leaf.margins_T[:length],
+        certainties_T=None if leaf.certainties_T is None else leaf.certainties_T[:length],
+        num_drawn=leaf.tokens_drawn,
     )
 
 

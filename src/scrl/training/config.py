@@ -27,6 +27,7 @@ from scrl.policy.settings import (
     OptimizerSettings,
 )
 from scrl.rollout.sampling import SamplingSettings
+from scrl.training.dynamic_sampling import DynamicSamplingSettings
 from scrl.training.guard import GuardSettings
 
 TRAINER_PRESETS: dict[str, dict[str, Any]] = {
@@ -46,14 +47,17 @@ class RunConfig(BaseModel):
     question_column: str | None = Field(None, description="The column with the question; none: found by its name.")
     gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
     id_column: str | None = Field(None, description="The column with the question's id.")
+    rephrased_column: str | None = Field(
+        None, description="The column with the question in other words, for methods that ask both."
+    )
     limit: int | None = Field(None, ge=1, description="Take this many questions.")
     data_dir: str | None = Field(
         None, description="Folder with benchmark files NAME.jsonl; none: the environment variable SCRL_DATA."
     )
 
-    method: str = Field("scrl", description="Who decides what is rewarded: scrl, ttrl, or an ablation of scrl.")
+    method: str = Field("scrl", description="Who decides what is rewarded: one of `scrl methods`, or module:NAME.")
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
-    credit: dict[str, Any] = Field({}, description="Settings of the method, e.g. min_share.")
+    credit: dict[str, Any] = Field({}, description="Settings of the method: see `scrl methods NAME`.")
     reader: str = Field("boxed", description="How an answer is read: boxed, number, last-number, choice, regex:…")
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
@@ -67,6 +71,7 @@ class RunConfig(BaseModel):
 
     prompt: PromptSettings = PromptSettings()
     sampling: SamplingSettings = SamplingSettings()
+    dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
     loss_variant: str = Field("grpo", description=f"Fills in `loss`: {', '.join(LOSS_VARIANTS)}.")
     loss: LossSettings = LossSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -118,7 +123,9 @@ class RunConfig(BaseModel):
             raise ConfigError(f"trained: {self.trained} completions of {self.completions} cannot be trained on")
         if self.evaluation.k is not None and self.evaluation.k > self.evaluation.completions:
             raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
-        self.rule()
+        rule = self.rule()
+        if rule.method.plan is not None:
+            rule.method.plan(self.completions, rule.settings)
         return self
 
     def rule(self) -> CreditRule:
@@ -130,6 +137,7 @@ class RunConfig(BaseModel):
             num_trained=self.trained,
             seed=self.seed,
             significant_digits=self.significant_digits,
+            max_tokens=self.sampling.max_tokens,
             **self.credit,
         )
 
@@ -151,6 +159,7 @@ class RunConfig(BaseModel):
             question_column=self.question_column,
             gold_column=self.gold_column,
             id_column=self.id_column,
+            rephrased_column=self.rephrased_column,
         )
 
 

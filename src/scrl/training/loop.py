@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,17 @@ import torch
 from scrl.errors import InputError
 from scrl.evaluation.evaluate import Answered, Conditions, evaluate
 from scrl.evaluation.label_quality import Triple, gold_fields, step_label_quality
+from scrl.records import Question
 from scrl.reporting.report import write_report
 from scrl.seeds import generator_for
 from scrl.training.config import RunConfig
+from scrl.training.dynamic_sampling import draw_step
 from scrl.training.guard import alarms
 from scrl.training.interrupts import finish_first, stop_on_sigterm
 from scrl.training.run import Run, open_run
 from scrl.training.run_folder import RunFolder
 from scrl.training.step_metrics import describe, step_metrics
+from scrl.training.stopwatch import Stopwatch
 from scrl.training.watchers import Watcher
 
 NO_ANSWERS = (
@@ -83,19 +86,17 @@ def take_steps(run: Run) -> None:
         if stop_for_good(run) or state.step >= config.steps:
             break
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
-        clock = [time.perf_counter()]
-        sampled_B = run.rollouts(state.step)
-        clock.append(time.perf_counter())
-        classes_B = run.crediting.classify(sampled_B)
-        credit_B = run.crediting.assign(sampled_B, classes_B)
-        clock.append(time.perf_counter())
+        clock = Stopwatch()
+        drawn = draw_step(partial(credited, run, clock), run.stream, state.step, config.dynamic_sampling)
+        triples_B = drawn.triples_B
         with finish_first(run.watcher.note):
-            update = run.policy.update(sampled_B, credit_B, config.questions_per_update)
-            clock.append(time.perf_counter())
-            triples_B = list(zip(sampled_B, classes_B, credit_B, strict=True))
+            with clock.measure("seconds_update"):
+                sampled_B, _, credit_B = zip(*triples_B, strict=True)
+                update = run.policy.update(sampled_B, credit_B, config.questions_per_update)
             metrics = step_metrics(triples_B, update, state.labels) | step_label_quality(triples_B, run.gold_judge)
+            metrics |= drawn.metrics | {"tokens": metrics["tokens"] + drawn.tokens_left_out}
             step = run.remember(metrics, {s.question.id: c.labels.positive for s, _, c in triples_B})
-            log_step(run, step, triples_B, metrics, clock, update.notes)
+            log_step(run, step, triples_B, metrics, clock.seconds, update.notes)
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 save_if_best(run)
             if state.step % config.checkpoint_every == 0 and state.step < config.steps:
@@ -105,18 +106,26 @@ def take_steps(run: Run) -> None:
         run.save_last()
 
 
+def credited(run: Run, clock: Stopwatch, questions: Sequence[Question]) -> list[Triple]:
+    """The completions of some questions, and what they earn."""
+    with clock.measure("seconds_rollout"):
+        sampled_B = run.rollouts(questions)
+    with clock.measure("seconds_credit"):
+        classes_B = run.crediting.classify(sampled_B)
+        credit_B = run.crediting.assign(sampled_B, classes_B)
+    return list(zip(sampled_B, classes_B, credit_B, strict=True))
+
+
 def log_step(
     run: Run,
     step: int,
     triples_B: Sequence[Triple],
     metrics: dict[str, Any],
-    clock: Sequence[float],
+    seconds: Mapping[str, float],
     notes: Sequence[str],
 ) -> None:
     """Write a step down: numbers, completions, and a line for whoever watches."""
-    names = ("seconds_rollout", "seconds_credit", "seconds_update")
-    seconds = {name: clock[place + 1] - clock[place] for place, name in enumerate(names)}
-    line = {"step": step} | metrics | seconds
+    line = {"step": step} | metrics | dict(seconds)
     run.folder.append("rollouts.jsonl", [each for triple in triples_B for each in rollout_lines(run, triple)])
     run.folder.append("metrics.jsonl", [line])
     for tracker in run.trackers:

@@ -11,6 +11,8 @@ import torch
 from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens
 from scrl.policy.model import loading, model_folder, pick_device, pick_dtype
 from scrl.training.config import RunConfig
+from scrl.training.crediting import asked
+from scrl.training.dynamic_sampling import check_others
 from scrl.training.stream import QuestionStream
 
 GIB = 2**30
@@ -34,14 +36,16 @@ def make_plan(config: RunConfig) -> Plan:
     shape, tokenizer, num_weights = _shape(config)
     questions, too_long = checked_prompts(loaded.questions, tokenizer, config.prompt)
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
+    check_others(stream, config.dynamic_sampling)
     longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in questions)
     memory = memory_bytes(config, shape, num_weights, longest)
-    updates = stream.updates(config.steps, config.questions_per_update)
+    groups = len(asked(config.rule(), questions)) // len(questions)
+    updates = stream.updates(config.steps, config.questions_per_update, groups)
     epochs = config.steps / stream.steps_per_epoch
     lines = (
         *loaded.notes,
         *too_long,
-        *_sizes(config, stream, updates, epochs),
+        *_sizes(config, stream, groups, updates, epochs),
         _memory_line(num_weights, memory),
         *warnings(config),
     )
@@ -63,16 +67,18 @@ def _shape(config: RunConfig) -> tuple[Any, Any, int]:
     return shape, tokenizer, sum(weight.numel() for weight in model.parameters())
 
 
-def _sizes(config: RunConfig, stream: QuestionStream, updates: int, epochs: float) -> Iterator[str]:
-    batch = min(config.questions_per_step, len(stream.questions))
-    sequences = batch * config.trained
+def _sizes(config: RunConfig, stream: QuestionStream, groups: int, updates: int, epochs: float) -> Iterator[str]:
+    questions = min(config.questions_per_step, len(stream.questions))
+    batch = questions * groups
+    both = " × 2, as they are and in other words," if groups == 2 else ""
     yield (
-        f"{config.method}: {batch} questions × {config.completions} completions → {config.trained} trained → "
-        f"{sequences} sequences → {-(-batch // config.questions_per_update)} updates a step"
+        f"{config.method}: {questions} questions{both} × {config.completions} completions → {config.trained} trained → "
+        f"{batch * config.trained} sequences → {-(-batch // config.questions_per_update)} updates a step"
     )
+    draws = config.steps * (1 + config.dynamic_sampling.rounds)
     yield (
         f"{config.steps} steps, {updates} updates, {epochs:.1f} epochs of {len(stream.questions)} questions; up to "
-        f"{config.steps * batch * config.completions * config.sampling.max_tokens:,} tokens sampled"
+        f"{draws * batch * config.completions * config.sampling.max_tokens:,} tokens sampled"
     )
 
 

@@ -29,6 +29,7 @@ from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.tree import sample_tree
 from scrl.training.config import RunConfig
 from scrl.training.crediting import Crediting, asked, recorded
+from scrl.training.dynamic_sampling import check_others
 from scrl.training.guard import WATCHED
 from scrl.training.model_card import model_card
 from scrl.training.run_folder import RunFolder
@@ -95,12 +96,12 @@ class Run:
         triples = zip(questions, prompts, samples_B, strict=True)
         return [Sampled(question, prompt.tokens_P, samples, at) for question, prompt, samples in triples]
 
-    def rollouts(self, step: int) -> list[Sampled]:
-        """The groups of a step, drawn as the method plans it."""
-        questions = asked(self.rule, self.stream.batch(step))
+    def rollouts(self, questions: Sequence[Question]) -> list[Sampled]:
+        """The groups of some questions at this step, drawn as the method plans it."""
         plan = self.rule.method.plan
         tree = plan(self.config.completions, self.rule.settings) if plan else None
-        return self.draw(questions, self.config.sampling, self.config.completions, step, tree)
+        forms = asked(self.rule, questions)
+        return self.draw(forms, self.config.sampling, self.config.completions, self.state.step, tree)
 
     @property
     def crediting(self) -> Crediting:
@@ -171,6 +172,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     _check_prompts(config, language_model, asked(rule, questions))
     held_out_questions = _usable(config, language_model, held_out.questions, watcher) if held_out else []
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
+    check_others(stream, config.dynamic_sampling)
     sampler = LocalSampler(
         language_model.model,
         language_model.tokenizer,
@@ -188,6 +190,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         max_tokens=config.sampling.max_tokens,
     )
     trackers = [open_tracker(name, out, config.model_dump(mode="json")) for name in config.trackers]
+    embed = load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None
     folder = RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device))
     for note in (sampler.note, policy.note):
         if note:
@@ -203,9 +206,9 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         policy=policy,
         watcher=watcher,
         trackers=trackers,
-        embed=load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None,
+        embed=embed,
     )
-    run.state.questions = fingerprint(questions)
+    run.state.questions = fingerprint(asked(rule, questions))
     if resume:
         run.restore()
     return run

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import ceil
 
 from scrl.errors import ConfigError
@@ -40,6 +41,12 @@ class QuestionStream:
         order = generator_for(self.seed, "order", epoch).permutation(len(self.questions))
         chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
         return [self.questions[number] for number in chosen]
+
+    def others(self, step: int, round_: int, number: int, seen: Collection[str]) -> list[Question]:
+        """Up to `number` questions that a step has not asked yet, in an order of their own each round."""
+        order = generator_for(self.seed, "others", step, round_).permutation(len(self.questions))
+        unseen = (self.questions[place] for place in order if self.questions[place].id not in seen)
+        return list(islice(unseen, number))
 
     def updates(self, steps: int, questions_per_update: int, groups_per_question: int = 1) -> int:
         """Optimizer steps in the first `steps` steps."""

@@ -1,0 +1,99 @@
+"""COMPASS (arXiv:2510.17923): votes weighed by confidence, and a reward for a decisive path.
+
+    d_t  = π(likeliest) − π(second likeliest) at token t
+    c_i  = exp(± std_t d_t)                                       confidence
+    y⁺   = argmax_a Σ_{i: a_i = a} c_i
+    κ    = max_{i: a_i = y⁺} c_i / max_i c_i                      credibility: 1 where the most confident supports y⁺
+    R_i  = κ [a_i = y⁺] + λ Σ_t w_t d_t,   w_t = H_t / Σ H        answer and path
+
+No code was published; the formulas are those of summaries and reviews of the paper. What is uncertain:
+
+* the sign in the exponent: + as a reviewer writes it, − is the more intuitive reading (`exponent_sign`); either way
+  the std of numbers in [0, 1] is at most 0.5, so the weights of two votes differ by 65 % at most;
+* how the path reward is normalised: a mean weighted by entropy is our reading (the fact `decisiveness`), and its weight
+  is 1 (`path_weight`);
+* missing answers: here they do not vote and earn nothing, because a truncated completion that repeats itself is as
+  decisive as can be; with `missing_path = "own"` they are paid for their path like all others. Whether the most
+  confident of all is sought among them too is not said: here it is.
+
+κ scales the rewards of all who support y⁺ alike: with normalised advantages and no path reward it cancels.
+"""
+
+from __future__ import annotations
+
+from math import exp, fsum
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from scrl.answers.classes import MISSING
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
+from scrl.credit.rewards import match_rewards
+from scrl.records import Floats, Labels
+
+
+class CompassSettings(CreditSettings):
+    """What the descriptions of COMPASS leave open."""
+
+    exponent_sign: int = Field(
+        1,
+        ge=-1,
+        le=1,
+        description="The sign in c = exp(± std of d): 1 trusts a changing margin, -1 a steady one; 0: all votes equal.",
+    )
+    path_weight: float = Field(1.0, ge=0, description="λ: weight of the path reward.")
+    missing_path: Literal["none", "own"] = Field(
+        "none", description="What a completion without an answer earns: nothing, or its path reward."
+    )
+
+
+def confidences(evidence: Evidence, settings: CompassSettings) -> list[float]:
+    """c_i / max c, c_i = exp(± std over tokens of π(likeliest) − π(second)): neither y⁺ nor κ depends on the scale."""
+    exponents_G = (settings.exponent_sign * evidence.fact("margin_std")).tolist()
+    return [exp(exponent - max(exponents_G)) for exponent in exponents_G]
+
+
+def label(evidence: Evidence, settings: CompassSettings) -> Labels:
+    """The answer with the largest sum of confidence; ties as everywhere."""
+    tally = evidence.tally
+    if not tally.keys_K:
+        return Labels()
+    pairs = list(zip(tally.class_of_G, confidences(evidence, settings), strict=True))
+    votes_K = [fsum(confidence for own, confidence in pairs if own == j) for j in range(len(tally.keys_K))]
+    tied = [j for j, votes in enumerate(votes_K) if votes == max(votes_K)]
+    return Labels(tally.keys_K[min(tied, key=tally.class_of_G.index) if settings.ties == "first-seen" else tied[0]])
+
+
+def credibility(evidence: Evidence, labels: Labels, settings: CompassSettings) -> float:
+    """κ: the most confident supporter of the label against the most confident of all; 0 where there is no label."""
+    supports_G = match_rewards(evidence.tally, labels)
+    return float(np.max(supports_G * confidences(evidence, settings)))
+
+
+def path_rewards(evidence: Evidence, settings: CompassSettings) -> Floats:
+    """λ Σ_t w_t d_t, the decisiveness where the completion was uncertain."""
+    if not settings.path_weight:
+        return np.zeros(evidence.tally.size)
+    has_answer_G = np.array(evidence.tally.class_of_G) != MISSING
+    paid_G = has_answer_G | (settings.missing_path == "own")
+    return np.where(paid_G, settings.path_weight * evidence.fact("decisiveness"), 0.0)
+
+
+def reward(evidence: Evidence, labels: Labels, settings: CompassSettings) -> Shaped:
+    """κ for the label's answer, and the path reward."""
+    answer_G = credibility(evidence, labels, settings) * match_rewards(evidence.tally, labels)
+    return Shaped(answer_G + path_rewards(evidence, settings), answer_G)
+
+
+COMPASS = Method(
+    name="compass",
+    idea="votes weighed by confidence, and a reward for being decisive where it is uncertain",
+    equation="R = κ·[a = argmax Σ c] + λ Σ w d,  c = exp(± std d),  κ = max c of supporters / max c",
+    paper="arXiv:2510.17923",
+    settings=CompassSettings,
+    needs=lambda settings: frozenset({"margin_std"} | ({"decisiveness"} if settings.path_weight else set())),
+    label=label,
+    reward=reward,
+    has_negatives=False,
+)

@@ -1,0 +1,297 @@
+"""`scrl evaluate` as a user meets it."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+from commands import COMMAND, read
+
+from scrl.cli.main import main
+from scrl.errors import InputError
+from scrl.policy import model
+from scrl.policy.settings import ComputeSettings
+
+TINY = ("--samples", "2", "--max-tokens", "24", "--sampler-rows", "4")
+STREAM = "arithmetic:easy:train:4"
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("SCRL_DATA", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def call(capsys, tmp_path, monkeypatch):
+    """`scrl evaluate …` in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        code = main(["evaluate", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def rows(number, **more):
+    return [{"id": n, "question": f"Compute {n % 50}+2.", "answer": str(n % 50 + 2), **more} for n in range(number)]
+
+
+def write(path, records):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records), encoding="utf-8")
+
+
+# What it prints and leaves behind
+
+
+def test_an_evaluation_of_two_sets_of_questions(call, tmp_path):
+    (tmp_path / "mine.txt").write_text("Compute 3+4.\n")
+    code, out, err = call("embedded", STREAM, "mine.txt", *TINY, "--k", 1, "--k", 2, "--out", "e", "--instruction", "")
+    assert (code, err) == (0, "")
+    assert "embedded on arithmetic:easy:train:4, mine.txt: 2 completions a question, at most 24 tokens" in out
+    assert "temperature 0.6, top-p 0.95, seed 0 → e" in out
+    assert "(no gold to measure against)" in out
+    for row in ("questions × samples", "pass@1", "pass@2", "maj@1", "maj@2", "answered", "truncated", "entropy, right"):
+        assert f" {row} " in out
+    assert "In e: evaluations.jsonl, results.json, rollouts" in out
+    first, second = read(tmp_path / "e" / "evaluations.jsonl")
+    assert (first["benchmark"], first["questions"], second["questions"]) == (STREAM, 4, 1)
+    assert "maj@1" in first
+    assert "pass@1" not in second
+    results = json.loads((tmp_path / "e" / "results.json").read_text())["results"]
+    assert results[STREAM]["pass@2,none"] == first["pass@2"]
+
+
+def test_how_many_questions_have_gold_is_said_where_not_all_do(call, tmp_path):
+    write(tmp_path / "mine.jsonl", [{"question": "Compute 3+4.", "answer": 7}, {"question": "Compute 8+4."}])
+    code, out, _ = call("embedded", "mine.jsonl", *TINY, "--instruction", "", "--out", "e")
+    assert code == 0
+    assert [line.split()[-1] for line in out.splitlines() if "questions with gold" in line] == ["1"]
+    assert json.loads((tmp_path / "e" / "results.json").read_text())["n-samples"]["mine.jsonl"] == {
+        "original": 2, "effective": 1,
+    }  # fmt: skip
+    assert "questions with gold" not in call("embedded", STREAM, *TINY)[1]
+
+
+def test_no_gold_at_all(call, tmp_path):
+    (tmp_path / "mine.txt").write_text("Compute 3+4.\nCompute 8+4.\n")
+    code, out, err = call("embedded", "mine.txt", *TINY, "--instruction", "")
+    assert (code, err) == (0, "")
+    assert "no gold to measure against" in out
+    assert "results.json" not in out
+    assert {path.name for path in (tmp_path / "runs" / "001").iterdir()} == {
+        "evaluation.yaml", "evaluations.jsonl", "rollouts",
+    }  # fmt: skip
+
+
+def test_the_likeliest_completion(call, tmp_path):
+    code, *_ = call("embedded", STREAM, "--samples", 1, "--temperature", 0, "--max-tokens", 24, "--out", "e")
+    assert code == 0
+    (record,) = read(tmp_path / "e" / "evaluations.jsonl")
+    assert (record["samples"], record["temperature"], record["maj@1"]) == (1, 0.0, record["pass@1"])
+
+
+def test_a_benchmark_with_levels_from_a_folder(call, tmp_path, monkeypatch):
+    write(tmp_path / "data" / "math500.jsonl", [row | {"level": row["id"] % 5 + 1} for row in rows(500)])
+    words = ("embedded", "math500:4-5", *TINY, "--limit", 2, "--instruction", "")
+    code, out, _ = call(*words, "--data-dir", "data", "--out", "e")
+    assert code == 0
+    assert "math500:4-5: 200 of them are of level 4, 5." in out
+    (record,) = read(tmp_path / "e" / "evaluations.jsonl")
+    assert record["by_level"].keys() == {"4", "5"}
+    monkeypatch.setenv("SCRL_DATA", str(tmp_path / "data"))
+    assert call(*words, "--out", "f")[0] == 0
+    assert (tmp_path / "e" / "evaluations.jsonl").read_bytes() == (tmp_path / "f" / "evaluations.jsonl").read_bytes()
+
+
+def test_the_prompt_is_shown_and_nothing_is_written(call, tmp_path):
+    code, out, err = call("embedded", STREAM, "--show-prompt")
+    assert (code, err) == (0, "")
+    assert "arithmetic:easy:train:4: style chat, " in out
+    assert "Compute " in out
+    assert "⏎ (end of the prompt)" in out
+    assert "boxed" not in out  # generated questions speak for themselves
+    assert not list(tmp_path.iterdir())
+    out = call("embedded", STREAM, "--show-prompt", "--prompt-style", "plain", "--instruction", "Go!")[1]
+    assert ". Go!\n⏎" in out
+
+
+def test_the_lab_reads_what_was_written(call, tmp_path, capsys):
+    call("embedded", STREAM, *TINY, "--out", "e")
+    (record,) = read(tmp_path / "e" / "evaluations.jsonl")
+    file = next((tmp_path / "e" / "rollouts").iterdir())
+    for method in ("ttrl", "oracle"):
+        summary = tmp_path / f"{method}.json"
+        assert main(["label", str(file), "--method", method, "--summary", str(summary)]) == 0
+        assert json.loads(summary.read_text())["pass@1"] == pytest.approx(record["pass@1"])
+    capsys.readouterr()
+
+
+# Interrupted, and gone on with
+
+
+@pytest.fixture
+def one_thread():
+    """As many as the process that is interrupted has: their number changes the last digits of an entropy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield {"OMP_NUM_THREADS": "1"}
+    torch.set_num_threads(threads)
+
+
+def test_ctrl_c_in_the_middle_and_resumed(call, one_thread, tmp_path):
+    words = ("embedded", "arithmetic:easy:train:10", "--samples", "2", "--max-tokens", "24", "--sampler-rows", "2")
+    process = subprocess.Popen(
+        [*COMMAND, "evaluate", *words, "--out", "e"], cwd=tmp_path, env=os.environ | one_thread,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    rollouts = tmp_path / "e" / "rollouts" / "arithmetic-easy-train-10.jsonl"
+    deadline = time.monotonic() + 120
+    while not rollouts.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, out + err
+    assert "stopped; go on with: scrl evaluate --resume --out e" in out
+    assert "Traceback" not in err
+    assert rollouts.read_bytes().count(b"\n") < 20
+    assert not (tmp_path / "e" / "evaluations.jsonl").exists()
+    code, _, err = call("--resume", "--out", "e")
+    assert (code, err) == (0, "")
+    assert call(*words, "--out", "whole")[0] == 0
+    for name in ("evaluations.jsonl", "results.json", "evaluation.yaml", rollouts.relative_to(tmp_path / "e")):
+        assert (tmp_path / "e" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
+    assert call("embedded", STREAM, *TINY, "--out", "e")[0] == 0
+    monkeypatch.setattr("scrl.rollout.local.LocalSampler.sample", lambda *a, **k: pytest.fail("drawn again"))
+    before = {path: path.read_bytes() for path in (tmp_path / "e").rglob("*") if path.is_file()}
+    for words in ((), ("embedded", STREAM), ("--samples", 2), ("embedded", STREAM, *TINY)):
+        code, _, err = call(*words, "--resume", "--out", "e")
+        assert (code, err) == (0, "")
+    for words in (("--samples", 4), ("embedded", "aime24"), ("--seed", 1), ("--temperature", 1), ("--k", 1)):
+        code, _, err = call(*words, "--resume", "--out", "e")
+        assert code == 2
+        assert "--resume: an evaluation goes on with the settings it was started with; these are others" in err
+    assert {path: path.read_bytes() for path in (tmp_path / "e").rglob("*") if path.is_file()} == before
+    assert "say which evaluation, with --out FOLDER" in call("--resume")[2]
+    assert "nothing: there is no evaluation to resume here" in call("--resume", "--out", "nothing")[2]
+    code, _, err = call("embedded", STREAM, *TINY, "--out", "e")
+    assert (code, err) == (2, "error: e: exists already; give a new folder with --out\n")
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((), "name a model and at least one benchmark or file"),
+        (("embedded",), "name a model and at least one benchmark or file"),
+        (("embedded", "aime2024"), "there is no such file, benchmark or generated stream"),
+        (("embedded", "AIME24x"), "Did you mean 'aime24'?"),
+        (("embedded", "math500:6", "--data-dir", "."), "math500:6: there are no such levels"),
+        (("embedded", "arithmetic:esay"), "Did you mean 'easy'?"),
+        (("embedded", "nothing.jsonl"), "nothing.jsonl"),
+        (("embedded", STREAM, STREAM), "give each once"),
+        (("embedded", STREAM, *TINY, "--k", "3"), "k: 3 is not between 1 and the 2 samples a question; draw more"),
+        (("embedded", STREAM, "--samples", "0"), "samples: Input should be greater than or equal to 1; got 0"),
+        (("embedded", STREAM, "--top-p", "2"), "sampling.top_p: Input should be less than or equal to 1; got 2.0"),
+        (("embedded", STREAM, "--prompt-style", "poem"), "prompt.style: Input should be 'auto'"),
+        (("embedded", STREAM, "--device", "abacus"), "compute.device: 'abacus' is no device"),
+        (("embedded", STREAM, "--reader", "bxed"), "Did you mean 'boxed'?"),
+        (("embedded", STREAM), "max_tokens: arithmetic:easy:train:4 has a prompt of"),
+        (("embedded", STREAM, *TINY, "--max-prompt-tokens", "2"), "prompts have more than 2 tokens"),
+        (("./no-model", STREAM), "model: there is no folder ./no-model"),
+        (("no-owner/no-model", STREAM), "model: no-owner/no-model cannot be loaded"),
+        (("embedded", "aime24", "--data-dir", "nowhere"), "nowhere: there is no such folder of benchmarks"),
+        (("embedded", STREAM, "--smaples", "2"), "Unknown option: --smaples. Did you mean --samples?"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reason):
+    code, _, err = call(*words, "--out", "e")
+    assert code == 2
+    assert reason in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (None, "aime24.jsonl: there is no such file; the benchmarks in that folder: none"),
+        (rows(29), "aime24.jsonl: has 29 questions, but AIME 2024 has 30"),
+        ([*rows(9), "{", *rows(20)], "aime24.jsonl:10: is not JSON"),
+        ([*rows(29), {"id": 29, "question": "Compute 2+2."}], "aime24.jsonl:30: field 'answer' is missing or empty"),
+        ([*rows(29), {"id": 29, "answer": "4"}], "aime24.jsonl:30"),
+        ([*rows(29), {"id": 29, "question": "Compute 2+2.", "answer": "}{"}], "aime24-29"),
+    ],
+)
+def test_a_folder_of_benchmarks_with_something_wrong_in_it(call, tmp_path, lines, reason):
+    (tmp_path / "data").mkdir()
+    if lines is not None:
+        write(tmp_path / "data" / "aime24.jsonl", lines)
+    code, _, err = call("embedded", "aime24", *TINY, "--data-dir", "data", "--out", "e")
+    assert code == 2
+    assert reason in err
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_without_a_folder_or_a_network_both_ways_are_named(call, tmp_path):
+    code, _, err = call("embedded", "amc", *TINY)
+    assert code == 2
+    assert "--data-dir FOLDER, or the environment variable SCRL_DATA" in err
+    assert "AI-MO/aimo-validation-amc" in err
+    assert not list((tmp_path / "runs").iterdir())
+
+
+# Memory
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(model, "free_bytes", lambda device: 2**20)
+    monkeypatch.setattr(model, "_load", lambda *given: pytest.fail("it was loaded"))
+    code, _, err = call("embedded", STREAM, *TINY, "--out", "e")
+    # 757,888 weights of four bytes are 2.9 MiB = 0.003 GiB
+    assert (code, err.count("\n")) == (2, 1)
+    assert "error: model: embedded needs about 0.00 GiB for its weights alone, and cpu has 0.00 GiB free; " in err
+    assert "take a smaller model" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_are_counted_once_and_by_their_type():
+    folder = model.model_folder("embedded")
+    loaded = model.load_model("embedded", ComputeSettings(device="cpu"))
+    assert model.weight_bytes(folder, torch.float32) == 4 * loaded.num_weights
+    assert model.weight_bytes(folder, torch.bfloat16) == 2 * loaded.num_weights
+
+
+def test_free_memory_where_it_is_known(monkeypatch):
+    free = model.free_bytes(torch.device("cpu"))
+    assert free is None or free > 2**20
+    assert model.free_bytes(torch.device("meta")) is None
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (5, 9))
+    assert model.free_bytes(torch.device("cuda:0")) == 5
+
+
+def test_where_free_memory_is_unknown_the_model_is_loaded(monkeypatch):
+    monkeypatch.setattr(model, "free_bytes", lambda device: None)
+    assert model.load_model("embedded", ComputeSettings(device="cpu")).num_weights > 0
+
+
+def test_memory_that_runs_out_while_a_model_moves_is_the_same_error(monkeypatch):
+    def no_room(self, *given, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
+
+    monkeypatch.setattr(torch.nn.Module, "to", no_room)
+    with pytest.raises(
+        InputError, match=r"embedded needs about 0\.00 GiB for its weights alone, and cpu has .* GiB free"
+    ):
+        model.load_model("embedded", ComputeSettings(device="cpu"))

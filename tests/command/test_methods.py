@@ -1,0 +1,81 @@
+"""`scrl methods`: what there is to choose from."""
+
+import re
+
+import pytest
+from pydantic import Field
+
+from scrl.cli.main import main
+from scrl.credit.method import NEEDS, CreditSettings
+from scrl.credit.methods import METHODS
+
+
+def said(capsys, *words):
+    assert main(["methods", *words]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_every_method_is_listed_once_with_idea_equation_needs_and_paper(capsys):
+    assert main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[3:] if re.match(r" \S", line)] == list(METHODS)
+    text = re.sub(r"\s+", " ", " ".join(lines))
+    for method in METHODS.values():
+        assert method.paper in text
+        assert method.idea.split()[0] in text
+        assert method.equation.split(",")[0][:20] in text
+    row = next(line for line in lines if line.startswith(" self-harmony "))
+    assert "partner" in row
+    assert "nothing" in next(line for line in lines if line.startswith(" ttrl "))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_all_about_one(capsys, name):
+    method, text = METHODS[name], said(capsys, name)
+    assert text.startswith(f"{name}: {method.idea} equation: ")
+    assert method.paper in text
+    for need in method.needs(method.settings()):
+        assert f"needs: {need}: {NEEDS[need]}" in text
+    for setting, field in method.settings.model_fields.items():
+        assert f" {setting.replace('_', '-')} {field.default}" in text
+        assert field.description
+        assert field.description.split()[0] in text
+
+
+def test_a_methods_own_settings_come_first_and_what_it_decides_is_said(capsys):
+    text = said(capsys, "scrl")
+    assert text.index(" min-share 0.375 τ_pos") < text.index(" advantage normalised ")
+    assert "decides: labels, rewards settings:" in text
+    assert "decides: labels, rewards, the weight of each token settings:" in said(capsys, "spine")
+    assert "needs: nothing besides votes" in said(capsys, "ttrl")
+
+
+def test_one_of_the_users_own_is_shown_too(capsys, monkeypatch, tmp_path):
+    (tmp_path / "my_methods.py").write_text(
+        "from dataclasses import replace\nfrom scrl.credit.methods.ttrl import TTRL\nMINE = replace(TTRL, name='mine')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert said(capsys, "my_methods:MINE").startswith("mine: ")
+
+
+def test_an_unknown_method_names_the_likeliest_one(capsys):
+    assert main(["methods", "self-harmoni"]) == 2
+    assert "unknown method 'self-harmoni'. Did you mean 'self-harmony'?" in capsys.readouterr().err
+
+
+def test_other_commands_point_here(capsys):
+    for command in ("label", "train"):
+        assert main([command, "--help"]) == 0
+        assert "scrl methods NAME" in " ".join(capsys.readouterr().out.split())
+    assert main(["train", "--list-settings"]) == 0
+    assert "`scrl methods NAME`" in capsys.readouterr().out
+
+
+def test_settings_of_any_type_are_shown(capsys, monkeypatch):
+    class Settings(CreditSettings):
+        pair: tuple[float, float] | None = Field(None, description="Two numbers.")
+
+    from dataclasses import replace
+
+    monkeypatch.setitem(METHODS, "mine", replace(METHODS["ttrl"], name="mine", settings=Settings))
+    assert " pair None Two numbers." in said(capsys, "mine")

@@ -1,0 +1,211 @@
+"""`scrl reproduce` as a user meets it, at a size that takes seconds."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+from xml.etree import ElementTree
+
+import pytest
+from commands import COMMAND, read
+
+from scrl.cli.main import main
+
+SMALL = (
+    "--scale", "demo", "--set", "limit=2", "--set", "questions_per_step=2", "--set", "completions=4",
+    "--set", "trained=2", "--set", "sampling.max_tokens=40", "--set", "compute.threads=1",
+)  # fmt: skip
+ONE_STEP = (*SMALL, "--steps", "1")
+SCRL = "qwen2.5-3b/math500/32-16/scrl"
+RUN = "runs/embedded/easy/32-16/scrl"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """Without a network, and without the page about each run, which takes longer than these."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("scrl.training.loop.write_report", lambda folders, out: out.touch())
+
+
+@pytest.fixture
+def call(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words):
+        code = main(["reproduce", *map(str, words)])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def no_work(monkeypatch):
+    """Every completion that is drawn fails the test."""
+
+    def forbid():
+        monkeypatch.setattr("scrl.rollout.local.LocalSampler.sample", lambda *a, **k: pytest.fail("drawn again"))
+
+    return forbid
+
+
+def state(folder):
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def table(path):
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def test_one_experiment_before_and_after_with_control_and_voting(call, tmp_path, no_work):
+    changing = (SCRL, *SMALL, "--controls", "random", "--out", "r")
+    words = (*changing, "--steps", "1")
+    code, out, err = call(*words)
+    assert (code, err) == (0, "")
+    assert "MATH-500, Minerva → arithmetic:easy:train:64, trained and measured on" in out
+    assert "2 training runs and 3 evaluations, for seed 10:" in out
+    assert "  start embedded/start, measured on math500" in out
+    assert "  train embedded/easy/32-16/random, measured on math500" in out
+    rows = [line for line in out.splitlines() if line.startswith("|")]
+    assert [row.split("|")[2].strip() for row in rows[2:]] == [
+        "embedded/start", "embedded/start, voting", "embedded/easy/32-16/scrl", "embedded/easy/32-16/random",
+    ]  # fmt: skip
+    assert " votes" in rows[3]
+    assert "2 questions × 16 samples, temperature 0.6, top-p 0.95, seed 10" in out
+    folder = tmp_path / "r"
+    stem = SCRL.replace("/", "-")
+    assert {path.name for path in folder.iterdir()} == {"seed-10", f"{stem}.md", f"{stem}.csv", f"{stem}.tex"}
+    values = table(folder / f"{stem}.csv")
+    assert values[0]["experiment"] == "qwen2.5-3b/start"
+    after = read(folder / "seed-10" / "evaluations" / "embedded" / "easy" / "32-16" / "scrl" / "evaluations.jsonl")
+    assert float(values[2]["value"]) == pytest.approx(100 * after[0]["pass@1"])
+    # votes: the run's tokens, in completions as long as the first step's, for each of two questions
+    steps = read(folder / "seed-10" / RUN / "metrics.jsonl")
+    (vote,) = read(folder / "seed-10" / "voting" / "embedded" / "easy" / "32-16" / "scrl" / "evaluations.jsonl")
+    assert vote["samples"] == round(steps[0]["tokens"] / steps[0]["length_mean"] / 2) == 4
+
+    before = state(folder / "seed-10")
+    no_work()
+    code, again, _ = call(*words, "--resume")
+    assert code == 0
+    assert state(folder / "seed-10") == before
+    assert [line for line in again.splitlines() if line.startswith("|")] == rows
+
+    for changed in (("2",), ("1", "--set", "optimizer.learning_rate=1e-3"), ("1", "--set", "limit=3")):
+        code, _, err = call(*changing, "--resume", "--steps", *changed)
+        assert code == 2
+        assert "was made with other settings; give another --out, or the same settings" in err
+    assert state(folder / "seed-10") == before
+    code, _, err = call(*words)
+    assert (code, err) == (2, "error: r: exists already; give a new folder with --out\n")
+
+
+def test_another_table_in_the_same_folder_shares_its_runs(call, tmp_path):
+    assert call("qwen2.5-3b/start", *ONE_STEP, "--out", "r", "--no-voting")[0] == 0
+    start = tmp_path / "r" / "seed-10" / "evaluations" / "embedded" / "start"
+    kept = state(start / "rollouts")
+    assert len(kept) == 3  # three levels
+    code, out, _ = call("figure-labels", *ONE_STEP, "--out", "r", "--resume")
+    assert code == 0
+    assert "2 training runs and 0 evaluations" in out
+    assert "measured on nothing but its own steps" in out
+    assert ElementTree.parse(tmp_path / "r" / "figure-labels.svg").getroot().tag.endswith("svg")
+    runs = tmp_path / "r" / "seed-10" / "runs"
+    trained = state(runs)
+    code, *_ = call("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--out", "r", "--resume", "--no-voting")
+    assert code == 0
+    assert state(runs) == trained  # the figure's run is measured, not made again
+    assert state(start / "rollouts") == kept
+    assert (tmp_path / "r/seed-10/evaluations/embedded/medium/32-16/scrl/evaluations.jsonl").is_file()
+
+
+def test_several_seeds_have_folders_of_their_own_and_are_averaged(call, tmp_path):
+    code, out, _ = call("table-entropy", *ONE_STEP, "--seeds", 1, 2, 1, "--out", "r")
+    assert code == 0
+    assert "0 training runs and 3 evaluations, for seed 1, 2:" in out
+    assert {path.name for path in (tmp_path / "r").iterdir() if path.is_dir()} == {"seed-1", "seed-2"}
+    found = [
+        {
+            line["benchmark"]: line
+            for line in read(tmp_path / f"r/seed-{seed}/rollouts/embedded/start/evaluations.jsonl")
+        }
+        for seed in (1, 2)
+    ]
+    values = table(tmp_path / "r" / "table-entropy.csv")
+    overall = next(v for v in values if (v["metric"], v["column"]) == ("entropy_mean", "hard"))
+    assert float(overall["value"]) == pytest.approx(
+        sum(each["arithmetic:hard:train:64"]["entropy_mean"] for each in found) / 2
+    )
+    assert found[0]["arithmetic:hard:train:64"]["samples"] == 32
+
+
+def test_a_dry_run_writes_nothing(call, tmp_path):
+    code, out, err = call(
+        "table-main", "table-ablation", "--scale", "demo", "--dry-run", "--controls", "oracle", "random"
+    )
+    assert (code, err) == (0, "")
+    # levels × budgets × (TTRL, SCRL, two controls), and four ablations of two levels
+    assert f"{3 * 2 * 4 + 2 * 4} training runs and {3 + 3 * 2 * 4 + 2 * 4} evaluations, for seed 10:" in out
+    assert call("table-main", "--dry-run")[0] == 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((), "name a table or an experiment"),
+        (("table-mian",), "Did you mean 'table-main'?"),
+        ((SCRL, "--scale", "dmeo"), "Did you mean 'demo'?"),
+        ((SCRL, "--scale", "demo", "--controls", "oracel"), "Did you mean 'oracle'?"),
+        ((SCRL, "--scale", "demo", "--steps", "0"), "steps: Input should be greater"),
+        ((SCRL, "--scale", "demo", "--seeds", "-1"), "seed"),
+        ((SCRL, "--scale", "demo", "--set", "lr=1"), "lr: there is no such setting"),
+        ((SCRL, "--scale", "demo", "--set", "lr"), "write name=value"),
+        (("table-entropy", "--scale", "demo", "--set", "compute.rows=1"), "compute.rows: there is no such setting"),
+        ((SCRL, "--scale", "demo", "--set", "seed=3"), "use --seeds"),
+        ((SCRL, "--resume"), "say which reproduction, with --out FOLDER"),
+        ((SCRL, "--resume", "--out", "nothing"), "say which reproduction, with --out FOLDER"),
+        ((SCRL, "--data-dir", "nowhere", "--out", "r"), "nowhere: there is no such folder of benchmarks"),
+        ((SCRL, *ONE_STEP, "--set", "model=./nothing", "--out", "r"), "model: there is no folder ./nothing"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reason):
+    code, _, err = call(*words)
+    assert code == 2
+    assert reason in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_ctrl_c_in_the_middle_of_a_run_and_resumed(call, tmp_path):
+    words = (SCRL, *SMALL, "--no-voting", "--steps", "25", "--set", "checkpoint_every=50", "--out", "r")
+    process = subprocess.Popen(
+        [*COMMAND, "reproduce", *words], cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    metrics = tmp_path / "r" / "seed-10" / RUN / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, out + err
+    assert "stopped; go on with the same command and --resume --out r" in out
+    assert "Traceback" not in err
+    done = len(read(metrics))
+    assert 0 < done < 25
+    start = state(tmp_path / "r" / "seed-10" / "evaluations")
+    code, out, err = call(*words, "--resume")
+    assert (code, err) == (0, "")
+    assert f"resuming after step {done}" in out
+    assert [line["step"] for line in read(metrics)] == list(range(25))
+    assert (
+        state(tmp_path / "r" / "seed-10" / "evaluations" / "embedded" / "start").items()
+        <= {name.removeprefix("embedded/start/"): value for name, value in start.items()}.items()
+    )  # the start model is not measured again
+    assert json.loads((tmp_path / "r/seed-10" / RUN / "checkpoints/last/trainer_state.json").read_text())["step"] == 25

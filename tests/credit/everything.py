@@ -1,0 +1,23 @@
+"""Credit for a group that comes with all that any method may ask for."""
+
+import numpy as np
+
+from scrl.credit.tally import count_votes
+from scrl.records import FACTS, Group, Truth
+
+
+def credit_of_all(rule, votes, **choices):
+    """`votes`: (answer, number) pairs; the number is the entropy and every fact of the completion, and its text."""
+    group = Group.from_answers([a for a, _ in votes], [h for _, h in votes], question_id="q")
+    completions = tuple(
+        completion._replace(text=str(h), facts=dict.fromkeys(FACTS, h))
+        for completion, (_, h) in zip(group.completions, votes, strict=True)
+    )
+    group = Group(completions, group.question_id, group.step)
+    given = {
+        "truth": Truth("1" if any(a == "1" for a, _ in votes) else None),  # only a method that is told it sees it
+        "reference_share": 0.5,
+        "partner": count_votes(rule.classify(group), None),
+        "embed": lambda texts: np.array([[1.0, float(text)] for text in texts]),
+    }
+    return rule.assign(group, **given | choices)

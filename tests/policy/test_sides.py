@@ -1,0 +1,116 @@
+"""Two-sided advantages: a completion that some candidate labels push up and others down."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from updates import (
+    assert_close,
+    collected_gradient,
+    credit_of,
+    disturb,
+    draw_group,
+    make_policy,
+    plain_gradient,
+    small_model,
+)
+
+from scrl.policy.losses import clipped_surrogate, is_clipped
+from scrl.policy.settings import LOSS_VARIANTS, LossSettings
+
+LABELS = np.array(
+    [[1.5, -0.5, 0.2, -1.2, 0.0, 0.0], [-0.4, 2.0, -0.4, -0.4, -0.4, -0.4], [0.3, -0.3, 0.0, 0.6, -0.6, 0.0]]
+)
+"""The advantages of six completions by each of three candidate labels."""
+WEIGHTS = np.array([0.6, 0.3, 0.1])
+
+
+def credit_with_sides(trained=None):
+    """All candidates at once."""
+    weighed = WEIGHTS[:, None] * LABELS
+    sides = np.maximum(weighed, 0).sum(axis=0), np.minimum(weighed, 0).sum(axis=0)
+    return replace(credit_of(weighed.sum(axis=0), trained), sides=sides)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(-3, 3)), min_size=1, max_size=6),
+    st.lists(st.floats(0.05, 8), min_size=1, max_size=5),
+    st.floats(0, 0.9),
+    st.floats(0, 2),
+    st.none() | st.floats(1.01, 4),
+)
+def test_both_sides_are_the_sum_over_candidates_for_any_ratio(candidates, ratios, low, high, dual):
+    """Σ_j w_j ℓ(Â_j) = −P min(r, 1 + ε_high) − Q max(r, 1 − ε_low), with dual clip and without."""
+    options = {"clip_low": low, "clip_high": high, "dual_clip": dual}
+    ratios_RT = torch.tensor([ratios], dtype=torch.float64)
+
+    def loss(rise, fall):
+        sides = (torch.tensor([side], dtype=torch.float64) for side in (rise, fall))
+        return clipped_surrogate(ratios_RT, *sides, **options)
+
+    apart = sum(weight * loss(max(a, 0.0), min(a, 0.0)) for weight, a in candidates)
+    rise = sum(weight * max(a, 0.0) for weight, a in candidates)
+    fall = sum(weight * min(a, 0.0) for weight, a in candidates)
+    torch.testing.assert_close(loss(rise, fall), apart, atol=1e-9, rtol=1e-9)
+    for place, ratio in enumerate(ratios):  # and in the words of PPO, without torch
+        by_hand = 0.0
+        for weight, a in candidates:
+            clipped = min(max(ratio, 1 - low), 1 + high)
+            one = -min(ratio * a, clipped * a)
+            by_hand += weight * (one if dual is None or a >= 0 else min(one, -dual * a))
+        assert float(loss(rise, fall)[0, place]) == pytest.approx(by_hand, abs=1e-9)
+
+
+@pytest.mark.parametrize("variant", ["grpo", "dapo", "gspo"])
+@pytest.mark.parametrize("dual_clip", [None, 1.1])
+def test_the_gradient_of_an_update_is_that_of_all_candidates_together(variant, dual_clip):
+    """The loss is linear in the weights of the candidates, so their gradients add up."""
+    language_model = small_model()
+    sampled = draw_group(language_model)
+    disturb(language_model)
+    options = LOSS_VARIANTS[variant] | {"dual_clip": dual_clip}
+    found, measured = collected_gradient(make_policy(language_model, **options), sampled, credit_with_sides())
+    apart = [plain_gradient(language_model, sampled, credit_of(label), LossSettings(**options)) for label in LABELS]
+    assert_close(found, sum(weight * gradient for weight, (gradient, _) in zip(WEIGHTS, apart, strict=True)), 1e-5)
+    assert measured["loss"] == pytest.approx(
+        sum(w * loss for w, (_, loss) in zip(WEIGHTS, apart, strict=True)), abs=1e-6
+    )
+
+
+def test_off_policy_one_advantage_gives_another_gradient_and_on_policy_the_same():
+    language_model = small_model()
+    sampled = draw_group(language_model)
+    both, collapsed = credit_with_sides(), replace(credit_with_sides(), sides=None)
+    policy = make_policy(language_model, clip_low=0.05, clip_high=0.05)
+    on_policy = [collected_gradient(policy, sampled, credit)[0] for credit in (both, collapsed)]
+    assert_close(*on_policy, 1e-4)
+    disturb(language_model)
+    off_policy = [collected_gradient(policy, sampled, credit)[0] for credit in (both, collapsed)]
+    assert float((off_policy[0] - off_policy[1]).norm()) > 0.01 * float(off_policy[1].norm())
+
+
+def test_only_the_sides_of_the_completions_trained_on_count():
+    language_model = small_model()
+    sampled = draw_group(language_model)
+    credit = credit_with_sides(trained=(1, 4))
+    unknown = np.array([0.0 if row in credit.trained else np.nan for row in range(6)])
+    credit = replace(credit, sides=(credit.sides[0] + unknown, credit.sides[1] + unknown))
+    rows = make_policy(language_model).rows([(sampled, credit)])
+    # completion 1: P = 0.3 · 2 = 0.6, Q = −0.6 · 0.5 − 0.1 · 0.3 = −0.33; completion 4: P = 0, Q = −0.12 − 0.06 = −0.18
+    assert [(row.rise, row.fall) for row in rows] == [pytest.approx((0.6, -0.33)), pytest.approx((0.0, -0.18))]
+
+
+def test_a_completion_with_two_sides_always_has_a_gradient():
+    """Beyond one clip the other side still pulls: only a completion of one side can be clipped."""
+    ratios_RT = torch.tensor([[0.5, 1.0, 2.0]])
+    clip = {"clip_low": 0.2, "clip_high": 0.2}
+    for rise, fall, expected in [
+        (1.0, -1.0, [False, False, False]),
+        (1.0, 0.0, [False, False, True]),
+        (0.0, -1.0, [True, False, False]),
+        (0.0, 0.0, [False, False, False]),
+    ]:
+        assert is_clipped(ratios_RT, torch.tensor([rise]), torch.tensor([fall]), **clip)[0].tolist() == expected

@@ -1,0 +1,258 @@
+"""From the files of a reproduction to the paper's tables; the files are made up here, and so are their numbers."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from scrl.recipes.outcome_tables import (
+    Value,
+    caption_of,
+    cell_text,
+    numbers_of,
+    sheet_of,
+    table_at,
+    values_of,
+    write_figure,
+)
+from scrl.recipes.paper import TABLES
+from scrl.recipes.printed import GAIN, SERIES
+from scrl.recipes.reproduce import VOTING, Choices, jobs, select, with_controls, with_voting
+from scrl.recipes.scales import benchmark_at
+from scrl.reporting.curves import write_curves
+from scrl.reporting.result_tables import as_csv, as_latex, as_markdown
+from scrl.seeds import generator_for
+
+STEP = {series.key: 0.25 for series in SERIES.values()}
+"""What every step of a made-up run measured."""
+
+
+def evaluation(benchmark, values, samples=16, **more):
+    """A line of evaluations.jsonl; values are those of the questions."""
+    by_question = values if isinstance(values, dict) else {f"q{n}": value for n, value in enumerate(values)}
+    names = ("pass@1", f"pass@{samples}", f"maj@{samples}")
+    return {
+        "benchmark": benchmark, "questions": len(by_question), "samples": samples, "temperature": 0.6, "top_p": 0.95,
+        "entropy_correct": 0.1, "entropy_incorrect": 0.4, "entropy_mean": 0.2,
+        **{name: sum(by_question.values()) / len(by_question) for name in names},
+        **{f"{name}_by_question": by_question for name in names},
+    } | more  # fmt: skip
+
+
+def write(path, lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def fake(out, table, scale, seed=0):
+    """All files that a reproduction of the table would leave, with numbers drawn from the names."""
+    for job in jobs([table], scale):
+        rng = generator_for(seed, "fake", job.name)
+        for kind, names in {"evaluations": job.measured_on, "rollouts": job.rollouts_on}.items():
+            lines = [evaluation(benchmark_at(name, scale), rng.random(5).tolist()) for name in names]
+            write(out / f"seed-{seed}" / kind / job.name / "evaluations.jsonl", lines)
+        if job.has_voting:
+            line = evaluation(benchmark_at(job.experiment.trained_on, scale), rng.random(5).tolist(), samples=40)
+            write(out / f"seed-{seed}" / "voting" / job.name / "evaluations.jsonl", [line])
+        if job.is_run:
+            steps = [{"step": step, **STEP, "pass@1": float(rng.random())} for step in range(3)]
+            write(out / f"seed-{seed}" / "runs" / job.name / "metrics.jsonl", steps)
+
+
+# Every table
+
+
+@pytest.mark.parametrize("scale", ["paper", "demo"])
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_filled_from_its_files(name, scale, tmp_path):
+    table = with_controls(with_voting(TABLES[name]), ("oracle",))
+    fake(tmp_path, table, scale)
+    values, scaled = values_of(table, scale, (0,), tmp_path), table_at(table, scale)
+    empty = [cell for cell in scaled.cells if cell.place not in values]
+    assert not empty
+    assert scale == "paper" or all(cell.paper is None for cell in scaled.cells)
+    choices = Choices(scale=scale)
+    sheet = sheet_of(scaled, values, caption_of(table, choices, tmp_path))
+    assert len(sheet.rows) == len(scaled.rows)
+    for row in sheet.rows:
+        assert len(row) == 2 + len(scaled.columns)
+    for text in (as_markdown(sheet), as_latex(sheet)):
+        assert "None" not in text
+        assert "nan" not in text
+    found = list(csv.DictReader(io.StringIO(as_csv(numbers_of(scaled, values)))))
+    assert [bool(line["value"]) for line in found] == [cell.place in values for cell in scaled.cells]
+    if table.measured_with == "training":
+        write_figure(table, choices, tmp_path, tmp_path / "figure.svg")
+        assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("scale", ["paper", "demo"])
+def test_nothing_done_leaves_every_cell_empty(name, scale, tmp_path):
+    table = with_voting(TABLES[name])
+    assert values_of(table, scale, (0,), tmp_path) == {}
+    sheet = sheet_of(table_at(table, scale), {}, caption_of(table, Choices(scale=scale), tmp_path))
+    assert all(cell.startswith("–") for row in sheet.rows for cell in row[2:])
+
+
+def test_at_demo_scale_equal_rows_and_columns_are_printed_once():
+    main = table_at(TABLES["table-main"], "demo")
+    assert main.columns == ("hard", "medium", "easy", "Avg")
+    assert [row for _, row in main.rows] == ["embedded", "embedded + TTRL", "embedded + SCRL", "embedded Δ"] * 2
+    average = next(cell for cell in main.cells if cell.column == "Avg")
+    assert [column for _, _, column, _ in average.derived.of] == ["hard", "medium", "easy"]
+    llama = table_at(TABLES["table-llama"], "demo")
+    methods = (
+        "TTRL",
+        "COMPASS",
+        "SCRL",
+        "Δ",
+        "ETMR",
+        "RESTRAIN",
+    )  # those of the 8B model that the 1B has not come last
+    assert [row for _, row in llama.rows] == ["embedded", *(f"embedded {'' if m == 'Δ' else '+ '}{m}" for m in methods)]
+    assert table_at(TABLES["table-reasoning"], "demo").columns == ("10,240", "15,360")
+    (own,) = select(["qwen2.5-3b/minerva/32-16/scrl"])
+    assert [row for _, row in table_at(own, "demo").rows] == ["embedded/start", "embedded/easy/32-16/scrl"]
+    for table in TABLES.values():
+        assert table_at(table, "paper") is table
+
+
+# Numbers by hand
+
+SECTION = "32 completions, 16 trained"
+A, B = "qwen2.5-3b/aime25/32-16/ttrl", "qwen2.5-3b/aime25/32-16/scrl"
+
+
+def place(row, column="AIME25", metric="pass@1", section=SECTION):
+    return section, row, column, metric
+
+
+def measured(out, name, benchmark, values, seed=0, kind="evaluations", **more):
+    path = Path(out) / f"seed-{seed}" / kind / name / "evaluations.jsonl"
+    before = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    write(path, [*before, evaluation(benchmark, values, **more)])
+
+
+def test_a_gain_is_the_paired_difference(tmp_path):
+    measured(tmp_path, A, "aime25", {"a": 0.0, "b": 0.5, "c": 0.25, "d": 0.25})
+    measured(tmp_path, B, "aime25", {"d": 0.5, "c": 0.5, "b": 0.75, "a": 0.25})  # another order; + ¼ everywhere
+    values = values_of(TABLES["table-main"], "paper", (0,), tmp_path)
+    assert values[place("Qwen2.5-3B + TTRL")].mean == pytest.approx(25)
+    assert values[place("Qwen2.5-3B + SCRL")].mean == pytest.approx(50)
+    gain = values[place("Qwen2.5-3B Δ", metric=GAIN)]
+    assert (gain.mean, gain.low, gain.high) == pytest.approx((25, 25, 25))  # paired: no spread at all
+    assert values[place("Qwen2.5-3B + SCRL")].low < 50 < values[place("Qwen2.5-3B + SCRL")].high
+    assert place("Qwen2.5-3B + SCRL", "Avg") not in values  # four columns are missing
+
+
+def test_an_average_is_the_mean_of_its_columns(tmp_path):
+    for number, benchmark in enumerate(("aime25", "amc", "math500", "minerva", "gpqa")):
+        measured(tmp_path, "qwen2.5-3b/start", benchmark, [0.1 * number])
+        for method, more in {"ttrl": 0.1, "scrl": 0.3}.items():
+            measured(tmp_path, f"qwen2.5-3b/{benchmark}/32-16/{method}", benchmark, [0.1 * number + more])
+    values = values_of(TABLES["table-main"], "paper", (0,), tmp_path)
+    assert values[place("Qwen2.5-3B", "Avg")].mean == pytest.approx((0 + 10 + 20 + 30 + 40) / 5)
+    assert values[place("Qwen2.5-3B + SCRL", "Avg")].mean == pytest.approx(50)
+    assert values[place("Qwen2.5-3B Δ", "Avg", GAIN)].mean == pytest.approx(20)
+
+
+def test_seeds_are_averaged_question_by_question(tmp_path):
+    measured(tmp_path, A, "aime25", [0.0, 0.5], seed=1)
+    measured(tmp_path, A, "aime25", [1.0, 0.5], seed=2)
+    row = place("Qwen2.5-3B + TTRL")
+    both = values_of(TABLES["table-main"], "paper", (1, 2), tmp_path)[row]
+    assert both.by_question == {"q0": 0.5, "q1": 0.5}
+    assert (both.mean, both.low, both.high) == pytest.approx((50, 50, 50))
+    assert values_of(TABLES["table-main"], "paper", (1,), tmp_path)[row].mean == pytest.approx(25)
+    assert row not in values_of(TABLES["table-main"], "paper", (1, 2, 3), tmp_path)  # a seed is not done yet
+    measured(tmp_path, A, "aime25", {"other": 0.5, "another": 1.0}, seed=4)  # questions of its own
+    three = values_of(TABLES["table-main"], "paper", (1, 4), tmp_path)[row]
+    assert three.mean == pytest.approx(100 * (0 + 0.5 + 0.5 + 1.0) / 4)
+
+
+def test_a_starred_value_is_the_peak_of_the_runs_own_evaluations(tmp_path):
+    name, row = "qwen2.5-math-7b/minerva/32-16/ttrl", place("Qwen2.5-Math-7B + TTRL", "Minerva")
+    measured(tmp_path, name, "minerva", [0.1])
+    assert values_of(TABLES["table-main"], "paper", (0,), tmp_path)[row].mean == pytest.approx(10)
+    lines = [evaluation("stream", [value], step=step) for step, value in enumerate((0.2, 0.45, 0.3))]
+    write(tmp_path / "seed-0" / "runs" / name / "evaluations.jsonl", [*lines, evaluation("held-out", [0.9])])
+    values = values_of(TABLES["table-main"], "paper", (0,), tmp_path)
+    assert values[row].mean == pytest.approx(45)
+    cell = next(cell for cell in TABLES["table-main"].cells if cell.place == row)
+    assert cell_text(cell, values[row]) == "45.0 [45.0, 45.0] (14.5*)"
+
+
+def test_voting_shows_the_majority_of_all_votes_and_their_number(tmp_path):
+    table = with_voting(TABLES["table-main"])
+    for seed, votes in {0: 10, 1: 10, 2: 16}.items():
+        line = {"samples": votes, f"maj@{votes}_by_question": {"q0": 1.0, "q1": 0.5}}
+        measured(tmp_path, B, "aime25", [0.0, 0.0], seed=seed, kind="voting", **line)
+    row = place("Qwen2.5-3B, voting", metric=VOTING)
+    value = values_of(table, "paper", (0, 1, 2), tmp_path)[row]
+    assert (value.mean, value.votes) == (pytest.approx(75), 12)  # 36 votes in 3 seeds
+    cell = next(cell for cell in table.cells if cell.place == row)
+    assert cell_text(cell, value).endswith(" with 12 votes")
+
+
+def test_numbers_of_steps_are_averaged_over_the_run(tmp_path):
+    run = tmp_path / "seed-0" / "runs" / "qwen2.5-3b" / "minerva" / "32-16" / "scrl" / "metrics.jsonl"
+    write(run, [{"step": 0, "distinct_answers": 4, "positive_share": 0.5}, {"step": 1, "distinct_answers": 8}])
+    values = values_of(TABLES["failure-minerva"], "paper", (0,), tmp_path)
+    assert values[SECTION, "SCRL", "distinct_answers", "distinct_answers"] == Value(6)
+    assert values[SECTION, "SCRL", "abstention", "abstention"] == Value(0.5)
+    run = tmp_path / "seed-0" / "runs" / "qwen2.5-3b" / "amc" / "32-16" / "scrl" / "metrics.jsonl"
+    write(run, [{"step": 0, "pass@1": 0.25}, {"step": 1, "pass@1": 0.5}])
+    (value,) = values_of(TABLES["figure-dynamics-3b"], "paper", (0,), tmp_path).values()
+    assert value.mean == pytest.approx(37.5)  # in %, as everywhere
+
+
+def test_entropies_come_from_the_rollouts(tmp_path):
+    measured(tmp_path, "qwen2.5-3b/start", "amc", [0.5], kind="rollouts", entropy_correct=0.2254)
+    measured(tmp_path, "qwen2.5-3b/start", "amc", [0.5], entropy_correct=9.0)
+    values = values_of(TABLES["table-entropy"], "paper", (0,), tmp_path)
+    row = ("Qwen2.5-3B", "Correct Trajectories", "AMC", "entropy_correct")
+    cell = next(cell for cell in TABLES["table-entropy"].cells if cell.place == row)
+    assert cell_text(cell, values[row]) == "0.225 (0.225)"
+
+
+# Text
+
+
+def test_cells_say_ours_first_then_the_papers():
+    cells = {cell.place: cell for cell in TABLES["table-main"].cells}
+    scrl, gain = cells[place("Qwen2.5-3B + SCRL")], cells[place("Qwen2.5-3B Δ", metric=GAIN)]
+    assert cell_text(scrl, Value(8.44, 2.0, 15.06)) == "8.4 [2.0, 15.1] (8.4)"
+    assert cell_text(scrl, None) == "– (8.4)"
+    assert cell_text(gain, Value(5.76, -1.0, 9.0)) == "Δ +5.8 [-1.0, 9.0] (5.8)"
+    assert cell_text(gain, Value(-5.76)) == "Δ -5.8 (5.8)"
+    copied = next(cell for cell in TABLES["table-llama"].cells if cell.copied_from == "COMPASS")
+    assert cell_text(copied, None) == f"– ({copied.paper:g}, COMPASS)"
+
+
+def test_the_caption_says_how_many_of_what_for_this_table_alone(tmp_path):
+    measured(tmp_path, B, "aime25", [0.5] * 30)
+    measured(tmp_path, B, "amc", [0.5] * 83)  # asked for by another table
+    measured(tmp_path, "qwen3-4b/start/10240", "aime25", [0.5] * 7)
+    caption = caption_of(TABLES["table-ablation"], Choices(seeds=(0, 5)), tmp_path)
+    assert "30 questions × 16 samples, temperature 0.6, top-p 0.95" in caption
+    assert "seed 0, 5; last checkpoint, 95 % intervals over questions" in caption
+    assert "7 questions" not in caption
+    assert "At scale" not in caption
+    demo = caption_of(TABLES["table-ablation"], Choices(scale="demo"), tmp_path)
+    assert "At scale demo: not the paper's models and benchmarks." in demo
+
+
+# Curves
+
+
+def test_curves_are_drawn_even_where_there_are_none(tmp_path):
+    panels = {"A & B": {"<scrl>": [(0, 0.5), (1, 0.25)], "empty": []}, "nothing": {"ttrl": []}}
+    write_curves(panels, tmp_path / "a.svg")
+    write_curves(panels, tmp_path / "b.svg")
+    root = ElementTree.parse(tmp_path / "a.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

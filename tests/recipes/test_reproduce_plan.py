@@ -1,0 +1,328 @@
+"""What a reproduction will do: which runs and evaluations, each once, and with which settings."""
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+
+import pytest
+
+from scrl.errors import ConfigError
+from scrl.evaluation.session import build_settings
+from scrl.recipes import reproduce
+from scrl.recipes.catalogue import EXPERIMENTS
+from scrl.recipes.paper import TABLES
+from scrl.recipes.reproduce import (
+    VOTING,
+    Choices,
+    check,
+    evaluation_settings,
+    find,
+    jobs,
+    rollout_settings,
+    select,
+    start_of,
+    voting_settings,
+    with_controls,
+    with_voting,
+)
+from scrl.recipes.scales import config_at
+
+SCRL_3B = "qwen2.5-3b/aime25/32-16/scrl"
+
+
+def names(tables, scale="paper"):
+    return [job.name for job in jobs(tables, scale)]
+
+
+def rows(table):
+    return [row for _, row in table.rows]
+
+
+# Which tables
+
+
+def test_tables_come_by_name_and_experiments_are_tables_of_their_own():
+    assert select(["table-main", "figure-labels"]) == [TABLES["table-main"], TABLES["figure-labels"]]
+    (table,) = select([SCRL_3B])
+    # before and after on what it is trained on, as table-main prints them
+    assert [(c.row, c.column, c.paper) for c in table.cells] == [
+        ("qwen2.5-3b/start", "aime25", 1.9),
+        (SCRL_3B, "aime25", 8.4),
+    ]
+
+
+def test_the_beginning_of_names_means_all_of_them():
+    (table,) = select(["qwen2.5-3b/aime25/32-16/"])
+    assert set(table.experiments) == {
+        "qwen2.5-3b/start", *(name for name in EXPERIMENTS if name.startswith("qwen2.5-3b/aime25/32-16/"))
+    }  # fmt: skip
+    assert len(table.cells) == len({cell.place for cell in table.cells})
+    (start,) = select(["qwen3-4b/start"])
+    assert [cell.experiment for cell in start.cells] == ["qwen3-4b/start/10240", "qwen3-4b/start/15360"]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_can_be_reproduced_alone(name):
+    (table,) = select([name])
+    experiment = EXPERIMENTS[name]
+    expected = {start_of(experiment), name}
+    assert set(table.experiments) == expected
+    assert len(jobs([with_voting(table)], "demo")) == len(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"), [("table-mian", "table-main"), (f"{SCRL_3B}x", SCRL_3B), ("figure-label", "figure-labels")]
+)
+def test_unknown_names_suggest_the_nearest(name, nearest):
+    with pytest.raises(ConfigError, match=f"{name}: there is no such table or experiment. Did you mean '{nearest}'?"):
+        select([name])
+    with pytest.raises(ConfigError, match="`scrl recipes` lists them"):
+        select([""])
+
+
+# Which jobs
+
+
+def test_tables_share_their_runs():
+    main, ablation = names([TABLES["table-main"]]), names([TABLES["table-ablation"]])
+    assert len(main) == 2 + 2 * 2 * 5 * 2  # starts; models × budgets × benchmarks × methods
+    assert len(ablation) == 2 * 5
+    both = names([TABLES["table-main"], TABLES["table-ablation"]])
+    assert len(both) == len(set(both)) == len(main) + 2 * 4  # SCRL itself is table-main's
+    assert set(names([TABLES["figure-dynamics-3b"], TABLES["table-main"]])) == set(main)
+
+
+def test_starts_come_first_and_are_measured_on_all_that_any_table_asks_for():
+    found = jobs([TABLES["table-generalisation"], TABLES["table-main"], TABLES["table-entropy"]], "paper")
+    assert [job.is_run for job in found] == sorted(job.is_run for job in found)
+    start = next(job for job in found if job.name == "qwen2.5-3b/start")
+    assert set(start.measured_on) == {"amc", "math500", "minerva", "aime25", "gpqa"}
+    assert set(start.rollouts_on) == {"aime24", "amc", "math500", "minerva"}
+    run = next(job for job in found if job.name == SCRL_3B)
+    assert set(run.measured_on) == {"amc", "math500", "minerva", "aime25"}
+    assert not run.rollouts_on
+
+
+def test_a_figure_measures_nothing_but_steps():
+    for job in jobs([TABLES["figure-labels"], TABLES["figure-dynamics-7b"]], "paper"):
+        assert job.is_run
+        assert (job.measured_on, job.rollouts_on, job.has_voting) == ((), (), False)
+
+
+def test_at_demo_scale_what_is_the_same_is_done_once():
+    found = jobs([with_voting(TABLES["table-main"])], "demo")
+    assert found[0].name == "embedded/start"
+    assert len(found) == 1 + 3 * 2 * 2  # levels × budgets × methods, for one model
+    assert [len(job.measured_on) for job in found] == [3] + [1] * 12
+    assert [job.has_voting for job in found] == [job.experiment.method == "scrl" for job in found]
+
+
+# Control arms and voting
+
+
+def test_a_control_row_below_every_row_of_scrl():
+    table = with_controls(TABLES["table-main"], ("oracle", "random"))
+    order = rows(table)[:6]
+    assert order == [
+        "Qwen2.5-3B", "Qwen2.5-3B + TTRL", "Qwen2.5-3B + SCRL", "Qwen2.5-3B + oracle", "Qwen2.5-3B + random",
+        "Qwen2.5-3B Δ",
+    ]  # fmt: skip
+    extra = [cell for cell in table.cells if cell.experiment and cell.experiment not in EXPERIMENTS]
+    assert len(extra) == 2 * 4 * 5
+    assert all(cell.paper is None and not cell.is_peak for cell in extra)
+    assert len(names([table])) == len(names([TABLES["table-main"]])) + 2 * 4 * 5
+    control = find("qwen2.5-3b/aime25/32-16/oracle")
+    assert control == replace(EXPERIMENTS[SCRL_3B], name=control.name, method="oracle")
+    for scale in ("paper", "demo"):
+        assert config_at(control, scale).method == "oracle"
+
+
+def test_controls_of_varied_thresholds_are_not_run_and_rows_without_a_method_say_which():
+    table = with_controls(TABLES["table-thresholds"], ("inverted",))
+    assert rows(table)[-2:] == ["τ_pos 0.375, τ_neg 0.125", "τ_pos 0.375, τ_neg 0.125, inverted"]
+    assert len(rows(table)) == len(rows(TABLES["table-thresholds"])) + 1
+    (own,) = select([SCRL_3B])
+    assert rows(with_controls(own, ("random",)))[-1] == "qwen2.5-3b/aime25/32-16/random"
+
+
+def test_controls_and_voting_do_not_multiply():
+    table = with_controls(with_voting(TABLES["table-main"]), ("random",))
+    assert len(rows(table)) == len(rows(TABLES["table-main"])) + 4 + 4
+    assert {cell.experiment for cell in table.cells if cell.metric == VOTING} <= EXPERIMENTS.keys()
+
+
+def test_without_controls_a_table_stays_as_it_is():
+    for table in TABLES.values():
+        assert with_controls(table, ()) == table
+
+
+def test_voting_stands_below_the_start_of_every_run_of_scrl():
+    table = with_voting(TABLES["table-main"])
+    votes = [cell for cell in table.cells if cell.metric == VOTING]
+    assert len(votes) == 2 * 2 * 5
+    assert rows(table)[:2] == ["Qwen2.5-3B", "Qwen2.5-3B, voting"]
+    assert {cell.row for cell in votes} == {"Qwen2.5-3B, voting", "Qwen2.5-Math-7B, voting"}
+    assert all(EXPERIMENTS[cell.experiment].method == "scrl" and cell.paper is None for cell in votes)
+    for name in ("table-ablation", "table-generalisation", "figure-labels", "table-entropy"):
+        assert with_voting(TABLES[name]) == TABLES[name]  # no start to vote, or other questions than those trained on
+
+
+# Settings
+
+
+def job_of(name=SCRL_3B, scale="paper", table="table-main"):
+    return next(job for job in jobs([TABLES[table]], scale) if job.experiment.name == name)
+
+
+def test_measured_as_the_paper_does():
+    job = job_of()
+    settings = evaluation_settings(job, Choices(data_dir="d"), 3, "weights")
+    assert (settings.samples, settings.sampling.temperature, settings.sampling.top_p) == (16, 0.6, 0.95)
+    assert (settings.sampling.max_tokens, settings.prompt.style, settings.prompt.max_tokens) == (3072, "qwen", 512)
+    assert (settings.model, settings.benchmarks, settings.seed, settings.data_dir) == ("weights", ("aime25",), 3, "d")
+    start = job_of("qwen2.5-3b/start", table="table-entropy")
+    rollouts = rollout_settings(start, Choices(), 0, "weights")
+    assert (rollouts.samples, rollouts.sampling.temperature, rollouts.sampling.top_p) == (32, 0.6, 1.0)
+
+
+def test_settings_on_top_hold_for_evaluations_too():
+    overrides = {
+        "compute": {"sampler_rows": 7}, "limit": 3, "prompt": {"style": "plain"}, "trust_remote_code": True,
+        "sampling": {"max_tokens": 9, "temperature": 0.1}, "optimizer": {"learning_rate": 1.0}, "reader": "number",
+    }  # fmt: skip
+    settings = evaluation_settings(job_of(), Choices(overrides=overrides), 0, "weights")
+    assert (settings.compute.sampler_rows, settings.limit, settings.reader) == (7, 3, "number")
+    assert (settings.prompt.style, settings.prompt.max_tokens, settings.trust_remote_code) == ("plain", 512, True)
+    assert (settings.sampling.max_tokens, settings.sampling.temperature) == (9, 0.6)  # as the paper measures
+
+
+@pytest.mark.parametrize(
+    ("overrides", "reason"),
+    [
+        ({"compute": {"rows": 1}}, "compute.rows"),
+        ({"lr": 1}, "lr: there is no such setting"),
+        ({"steps": 3}, "steps: cannot be set in a reproduction; use --steps"),
+        ({"method": "ttrl"}, "method: cannot be set in a reproduction; the experiment decides it"),
+        ({"lora": True}, "lora: cannot be set in a reproduction; checkpoints are measured"),
+        ({"seed": 3}, "use --seeds"),
+        ({"sampling": 3}, "sampling: Input should be a valid dictionary"),
+        ({"sampling": {"max_tokens": 0}}, "sampling.max_tokens: Input should be"),
+    ],
+)
+@pytest.mark.parametrize("table", ["table-ablation", "table-entropy"])
+def test_settings_that_would_be_refused_later_are_refused_at_once(table, overrides, reason):
+    with pytest.raises(ConfigError, match=reason):
+        check(jobs([TABLES[table]], "demo"), Choices(scale="demo", overrides=overrides))
+
+
+def test_one_folder_of_weights_stands_for_one_model():
+    choices = Choices(overrides={"model": "weights"})
+    check(jobs([TABLES["table-ablation"]], "paper"), choices)
+    with pytest.raises(ConfigError, match=r"model: one cannot stand for Qwen/Qwen2\.5-3B, Qwen/Qwen2\.5-Math-7B"):
+        check(jobs([TABLES["table-main"]], "paper"), choices)
+
+
+def test_every_table_can_be_planned_at_both_scales():
+    for scale in ("paper", "demo"):
+        for table in TABLES.values():
+            check(jobs([with_controls(with_voting(table), ("oracle",))], scale), Choices(scale=scale))
+
+
+def test_votes_are_what_the_runs_tokens_would_have_bought(tmp_path):
+    lines = [{"tokens": 3000, "length_mean": 25.0}, {"tokens": 5000, "length_mean": 80.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    job, choices = job_of(scale="demo"), Choices(scale="demo", overrides={"limit": 10})
+    config = reproduce._config(job, choices, 10)
+    settings = voting_settings(job, choices, config, tmp_path)
+    # 8,000 tokens in completions of 25, as long as the start model's, are 320: 32 for each of 10 questions
+    assert settings.samples == 32
+    assert (settings.model, settings.benchmarks, settings.limit) == ("embedded", ("arithmetic:hard:train:64",), 10)
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"tokens": 3, "length_mean": 25.0}) + "\n")
+    assert voting_settings(job, choices, config, tmp_path).samples == 1
+
+
+# Done once
+
+
+class Measured:
+    """Stands in for `measure`, and notes down what it was asked."""
+
+    def __init__(self, fail_on=None):
+        self.asked, self.fail_on = [], fail_on
+
+    def __call__(self, settings, folder, listener):
+        self.asked.append(settings.benchmarks)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "evaluation.yaml").write_text(json.dumps(settings.model_dump(mode="json")))
+        if self.fail_on in settings.benchmarks:
+            raise KeyboardInterrupt
+        lines = [json.dumps({"benchmark": name}) + "\n" for name in settings.benchmarks]
+        (folder / "evaluations.jsonl").write_text("".join(lines))
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    stand_in = Measured()
+    monkeypatch.setattr(reproduce, "measure", stand_in)
+    return stand_in
+
+
+def settings_of(*benchmarks, **more):
+    return build_settings({"model": "m", "benchmarks": benchmarks} | more)
+
+
+def test_what_is_measured_is_not_measured_again_and_other_benchmarks_are_added(measured, tmp_path):
+    for wanted in (("amc",), ("amc",), ("math500", "amc"), ("amc",), ("math500",)):
+        reproduce._measure(settings_of(*wanted, model=f"moved/{len(wanted)}"), tmp_path, None)
+    assert measured.asked == [("amc",), ("amc", "math500")]
+
+
+def test_an_addition_that_was_interrupted_is_gone_on_with(measured, tmp_path):
+    reproduce._measure(settings_of("amc"), tmp_path, None)
+    measured.fail_on = "math500"
+    with pytest.raises(KeyboardInterrupt):
+        reproduce._measure(settings_of("math500"), tmp_path, None)
+    measured.fail_on = None
+    reproduce._measure(settings_of("math500"), tmp_path, None)
+    reproduce._measure(settings_of("math500"), tmp_path, None)
+    assert measured.asked == [("amc",), ("amc", "math500"), ("amc", "math500")]
+
+
+def test_measured_with_other_settings_is_refused(measured, tmp_path):
+    reproduce._measure(settings_of("amc"), tmp_path, None)
+    for more in ({"samples": 4}, {"seed": 1}, {"sampling": {"max_tokens": 9}}, {"limit": 2}):
+        with pytest.raises(ConfigError, match="was made with other settings; give another --out"):
+            reproduce._measure(settings_of("amc", **more), tmp_path, None)
+
+
+def test_a_run_with_other_settings_is_refused(monkeypatch, tmp_path):
+    def train(config, folder, observer):
+        reproduce.RunFolder.create(folder, config, "cpu")
+
+    def resume(folder, observer):
+        gone_on.append(folder)
+
+    gone_on = []
+    monkeypatch.setattr(reproduce, "train", train)
+    monkeypatch.setattr(reproduce, "resume", resume)
+    job = replace(job_of(scale="demo"), measured_on=())
+
+    def go(**more):
+        choices = Choices(**{"scale": "demo", "seeds": (10,), "steps": 2} | more)
+        reproduce.carry_out([job], choices, tmp_path, lambda steps, name: nullcontext(None))
+
+    run = tmp_path / "seed-10" / "runs" / "embedded" / "hard" / "32-16" / "scrl"
+    go()
+    assert (run / "config.yaml").is_file()
+    go()
+    assert gone_on == [run]  # it has no checkpoint yet
+    (run / "checkpoints" / "last").mkdir()
+    (run / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 2}')
+    (run / "report.html").touch()
+    go()
+    assert gone_on == [run]
+    for more in ({"steps": 1}, {"steps": 3}, {"overrides": {"optimizer": {"learning_rate": 1.0}}}):
+        with pytest.raises(ConfigError, match="scrl: was made with other settings"):
+            go(**more)
+    go(seeds=(10, 11))
+    assert (tmp_path / "seed-11" / "runs" / "embedded" / "hard" / "32-16" / "scrl" / "config.yaml").is_file()

@@ -1,0 +1,138 @@
+"""The page on methods of one's own: its files and its commands, as they stand there, in an empty folder."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import scrl
+from scrl.cli.main import main
+from scrl.credit.assign import credit_rule, find_method
+from scrl.credit.method import CreditSettings, Labels, Method, Shaped, needing, spread
+from scrl.errors import ConfigError
+
+PAGE = (Path(__file__).parent.parent / "docs" / "your-own-method.md").read_text(encoding="utf-8")
+METHOD, SCRIPT, SETTINGS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [
+    shlex.split(line) for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
+]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The user's: the file of the page, and some completions."""
+    (tmp_path / "squared.py").write_text(METHOD, encoding="utf-8")
+    rows = [{"question_id": "q", "completion": f"\\boxed{{{answer}}}"} for answer in "4445"]
+    rows.append({"question_id": "q", "completion": "?"})
+    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return tmp_path
+
+
+def run(folder, *words):
+    """From the folder, as an installed command: its own place is not on the path by itself."""
+    code = "import sys; sys.path.pop(0); from scrl.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        cwd=folder,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_the_method_is_ten_lines():
+    lines = [line for line in METHOD.splitlines() if line.strip()]
+    assert len(lines) <= 10
+
+
+def test_the_commands_of_the_page_run(folder):
+    assert [words[1] for words in COMMANDS] == ["methods", "label", "train"]
+    for words in COMMANDS:
+        done = run(folder, *words[1:])
+        assert done.returncode == 0, done.stderr
+    labels = [json.loads(line) for line in (folder / "labels.jsonl").read_text().splitlines()]
+    # shares 3/5 and 1/5 (a missing answer counts in N), squared
+    assert [line["reward"] for line in labels] == pytest.approx([0.36, 0.36, 0.36, 0.04, 0.0])
+    assert len((folder / "my-run" / "metrics.jsonl").read_text().splitlines()) == 2
+    assert "method: squared:SQUARED\n" in (folder / "my-run" / "config.yaml").read_text()
+    rollouts = [json.loads(line) for line in (folder / "my-run" / "rollouts.jsonl").read_text().splitlines()]
+    for line in rollouts:
+        same = [o for o in rollouts if all(o[k] == line[k] for k in ("step", "question_id", "answer_class"))]
+        assert line["reward"] == pytest.approx((len(same) / 8) ** 2 if line["answer_class"] else 0)
+    resumed = run(folder, "train", "--resume", "my-run")  # opened with its method, and found to be done
+    assert "my-run: has done all its 2 steps" in resumed.stderr
+
+
+def test_the_script_of_the_page_prints_what_it_says(folder):
+    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run([sys.executable, "script.py"], cwd=folder, capture_output=True, text=True, check=True)
+    assert f"# {done.stdout}" in SCRIPT
+
+
+def test_the_settings_of_the_page_are_settings():
+    names = {}
+    exec(SETTINGS, names)  # our own page
+    assert names["PowerSettings"]().power == 2
+
+
+def test_nothing_of_the_package_knows_it():
+    for path in Path(scrl.__file__).parent.rglob("*.py"):
+        assert not re.search(r"squared.share|SQUARED", path.read_text(encoding="utf-8")), path
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("squard:SQUARED", "method: 'squard:SQUARED': importing 'squard' raised ModuleNotFoundError"),
+        ("squared:SQUARE", "method: 'squared' has no 'SQUARE'. Did you mean 'SQUARED'?"),
+        ("squared:label", "method: 'squared:label' is of type function, not a Method"),
+        ("broken:X", "importing 'broken' raised ZeroDivisionError: division by zero"),
+        ("empty:X", "method: 'empty' has no 'X'. There is no Method in it."),
+        ("squared", "unknown method 'squared'."),
+        (":SQUARED", "importing '' raised ValueError"),
+    ],
+)
+def test_a_method_that_cannot_be_found_is_refused_in_words(folder, monkeypatch, capsys, name, words):
+    (folder / "broken.py").write_text("1 / 0")
+    (folder / "empty.py").write_text("")
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    assert main(["label", "rollouts.jsonl", "--method", name]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert words in said
+    for module in ("squared", "broken", "empty"):
+        sys.modules.pop(module, None)
+
+
+def plain(**changes):
+    def reward(evidence, labels, settings):
+        rewards_G = spread(evidence.tally, evidence.tally.shares_K, missing=0.0)
+        return Shaped(rewards_G, rewards_G)
+
+    parts = {"settings": CreditSettings, "label": lambda evidence, settings: Labels(), "reward": reward} | changes
+    return Method("mine", "an idea", "R = p", "mine", **parts)
+
+
+def test_a_method_can_be_registered_under_a_name(monkeypatch):
+    monkeypatch.setitem(scrl.METHODS, "mine", plain())
+    assert find_method("mine").name == "mine"
+    assert scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), "mine").rewards.tolist() == [0.5, 0.5]
+
+
+def test_a_need_that_nobody_can_meet_is_refused(monkeypatch):
+    monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing("entropies")))
+    with pytest.raises(
+        ConfigError, match=r"method 'mine' needs 'entropies', which nobody can give. Did you mean 'entropy'"
+    ):
+        credit_rule("mine")

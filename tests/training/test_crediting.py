@@ -1,0 +1,234 @@
+"""Questions that are asked twice, as they are and in other words: two groups that vote on each other."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from runs import Listener, differences, do, go_on, lines, metrics, small
+from transformers import AutoTokenizer
+
+from scrl.answers.classes import find_class
+from scrl.answers.judge import NoJudge, Verdicts
+from scrl.credit.assign import credit_rule
+from scrl.data.arithmetic import LEVELS, arithmetic_questions
+from scrl.errors import InputError
+from scrl.policy.model import model_folder
+from scrl.records import Group, Question, Sample, Sampled
+from scrl.rollout.embedding import load_embedder
+from scrl.training.crediting import REPHRASED, Crediting, asked, in_other_words
+from scrl.training.loop import train
+
+BOTH = ("self-harmony", "co-rewarding")
+TINY = ("questions=arithmetic:easy:train:4", "steps=2", "sampling.max_tokens=40", "evaluation.is_off=true")
+
+
+def sampled(question, *answers):
+    tokens = np.arange(3)
+    samples = (Sample(f"\\boxed{{{a}}}" if a else "?", tokens, np.zeros(3), np.ones(3), True) for a in answers)
+    return Sampled(question, tokens, tuple(samples))
+
+
+def crediting(method, judge=None):
+    return Crediting(credit_rule(method, judge=judge or NoJudge()), NoJudge(), {})
+
+
+# What is asked
+
+
+def test_every_question_is_asked_as_it_is_and_then_in_other_words():
+    questions = [Question("a", "A?", "1", rephrased="a!"), Question("b", "B?", rephrased="b!")]
+    forms = asked(credit_rule("co-rewarding"), questions)
+    assert [(form.id, form.text, form.gold) for form in forms] == [
+        ("a", "A?", "1"),
+        ("a~rephrased", "a!", "1"),
+        ("b", "B?", None),
+        ("b~rephrased", "b!", None),
+    ]
+    assert asked(credit_rule("ttrl"), questions) == questions
+    with pytest.raises(InputError, match=r"question 'c' has no rephrasing.*column `rephrased`"):
+        asked(credit_rule("co-rewarding"), [*questions, Question("c", "C?")])
+    with pytest.raises(InputError, match="has no rephrasing"):
+        in_other_words(forms[1])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_embedded_model_knows_every_token_of_a_rephrased_question(level):
+    tokenizer = AutoTokenizer.from_pretrained(model_folder("embedded"))
+    for question in arithmetic_questions(level, 64, seed=5):
+        assert tokenizer.unk_token_id not in tokenizer.encode(f"{question.rephrased}\n")
+
+
+# Two groups, one relation
+
+
+class SaysEqual:
+    """A judge that calls every pair equal."""
+
+    def compare(self, pairs):
+        return Verdicts(frozenset(pairs), frozenset())
+
+
+def test_equal_answers_of_both_forms_have_equal_keys_and_questions_are_kept_apart():
+    question = Question("a", "A?", rephrased="a!")
+    odd = [rf"\foo_{{{n}}}(3)" for n in range(4)]
+    drawn = [sampled(question, odd[0]), sampled(in_other_words(question), odd[1])]
+    drawn += [sampled(question, odd[2]), sampled(in_other_words(question), odd[3])]
+    keys = [classes.keys_K for classes in crediting("co-rewarding", SaysEqual()).classify(drawn)]
+    assert keys[0] == keys[1]
+    assert keys[2] == keys[3]
+    assert keys[0] != keys[2]
+    apart = [classes.keys_K for classes in crediting("ttrl", SaysEqual()).classify(drawn)]
+    assert len(set(apart)) == 4
+
+
+def test_each_group_is_credited_with_its_own_partner():
+    one, two = Question("a", "A?", rephrased="a!"), Question("b", "B?", rephrased="b!")
+    drawn = [
+        sampled(one, "1", "1", "2"),
+        sampled(in_other_words(one), "2", "2", "1"),
+        sampled(two, "5", "5", None),
+        sampled(in_other_words(two), "5", "6", "6"),
+    ]
+    by = crediting("co-rewarding")
+    found = by.assign(drawn, by.classify(drawn))
+    assert [credit.labels.positive for credit in found] == ["2", "1", None, "5"]  # nobody says 6 of the second as it is
+    assert [credit.rewards.tolist() for credit in found] == [[0, 0, 1], [0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    by = crediting("self-harmony")
+    found = by.assign(drawn, by.classify(drawn))
+    assert [credit.labels.positive for credit in found] == ["1", "1", "5", "5"]
+    assert [credit.rewards.max() < 1 for credit in found] == [False, True, False, True]  # the penalty
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of each method, the first one with its report."""
+    folder = tmp_path_factory.mktemp("both")
+    do(folder / "self-harmony", "method=self-harmony", *TINY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scrl.training.loop.write_report", lambda folders, out: out.touch())
+        do(folder / "co-rewarding", "method=co-rewarding", *TINY)
+    return folder
+
+
+@pytest.mark.parametrize("method", BOTH)
+def test_both_groups_of_a_question_are_trained_and_logged(whole, method):
+    rollouts = lines(whole / method / "rollouts.jsonl")
+    groups = {}
+    for line in rollouts:
+        groups.setdefault((line["step"], line["question_id"]), []).append(line)
+    assert len(groups) == 2 * 2 * 2  # steps × questions × forms
+    for (step, name), group in groups.items():
+        assert len(group) == 8
+        assert sum(line["advantage"] is not None for line in group) == 4
+        other = name.removesuffix(REPHRASED) if name.endswith(REPHRASED) else name + REPHRASED
+        assert groups[step, other][0]["gold"] == group[0]["gold"]
+        assert groups[step, other][0]["question"] != group[0]["question"]
+
+
+def test_the_report_of_such_a_run_can_be_drawn(whole):
+    assert REPHRASED in (whole / "self-harmony" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("method", BOTH)
+def test_metrics_are_over_both_groups(whole, method):
+    for metric in metrics(whole / method):
+        step = [line for line in lines(whole / method / "rollouts.jsonl") if line["step"] == metric["step"]]
+        assert metric["pass@1"] == pytest.approx(np.mean([line["correct"] for line in step]))
+        assert metric["reward_mean"] == pytest.approx(np.mean([line["reward"] for line in step]))
+        positives = {line["question_id"]: line["correct"] for line in step if line["label"] == "positive"}
+        assert metric["positive_share"] == len(positives) / 4
+        if positives:
+            assert metric["positive_accuracy"] == pytest.approx(np.mean(list(positives.values())))
+        assert metric["tokens"] == sum(line["num_tokens"] for line in step)
+
+
+def test_the_learning_rate_falls_over_the_updates_of_both_groups(whole, tmp_path, no_report):
+    """Four updates a step where the same questions make two, on one cosine."""
+    do(tmp_path / "ttrl", "method=ttrl", *TINY)
+    rates = {name: [m["learning_rate"] for m in metrics(path)] for name, path in (("ttrl", tmp_path / "ttrl"),)}
+    rates |= {name: [m["learning_rate"] for m in metrics(whole / name)] for name in BOTH}
+    assert rates["self-harmony"] == rates["co-rewarding"] != rates["ttrl"]
+
+
+def test_a_run_that_was_stopped_goes_on_exactly(whole, tmp_path, no_report):
+    class Stopper(Listener):
+        def step(self, metrics, words):
+            os.kill(os.getpid(), signal.SIGINT)  # held back until the step is done
+
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(small("method=self-harmony", *TINY), folder, Stopper())
+    assert len(metrics(folder)) == 1
+    (folder / "report.html").unlink()
+    go_on(folder)
+    assert differences(folder, whole / "self-harmony") == []
+
+
+def test_evaluations_ask_every_question_once_as_it_is(tmp_path, no_report):
+    measured = (*TINY[:3], "steps=1", "evaluation.completions=2")
+    for method in ("self-harmony", "ttrl"):
+        do(tmp_path / method, f"method={method}", *measured)
+    both, one = (lines(tmp_path / method / "evaluations.jsonl") for method in ("self-harmony", "ttrl"))
+    assert both[0] == one[0]  # the start model
+    assert both[1]["questions"] == one[1]["questions"] == 4
+
+
+@pytest.fixture
+def questions(tmp_path):
+    """Of one's own: all with a rephrasing under a name of its own, and one without."""
+
+    def write(name, rephrasings):
+        drawn = arithmetic_questions("easy", 2)
+        rows = [
+            {"question": question.text, "answer": question.gold, "other words": other}
+            for question, other in zip(drawn, rephrasings, strict=True)
+        ]
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return f"questions={path}"
+
+    return write
+
+
+def test_rephrasings_of_ones_own_are_read_from_a_column(questions, tmp_path, no_report):
+    texts = [question.rephrased for question in arithmetic_questions("easy", 2)]
+    source = questions("all.jsonl", texts)
+    settings = (*TINY[1:], "steps=1", "method=co-rewarding", "rephrased_column=other words")
+    do(tmp_path / "run", source, *settings)
+    found = {line["question"] for line in lines(tmp_path / "run" / "rollouts.jsonl") if "~" in line["question_id"]}
+    assert found == set(texts)
+
+
+@pytest.mark.parametrize("column", ["rephrased_column=other words", "seed=0"])
+def test_a_question_without_a_rephrasing_is_refused_before_anything_is_written(questions, tmp_path, column):
+    source = questions("some.jsonl", ["Compute 1+1.", None])
+    with pytest.raises(InputError, match=r"question 'some-[01]' has no rephrasing"):
+        train(small(source, *TINY[1:], "method=self-harmony", column), tmp_path / "run", Listener())
+    assert not (tmp_path / "run").exists()
+
+
+def test_completions_are_compared_by_a_model_that_a_run_loads(tmp_path, no_report):
+    """The embedded model itself, read as a model that embeds."""
+    name = str(model_folder("embedded"))
+    do(tmp_path / "run", *TINY, "steps=1", "completions=12", "method=evol-rl", f"credit.embedding={name}")
+    rule = credit_rule("evol-rl", embedding=name, judge=NoJudge())
+    embed = load_embedder(rule.settings, torch.device("cpu"))
+    found = lines(tmp_path / "run" / "rollouts.jsonl")
+    for group in (found[:12], found[12:]):
+        texts = Group.from_texts([line["completion"] for line in group])
+        assert [line["reward"] for line in group] == pytest.approx(rule.assign(texts, embed=embed).rewards)
+
+
+def test_gold_is_found_on_the_side_that_does_not_spell_it(tmp_path):
+    """A class merged across two forms: each is looked up by what it says itself."""
+    question = Question("a", "A?", rephrased="a!")
+    odd = [rf"\foo_{{{n}}}(3)" for n in range(3)]
+    drawn = [sampled(question, odd[0]), sampled(in_other_words(question), odd[1])]
+    for classes in crediting("co-rewarding", SaysEqual()).classify(drawn):
+        assert find_class(classes, odd[2], judge=SaysEqual()) == (0, 0)

@@ -1,0 +1,173 @@
+"""Questions without signal are replaced by others, and a run that was stopped goes on exactly."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from runs import Listener, do, go_on, lines, metrics, small, weights
+
+from scrl.credit.assign import credit_rule
+from scrl.errors import ConfigError
+from scrl.metrics import STEP_METRICS
+from scrl.records import Question, Sample, Sampled
+from scrl.training.dynamic_sampling import DynamicSamplingSettings, draw_step, is_flat
+from scrl.training.loop import train
+from scrl.training.plan import make_plan
+from scrl.training.stream import QuestionStream
+
+pytestmark = pytest.mark.usefixtures("no_report")
+TINY = ("method=ttrl", "steps=2", "completions=4", "trained=2", "evaluation.is_off=true")
+EIGHT = [Question(f"q{number}", "?") for number in range(8)]
+STREAM = QuestionStream(EIGHT, 3, seed=0)
+
+
+def sample(answer, tokens=2):
+    zeros_T = np.zeros(tokens)
+    return Sample(f"\\boxed{{{answer}}}", zeros_T.astype(np.int64), zeros_T, zeros_T, is_finished=True)
+
+
+def triple(question, *answers):
+    sampled = Sampled(question, np.zeros(1, dtype=np.int64), tuple(map(sample, answers)))
+    rule = credit_rule("ttrl")
+    return sampled, rule.classify(sampled.group), rule.assign(sampled.group)
+
+
+class Asker:
+    """Answers every question; those in `lively` with two different answers."""
+
+    def __init__(self, *lively, groups=1):
+        self.lively, self.groups, self.heard = lively, groups, []
+
+    def __call__(self, questions):
+        self.heard.append([question.id for question in questions])
+        return [
+            triple(question, "1", "1", "2" if question.id in self.lively and number == 0 else "1")
+            for question in questions
+            for number in range(self.groups)
+        ]
+
+
+def draw(asker, step=0, **settings):
+    return draw_step(asker, STREAM, step, DynamicSamplingSettings(**settings))
+
+
+def ids(drawn):
+    return [sampled.question.id for sampled, _, _ in drawn.triples_B]
+
+
+OWN = [question.id for question in STREAM.batch(0)]
+OTHERS = [question.id for question in STREAM.others(0, 0, 8, OWN)]
+
+
+def test_off_asks_once_and_says_nothing():
+    asker = Asker()
+    drawn = draw(asker)
+    assert asker.heard == [OWN]
+    assert (ids(drawn), drawn.metrics, drawn.tokens_left_out) == (OWN, {}, 0)
+
+
+def test_flat_questions_are_replaced_in_their_places_and_the_others_stay():
+    asker = Asker(OWN[1], OTHERS[1])
+    drawn = draw(asker, rounds=1)
+    assert asker.heard == [OWN, OTHERS[:2]]  # two are flat, so two others are asked; the second of them has signal
+    assert ids(drawn) == [OTHERS[1], OWN[1], OWN[2]]
+    assert drawn.metrics == {"resampled_share": pytest.approx(1 / 3), "resampling_rounds": 1.0}
+    assert drawn.tokens_left_out == 12  # the flat one that was replaced and the flat one that was drawn: 2 × 3 × 2
+
+
+def test_rounds_end_when_all_have_signal_or_no_question_is_left():
+    assert len(draw(Asker(*OWN), rounds=9).triples_B) == 3
+    full = Asker(*OWN)
+    assert draw(full, rounds=9).metrics == {"resampled_share": 0.0, "resampling_rounds": 0.0}
+    assert full.heard == [OWN]
+    hopeless = Asker()
+    drawn = draw(hopeless, rounds=9)
+    assert [len(asked) for asked in hopeless.heard] == [3, 3, 2]  # eight questions, none asked twice
+    assert sorted(name for asked in hopeless.heard for name in asked) == [question.id for question in EIGHT]
+    assert ids(drawn) == OWN  # what stays flat is trained on as it is
+    assert drawn.metrics == {"resampled_share": 0.0, "resampling_rounds": 2.0}
+    assert draw(Asker(), rounds=1).metrics["resampling_rounds"] == 1.0
+
+
+def test_others_depend_on_seed_step_and_round_alone():
+    asked = [question.id for question in STREAM.others(0, 0, 2, OWN)]
+    assert asked == OTHERS[:2]
+    assert not set(OTHERS) & set(OWN)
+    orders = {tuple(q.id for q in STREAM.others(step, again, 8, ())) for step in range(2) for again in range(2)}
+    assert len(orders) == 4
+
+
+def test_a_question_asked_in_two_ways_is_flat_when_both_groups_are():
+    asker = Asker(OWN[0], OTHERS[0], groups=2)
+    drawn = draw(asker, rounds=1)
+    assert ids(drawn) == [OWN[0]] * 2 + [OTHERS[0]] * 2 + [OWN[2]] * 2
+    assert drawn.metrics["resampled_share"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("tolerance", "flat"), [(0.0, False), (0.5, False), (1.0, True)])
+def test_the_tolerance_is_the_largest_difference_that_counts_as_none(tolerance, flat):
+    assert is_flat([triple(EIGHT[0], "1", "1", "2")], tolerance) is flat  # rewards 1, 1, 0
+    assert is_flat([triple(EIGHT[0], "1", "1")], tolerance)
+
+
+# In a run
+
+
+def test_off_is_the_default_and_leaves_no_trace(tmp_path):
+    do(tmp_path / "plain", *TINY)
+    do(tmp_path / "off", *TINY, "dynamic_sampling.rounds=0", "dynamic_sampling.tolerance=0.5")
+    assert metrics(tmp_path / "off") == metrics(tmp_path / "plain")
+    assert not any("resampl" in key for line in metrics(tmp_path / "plain") for key in line)
+    assert weights(tmp_path / "off") == weights(tmp_path / "plain")
+    assert small().dynamic_sampling.rounds == 0
+
+
+def test_a_run_draws_again_and_goes_on_exactly_after_a_stop(tmp_path):
+    settings = (*TINY, "dynamic_sampling.rounds=2")
+    do(tmp_path / "whole", *settings)
+    found = metrics(tmp_path / "whole")
+    assert sum(line["resampling_rounds"] for line in found) > 0
+    assert sum(line["resampled_share"] for line in found) > 0
+    assert all(line.keys() <= STEP_METRICS.keys() for line in lines(tmp_path / "whole" / "metrics.jsonl"))
+    rollouts = lines(tmp_path / "whole" / "rollouts.jsonl")
+    for line in found:  # the tokens of what was left out are counted, its completions are not written down
+        written = [each for each in rollouts if each["step"] == line["step"]]
+        assert len(written) == 2 * 4
+        is_equal = line["tokens"] == sum(each["num_tokens"] for each in written)
+        assert is_equal == (line["resampling_rounds"] == 0)
+    stop_after_a_step(tmp_path / "run", *settings)
+    go_on(tmp_path / "run")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+    assert (tmp_path / "run" / "rollouts.jsonl").read_bytes() == (tmp_path / "whole" / "rollouts.jsonl").read_bytes()
+
+
+def stop_after_a_step(folder, *settings):
+    """As Ctrl-C does."""
+
+    class Stopper(Listener):
+        def step(self, metrics, words):
+            os.kill(os.getpid(), signal.SIGINT)  # held back until the step is done
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(*settings), folder, Stopper())
+    assert len(metrics(folder)) == 1
+    (folder / "report.html").unlink()
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    all_at_once = small(*TINY, "questions_per_step=6", "dynamic_sampling.rounds=1")
+    for start in (lambda: train(all_at_once, tmp_path / "run", Listener()), lambda: make_plan(all_at_once)):
+        with pytest.raises(ConfigError, match=r"dynamic_sampling\.rounds: every step asks all 6 questions"):
+            start()
+    assert not (tmp_path / "run").exists()
+    for bad in ("rounds=-1", "tolerance=-0.1", "round=3"):
+        with pytest.raises(ConfigError, match=r"dynamic_sampling\."):
+            small(f"dynamic_sampling.{bad}")
+
+
+def test_the_plan_counts_the_extra_draws():
+    # 2 steps × 2 questions × 4 completions × 48 tokens = 768, and three times that with two rounds
+    assert "up to 768 tokens" in "\n".join(make_plan(small(*TINY)).lines)
+    assert "up to 2,304 tokens" in "\n".join(make_plan(small(*TINY, "dynamic_sampling.rounds=2")).lines)
