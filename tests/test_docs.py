@@ -16,9 +16,12 @@ from scrl.cli.train import overrides
 from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import BENCHMARKS
 from scrl.data.prompts import STYLES
+from scrl.data.questions import COLUMN_NAMES
+from scrl.recipes.catalogue import EXPERIMENTS
+from scrl.recipes.own_tables import OWN_TABLES
 from scrl.recipes.paper import KNOWN_INCONSISTENCIES, TABLES
 from scrl.recipes.reproduce import jobs
-from scrl.recipes.scales import LEVELS, SCALES
+from scrl.recipes.scales import LEVELS, SCALES, SMALL_REWARDS, at_scale
 from scrl.records import Sample
 from scrl.training.config import RunConfig, read_config, setting_rows
 
@@ -126,11 +129,19 @@ def test_symbols_are_those_of_the_settings():
         assert float(row[3]) == fields[name].default
 
 
-def test_every_method_on_the_page_exists():
+def test_methods_are_those_of_the_code():
     _, *rows = tables("method.md")["Methods"]
-    named = {row[0].strip("`") for row in rows}
-    assert named <= METHODS.keys()
-    assert {"scrl", "ttrl", "oracle", "random", "inverted"} <= named
+    assert [row[0].strip("`") for row in rows] == list(METHODS)
+    for row, method in zip(rows, METHODS.values(), strict=True):
+        needs = ", ".join(sorted(method.needs(method.settings())))
+        assert row[1:5] == [method.idea, f"`{method.equation}`", needs, method.paper]
+        assert any(ROOT / "tests" in path.parents for path, _ in references("method.md", row[5])), row[0]
+
+
+def test_every_method_can_be_chosen_by_the_page_on_training():
+    named = set(re.findall(r"`([\w-]+)`", page("training.md").partition("`--method` is")[2].partition("\n\n")[0]))
+    ablations = {name for name in METHODS if name.startswith("scrl-without-")}
+    assert METHODS.keys() - ablations <= named
 
 
 def test_every_deviation_names_its_test():
@@ -174,12 +185,34 @@ def test_prompt_styles_are_those_of_the_code():
         assert row[3] == {None: "", True: "on", False: "off"}[style.thinking]
 
 
+def test_columns_are_those_of_the_code():
+    text = page("your-questions.md").partition("Columns are found by name")[2].partition("\n\n")[2].partition("\n\n")[0]
+    told = [re.findall(r"`(\w+)`", line.split("|")[2]) for line in text.splitlines()[2:]]
+    known = [" ".join(ranks).split() for ranks in COLUMN_NAMES.values()]
+    assert told == [[name for name in names if name != "groundtruth"] for names in known]  # a spelling of another
+
+
 def test_tables_of_the_paper_are_those_of_the_code():
     _, *rows = tables("recipes.md")["Tables and figures"]
     assert [row[0].strip("`") for row in rows] == list(TABLES)
     for row, table in zip(rows, TABLES.values(), strict=True):
         runs = [sum(job.is_run for job in jobs([table], scale)) for scale in SCALES]
         assert row[1:6] == [table.label, *map(str, (len(table.rows), len(table.cells), *runs))]
+
+
+def test_numbers_of_experiments_and_tables_of_our_own_are_those_of_the_code():
+    text = " ".join(page("recipes.md").split())
+    names = {at_scale(experiment, "demo").name for experiment in EXPERIMENTS.values()}
+    assert f"The {len(EXPERIMENTS)} experiments behind these tables become {len(names)} at demo scale." in text
+    for name in OWN_TABLES:
+        assert f"scrl reproduce {name} --scale demo" in text
+    for method in SMALL_REWARDS:
+        assert f"`{method}`" in text
+
+
+def test_every_page_is_named_on_the_first():
+    for name in set(PAGES) - {"index.md"}:
+        assert f"]({name})" in page("index.md"), name
 
 
 def test_what_stands_for_what_is_that_of_the_code():

@@ -136,3 +136,9 @@ def test_a_need_that_nobody_can_meet_is_refused(monkeypatch):
         ConfigError, match=r"method 'mine' needs 'entropies', which nobody can give. Did you mean 'entropy'"
     ):
         credit_rule("mine")
+
+
+def test_a_method_that_embeds_says_by_which_model(monkeypatch):
+    monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing("embedding")))
+    with pytest.raises(ConfigError, match=r"method 'mine' needs a model that embeds: .* a field `embedding`"):
+        credit_rule("mine")

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 Better = Literal["high", "low", "neither"]
+PASS_OR_MAJ = re.compile(r"(pass|maj)@([0-9]+)")
+"""The names of pass@k and maj@k, for any k."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,17 @@ def cells(out):
 # Compare
 
 
+def test_the_same_ids_with_other_texts_are_not_paired(place, scrl):
+    first, second, old = (
+        place(name, line(LOW, **more))
+        for name, more in {"a": {"questions_digest": "1f"}, "b": {"questions_digest": "2e"}, "old": {}}.items()
+    )
+    code, _, err = scrl("compare", first, second)
+    assert code == 2
+    assert f"amc: the questions of {first} and {second} have the same ids, but other texts" in err
+    assert scrl("compare", first, old)[0] == 0  # from before there were digests
+
+
 def test_two_places_are_compared_on_what_both_have(place, scrl):
     first = place("a", line(LOW), line(LOW, benchmark="math500"), line(LOW, benchmark="gsm8k"))
     second = place("b", line(HIGH, benchmark="math500"), line(MIXED))

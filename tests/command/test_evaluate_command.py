@@ -201,7 +201,11 @@ def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
         (("embedded", "arithmetic:esay"), "Did you mean 'easy'?"),
         (("embedded", "nothing.jsonl"), "nothing.jsonl"),
         (("embedded", STREAM, STREAM), "give each once"),
-        (("embedded", STREAM, *TINY, "--k", "3"), "k: 3 is not between 1 and the 2 samples a question; draw more"),
+        (("embedded", STREAM, *TINY, "--reader", ""), "reader: unknown reader ''"),
+        (
+            ("embedded", STREAM, *TINY, "--k", "3"),
+            "k: must be between 1 and the number of samples a question, 2; got 3",
+        ),
         (("embedded", STREAM, "--samples", "0"), "samples: Input should be greater than or equal to 1; got 0"),
         (("embedded", STREAM, "--top-p", "2"), "sampling.top_p: Input should be less than or equal to 1; got 2.0"),
         (("embedded", STREAM, "--prompt-style", "poem"), "prompt.style: Input should be 'auto'"),

@@ -211,6 +211,7 @@ GOOD = json.dumps(row("q", "1"))
         ([GOOD, '{"question_id": "q", "completion": "x"}'], [], r"r.jsonl:2: field 'entropy' is missing, and method 'scrl' needs one"),
         ([GOOD, '{"question_id": "q", "completion": "x", "entropy": "a"}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
         ([GOOD, '{"question_id": "q", "completion": "x", "entropy": NaN}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
+        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": "9"}'], [], r"r.jsonl:2: field 'num_tokens' must be a number, found '9'"),
         ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "step": -1}'], [], r"r.jsonl:2: field 'step' must be a whole number"),
         ([GOOD, '{"question_id": "q", "answer": true, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found true"),
         ([GOOD, '{"question_id": "q", "answer": {}, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found an object"),
@@ -443,6 +444,8 @@ def test_a_reader_beside_the_rollouts_is_found_by_the_installed_command(tmp_path
 def test_remarks_fit_the_method_and_the_file(tmp_path):
     few = write(tmp_path / "r.jsonl", [row("q", str(n), 0.1 + n / 100) for n in range(8)])
     assert "rare enough" not in scrl("label", few, "--method", "scrl-without-negative").stdout
+    assert "rare enough" not in scrl("label", few, "--method", "inverted").stdout  # it rules out the most frequent one
+    assert "every advantage is 0" not in scrl("label", few, "--method", "ddrl", "--trained", 1).stdout
     sixteen = write(tmp_path / "s.jsonl", [row("q", str(n)) for n in range(16)])
     assert "only answers seen once can be ruled out" in " ".join(scrl("label", sixteen).stdout.split())
     assert "Try --reader number" in " ".join(scrl("label", few, "--reader", "regex:zzz").stdout.split())

@@ -68,9 +68,10 @@ def test_one_experiment_before_and_after_with_control_and_voting(call, tmp_path,
     code, out, err = call(*words)
     assert (code, err) == (0, "")
     assert "MATH-500, Minerva → arithmetic:easy:train:64, trained and measured on" in out
-    assert "2 training runs and 3 evaluations, for seed 10:" in out
-    assert "  start embedded/start, measured on math500" in out
-    assert "  train embedded/easy/32-16/random, measured on math500" in out
+    assert "2 training runs and 4 evaluations, for seed 10:" in out
+    assert "  start embedded/start, measured on arithmetic:easy:train:64" in out
+    assert "  train embedded/easy/32-16/random, measured on arithmetic:easy:train:64\n" in out
+    assert "the start model votes with as many tokens" in out
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert [row.split("|")[2].strip() for row in rows[2:]] == [
         "embedded/start", "embedded/start, voting", "embedded/easy/32-16/scrl", "embedded/easy/32-16/random",
@@ -141,7 +142,7 @@ def test_several_seeds_have_folders_of_their_own_and_are_averaged(call, tmp_path
     assert float(overall["value"]) == pytest.approx(
         sum(each["arithmetic:hard:train:64"]["entropy_mean"] for each in found) / 2
     )
-    assert found[0]["arithmetic:hard:train:64"]["samples"] == 32
+    assert found[0]["arithmetic:hard:train:64"]["samples"] == 4  # as runs with these settings sample
 
 
 def test_a_dry_run_writes_nothing(call, tmp_path):
@@ -149,8 +150,8 @@ def test_a_dry_run_writes_nothing(call, tmp_path):
         "table-main", "table-ablation", "--scale", "demo", "--dry-run", "--controls", "oracle", "random"
     )
     assert (code, err) == (0, "")
-    # levels × budgets × (TTRL, SCRL, two controls), and four ablations of two levels
-    assert f"{3 * 2 * 4 + 2 * 4} training runs and {3 + 3 * 2 * 4 + 2 * 4} evaluations, for seed 10:" in out
+    # levels × budgets × (TTRL, SCRL, two controls), and four ablations of two levels; SCRL's runs have votes to match
+    assert f"{3 * 2 * 4 + 2 * 4} training runs and {3 + 3 * 2 * 4 + 2 * 4 + 3 * 2} evaluations, for seed 10:" in out
     assert call("table-main", "--dry-run")[0] == 0
     assert not list(tmp_path.iterdir())
 
@@ -169,7 +170,7 @@ def test_a_dry_run_writes_nothing(call, tmp_path):
         (("table-entropy", "--scale", "demo", "--set", "compute.rows=1"), "compute.rows: there is no such setting"),
         ((SCRL, "--scale", "demo", "--set", "seed=3"), "use --seeds"),
         ((SCRL, "--resume"), "say which reproduction, with --out FOLDER"),
-        ((SCRL, "--resume", "--out", "nothing"), "say which reproduction, with --out FOLDER"),
+        ((SCRL, "--resume", "--out", "nothing"), "--resume: there is no folder nothing"),
         ((SCRL, "--data-dir", "nowhere", "--out", "r"), "nowhere: there is no such folder of benchmarks"),
         ((SCRL, *ONE_STEP, "--set", "model=./nothing", "--out", "r"), "model: there is no folder ./nothing"),
     ],
@@ -195,7 +196,7 @@ def test_ctrl_c_in_the_middle_of_a_run_and_resumed(call, tmp_path):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, out + err
-    assert "stopped; go on with the same command and --resume --out r" in out
+    assert "stopped; go on with: the same command and --resume --out r" in out
     assert "Traceback" not in err
     done = len(read(metrics))
     assert 0 < done < 25

@@ -1,6 +1,7 @@
 """RENT, Intuitor, EMPO, DDRL, SPINE and DARE, worked out by hand."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,6 +130,11 @@ def test_empo_is_silent_where_no_two_agree(answers):
 )
 def test_empo_can_leave_out_questions_by_their_confidence(answers, is_kept):
     assert credit_of("empo", answers, keep_shares=(0.3, 1)).rewards.any() == is_kept
+
+
+def test_empo_takes_bounds_as_the_command_line_gives_them():
+    for text in ("0.3,1", "[0.3, 1]"):
+        assert credit_rule("empo", keep_shares=text).settings.keep_shares == (0.3, 1.0)
 
 
 @pytest.mark.parametrize("bad", [(0.5, 0.5), (-0.1, 1), (0.3, 1.1), (1, 0.3)])
@@ -318,3 +324,11 @@ def test_every_setting_is_described(method):
     found = METHODS[method]
     assert found.paper.startswith("arXiv:")
     assert all(field.description for field in found.settings.model_fields.values())
+
+
+@pytest.mark.parametrize("rows", [(0,), (0, 0), (0, 9), (-1, 1)])
+def test_a_choice_of_ones_own_must_be_of_so_many_different_completions(rows):
+    method = replace(METHODS["ddrl"], choose=lambda *given: rows)
+    rule = replace(credit_rule("ddrl", num_trained=2, judge=NoJudge()), method=method)
+    with pytest.raises(ConfigError, match=r"`choose` must give 2 different completions of 0 … 3"):
+        rule.assign(Group.from_answers(["1", "1", "2", "3"]))

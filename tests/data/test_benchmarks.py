@@ -330,3 +330,17 @@ def test_without_folder_and_without_the_hub_both_ways_are_named(hub, monkeypatch
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"and to load it as a hub data set: pip install 'scrl\[hub\]'\. Either name"):
         load_benchmark(name, data_dir=None)
+
+
+def test_a_file_may_have_questions_in_other_words(folder):
+    rows = [{**row, "rephrased": f"In other words: {row['question']}"} for row in rows_for("aime24")]
+    found = load_benchmark("aime24", data_dir=folder("aime24", rows)).questions
+    assert found[3].rephrased == "In other words: What is 3 + 1?"
+    assert load_benchmark("aime24", data_dir=folder("aime24")).questions[3].rephrased is None
+
+
+def test_a_home_folder_is_found(folder, monkeypatch, tmp_path):
+    folder("aime24")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SCRL_DATA", "~")
+    assert len(load_benchmark("aime24", data_dir=None).questions) == 30

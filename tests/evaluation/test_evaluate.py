@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scrl.credit.assign import credit_rule
-from scrl.evaluation.evaluate import Answered, Conditions, EvaluationSettings, evaluate
+from scrl.evaluation.evaluate import Answered, Conditions, EvaluationSettings, evaluate, questions_digest
 from scrl.records import Question, Sample, Sampled
 from scrl.rollout.sampling import SamplingSettings
 
@@ -38,6 +38,7 @@ def test_the_numbers_of_an_evaluation():
         "model": "tiny",
         "benchmark": "toy",
         "questions": 3,
+        "questions_digest": questions_digest([answered.question for answered in (BARE, TWO, ONE)]),  # in any order
         "samples": 4,
         "temperature": 0.6,
         "top_p": 0.95,

@@ -154,13 +154,24 @@ def test_the_lab_reads_the_completions_and_finds_the_same_accuracy(by_hand, no_s
         (5, '{"question_id": "q1"}'),
         (2, '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?"}'),
         (9, ""),
+        (4, "\xff"),
+        (
+            2,
+            '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?", "entropy": "high", "num_tokens": 1, '
+            '"finished": true}',
+        ),
+        (
+            2,
+            '{"question_id": "q0", "question": "Compute 0+2.", "completion": 4, "entropy": 0.1, "num_tokens": 1, '
+            '"finished": true}',
+        ),
     ],
 )
 def test_a_broken_line_is_named(by_hand, no_sampling, number, line):
     settings, out = by_hand
     path = out / "rollouts" / "hand.jsonl"
     found = path.read_text().splitlines()
-    path.write_text("\n".join([*found[: number - 1], line, *found[number:]]) + "\n")
+    path.write_bytes(("\n".join([*found[: number - 1], line, *found[number:]]) + "\n").encode("latin-1"))
     with pytest.raises(DataError, match=rf"hand\.jsonl:{number}: is not what an evaluation wrote"):
         measure(settings, out, Listener())
     assert not (out / "evaluations.jsonl").exists()
@@ -327,8 +338,8 @@ def test_the_likeliest_completion_alone(tmp_path):
 
 def test_settings_that_make_no_sense_are_refused():
     wrong = {
-        "k: 3 is not between 1 and the 2 samples": {"ks": (3,)},
-        "k: 0 is not between": {"ks": (0,)},
+        "k: must be between 1 and the number of samples a question, 2; got 3": {"ks": (3,)},
+        "k: must be between 1 .* got 0. Choose another": {"ks": (0,)},
         "samples: Input should be greater": {"samples": 0},
         "sampling.top_p: Input should be": {"sampling": {"top_p": 2}},
         "compute.rows: Extra inputs": {"compute": {"rows": 1}},

@@ -200,3 +200,20 @@ def test_empty_completions_and_no_completions_have_finite_weights(mean):
     assert np.isfinite(token_weights([0, 0, 3], mean, 10)).all()
     assert np.isfinite(token_weights([0], mean, 10)).all()
     assert token_weights([], mean, 10).shape == (0,)
+
+
+@pytest.mark.parametrize("advantage", [2.0, 0.0, -2.0])
+def test_a_ratio_that_overflows_gives_numbers(advantage):
+    logprobs_RT = torch.tensor([[0.0]], requires_grad=True)
+    ratios_RT = token_ratios(logprobs_RT, torch.tensor([[-200.0]]))
+    loss = clipped_surrogate(ratios_RT, *(side.float() for side in sides([advantage])), **CLIP).sum()
+    loss.backward()
+    # Â > 0: clipped at 1.28, ℓ = −1.28 · 2; Â < 0: ℓ = 2 e²⁰
+    assert float(loss.detach()) == pytest.approx({2.0: -2.56, 0.0: 0.0, -2.0: 2 * math.exp(20)}[advantage])
+    assert float(logprobs_RT.grad) == 0
+
+
+def test_what_dual_clip_takes_away_is_clipped_too():
+    ratios_RT = torch.tensor([[0.5, 1.0, 2.9, 3.1]])
+    for dual_clip, expected in ((None, [True, False, False, False]), (3.0, [True, False, False, True])):
+        assert is_clipped(ratios_RT, *sides([-1.0]), **CLIP, dual_clip=dual_clip)[0].tolist() == expected

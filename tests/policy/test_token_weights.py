@@ -115,11 +115,12 @@ def test_weights_of_one_change_no_bit(drawn, mean):
 def test_the_scale_of_the_weights_is_irrelevant_where_the_loss_divides_by_length(drawn, mean):
     language_model, sampled = drawn
     policy = make_policy(language_model, max_tokens=MAX_TOKENS, mean=mean)
-    once, thrice = (
+    once, thrice, hardly = (
         collected_gradient(policy, sampled, weighed(sampled, [scale * own_T for own_T in top_tokens(sampled)]))[0]
-        for scale in (1, 3)
+        for scale in (1, 3, 0.01)  # a hundredth: the weights of a completion add up to less than one token
     )
     assert_close(thrice, once)
+    assert_close(hardly, once)
 
 
 def test_a_completion_without_weight_adds_nothing(drawn):

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from scrl.errors import DataError
 from scrl.recipes.outcome_tables import (
     Value,
     caption_of,
@@ -104,17 +105,19 @@ def test_at_demo_scale_equal_rows_and_columns_are_printed_once():
     assert [row for _, row in main.rows] == ["embedded", "embedded + TTRL", "embedded + SCRL", "embedded Δ"] * 2
     average = next(cell for cell in main.cells if cell.column == "Avg")
     assert [column for _, _, column, _ in average.derived.of] == ["hard", "medium", "easy"]
+    # COMPASS is what the 1B model is held against, RESTRAIN the 8B: their gains must not share a row
     llama = table_at(TABLES["table-llama"], "demo")
-    methods = (
-        "TTRL",
-        "COMPASS",
-        "SCRL",
-        "Δ",
-        "ETMR",
-        "RESTRAIN",
-    )  # those of the 8B model that the 1B has not come last
-    assert [row for _, row in llama.rows] == ["embedded", *(f"embedded {'' if m == 'Δ' else '+ '}{m}" for m in methods)]
-    assert table_at(TABLES["table-reasoning"], "demo").columns == ("10,240", "15,360")
+    sections = {f"Instruct models, for Llama-{size}-Instruct" for size in ("3.2-1B", "3.1-8B")}
+    assert {section for section, _ in llama.rows} == sections
+    baselines = {(cell.section, cell.derived.of[1][1]) for cell in llama.cells if cell.metric == GAIN}
+    assert {(section[-11:-9], row) for section, row in baselines} == {
+        ("1B", "embedded + COMPASS"),
+        ("8B", "embedded + RESTRAIN"),
+    }
+    for cell in llama.cells:
+        assert all(section == cell.section for section, *_ in (cell.derived.of if cell.derived else ()))
+    assert table_at(TABLES["table-reasoning"], "demo").columns == ("48 tokens", "72 tokens")
+    assert {section for section, _ in table_at(TABLES["table-generalisation"], "demo").rows} == {"trained on hard"}
     (own,) = select(["qwen2.5-3b/minerva/32-16/scrl"])
     assert [row for _, row in table_at(own, "demo").rows] == ["embedded/start", "embedded/easy/32-16/scrl"]
     for table in TABLES.values():
@@ -243,7 +246,33 @@ def test_the_caption_says_how_many_of_what_for_this_table_alone(tmp_path):
     assert "7 questions" not in caption
     assert "At scale" not in caption
     demo = caption_of(TABLES["table-ablation"], Choices(scale="demo"), tmp_path)
-    assert "At scale demo: not the paper's models and benchmarks." in demo
+    assert "At scale demo: not the paper's models, benchmarks and lengths, and its values are left out." in demo
+
+
+def test_the_caption_says_nothing_that_is_not_so(tmp_path):
+    def caption(name, scale="paper"):
+        return caption_of(select([name])[0], Choices(scale=scale), tmp_path)
+
+    assert "parentheses" in caption("table-main")
+    assert "* is the best evaluation on the way" in caption("table-main")
+    assert "* is" not in caption("table-ablation")
+    assert "parentheses" not in caption("methods")
+    assert "parentheses" not in caption("table-main", "demo")
+    assert "the mean over all steps of each run, seed 0" in caption("figure-labels")
+    assert "checkpoint" not in caption("table-entropy")
+    assert caption("qwen2.5-3b/amc/32-16/scrl").startswith("qwen2.5-3b/amc/32-16/scrl. pass@1 in % before and after")
+    rollouts = tmp_path / "seed-0" / "rollouts" / "qwen2.5-3b" / "start" / "evaluations.jsonl"
+    write(rollouts, [evaluation("amc", [0.5] * 83, samples=32)])
+    assert "83 questions × 32 samples" in caption("table-entropy")
+
+
+def test_files_that_nobody_wrote_are_named(tmp_path):
+    path = tmp_path / "seed-0" / "evaluations" / "qwen2.5-3b" / "start" / "evaluations.jsonl"
+    path.parent.mkdir(parents=True)
+    for text, reason in (('{"benchmark": "amc"}\n{"bench', "ends in half a line"), ("{\n", "1: is not JSON")):
+        path.write_text(text)
+        with pytest.raises(DataError, match=reason):
+            values_of(TABLES["table-main"], "paper", (0,), tmp_path)
 
 
 # Curves

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from scrl.errors import ConfigError
+from scrl.data.questions import LoadedQuestions
+from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.session import build_settings
 from scrl.recipes import reproduce
 from scrl.recipes.catalogue import EXPERIMENTS
@@ -26,6 +27,7 @@ from scrl.recipes.reproduce import (
     with_voting,
 )
 from scrl.recipes.scales import config_at
+from scrl.records import Question
 
 SCRL_3B = "qwen2.5-3b/aime25/32-16/scrl"
 
@@ -273,8 +275,42 @@ def settings_of(*benchmarks, **more):
 
 def test_what_is_measured_is_not_measured_again_and_other_benchmarks_are_added(measured, tmp_path):
     for wanted in (("amc",), ("amc",), ("math500", "amc"), ("amc",), ("math500",)):
-        reproduce._measure(settings_of(*wanted, model=f"moved/{len(wanted)}"), tmp_path, None)
+        reproduce._measure(settings_of(*wanted, model=f"moved/{len(wanted)}/checkpoints/last"), tmp_path, None)
     assert measured.asked == [("amc",), ("amc", "math500")]
+
+
+def test_another_start_model_is_not_taken_for_the_one_that_was_measured(measured, tmp_path):
+    reproduce._measure(settings_of("amc", model="./one"), tmp_path, None)
+    with pytest.raises(ConfigError, match="was made with other settings"):
+        reproduce._measure(settings_of("amc", model="./other"), tmp_path, None)
+
+
+def test_questions_that_a_method_cannot_use_are_told_before_the_first_run(monkeypatch, tmp_path):
+    def load(source, **options):
+        return LoadedQuestions((Question("q", "What is 1 + 1?", "2"),), ())
+
+    monkeypatch.setattr(reproduce, "load_source", load)
+    monkeypatch.setattr(reproduce, "train", None)  # is not called
+    all_jobs = [job for job in jobs(select(["methods"]), "paper") if job.is_run]
+    with pytest.raises(InputError, match=r"qwen2\.5-3b/amc/32-16/self-harmony: question 'q' has no"):
+        reproduce.carry_out(all_jobs, Choices(), tmp_path, None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_rollouts_are_drawn_as_training_draws_them_with_the_users_settings():
+    job = next(job for job in jobs([TABLES["table-entropy"]], "demo") if job.rollouts_on)
+    overrides = {"completions": 4, "sampling": {"temperature": 0.9, "max_tokens": 40}}
+    settings = rollout_settings(job, Choices(scale="demo", overrides=overrides), 10, "embedded")
+    assert (settings.samples, settings.sampling.temperature, settings.sampling.top_p) == (4, 0.9, 1.0)
+    assert rollout_settings(job, Choices(scale="demo"), 10, "embedded").samples == 32
+
+
+@pytest.mark.parametrize("text", ["{bad", "[]", "{}", "\xff"])
+def test_a_state_that_no_run_wrote_is_named(tmp_path, text):
+    (tmp_path / "checkpoints" / "last").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "last" / "trainer_state.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match="is not what a run wrote"):
+        reproduce._is_finished(tmp_path, 1)
 
 
 def test_an_addition_that_was_interrupted_is_gone_on_with(measured, tmp_path):

@@ -4,6 +4,7 @@ import json
 import re
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from run_files import CONFIG, evaluation_line, group_lines, metric_lines, rollout_line, rollout_lines
@@ -263,6 +264,8 @@ def test_the_page_appears_whole_or_not_at_all(make_run, tmp_path):
     (tmp_path / "taken").mkdir()
     with pytest.raises(InputError, match="cannot be written"):
         write_report([folder], tmp_path / "taken")
+    with pytest.raises(InputError, match="it is a folder; give a file"):
+        write_report([folder], Path())
     assert not list(tmp_path.glob(".*"))
     out = tmp_path / "report.html"
     assert write_report([folder], out) == out

@@ -27,9 +27,9 @@ def sample(answer, tokens=2):
     return Sample(f"\\boxed{{{answer}}}", zeros_T.astype(np.int64), zeros_T, zeros_T, is_finished=True)
 
 
-def triple(question, *answers):
+def triple(question, *answers, method="ttrl", **settings):
     sampled = Sampled(question, np.zeros(1, dtype=np.int64), tuple(map(sample, answers)))
-    rule = credit_rule("ttrl")
+    rule = credit_rule(method, **settings)
     return sampled, rule.classify(sampled.group), rule.assign(sampled.group)
 
 
@@ -72,21 +72,24 @@ def test_flat_questions_are_replaced_in_their_places_and_the_others_stay():
     drawn = draw(asker, rounds=1)
     assert asker.heard == [OWN, OTHERS[:2]]  # two are flat, so two others are asked; the second of them has signal
     assert ids(drawn) == [OTHERS[1], OWN[1], OWN[2]]
-    assert drawn.metrics == {"resampled_share": pytest.approx(1 / 3), "resampling_rounds": 1.0}
+    # the questions asked first agree by 1, 2/3 and 1, whatever took their places
+    wanted = {"agreement": pytest.approx(8 / 9), "resampled_share": pytest.approx(1 / 3), "resampling_rounds": 1.0}
+    assert drawn.metrics == wanted
     assert drawn.tokens_left_out == 12  # the flat one that was replaced and the flat one that was drawn: 2 × 3 × 2
 
 
 def test_rounds_end_when_all_have_signal_or_no_question_is_left():
     assert len(draw(Asker(*OWN), rounds=9).triples_B) == 3
     full = Asker(*OWN)
-    assert draw(full, rounds=9).metrics == {"resampled_share": 0.0, "resampling_rounds": 0.0}
+    found = draw(full, rounds=9).metrics
+    assert found == {"agreement": pytest.approx(2 / 3), "resampled_share": 0.0, "resampling_rounds": 0.0}
     assert full.heard == [OWN]
     hopeless = Asker()
     drawn = draw(hopeless, rounds=9)
     assert [len(asked) for asked in hopeless.heard] == [3, 3, 2]  # eight questions, none asked twice
     assert sorted(name for asked in hopeless.heard for name in asked) == [question.id for question in EIGHT]
     assert ids(drawn) == OWN  # what stays flat is trained on as it is
-    assert drawn.metrics == {"resampled_share": 0.0, "resampling_rounds": 2.0}
+    assert drawn.metrics == {"agreement": 1.0, "resampled_share": 0.0, "resampling_rounds": 2.0}
     assert draw(Asker(), rounds=1).metrics["resampling_rounds"] == 1.0
 
 
@@ -109,6 +112,15 @@ def test_a_question_asked_in_two_ways_is_flat_when_both_groups_are():
 def test_the_tolerance_is_the_largest_difference_that_counts_as_none(tolerance, flat):
     assert is_flat([triple(EIGHT[0], "1", "1", "2")], tolerance) is flat  # rewards 1, 1, 0
     assert is_flat([triple(EIGHT[0], "1", "1")], tolerance)
+
+
+def test_a_group_that_its_method_pushes_one_way_is_not_flat_though_all_earn_the_same():
+    # nobody agrees: RESTRAIN pushes all of them down; all agree: DDRL pushes all of them up
+    restrain = {"method": "restrain", "weigh_questions": False, "min_share": 0.5}
+    assert not is_flat([triple(EIGHT[0], "1", "2", "3", **restrain)], 0.01)
+    assert is_flat([triple(EIGHT[0], "1", "1", "1", **restrain)], 0.01)
+    assert not is_flat([triple(EIGHT[0], "1", "1", method="ddrl")], 0.01)
+    assert is_flat([triple(EIGHT[0], "1", "1", method="ddrl", signed=False)], 0.01)
 
 
 # In a run

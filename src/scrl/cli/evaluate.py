@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,15 +15,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from scrl.cli.kept import kept_if_used
 from scrl.cli.watching import evaluation_line
 from scrl.errors import ConfigError
+from scrl.metrics import PASS_OR_MAJ
 from scrl.training.folders import new_run_folder
 
 if TYPE_CHECKING:
     from scrl.evaluation.session import MeasurementSettings
-
-
-_AT_K = re.compile(r"(pass|maj)@\d+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +154,7 @@ def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> N
         soft_wrap=True,
     )
     started = time.perf_counter()
-    with _kept_if_used(folder, console):
+    with kept_if_used(folder, f"scrl evaluate --resume --out {folder}", console):
         records = measure(settings, folder, _Lines(console))
     for table in results_tables(records):
         console.print(table)
@@ -165,19 +162,6 @@ def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> N
     tokens = sum(record["tokens"] for record in records)
     names = ", ".join(sorted(path.name for path in folder.iterdir() if path.name != "evaluation.yaml"))
     console.print(f"{tokens:,} tokens in {seconds:.0f} s. In {folder}: {names}", soft_wrap=True)
-
-
-@contextmanager
-def _kept_if_used(folder: Path, console: Console) -> Iterator[None]:
-    """A folder that nothing was written to does not stay behind; an evaluation that was begun can be gone on with."""
-    try:
-        yield
-    except BaseException as error:
-        with suppress(OSError):
-            folder.rmdir()
-        if isinstance(error, KeyboardInterrupt) and folder.is_dir():
-            console.print(f"stopped; go on with: scrl evaluate --resume --out {folder}", soft_wrap=True)
-        raise
 
 
 class _Lines:
@@ -208,7 +192,7 @@ def _results_table(records: list[dict[str, Any]]) -> Table:
     table = Table(title="in %, with 95 % intervals over questions", title_justify="left", box=SIMPLE_HEAD)
     for column in ("", *(record["benchmark"] for record in records)):
         table.add_column(column, no_wrap=bool(column))
-    names = dict.fromkeys(name for record in records for name in record if _AT_K.fullmatch(name))
+    names = dict.fromkeys(name for record in records for name in record if PASS_OR_MAJ.fullmatch(name))
     rows: dict[str, Callable[[dict[str, Any]], str]] = {
         "questions × samples": lambda record: f"{record['questions']} × {record['samples']}",
         **({"questions with gold": _num_with_gold} if any(map(_is_partly_gold, records)) else {}),

@@ -216,9 +216,9 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
         yield f"{result['given_answers']} completions came with an 'answer', which was taken instead of reading them."
     if result["no_answer_share"] > 0.9:
         yield "Hardly any completion has an answer. Try --reader number, last-number, choice or one of your own."
-    if rule.num_trained == 1:
+    if rule.num_trained == 1 and rule.method.advantage is None:
         yield "With --trained 1 every advantage is 0; train on two completions or more."
-    if rule.method.has_negatives:
+    if hasattr(rule.settings, "max_negative_share") and rule.method.has_negatives:
         yield from _negative_remarks(result["group_sizes"], rule)
     if result["undecided_pairs"]:
         yield f"{result['undecided_pairs']} pairs of answers were not decided in time and count as different."

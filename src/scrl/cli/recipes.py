@@ -173,9 +173,11 @@ def settings_grid() -> Grid:
 def closing_lines() -> Iterator[str]:
     """What holds for all runs, and the totals."""
     from scrl.recipes.catalogue import EXPERIMENTS, NOT_IN_PAPER, UNSTATED_EVERYWHERE
+    from scrl.recipes.own_tables import OWN_TABLES
     from scrl.recipes.paper import ILLUSTRATIONS, TABLES
 
     yield from (f"not in the paper, for all: {key}: {NOT_IN_PAPER[key]}" for key in UNSTATED_EVERYWHERE)
     yield from (f"{label}: {what}; nothing to reproduce" for label, what in ILLUSTRATIONS.items())
+    yield from (f"scrl reproduce {own.name}: {own.title}; {own.label}" for own in OWN_TABLES.values())
     rows, cells = sum(len(table.rows) for table in TABLES.values()), sum(len(table.cells) for table in TABLES.values())
     yield f"{len(TABLES)} tables and figures, {rows} rows, {cells} numbers and curves, {len(EXPERIMENTS)} experiments"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
+from scrl.cli.kept import kept_if_used
 from scrl.cli.watching import watching
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.training.folders import new_run_folder
@@ -65,7 +66,7 @@ def reproduce(
     dry_run
         Say what would be done, and stop.
     """
-    from scrl.recipes.reproduce import Choices, carry_out, check, jobs, select, with_controls, with_voting
+    from scrl.recipes.reproduce import Choices, check, jobs, select, with_controls, with_voting
     from scrl.recipes.scales import default_seed, mapping
 
     if not names:
@@ -73,6 +74,7 @@ def reproduce(
     for control in controls:
         if control not in CONTROLS:
             raise ConfigError(f"--controls: there is no {control!r}.{did_you_mean(control, CONTROLS)}")
+    folder = _to_resume(out) if resume else None
     console = Console(highlight=False, markup=False)
     lines = list(mapping(scale))
     tables = [with_controls(with_voting(table) if voting else table, controls) for table in select(names)]
@@ -89,35 +91,29 @@ def reproduce(
         console.print(Text(line), soft_wrap=True)
     if dry_run:
         return
-    folder = _folder(out, resume)
+    _carry_out(tables, all_jobs, choices, new_run_folder(out) if folder is None else folder, console)
+
+
+def _carry_out(
+    tables: Sequence[Table], all_jobs: Sequence[Job], choices: Choices, folder: Path, console: Console
+) -> None:
+    from scrl.recipes.reproduce import carry_out
+
     console.print(f"writing to {folder}\n", soft_wrap=True)
     started = time.perf_counter()
-    with _kept_if_used(folder, console):
+    with kept_if_used(folder, f"the same command and --resume --out {folder}", console):
         carry_out(all_jobs, choices, folder, observing)
     for table in tables:
         _print_table(table, choices, folder, console)
     console.print(f"{time.perf_counter() - started:.0f} s; tables, runs and evaluations: {folder}", soft_wrap=True)
 
 
-def _folder(out: Path | None, resume: bool) -> Path:
-    if not resume:
-        return new_run_folder(out)
-    if out is None or not out.is_dir():
+def _to_resume(out: Path | None) -> Path:
+    if out is None:
         raise InputError("--resume: say which reproduction, with --out FOLDER")
+    if not out.is_dir():
+        raise InputError(f"--resume: there is no folder {out}")
     return out
-
-
-@contextmanager
-def _kept_if_used(folder: Path, console: Console) -> Iterator[None]:
-    """A folder that nothing was written to does not stay behind; what was begun can be gone on with."""
-    try:
-        yield
-    except BaseException as error:
-        with suppress(OSError):
-            folder.rmdir()
-        if isinstance(error, KeyboardInterrupt) and folder.is_dir():
-            console.print(f"stopped; go on with the same command and --resume --out {folder}", soft_wrap=True)
-        raise
 
 
 def _tree(settings: Sequence[str]) -> dict[str, Any]:
@@ -130,13 +126,17 @@ def _tree(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
+    from scrl.recipes.scales import benchmark_at
+
     runs = [job for job in all_jobs if job.is_run]
-    measured = sum(len(job.measured_on) + len(job.rollouts_on) for job in all_jobs)
+    measured = sum(len(job.measured_on) + len(job.rollouts_on) + job.has_voting for job in all_jobs)
     seeds = ", ".join(map(str, choices.seeds))
     yield f"{len(runs)} training runs and {measured} evaluations, for seed {seeds}:"
     for job in all_jobs:
-        where = ", ".join(dict.fromkeys((*job.measured_on, *job.rollouts_on))) or "nothing but its own steps"
-        yield f"  {'train' if job.is_run else 'start'} {job.name}, measured on {where}"
+        benchmarks = dict.fromkeys((*job.measured_on, *job.rollouts_on))
+        where = ", ".join(benchmark_at(name, choices.scale) for name in benchmarks) or "nothing but its own steps"
+        voting = "; the start model votes with as many tokens" if job.has_voting else ""
+        yield f"  {'train' if job.is_run else 'start'} {job.name}, measured on {where}{voting}"
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
+
+from scrl.metrics import PASS_OR_MAJ
 
 
 class PlainWatcher:
@@ -72,8 +73,7 @@ def evaluation_line(record: dict[str, Any]) -> str:
     if "pass@1" not in record:
         return f"{where}: {general} (no gold to measure against)"
     spread = f"{record['pass@1']:.1%} [{record['pass@1_low']:.1%}, {record['pass@1_high']:.1%}]"
-    at_k = re.compile(r"(pass|maj)@\d+")
-    others = [f"{key} {value:.1%}" for key, value in record.items() if key != "pass@1" and at_k.fullmatch(key)]
+    others = [f"{key} {value:.1%}" for key, value in record.items() if key != "pass@1" and PASS_OR_MAJ.fullmatch(key)]
     return f"{where}: {', '.join((f'pass@1 {spread}', *others))}; {general}"
 
 

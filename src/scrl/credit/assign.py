@@ -146,8 +146,17 @@ class CreditRule:
             return tuple(range(evidence.tally.size))
         if self.method.choose is not None:
             check_number(evidence.tally.size, self.num_trained, evidence.group.question_id)
-            return self.method.choose(evidence, labels, self.num_trained, self.settings)
+            rows = self.method.choose(evidence, labels, self.num_trained, self.settings)
+            return self._checked(rows, evidence.tally.size)
         return rows_by_setting(evidence, self.num_trained, self.settings)
+
+    def _checked(self, rows: tuple[int, ...], size: int) -> tuple[int, ...]:
+        if len(set(rows)) != self.num_trained or not all(0 <= row < size for row in rows):
+            raise ConfigError(
+                f"method {self.method.name!r}: its `choose` must give {self.num_trained} different completions of "
+                f"0 … {size - 1}; got {rows}"
+            )
+        return rows
 
     def _sides(self, evidence: Evidence, labels: Labels, shaped: Shaped, rows: list[int]) -> Sides:
         if self.method.advantage is not None:
@@ -277,6 +286,8 @@ def _imported_method(path: str) -> Method:
 def _check_needs_are_known(method: Method, settings: CreditSettings) -> None:
     for name in sorted(method.needs(settings) - NEEDS.keys()):
         raise ConfigError(f"method {method.name!r} needs {name!r}, which nobody can give.{did_you_mean(name, NEEDS)}")
+    if "embedding" in method.needs(settings) and not hasattr(settings, "embedding"):
+        raise ConfigError(f"method {method.name!r} needs a model that embeds: give its settings a field `embedding`.")
 
 
 def _check_overlong(settings: CreditSettings, max_tokens: int | None) -> None:

@@ -6,6 +6,8 @@ Thresholds on shares are compared as counts against τ·N with a slack of 1e-12,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scrl.records import Tally
 
 SLACK = 1e-12
@@ -26,10 +28,15 @@ def selective_positive(tally: Tally, *, min_share: float, min_margin: float) -> 
 
 def majority_positive(tally: Tally, *, first_seen_wins: bool) -> str | None:
     """y⁺ = a_{j*}, j* = argmax_j p_j, always: the vote of TTRL. Ties go to the smallest key, or to the first seen."""
+    return largest(tally, tally.counts_K, first_seen_wins=first_seen_wins)
+
+
+def largest(tally: Tally, votes_K: Sequence[float], *, first_seen_wins: bool) -> str | None:
+    """The answer with the most votes, however they are weighed; None where there is no answer at all."""
     if not tally.keys_K:
         return None
-    most = max(tally.counts_K)
-    tied = [j for j, count in enumerate(tally.counts_K) if count == most]
+    most = max(votes_K)
+    tied = [j for j, votes in enumerate(votes_K) if votes == most]
     winner = min(tied, key=tally.class_of_G.index) if first_seen_wins else tied[0]
     return tally.keys_K[winner]
 

@@ -36,6 +36,7 @@ __all__ = [
     "Truth",
     "majority_positive",
     "needing",
+    "no_labels",
     "spread",
 ]
 
@@ -172,3 +173,8 @@ def needing(*names: str) -> Callable[[Any], frozenset[str]]:
     """The same needs whatever the settings."""
     found = frozenset(names)
     return lambda settings: found  # noqa: ARG005 - a method's signature
+
+
+def no_labels(evidence: Evidence, settings: CreditSettings) -> Labels:  # noqa: ARG001 - a method's signature
+    """For methods that call no answer right or wrong."""
+    return Labels()

@@ -4,9 +4,10 @@
     math500:5           its questions of level 5
     math500:3-5         its questions of levels 3 to 5
 
-A folder holds NAME.jsonl, one object a line: `id`, `question`, `answer`, and `level` where there are levels. The hub's
-rows are brought into that form first, so from there on both go the same way. A benchmark is read whole and counted: a
-file with a question too few is no benchmark. Ids are told apart by the benchmark's name: `aime24-0`.
+A folder holds NAME.jsonl, one object a line: `id`, `question`, `answer`, `level` where there are levels, `rephrased`
+where somebody wrote that. The hub's rows are brought into that form first, so from there on both go the same way. A
+benchmark is read whole and counted: a file with a question too few is no benchmark. Ids are told apart by the
+benchmark's name: `aime24-0`.
 """
 
 from __future__ import annotations
@@ -211,7 +212,8 @@ def load_benchmark(name: str, *, data_dir: Path | None, limit: int | None = None
     source = find_benchmark(stem)
     levels = _find_levels(source, name, wanted)
     check_limit(limit)
-    folder = data_dir or _folder_named_outside()
+    named = data_dir or _folder_named_outside()
+    folder = named.expanduser() if named else None
     table = _read_folder(source, folder) if folder else _read_hub(source)
     found = list(table.rows)
     rows = [_repaired(row) for row in found]
@@ -332,7 +334,9 @@ def _refuse_other_size(source: BenchmarkSource, rows: Sequence[Row], folder: Pat
 def _questions(source: BenchmarkSource, rows: Sequence[Row]) -> tuple[Question, ...]:
     """Questions from rows in the form of the files."""
     numbered = [row._replace(fields={"id": row.number} | row.fields) for row in rows]
-    columns = Columns("question", "answer", "id", "level" if source.levels else None)
+    level = "level" if source.levels else None
+    rephrased = "rephrased" if any("rephrased" in row.fields for row in rows) else None
+    columns = Columns("question", "answer", "id", level, rephrased)
     questions = make_questions(numbered, columns, source.name)
     for row, question in zip(rows, questions, strict=True):
         if question.gold is None:

@@ -19,8 +19,7 @@ from scrl.data.tables import SHAPE, Row, kind, read_table
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.records import Question
 
-# Well-known names of columns by the option that names another, best first; two of one rank are ambiguous.
-_NAMES = {
+COLUMN_NAMES = {
     "question_column": ("question problem", "prompt query instruction input text"),
     "gold_column": (
         "gold answer gold_answer final_answer correct_answer expected_answer reference_answer ground_truth groundtruth",
@@ -30,6 +29,7 @@ _NAMES = {
     "id_column": ("id question_id uid unique_id qid problem_id", "index idx"),
     "rephrased_column": ("rephrased rephrased_question", "paraphrase"),
 }
+"""Well-known names of columns by the option that names another, best first; two of one rank are ambiguous."""
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _EATEN_BACKSLASH = re.compile("\b(?:oxed|egin|inom|eta|ar)|\frac")
 
@@ -107,7 +107,7 @@ def _check_options(source: str | Path, given: Sequence[str | None], limit: int |
     check_limit(limit)
     columns = [column for column in given if column is not None]
     if len(set(columns)) < len(columns):
-        raise ConfigError(f"{', '.join(_NAMES)} must be different columns, found {', '.join(columns)}")
+        raise ConfigError(f"{', '.join(COLUMN_NAMES)} must be different columns, found {', '.join(columns)}")
 
 
 # Which column is what
@@ -116,13 +116,13 @@ def _check_options(source: str | Path, given: Sequence[str | None], limit: int |
 def _find_columns(rows: Sequence[Row], given: Sequence[str | None]) -> Columns:
     source = rows[0].source
     names = list(dict.fromkeys(name for row in rows for name in row.fields))
-    for option, wanted in zip(_NAMES, given, strict=True):
+    for option, wanted in zip(COLUMN_NAMES, given, strict=True):
         if wanted is not None and wanted not in names:
             raise DataError(source, f"there is no column {wanted!r}, given as {option}.{did_you_mean(wanted, names)}")
     free = [name for name in names if name not in given]
     question, gold, id_, rephrased = (
         _detect(source, option, free) if wanted is None else wanted
-        for option, wanted in zip(_NAMES, given, strict=True)
+        for option, wanted in zip(COLUMN_NAMES, given, strict=True)
     )
     if question is None:
         reason = f"no column looks like the question. Columns: {', '.join(names) or 'none'}."
@@ -131,7 +131,7 @@ def _find_columns(rows: Sequence[Row], given: Sequence[str | None]) -> Columns:
 
 
 def _detect(source: str, option: str, names: Sequence[str]) -> str | None:
-    for rank in _NAMES[option]:
+    for rank in COLUMN_NAMES[option]:
         found = [name for name in names if re.sub(r"[\s-]+", "_", name.strip().lower()) in rank.split()]
         if len(found) > 1:
             reason = f"the columns {' and '.join(map(repr, found))} could each be it: say which one with {option}"

@@ -98,7 +98,7 @@ def index_rollouts(
             if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
                 raise DataError(
                     path,
-                    f"field {name!r} is missing, and method {method!r} needs one for every completion. "
+                    f"field {_field_of(name)!r} is missing, and method {method!r} needs one for every completion. "
                     "Record it while sampling, or use --method ttrl.",
                     rollout.line,
                 )
@@ -214,13 +214,18 @@ def _entropy(fields: dict[str, Any]) -> float | None:
 
 
 def _facts(fields: dict[str, Any]) -> dict[str, float]:
-    """Those of FACTS that stand there; the length is called `num_tokens`."""
-    found = {name: fields.get("num_tokens" if name == "length" else name) for name in FACTS}
+    """Those of FACTS that stand there."""
+    found = {name: fields.get(_field_of(name)) for name in FACTS}
     for name, value in found.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if value is not None and not is_number:
-            raise ValueError(f"field {name!r} must be a number, found {value!r}")
+            raise ValueError(f"field {_field_of(name)!r} must be a number, found {value!r}")
     return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def _field_of(fact: str) -> str:
+    """What a line calls it: the length is `num_tokens` there."""
+    return "num_tokens" if fact == "length" else fact
 
 
 def _kind(value: object) -> str:

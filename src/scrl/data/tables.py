@@ -224,6 +224,9 @@ _READERS: dict[str, Callable[[Path], Table]] = {
     ".txt": _read_txt,
 }
 
+SUFFIXES = tuple(_READERS)
+"""Of the files that can be read."""
+
 
 def _text(path: Path) -> str:
     try:

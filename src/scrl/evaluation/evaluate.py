@@ -8,6 +8,8 @@ alone.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +90,7 @@ def evaluate(
         "model": conditions.model,
         "benchmark": conditions.benchmark,
         "questions": len(answered_Q),
+        "questions_digest": questions_digest([answered.question for answered in answered_Q]),
         "samples": len(answered_Q[0].lengths_G),
         "temperature": conditions.sampling.temperature,
         "top_p": conditions.sampling.top_p,
@@ -101,6 +104,12 @@ def evaluate(
         "entropy_mean": float(np.mean([h for answered in answered_Q for h in answered.entropies_G])),
     }
     return record | _gold_part([graded for graded in graded_Q if graded.is_gold], conditions)
+
+
+def questions_digest(questions: Sequence[Question]) -> str:
+    """The same for the same ids and texts in any order: ids alone, such as `mine-0`, do not say what was asked."""
+    asked = sorted((question.id, question.text) for question in questions)
+    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-_AT_K = re.compile(r"(pass|maj)@\d+")
+from scrl.metrics import PASS_OR_MAJ
 
 
 def results_json(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def results_json(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _metrics(record: Mapping[str, Any]) -> list[str]:
-    return [name for name in record if _AT_K.fullmatch(name)]
+    return [name for name in record if PASS_OR_MAJ.fullmatch(name)]
 
 
 def _values(record: Mapping[str, Any]) -> dict[str, float]:

@@ -27,6 +27,7 @@ from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings, checked_prompts, prompt_tokens
 from scrl.data.sources import benchmark_of, is_generated, load_source
+from scrl.data.tables import SUFFIXES
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.evaluate import Answered, Conditions, evaluate
 from scrl.evaluation.gold_check import check_gold
@@ -61,7 +62,10 @@ class MeasurementSettings(BaseModel):
     def _check_ks(self) -> MeasurementSettings:
         for k in self.ks:
             if not 1 <= k <= self.samples:
-                raise ConfigError(f"k: {k} is not between 1 and the {self.samples} samples a question; draw more")
+                raise ConfigError(
+                    f"k: must be between 1 and the number of samples a question, {self.samples}; got {k}. Choose "
+                    "another, or draw more (samples)."
+                )
         names = [file_name(benchmark) for benchmark in self.benchmarks]
         twice = [each for each, name in zip(self.benchmarks, names, strict=True) if names.count(name) > 1]
         if twice:
@@ -112,11 +116,8 @@ class Benchmark:
 
 def file_name(benchmark: str) -> str:
     """A benchmark's name, or a file's, as part of a path."""
-    name = Path(benchmark).stem if Path(benchmark).suffix in SUFFIXES else benchmark
+    name = Path(benchmark).stem if Path(benchmark).suffix.lower() in SUFFIXES else benchmark
     return name.replace(":", "-").replace("/", "-")
-
-
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
 
 
 def load_benchmarks(settings: MeasurementSettings, gold_judge: Judge, listener: Listener) -> list[Benchmark]:
@@ -130,7 +131,7 @@ def _load_benchmark(name: str, settings: MeasurementSettings, gold_judge: Judge,
     loaded = load_source(name, seed=settings.seed, limit=settings.limit, data_dir=data_dir)
     for note in loaded.notes:
         listener.note(f"{name}: {note}")
-    reader = settings.reader or (known.reader if known else "boxed")
+    reader = settings.reader if settings.reader is not None else known.reader if known else "boxed"
     rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
     if known is not None:
         check_gold(loaded.questions, reader, gold_judge)
@@ -253,10 +254,10 @@ def _cut_to_whole_parts(path: Path, at_once: int, samples: int, total: int) -> i
 
 def _read_back(benchmark: Benchmark, samples: int, path: Path) -> Iterator[Answered]:
     """The completions of every question, from what was written: `samples` lines each, in the order of the questions."""
-    with path.open(encoding="utf-8") as file:
+    with path.open("rb") as file:
         numbered = enumerate(file, start=1)
         for question in benchmark.questions:
-            lines_G = [_parsed(path, number, text, question) for number, text in islice(numbered, samples)]
+            lines_G = [_parsed(path, number, raw, question) for number, raw in islice(numbered, samples)]
             yield Answered(
                 question=question,
                 group=Group(tuple(Completion(line["completion"], line["entropy"]) for line in lines_G), question.id),
@@ -266,14 +267,18 @@ def _read_back(benchmark: Benchmark, samples: int, path: Path) -> Iterator[Answe
             )
 
 
-def _parsed(path: Path, number: int, text: str, question: Question) -> dict[str, Any]:
+_KINDS = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
+"""What is read back of a line."""
+
+
+def _parsed(path: Path, number: int, raw: bytes, question: Question) -> dict[str, Any]:
     """One line, which must be of this question."""
     try:
-        line: dict[str, Any] = json.loads(text)
+        line: dict[str, Any] = json.loads(raw)
         asked = line["question_id"], line["question"]
-        if not {"completion", "entropy", "num_tokens", "finished"} <= line.keys():
-            raise KeyError
-    except (ValueError, KeyError, TypeError) as error:
+        if not all(type(line[name]) is kind for name, kind in _KINDS.items()):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(path, "is not what an evaluation wrote; delete the file to draw it anew", number) from error
     if asked != (question.id, question.text):
         raise DataError(

@@ -14,6 +14,7 @@ weight × loss, with the weights fixed before the batch is split: so a split int
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -25,11 +26,13 @@ from scrl.records import Floats
 
 Mean = Literal["completion", "token", "constant", "pairs"]
 KLEstimate = Literal["k1", "k2", "k3"]
+MAX_LOG_RATIO = 20.0
+"""Of a token: e²⁰ is far beyond every clip, and 0 · ∞ would be no number."""
 
 
 def token_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor) -> Tensor:
-    """r_t = π(y_t) / π_old(y_t)."""
-    return torch.exp(logprobs_RT - old_logprobs_RT)
+    """r_t = π(y_t) / π_old(y_t), at most e²⁰."""
+    return torch.exp((logprobs_RT - old_logprobs_RT).clamp(max=MAX_LOG_RATIO))
 
 
 def completion_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor, mask_RT: Tensor) -> Tensor:
@@ -61,10 +64,19 @@ def clipped_surrogate(
     return -rises_R[:, None] * rising_RT - falls_R[:, None] * falling_RT
 
 
-def is_clipped(ratios_RT: Tensor, rises_R: Tensor, falls_R: Tensor, *, clip_low: float, clip_high: float) -> Tensor:
+def is_clipped(
+    ratios_RT: Tensor,
+    rises_R: Tensor,
+    falls_R: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+) -> Tensor:
     """Where clipping has taken the gradient away."""
+    most = math.inf if dual_clip is None else dual_clip
     is_rising_RT = (ratios_RT <= 1 + clip_high) & (rises_R[:, None] > 0)
-    is_falling_RT = (ratios_RT >= 1 - clip_low) & (falls_R[:, None] < 0)
+    is_falling_RT = (ratios_RT >= 1 - clip_low) & (ratios_RT <= most) & (falls_R[:, None] < 0)
     has_advantage_R1 = (rises_R[:, None] > 0) | (falls_R[:, None] < 0)
     return has_advantage_R1 & ~(is_rising_RT | is_falling_RT)
 
@@ -85,18 +97,19 @@ def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstim
 def token_weights(lengths_R: Sequence[float], mean: Mean, max_tokens: int) -> Floats:
     """The weight of each token of each of R completions, so that the loss is Σ weight · ℓ.
 
-    Where a method weighs tokens, a completion is as long as the sum of their weights.
+    Where a method weighs tokens, a completion is as long as the sum of their weights; one without any weight adds
+    nothing, whatever it is divided by.
 
     completion: 1 / (R · T_i)      token: 1 / Σ T      constant: 1 / (R · most tokens allowed)
     pairs: as `token` within consecutive pairs of completions, then the mean over pairs (the authors' code).
     """
     lengths = np.asarray(lengths_R, dtype=np.float64)
     if mean == "completion":
-        return 1 / (len(lengths) * np.maximum(lengths, 1))
+        return 1 / (len(lengths) * np.where(lengths > 0, lengths, 1))
     if mean == "token":
-        return np.full(len(lengths), 1 / max(lengths.sum(), 1))
+        return np.full(len(lengths), 1 / (lengths.sum() or 1))
     if mean == "constant":
         return np.full(len(lengths), 1 / (max(len(lengths), 1) * max_tokens))
     pair_R = np.arange(len(lengths)) // 2
-    tokens_of_pair = np.maximum(np.bincount(pair_R, weights=lengths), 1)
-    return 1 / (len(tokens_of_pair) * tokens_of_pair[pair_R])
+    tokens_of_pair = np.bincount(pair_R, weights=lengths)
+    return 1 / (len(tokens_of_pair) * np.where(tokens_of_pair > 0, tokens_of_pair, 1)[pair_R])

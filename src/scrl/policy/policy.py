@@ -215,12 +215,12 @@ class Policy:
         loss = self._loss
         mask_RT = batch.mask_RT
         logprobs_RT, entropies_RT = self.score(batch)
-        clip = {"clip_low": loss.clip_low, "clip_high": loss.clip_high}
+        clip: dict[str, Any] = {"clip_low": loss.clip_low, "clip_high": loss.clip_high, "dual_clip": loss.dual_clip}
         if loss.ratio == "completion":
             ratios_RT = completion_ratios(logprobs_RT, batch.old_logprobs_RT, mask_RT)
         else:
             ratios_RT = token_ratios(logprobs_RT, batch.old_logprobs_RT)
-        token_loss_RT = clipped_surrogate(ratios_RT, batch.rises_R, batch.falls_R, **clip, dual_clip=loss.dual_clip)
+        token_loss_RT = clipped_surrogate(ratios_RT, batch.rises_R, batch.falls_R, **clip)
         clipped = is_clipped(ratios_RT, batch.rises_R, batch.falls_R, **clip) & mask_RT
         measured = {"clipped": float(clipped.sum()), "tokens": float(mask_RT.sum())}
         if loss.kl_weight:

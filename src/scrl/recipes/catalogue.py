@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import find_benchmark
 from scrl.errors import ConfigError, did_you_mean
+from scrl.recipes.own_tables import OWN_TABLES
 from scrl.recipes.paper import (
     ABLATION_BENCHMARKS,
     ABLATIONS,
@@ -260,7 +261,9 @@ def find_experiment(name: str) -> Experiment:
 
 
 def find_table(name: str) -> Table:
-    """A table or figure by name."""
+    """A table or figure of the paper by name."""
+    if name in OWN_TABLES:
+        raise ConfigError(f"table: {name!r} is not in the paper; see scrl reproduce {name} --scale demo --dry-run")
     if name not in TABLES:
         raise ConfigError(f"table: there is no {name!r}.{did_you_mean(name, TABLES)}")
     return TABLES[name]

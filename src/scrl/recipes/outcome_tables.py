@@ -7,19 +7,19 @@ rows and columns that are one and the same there are printed once, and the paper
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from scrl.evaluation.statistics import Difference, bootstrap_interval, paired_difference
-from scrl.recipes.paper import MODELS, PRINTED
+from scrl.recipes.paper import LENGTHS, MODELS, PRINTED
 from scrl.recipes.printed import GAIN, SERIES, Cell, Place, Table
 from scrl.recipes.reproduce import VOTING, Choices, find
-from scrl.recipes.scales import LEVELS, at_scale, benchmark_at
+from scrl.recipes.scales import LEVELS, at_scale, benchmark_at, length_at
 from scrl.reporting.curves import write_curves
+from scrl.reporting.json_lines import read_finished
 from scrl.reporting.result_tables import Sheet
 
 
@@ -46,27 +46,47 @@ class Value:
 
 
 def table_at(table: Table, scale: str) -> Table:
-    """The table with the names of what stands for its models and benchmarks; equal cells once, and none left empty."""
+    """The table with the names of what stands for its models and benchmarks; cells that are one and the same, once."""
     if scale == "paper":
         return table
-    by_place = {cell.place: cell for cell in table.cells}
+    pairs = _pairs_at(table, scale)
+    place_at = {cell.place: renamed.place for cell, renamed in pairs}
     cells: dict[Place, Cell] = {}
-    for cell in table.cells:
-        sources = [by_place[place] for place in cell.derived.of] if cell.derived else [cell]
-        if any(source.experiment is None and source.derived is None for source in sources):
-            continue  # of a method that cannot be run
-        of = tuple(dict.fromkeys(_place_at(source) for source in sources))
+    for cell, renamed in pairs:
+        of = tuple(dict.fromkeys(place_at[place] for place in cell.derived.of)) if cell.derived else ()
         derived = replace(cell.derived, of=of) if cell.derived else None
-        cells.setdefault(_place_at(cell), replace(_renamed(cell), paper=None, derived=derived))
-    is_open = {place for place, cell in cells.items() if cell.derived and not set(cell.derived.of) <= cells.keys()}
-    return replace(table, cells=tuple(cell for place, cell in cells.items() if place not in is_open))
+        cells.setdefault(renamed.place, replace(renamed, paper=None, derived=derived))
+    return replace(table, cells=tuple(cells.values()))
 
 
-def _place_at(cell: Cell) -> Place:
-    return _renamed(cell).place
+def _originals(table: Table, scale: str) -> dict[Place, Cell]:
+    """What is measured for a cell of the table at a scale: the first of those that it stands for."""
+    found: dict[Place, Cell] = {}
+    for cell, renamed in _pairs_at(table, scale):
+        found.setdefault(renamed.place, cell)
+    return found
 
 
-def _renamed(cell: Cell) -> Cell:
+def _pairs_at(table: Table, scale: str) -> list[tuple[Cell, Cell]]:
+    """Every cell, and what it is called at a scale.
+
+    Two models that become one share their rows, unless a mean or a gain would then follow from other numbers in one of
+    them than in the other: such rows say which model they stand for.
+    """
+    if scale == "paper":
+        return [(cell, cell) for cell in table.cells]
+    pairs = [(cell, _renamed(cell, scale)) for cell in table.cells]
+    place_at = {cell.place: renamed.place for cell, renamed in pairs}
+    follows: dict[Place, set[tuple[Place, ...]]] = {}
+    for cell, renamed in pairs:
+        if cell.derived:
+            follows.setdefault(renamed.place, set()).add(tuple(place_at[place] for place in cell.derived.of))
+    if all(len(ways) == 1 for ways in follows.values()):
+        return pairs
+    return [(cell, replace(renamed, section=f"{renamed.section}, for {_model_of(cell)}")) for cell, renamed in pairs]
+
+
+def _renamed(cell: Cell, scale: str) -> Cell:
     section, row = (_model_at(text) for text in (cell.section, cell.row))
     level = LEVELS.get(cell.measured_on)
     column = cell.column
@@ -74,10 +94,19 @@ def _renamed(cell: Cell) -> Cell:
         if level and printed and printed in column:
             column = column.replace(printed, level)
             break
+    if column in LENGTHS:
+        column = f"{length_at(LENGTHS[column], scale)} tokens"
+    for name, printed in PRINTED.items():
+        section = section.replace(printed, LEVELS[name])
     if level:
-        section = level if section == PRINTED[cell.measured_on] else section
         row = row.replace(f"/{cell.measured_on}/", f"/{level}/")  # an experiment's name
     return replace(cell, section=section, row=row, column=column)
+
+
+def _model_of(cell: Cell) -> str:
+    """The paper's model of a row, as printed."""
+    names = (model.rpartition("/")[2] for model in MODELS.values())
+    return next(name for name in names if name in cell.row)
 
 
 def _model_at(text: str) -> str:
@@ -101,13 +130,6 @@ def values_of(table: Table, scale: str, seeds: Sequence[int], out: Path) -> dict
     return values
 
 
-def _originals(table: Table, scale: str) -> dict[Place, Cell]:
-    found: dict[Place, Cell] = {}
-    for cell in table.cells:
-        found.setdefault(cell.place if scale == "paper" else _place_at(cell), cell)
-    return found
-
-
 def _measured(table: Table, cell: Cell, scale: str, seeds: Sequence[int], out: Path) -> Value | None:
     if cell.experiment is None:
         return None
@@ -126,15 +148,20 @@ def _record(folder: Path, table: Table, cell: Cell, name: str, scale: str) -> di
     """The line of evaluations.jsonl that has a cell's number."""
     if cell.is_peak and (peak := _peak(folder / "runs" / name)) is not None:
         return peak
-    kind = "voting" if cell.metric == VOTING else "rollouts" if table.measured_with == "rollouts" else "evaluations"
+    kind = "voting" if cell.metric == VOTING else _kind(table)
     benchmark = benchmark_at(cell.measured_on, scale)
-    lines = _lines(folder / kind / name / "evaluations.jsonl")
+    lines = read_finished(folder / kind / name / "evaluations.jsonl")
     return next((line for line in lines if line["benchmark"] == benchmark), None)
+
+
+def _kind(table: Table) -> str:
+    """The folder of a table's evaluations."""
+    return "rollouts" if table.measured_with == "rollouts" else "evaluations"
 
 
 def _peak(run: Path) -> dict[str, Any] | None:
     """The best evaluation on the way, where some were made."""
-    lines = [line for line in _lines(run / "evaluations.jsonl") if line["benchmark"] == "stream"]
+    lines = [line for line in read_finished(run / "evaluations.jsonl") if line["benchmark"] == "stream"]
     return max(lines, key=lambda line: line["pass@1"], default=None)
 
 
@@ -145,10 +172,6 @@ def _voting_value(records: Sequence[Mapping[str, Any]]) -> Value | None:
         [{**r, "maj@k": 0.0, "maj@k_by_question": r[f"maj@{r['samples']}_by_question"]} for r in records], "maj@k"
     )
     return found and replace(found, votes=round(sum(votes) / len(votes)))
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
 def _value(records: Sequence[Mapping[str, Any]], metric: str) -> Value | None:
@@ -175,7 +198,10 @@ def _mean_of_series(runs: Iterable[Path], name: str) -> Value | None:
     """A number of every step, averaged over the run."""
     series = SERIES[name]
     found = [
-        value for run in runs for line in _lines(run / "metrics.jsonl") if (value := series.value(line)) is not None
+        value
+        for run in runs
+        for line in read_finished(run / "metrics.jsonl")
+        if (value := series.value(line)) is not None
     ]
     unit = 100 if name == "pass@1" else 1
     return Value(unit * math.fsum(found) / len(found)) if found else None
@@ -220,7 +246,7 @@ def sheet_of(table: Table, values: Mapping[Place, Value], caption: str) -> Sheet
 
 def cell_text(cell: Cell, value: Value | None) -> str:
     """`41.3 [38.0, 45.1] (41.5)`; a gain with its sign; a copied value says from where."""
-    digits = 3 if cell.metric.startswith("entropy_") else 2 if cell.metric in SERIES and cell.metric != "pass@1" else 1
+    digits = _digits(cell.metric)
     ours = "–" if value is None else value.text(digits)
     if value is not None and value.votes is not None:
         ours += f" with {value.votes} votes"
@@ -228,8 +254,14 @@ def cell_text(cell: Cell, value: Value | None) -> str:
         ours = "Δ " + ("+" if value.mean > 0 else "") + ours
     copied = f", {cell.copied_from}" if cell.copied_from else ""
     peak = "*" if cell.is_peak else ""
-    paper = "" if cell.paper is None else f" ({cell.paper:g}{peak}{copied})"
+    paper = "" if cell.paper is None else f" ({cell.paper:.{digits}f}{peak}{copied})"
     return ours + paper
+
+
+def _digits(metric: str) -> int:
+    if metric.startswith("entropy_"):
+        return 3
+    return {"pass@1": 1, "tokens": 0}.get(metric, 2 if metric in SERIES else 1)
 
 
 def numbers_of(table: Table, values: Mapping[Place, Value]) -> Sheet:
@@ -247,6 +279,19 @@ def numbers_of(table: Table, values: Mapping[Place, Value]) -> Sheet:
 
 def caption_of(table: Table, choices: Choices, out: Path) -> str:
     """What a reader must know beside the numbers: how many questions, samples, seeds, and how they were drawn."""
+    seeds = "seed " + ", ".join(map(str, choices.seeds))
+    label = f" ({table.label})" if table.label else ""
+    if table.measured_with == "training":
+        how = f"the mean over all steps of each run, {seeds}"
+    else:
+        drawn = "; ".join(_drawn(table, choices, out)) or "nothing measured yet"
+        last = "; last checkpoint" if table.measured_with == "evaluation" else ""
+        how = f"{drawn}, {seeds}{last}, 95 % intervals over questions"
+    return " ".join((f"{table.title}{label}. {table.caption} Here: {how}.", *_beside(table, choices.scale)))
+
+
+def _drawn(table: Table, choices: Choices, out: Path) -> list[str]:
+    """How the evaluations of a table were made, each way once."""
     run_cells = [cell for cell in table.cells if cell.experiment is not None]
     names = {at_scale(find(cell.experiment or ""), choices.scale).name for cell in run_cells}
     benchmarks = {benchmark_at(cell.measured_on, choices.scale) for cell in run_cells}
@@ -254,20 +299,22 @@ def caption_of(table: Table, choices: Choices, out: Path) -> str:
         line
         for seed in choices.seeds
         for name in names
-        for line in _lines(out / f"seed-{seed}" / "evaluations" / name / "evaluations.jsonl")
+        for line in read_finished(out / f"seed-{seed}" / _kind(table) / name / "evaluations.jsonl")
         if line["benchmark"] in benchmarks
     ]
-    seeds = "seed " + ", ".join(map(str, choices.seeds))
-    stands = "" if choices.scale == "paper" else f" At scale {choices.scale}: not the paper's models and benchmarks."
-    paper = " In parentheses what the paper prints; * is a peak on the way." if choices.scale == "paper" else ""
-    if table.measured_with != "evaluation" or not found:
-        return f"{table.title} ({table.label}), {seeds}. {table.caption}{stands}{paper}"
     facts = sorted({(line["questions"], line["samples"], line["temperature"], line["top_p"]) for line in found})
-    drawn = "; ".join(f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in facts)
-    return (
-        f"{table.title} ({table.label}). {table.caption} {drawn}, {seeds}; last checkpoint, 95 % intervals over "
-        f"questions.{stands}{paper}"
-    )
+    return [f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in facts]
+
+
+def _beside(table: Table, scale: str) -> Iterator[str]:
+    """What the paper has to do with the numbers."""
+    if scale != "paper":
+        yield f"At scale {scale}: not the paper's models, benchmarks and lengths, and its values are left out."
+        return
+    if any(cell.paper is not None for cell in table.cells):
+        yield "In parentheses what the paper prints."
+    if any(cell.is_peak for cell in table.cells):
+        yield "* is the best evaluation on the way, in place of the last checkpoint."
 
 
 def write_figure(table: Table, choices: Choices, out: Path, path: Path) -> None:
@@ -279,7 +326,7 @@ def write_figure(table: Table, choices: Choices, out: Path, path: Path) -> None:
         experiment = originals[cell.place].experiment
         assert experiment is not None
         name = at_scale(find(experiment), choices.scale).name
-        lines = _lines(out / f"seed-{choices.seeds[0]}" / "runs" / name / "metrics.jsonl")
+        lines = read_finished(out / f"seed-{choices.seeds[0]}" / "runs" / name / "metrics.jsonl")
         series = SERIES[cell.metric]
         points = [(line["step"], value) for line in lines if (value := series.value(line)) is not None]
         title = cell.section if len(table.series) == 1 else series.meaning

@@ -14,17 +14,24 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from scrl.errors import ConfigError, did_you_mean
+from scrl.credit.assign import CreditRule
+from scrl.data.sources import load_source
+from scrl.errors import ConfigError, DataError, InputError, did_you_mean
+from scrl.evaluation.oracle import require_gold
 from scrl.evaluation.session import Listener, MeasurementSettings, build_settings, measure, read_settings
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, most_completions, trained_benchmark
 from scrl.recipes.own_tables import OWN_TABLES
 from scrl.recipes.paper import EVALUATION, TABLES, start_name
 from scrl.recipes.printed import Cell, Table
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
+from scrl.records import Question
+from scrl.reporting.json_lines import read_finished
 from scrl.training.config import RunConfig, build_config, merged
+from scrl.training.crediting import asked
 from scrl.training.loop import resume, train
 from scrl.training.run_folder import RunFolder
 from scrl.training.watchers import Watcher
@@ -88,7 +95,7 @@ def _own_table(name: str) -> Table:
             "`scrl recipes` lists them."
         )
     cells = tuple(cell for each in wanted for cell in _own_cells(name, EXPERIMENTS[each]))
-    return Table(name, name, "", "pass@1 in % before and after, beside what the paper prints.", _once(cells))
+    return Table(name, name, "", "pass@1 in % before and after training.", _once(cells))
 
 
 def _own_cells(table: str, experiment: Experiment) -> Iterator[Cell]:
@@ -120,6 +127,8 @@ def start_of(experiment: Experiment) -> str:
     return longer if longer in EXPERIMENTS else start_name(model)
 
 
+LAST = ("checkpoints", "last")
+"""Where a run keeps its last checkpoint."""
 VOTING = "voting"
 """The metric of a number that says how far plain voting comes with the tokens that a run sampled."""
 
@@ -252,8 +261,34 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
                 rollout_settings(job, choices, seed, model)
 
 
+def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
+    """Refuse, before days of training, a benchmark that is not there and questions that some method cannot use."""
+    data_dir = Path(choices.data_dir).expanduser() if choices.data_dir is not None else None
+    limit = (choices.overrides or {}).get("limit")
+
+    @cache
+    def load(source: str) -> tuple[Question, ...]:
+        return load_source(source, seed=choices.seeds[0], limit=limit, data_dir=data_dir).questions
+
+    for job in all_jobs:
+        for benchmark in (*job.measured_on, *job.rollouts_on):
+            load(benchmark_at(benchmark, choices.scale))
+        if job.is_run:
+            config = _config(job, choices, choices.seeds[0])
+            require_gold(config.rule(), load(config.questions), job.name)
+            _require_rephrasings(config.rule(), load(config.questions), job.name)
+
+
+def _require_rephrasings(rule: CreditRule, questions: Sequence[Question], name: str) -> None:
+    try:
+        asked(rule, questions)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
 def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: Observing) -> None:
     """Everything that is not done yet, seed by seed."""
+    check_questions(all_jobs, choices)
     for seed in choices.seeds:
         for job in all_jobs:
             _carry_out(job, choices, seed, out / f"seed-{seed}", observing)
@@ -268,7 +303,7 @@ def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Obse
             _train(config, run, observer)
             if job.has_voting:
                 _measure(voting_settings(job, choices, config, run), out / "voting" / job.name, observer)
-            model = str(run / "checkpoints" / "last")
+            model = str(run.joinpath(*LAST))
         if job.measured_on:
             settings = evaluation_settings(job, choices, seed, model)
             _measure(settings, out / "evaluations" / job.name, observer)
@@ -297,8 +332,11 @@ def _other_settings(folder: Path) -> ConfigError:
 
 
 def _is_finished(folder: Path, steps: int) -> bool:
-    state = folder / "checkpoints" / "last" / "trainer_state.json"
-    done = json.loads(state.read_text(encoding="utf-8"))["step"] if state.is_file() else 0
+    state = folder.joinpath(*LAST, "trainer_state.json")
+    try:
+        done = json.loads(state.read_text(encoding="utf-8"))["step"] if state.is_file() else 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(state, "is not what a run wrote; delete the run's folder to train it again") from error
     return bool(done >= steps) and (folder / "report.html").is_file()
 
 
@@ -309,15 +347,17 @@ def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> Me
 
 
 def rollout_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
-    """As training samples: all N completions at its temperature, without top-p."""
-    experiment = at_scale(job.experiment, choices.scale)
-    sampling = {"temperature": experiment.temperature, "top_p": 1.0}
-    return _settings(job, choices, seed, model, job.rollouts_on, experiment.completions, sampling)
+    """As training samples: all N completions at its temperature, without top-p, unless the user sets others."""
+    experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides or {}
+    given = overrides.get("sampling", {})
+    sampling = {"temperature": given.get("temperature", experiment.temperature), "top_p": given.get("top_p", 1.0)}
+    completions = overrides.get("completions", experiment.completions)
+    return _settings(job, choices, seed, model, job.rollouts_on, completions, sampling)
 
 
 def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) -> MeasurementSettings:
     """The start model with as many completions a question as the run's tokens would have bought."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = read_finished(run / "metrics.jsonl")
     completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
     votes = max(1, round(completions / len(config.load_questions().questions)))
     sampling = {"temperature": EVALUATION["temperature"], "top_p": EVALUATION["top_p"]}
@@ -355,8 +395,9 @@ SHARED = ("prompt", "compute", "limit", "reader", "significant_digits", "trust_r
 def _measure(settings: MeasurementSettings, folder: Path, listener: Listener) -> None:
     """Measure what was not measured before; benchmarks that another table asked for stay."""
     if (folder / "evaluation.yaml").is_file():
-        before = read_settings(folder)  # the model may lie elsewhere now, together with everything else
-        if before != settings.model_copy(update={"benchmarks": before.benchmarks, "model": before.model}):
+        before = read_settings(folder)
+        model = before.model if _is_checkpoint(before.model) and _is_checkpoint(settings.model) else settings.model
+        if before != settings.model_copy(update={"benchmarks": before.benchmarks, "model": model}):
             raise _other_settings(folder)
         both = tuple(dict.fromkeys((*before.benchmarks, *settings.benchmarks)))
         settings = settings.model_copy(update={"benchmarks": both})
@@ -365,8 +406,11 @@ def _measure(settings: MeasurementSettings, folder: Path, listener: Listener) ->
     measure(settings, folder, listener)
 
 
+def _is_checkpoint(model: str) -> bool:
+    """Whether a model is what a run of this folder left: it may lie elsewhere now, together with everything else."""
+    return Path(model).parts[-2:] == LAST
+
+
 def _measured(folder: Path) -> set[str]:
     """The benchmarks that an evaluation has done."""
-    path = folder / "evaluations.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return {json.loads(line)["benchmark"] for line in lines}
+    return {line["benchmark"] for line in read_finished(folder / "evaluations.jsonl")}

@@ -39,7 +39,7 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
     """What stands for an experiment."""
     if _checked(scale) == "paper":
         return experiment
-    max_tokens = SHORT.get(experiment.max_tokens, _DEMO.sampling.max_tokens)
+    max_tokens = length_at(experiment.max_tokens, scale)
     return replace(
         experiment,
         name=_demo_name(experiment, str(max_tokens) if max_tokens != _DEMO.sampling.max_tokens else ""),
@@ -62,6 +62,11 @@ def _demo_name(experiment: Experiment, length: str) -> str:
 def benchmark_at(benchmark: str, scale: str) -> str:
     """The questions that stand for a benchmark: the very ones a run is trained on, as in the paper."""
     return benchmark if _checked(scale) == "paper" else _questions(LEVELS[benchmark])
+
+
+def length_at(max_tokens: int, scale: str) -> int:
+    """The most tokens of a completion that stand for the paper's."""
+    return max_tokens if _checked(scale) == "paper" else SHORT.get(max_tokens, _DEMO.sampling.max_tokens)
 
 
 def _questions(level: str) -> str:
@@ -109,7 +114,7 @@ def mapping(scale: str) -> Iterator[str]:
         stand_for = ", ".join(PRINTED[name] for name, its in LEVELS.items() if its == level)
         yield f"{stand_for} → {_questions(level)}, trained and measured on"
     for printed, length in LENGTHS.items():
-        yield f"at most {printed} tokens → {SHORT.get(length, _DEMO.sampling.max_tokens)}"
+        yield f"at most {printed} tokens → {length_at(length, scale)}"
     yield (
         f"all others: at most {_DEMO.sampling.max_tokens} tokens, temperature {_DEMO.sampling.temperature:g}, learning "
         f"rate {_DEMO.optimizer.learning_rate:g}, std_floor {_DEMO.credit['std_floor']:g} for all methods but "

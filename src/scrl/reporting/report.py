@@ -21,6 +21,8 @@ from scrl.reporting.text import printable
 
 def write_report(folders: Sequence[Path], out: Path) -> Path:
     """Read one run folder, or several to compare, and write the page; it appears whole or not at all."""
+    if out.is_dir():
+        raise InputError(f"{out}: cannot be written: it is a folder; give a file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
     page = render_report(read_runs(folders))

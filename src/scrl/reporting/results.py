@@ -15,7 +15,8 @@ from typing import Any
 
 from scrl.errors import ConfigError, DataError, InputError, did_you_mean
 from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
-from scrl.reporting.run_folder import PASS_OR_MAJ, Protocol, is_number, read_config, read_evaluations
+from scrl.metrics import PASS_OR_MAJ
+from scrl.reporting.run_folder import Protocol, is_number, read_config, read_evaluations
 
 Evaluation = Mapping[str, Any]
 """One line of evaluations.jsonl, without what is null."""
@@ -163,6 +164,7 @@ def compare_evaluations(before: Evaluation, after: Evaluation, metric: str, name
     """The paired difference of two evaluations on one benchmark; `names` are what messages call them."""
     first, second = (evaluation[metric + BY_QUESTION] for evaluation in (before, after))
     _check_same_questions(before["benchmark"], first.keys(), second.keys(), names)
+    _check_same_texts(before, after, names)
     questions = sorted(first)
     before_Q, after_Q = ([values[name] for name in questions] for values in (first, second))
     gains_Q = [late - early for early, late in zip(before_Q, after_Q, strict=True)]
@@ -186,6 +188,16 @@ def _check_same_questions(benchmark: str, first: Set[str], second: Set[str], nam
         f"only in the first, {len(second - first)} only in the second (for instance {min(first ^ second)!r}); "
         "evaluate both on the same ones"
     )
+
+
+def _check_same_texts(before: Evaluation, after: Evaluation, names: tuple[str, str]) -> None:
+    """Questions of the same id may ask something else; evaluations of older versions do not tell."""
+    first, second = (evaluation.get("questions_digest") for evaluation in (before, after))
+    if first is not None and second is not None and first != second:
+        raise InputError(
+            f"{before['benchmark']}: the questions of {names[0]} and {names[1]} have the same ids, but other texts; "
+            "evaluate both on the same file"
+        )
 
 
 def first_and_last(place: Place) -> dict[str, tuple[Evaluation, Evaluation]]:

@@ -7,7 +7,6 @@ may be empty, and may end in half a line, while the run is going.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +15,13 @@ from typing import Any, NamedTuple
 import yaml
 
 from scrl.errors import DataError, InputError
-from scrl.metrics import STEP_METRICS
+from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
 from scrl.reporting.json_lines import JsonLine, OnCut, read_json_lines
 from scrl.reporting.label_totals import Ratio, add_up, has_gold
 from scrl.reporting.questions import Question, QuestionKey, choose_questions, load_questions
 from scrl.reporting.rollout_votes import QuestionVotes, read_votes
 
 FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
-PASS_OR_MAJ = re.compile(r"(pass|maj)@([0-9]+)")
 _EVALUATION_NUMBERS = frozenset(
     "questions samples temperature top_p max_tokens pass@1_low pass@1_high agreement answered truncated "
     "entropy_mean entropy_correct entropy_incorrect".split()

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scrl.metrics import PASS_OR_MAJ
 from scrl.reporting.label_totals import TOTALS, Ratio
-from scrl.reporting.run_folder import PASS_OR_MAJ, Protocol, Run
+from scrl.reporting.run_folder import Protocol, Run
 from scrl.reporting.text import percent, plain, shorten, signed
 
 NOTHING = "–"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pad_sequence
 
@@ -29,7 +30,7 @@ def load_embedder(settings: Any, device: torch.device) -> Embed:
     try:
         tokenizer = AutoTokenizer.from_pretrained(settings.embedding)
         model = AutoModel.from_pretrained(settings.embedding).to(device).eval()
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"credit.embedding: {settings.embedding} cannot be loaded: {reason}") from error
     longest = min(MOST_TOKENS, getattr(model.config, "max_position_embeddings", None) or MOST_TOKENS)
@@ -52,7 +53,7 @@ def _mean_states(model: Any, tokens_B: Sequence[Sequence[int]], device: torch.de
     padded_BT = pad_sequence([torch.tensor(tokens) for tokens in tokens_B], batch_first=True).to(device)
     lengths_B = torch.tensor([len(tokens) for tokens in tokens_B], device=device)
     mask_BT = torch.arange(padded_BT.shape[1], device=device) < lengths_B[:, None]
-    hidden_BTE = model(input_ids=padded_BT, attention_mask=mask_BT.long()).last_hidden_state.double()
+    hidden_BTE = model(input_ids=padded_BT, attention_mask=mask_BT.long()).last_hidden_state.float()
     mean_BE = (hidden_BTE * mask_BT[:, :, None]).sum(dim=1) / lengths_B[:, None]
-    vectors_BE: Floats = normalize(mean_BE, dim=-1).cpu().numpy()
+    vectors_BE: Floats = normalize(mean_BE, dim=-1).cpu().double().numpy()
     return vectors_BE

@@ -64,7 +64,11 @@ class RunConfig(BaseModel):
     seed: int = Field(0, ge=0, description="Of everything that is drawn.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions a step.")
-    questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
+    questions_per_update: int = Field(
+        1,
+        ge=1,
+        description="Questions whose completions share an optimizer step; in other words one counts as another.",
+    )
     completions: int = Field(32, ge=2, description="N: completions sampled a question; all of them vote.")
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")

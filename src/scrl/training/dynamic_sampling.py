@@ -2,9 +2,10 @@
 
 DAPO (arXiv:2503.14476) draws on until every group of a batch holds right and wrong completions. Rewards of votes and
 entropies are continuous, so that hardly two are equal; here a group is flat when the rewards of its trained completions
-differ by no more than a tolerance. Each round asks as many other questions as there are flat groups, and those that are
-not flat take the flat ones' places. What is still flat after the last round is trained on as it is, so that every step
-has as many updates as it would have anyway. Which others are asked depends on the seed, the step and the round alone.
+differ by no more than a tolerance, unless its method pushes all of them one way nevertheless. Each round asks as many
+other questions as there are flat groups, and those that are not flat take the flat ones' places. What is still flat
+after the last round is trained on as it is, so that every step has as many updates as it would have anyway. Which
+others are asked depends on the seed, the step and the round alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from scrl.credit.labels import SLACK
 from scrl.errors import ConfigError
 from scrl.evaluation.label_quality import Triple
-from scrl.records import Question
+from scrl.records import Credit, Question
+from scrl.training.step_metrics import agreement
 from scrl.training.stream import QuestionStream
 
 Asked = Sequence[Triple]
@@ -40,7 +42,11 @@ class Drawn:
 
     triples_B: list[Triple]
     metrics: dict[str, float]
-    """How often was drawn again, and what came of it; nothing where that is off."""
+    """How often was drawn again, and what came of it; nothing where that is off.
+
+    The agreement is that of the questions asked first: among those trained on, the unanimous ones have been replaced,
+    and the best checkpoint is the one whose completions agree most.
+    """
     tokens_left_out: int = 0
     """Tokens sampled for groups that are not trained on."""
 
@@ -55,7 +61,8 @@ def draw_step(
     questions = stream.batch(step)
     if not settings.rounds:
         return Drawn(draw(questions), {})
-    kept_B = _by_question(draw(questions), len(questions))
+    first_B = draw(questions)
+    kept_B = _by_question(first_B, len(questions))
     seen = {question.id for question in questions}
     left_out: list[Asked] = []
     replaced = rounds = 0
@@ -75,15 +82,26 @@ def draw_step(
             replaced += 1
     return Drawn(
         [triple for asked in kept_B for triple in asked],
-        {"resampled_share": replaced / len(kept_B), "resampling_rounds": float(rounds)},
+        {
+            "agreement": agreement([credit for _, _, credit in first_B]),
+            "resampled_share": replaced / len(kept_B),
+            "resampling_rounds": float(rounds),
+        },
         sum(sample.tokens_drawn for asked in left_out for sampled, _, _ in asked for sample in sampled.samples_G),
     )
 
 
 def is_flat(asked: Asked, tolerance: float) -> bool:
     """max R − min R ≤ tolerance over the trained completions, in all groups of a question."""
-    spans = [float(np.ptp(credit.rewards[list(credit.trained)])) for _, _, credit in asked]
-    return max(spans) <= tolerance + SLACK
+    return all(_is_flat(credit, tolerance) for _, _, credit in asked)
+
+
+def _is_flat(credit: Credit, tolerance: float) -> bool:
+    """Equal rewards teach nothing, but for methods that push a whole group up or down for what it has in common."""
+    rows = list(credit.trained)
+    advantages_M = credit.advantages[rows]
+    is_one_way = bool((advantages_M > 0).all() or (advantages_M < 0).all())
+    return float(np.ptp(credit.rewards[rows])) <= tolerance + SLACK and not is_one_way
 
 
 def check_others(stream: QuestionStream, settings: DynamicSamplingSettings) -> None:

@@ -37,9 +37,10 @@ def make_plan(config: RunConfig) -> Plan:
     questions, too_long = checked_prompts(loaded.questions, tokenizer, config.prompt)
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     check_others(stream, config.dynamic_sampling)
-    longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in questions)
-    memory = memory_bytes(config, shape, num_weights, longest)
-    groups = len(asked(config.rule(), questions)) // len(questions)
+    forms = asked(config.rule(), questions)
+    groups = len(forms) // len(questions)
+    longest = max(len(prompt_tokens(form, tokenizer, config.prompt)) for form in forms)
+    memory = memory_bytes(config, shape, num_weights, longest, groups)
     updates = stream.updates(config.steps, config.questions_per_update, groups)
     epochs = config.steps / stream.steps_per_epoch
     lines = (
@@ -75,21 +76,23 @@ def _sizes(config: RunConfig, stream: QuestionStream, groups: int, updates: int,
         f"{config.method}: {questions} questions{both} × {config.completions} completions → {config.trained} trained → "
         f"{batch * config.trained} sequences → {-(-batch // config.questions_per_update)} updates a step"
     )
-    draws = config.steps * (1 + config.dynamic_sampling.rounds)
+    asked_in_all = config.steps * (1 + config.dynamic_sampling.rounds) * batch
+    if "reference_share" in config.rule().needs:  # the start model is asked everything once
+        asked_in_all += len(stream.questions) * groups
     yield (
         f"{config.steps} steps, {updates} updates, {epochs:.1f} epochs of {len(stream.questions)} questions; up to "
-        f"{draws * batch * config.completions * config.sampling.max_tokens:,} tokens sampled"
+        f"{asked_in_all * config.completions * config.sampling.max_tokens:,} tokens sampled"
     )
 
 
-def memory_bytes(config: RunConfig, shape: Any, num_weights: int, prompt_tokens: int) -> dict[str, int]:
+def memory_bytes(config: RunConfig, shape: Any, num_weights: int, prompt_tokens: int, groups: int) -> dict[str, int]:
     """The large parts of memory. With an adapter, gradients and optimizer are small and left out."""
     device = pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     trained = 0 if config.lora else num_weights
     heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", 1)
     head = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    rows = min(config.compute.sampler_rows, config.questions_per_step * config.completions)
+    rows = min(config.compute.sampler_rows, config.questions_per_step * groups * config.completions)
     columns = prompt_tokens + config.sampling.max_tokens
     return {
         "weights": num_weights * size,

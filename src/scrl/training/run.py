@@ -112,10 +112,15 @@ class Run:
         """How far the start model agrees with itself on every question, for methods that weigh questions by it."""
         if "reference_share" not in self.rule.needs or self.state.reference_shares:
             return
-        sampled_Q = self.draw(self.stream.questions, self.config.sampling, self.config.completions, "reference")
-        for sampled in sampled_Q:
-            tally = count_votes(self.rule.classify(sampled.group), None)
-            self.state.reference_shares[sampled.question.id] = max(tally.counts_K, default=0) / tally.size
+        forms, size = asked(self.rule, self.stream.questions), self.config.questions_per_step
+        self.watcher.note(f"{self.config.completions} completions of each of {len(forms)} questions by the start model")
+        shares = {}
+        for first in range(0, len(forms), size):  # so that not all of them are held at a time
+            part = forms[first : first + size]
+            for sampled in self.draw(part, self.config.sampling, self.config.completions, "reference"):
+                tally = count_votes(self.rule.classify(sampled.group), None)
+                shares[sampled.question.id] = max(tally.counts_K, default=0) / tally.size
+        self.state.reference_shares = shares  # all or none: a run that is stopped on the way looks again
 
     def save_last(self) -> None:
         """The checkpoint a killed run goes on from."""
@@ -180,15 +185,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         record=recorded(rule),
         on_fewer=watcher.note,
     )
-    policy = Policy(
-        language_model,
-        config.loss,
-        config.optimizer,
-        config.compute,
-        updates=stream.updates(config.steps, config.questions_per_update, len(asked(rule, questions[:1]))),
-        temperature=config.sampling.temperature,
-        max_tokens=config.sampling.max_tokens,
-    )
+    policy = _policy(config, language_model, stream, groups=len(asked(rule, questions[:1])))
     trackers = [open_tracker(name, out, config.model_dump(mode="json")) for name in config.trackers]
     embed = load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None
     folder = RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device))
@@ -212,6 +209,19 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     if resume:
         run.restore()
     return run
+
+
+def _policy(config: RunConfig, language_model: LanguageModel, stream: QuestionStream, *, groups: int) -> Policy:
+    """What is trained, on `groups` groups of completions a question."""
+    return Policy(
+        language_model,
+        config.loss,
+        config.optimizer,
+        config.compute,
+        updates=stream.updates(config.steps, config.questions_per_update, groups),
+        temperature=config.sampling.temperature,
+        max_tokens=config.sampling.max_tokens,
+    )
 
 
 def _usable(

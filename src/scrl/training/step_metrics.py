@@ -11,6 +11,7 @@ import numpy as np
 from scrl.evaluation.label_quality import Triple
 from scrl.policy.policy import UpdateReport
 from scrl.records import Credit
+from scrl.training.crediting import REPHRASED
 
 
 def step_metrics(
@@ -30,13 +31,13 @@ def step_metrics(
         "positive_share": _mean([credit.labels.positive is not None for credit in credit_B]),
         "unanimous_share": _mean([_is_unanimous(credit) for credit in credit_B]),
         "signal_share": _mean([_has_signal(credit) for credit in credit_B]),
-        "agreement": _mean([max(credit.tally.counts_K, default=0) / credit.tally.size for credit in credit_B]),
+        "agreement": agreement(credit_B),
         "distinct_answers": _mean([len(credit.tally.keys_K) for credit in credit_B]),
         "negative_answers": _mean([len(credit.labels.negatives) for credit in credit_B]),
         "no_answer_share": _mean([credit.tally.class_of_G.count(-1) / credit.tally.size for credit in credit_B]),
         "entropy_only_share": _mean([credit.is_entropy_only for credit in credit_B]),
         "label_flip_share": label_flip_share(triples_B, labels_before),
-        "same_answer_share": same_answer_share(credit_B),
+        "same_answer_share": same_answer_share(_first_forms(triples_B)),
         "entropy_mean": _mean([sample.entropy for sample in samples]),
         "length_mean": _mean([len(sample.tokens_T) for sample in samples]),
         "truncated_share": _mean([not sample.is_finished for sample in samples]),
@@ -51,8 +52,19 @@ def describe(triples_B: Sequence[Triple]) -> str:
     credit_B = [credit for _, _, credit in triples_B]
     labelled = sum(credit.labels.positive is not None for credit in credit_B)
     silent = sum(not _has_signal(credit) for credit in credit_B)
-    words = f"{labelled} of {len(credit_B)} questions had a label, {sum(map(_is_unanimous, credit_B))} unanimous, "
+    what = "questions" if len(credit_B) == len(_first_forms(triples_B)) else "groups"
+    words = f"{labelled} of {len(credit_B)} {what} had a label, {sum(map(_is_unanimous, credit_B))} unanimous, "
     return words + f"{len(credit_B) - labelled} abstained; {silent} without signal"
+
+
+def _first_forms(triples_B: Sequence[Triple]) -> list[Credit]:
+    """The credit of every question as it is, without those in other words."""
+    return [credit for sampled, _, credit in triples_B if not sampled.question.id.endswith(REPHRASED)]
+
+
+def agreement(credit_B: Sequence[Credit]) -> float:
+    """The share of completions that give the most frequent answer of their question."""
+    return _mean([max(credit.tally.counts_K, default=0) / credit.tally.size for credit in credit_B])
 
 
 def label_flip_share(triples_B: Sequence[Triple], labels_before: Mapping[str, str | None]) -> float | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from scrl.credit.labels import majority_positive
 from scrl.credit.method import CreditSettings, Evidence, Method, needing
-from scrl.credit.methods.controls import reward_match
+from scrl.credit.methods import ttrl
 from scrl.records import Labels
 
 
@@ -33,7 +33,7 @@ CO_REWARDING = Method(
     paper="arXiv:2508.00410",
     settings=CreditSettings,
     label=label,
-    reward=reward_match,
+    reward=ttrl.reward,
     needs=needing("partner"),
     has_negatives=False,
 )

@@ -28,6 +28,7 @@ import numpy as np
 from pydantic import Field
 
 from scrl.answers.classes import MISSING
+from scrl.credit.labels import largest
 from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
 from scrl.credit.rewards import match_rewards
 from scrl.records import Floats, Labels
@@ -51,18 +52,16 @@ class CompassSettings(CreditSettings):
 def confidences(evidence: Evidence, settings: CompassSettings) -> list[float]:
     """c_i / max c, c_i = exp(± std over tokens of π(likeliest) − π(second)): neither y⁺ nor κ depends on the scale."""
     exponents_G = (settings.exponent_sign * evidence.fact("margin_std")).tolist()
-    return [exp(exponent - max(exponents_G)) for exponent in exponents_G]
+    largest_exponent = max(exponents_G)
+    return [exp(exponent - largest_exponent) for exponent in exponents_G]
 
 
 def label(evidence: Evidence, settings: CompassSettings) -> Labels:
     """The answer with the largest sum of confidence; ties as everywhere."""
     tally = evidence.tally
-    if not tally.keys_K:
-        return Labels()
     pairs = list(zip(tally.class_of_G, confidences(evidence, settings), strict=True))
     votes_K = [fsum(confidence for own, confidence in pairs if own == j) for j in range(len(tally.keys_K))]
-    tied = [j for j, votes in enumerate(votes_K) if votes == max(votes_K)]
-    return Labels(tally.keys_K[min(tied, key=tally.class_of_G.index) if settings.ties == "first-seen" else tied[0]])
+    return Labels(largest(tally, votes_K, first_seen_wins=settings.ties == "first-seen"))
 
 
 def credibility(evidence: Evidence, labels: Labels, settings: CompassSettings) -> float:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from scrl.credit.labels import majority_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing
-from scrl.credit.rewards import hard_rewards, match_rewards
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing, no_labels
+from scrl.credit.methods import ttrl
+from scrl.credit.rewards import hard_rewards
 from scrl.records import Labels
 
 
@@ -22,17 +23,6 @@ def label_by_gold(evidence: Evidence, settings: CreditSettings) -> Labels:  # no
     """The right answer, where somebody gave it."""
     assert evidence.truth is not None
     return Labels(evidence.truth.key)
-
-
-def reward_match(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001
-    """1 for the label's answer, else 0."""
-    rewards_G = match_rewards(evidence.tally, labels)
-    return Shaped(rewards_G, rewards_G)
-
-
-def label_nothing(evidence: Evidence, settings: CreditSettings) -> Labels:  # noqa: ARG001 - a method's signature
-    """No label at all."""
-    return Labels()
 
 
 def reward_at_random(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001
@@ -60,7 +50,7 @@ ORACLE = Method(
     paper="arXiv:2506.10947",
     settings=CreditSettings,
     label=label_by_gold,
-    reward=reward_match,
+    reward=ttrl.reward,
     has_negatives=False,
     needs=needing("truth"),
 )
@@ -70,7 +60,7 @@ RANDOM = Method(
     equation="R ~ Bernoulli(1/2)",
     paper="arXiv:2506.10947",
     settings=CreditSettings,
-    label=label_nothing,
+    label=no_labels,
     reward=reward_at_random,
     has_negatives=False,
 )

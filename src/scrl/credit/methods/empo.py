@@ -12,12 +12,13 @@ GSPO (`loss_variant: gspo`), which is a choice of the loss and not of the reward
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from pydantic import Field, field_validator
 
 from scrl.credit.labels import SLACK
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
-from scrl.credit.methods.controls import label_nothing
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, no_labels
 from scrl.credit.rewards import spread
 from scrl.records import Labels, Tally
 
@@ -30,6 +31,11 @@ class EmpoSettings(CreditSettings):
         description="Only questions whose most frequent answer has a share strictly between these two are trained on; "
         "none: all. The authors' newer recipe: [0.3, 1].",
     )
+
+    @field_validator("keep_shares", mode="before")
+    @classmethod
+    def _as_typed(cls, value: Any) -> Any:
+        return tuple(value.strip("[] ").split(",")) if isinstance(value, str) else value
 
     @field_validator("keep_shares")
     @classmethod
@@ -61,7 +67,7 @@ EMPO = Method(
     equation="R = p(a)",
     paper="arXiv:2504.05812",
     settings=EmpoSettings,
-    label=label_nothing,
+    label=no_labels,
     reward=reward,
     has_negatives=False,
 )

@@ -8,8 +8,7 @@ answer is compared with another, so there are no labels, and a missing answer ea
 
 from __future__ import annotations
 
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing
-from scrl.credit.methods.controls import label_nothing
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing, no_labels
 from scrl.records import Labels
 
 
@@ -25,7 +24,7 @@ INTUITOR = Method(
     equation="R = mean_t KL(uniform ‖ π_t) + log V",
     paper="arXiv:2505.19590",
     settings=CreditSettings,
-    label=label_nothing,
+    label=no_labels,
     reward=reward,
     needs=needing("certainty"),
     has_negatives=False,

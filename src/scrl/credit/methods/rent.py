@@ -15,8 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from scrl.answers.classes import MISSING
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing
-from scrl.credit.methods.controls import label_nothing
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing, no_labels
 from scrl.records import Labels
 
 
@@ -43,7 +42,7 @@ RENT = Method(
     equation="R = −h",
     paper="arXiv:2505.22660",
     settings=RentSettings,
-    label=label_nothing,
+    label=no_labels,
     reward=reward,
     needs=needing("entropy"),
     has_negatives=False,

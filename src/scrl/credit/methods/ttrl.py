@@ -17,7 +17,7 @@ def label(evidence: Evidence, settings: CreditSettings) -> Labels:
 
 
 def reward(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001 - a method's signature
-    """1 for the majority's answer, else 0; a missing answer earns 0."""
+    """1 for the label's answer, else 0; a missing answer earns 0."""
     rewards_G = match_rewards(evidence.tally, labels)
     return Shaped(rewards_G, rewards_G)
 
