@@ -6,10 +6,11 @@ import os
 import pytest
 import yaml
 
+from scrl.answers.judge import NoJudge
 from scrl.credit.assign import credit_rule
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation import session
-from scrl.evaluation.session import build_settings, file_name, measure, read_settings
+from scrl.evaluation.session import build_settings, file_name, load_benchmarks, measure, read_settings
 from scrl.lab.label import label_file
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -375,3 +376,11 @@ def test_settings_that_no_evaluation_wrote(tmp_path, text):
 def test_no_evaluation_to_resume(tmp_path):
     with pytest.raises(InputError, match="there is no evaluation to resume here"):
         read_settings(tmp_path)
+
+
+def test_gold_of_ones_own_that_nobody_could_match_is_told(tmp_path):
+    source = tmp_path / "mine.jsonl"
+    source.write_text('{"question": "2+2?", "answer": "4"}\n{"question": "3+3?", "answer": "}}{"}\n', encoding="utf-8")
+    heard = Listener()
+    load_benchmarks(settings_of(str(source)), NoJudge(), heard)
+    assert any("gold answers: 1 of 2 would be graded as wrong" in note and "mine-1" in note for note in heard.notes)

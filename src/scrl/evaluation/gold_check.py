@@ -16,6 +16,8 @@ from scrl.errors import DataError
 from scrl.evaluation.label_quality import bare_gold
 from scrl.records import Question
 
+BOX_READERS = ("boxed", "choice")
+"""Those that read what stands in a box."""
 ENDINGS = (
     "\\boxed{%s}",
     "Since $\\frac{1}{2} \\cdot 4 = 2$, this holds {for all $n$}.\n\nTherefore, the answer is $\\boxed{%s}$.",
@@ -25,16 +27,23 @@ ENDINGS = (
 
 def check_gold(questions: Sequence[Question], reader: str | Reader, judge: Judge | None = None) -> None:
     """Refuse questions whose gold answer would be graded as wrong; those without gold are passed over."""
+    problem = gold_problem(questions, reader, judge)
+    if problem is not None:
+        raise DataError("gold answers", problem)
+
+
+def gold_problem(questions: Sequence[Question], reader: str | Reader, judge: Judge | None = None) -> str | None:
+    """Which gold answers would be graded as wrong, in words; None where there are none."""
     read = get_reader(reader) if isinstance(reader, str) else reader
     golden = [question for question in questions if question.gold is not None]
     lost = [question.id for question in golden if not _scores(bare_gold(question.gold or ""), read, judge)]
-    if lost:
-        name = f" {reader!r}" if isinstance(reader, str) else ""
-        raise DataError(
-            "gold answers",
-            f"{len(lost)} of {len(golden)} would be graded as wrong when a model writes them into a box: "
-            f"{', '.join(lost)}. Correct them, or choose another reader than{name or ' this one'}.",
-        )
+    if not lost:
+        return None
+    name = f" {reader!r}" if isinstance(reader, str) else " this one"
+    return (
+        f"{len(lost)} of {len(golden)} would be graded as wrong when a model writes them into a box: "
+        f"{', '.join(lost[:10])}{', …' if len(lost) > 10 else ''}. Correct them, or choose another reader than{name}."
+    )
 
 
 def _scores(gold: str, read: Reader, judge: Judge | None) -> bool:

@@ -30,7 +30,7 @@ from scrl.data.sources import benchmark_of, is_generated, load_source
 from scrl.data.tables import SUFFIXES
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.evaluate import Answered, Conditions, evaluate
-from scrl.evaluation.gold_check import check_gold
+from scrl.evaluation.gold_check import BOX_READERS, check_gold, gold_problem
 from scrl.evaluation.lm_eval import results_json
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.settings import ComputeSettings
@@ -135,6 +135,8 @@ def _load_benchmark(name: str, settings: MeasurementSettings, gold_judge: Judge,
     rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
     if known is not None:
         check_gold(loaded.questions, reader, gold_judge)
+    elif reader in BOX_READERS and (problem := gold_problem(loaded.questions, reader, gold_judge)) is not None:
+        listener.note(f"{name}: gold answers: {problem}")
     has_none = is_generated(name) and settings.prompt.instruction is None  # generated questions speak for themselves
     prompt = settings.prompt.model_copy(update={"instruction": ""}) if has_none else settings.prompt
     return Benchmark(name, loaded.questions, rule, prompt)
@@ -205,12 +207,14 @@ def _draw_what_is_missing(
 ) -> None:
     path, total = out / benchmark.file, len(benchmark.questions)
     at_once = max(1, settings.compute.sampler_rows // settings.samples)
-    done = _cut_to_whole_parts(path, at_once, settings.samples, total)
+    done, end = _whole_parts(path, at_once, settings.samples, total)
     if done:
         asked = replace(benchmark, questions=benchmark.questions[:done])
         for _ in _read_back(asked, settings.samples, path):
-            pass  # what does not belong here is refused before anything is drawn
+            pass  # what does not belong here is refused before anything is dropped or drawn
         listener.drawn(benchmark.name, done, total)
+    if path.is_file():
+        os.truncate(path, end)
     for first in range(done, total, at_once):
         questions = benchmark.questions[first : first + at_once]
         prompts = [Prompt(q.id, prompt_tokens(q, language_model.tokenizer, benchmark.prompt)) for q in questions]
@@ -239,17 +243,16 @@ def _lines(question: Question, samples_G: Sequence[Sample]) -> Iterator[dict[str
         }
 
 
-def _cut_to_whole_parts(path: Path, at_once: int, samples: int, total: int) -> int:
-    """Drop what an interrupted evaluation wrote of a part that it did not finish; how many questions are done."""
+def _whole_parts(path: Path, at_once: int, samples: int, total: int) -> tuple[int, int]:
+    """How many questions an interrupted evaluation has done, and where in the file the last part it finished ends."""
     if not path.is_file():
-        return 0
+        return 0, 0
     ends = [0]
     with path.open("rb") as file:
         ends += [file.tell() for raw in iter(file.readline, b"") if raw.endswith(b"\n")]
     questions = min((len(ends) - 1) // samples, total)
     done = questions if questions == total else questions // at_once * at_once
-    os.truncate(path, ends[done * samples])
-    return done
+    return done, ends[done * samples]
 
 
 def _read_back(benchmark: Benchmark, samples: int, path: Path) -> Iterator[Answered]:

@@ -160,9 +160,10 @@ def _kind(table: Table) -> str:
 
 
 def _peak(run: Path) -> dict[str, Any] | None:
-    """The best evaluation on the way, where some were made."""
-    lines = [line for line in read_finished(run / "evaluations.jsonl") if line["benchmark"] == "stream"]
-    return max(lines, key=lambda line: line["pass@1"], default=None)
+    """The best evaluation on the way, where some were made; before the first step is not on the way."""
+    lines = read_finished(run / "evaluations.jsonl")
+    later = [line for line in lines if line["benchmark"] == "stream" and line["step"] > 0]
+    return max(later, key=lambda line: line["pass@1"], default=None)
 
 
 def _voting_value(records: Sequence[Mapping[str, Any]]) -> Value | None:
