@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+JOBS   ?= 2
 
 .PHONY: demo test lint docs check bench dist clean
 
@@ -12,7 +13,7 @@ demo: $(STAMP)
 	$(BIN)/scrl demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest --cov=src/scrl --cov-report=term-missing:skip-covered
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --cov=src/scrl --cov-report=term-missing:skip-covered
 	$(BIN)/python -m coverage report --include='*/scrl/answers/*,*/scrl/credit/*' --fail-under=98 --format=total
 
 lint: $(STAMP)

@@ -1,5 +1,6 @@
 """The page on methods of one's own: its files and its commands, as they stand there, in an empty folder."""
 
+import dataclasses
 import json
 import os
 import re
@@ -142,3 +143,11 @@ def test_a_method_that_embeds_says_by_which_model(monkeypatch):
     monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing("embedding")))
     with pytest.raises(ConfigError, match=r"method 'mine' needs a model that embeds: .* a field `embedding`"):
         credit_rule("mine")
+
+
+@pytest.mark.parametrize("part", ["label", "reward"])
+def test_a_part_that_gives_back_the_wrong_thing_is_named(part):
+    method = dataclasses.replace(scrl.METHODS["ttrl"], **{part: lambda *given: [1.0]})
+    rule = dataclasses.replace(scrl.credit_rule("ttrl"), method=method)
+    with pytest.raises(scrl.ConfigError, match=rf"method 'ttrl': its `{part}` must return \w+, got list"):
+        rule.assign(scrl.Group.from_answers(["1", "2"]))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from commands import COMMAND, read
 
+from scrl.cli.evaluate import hints
 from scrl.cli.main import main
 from scrl.errors import InputError
 from scrl.policy import model
@@ -56,8 +57,11 @@ def test_an_evaluation_of_two_sets_of_questions(call, tmp_path):
     assert (code, err) == (0, "")
     assert "embedded on arithmetic:easy:train:4, mine.txt: 2 completions a question, at most 24 tokens" in out
     assert "temperature 0.6, top-p 0.95, seed 0 → e" in out
+    assert "\narithmetic:easy:train:4: pass@1 " in out
     assert "(no gold to measure against)" in out
-    for row in ("questions × samples", "pass@1", "pass@2", "maj@1", "maj@2", "answered", "truncated", "entropy, right"):
+    assert "in %, with 95 % intervals over questions" in out
+    figures = ("pass@1", "pass@2", "maj@1", "maj@2", "answered", "agreement", "truncated", "entropy, right")
+    for row in ("questions × samples", *figures):
         assert f" {row} " in out
     assert "In e: evaluations.jsonl, results.json, rollouts" in out
     first, second = read(tmp_path / "e" / "evaluations.jsonl")
@@ -85,9 +89,19 @@ def test_no_gold_at_all(call, tmp_path):
     assert (code, err) == (0, "")
     assert "no gold to measure against" in out
     assert "results.json" not in out
+    assert "intervals" not in out
     assert {path.name for path in (tmp_path / "runs" / "001").iterdir()} == {
         "evaluation.yaml", "evaluations.jsonl", "rollouts",
     }  # fmt: skip
+
+
+def test_hardly_any_answer_ends_with_what_to_try(call):
+    code, out, _ = call("embedded", STREAM, "--samples", 2, "--max-tokens", 1, "--out", "e")
+    assert code == 0
+    assert out.splitlines()[-1].startswith(f"hardly any answer was found in {STREAM} (100% cut at --max-tokens): try ")
+    record = {"benchmark": "mine", "answered": 0.1, "truncated": 0.0}
+    assert not list(hints([record]))
+    assert len(list(hints([record | {"answered": 0.09}, record, record | {"answered": 0.0}]))) == 1
 
 
 def test_the_likeliest_completion(call, tmp_path):

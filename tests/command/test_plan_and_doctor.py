@@ -24,13 +24,13 @@ def config(**changes):
 
 def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = ["--model", "embedded", "--questions", "arithmetic:easy", "--prompt.instruction", "", "steps=12"]
+    words = ["--model", "embedded", "--questions", "arithmetic:easy", "sampling.max_tokens=72", "steps=12"]
     assert main(["plan", *words]) == 0
     plan = capsys.readouterr().out
     lines = plan.splitlines()
     assert "scrl: 8 questions × 32 completions → 16 trained → 128 sequences → 8 updates a step" in lines
-    # 12 · 8 updates; 64 questions are 8 steps; 12 · 8 · 32 completions of 1,024 tokens
-    assert "12 steps, 96 updates, 1.5 epochs of 64 questions; up to 3,145,728 tokens sampled" in lines
+    # 12 · 8 updates; 64 questions are 8 steps; 12 · 8 · 32 completions of 72 tokens
+    assert "12 steps, 96 updates, 1.5 epochs of 64 questions; up to 221,184 tokens sampled" in lines
     assert any(line.startswith("757,888 weights; about ") for line in lines)
     assert re.fullmatch(r"first prompt: 'Compute \S+\.\\n'", lines[-1])
     assert main(["train", *words, "--dry-run"]) == 0
@@ -82,10 +82,19 @@ def test_memory_is_counted_by_its_large_parts():
         ({"completions": 17}, []),
         ({"completions": 8, "trained": 8, "method": "ttrl"}, []),  # which rules nothing out
         ({"completions": 8, "trained": 8, "credit": {"max_negative_share": 0.3}}, []),  # 2.4 votes
-        ({"sampling": {"top_p": 0.9}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-        ({"sampling": {"top_k": 5}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-        ({"sampling": {"temperature": 0}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-        ({"steps": 4}, ["4 steps are a trial"]),
+        (
+            {"sampling": {"top_p": 0.9, "max_tokens": 72}},
+            ["sampling.top_p, top_k or temperature 0 restrict what is drawn"],
+        ),
+        (
+            {"sampling": {"top_k": 5, "max_tokens": 72}},
+            ["sampling.top_p, top_k or temperature 0 restrict what is drawn"],
+        ),
+        (
+            {"sampling": {"temperature": 0, "max_tokens": 72}},
+            ["sampling.top_p, top_k or temperature 0 restrict what is drawn"],
+        ),
+        ({"steps": 4}, ["4 steps are few"]),
     ],
 )
 def test_the_plan_warns_of_what_cannot_work(changes, words):
@@ -107,18 +116,28 @@ def test_the_plan_refuses_what_the_run_would_refuse():
 
 
 def test_the_doctor_says_what_there_is_and_tests_the_sampler(tmp_path):
-    (tmp_path / "verl").mkdir()  # a folder of that name is no package
+    (tmp_path / "tensorboard").mkdir()  # a folder of that name is no package
     done = scrl("doctor", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert re.match(r"scrl \S+, Python 3\.", lines[0])
     assert any(line.startswith("ok    torch 2.") for line in lines)
-    assert any(line.startswith(("none  verl (", "ok    verl ")) for line in lines)
+    assert any(line.startswith(("none  tensorboard (", "ok    tensorboard ")) for line in lines)
+    assert not any(name in done.stdout for name in ("vllm", "trl", "verl"))  # nothing uses them yet
     assert all(re.match(r"(ok|none|low|BAD) ", line) for line in lines[1:])
     assert re.match(r"ok    sampler against a plain forward on \S+: log-probabilities differ by .*e-0[4-9]", lines[-1])
 
 
 # Report
+
+
+def test_a_page_about_an_evaluation_is_refused_with_the_table_it_has(tmp_path, capsys):
+    hint = "an evaluation has no page; for a table of it: --format markdown"
+    assert main(["report", str(tmp_path)]) == 2
+    assert hint not in capsys.readouterr().err  # any folder
+    (tmp_path / "evaluation.yaml").touch()
+    assert main(["report", str(tmp_path)]) == 2
+    assert hint in capsys.readouterr().err
 
 
 def test_the_report_says_what_it_needs(tmp_path, capsys):

@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import time
+from io import StringIO
 from xml.etree import ElementTree
 
 import pytest
 from commands import COMMAND, read
+from rich.console import Console
 
 from scrl.cli.main import main
+from scrl.cli.watching import BarWatcher, progress_on
 
 SMALL = (
     "--scale", "demo", "--set", "limit=2", "--set", "questions_per_step=2", "--set", "completions=4",
@@ -82,7 +85,11 @@ def test_one_experiment_before_and_after_with_control_and_voting(call, tmp_path,
     stem = SCRL.replace("/", "-")
     assert {path.name for path in folder.iterdir()} == {"seed-10", f"{stem}.md", f"{stem}.csv", f"{stem}.tex"}
     values = table(folder / f"{stem}.csv")
-    assert values[0]["experiment"] == "qwen2.5-3b/start"
+    assert [line["experiment"] for line in values] == [
+        "embedded/start", *["embedded/easy/32-16/scrl"] * 2, "embedded/easy/32-16/random",
+    ]  # fmt: skip
+    assert "embedded/start: arithmetic:easy:train:64: pass@1 " in out  # not "after step 0"
+    assert "embedded/easy/32-16/scrl: arithmetic:easy:train:64: pass@1 " in out
     after = read(folder / "seed-10" / "evaluations" / "embedded" / "easy" / "32-16" / "scrl" / "evaluations.jsonl")
     assert float(values[2]["value"]) == pytest.approx(100 * after[0]["pass@1"])
     # votes: the run's tokens, in completions as long as the first step's, for each of two questions
@@ -210,3 +217,19 @@ def test_ctrl_c_in_the_middle_of_a_run_and_resumed(call, tmp_path):
         <= {name.removeprefix("embedded/start/"): value for name, value in start.items()}.items()
     )  # the start model is not measured again
     assert json.loads((tmp_path / "r/seed-10" / RUN / "checkpoints/last/trainer_state.json").read_text())["step"] == 25
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_on_a_narrow_terminal_the_words_are_cut_and_the_bar_stays(width):
+    console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
+    progress = progress_on(console)
+    words = "7 of 8 questions had a label and 3 of them ruled something out"
+    watcher = BarWatcher(console, 30, "embedded/easy/32-16/scrl", progress)
+    watcher.step({"step": 11, "agreement": 0.5, "entropy_mean": 0.25}, words)
+    console.print(progress.get_renderable())
+    (line,) = console.file.getvalue().splitlines()
+    assert len(line) <= width
+    assert line.startswith("embedded/easy/32-16/scrl ━━━")
+    assert " 12/30 -:--:-- " in line
+    assert ("entropy 0.250" in line) == (width == 200)
+    assert ("…" in line) == (width < 200)

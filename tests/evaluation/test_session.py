@@ -32,7 +32,7 @@ class Listener:
         if questions == self.stop_after:
             raise KeyboardInterrupt
 
-    def evaluation(self, record):
+    def measured(self, record):
         self.records.append(record)
 
 

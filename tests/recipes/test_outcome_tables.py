@@ -76,15 +76,16 @@ def test_every_table_is_filled_from_its_files(name, scale, tmp_path):
     assert not empty
     assert scale == "paper" or all(cell.paper is None for cell in scaled.cells)
     choices = Choices(scale=scale)
-    sheet = sheet_of(scaled, values, caption_of(table, choices, tmp_path))
+    sheet = sheet_of(scaled, values, caption_of(table, values, choices, tmp_path))
     assert len(sheet.rows) == len(scaled.rows)
     for row in sheet.rows:
         assert len(row) == 2 + len(scaled.columns)
     for text in (as_markdown(sheet), as_latex(sheet)):
         assert "None" not in text
         assert "nan" not in text
-    found = list(csv.DictReader(io.StringIO(as_csv(numbers_of(scaled, values)))))
+    found = list(csv.DictReader(io.StringIO(as_csv(numbers_of(scaled, values, scale)))))
     assert [bool(line["value"]) for line in found] == [cell.place in values for cell in scaled.cells]
+    assert {line["experiment"] for line in found} - {""} == {job.name for job in jobs([table], scale)}
     if table.measured_with == "training":
         write_figure(table, choices, tmp_path, tmp_path / "figure.svg")
         assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
@@ -95,7 +96,7 @@ def test_every_table_is_filled_from_its_files(name, scale, tmp_path):
 def test_nothing_done_leaves_every_cell_empty(name, scale, tmp_path):
     table = with_voting(TABLES[name])
     assert values_of(table, scale, (0,), tmp_path) == {}
-    sheet = sheet_of(table_at(table, scale), {}, caption_of(table, Choices(scale=scale), tmp_path))
+    sheet = sheet_of(table_at(table, scale), {}, caption_of(table, {}, Choices(scale=scale), tmp_path))
     assert all(cell.startswith("–") for row in sheet.rows for cell in row[2:])
 
 
@@ -240,18 +241,20 @@ def test_the_caption_says_how_many_of_what_for_this_table_alone(tmp_path):
     measured(tmp_path, B, "aime25", [0.5] * 30)
     measured(tmp_path, B, "amc", [0.5] * 83)  # asked for by another table
     measured(tmp_path, "qwen3-4b/start/10240", "aime25", [0.5] * 7)
-    caption = caption_of(TABLES["table-ablation"], Choices(seeds=(0, 5)), tmp_path)
+    some = {place("SCRL"): Value(50, 40, 60)}
+    caption = caption_of(TABLES["table-ablation"], some, Choices(seeds=(0, 5)), tmp_path)
     assert "30 questions × 16 samples, temperature 0.6, top-p 0.95" in caption
     assert "seed 0, 5; last checkpoint, 95 % intervals over questions" in caption
     assert "7 questions" not in caption
     assert "At scale" not in caption
-    demo = caption_of(TABLES["table-ablation"], Choices(scale="demo"), tmp_path)
+    demo = caption_of(TABLES["table-ablation"], some, Choices(scale="demo"), tmp_path)
     assert "At scale demo: not the paper's models, benchmarks and lengths, and its values are left out." in demo
 
 
 def test_the_caption_says_nothing_that_is_not_so(tmp_path):
     def caption(name, scale="paper"):
-        return caption_of(select([name])[0], Choices(scale=scale), tmp_path)
+        (table,) = select([name])
+        return caption_of(table, values_of(table, scale, (0,), tmp_path), Choices(scale=scale), tmp_path)
 
     assert "parentheses" in caption("table-main")
     assert "* is the best evaluation on the way" in caption("table-main")
@@ -264,6 +267,10 @@ def test_the_caption_says_nothing_that_is_not_so(tmp_path):
     rollouts = tmp_path / "seed-0" / "rollouts" / "qwen2.5-3b" / "start" / "evaluations.jsonl"
     write(rollouts, [evaluation("amc", [0.5] * 83, samples=32)])
     assert "83 questions × 32 samples" in caption("table-entropy")
+    assert "intervals" not in caption("table-entropy")  # entropies have none
+    assert "intervals" not in caption("table-main")  # nothing is measured yet
+    measured(tmp_path, A, "aime25", [0.0, 0.5])
+    assert "last checkpoint, 95 % intervals over questions" in caption("table-main")
 
 
 def test_files_that_nobody_wrote_are_named(tmp_path):

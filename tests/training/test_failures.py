@@ -97,10 +97,10 @@ def test_questions_that_cannot_be_read_are_refused(tmp_path):
 def test_prompts_longer_than_the_model_can_read_are_refused(tmp_path):
     (tmp_path / "long.txt").write_text("Compute 1+1.\nCompute " + "1+" * 150 + "1.\n")
     reason = (
-        "sampling.max_tokens: question 'long-1' has a prompt of 304 tokens; with 48 more that is beyond the 256 tokens"
+        "sampling.max_tokens: question 'long-1' has the longest prompt, 304 tokens; with 48 more that is beyond the 256"
     )
     refused(tmp_path, "questions=long.txt", reason=reason)
-    refused(tmp_path, "sampling.max_tokens=250", reason="beyond the 256 tokens the model can read. Lower it.")
+    refused(tmp_path, "sampling.max_tokens=250", reason="beyond the 256 tokens the model can read. Lower it to 243.")
     refused(
         tmp_path,
         "prompt.max_tokens=5",

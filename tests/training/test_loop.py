@@ -200,7 +200,7 @@ def test_held_out_questions_are_measured_and_never_trained_on(tmp_path):
 
 def test_held_out_questions_that_the_model_cannot_read_are_refused_before_anything_is_written(tmp_path):
     (tmp_path / "long.txt").write_text("Compute " + "1+" * 150 + "1.\n")
-    with pytest.raises(InputError, match="question 'long-0' has a prompt of 304 tokens"):
+    with pytest.raises(InputError, match="question 'long-0' has the longest prompt, 304 tokens"):
         do(tmp_path / "run", f"evaluation.held_out={tmp_path / 'long.txt'}")
     assert not (tmp_path / "run").exists()
 

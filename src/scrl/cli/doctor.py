@@ -14,9 +14,6 @@ OPTIONAL = {
     "datasets": "questions from the hub: pip install 'scrl[hub]'",
     "pyarrow": "questions from .parquet files: pip install pyarrow",
     "tensorboard": "tensorboard logs: pip install 'scrl[trackers]'",
-    "vllm": "sampling with vLLM: pip install 'scrl[vllm]'",
-    "trl": "training with TRL: pip install 'scrl[trl]'",
-    "verl": "training with verl: pip install 'scrl[verl]'",
 }
 
 

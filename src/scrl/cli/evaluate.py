@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scrl.cli.kept import kept_if_used
-from scrl.cli.watching import evaluation_line
+from scrl.cli.watching import measured_line
 from scrl.errors import ConfigError
 from scrl.metrics import PASS_OR_MAJ
 from scrl.training.folders import new_run_folder
@@ -162,6 +162,8 @@ def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> N
     tokens = sum(record["tokens"] for record in records)
     names = ", ".join(sorted(path.name for path in folder.iterdir() if path.name != "evaluation.yaml"))
     console.print(f"{tokens:,} tokens in {seconds:.0f} s. In {folder}: {names}", soft_wrap=True)
+    for hint in hints(records):
+        console.print(Text(hint), soft_wrap=True)
 
 
 class _Lines:
@@ -178,8 +180,8 @@ class _Lines:
             self._last = time.monotonic()
             self.note(f"{benchmark}: {questions} of {total} questions")
 
-    def evaluation(self, record: dict[str, Any]) -> None:
-        self.note(evaluation_line(record))
+    def measured(self, record: dict[str, Any]) -> None:
+        self.note(measured_line(record))
 
 
 def results_tables(records: list[dict[str, Any]]) -> Iterator[Table]:
@@ -189,15 +191,17 @@ def results_tables(records: list[dict[str, Any]]) -> Iterator[Table]:
 
 
 def _results_table(records: list[dict[str, Any]]) -> Table:
-    table = Table(title="in %, with 95 % intervals over questions", title_justify="left", box=SIMPLE_HEAD)
+    names = dict.fromkeys(name for record in records for name in record if PASS_OR_MAJ.fullmatch(name))
+    title = "in %, with 95 % intervals over questions" if names else "in %"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for column in ("", *(record["benchmark"] for record in records)):
         table.add_column(column, no_wrap=bool(column))
-    names = dict.fromkeys(name for record in records for name in record if PASS_OR_MAJ.fullmatch(name))
     rows: dict[str, Callable[[dict[str, Any]], str]] = {
         "questions × samples": lambda record: f"{record['questions']} × {record['samples']}",
         **({"questions with gold": _num_with_gold} if any(map(_is_partly_gold, records)) else {}),
         **{name: partial(_interval, name=name) for name in names},
         "answered": lambda record: _percent(record["answered"]),
+        "agreement": lambda record: _percent(record["agreement"]),
         "right, if answered": lambda record: _percent(record.get("accuracy_given_answer")),
         "truncated": lambda record: _percent(record["truncated"]),
         "tokens a completion": lambda record: f"{record['length_mean']:.0f}",
@@ -208,6 +212,21 @@ def _results_table(records: list[dict[str, Any]]) -> Table:
     for words, show in rows.items():
         table.add_row(words, *map(show, records))
     return table
+
+
+FEW_ANSWERED = 0.1
+"""A smaller share of completions with an answer says more about how they were asked and read than about the model."""
+
+
+def hints(records: list[dict[str, Any]]) -> Iterator[str]:
+    """What to try where hardly anything was answered."""
+    few = [record for record in records if record["answered"] < FEW_ANSWERED]
+    if few:
+        shares = ", ".join(f"{record['benchmark']} ({record['truncated']:.0%} cut at --max-tokens)" for record in few)
+        yield (
+            f"hardly any answer was found in {shares}: try another --reader, another --instruction (--show-prompt "
+            "shows what is asked) or a larger --max-tokens; see docs/your-questions.md, 'Signs of trouble'"
+        )
 
 
 def _num_with_gold(record: dict[str, Any]) -> str:

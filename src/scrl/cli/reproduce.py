@@ -152,11 +152,11 @@ def _print_table(table: Table, choices: Choices, folder: Path, console: Console)
 
     values = values_of(table, choices.scale, choices.seeds, folder)
     scaled = table_at(table, choices.scale)
-    sheet = sheet_of(scaled, values, caption_of(table, choices, folder))
+    sheet = sheet_of(scaled, values, caption_of(table, values, choices, folder))
     stem = table.name.replace("/", "-")
     (folder / f"{stem}.md").write_text(as_markdown(sheet), encoding="utf-8")
     (folder / f"{stem}.tex").write_text(as_latex(sheet), encoding="utf-8")
-    (folder / f"{stem}.csv").write_text(as_csv(numbers_of(scaled, values)), encoding="utf-8")
+    (folder / f"{stem}.csv").write_text(as_csv(numbers_of(scaled, values, choices.scale)), encoding="utf-8")
     console.print(Text(as_markdown(sheet)), soft_wrap=True)
     if table.measured_with == "training":
         write_figure(table, choices, folder, folder / f"{stem}.svg")

@@ -81,9 +81,9 @@ def plan(*settings: Settings) -> None:
 
 
 def _run(config: RunConfig, folder: Path) -> None:
-    from scrl.training.loop import train
-
     try:
+        from scrl.training.loop import train
+
         with watching(config.steps) as watcher:
             _conclude(train(config, folder, watcher), watcher.note)
     except BaseException:

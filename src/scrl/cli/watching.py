@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from rich.text import Text
 
 from scrl.metrics import PASS_OR_MAJ
@@ -42,8 +43,12 @@ class PlainWatcher:
             self._print(f"{benchmark}: {questions} of {total} questions")
 
     def evaluation(self, record: dict[str, Any]) -> None:
-        """An evaluation is done."""
+        """An evaluation on the way is done."""
         self._print(evaluation_line(record))
+
+    def measured(self, record: dict[str, Any]) -> None:
+        """A benchmark is done, apart from training."""
+        self._print(measured_line(record))
 
     def _numbers(self, metrics: dict[str, Any]) -> str:
         return f"{metrics['agreement']:.0%} agree, entropy {metrics['entropy_mean']:.3f}"
@@ -67,8 +72,13 @@ class BarWatcher(PlainWatcher):
 
 
 def evaluation_line(record: dict[str, Any]) -> str:
-    """An evaluation in one line."""
-    where = f"after step {record['step']}, {record['benchmark']}"
+    """An evaluation on the way in one line."""
+    return f"after step {record['step']}, {measured_line(record)}"
+
+
+def measured_line(record: dict[str, Any]) -> str:
+    """A benchmark's figures in one line."""
+    where = record["benchmark"]
     general = f"{record['answered']:.0%} answered, {record['agreement']:.0%} agree"
     if "pass@1" not in record:
         return f"{where}: {general} (no gold to measure against)"
@@ -84,12 +94,17 @@ def watching(steps: int, name: str = "") -> Iterator[PlainWatcher]:
     if not sys.stdout.isatty():
         yield PlainWatcher(console, steps, name)
         return
-    columns = (
+    with progress_on(console) as progress:
+        yield BarWatcher(console, steps, name, progress)
+
+
+def progress_on(console: Console) -> Progress:
+    """The bar; where the line is too short, its words are cut and all else stays."""
+    columns: tuple[ProgressColumn, ...] = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[words]}"),
+        TextColumn("{task.fields[words]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield BarWatcher(console, steps, name, progress)
+    return Progress(*columns, console=console, transient=True, expand=True)  # without expand there are no ratios

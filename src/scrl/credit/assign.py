@@ -10,7 +10,7 @@ import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -27,6 +27,8 @@ from scrl.credit.tally import count_votes
 from scrl.credit.trained import check_number, rows_by_setting
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.records import Credit, Floats, Group, Labels, Tally, Truth, Unread
+
+Kind = TypeVar("Kind")
 
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -100,8 +102,9 @@ class CreditRule:
         return self._credit(evidence, classes)
 
     def _credit(self, evidence: Evidence, classes: Classes) -> Credit:
-        labels = self.method.label(evidence, self.settings)
-        shaped = self._overlong(evidence, self.method.reward(evidence, labels, self.settings))
+        labels = self._of_kind(Labels, "label", self.method.label(evidence, self.settings))
+        earned = self._of_kind(Shaped, "reward", self.method.reward(evidence, labels, self.settings))
+        shaped = self._overlong(evidence, earned)
         trained = self._trained(evidence, labels)
         rows = list(trained)
         sides = self._sides(evidence, labels, shaped, rows)
@@ -116,6 +119,14 @@ class CreditRule:
             undecided_pairs=classes.undecided_pairs,
             sides=_sides_at_rows(sides, rows, evidence.tally.size) if self.method.advantage else None,
         )
+
+    def _of_kind(self, kind: type[Kind], part: str, found: object) -> Kind:
+        """What a part of a method gave back, which must be of its kind."""
+        if not isinstance(found, kind):
+            raise ConfigError(
+                f"method {self.method.name!r}: its `{part}` must return {kind.__name__}, got {type(found).__name__}"
+            )
+        return found
 
     def _check_needs(self, group: Group, given: Mapping[str, object]) -> None:
         """Refuse a group without what the method needs."""

@@ -95,7 +95,7 @@ class Listener(Protocol):
     def drawn(self, benchmark: str, questions: int, total: int) -> None:
         """So many questions of a benchmark have their completions."""
 
-    def evaluation(self, record: dict[str, Any]) -> None:
+    def measured(self, record: dict[str, Any]) -> None:
         """A benchmark is done."""
 
 
@@ -164,7 +164,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> lis
             benchmark.name, settings.model, settings.sampling, settings.ks or (settings.samples,), settings.seed
         )
         records.append(evaluate(answered_Q, benchmark.rule, conditions, gold_judge=gold_judge))
-        listener.evaluation(records[-1])
+        listener.measured(records[-1])
     _write(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     graded = [record for record in records if "pass@1" in record]
     if graded:

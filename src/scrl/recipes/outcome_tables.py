@@ -265,20 +265,21 @@ def _digits(metric: str) -> int:
     return {"pass@1": 1, "tokens": 0}.get(metric, 2 if metric in SERIES else 1)
 
 
-def numbers_of(table: Table, values: Mapping[Place, Value]) -> Sheet:
-    """One line a number, in full: for a spreadsheet."""
+def numbers_of(table: Table, values: Mapping[Place, Value], scale: str) -> Sheet:
+    """One line a number, in full, with the experiment that was run for it: for a spreadsheet."""
     header = ("table", "section", "row", "column", "metric", "value", "low", "high", "paper", "experiment")
     rows = []
     for cell in table.cells:
         value = values.get(cell.place)
         ours = (None, None, None) if value is None else (value.mean, value.low, value.high)
+        experiment = at_scale(find(cell.experiment), scale).name if cell.experiment is not None else None
         rows.append((
-            table.name, cell.section, cell.row, cell.column, cell.metric, *ours, cell.paper, cell.experiment,
+            table.name, cell.section, cell.row, cell.column, cell.metric, *ours, cell.paper, experiment,
         ))  # fmt: skip
     return Sheet(header, tuple(rows))
 
 
-def caption_of(table: Table, choices: Choices, out: Path) -> str:
+def caption_of(table: Table, values: Mapping[Place, Value], choices: Choices, out: Path) -> str:
     """What a reader must know beside the numbers: how many questions, samples, seeds, and how they were drawn."""
     seeds = "seed " + ", ".join(map(str, choices.seeds))
     label = f" ({table.label})" if table.label else ""
@@ -287,7 +288,8 @@ def caption_of(table: Table, choices: Choices, out: Path) -> str:
     else:
         drawn = "; ".join(_drawn(table, choices, out)) or "nothing measured yet"
         last = "; last checkpoint" if table.measured_with == "evaluation" else ""
-        how = f"{drawn}, {seeds}{last}, 95 % intervals over questions"
+        intervals = ", 95 % intervals over questions" if any(value.low is not None for value in values.values()) else ""
+        how = f"{drawn}, {seeds}{last}{intervals}"
     return " ".join((f"{table.title}{label}. {table.caption} Here: {how}.", *_beside(table, choices.scale)))
 
 

@@ -302,7 +302,9 @@ def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Obse
             run = out / "runs" / job.name
             _train(config, run, observer)
             if job.has_voting:
-                _measure(voting_settings(job, choices, config, run), out / "voting" / job.name, observer)
+                voting = voting_settings(job, choices, config, run)
+                observer.note(f"the start model votes with {voting.samples} completions a question")
+                _measure(voting, out / "voting" / job.name, observer)
             model = str(run.joinpath(*LAST))
         if job.measured_on:
             settings = evaluation_settings(job, choices, seed, model)

@@ -136,7 +136,9 @@ def _check_files(folder: Path) -> None:
         raise DataError(folder, "is not a run folder: there is no such folder")
     for name in FILES:
         if not (folder / name).is_file():
-            raise DataError(folder / name, f"is missing; a run folder has {', '.join(FILES)}")
+            is_evaluation = (folder / "evaluation.yaml").is_file()
+            hint = "; an evaluation has no page; for a table of it: --format markdown" if is_evaluation else ""
+            raise DataError(folder / name, f"is missing; a run folder has {', '.join(FILES)}{hint}")
 
 
 def read_config(path: Path) -> dict[str, Any]:

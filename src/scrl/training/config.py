@@ -100,11 +100,9 @@ class RunConfig(BaseModel):
         if variant not in LOSS_VARIANTS:
             raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(str(variant), LOSS_VARIANTS)}")
         filled: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
-        if is_generated(str(values.get("questions"))):
-            filled["prompt"] = {"instruction": ""}  # they speak for themselves
         if variant in ADVANTAGE_OF_VARIANT:
             filled["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
-        return merged(merged(TRAINER_PRESETS[preset], filled), values)
+        return _without_instruction(merged(merged(TRAINER_PRESETS[preset], filled), values))
 
     @field_validator("lora", mode="before")
     @classmethod
@@ -165,6 +163,15 @@ class RunConfig(BaseModel):
             id_column=self.id_column,
             rephrased_column=self.rephrased_column,
         )
+
+
+def _without_instruction(values: dict[str, Any]) -> dict[str, Any]:
+    """Generated questions speak for themselves, unless an instruction is given."""
+    prompt = values.get("prompt", {})
+    is_given = not isinstance(prompt, Mapping) or prompt.get("instruction") is not None
+    if is_given or not is_generated(str(values.get("questions"))):
+        return values
+    return merged(values, {"prompt": {"instruction": ""}})
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens
+from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.policy.model import loading, model_folder, pick_device, pick_dtype
 from scrl.training.config import RunConfig
 from scrl.training.crediting import asked
 from scrl.training.dynamic_sampling import check_others
+from scrl.training.prompting import usable_questions
 from scrl.training.stream import QuestionStream
 
 GIB = 2**30
@@ -34,7 +35,7 @@ def make_plan(config: RunConfig) -> Plan:
     """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights."""
     loaded = config.load_questions()
     shape, tokenizer, num_weights = _shape(config)
-    questions, too_long = checked_prompts(loaded.questions, tokenizer, config.prompt)
+    questions, too_long = usable_questions(config, tokenizer, shape, loaded.questions)
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     check_others(stream, config.dynamic_sampling)
     forms = asked(config.rule(), questions)
@@ -127,4 +128,4 @@ def warnings(config: RunConfig) -> Iterator[str]:
             "because it is that of the unrestricted policy"
         )
     if config.steps < 5:
-        yield f"{config.steps} steps are a trial: expect no change that can be measured"
+        yield f"{config.steps} steps are few: take this for a trial"

@@ -6,6 +6,7 @@ import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule
 from scrl.credit.method import Tree
 from scrl.credit.tally import count_votes
-from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens
+from scrl.data.prompts import prompt_tokens
 from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
@@ -32,6 +33,7 @@ from scrl.training.crediting import Crediting, asked, recorded
 from scrl.training.dynamic_sampling import check_others
 from scrl.training.guard import WATCHED
 from scrl.training.model_card import model_card
+from scrl.training.prompting import usable_questions
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
 from scrl.training.trackers import Tracker, open_tracker
@@ -173,9 +175,9 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     language_model = load_model(
         config.model, config.compute, lora=config.lora, trust_remote_code=config.trust_remote_code
     )
-    questions = _usable(config, language_model, loaded.questions, watcher)
-    _check_prompts(config, language_model, asked(rule, questions))
-    held_out_questions = _usable(config, language_model, held_out.questions, watcher) if held_out else []
+    ask = partial(usable_questions, config, language_model.tokenizer, language_model.model.config)
+    questions, notes = ask(loaded.questions)
+    held_out_questions, more_notes = ask(held_out.questions) if held_out else ([], [])
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     check_others(stream, config.dynamic_sampling)
     sampler = LocalSampler(
@@ -189,7 +191,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     trackers = [open_tracker(name, out, config.model_dump(mode="json")) for name in config.trackers]
     embed = load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None
     folder = RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device))
-    for note in (sampler.note, policy.note):
+    for note in (*notes, *more_notes, sampler.note, policy.note):
         if note:
             watcher.note(note)
     run = Run(
@@ -222,38 +224,6 @@ def _policy(config: RunConfig, language_model: LanguageModel, stream: QuestionSt
         temperature=config.sampling.temperature,
         max_tokens=config.sampling.max_tokens,
     )
-
-
-def _usable(
-    config: RunConfig, language_model: LanguageModel, questions: Sequence[Question], watcher: Watcher
-) -> list[Question]:
-    """The questions whose prompts are not too long; every one of them is usable before the first step."""
-    kept, notes = checked_prompts(questions, language_model.tokenizer, config.prompt)
-    for note in notes:
-        watcher.note(note)
-    _check_prompts(config, language_model, kept)
-    return kept
-
-
-def _check_prompts(config: RunConfig, language_model: LanguageModel, questions: Sequence[Question]) -> None:
-    tokenizer = language_model.tokenizer
-    limit = getattr(language_model.model.config, "max_position_embeddings", None)
-    for question in questions:
-        length = len(prompt_tokens(question, tokenizer, config.prompt))
-        if limit is not None and length + config.sampling.max_tokens > limit:
-            raise InputError(
-                f"sampling.max_tokens: question {question.id!r} has a prompt of {length} tokens; with "
-                f"{config.sampling.max_tokens} more that is beyond the {limit} tokens the model can read. Lower it."
-            )
-    if tokenizer.unk_token_id is not None:
-        first = questions[0]
-        unknown = sum(token == tokenizer.unk_token_id for token in prompt_tokens(first, tokenizer, config.prompt))
-        if unknown:
-            text = prompt_text(first, tokenizer, config.prompt)
-            raise InputError(
-                f"prompt: the tokenizer does not know {unknown} tokens of the first prompt, {text[:200]!r}. The "
-                "embedded model reads only its own arithmetic (questions: arithmetic:medium, prompt.instruction: '')."
-            )
 
 
 def fingerprint(questions: Sequence[Question]) -> str:
