@@ -313,3 +313,14 @@ def test_memory_that_runs_out_while_a_model_moves_is_the_same_error(monkeypatch)
         InputError, match=r"embedded needs about 0\.00 GiB for its weights alone, and cpu has .* GiB free"
     ):
         model.load_model("embedded", ComputeSettings(device="cpu"))
+
+
+def test_columns_of_ones_own_can_be_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "de.csv").write_text("frage,antwort\nCompute 2+2.,4\nCompute 3+3.,6\n", encoding="utf-8")
+    words = ["evaluate", "embedded", "de.csv", "--samples", "2", "--max-tokens", "24", "--instruction", ""]
+    assert main(words) == 2
+    assert "Say which one it is with question_column (--question-column)" in capsys.readouterr().err
+    assert main([*words, "--question-column", "frage", "--gold-column", "antwort", "--out", "out"]) == 0
+    record = json.loads((tmp_path / "out" / "evaluations.jsonl").read_text(encoding="utf-8"))
+    assert (record["questions"], record["gold_questions"]) == (2, 2)

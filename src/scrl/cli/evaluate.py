@@ -41,6 +41,9 @@ class Options:
     data_dir: Annotated[
         Path | None, Parameter(help="Folder with NAME.jsonl; else the variable SCRL_DATA, else the hub.")
     ] = None
+    question_column: Annotated[str | None, Parameter(help="Of a file: the column with the question.")] = None
+    gold_column: Annotated[str | None, Parameter(help="Of a file: the column with the right answer.")] = None
+    id_column: Annotated[str | None, Parameter(help="Of a file: the column with the question's id.")] = None
     reader: Annotated[
         str | None, Parameter(help="How answers are read: boxed, number, last-number, choice, regex:…")
     ] = None
@@ -66,6 +69,9 @@ class Options:
             seed=self.seed,
             limit=self.limit,
             data_dir=None if self.data_dir is None else str(self.data_dir),
+            question_column=self.question_column,
+            gold_column=self.gold_column,
+            id_column=self.id_column,
             reader=self.reader,
             significant_digits=self.significant_digits,
             prompt=_given(

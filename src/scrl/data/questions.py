@@ -126,7 +126,7 @@ def _find_columns(rows: Sequence[Row], given: Sequence[str | None]) -> Columns:
     )
     if question is None:
         reason = f"no column looks like the question. Columns: {', '.join(names) or 'none'}."
-        raise DataError(source, f"{reason} Say which one it is with question_column.")
+        raise DataError(source, f"{reason} Say which one it is with question_column (--question-column).")
     return Columns(question, gold, id_, rephrased=rephrased)
 
 

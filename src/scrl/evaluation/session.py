@@ -52,6 +52,9 @@ class MeasurementSettings(BaseModel):
     seed: int = Field(0, ge=0)
     limit: int | None = Field(None, ge=1)
     data_dir: str | None = None
+    question_column: str | None = None
+    gold_column: str | None = None
+    id_column: str | None = None
     reader: str | None = None
     significant_digits: int | None = Field(None, ge=1, le=15)
     prompt: PromptSettings = PromptSettings()
@@ -128,7 +131,8 @@ def load_benchmarks(settings: MeasurementSettings, gold_judge: Judge, listener: 
 def _load_benchmark(name: str, settings: MeasurementSettings, gold_judge: Judge, listener: Listener) -> Benchmark:
     known = benchmark_of(name)
     data_dir = Path(settings.data_dir) if settings.data_dir is not None else None
-    loaded = load_source(name, seed=settings.seed, limit=settings.limit, data_dir=data_dir)
+    columns = {column: getattr(settings, column) for column in ("question_column", "gold_column", "id_column")}
+    loaded = load_source(name, seed=settings.seed, limit=settings.limit, data_dir=data_dir, **columns)
     for note in loaded.notes:
         listener.note(f"{name}: {note}")
     reader = settings.reader if settings.reader is not None else known.reader if known else "boxed"

@@ -181,7 +181,8 @@ def _value(records: Sequence[Mapping[str, Any]], metric: str) -> Value | None:
     if not metric.startswith(("pass@", "maj@")):
         return Value(math.fsum(record[metric] for record in records) / len(records))
     by_question = _by_question([record[f"{metric}_by_question"] for record in records])
-    low, high = bootstrap_interval(list(by_question.values()), seed=0)
+    seed = records[0].get("seed", 0) if len(records) == 1 else 0  # of one evaluation the interval that it has itself
+    low, high = bootstrap_interval(list(by_question.values()), seed=seed)
     mean = math.fsum(by_question.values()) / len(by_question)
     return Value(100 * mean, 100 * low, 100 * high, by_question)
 
