@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ from commands import COMMAND, read
 from scrl.cli.evaluate import hints
 from scrl.cli.main import main
 from scrl.errors import InputError
+from scrl.evaluation.session import MeasurementSettings
 from scrl.policy import model
 from scrl.policy.settings import ComputeSettings
 
@@ -324,3 +326,17 @@ def test_columns_of_ones_own_can_be_named(tmp_path, monkeypatch, capsys):
     assert main([*words, "--question-column", "frage", "--gold-column", "antwort", "--out", "out"]) == 0
     record = json.loads((tmp_path / "out" / "evaluations.jsonl").read_text(encoding="utf-8"))
     assert (record["questions"], record["gold_questions"]) == (2, 2)
+
+
+def test_the_help_names_the_defaults_that_hold(capsys):
+    main(["evaluate", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    fields = MeasurementSettings.model_fields
+    sampling = fields["sampling"].default
+    shown = {
+        "samples": fields["samples"].default, "seed": fields["seed"].default, "temperature": sampling.temperature,
+        "top-p": sampling.top_p, "max-tokens": sampling.max_tokens,
+        "max-prompt-tokens": fields["prompt"].default.max_tokens, "sampler-rows": fields["compute"].default.sampler_rows,
+    }  # fmt: skip
+    for name, value in shown.items():
+        assert re.search(rf"--{name} [^\[]*\[{re.escape(str(value))}\]", text), name

@@ -26,7 +26,7 @@ from scrl.recipes.reproduce import (
     with_controls,
     with_voting,
 )
-from scrl.recipes.scales import config_at
+from scrl.recipes.scales import at_scale, config_at
 from scrl.records import Question
 
 SCRL_3B = "qwen2.5-3b/aime25/32-16/scrl"
@@ -227,7 +227,9 @@ def test_one_folder_of_weights_stands_for_one_model():
 def test_every_table_can_be_planned_at_both_scales():
     for scale in ("paper", "demo"):
         for table in TABLES.values():
-            check(jobs([with_controls(with_voting(table), ("oracle",))], scale), Choices(scale=scale))
+            planned = jobs([with_controls(with_voting(table), ("oracle",))], scale)
+            check(planned, Choices(scale=scale))  # raises what a run would raise
+            assert {job.name for job in planned} >= {at_scale(EXPERIMENTS[e], scale).name for e in table.experiments}
 
 
 def test_votes_are_what_the_runs_tokens_would_have_bought(tmp_path):

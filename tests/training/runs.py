@@ -2,6 +2,10 @@
 
 import hashlib
 import json
+import os
+import signal
+
+import pytest
 
 from scrl.training.config import read_config
 from scrl.training.loop import resume, train
@@ -91,3 +95,16 @@ def differences(folder, other):
     """The names of what is not the same; to be compared with []."""
     one, two = left_behind(folder), left_behind(other)
     return [name for name in one if one[name] != two[name]]
+
+
+def stop_after_a_step(folder, *settings):
+    """As Ctrl-C does."""
+
+    class Stopper(Listener):
+        def step(self, metrics, words):
+            os.kill(os.getpid(), signal.SIGINT)  # held back until the step is done
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(*settings), folder, Stopper())
+    assert len(metrics(folder)) == 1
+    (folder / "report.html").unlink()

@@ -1,11 +1,8 @@
 """Questions without signal are replaced by others, and a run that was stopped goes on exactly."""
 
-import os
-import signal
-
 import numpy as np
 import pytest
-from runs import Listener, do, go_on, lines, metrics, small, weights
+from runs import Listener, do, go_on, lines, metrics, small, stop_after_a_step, weights
 
 from scrl.credit.assign import credit_rule
 from scrl.errors import ConfigError
@@ -153,19 +150,6 @@ def test_a_run_draws_again_and_goes_on_exactly_after_a_stop(tmp_path):
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
     assert (tmp_path / "run" / "rollouts.jsonl").read_bytes() == (tmp_path / "whole" / "rollouts.jsonl").read_bytes()
-
-
-def stop_after_a_step(folder, *settings):
-    """As Ctrl-C does."""
-
-    class Stopper(Listener):
-        def step(self, metrics, words):
-            os.kill(os.getpid(), signal.SIGINT)  # held back until the step is done
-
-    with pytest.raises(KeyboardInterrupt):
-        train(small(*settings), folder, Stopper())
-    assert len(metrics(folder)) == 1
-    (folder / "report.html").unlink()
 
 
 def test_what_cannot_be_is_refused(tmp_path):

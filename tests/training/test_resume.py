@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from processes import Command, scrl
-from runs import SMALL, Listener, differences, do, go_on, lines, metrics, small
+from runs import SMALL, Listener, differences, do, go_on, lines, small, stop_after_a_step
 
 from scrl.errors import InputError
 from scrl.training import run, run_folder
@@ -189,19 +189,6 @@ def test_a_run_with_a_kl_term_compares_with_the_start_model_after_going_on_too(t
     stop_after_a_step(tmp_path / "run", *settings)
     go_on(tmp_path / "run")
     assert differences(tmp_path / "run", tmp_path / "whole") == []
-
-
-def stop_after_a_step(folder, *settings):
-    """As Ctrl-C does."""
-
-    class Stopper(Listener):
-        def step(self, metrics, words):
-            os.kill(os.getpid(), signal.SIGINT)  # held back until the step is done
-
-    with pytest.raises(KeyboardInterrupt):
-        train(small(*settings), folder, Stopper())
-    assert len(metrics(folder)) == 1
-    (folder / "report.html").unlink()
 
 
 def test_what_cannot_be_resumed_is_refused_in_words(uninterrupted, tmp_path):

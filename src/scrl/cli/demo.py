@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scrl.cli.watching import watching
+from scrl.recipes.demo import SEED, STEPS
 from scrl.training.folders import new_run_folder
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ take {steps} steps with the same learning rate: some minutes on two cores.
 def demo(
     *,
     out: Path | None = None,
-    seed: int = 10,
-    steps: int = 40,
+    seed: int = SEED,
+    steps: int = STEPS,
     resume: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Adapt the embedded model to generated questions without answers, with TTRL and with SCRL, and compare.

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from scrl.cli.kept import kept_if_used
 from scrl.cli.watching import watching
+from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.training.folders import new_run_folder
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from scrl.recipes.printed import Table
     from scrl.recipes.reproduce import Choices, Job, Observer
 
-CONTROLS = ("oracle", "random", "inverted")
+CONTROLS = tuple(method.name for method in CONTROL_ARMS)
 
 
 def reproduce(

@@ -130,6 +130,15 @@ def checked_prompts(
     return kept, [f"{report}; they are left out (prompt.overlong: drop)."]
 
 
+def no_room(longest: int, max_tokens: int, shape: Any) -> str | None:
+    """Why a model of this configuration cannot read its longest prompt and write so many tokens; None where it can."""
+    limit = getattr(shape, "max_position_embeddings", None)
+    if limit is None or longest + max_tokens <= limit:
+        return None
+    fix = f"Lower it to {limit - longest}" if longest < limit else "Leave that question out"
+    return f"with {max_tokens} more that is beyond the {limit} tokens the model can read. {fix}."
+
+
 def prompt_tokens(question: Question, tokenizer: Any, settings: PromptSettings) -> Tokens:
     """The tokens of a question's prompt; one that is too long is refused."""
     tokens = _encoded(question, tokenizer, settings)

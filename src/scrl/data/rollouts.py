@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrl.errors import DataError
-from scrl.records import FACTS, UNREAD, Unread
+from scrl.records import FACTS, UNREAD, Question, Sample, Unread
 
 _SHAPE = 'Each line is one object such as {"question_id": "q1", "completion": "… \\\\boxed{4}", "entropy": 0.3}.'
 GroupKey = tuple[int, str]
@@ -64,6 +64,21 @@ class GroupIndex:
         if self.samples is not None:
             self.samples.add(sample)
         self.size += 1
+
+
+def rollout_fields(question: Question, step: int, number: int, sample: Sample) -> dict[str, Any]:
+    """What every rollout says of a completion that was just drawn; gold and credit are others' to add."""
+    return {
+        "question_id": question.id,
+        "step": step,
+        "sample": number,
+        "completion": sample.text,
+        "entropy": sample.entropy,
+        "num_tokens": len(sample.tokens_T),
+        "finished": sample.is_finished,
+        "question": question.text,
+        **{name: value for name, value in sample.facts.items() if name != "length"},
+    }
 
 
 def read_rollouts(path: Path, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:

@@ -25,9 +25,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule, credit_rule
-from scrl.data.prompts import PromptSettings, checked_prompts, prompt_tokens
+from scrl.data.prompts import PromptSettings, checked_prompts, no_room, prompt_tokens
+from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, is_generated, load_source
 from scrl.data.tables import SUFFIXES
+from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.evaluate import Answered, Conditions, evaluate
 from scrl.evaluation.gold_check import BOX_READERS, check_gold, gold_problem
@@ -159,7 +161,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> lis
     if sampler.note:
         listener.note(sampler.note)
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
-    _write(out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+    write_whole(out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
     records = []
     for benchmark in ready:
         _draw_what_is_missing(benchmark, language_model, sampler, settings, out, listener)
@@ -169,10 +171,10 @@ def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> lis
         )
         records.append(evaluate(answered_Q, benchmark.rule, conditions, gold_judge=gold_judge))
         listener.measured(records[-1])
-    _write(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     graded = [record for record in records if "pass@1" in record]
     if graded:
-        _write(out / "results.json", json.dumps(results_json(graded), indent=2) + "\n")
+        write_whole(out / "results.json", json.dumps(results_json(graded), indent=2) + "\n")
     return records
 
 
@@ -190,14 +192,10 @@ def _ask(
         listener.note(
             f"{benchmark.name}: the tokenizer does not know {unknown} tokens of the prompts; see --show-prompt"
         )
-    limit = getattr(language_model.model.config, "max_position_embeddings", None)
     longest = max(map(len, prompts_Q))
-    if limit is not None and longest + settings.sampling.max_tokens > limit:
-        fix = f"Lower it to {limit - longest}." if longest < limit else "Leave that question out."
-        raise InputError(
-            f"max_tokens: {benchmark.name} has a prompt of {longest} tokens; with {settings.sampling.max_tokens} more "
-            f"that is beyond the {limit} tokens the model can read. {fix}"
-        )
+    problem = no_room(longest, settings.sampling.max_tokens, language_model.model.config)
+    if problem is not None:
+        raise InputError(f"max_tokens: {benchmark.name} has a prompt of {longest} tokens; {problem}")
     return replace(benchmark, questions=tuple(kept))
 
 
@@ -233,18 +231,9 @@ def _draw_what_is_missing(
 
 def _lines(question: Question, samples_G: Sequence[Sample]) -> Iterator[dict[str, Any]]:
     """The completions of one question as rollouts."""
+    gold = {"gold": question.gold} if question.gold is not None else {}
     for number, sample in enumerate(samples_G):
-        yield {
-            "question_id": question.id,
-            "step": 0,
-            "sample": number,
-            "completion": sample.text,
-            "entropy": sample.entropy,
-            "num_tokens": len(sample.tokens_T),
-            "finished": sample.is_finished,
-            "question": question.text,
-            **({"gold": question.gold} if question.gold is not None else {}),
-        }
+        yield rollout_fields(question, 0, number, sample) | gold
 
 
 def _whole_parts(path: Path, at_once: int, samples: int, total: int) -> tuple[int, int]:
@@ -305,10 +294,3 @@ def read_settings(out: Path) -> MeasurementSettings:
         return build_settings(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, UnicodeDecodeError, ConfigError) as error:
         raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    """The file appears whole or not at all."""
-    draft = path.with_name(f".{path.name}.part")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)

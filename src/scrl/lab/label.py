@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule
 from scrl.credit.method import NEEDS
 from scrl.data.rollouts import GroupIndex, GroupKey, Rollout, index_rollouts, read_rollouts
+from scrl.data.whole_files import whole_file
 from scrl.errors import DataError
 from scrl.evaluation.label_quality import LabelQuality
 from scrl.evaluation.oracle import require_gold, truth_for
@@ -240,18 +241,5 @@ def _json_line(record: dict[str, Any]) -> str:
     return _encode(record) + "\n"
 
 
-@contextmanager
-def _written_then_renamed(path: Path) -> Iterator[IO[str]]:
-    """The file appears under its name only when it is complete."""
-    path = path.resolve()
-    draft = path.with_name(f".{path.name}.part")
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            yield file
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
 def _whole_file(path: Path | str | None) -> Any:
-    return nullcontext() if path is None else _written_then_renamed(Path(path))
+    return nullcontext() if path is None else whole_file(Path(path))

@@ -9,19 +9,22 @@ version of the model.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from scrl.training.config import RunConfig, build_config, merged
+if TYPE_CHECKING:
+    from scrl.training.config import RunConfig
 
+SEED = 10
+"""Of `scrl demo` and of everything at demo scale, where none is given."""
+STEPS = 40
 METHODS = ("ttrl", "scrl")
 """Both from the same start, on the same stream, with the same settings."""
 
 
 def demo_config(method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """A run of a few minutes on a laptop, with `changes` on top.
+    """A run of a few minutes on a laptop, with `changes` on top."""
+    from scrl.training.config import build_config, merged  # torch comes with it, which `scrl --help` does not need
 
-    How `scrl demo` is started by default stands with the command.
-    """
     return build_config(
         merged(
             {

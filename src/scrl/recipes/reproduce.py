@@ -127,6 +127,7 @@ def start_of(experiment: Experiment) -> str:
     return longer if longer in EXPERIMENTS else start_name(model)
 
 
+AS_MEASURED = {name: EVALUATION[name] for name in ("temperature", "top_p")}
 LAST = ("checkpoints", "last")
 """Where a run keeps its last checkpoint."""
 VOTING = "voting"
@@ -145,15 +146,8 @@ def with_controls(table: Table, controls: Sequence[str]) -> Table:
 
 
 def _control_cell(cell: Cell, experiment: Experiment, method: str) -> Cell:
-    parts = experiment.name.split("/")
-    name = "/".join((*parts[:3], method, *parts[4:]))
-    return replace(
-        cell,
-        row=_control_row(cell, name, method),
-        paper=None,
-        experiment=name,
-        is_peak=False,
-    )
+    name = _with_method(experiment.name, method)
+    return replace(cell, row=_control_row(cell, name, method), paper=None, experiment=name, is_peak=False)
 
 
 def _control_row(cell: Cell, name: str, method: str) -> str:
@@ -194,10 +188,14 @@ def find(name: str) -> Experiment:
     """An experiment of the catalogue, or one with another method in place of SCRL."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
+    scrl, method = EXPERIMENTS[_with_method(name, "scrl")], name.split("/")[3]
+    return replace(scrl, name=name, method=method, completions=most_completions(method, scrl.completions))
+
+
+def _with_method(name: str, method: str) -> str:
+    """An experiment's name with another method in it: MODEL/BENCHMARK/BUDGET/METHOD/…"""
     parts = name.split("/")
-    scrl = "/".join((*parts[:3], "scrl", *parts[4:]))
-    completions = most_completions(parts[3], EXPERIMENTS[scrl].completions)
-    return replace(EXPERIMENTS[scrl], name=name, method=parts[3], completions=completions)
+    return "/".join((*parts[:3], method, *parts[4:]))
 
 
 def jobs(tables: Sequence[Table], scale: str) -> list[Job]:
@@ -344,8 +342,7 @@ def _is_finished(folder: Path, steps: int) -> bool:
 
 def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
     """As the paper measures: 16 completions, temperature 0.6, top-p 0.95."""
-    sampling = {"temperature": EVALUATION["temperature"], "top_p": EVALUATION["top_p"]}
-    return _settings(job, choices, seed, model, job.measured_on, int(EVALUATION["samples"]), sampling)
+    return _settings(job, choices, seed, model, job.measured_on, int(EVALUATION["samples"]), AS_MEASURED)
 
 
 def rollout_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
@@ -362,9 +359,8 @@ def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) ->
     lines = read_finished(run / "metrics.jsonl")
     completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
     votes = max(1, round(completions / len(config.load_questions().questions)))
-    sampling = {"temperature": EVALUATION["temperature"], "top_p": EVALUATION["top_p"]}
     benchmark = trained_benchmark(job.experiment)
-    return _settings(job, choices, config.seed, config.model, (benchmark,), votes, sampling)
+    return _settings(job, choices, config.seed, config.model, (benchmark,), votes, AS_MEASURED)
 
 
 def _settings(

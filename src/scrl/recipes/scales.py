@@ -12,15 +12,11 @@ from dataclasses import replace
 from scrl.data.prompts import PromptSettings
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, config_of, prompt_of, trained_benchmark
-from scrl.recipes.demo import demo_config
+from scrl.recipes.demo import SEED, STEPS, demo_config
 from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, run_name, start_name, varied_name
 from scrl.training.config import RunConfig, build_config
 
 SCALES = ("paper", "demo")
-STEPS = 40
-"""Of a run at demo scale, as `scrl demo` takes."""
-SEED = 10
-"""At demo scale; the demo's settings were chosen on seeds 0 to 4."""
 LEVELS = {
     "aime24": "hard", "aime25": "hard", "amc": "medium", "gpqa": "medium", "math500": "easy", "minerva": "easy"
 }  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from scrl.data.rollouts import rollout_fields
 from scrl.errors import InputError
 from scrl.evaluation.evaluate import Answered, Conditions, evaluate
 from scrl.evaluation.label_quality import Triple, gold_fields, step_label_quality
@@ -143,16 +144,8 @@ def rollout_lines(run: Run, triple: Triple) -> list[Mapping[str, Any]]:
     keys = credit.tally.keys_K
     golds_G = gold_fields(sampled.question, classes, run.gold_judge)
     return [
-        {
-            "question_id": sampled.question.id,
-            "step": sampled.step,
-            "sample": number,
-            "completion": sample.text,
-            "entropy": sample.entropy,
-            "num_tokens": len(sample.tokens_T),
-            "finished": sample.is_finished,
-            "question": sampled.question.text,
-            **{name: value for name, value in sample.facts.items() if name != "length"},
+        rollout_fields(sampled.question, sampled.step, number, sample)
+        | {
             "answer_class": None if j < 0 else keys[j],
             "label": _label(None if j < 0 else keys[j], credit.labels.positive, credit.labels.negatives),
             "reward": float(credit.rewards[number]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens
+from scrl.data.prompts import checked_prompts, no_room, prompt_text, prompt_tokens
 from scrl.errors import InputError
 from scrl.records import Question
 from scrl.training.config import RunConfig
@@ -21,21 +21,18 @@ def usable_questions(
     """
     kept, notes = checked_prompts(questions, tokenizer, config.prompt)
     forms = asked(config.rule(), kept)
-    _check_lengths(config, tokenizer, getattr(shape, "max_position_embeddings", None), forms)
+    _check_lengths(config, tokenizer, shape, forms)
     _check_first(config, tokenizer, forms[0])
     return kept, notes
 
 
-def _check_lengths(config: RunConfig, tokenizer: Any, limit: int | None, questions: Sequence[Question]) -> None:
+def _check_lengths(config: RunConfig, tokenizer: Any, shape: Any, questions: Sequence[Question]) -> None:
     """Prompt and completion must fit into what the model can read."""
     lengths = {question.id: len(prompt_tokens(question, tokenizer, config.prompt)) for question in questions}
     name, longest = max(lengths.items(), key=lambda pair: pair[1])
-    if limit is not None and longest + config.sampling.max_tokens > limit:
-        fix = f"Lower it to {limit - longest}" if longest < limit else "Leave that question out"
-        raise InputError(
-            f"sampling.max_tokens: question {name!r} has the longest prompt, {longest} tokens; with "
-            f"{config.sampling.max_tokens} more that is beyond the {limit} tokens the model can read. {fix}."
-        )
+    problem = no_room(longest, config.sampling.max_tokens, shape)
+    if problem is not None:
+        raise InputError(f"sampling.max_tokens: question {name!r} has the longest prompt, {longest} tokens; {problem}")
 
 
 def _check_first(config: RunConfig, tokenizer: Any, first: Question) -> None:

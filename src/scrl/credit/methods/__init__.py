@@ -42,8 +42,6 @@ METHODS: dict[str, Method] = {
         evol_rl.EVOL_RL,
         self_harmony.SELF_HARMONY,
         co_rewarding.CO_REWARDING,
-        controls.ORACLE,
-        controls.RANDOM,
-        controls.INVERTED,
+        *controls.CONTROLS,
     )
 }

@@ -73,3 +73,4 @@ INVERTED = Method(
     label=label_majority_wrong,
     reward=reward_minus_match,
 )
+CONTROLS = (ORACLE, RANDOM, INVERTED)

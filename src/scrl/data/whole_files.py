@@ -1,0 +1,27 @@
+"""Files that appear under their name whole, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[str]]:
+    """A file to write to, which gets its name when it is complete."""
+    path = path.resolve()
+    draft = path.with_name(f".{path.name}.part")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            yield file
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A file with this text."""
+    with whole_file(path) as file:
+        file.write(text)
