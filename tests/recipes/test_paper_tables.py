@@ -6,7 +6,7 @@ import pytest
 
 from scrl.metrics import STEP_METRICS
 from scrl.recipes.paper import ILLUSTRATIONS, KNOWN_INCONSISTENCIES, PRINTED, SERIES, TABLES
-from scrl.recipes.printed import GAIN, Derived, with_derived
+from scrl.recipes.printed import GAIN, Derived
 
 # benchmark model budget start ttrl scrl
 MAIN = """
@@ -90,6 +90,16 @@ ENTROPY = {
 REASONING = {"10240": (38.9, 50.9, 53.6, 2.7), "15360": (51.9, 59.3, 60.2, 0.9)}
 
 ALL = [cell for table in TABLES.values() for cell in table.cells]
+
+
+def with_derived(table, values):
+    """Measured values, and the means and gains that follow from them."""
+    filled = dict(values)
+    for cell in table.cells:  # what a cell follows from stands before it
+        value = cell.derived.value(filled) if cell.derived else None
+        if value is not None:
+            filled[cell.place] = value
+    return filled
 
 
 def by_experiment(table):

@@ -119,14 +119,17 @@ def label(
         result = label_file(rollouts, rule, out=out, audit=audit, on_bytes=on_bytes)
     if summary is not None:
         summary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    _tell(result, rule, [path for path in (out, summary, audit) if path is not None])
+
+
+def _tell(result: dict[str, Any], rule: CreditRule, written: Sequence[Path]) -> None:
     console = Console(highlight=False, markup=False)
     console.print(f"{rule.method.name}: {rule.method.idea}")
     console.print(summary_table(result))
     for line in remarks(result, rule):
         console.print(line, style="yellow")
-    for path in (out, summary, audit):
-        if path is not None:
-            console.print(f"wrote {path}", soft_wrap=True)
+    for path in written:
+        console.print(f"wrote {path}", soft_wrap=True)
 
 
 def _check_names(method: str, settings: dict[str, str]) -> None:

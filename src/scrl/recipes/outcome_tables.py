@@ -212,12 +212,10 @@ def _mean_of_series(runs: Iterable[Path], name: str) -> Value | None:
 def _derived(cell: Cell, values: Mapping[Place, Value]) -> Value | None:
     derived = cell.derived
     assert derived is not None
-    given = [values[place] for place in derived.of if place in values]
-    if len(given) < len(derived.of):
-        return None
-    if derived.how == "mean":
-        return Value(math.fsum(value.mean for value in given) / len(given))
-    return _difference(given[0], given[1])
+    mean = derived.value({place: value.mean for place, value in values.items()})
+    if mean is None or derived.how == "mean":
+        return None if mean is None else Value(mean)
+    return _difference(*(values[place] for place in derived.of))
 
 
 def _difference(first: Value, second: Value) -> Value:

@@ -125,16 +125,6 @@ class Table:
         return tuple(dict.fromkeys(cell.experiment for cell in self.cells if cell.experiment is not None))
 
 
-def with_derived(table: Table, values: Mapping[Place, float]) -> dict[Place, float]:
-    """Measured values, and the means and gains that follow from them."""
-    filled = dict(values)
-    for cell in table.cells:  # what a cell follows from stands before it
-        value = cell.derived.value(filled) if cell.derived else None
-        if value is not None:
-            filled[cell.place] = value
-    return filled
-
-
 @dataclass(frozen=True, slots=True)
 class Block:
     """The rows of one model: its start, the methods, and the gain of SCRL over `baseline`."""
