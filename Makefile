@@ -1,13 +1,14 @@
 # make demo   the main job on embedded defaults          make test   the test suite
 # make check  format, lint, types, docs and tests        make bench  the benchmarks
-# make docs   the pages of docs/ as a site in site/
+# make docs   the pages of docs/ as a site in site/       make test-trl  the tests against TRL, in .venv-trl
+#                                                        make test-verl the tests against verl, in .venv-verl
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: demo test lint docs check bench dist clean
+.PHONY: demo test test-trl test-verl lint docs check bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/scrl demo
@@ -15,6 +16,12 @@ demo: $(STAMP)
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --cov=src/scrl --cov-report=term-missing:skip-covered
 	$(BIN)/python -m coverage report --include='*/scrl/answers/*,*/scrl/credit/*' --fail-under=98 --format=total
+
+test-trl: .venv-trl/.installed
+	.venv-trl/bin/python -m pytest tests/engines/test_trl_engine.py tests/engines/test_trl_settings.py tests/policy/test_trl_parity.py
+
+test-verl: .venv-verl/.installed
+	.venv-verl/bin/python -m pytest tests/engines/test_verl_engine.py tests/engines/test_verl_settings.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -44,5 +51,22 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
+# TRL brings datasets and more, which the package itself does not need.
+.venv-trl/.installed: pyproject.toml constraints.txt
+	test -x .venv-trl/bin/python || $(PYTHON) -m venv .venv-trl
+	.venv-trl/bin/python -m pip install --quiet -c constraints.txt torch
+	.venv-trl/bin/python -m pip install --quiet -c constraints.txt -e '.[trl]' pytest hypothesis
+	@touch .venv-trl/.installed
+
+# On a CPU: verl's own dependencies include CUDA packages.
+.venv-verl/.installed: pyproject.toml constraints.txt tests/engines/verl-requirements.txt
+	test -x .venv-verl/bin/python || $(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/python -m pip install --quiet -c constraints.txt torch
+	grep -v '^packaging==' constraints.txt > .venv-verl/constraints.txt
+	.venv-verl/bin/python -m pip install --quiet -c .venv-verl/constraints.txt -r tests/engines/verl-requirements.txt \
+	  -e '.[train]' pytest hypothesis
+	.venv-verl/bin/python -m pip install --quiet --no-deps verl==0.9.1 TransferQueue==0.1.11
+	@touch .venv-verl/.installed
+
 clean:
-	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) .venv-trl .venv-verl dist build site .pytest_cache .mypy_cache .ruff_cache .coverage

@@ -30,9 +30,10 @@ MAY_IMPORT = {
     "evaluation": CORE | {"policy", "rollout", "data"},
     "reporting": CORE | {"data", "evaluation"},
     "lab": CORE | {"data", "evaluation"},
-    "training": RUN - {"recipes"},
+    "engines": CORE | {"training"},  # the settings alone: see below
+    "training": RUN - {"recipes"} | {"engines"},
     "recipes": RUN,
-    "cli": RUN | {""},
+    "cli": RUN | {"", "engines"},
     "": RUN,
     "__main__": {"cli"},
 }
@@ -61,6 +62,13 @@ def imported_layers(path):
 def test_imports_point_one_way(path):
     layer = layer_of(path)
     assert set(imported_layers(path)) - {layer} <= MAY_IMPORT[layer]
+
+
+def test_engines_know_nothing_of_a_run_but_its_settings():
+    for path in (SOURCE / "engines").rglob("*.py"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        imported = [line for line in lines if line.strip().startswith(("from scrl.training", "import scrl.training"))]
+        assert all(line.strip().startswith("from scrl.training.config import ") for line in imported), path
 
 
 def test_gold_answers_are_read_only_by_evaluation():

@@ -28,6 +28,8 @@ class Unread(Enum):
 
 
 UNREAD = Unread.UNREAD
+REPHRASED = "~rephrased"
+"""Ends the id of a question that is put in other words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,11 @@ class Question:
     """How hard it is, where the source grades its questions."""
     rephrased: str | None = None
     """The same question in other words, for methods that ask both."""
+
+    @property
+    def is_rephrased(self) -> bool:
+        """Whether this is a question in other words."""
+        return self.id.endswith(REPHRASED)
 
 
 FACTS: dict[str, str] = {

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from scrl.credit.assign import credit_rule
+from scrl.credit.group_metrics import same_answer_share
 from scrl.metrics import STEP_METRICS
 from scrl.policy.policy import UpdateReport
 from scrl.records import Question, Sample, Sampled
-from scrl.training.step_metrics import describe, same_answer_share, step_metrics
+from scrl.training.step_metrics import describe, step_metrics
 
 UPDATE = UpdateReport(loss=0.5, grad_norm=2.0, clipped_share=0.1, learning_rate=1e-4, kl=None)
 

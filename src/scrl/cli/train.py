@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +15,15 @@ from rich.console import Console
 from rich.text import Text
 
 from scrl.cli.own_code import import_from_here
-from scrl.cli.watching import watching
+from scrl.cli.watching import PlainWatcher, watching
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, InputError
+from scrl.reporting.results import best_step_of
 from scrl.training.folders import new_run_folder
 
 if TYPE_CHECKING:
     from scrl.training.config import RunConfig
-    from scrl.training.run import Run
+    from scrl.training.run_folder import RunFolder
 
 Settings = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
@@ -45,11 +48,11 @@ def train(
     resume
         Go on with the run in --out, exactly where its last checkpoint was made. Also: scrl train --resume FOLDER
     dry_run
-        Print the plan and stop.
+        Print the plan and stop. With --engine verl and --out also write what verl needs, and print its command.
     list_settings
         Print every setting with its default and stop; those of methods other than scrl: scrl methods NAME.
     """
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, quiet=not _is_first_process())
     if list_settings:
         console.print("\n".join(_settings_lines()), soft_wrap=True)
         return
@@ -58,11 +61,15 @@ def train(
         _resume(*_what_to_resume(settings, out))
         return
     config = _config(settings)
+    _check_engine(config)
     _plan(config, console)
-    if dry_run:
+    if dry_run and (out is None or config.engine != "verl"):
         return
-    folder = new_run_folder(out)
+    folder = _new_folder(out)
     console.print(f"writing to {folder}", soft_wrap=True)
+    if dry_run:
+        _write_job(config, folder, console)
+        return
     _run(config, folder)
 
 
@@ -80,16 +87,46 @@ def plan(*settings: Settings) -> None:
     _plan(_config(settings), Console(highlight=False, markup=False))
 
 
-def _run(config: RunConfig, folder: Path) -> None:
-    try:
-        from scrl.training.loop import train
+def _write_job(config: RunConfig, folder: Path, console: Console) -> None:
+    """What verl would be started with, and how."""
+    from scrl.training.verl_run import prepare
 
-        with watching(config.steps) as watcher:
-            _conclude(train(config, folder, watcher), watcher.note)
+    _, command = prepare(config, folder, PlainWatcher(console, config.steps))
+    console.print(Text(shlex.join(command)), soft_wrap=True)
+
+
+def _check_engine(config: RunConfig) -> None:
+    from scrl.training.engine_choice import check_engine
+
+    check_engine(config)
+
+
+def _is_first_process() -> bool:
+    """Of those that torchrun or accelerate started; the only one there is, elsewhere."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _new_folder(out: Path | None) -> Path:
+    """Made by the first process; the others must be told the same."""
+    if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("--out: several processes write to one folder: name it")
+    return new_run_folder(out) if out is None or _is_first_process() else out
+
+
+def _run(config: RunConfig, folder: Path) -> None:
+    from scrl.training.engine_choice import engine_of
+
+    try:
+        with _watching(config.steps) as watcher:
+            _conclude(engine_of(config).train(config, folder, watcher), watcher.note)
     except BaseException:
         with suppress(OSError):
             folder.rmdir()  # only where nothing was written
         raise
+
+
+def _watching(steps: int) -> AbstractContextManager[PlainWatcher]:
+    return watching(steps) if _is_first_process() else nullcontext(PlainWatcher(Console(quiet=True), steps))
 
 
 def _what_to_resume(settings: Sequence[str], out: Path | None) -> tuple[Path, Sequence[str]]:
@@ -103,23 +140,25 @@ def _what_to_resume(settings: Sequence[str], out: Path | None) -> tuple[Path, Se
 def _resume(folder: Path, settings: Sequence[str]) -> None:
     if not folder.is_dir():
         raise InputError(f"--resume: there is no folder {folder}")
-    from scrl.training.loop import resume
+    from scrl.training.engine_choice import check_engine, engine_of
     from scrl.training.run_folder import RunFolder
 
     config = RunFolder(folder).config()
     if settings and _config(settings, config.model_dump(mode="json")) != config:
         raise ConfigError("--resume: a run goes on with the settings it was started with; these are others")
-    with watching(config.steps) as watcher:
-        _conclude(resume(folder, watcher), watcher.note)
+    check_engine(config)
+    with _watching(config.steps) as watcher:
+        _conclude(engine_of(config).resume(folder, watcher), watcher.note)
 
 
-def _conclude(run: Run, say: Callable[[str], None]) -> None:
-    lines = (run.folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+def _conclude(folder: RunFolder, say: Callable[[str], None]) -> None:
+    lines = (folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     if not any(json.loads(line)["signal_share"] for line in lines):
         say("WARNING: no step had a signal: nothing was learned. Sample more completions, or check the reader.")
-    best = f" and best (step {run.state.best_step}, chosen without gold)" if run.state.best_step else ""
-    say(f"checkpoints: {run.folder.last}{best}")
-    say(f"report: {run.folder.path / 'report.html'}")
+    best_step = best_step_of(folder.path / "checkpoints")
+    best = f" and best (step {best_step}, chosen without gold)" if best_step else ""
+    say(f"checkpoints: {folder.last}{best}")
+    say(f"report: {folder.path / 'report.html'}")
 
 
 def _config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:

@@ -161,17 +161,37 @@ def _encoded(question: Question, tokenizer: Any, settings: PromptSettings) -> li
 
 def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) -> str:
     """The text of a question's prompt, exactly as the model is given it."""
-    style = STYLES[style_of(tokenizer, settings)]
-    instruction = style.instruction if settings.instruction is None else settings.instruction
-    asked = f"{question.text} {instruction}" if instruction else question.text
-    if not style.is_chat:
-        return f"{asked}\n"
-    system = style.system if settings.system is None else settings.system
-    messages = [{"role": "system", "content": system}] if system else []
-    messages.append({"role": "user", "content": asked})
-    switches = {} if style.thinking is None else {"enable_thinking": style.thinking}
+    messages, switches = prompt_messages(question, tokenizer, settings), template_switches(tokenizer, settings)
+    if not STYLES[style_of(tokenizer, settings)].is_chat:
+        return messages[0]["content"]
     try:
         rendered: str = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **switches)
     except TemplateError as error:
         raise ConfigError(f"prompt: the chat template refuses this question or prompt.system: {error}") from error
     return rendered
+
+
+def prompt_messages(question: Question, tokenizer: Any, settings: PromptSettings) -> list[dict[str, str]]:
+    """What a chat template is given; where there is none, one message that is the prompt."""
+    style = STYLES[style_of(tokenizer, settings)]
+    instruction = style.instruction if settings.instruction is None else settings.instruction
+    asked = f"{question.text} {instruction}" if instruction else question.text
+    if not style.is_chat:
+        return [{"role": "user", "content": f"{asked}\n"}]
+    system = style.system if settings.system is None else settings.system
+    first = [{"role": "system", "content": system}] if system else []
+    return [*first, {"role": "user", "content": asked}]
+
+
+def template_switches(tokenizer: Any, settings: PromptSettings) -> dict[str, bool]:
+    """What a chat template is told besides the messages."""
+    thinking = STYLES[style_of(tokenizer, settings)].thinking
+    return {} if thinking is None else {"enable_thinking": thinking}
+
+
+def plain_template(tokenizer: Any, settings: PromptSettings) -> str | None:
+    """A chat template that puts the messages as they are, for those who need one; None where the model has its own."""
+    if STYLES[style_of(tokenizer, settings)].is_chat:
+        return None
+    first = tokenizer.bos_token if tokenizer.encode("x")[:1] == [tokenizer.bos_token_id] else ""
+    return f"{first}{{% for message in messages %}}{{{{ message.content }}}}{{% endfor %}}"

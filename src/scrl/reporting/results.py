@@ -74,7 +74,7 @@ def read_place(text: str) -> Place:
         raise InputError(f"{text}: has no evaluation after step {step}; there are those after {_listed(steps)}")
     config_file = file.with_name("config.yaml")
     is_run = file.name == EVALUATIONS and config_file.is_file()
-    best_step = _best_step(file.parent / "checkpoints") if is_run else None
+    best_step = best_step_of(file.parent / "checkpoints") if is_run else None
     if best_step is not None and best_step not in steps:
         notes.append(f"checkpoints/best is of step {best_step}, which was not evaluated (evaluation.every)")
     return Place(
@@ -122,7 +122,7 @@ def _is_by_question(value: object) -> bool:
     return isinstance(value, dict) and bool(value) and all(map(is_number, value.values()))
 
 
-def _best_step(checkpoints: Path) -> int | None:
+def best_step_of(checkpoints: Path) -> int | None:
     """What the trainer noted; none where there is no such checkpoint, or its notes were removed."""
     state = checkpoints / "last" / "trainer_state.json"
     if not (checkpoints / "best").is_dir() or not state.is_file():

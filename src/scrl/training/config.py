@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -84,6 +84,14 @@ class RunConfig(BaseModel):
     evaluation: EvaluationSettings = EvaluationSettings()
     guard: GuardSettings = GuardSettings()
 
+    engine: Literal["embedded", "trl", "verl"] = Field(
+        "embedded", description="Who trains: `embedded` on one machine, or `trl` or `verl` on many GPUs."
+    )
+    engine_options: dict[str, Any] = Field(
+        {}, description="For trl and verl: settings of theirs that no setting of ours stands for."
+    )
+    nodes: int = Field(1, ge=1, description="For verl: machines of the cluster.")
+    gpus: int = Field(1, ge=1, description="For verl: GPUs a machine.")
     checkpoint_every: int = Field(10, ge=1, description="Steps between checkpoints.")
     trackers: tuple[str, ...] = Field((), description="Also log to: tensorboard, wandb, trackio.")
     trust_remote_code: bool = Field(False, description="Let a hub model bring code of its own.")
@@ -125,6 +133,8 @@ class RunConfig(BaseModel):
             raise ConfigError(f"trained: {self.trained} completions of {self.completions} cannot be trained on")
         if self.evaluation.k is not None and self.evaluation.k > self.evaluation.completions:
             raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
+        if self.engine == "embedded" and self.engine_options:
+            raise ConfigError(f"engine_options: the embedded engine has none; got {', '.join(self.engine_options)}")
         rule = self.rule()
         if rule.method.plan is not None:
             rule.method.plan(self.completions, rule.settings)

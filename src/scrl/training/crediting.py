@@ -14,10 +14,7 @@ from scrl.credit.assign import CreditRule
 from scrl.credit.tally import count_votes
 from scrl.errors import InputError
 from scrl.evaluation.oracle import truth_for
-from scrl.records import Credit, Floats, Question, Sampled, Tally
-
-REPHRASED = "~rephrased"
-"""Ends the id of a question that is put in other words."""
+from scrl.records import REPHRASED, Credit, Floats, Question, Sampled, Tally
 
 
 @dataclass(frozen=True, slots=True, eq=False)

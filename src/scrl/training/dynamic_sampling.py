@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from scrl.credit.group_metrics import agreement
 from scrl.credit.labels import SLACK
 from scrl.errors import ConfigError
 from scrl.evaluation.label_quality import Triple
 from scrl.records import Credit, Question
-from scrl.training.step_metrics import agreement
 from scrl.training.stream import QuestionStream
 
 Asked = Sequence[Triple]

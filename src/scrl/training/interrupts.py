@@ -28,13 +28,14 @@ def stop_on_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def finish_first(say: Callable[[str], None]) -> Iterator[None]:
+def finish_first(say: Callable[[str], None]) -> Iterator[list[int]]:
     """Hold Ctrl-C and SIGTERM back until the block is done; weights in the middle of an update cannot be resumed.
 
-    The third one is let through: the run then goes on from its last checkpoint.
+    The block is given the list of those that came, so that a long one can end early. The third one is let through: the
+    run then goes on from its last checkpoint.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield []
         return
     held: list[int] = []
 
@@ -49,7 +50,7 @@ def finish_first(say: Callable[[str], None]) -> Iterator[None]:
     try:
         for each in (signal.SIGINT, signal.SIGTERM):
             before[each] = signal.signal(each, hold)
-        yield
+        yield held
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

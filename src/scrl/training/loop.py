@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from scrl.answers.judge import Judge
+from scrl.credit.assign import CreditRule
 from scrl.data.rollouts import rollout_fields
-from scrl.errors import InputError
+from scrl.errors import ConfigError, InputError
 from scrl.evaluation.evaluate import Answered, Conditions, evaluate
 from scrl.evaluation.label_quality import Triple, gold_fields, step_label_quality
-from scrl.records import Question
+from scrl.records import Question, Sampled
 from scrl.reporting.report import write_report
+from scrl.rollout.sampling import SamplingSettings
 from scrl.seeds import generator_for
 from scrl.training.config import RunConfig
 from scrl.training.dynamic_sampling import draw_step
@@ -34,6 +37,8 @@ NO_ANSWERS = (
 
 def train(config: RunConfig, out: Path, watcher: Watcher) -> Run:
     """Start a run in the new folder `out`."""
+    if config.engine != "embedded":
+        raise ConfigError(f"engine: {config.engine} is started with the command scrl train alone; leave it out here")
     return _finish(open_run(config, out, watcher))
 
 
@@ -127,7 +132,9 @@ def log_step(
 ) -> None:
     """Write a step down: numbers, completions, and a line for whoever watches."""
     line = {"step": step} | metrics | dict(seconds)
-    run.folder.append("rollouts.jsonl", [each for triple in triples_B for each in rollout_lines(run, triple)])
+    run.folder.append(
+        "rollouts.jsonl", [each for triple in triples_B for each in rollout_lines(triple, run.gold_judge)]
+    )
     run.folder.append("metrics.jsonl", [line])
     for tracker in run.trackers:
         tracker.log(step, {key: value for key, value in line.items() if isinstance(value, int | float)})
@@ -138,11 +145,11 @@ def log_step(
     run.watcher.step(line, describe(triples_B))
 
 
-def rollout_lines(run: Run, triple: Triple) -> list[Mapping[str, Any]]:
+def rollout_lines(triple: Triple, gold_judge: Judge) -> list[Mapping[str, Any]]:
     """The completions of one question, with what they earned."""
     sampled, classes, credit = triple
     keys = credit.tally.keys_K
-    golds_G = gold_fields(sampled.question, classes, run.gold_judge)
+    golds_G = gold_fields(sampled.question, classes, gold_judge)
     return [
         rollout_fields(sampled.question, sampled.step, number, sample)
         | {
@@ -200,20 +207,40 @@ def evaluate_all(run: Run) -> None:
     settings = run.config.evaluation
     if settings.is_off or run.state.evaluated_at == run.state.step:
         return
-    changes = {"temperature": settings.temperature, "top_p": settings.top_p}
-    sampling = run.config.sampling.model_copy(update={k: v for k, v in changes.items() if v is not None})
-    sets = {"stream": run.stream.questions[: settings.questions], "held-out": run.held_out}
-    records = []
-    for name, questions in sets.items():
-        if not questions:
-            continue
-        sampled_Q = run.draw(questions, sampling, settings.completions, f"evaluation-{name}")
-        answered_Q = [Answered.of(sampled) for sampled in sampled_Q]
-        ks = (settings.k or settings.completions,)
-        conditions = Conditions(name, run.config.model, sampling, ks, run.config.seed, run.state.step)
-        records.append(evaluate(answered_Q, run.rule, conditions, gold_judge=run.gold_judge))
+    records = evaluation_records(
+        run.config,
+        run.rule,
+        {"stream": run.stream.questions[: settings.questions], "held-out": run.held_out},
+        lambda name, questions, sampling: run.draw(questions, sampling, settings.completions, f"evaluation-{name}"),
+        gold_judge=run.gold_judge,
+        step=run.state.step,
+    )
     with finish_first(run.watcher.note):
         run.folder.append("evaluations.jsonl", records)
         run.state.evaluated_at = run.state.step
     for record in records:
         run.watcher.evaluation(record)
+
+
+def evaluation_records(
+    config: RunConfig,
+    rule: CreditRule,
+    sets: Mapping[str, Sequence[Question]],
+    draw: Callable[[str, Sequence[Question], SamplingSettings], list[Sampled]],
+    *,
+    gold_judge: Judge,
+    step: int,
+) -> list[dict[str, Any]]:
+    """One record for each set of questions that is not empty."""
+    settings = config.evaluation
+    changes = {"temperature": settings.temperature, "top_p": settings.top_p}
+    sampling = config.sampling.model_copy(update={k: v for k, v in changes.items() if v is not None})
+    records = []
+    for name, questions in sets.items():
+        if not questions:
+            continue
+        answered_Q = [Answered.of(sampled) for sampled in draw(name, questions, sampling)]
+        ks = (settings.k or settings.completions,)
+        conditions = Conditions(name, config.model, sampling, ks, config.seed, step)
+        records.append(evaluate(answered_Q, rule, conditions, gold_judge=gold_judge))
+    return records

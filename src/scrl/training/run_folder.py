@@ -24,7 +24,7 @@ from scrl.errors import InputError, TrainingError
 from scrl.training.config import RunConfig, read_config, write_config
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
-PACKAGES = ("scrl", "torch", "transformers", "peft", "numpy", "math-verify", "pydantic")
+PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy", "math-verify", "pydantic")
 
 
 class RunFolder:

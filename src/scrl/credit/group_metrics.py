@@ -1,0 +1,78 @@
+"""What happened to the groups of one step, as numbers: the part of `metrics.jsonl` that every engine has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from scrl.records import Credit, Sampled
+
+
+def group_metrics(
+    sampled_B: Sequence[Sampled], credit_B: Sequence[Credit], labels_before: Mapping[str, str | None]
+) -> dict[str, float]:
+    """Labels, rewards and completions of a step; `labels_before` holds each question's last positive label."""
+    samples = [sample for sampled in sampled_B for sample in sampled.samples_G]
+    metrics: dict[str, float | None] = {
+        "reward_mean": _mean([credit.rewards.mean() for credit in credit_B]),
+        "advantage_abs_mean": _mean([np.abs(credit.advantages[list(credit.trained)]).mean() for credit in credit_B]),
+        "positive_share": _mean([credit.labels.positive is not None for credit in credit_B]),
+        "unanimous_share": _mean([is_unanimous(credit) for credit in credit_B]),
+        "signal_share": _mean([has_signal(credit) for credit in credit_B]),
+        "agreement": agreement(credit_B),
+        "distinct_answers": _mean([len(credit.tally.keys_K) for credit in credit_B]),
+        "negative_answers": _mean([len(credit.labels.negatives) for credit in credit_B]),
+        "no_answer_share": _mean([credit.tally.class_of_G.count(-1) / credit.tally.size for credit in credit_B]),
+        "entropy_only_share": _mean([credit.is_entropy_only for credit in credit_B]),
+        "label_flip_share": label_flip_share(sampled_B, credit_B, labels_before),
+        "same_answer_share": same_answer_share(_first_forms(sampled_B, credit_B)),
+        "entropy_mean": _mean([sample.entropy for sample in samples]),
+        "length_mean": _mean([len(sample.tokens_T) for sample in samples]),
+        "truncated_share": _mean([not sample.is_finished for sample in samples]),
+        "undecided_pairs": sum(credit.undecided_pairs for credit in credit_B),
+        "tokens": sum(sample.tokens_drawn for sample in samples),
+    }
+    return {key: value for key, value in metrics.items() if value is not None}
+
+
+def agreement(credit_B: Sequence[Credit]) -> float:
+    """The share of completions that give the most frequent answer of their question."""
+    return _mean([max(credit.tally.counts_K, default=0) / credit.tally.size for credit in credit_B])
+
+
+def _first_forms(sampled_B: Sequence[Sampled], credit_B: Sequence[Credit]) -> list[Credit]:
+    """The credit of every question as it is, without those in other words."""
+    return [c for sampled, c in zip(sampled_B, credit_B, strict=True) if not sampled.question.is_rephrased]
+
+
+def label_flip_share(
+    sampled_B: Sequence[Sampled], credit_B: Sequence[Credit], labels_before: Mapping[str, str | None]
+) -> float | None:
+    """Of the questions labelled now and at their last visit, the share whose label changed."""
+    groups = zip(sampled_B, credit_B, strict=True)
+    pairs = [(labels_before.get(sampled.question.id), credit.labels.positive) for sampled, credit in groups]
+    both = [before != now for before, now in pairs if before is not None and now is not None]
+    return _mean(both) if both else None
+
+
+def same_answer_share(credit_B: Sequence[Credit]) -> float | None:
+    """The share of questions whose most frequent answer is the one most questions have; None below four questions."""
+    tops = [max(zip(c.tally.counts_K, c.tally.keys_K, strict=True))[1] for c in credit_B if c.tally.keys_K]
+    return Counter(tops).most_common(1)[0][1] / len(tops) if len(tops) >= 4 else None
+
+
+def is_unanimous(credit: Credit) -> bool:
+    """All completions give one answer."""
+    return credit.tally.counts_K == (credit.tally.size,)
+
+
+def has_signal(credit: Credit) -> bool:
+    """Some trained completion has an advantage."""
+    return bool(np.any(credit.advantages[list(credit.trained)] != 0))
+
+
+def _mean(values: Sequence[Any]) -> float:
+    return float(np.mean(values))

@@ -1,0 +1,1 @@
+"""Other trainers than our own: translate in, translate out, decide nothing."""

@@ -1,0 +1,55 @@
+"""Which engine takes the steps of a run; `embedded` is ours, the others are imported only when they are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from scrl.engines.versions import require_engine
+from scrl.errors import ConfigError
+from scrl.training.config import RunConfig
+from scrl.training.run_folder import RunFolder
+from scrl.training.watchers import Watcher
+
+
+class Engine(NamedTuple):
+    """How a run is started and resumed; both return its folder."""
+
+    train: Callable[[RunConfig, Path, Watcher], RunFolder]
+    resume: Callable[[Path, Watcher], RunFolder]
+
+
+def check_engine(config: RunConfig) -> None:
+    """Refuse, before anything else, an engine that is not there and settings that it cannot follow."""
+    if config.engine != "verl" and (config.nodes, config.gpus) != (1, 1):
+        raise ConfigError(f"nodes, gpus: are for engine: verl; {config.engine} takes the GPUs it is started on")
+    if config.engine == "embedded" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
+    if config.engine == "embedded":
+        return
+    require_engine(config.engine)
+    if config.engine == "trl":
+        from scrl.engines.trl_settings import check_config
+
+        check_config(config)
+
+
+def engine_of(config: RunConfig) -> Engine:
+    """Who trains."""
+    if config.engine == "embedded":
+        from scrl.training import loop
+
+        return Engine(
+            lambda config, out, watcher: loop.train(config, out, watcher).folder,
+            lambda out, watcher: loop.resume(out, watcher).folder,
+        )
+    require_engine(config.engine)
+    if config.engine == "trl":
+        from scrl.training import trl_run
+
+        return Engine(trl_run.train, trl_run.resume)
+    from scrl.training import verl_run
+
+    return Engine(verl_run.train, verl_run.resume)

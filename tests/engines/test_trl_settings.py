@@ -1,0 +1,208 @@
+"""Every setting of ours has its place in TRL, stays ours, or is refused."""
+
+import importlib.metadata
+
+import pytest
+
+from scrl.credit.methods import METHODS
+from scrl.engines.trl_settings import batch_sizes, check_config, differences, grpo_settings, with_options
+from scrl.engines.versions import require_engine
+from scrl.errors import ConfigError
+from scrl.training.config import RunConfig, read_config, setting_rows
+from scrl.training.engine_choice import check_engine
+
+BARE = ("engine=trl", "model=embedded", "questions=arithmetic:easy")
+
+
+def config(*changes):
+    return read_config(None, [*BARE, *changes])
+
+
+def translated(*changes, questions=8, processes=1):
+    return grpo_settings(config(*changes), questions=questions, processes=processes, is_cpu=True)
+
+
+KEPT = {
+    "model", "questions", "question_column", "gold_column", "id_column", "rephrased_column", "limit", "data_dir",
+    "method", "preset", "credit", "reader", "significant_digits", "completions", "drop_last", "prompt", "loss_variant",
+    "lora", "guard", "engine", "engine_options", "evaluation", "compute.attention", "compute.threads",
+    "compute.sampler_rows",
+}  # fmt: skip
+"""What training/trl_run.py and engines/trl.py follow themselves, with all that lies below."""
+TRANSLATED = {
+    "seed=3": ("seed", 3),
+    "steps=5": ("max_steps", 40),
+    "trained=8": ("num_generations", 8),
+    "questions_per_step=4": None,  # the caller's `questions`: below
+    "questions_per_update=8": ("max_steps", 100),
+    "checkpoint_every=2": ("save_steps", 16),
+    "trackers=[tensorboard]": ("report_to", ["tensorboard"]),
+    "trust_remote_code=true": ("trust_remote_code", True),
+    "sampling.temperature=0.6": ("temperature", 0.6),
+    "sampling.top_p=0.9": ("top_p", 0.9),
+    "sampling.top_k=5": ("top_k", 5),
+    "sampling.max_tokens=77": ("max_completion_length", 77),
+    "loss.ratio=completion": ("importance_sampling_level", "sequence"),
+    "loss.clip_low=0.1": ("epsilon", 0.1),
+    "loss.clip_high=0.3": ("epsilon_high", 0.3),
+    "loss.dual_clip=3.0": ("delta", 3.0),
+    "loss.mean=token": ("loss_type", "dapo"),
+    "loss.kl_weight=0.01": ("beta", 0.01),
+    "optimizer.learning_rate=1e-3": ("learning_rate", 1e-3),
+    "optimizer.warmup=0.5": ("warmup_steps", 400),
+    "optimizer.schedule=constant": ("lr_scheduler_type", "constant_with_warmup"),
+    "optimizer.betas=[0.8, 0.9]": ("adam_beta1", 0.8),
+    "optimizer.weight_decay=0.5": ("weight_decay", 0.5),
+    "optimizer.max_grad_norm=2.0": ("max_grad_norm", 2.0),
+    "compute.dtype=bfloat16": ("bf16", True),
+    "compute.micro_batch=4": ("per_device_train_batch_size", 4),
+    "compute.gradient_checkpointing=true": ("gradient_checkpointing", True),
+}
+"""A change of each → TRL's setting; the defaults are 100 steps of 8 questions, an update each."""
+REFUSED = {
+    "dynamic_sampling.rounds=1": "asks the questions of a step once",
+    "sampling.stop=[x]": "end-of-text tokens alone",
+    "sampling.temperature=0": "does not take the likeliest token",
+    "loss.entropy_bonus=0.1": "weighs the entropy by tokens",
+    "loss.dual_clip=1.1": "only above 1",
+    "compute.device=cuda:1": "CUDA_VISIBLE_DEVICES",
+    "evaluation.temperature=0.6": "samples as in training",
+}
+NEVER_ALONE = {"loss.kl", "dynamic_sampling.tolerance", "nodes", "gpus"}
+"""Without effect unless another setting is on, which is then refused or translated; the last two are verl's."""
+
+
+@pytest.mark.parametrize("change", [change for change, wanted in TRANSLATED.items() if wanted])
+def test_a_setting_is_translated(change):
+    name, value = TRANSLATED[change]
+    assert translated(change)[name] == value
+    assert translated()[name] != value
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_a_setting_is_refused(change):
+    with pytest.raises(
+        ConfigError, match=rf"^{change.split('=')[0].split('.')[0]}.*{REFUSED[change]}.*engine: embedded"
+    ):
+        check_config(config(change))
+
+
+def test_other_estimates_of_the_kl_are_refused():
+    with pytest.raises(ConfigError, match=r"loss\.kl: TRL knows the estimate k3 alone, not k1"):
+        check_config(config("loss.kl_weight=0.1", "loss.kl=k1"))
+
+
+def test_no_setting_is_passed_over():
+    named = {change.partition("=")[0] for change in (*TRANSLATED, *REFUSED)} | KEPT | NEVER_ALONE
+    for name, _, _ in setting_rows(RunConfig):
+        places = {name.rsplit(".", depth)[0] for depth in range(name.count(".") + 1)}
+        assert places & named, f"{name}: say in engines/trl_settings.py what becomes of it, and here"
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [(name, "") for name in METHODS if METHODS[name].weigh_tokens or METHODS[name].advantage or METHODS[name].plan]
+    + [("self-harmony", "needs 'partner'"), ("intuitor", "needs 'certainty'")],
+)
+def test_methods_that_trl_cannot_express_are_refused(method, said):
+    with pytest.raises(ConfigError, match=rf"method: '{method}' .*{said}.*Use another method, or engine: embedded"):
+        check_config(config(f"method={method}", "completions=60"))
+
+
+# Sizes
+
+
+def test_sizes_of_a_step():
+    # 8 questions × 16 rows, 1 question an update: on 4 processes 4 rows each in a pass, 8 updates a step.
+    sizes = batch_sizes(config("trained=16"), 8, 4)
+    assert sizes == {
+        "num_generations": 16,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 1,
+        "steps_per_generation": 8,
+    }
+    # 2 questions an update = 32 rows, 16 a process, 10 at most in a pass: 8, twice; 4 updates a step.
+    sizes = batch_sizes(config("questions_per_update=2", "compute.micro_batch=10"), 8, 2)
+    assert sizes["per_device_train_batch_size"] == 8
+    assert sizes["gradient_accumulation_steps"] == 2
+    assert sizes["steps_per_generation"] == 8
+
+
+def test_pairs_are_passes_of_two():
+    settings = translated("preset=official", "trained=16")
+    assert settings["loss_type"] == "bnpo"  # the mean over the tokens of a pass
+    assert settings["per_device_train_batch_size"] == 2
+    assert settings["gradient_accumulation_steps"] == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "questions", "processes", "said"),
+    [
+        (["questions_per_update=3"], 8, 1, "questions_per_update: .* 3 do not divide the 8"),
+        (["trained=4"], 8, 3, "trained: the 1 × 4 completions .* among 3 processes"),
+        (["preset=official", "trained=5"], 8, 1, "pairs need an even number"),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused(changes, questions, processes, said):
+    with pytest.raises(ConfigError, match=said):
+        translated(*changes, questions=questions, processes=processes)
+
+
+def test_what_trl_does_in_another_way_is_said():
+    assert (
+        list(
+            differences(config("questions_per_update=8", "optimizer.warmup=0", "optimizer.weight_decay=0"), questions=8)
+        )
+        == []
+    )
+    said = "\n".join(differences(config("loss_variant=dapo"), questions=8))
+    assert all(words in said for words in ("mixes questions", "mean update", "begins at 0", "decay biases"))
+
+
+# TRL's own settings
+
+
+def test_options_of_trl_lie_on_top():
+    assert with_options({"seed": 0}, {"use_vllm": True}, ["seed", "use_vllm"]) == {"seed": 0, "use_vllm": True}
+    with pytest.raises(ConfigError, match=r"engine_options\.use_vlm: TRL has no such setting. Did you mean 'use_vllm'"):
+        with_options({}, {"use_vlm": True}, ["use_vllm"])
+    with pytest.raises(ConfigError, match=r"engine_options\.beta: is set by another setting of ours"):
+        with_options({"beta": 0.0}, {"beta": 0.1}, ["beta"])
+
+
+def test_the_embedded_engine_has_no_options():
+    with pytest.raises(ConfigError, match="engine_options: the embedded engine has none; got use_vllm"):
+        config("engine=embedded", "engine_options.use_vllm=true")
+
+
+def test_the_embedded_engine_is_one_process(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"embedded is one process; .* use engine: trl"):
+        check_engine(config("engine=embedded"))
+
+
+# Versions
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("1.15.2", r"trl 1\.15\.2 is not supported, only <1\.17,>=1\.16 is\. .*pip install 'scrl\[trl\]'"),
+        ("1.17.0", r"trl 1\.17\.0 is not supported"),
+        (None, r"trl is not installed\. .*pip install 'scrl\[trl\]'"),
+    ],
+)
+def test_other_versions_are_refused(version, said, monkeypatch):
+    def found(name):
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(importlib.metadata, "version", found)
+    with pytest.raises(ConfigError, match=said):
+        require_engine("trl")
+
+
+def test_the_version_it_was_made_for_is_taken(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.16.3")
+    require_engine("trl")

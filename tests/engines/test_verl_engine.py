@@ -1,0 +1,336 @@
+"""verl's own trainer, queue and FSDP2 engine, on a CPU: what reaches the update is our credit."""
+
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import verl_on_cpu
+from verl_on_cpu import Workers, compose, open_engine, put_completions, write_tiny_model
+
+from scrl.answers.judge import NoJudge
+from scrl.engines.verl_settings import Job, verl_settings
+from scrl.errors import ConfigError
+from scrl.policy.model import load_model
+from scrl.policy.policy import Policy
+from scrl.records import Question, Sample, Sampled
+from scrl.training.config import build_config
+from scrl.training.crediting import Crediting
+
+pytestmark = [
+    pytest.mark.verl,
+    pytest.mark.skipif(not importlib.util.find_spec("verl"), reason="verl is not installed"),
+    pytest.mark.filterwarnings("default"),  # verl and Ray have many
+]
+
+PROMPTS = ("two and three? ", "what is it? ")
+# 5 of 8 agree on 5, and two on 6; eight different answers, one of them missing
+VOTES = (["5", "5", "6", "5", None, "6", "5", "5"], ["1", "2", "3", None, "5", "6", "7", "8"])
+TEXTS = tuple([f"so \\boxed{{{vote}}}" if vote else "I do not know" for vote in votes] for votes in VOTES)
+TEMPERATURE = 0.7
+
+
+def run_config(folder, **changes):
+    values = {
+        "model": str(folder),
+        "questions": "arithmetic:easy:train:2",
+        "engine": "verl",
+        "completions": 8,
+        "trained": 4,
+        "questions_per_update": 2,
+        "sampling": {"temperature": TEMPERATURE, "max_tokens": 40},
+        "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 1e6},
+        "compute": {"attention": "eager", "threads": 1},
+        "seed": 3,
+    }
+    return build_config(values | changes)
+
+
+def their_config(folder, **changes):
+    job = Job(str(folder), "train.parquet", "validation.parquet", questions=2, prompt_tokens=20)
+    return compose(verl_settings(run_config(folder, **changes), job))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_model(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ray():
+    """Local, and started before this process says that it has a CPU platform: its workers have none."""
+    import ray
+
+    verl_on_cpu.start_ray()
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def queue(ray, model):
+    """verl's queue, and verl with a CPU platform."""
+    import transfer_queue
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VERL_PLATFORM", "cpu")
+        for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
+            patch.setenv(name, value)
+        verl_on_cpu.register_cpu()
+        transfer_queue.init(their_config(model).transfer_queue)
+        yield transfer_queue
+        transfer_queue.close()
+
+
+def open_trainer(config, workers, folder):
+    """The trainer as verl finds it, with what it would sample already in the queue."""
+    from transformers import AutoTokenizer
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+    trainer.tokenizer = AutoTokenizer.from_pretrained(folder)
+    trainer.actor_rollout_wg = workers
+    trainer.on_sample_end = lambda: None
+    trainer.reward_loop_manager = type("Rewards", (), {"reward_loop_worker_handles": []})()
+    return trainer
+
+
+def take_step(trainer, texts=TEXTS, *, step=1, extra=True):
+    """One step of verl's; (the rows trained on, metrics)."""
+    from transfer_queue import KVBatchMeta
+
+    keys, tags = put_completions(PROMPTS, texts, trainer.tokenizer, step=step, extra=extra)
+    trainer.global_steps, trainer.timing_raw = step, {}
+    drawn = KVBatchMeta(partition_id="train", keys=keys, tags=tags)
+    trainer.replay_buffer = type("Buffer", (), {"sample": lambda self, **_: (drawn, {})})()
+    metrics = {}
+    return trainer._step_once(metrics, {}, sample_batch_size=2), metrics
+
+
+def rows_left(queue):
+    return len((queue.kv_list("train") or {}).get("train", {}))
+
+
+@torch.no_grad()
+def sampled_by_transformers(folder, question, prompt, texts):
+    """The same completions with log π and H of each token by transformers: the embedded engine's view."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    head = tokenizer.encode(prompt)
+    samples = []
+    for text in texts:
+        tokens = [*tokenizer.encode(text), tokenizer.eos_token_id]
+        logits = model(torch.tensor([head + tokens])).logits[0, len(head) - 1 : -1].double() / TEMPERATURE
+        logprobs_TV = logits.log_softmax(-1)
+        chosen_T = logprobs_TV.gather(-1, torch.tensor(tokens)[:, None])[:, 0].numpy()
+        entropies_T = -(logprobs_TV.exp() * logprobs_TV).sum(-1).numpy()
+        samples.append(Sample(text, np.array(tokens), chosen_T, entropies_T, is_finished=True))
+    return Sampled(Question(question, prompt), np.array(head), tuple(samples), step=0)
+
+
+def embedded_credit(folder, config, entropies):
+    """The groups of a step, and what the embedded engine makes of them; entropies are those that verl has measured.
+
+    They equal those of transformers to 1e-5; but where entropies alone tell completions apart, advantages magnify that.
+    """
+    sampled_B = [sampled_by_transformers(folder, f"q{n}", PROMPTS[n], TEXTS[n]) for n in range(2)]
+    for n, sampled in enumerate(sampled_B):
+        measured_G = [entropies[f"s1u{n}_{row}_0"] for row in range(8)]
+        for sample, measured_T in zip(sampled.samples_G, measured_G, strict=True):
+            np.testing.assert_allclose(measured_T, sample.entropies_T, atol=1e-5)
+        pairs = zip(sampled.samples_G, measured_G, strict=True)
+        samples_G = tuple(replace(sample, entropies_T=measured_T) for sample, measured_T in pairs)
+        sampled_B[n] = replace(sampled, samples_G=samples_G)
+    crediting = Crediting(config.rule(), NoJudge(), {})
+    return sampled_B, crediting.assign(sampled_B, crediting.classify(sampled_B))
+
+
+METHODS = [
+    {"method": "scrl"},
+    {"method": "scrl", "preset": "official", "loss": {"mean": "token", "kl_weight": 0.0}},
+    {"method": "ttrl"},
+    {"method": "scrl", "loss_variant": "dr-grpo"},
+    {"method": "spine"},
+    {"method": "ddrl"},
+]
+
+
+@pytest.mark.parametrize("changes", METHODS, ids=lambda changes: " ".join(map(str, changes.values())))
+def test_the_update_is_given_the_credit_of_the_embedded_engine(queue, model, changes):
+    config = their_config(model, **changes)
+    workers = Workers(open_engine(model, config.actor_rollout_ref.actor), config.actor_rollout_ref.actor)
+    trainer = open_trainer(config, workers, model)
+    batch, metrics = take_step(trainer)
+    ours = run_config(model, **changes)
+    sampled_B, credit_B = embedded_credit(model, ours, workers.entropies)
+
+    [seen] = workers.seen
+    trained = {f"s1u{n}_{row}_0" for n, credit in enumerate(credit_B) for row in credit.trained}
+    assert set(seen["advantages"]) == set(batch.keys) == trained
+    for n, credit in enumerate(credit_B):
+        for row in credit.trained:
+            key, length = f"s1u{n}_{row}_0", len(sampled_B[n].samples_G[row].tokens_T)
+            weights_T = np.ones(length) if credit.token_weights_G is None else credit.token_weights_G[row]
+            expected_T = credit.advantages[row] * weights_T * length / weights_T.sum()
+            np.testing.assert_allclose(seen["advantages"][key], expected_T, atol=1e-6, rtol=1e-6)
+            assert seen["scores"][key] == pytest.approx(credit.rewards[row], abs=1e-6)
+    assert trainer.labels == {f"q{n}": credit.labels.positive for n, credit in enumerate(credit_B)}
+    assert metrics["scrl/reward_mean"] == pytest.approx(np.mean([c.rewards.mean() for c in credit_B]), abs=1e-6)
+    assert metrics["scrl/no_answer_share"] == 1 / 8
+
+    # and so is the gradient: verl's engine and loss against ours, by the gradient's norm over all weights
+    language_model = load_model(str(model), ours.compute)
+    sizes = {"temperature": TEMPERATURE, "max_tokens": ours.sampling.max_tokens}
+    policy = Policy(language_model, ours.loss, ours.optimizer, ours.compute, updates=10, **sizes)
+    report = policy.update(sampled_B, credit_B, ours.questions_per_update)
+    assert float(seen["metrics"][0]["grad_norm"]) == pytest.approx(report.grad_norm, rel=1e-4)
+    assert report.grad_norm > 0
+
+    queue.kv_clear(keys=batch.keys, partition_id="train")
+    assert rows_left(queue) == 0  # those that were not trained on are gone already
+
+
+def test_steps_follow_each_other_and_labels_are_remembered(queue, model):
+    config = their_config(model)
+    workers = Workers(open_engine(model, config.actor_rollout_ref.actor), config.actor_rollout_ref.actor)
+    trainer = open_trainer(config, workers, model)
+    for step in (1, 2):
+        batch, metrics = take_step(trainer, step=step)
+        queue.kv_clear(keys=batch.keys, partition_id="train")
+    assert metrics["scrl/label_flip_share"] == 0
+    assert rows_left(queue) == 0
+    first, second = ({key[2:] for key in seen["advantages"]} for seen in workers.seen)
+    assert first != second  # another random M at every step
+
+
+def test_completions_that_failed_are_filled_up_with_padding(queue, model):
+    config = their_config(model)
+    workers = Workers(open_engine(model, config.actor_rollout_ref.actor), config.actor_rollout_ref.actor)
+    trainer = open_trainer(config, workers, model)
+    batch, _ = take_step(trainer, (TEXTS[0], TEXTS[1][:3]), extra=False)
+    [seen] = workers.seen
+    padding = [key for key in seen["advantages"] if key.startswith("pad")]
+    assert (len(batch), len(padding)) == (8, 1)  # 4 of 8 and 3 of 3, in mini-batches of 8
+    assert all(not seen["advantages"][key].any() for key in padding)
+    assert math.isfinite(float(seen["metrics"][0]["grad_norm"]))
+    assert set(trainer.labels) == {"s1u0", "s1u1"}  # without a name in the table, a question has verl's own
+    queue.kv_clear(keys=batch.keys, partition_id="train")
+
+
+def test_every_question_asks_for_all_votes(queue, model):
+    config = their_config(model)
+    trainer = open_trainer(config, None, model)
+    trainer.global_steps = 1
+    rows = [{"raw_prompt": np.array([{"role": "user"}], dtype=object), "index": n} for n in range(2)]
+    names = ("raw_prompt", "index")
+    trainer.train_dataloader_it = iter([{name: np.array([row[name] for row in rows], dtype=object) for name in names}])
+    batch = trainer._next_train_batch()
+    assert [int(number.data) for number in batch.get("__rollout_n__")] == [8, 8]
+    assert config.trainer.v1.trainer_mode == "sync"
+    assert type(trainer.replay_buffer).__name__ == "ReplayBuffer"  # not the asynchronous one
+
+
+def test_the_plugin_is_found_inside_a_ray_worker_and_is_light(ray):
+    @ray.remote(num_cpus=0)  # the queue has them
+    def look():
+        import sys
+
+        import verl  # noqa: F401
+
+        is_loaded = "scrl.engines.verl" in sys.modules or "verl.trainer.ppo.v1" in sys.modules
+        from verl.trainer.ppo.v1 import get_trainer_cls
+
+        return is_loaded, get_trainer_cls("scrl").__module__
+
+    assert ray.get(look.remote(), timeout=120) == (False, "scrl.engines.verl")
+
+
+BAD = [
+    ({"algorithm": {"adv_estimator": "gae"}}, "algorithm.adv_estimator: 'gae' cannot be used"),
+    ({"algorithm": {"rollout_correction": {"bypass_mode": True}}}, "algorithm.rollout_correction.bypass_mode: True"),
+    ({"algorithm": {"use_kl_in_reward": True}}, "use_kl_loss instead"),
+    ({"custom_reward_function": {"path": "mine.py"}}, "custom_reward_function.path: verl 0.9 passes it over"),
+    ({"reward_model": {"reward_manager": "naive"}}, "reward_model.reward_manager: verl 0.9 passes it over"),
+    ({"scrl": {"min_share": 0.5}}, "scrl.min_share: is not a setting of this engine"),
+    ({"scrl": {"trained": 4}}, "Set actor_rollout_ref.rollout.n instead"),
+    ({"scrl": {"credit": {"min_shares": 0.5}}}, "min_shares"),
+    ({"scrl": {"completions": 2}}, "trained: 4 completions of 2 cannot be trained on"),
+    ({"scrl": {"method": "oracle"}}, "needs 'truth'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD, ids=[message for _, message in BAD])
+def test_what_verl_would_pass_over_is_refused(queue, model, changes, message):
+    from omegaconf import OmegaConf, open_dict
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    config = their_config(model)
+    with open_dict(config):
+        config.merge_with(OmegaConf.create(changes))
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        get_trainer_cls("scrl")(config)
+
+
+def test_a_method_that_pushes_both_ways_is_refused(queue, model):
+    config = their_config(model, method="restrain", credit={"weigh_questions": False})
+    workers = Workers(open_engine(model, config.actor_rollout_ref.actor), config.actor_rollout_ref.actor)
+    trainer = open_trainer(config, workers, model)
+    with pytest.raises(ConfigError, match="up and down at once"):
+        take_step(trainer)
+    queue.kv_clear(keys=list(queue.kv_list("train")["train"]), partition_id="train")
+
+
+def output_of(command):
+    """What a command prints in an environment without a CPU platform: verl is asked for there as anywhere."""
+    environment = {name: value for name, value in os.environ.items() if name != "VERL_PLATFORM"}
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+
+def test_a_trainer_that_cannot_be_loaded_says_so_when_it_is_asked_for():
+    code = """
+import importlib.metadata as metadata
+real = metadata.version
+metadata.version = lambda name: "0.8.0" if name == "verl" else real(name)
+from verl.trainer.ppo.v1 import get_trainer_cls
+try:
+    get_trainer_cls("scrl")(config=None)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    found = output_of([sys.executable, "-c", code])
+    assert "ConfigError trainer.v1.trainer_mode: 'scrl' cannot be used here" in found
+    assert "verl 0.8.0 is not supported, only <0.10,>=0.9 is" in found
+
+
+def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
+    words = (
+        "--engine verl --model embedded --questions arithmetic:easy:train:6 --completions 8 --trained 4 --gpus 2 "
+        "--nodes 2 --sampling.max-tokens 40 --credit.min-share 0.5 --reader regex:(\\d+)="
+    )
+    command = [sys.executable, "-m", "scrl", "train", *words.split(), "--out", str(tmp_path / "run"), "--dry-run"]
+    shown = output_of(command).splitlines()[-1].split()
+    assert shown[1:3] == ["-m", "verl.trainer.main_ppo"]
+    found = output_of([*shown, "--cfg", "job", "--resolve"])
+    import yaml
+    from datasets import load_dataset
+
+    config = yaml.safe_load(found)
+    assert config["trainer"]["v1"]["trainer_mode"] == "scrl"
+    assert (config["trainer"]["nnodes"], config["trainer"]["n_gpus_per_node"]) == (2, 2)
+    assert config["actor_rollout_ref"]["rollout"]["n"] == 4
+    assert config["scrl"] | {"credit": None} == {
+        "method": "scrl", "preset": "paper", "credit": None, "reader": "regex:(\\d+)=", "seed": 0, "completions": 8,
+    }  # fmt: skip
+    assert config["scrl"]["credit"] == {"min_share": 0.5}
+    table = load_dataset("parquet", data_files=config["data"]["train_files"], cache_dir=str(tmp_path))["train"]
+    assert len(table) == 6
+    assert table[0]["prompt"][0]["role"] == "user"
+    assert table[0]["extra_info"] == {"index": 0, "question_id": table[0]["extra_info"]["question_id"]}

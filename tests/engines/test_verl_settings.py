@@ -1,0 +1,205 @@
+"""verl's settings and ours, both ways; verl itself is not needed."""
+
+import json
+
+import pytest
+
+from scrl.engines.verl_settings import CHOICES, OURS, Job, leaves, read_settings, value_at, verl_settings
+from scrl.errors import ConfigError, InputError, TrainingError
+from scrl.evaluation.verl_score import compute_score
+from scrl.training.config import build_config, merged
+from scrl.training.run_folder import RunFolder
+from scrl.training.verl_run import differences, point_to_last, resume, step_line, write_metrics
+
+JOB = Job("/runs/001", "/runs/001/train.parquet", "/runs/001/validation.parquet", questions=30, prompt_tokens=200)
+DEFAULTS = {
+    "algorithm": {"norm_adv_by_std_in_grpo": True, "use_kl_in_reward": False},
+    "actor_rollout_ref": {"rollout": {"response_length": 64, "do_sample": True}},
+}
+"""Some of verl's own, which lie under all settings."""
+
+
+def config(**changes):
+    return build_config({"model": "org/model", "questions": "mine.txt", "engine": "verl"} | changes)
+
+
+def back(settings):
+    """What the trainer reads in verl's configuration."""
+    return read_settings(merged(DEFAULTS, settings))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"method": "ttrl", "trained": 8, "completions": 64, "seed": 5},
+        {"preset": "official", "loss": {"mean": "token"}, "credit": {"min_share": 0.5}},
+        {"reader": "regex:=(\\d+)$", "significant_digits": 3},
+        {"loss_variant": "dr-grpo"},
+    ],
+)
+def test_credit_survives_the_way_to_verl_and_back(changes):
+    ours = config(**changes)
+    read = back(verl_settings(ours, JOB))
+    assert [getattr(read, name) for name in (*OURS, "trained")] == [getattr(ours, name) for name in (*OURS, "trained")]
+    assert read.rule().settings == ours.rule().settings
+
+
+def test_every_setting_of_the_loss_and_the_optimizer_has_its_place():
+    settings = verl_settings(
+        config(
+            loss={"clip_low": 0.1, "clip_high": 0.3, "dual_clip": 3.0, "mean": "constant", "kl_weight": 0.001},
+            optimizer={"learning_rate": 1e-6, "warmup": 0.1, "schedule": "constant", "max_grad_norm": 0.5},
+            sampling={"temperature": 0.6, "top_p": 0.9, "top_k": 20, "max_tokens": 3072},
+            evaluation={"completions": 4, "top_p": 0.95, "every": 10},
+            lora={"rank": 8, "targets": ("q_proj",)},
+            questions_per_update=2,
+            steps=50,
+            nodes=2,
+            gpus=8,
+        ),
+        JOB._replace(nodes=2, gpus=8),
+    )
+    actor, rollout = settings["actor_rollout_ref"]["actor"], settings["actor_rollout_ref"]["rollout"]
+    places = {
+        "clip_ratio_low": 0.1, "clip_ratio_high": 0.3, "clip_ratio_c": 3.0, "loss_agg_mode": "seq-mean-token-sum-norm",
+        "loss_scale_factor": 3072, "use_kl_loss": True, "kl_loss_coef": 0.001, "kl_loss_type": "k3", "grad_clip": 0.5,
+        "ppo_mini_batch_size": 2,
+    }  # fmt: skip
+    assert {name: actor[name] for name in places} == places
+    assert actor["optim"]["lr"] == 1e-6
+    assert (actor["optim"]["lr_warmup_steps_ratio"], actor["optim"]["lr_scheduler_type"]) == (0.1, "constant")
+    assert (rollout["temperature"], rollout["top_p"], rollout["top_k"], rollout["n"]) == (0.6, 0.9, 20, 16)
+    assert rollout["val_kwargs"] == {"n": 4, "temperature": 0.6, "top_p": 0.95, "do_sample": True}
+    assert settings["actor_rollout_ref"]["model"]["lora_rank"] == 8
+    assert settings["actor_rollout_ref"]["model"]["target_modules"] == ["q_proj"]
+    trainer = settings["trainer"]
+    assert (trainer["nnodes"], trainer["n_gpus_per_node"]) == (2, 8)
+    assert (trainer["total_training_steps"], trainer["test_freq"]) == (50, 10)
+    assert trainer["v1"] == {"trainer_mode": "scrl"}
+
+
+def test_without_gold_verl_does_not_validate():
+    trainer = verl_settings(config(), JOB._replace(is_measured=False))["trainer"]
+    assert (trainer["val_before_train"], trainer["test_freq"]) == (False, -1)
+
+
+def test_a_run_without_dual_clip_has_one_that_never_binds():
+    assert verl_settings(config(), JOB)["actor_rollout_ref"]["actor"]["clip_ratio_c"] >= 1e6
+
+
+def test_options_of_verl_lie_on_top_but_not_on_settings_of_ours():
+    options = {"actor_rollout_ref": {"rollout": {"tensor_model_parallel_size": 4, "gpu_memory_utilization": 0.8}}}
+    rollout = verl_settings(config(engine_options=options), JOB)["actor_rollout_ref"]["rollout"]
+    assert (rollout["tensor_model_parallel_size"], rollout["gpu_memory_utilization"], rollout["n"]) == (4, 0.8, 16)
+    assert CHOICES["actor_rollout_ref"]["rollout"]["tensor_model_parallel_size"] == 1
+    ours = {"actor_rollout_ref": {"rollout": {"n": 4}}}
+    with pytest.raises(ConfigError, match=r"engine_options\.actor_rollout_ref\.rollout\.n: is set by another"):
+        verl_settings(config(engine_options=ours), JOB)
+
+
+@pytest.mark.parametrize(
+    ("changes", "job", "message"),
+    [
+        ({"dynamic_sampling": {"rounds": 2}}, JOB, r"dynamic_sampling\.rounds: verl asks"),
+        ({"sampling": {"stop": "###"}}, JOB, r"sampling\.stop"),
+        ({"sampling": {"temperature": 0}}, JOB, r"sampling\.temperature"),
+        ({"preset": "official"}, JOB, r"loss\.mean: verl has no mean over pairs"),
+        ({"loss": {"ratio": "completion", "dual_clip": 3.0}}, JOB, r"loss\.dual_clip"),
+        ({"lora": {"dropout": 0.1}}, JOB, r"lora\.dropout"),
+        ({"compute": {"device": "cpu"}}, JOB, r"compute\.device: verl trains on GPUs"),
+        ({"trained": 6}, JOB._replace(gpus=4), "6 completions of an update cannot be shared out evenly among 4 GPUs"),
+        ({"method": "etmr", "completions": 33}, JOB, "share their beginnings|completions: a root"),
+        ({"method": "self-harmony"}, JOB, "needs 'partner'"),
+        ({"method": "intuitor"}, JOB, "needs 'certainty'"),
+        ({"method": "spine", "loss": {"mean": "token"}}, JOB, "weighs tokens"),
+    ],
+)
+def test_what_verl_cannot_do_is_refused(changes, job, message):
+    with pytest.raises(ConfigError, match=message):
+        verl_settings(config(**changes), job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm": {"adv_estimator": "gae"}}, r"algorithm\.adv_estimator: 'gae' cannot be used.*Set it to grpo"),
+        ({"algorithm": {"rollout_correction": {"bypass_mode": True}}}, "bypass_mode: True cannot be used"),
+        ({"algorithm": {"norm_adv_by_std_in_grpo": False}}, r"\+scrl\.credit\.advantage=centred"),
+        ({"algorithm": {"filter_groups": {"enable": True}}}, "filter_groups"),
+        ({"reward": {"reward_model": {"enable": True}}}, r"reward\.reward_model\.enable"),
+        (
+            {"custom_reward_function": {"path": "mine.py", "name": None}},
+            r"custom_reward_function\.path: verl 0\.9 passes",
+        ),
+        ({"reward_model": {"model": {"path": "org/reward"}}}, r"reward_model\.model\.path: verl 0\.9 passes"),
+        ({"scrl": {"optimizer": {}}}, r"scrl\.optimizer: .*Set actor_rollout_ref\.actor\.optim instead"),
+        ({"scrl": {"metod": "scrl"}}, r"scrl\.metod: .*Did you mean 'method'"),
+        ({"scrl": {"method": "scrll"}}, "Did you mean 'scrl'"),
+        ({"scrl": {"completions": 4}}, "trained: 16 completions of 4"),
+    ],
+)
+def test_what_verl_would_pass_over_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        back(merged(verl_settings(config(), JOB), changes))
+
+
+def test_names_of_a_tree():
+    tree = {"a": {"b": 1, "c": None}, "d": {}}
+    assert list(leaves(tree, "x")) == ["x.a.b"]
+    assert [value_at(tree, name) for name in ("a.b", "a.c", "e.f", "a.b.g")] == [1, None, None, None]
+
+
+def test_completions_are_graded_as_ever():
+    assert compute_score("scrl", "so \\boxed{5}", "5") == {"score": 1.0, "acc": 1.0, "answered": 1.0}
+    assert compute_score("scrl", "so \\boxed{6}", "#### 5") == {"score": 0.0, "acc": 0.0, "answered": 1.0}
+    assert compute_score("scrl", "so it is 5", "5") == {"score": 0.0, "acc": 0.0, "answered": 0.0}
+    assert compute_score("scrl", "so it is 5", "5", {"index": 0}, reader="last-number")["score"] == 1.0
+    assert compute_score("scrl", "so \\boxed{5}", "") == {"score": 0.0, "acc": 0.0, "answered": 1.0}  # nobody knows
+
+
+def test_what_verl_logged_becomes_metrics(tmp_path):
+    folder = RunFolder(tmp_path)
+    logged = {"scrl/reward_mean": 0.25, "actor/grad_norm": 2.0, "timing_s/gen": 3.0, "perf/mfu": 0.1}
+    lines = [
+        {"step": 0, "data": {"val-core/scrl/acc/mean@4": 0.5}},  # before the first step
+        {"step": 1, "data": logged},
+        {"step": 2, "data": logged | {"scrl/reward_mean": 0.5}},
+        {"step": 2, "data": logged | {"scrl/reward_mean": 0.75}},  # again, after a resumption
+    ]
+    (tmp_path / "verl.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert write_metrics(folder) == 2
+    first, second = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert first == {"step": 0, "grad_norm": 2.0, "seconds_rollout": 3.0, "reward_mean": 0.25}
+    assert (second["step"], second["reward_mean"]) == (1, 0.75)
+    assert step_line({"other": 1}) == {}
+
+
+def test_the_newest_checkpoint_is_last(tmp_path):
+    for step in (9, 10):
+        (tmp_path / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface").mkdir(parents=True)
+    folder = RunFolder(tmp_path)
+    for _ in range(2):
+        point_to_last(folder)
+        assert folder.last.resolve().parts[-3] == "global_step_10"
+
+
+def test_only_a_run_of_verl_can_be_resumed_with_verl(tmp_path):
+    with pytest.raises(InputError, match=r"has no verl\.yaml"):
+        resume(tmp_path, None)
+
+
+def test_differences_are_said_where_they_apply():
+    assert len(list(differences(config(questions_per_step=8), 30))) == 3
+    quiet = config(questions_per_step=5, questions_per_update=5, guard={"mode": "off"})
+    assert list(differences(quiet, 30)) == []
+
+
+def test_a_failure_of_verl_is_a_failure(tmp_path, monkeypatch):
+    from scrl.training import verl_run
+    from scrl.training.watchers import Silent
+
+    (tmp_path / "verl.yaml").write_text("{}")
+    monkeypatch.setattr(verl_run, "command_for", lambda out: ["false"])
+    with pytest.raises(TrainingError, match="verl ended with exit code 1 after 0 steps"):
+        resume(tmp_path, Silent())
