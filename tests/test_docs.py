@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from scrl.cli.main import app
-from scrl.cli.train import overrides
+from scrl.cli.train import file_and_overrides
 from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import BENCHMARKS
 from scrl.data.prompts import STYLES
@@ -233,8 +233,8 @@ def test_every_command_is_understood(name):
         command, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
         assert command.__name__ == words[0]
         if words[0] in ("train", "plan") and not {"resume", "list_settings"} & bound.arguments.keys():
-            given = [word for word in bound.args if not word.endswith(".yaml")]
-            read_config(None, list(overrides(given)), {"model": "embedded", "questions": "arithmetic:easy"})
+            _, given = file_and_overrides(bound.args)
+            read_config(None, given, {"model": "embedded", "questions": "arithmetic:easy"})
 
 
 def test_settings_that_pages_name_exist():

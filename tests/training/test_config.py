@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from runs import SMALL, small
 
-from scrl.cli.train import overrides
+from scrl.cli.train import file_and_overrides
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
 from scrl.recipes.demo import METHODS as DEMO_METHODS
@@ -120,16 +120,25 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
 
 def test_the_words_of_the_command_are_settings():
     words = ["--loss.clip-high", "0.3", "--drop-last", "--seed=1", "steps=2", "--limit", "-1", "--trust-remote-code"]
-    assert list(overrides(words)) == [
-        "loss.clip-high=0.3", "drop-last=true", "seed=1", "steps=2", "limit=-1", "trust-remote-code=true",
-    ]  # fmt: skip
+    found = ["loss.clip-high=0.3", "drop-last=true", "seed=1", "steps=2", "limit=-1", "trust-remote-code=true"]
+    assert file_and_overrides(words) == (None, found)
     config = read_config(None, [*SMALL, "loss.clip-high=0.3", "drop-last=true"])
     assert (config.loss.clip_high, config.drop_last) == (0.3, True)
 
 
+@pytest.mark.parametrize("words", [["run.yaml", "--seed", "1"], ["--seed", "1", "run.yaml"], ["seed=1", "run.yaml"]])
+def test_the_file_may_stand_anywhere(words):
+    assert file_and_overrides(words) == (Path("run.yaml"), ["seed=1"])
+
+
+def test_there_is_one_file():
+    with pytest.raises(ConfigError, match=r"'b\.yaml': a\.yaml is the file with the settings"):
+        file_and_overrides(["a.yaml", "b.yaml"])
+
+
 def test_a_word_that_is_no_setting_is_refused():
-    with pytest.raises(ConfigError, match=r"'0\.3': settings are given as --name value; a YAML file must stand first"):
-        list(overrides(["--seed", "1", "0.3"]))
+    with pytest.raises(ConfigError, match=r"'0\.3': settings are given as --name value, or in a file that ends in"):
+        file_and_overrides(["--seed", "1", "0.3"])
     with pytest.raises(ConfigError, match="'=3': write name=value"):
         read_config(None, ["=3"])
 

@@ -164,24 +164,32 @@ def _conclude(folder: RunFolder, say: Callable[[str], None]) -> None:
 def _config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:
     from scrl.training.config import read_config
 
-    paths = [Path(text) for text in settings[:1] if not text.startswith("-") and "=" not in text]
-    return read_config(paths[0] if paths else None, list(overrides(settings[len(paths) :])), base or {})
+    return read_config(*file_and_overrides(settings), base or {})
 
 
-def overrides(words: Sequence[str]) -> Iterator[str]:
-    """`--loss.clip-high 0.3 --drop-last seed=1` → `loss.clip_high=0.3`, `drop_last=true`, `seed=1`."""
-    rest = list(words)
+def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """`run.yaml --loss.clip-high 0.3 --drop-last seed=1` → run.yaml, [loss.clip_high=0.3, drop_last=true, seed=1]."""
+    files, found, rest = [], [], list(words)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.removeprefix("--").partition("=")
         if equals:
-            yield f"{name}={value}"
+            found.append(f"{name}={value}")
         elif not word.startswith("--"):
-            raise ConfigError(f"{word!r}: settings are given as --name value; a YAML file must stand first")
+            files.append(_settings_file(word, is_first=not (files or found)))
         elif not rest or rest[0].startswith("--"):
-            yield f"{name}=true"
+            found.append(f"{name}=true")
         else:
-            yield f"{name}={rest.pop(0)}"
+            found.append(f"{name}={rest.pop(0)}")
+    if len(files) > 1:
+        raise ConfigError(f"{str(files[1])!r}: {files[0]} is the file with the settings; others are --name value")
+    return (files[0] if files else None), found
+
+
+def _settings_file(word: str, *, is_first: bool) -> Path:
+    if not is_first and not word.endswith((".yaml", ".yml")):
+        raise ConfigError(f"{word!r}: settings are given as --name value, or in a file that ends in .yaml")
+    return Path(word)
 
 
 def _plan(config: RunConfig, console: Console) -> None:

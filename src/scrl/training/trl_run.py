@@ -113,7 +113,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, run: TrlRun) -> None:
         """For one start of a run."""
-        self._run, self._since = run, 0.0
+        self._run, self._since, self._seconds, self._is_measured = run, 0.0, 0.0, False
         self._step: Step | None = None
         self.stops: Sequence[int] = ()
         """Signals that came."""
@@ -145,15 +145,21 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         if is_ended or any(gather_object([bool(self.stops)])):
             control.should_training_stop = control.should_save = True
         every = run.config.evaluation.every
-        if is_ended or step == run.config.steps or (every and step % every == 0):
-            self._evaluate(step)
+        self._is_measured = is_ended or step == run.config.steps or bool(every and step % every == 0)
+        self._seconds = time.perf_counter() - self._since
         return control
 
-    def on_log(self, _args: Any, _state: Any, _control: Any, logs: Mapping[str, Any], **_: Any) -> None:
-        """TRL has summed up a step."""
-        if "loss" not in logs or self._step is None or not self._run.is_main:
+    def on_log(self, args: Any, state: Any, _control: Any, logs: Mapping[str, Any], **_: Any) -> None:
+        """TRL has summed up a step, and has not saved it yet."""
+        if "loss" not in logs or self._step is None:
             return
-        run, step = self._run, self._step
+        if self._run.is_main:
+            self._record(self._step, logs)
+        if self._is_measured:
+            self._evaluate(state.global_step // args.logging_steps)
+
+    def _record(self, step: Step, logs: Mapping[str, Any]) -> None:
+        run = self._run
         line = {"step": step.number} | {ours: logs[name] for ours, name in OF_TRL.items() if name in logs}
         if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
             raise TrainingError(
@@ -161,7 +167,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
                 "Lower optimizer.learning_rate, or compute in float32 (compute.dtype)."
             )
         line |= step.metrics | step_label_quality(step.triples_B, run.gold_judge)
-        line |= {"seconds_update": time.perf_counter() - self._since}
+        line |= {"seconds_update": self._seconds}
         groups = [rollout_lines(triple, run.gold_judge) for triple in step.triples_B]
         run.folder.append("rollouts.jsonl", [each for group in groups for each in group])
         run.folder.append("metrics.jsonl", [line])
