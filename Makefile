@@ -1,14 +1,14 @@
 # make demo   the main job on embedded defaults          make test   the test suite
 # make check  format, lint, types, docs and tests        make bench  the benchmarks
-# make docs   the pages of docs/ as a site in site/       make test-trl  the tests against TRL, in .venv-trl
-#                                                        make test-verl the tests against verl, in .venv-verl
+# make docs   the pages of docs/ as a site in site/       make test-engines  the tests against TRL and verl, each in an
+#                                                                           environment of its own (test-trl, test-verl)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: demo test test-trl test-verl lint docs check bench dist clean
+.PHONY: demo test test-engines test-trl test-verl lint docs check bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/scrl demo
@@ -16,6 +16,8 @@ demo: $(STAMP)
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --cov=src/scrl --cov-report=term-missing:skip-covered
 	$(BIN)/python -m coverage report --include='*/scrl/answers/*,*/scrl/credit/*' --fail-under=98 --format=total
+
+test-engines: test-trl test-verl
 
 test-trl: .venv-trl/.installed
 	.venv-trl/bin/python -m pytest tests/engines/test_trl_engine.py tests/engines/test_trl_settings.py tests/policy/test_trl_parity.py

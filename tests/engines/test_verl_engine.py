@@ -14,7 +14,7 @@ import verl_on_cpu
 from verl_on_cpu import Workers, compose, open_engine, put_completions, write_tiny_model
 
 from scrl.answers.judge import NoJudge
-from scrl.engines.verl_settings import Job, verl_settings
+from scrl.engines.verl_job import Job, verl_settings
 from scrl.errors import ConfigError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy

@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from scrl.engines.verl_settings import CHOICES, OURS, Job, leaves, read_settings, value_at, verl_settings
+from scrl.engines.verl_job import CHOICES, Job, verl_settings
+from scrl.engines.verl_settings import OURS, leaves, read_settings, value_at
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.evaluation.verl_score import compute_score
 from scrl.training.config import build_config, merged
 from scrl.training.run_folder import RunFolder
-from scrl.training.verl_run import differences, point_to_last, resume, step_line, write_metrics
+from scrl.training.verl_run import differences, point_to_last, resume, set_aside, step_line, write_metrics
 
 JOB = Job("/runs/001", "/runs/001/train.parquet", "/runs/001/validation.parquet", questions=30, prompt_tokens=200)
 DEFAULTS = {
@@ -86,6 +87,12 @@ def test_without_gold_verl_does_not_validate():
 
 def test_a_run_without_dual_clip_has_one_that_never_binds():
     assert verl_settings(config(), JOB)["actor_rollout_ref"]["actor"]["clip_ratio_c"] >= 1e6
+
+
+@pytest.mark.parametrize(("nodes", "gpus", "units"), [(1, 1, 1), (1, 4, 4), (8, 8, 8)])
+def test_a_small_machine_has_few_storage_processes(nodes, gpus, units):
+    settings = verl_settings(config(trained=64, completions=64), JOB._replace(nodes=nodes, gpus=gpus))
+    assert value_at(settings, "transfer_queue.backend.SimpleStorage.num_data_storage_units") == units
 
 
 def test_options_of_verl_lie_on_top_but_not_on_settings_of_ours():
@@ -165,9 +172,13 @@ def test_what_verl_logged_becomes_metrics(tmp_path):
         {"step": 0, "data": {"val-core/scrl/acc/mean@4": 0.5}},  # before the first step
         {"step": 1, "data": logged},
         {"step": 2, "data": logged | {"scrl/reward_mean": 0.5}},
-        {"step": 2, "data": logged | {"scrl/reward_mean": 0.75}},  # again, after a resumption
     ]
-    (tmp_path / "verl.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log = tmp_path / "verl.jsonl"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 3, "da')  # killed here
+    assert write_metrics(folder) == 2
+    set_aside(tmp_path)  # verl writes over its log
+    log.write_text(json.dumps({"step": 2, "data": logged | {"scrl/reward_mean": 0.75}}) + "\n")
+    set_aside(tmp_path)
     assert write_metrics(folder) == 2
     first, second = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert first == {"step": 0, "grad_norm": 2.0, "seconds_rollout": 3.0, "reward_mean": 0.25}

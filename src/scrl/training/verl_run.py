@@ -3,6 +3,7 @@
 OUT/train.parquet, OUT/validation.parquet    the questions
 OUT/verl.yaml                                verl's settings; stock verl runs with it, here or on a cluster
 OUT/verl.jsonl                               what verl logs, of which metrics.jsonl is made
+OUT/verl.1.jsonl …                           what it logged before the run was resumed
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import yaml
 
 from scrl.data.prompts import checked_prompts, plain_template, prompt_tokens, template_switches
 from scrl.data.verl_table import has_gold, write_verl_table
-from scrl.engines.verl_settings import Job, verl_settings
+from scrl.engines.verl_job import Job, verl_settings
 from scrl.errors import InputError, TrainingError
 from scrl.policy.model import loading, model_folder
 from scrl.reporting.report import write_report
@@ -37,6 +38,7 @@ OF_VERL = {
     "seconds_update": "timing_s/update_actor",
 }
 """Our metrics that verl measures, with its names for them."""
+LOG = "verl.jsonl"
 TABLES = {"train": "train.parquet", "validation": "validation.parquet"}
 
 
@@ -104,6 +106,7 @@ def differences(config: RunConfig, questions: int) -> Iterator[str]:
 
 
 def _run(folder: RunFolder, command: Sequence[str], watcher: Watcher) -> RunFolder:
+    set_aside(folder.path)
     watcher.note(f"running: {shlex.join(command)}")
     code = subprocess.run(command, check=False).returncode
     steps = write_metrics(folder)
@@ -111,7 +114,7 @@ def _run(folder: RunFolder, command: Sequence[str], watcher: Watcher) -> RunFold
     if code:
         raise TrainingError(f"verl ended with exit code {code} after {steps} steps; its own messages stand above")
     if not steps:
-        raise TrainingError(f"verl ended without a step; its log is {folder.path / 'verl.jsonl'}")
+        raise TrainingError(f"verl ended without a step; its log is {folder.path / LOG}")
     try:
         write_report([folder.path], folder.path / "report.html")
     except (InputError, OSError) as error:
@@ -119,10 +122,26 @@ def _run(folder: RunFolder, command: Sequence[str], watcher: Watcher) -> RunFold
     return folder
 
 
+def set_aside(folder: Path) -> None:
+    """Keep the log so far: verl starts it anew."""
+    log = folder / LOG
+    if log.is_file() and log.stat().st_size:
+        log.rename(folder / f"verl.{len(_earlier_logs(folder)) + 1}.jsonl")
+
+
+def _earlier_logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("verl.*.jsonl"), key=lambda path: int(path.suffixes[0][1:]))
+
+
+def whole_lines(path: Path) -> list[str]:
+    """All but a last line that a killed process was still writing."""
+    return [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+
+
 def write_metrics(folder: RunFolder) -> int:
-    """metrics.jsonl from what verl logged; how many steps it is."""
-    log = folder.path / "verl.jsonl"
-    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
+    """metrics.jsonl from what verl logged, of a step that was taken again the last; how many steps it is."""
+    logs = [path for path in (*_earlier_logs(folder.path), folder.path / LOG) if path.is_file()]
+    lines = [json.loads(line) for path in logs for line in whole_lines(path)]
     steps = {line["step"] - 1: step_line(line["data"]) for line in lines if "scrl/reward_mean" in line["data"]}
     text = "".join(json.dumps({"step": step} | values) + "\n" for step, values in sorted(steps.items()))
     (folder.path / "metrics.jsonl").write_text(text, encoding="utf-8")
