@@ -5,6 +5,7 @@ import pytest
 
 from scrl.credit.assign import credit_rule
 from scrl.credit.group_metrics import same_answer_share
+from scrl.credit.methods import METHODS
 from scrl.metrics import STEP_METRICS
 from scrl.policy.policy import UpdateReport
 from scrl.records import Question, Sample, Sampled
@@ -65,7 +66,9 @@ def test_a_question_without_signal_and_one_with_entropy_alone():
     assert found["unanimous_share"] == 0.5
     assert found["signal_share"] == 0.5  # where all agree, no completion is better than another
     assert found["entropy_only_share"] == 0.5  # a tie has no label, and its rewards are the entropy term
-    assert describe([SURE, tie, A]) == "2 of 3 questions had a label, 1 unanimous, 1 abstained; 1 without signal"
+    words = "2 of 3 questions had a label, 1 unanimous, 1 abstained; 1 without signal"
+    assert describe([SURE, tie, A], METHODS["scrl"]) == words
+    assert describe([SURE, tie, A], METHODS["rent"]) == "3 questions, 1 unanimous; 1 without signal"
 
 
 def test_answers_that_were_ruled_out_are_counted_a_question():

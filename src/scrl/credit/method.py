@@ -168,6 +168,11 @@ class Method:
     plan: Callable[[int, Any], Tree] | None = None
     """How the N completions of a question are drawn; None: each on its own."""
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether it can call an answer right or wrong."""
+        return self.label is not no_labels
+
 
 def needing(*names: str) -> Callable[[Any], frozenset[str]]:
     """The same needs whatever the settings."""

@@ -142,7 +142,7 @@ def log_step(
         notes = (*notes, NO_ANSWERS)
     for note in notes:
         run.watcher.note(note)
-    run.watcher.step(line, describe(triples_B))
+    run.watcher.step(line, describe(triples_B, run.rule.method))
 
 
 def rollout_lines(triple: Triple, gold_judge: Judge) -> list[Mapping[str, Any]]:

@@ -171,7 +171,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         groups = [rollout_lines(triple, run.gold_judge) for triple in step.triples_B]
         run.folder.append("rollouts.jsonl", [each for group in groups for each in group])
         run.folder.append("metrics.jsonl", [line])
-        run.watcher.step(line, describe(step.triples_B))
+        run.watcher.step(line, describe(step.triples_B, run.rule.method))
 
     def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """TRL's checkpoint takes the place of the last one, once all processes have written their part."""
