@@ -48,6 +48,7 @@ def notes_of(path, **options):
         ("amc.json", json.dumps({"version": 1, "data": ROWS})),
         ("amc.json", json.dumps({"Questions": ROWS})),
         ("amc.csv", "question,answer\nWhat is 1 + 1?,2\n\nWhat is 2 + 2?,4\n,\n"),
+        ("amc.csv", "question;answer\nWhat is 1 + 1?;2\nWhat is 2 + 2?;4\n"),
         ("amc.csv", '\ufeffquestion,answer\r\n"What is 1 + 1?",2\r\n"What is 2 + 2?",4'),
         ("amc.tsv", "Question\tGround Truth\nWhat is 1 + 1?\t2\nWhat is 2 + 2?\t4\n"),
     ],

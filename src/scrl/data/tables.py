@@ -202,6 +202,12 @@ def _records(path: Path, delimiter: str) -> list[tuple[int, list[str]]]:
     return records
 
 
+def _read_csv(path: Path) -> Table:
+    """Cells between commas; between semicolons where the header has only those, as Excel writes in many countries."""
+    header = next((line for line in _text(path).splitlines() if line.strip()), "")
+    return _read_cells(path, delimiter=";" if ";" in header and "," not in header else ",")
+
+
 def _read_parquet(path: Path) -> Table:
     try:
         import pyarrow
@@ -218,7 +224,7 @@ def _read_parquet(path: Path) -> Table:
 _READERS: dict[str, Callable[[Path], Table]] = {
     ".jsonl": read_jsonl,
     ".json": _read_json,
-    ".csv": partial(_read_cells, delimiter=","),
+    ".csv": _read_csv,
     ".tsv": partial(_read_cells, delimiter="\t"),
     ".parquet": _read_parquet,
     ".txt": _read_txt,
