@@ -18,10 +18,11 @@ from scrl.cli.doctor import doctor
 from scrl.cli.evaluate import evaluate
 from scrl.cli.label import label
 from scrl.cli.methods import methods
+from scrl.cli.plan import plan
 from scrl.cli.recipes import recipes
 from scrl.cli.report import report
 from scrl.cli.reproduce import reproduce
-from scrl.cli.train import plan, train
+from scrl.cli.train import train
 from scrl.errors import InputError, ScrlError
 
 app = App(

@@ -1,4 +1,4 @@
-"""`scrl train`, `scrl plan`: adapt a model to questions without answers."""
+"""`scrl train`: adapt a model to questions without answers."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def train(
     if resume:
         _resume(*_what_to_resume(settings, out))
         return
-    config = _config(settings)
+    config = run_config(settings)
     _check_engine(config)
-    _plan(config, console)
+    show_plan(config, console)
     if dry_run and (out is None or config.engine != "verl"):
         return
     folder = _new_folder(out)
@@ -71,20 +71,6 @@ def train(
         _write_job(config, folder, console)
         return
     _run(config, folder)
-
-
-def plan(*settings: Settings) -> None:
-    """Say what `scrl train` would do with these settings: sizes, memory, the first prompt, warnings.
-
-    Example: scrl plan --model ./SmolLM2-135M --questions mine.txt --completions 64
-
-    Parameters
-    ----------
-    settings
-        As for scrl train.
-    """
-    import_from_here()
-    _plan(_config(settings), Console(highlight=False, markup=False))
 
 
 def _write_job(config: RunConfig, folder: Path, console: Console) -> None:
@@ -144,7 +130,7 @@ def _resume(folder: Path, settings: Sequence[str]) -> None:
     from scrl.training.run_folder import RunFolder
 
     config = RunFolder(folder).config()
-    if settings and _config(settings, config.model_dump(mode="json")) != config:
+    if settings and run_config(settings, config.model_dump(mode="json")) != config:
         raise ConfigError("--resume: a run goes on with the settings it was started with; these are others")
     check_engine(config)
     with _watching(config.steps) as watcher:
@@ -161,7 +147,8 @@ def _conclude(folder: RunFolder, say: Callable[[str], None]) -> None:
     say(f"report: {folder.path / 'report.html'}")
 
 
-def _config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:
+def run_config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:
+    """The settings of a run from the words of a command, laid on `base`."""
     from scrl.training.config import read_config
 
     return read_config(*file_and_overrides(settings), base or {})
@@ -169,7 +156,8 @@ def _config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> R
 
 def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """`run.yaml --loss.clip-high 0.3 --drop-last seed=1` → run.yaml, [loss.clip_high=0.3, drop_last=true, seed=1]."""
-    files, found, rest = [], [], list(words)
+    files: list[Path] = []
+    found, rest = [], list(words)
     while rest:
         word = rest.pop(0)
         name, equals, value = word.removeprefix("--").partition("=")
@@ -192,7 +180,8 @@ def _settings_file(word: str, *, is_first: bool) -> Path:
     return Path(word)
 
 
-def _plan(config: RunConfig, console: Console) -> None:
+def show_plan(config: RunConfig, console: Console) -> None:
+    """What a run will do, in lines."""
     from scrl.training.plan import make_plan
 
     plan = make_plan(config)

@@ -1,0 +1,97 @@
+"""`scrl plan`: what a run would do and need, before it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from scrl.cli.own_code import import_from_here
+from scrl.cli.train import Settings, file_and_overrides, run_config, show_plan
+from scrl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from scrl.training.config import RunConfig
+
+DEFAULT_KIND = "H200"
+
+
+def plan(
+    *settings: Settings,
+    gpus: int | None = None,
+    nodes: int | None = None,
+    gpu_memory: float | None = None,
+    kind: str | None = None,
+    length: float | None = None,
+) -> None:
+    """Say what `scrl train` would do with these settings: sizes, memory, the first prompt, warnings.
+
+    With a recipe's experiment, or with any of the options below: what the run would take on such GPUs, by engine, from
+    the model's shape alone; no network, weights or GPU are needed.
+
+    Example: scrl plan --model ./SmolLM2-135M --questions mine.txt --completions 64
+    Example: scrl plan qwen2.5-3b/aime25/32-16/scrl --gpus 8 --gpu-memory 80
+
+    Parameters
+    ----------
+    settings
+        As for scrl train; or an experiment of scrl recipes, then single settings.
+    gpus
+        GPUs of a machine; by default those of the settings, 1.
+    nodes
+        Machines; by default those of the settings, 1.
+    gpu_memory
+        GiB of each GPU; by default the kind's.
+    kind
+        H200 (by default), H100 or A100.
+    length
+        Mean tokens of a completion; by default half of sampling.max_tokens.
+    """
+    import_from_here()
+    console = Console(highlight=False, markup=False)
+    recipe = _recipe(settings)
+    if recipe is None and (gpus, nodes, gpu_memory, kind, length) == (None,) * 5:
+        show_plan(run_config(settings), console)
+        return
+    from scrl.training.sizing import make_sizing
+    from scrl.training.sizing_lines import sizing_lines
+    from scrl.training.step_time import make_cluster
+
+    machines = [f"--{name}={value}" for name, value in (("gpus", gpus), ("nodes", nodes)) if value is not None]
+    config = _config(recipe, [*settings, *machines])
+    cluster = make_cluster(kind or DEFAULT_KIND, gpus=config.gpus, nodes=config.nodes, memory_gib=gpu_memory)
+    sizing = make_sizing(config, cluster, length=length)
+    for line in sizing_lines(sizing, _start(recipe, settings), is_length_given=length is not None):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _recipe(settings: Sequence[str]) -> str | None:
+    """The experiment that is named, where the first word is no setting and no file."""
+    word = settings[0] if settings else "--"
+    name, equals, _ = word.partition("=")  # experiments are called a/b=0.5 too
+    is_setting = word.startswith("--") or (equals and "/" not in name)
+    is_file = word.endswith((".yaml", ".yml")) or Path(word).is_file()
+    return None if is_setting or is_file else word
+
+
+def _config(recipe: str | None, settings: Sequence[str]) -> RunConfig:
+    """The settings, on those of the recipe where there is one."""
+    if recipe is None:
+        return run_config(settings)
+    from scrl.recipes.catalogue import config_of, find_experiment
+
+    experiment = find_experiment(recipe)
+    file, _ = file_and_overrides(settings[1:])
+    if file is not None:
+        raise ConfigError(f"{str(file)!r}: the settings are those of {recipe}; others are --name value")
+    return run_config(settings[1:], config_of(experiment).model_dump(mode="json"))
+
+
+def _start(recipe: str | None, settings: Sequence[str]) -> list[list[str]]:
+    """The commands that come before an engine's own words."""
+    if recipe is None:
+        return [["scrl", "train", *settings]]
+    return [["scrl", "recipes", "--experiment", recipe, ">", "run.yaml"], ["scrl", "train", "run.yaml", *settings[1:]]]

@@ -1,0 +1,426 @@
+"""What a run takes of GPUs: weights, memory by part, seconds by phase, and which engine fits."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+
+from scrl.errors import ConfigError, DataError
+from scrl.recipes.catalogue import EXPERIMENTS
+from scrl.recipes.paper import MODELS
+from scrl.training import step_time
+from scrl.training.capacity import GIB, Layout, Work, activation_bytes, fit, needed, parts, row_bytes, smaller
+from scrl.training.config import build_config
+from scrl.training.shapes import SHAPES, read_shape, shape_of
+from scrl.training.sizing import ON_MANY, Way, fits_of, make_sizing, num_questions, recommended, ways_out, work_of
+from scrl.training.step_time import GPUS, Efficiency, make_cluster, provenance, rollout, step_seconds, sync, update
+
+SMALL = SHAPES["Qwen/Qwen2.5-3B"]
+W = 3_085_938_688
+PAPER = Work(
+    questions=8, sampled=256, trained=128, updates=8, prompt=200, length=1536, max_tokens=3072, micro_batch=16,
+    sampler_rows=512,
+)  # fmt: skip
+ONE = make_cluster("H200", gpus=1, nodes=1, memory_gib=None)
+EIGHT = make_cluster("H200", gpus=8, nodes=1, memory_gib=80)
+
+
+MEASURED = dict(step_time.MEASURED)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def assumed_efficiencies():
+    """What is measured one day must not change what is worked out by hand here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_time, "MEASURED", {})
+        yield
+
+
+def config(**changes):
+    base = {"model": "Qwen/Qwen2.5-3B", "questions": "minerva", "sampling": {"max_tokens": 3072}}
+    return build_config(base | changes)
+
+
+def sizes(found):
+    return {part.name: part.bytes for part in found}
+
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def test_weights_of_a_3b_model_by_hand():
+    # Q, K, V: 2048 · (16 + 2 · 2) · 128 and as many biases as columns; O: 2048 · 2048; MLP: 3 · 2048 · 11008; 2 norms
+    layer = 2048 * 2560 + 2560 + 2048 * 2048 + 3 * 2048 * 11008 + 2 * 2048
+    assert (SMALL.layer_weights, layer) == (77_076_992, 77_076_992)
+    # 36 layers, one embedding of 151,936 words, the last norm
+    assert SMALL.num_weights == 36 * layer + 151_936 * 2048 + 2048 == W
+    assert SMALL.cache_bytes(2) == 2 * 36 * 2 * 128 * 2 == 36_864  # keys and values, 36 layers, 2 heads of 128
+    # r = 16: Q, O 2 · (2048 + 2048), K, V 2 · (2048 + 256), MLP 3 · (2048 + 11008)
+    assert SMALL.adapter_weights(16) == 36 * 16 * (8192 + 4608 + 39_168) == 29_933_568
+
+
+def test_weights_are_those_that_are_published():
+    counts = {name: shape.num_weights for name, shape in SHAPES.items()}
+    assert counts == {
+        "Qwen/Qwen2.5-0.5B": 494_032_768,
+        "Qwen/Qwen2.5-1.5B": 1_543_714_304,
+        "Qwen/Qwen2.5-3B": W,
+        "Qwen/Qwen2.5-Math-7B": 7_615_616_512,
+        "Qwen/Qwen2.5-72B": 72_706_203_648,
+        "Qwen/Qwen3-4B": 4_022_468_096,
+        "meta-llama/Llama-3.2-1B-Instruct": 1_235_814_400,
+        "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248,
+        "meta-llama/Llama-3.1-70B-Instruct": 70_553_706_496,
+    }
+    assert set(MODELS.values()) <= SHAPES.keys()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_weights_are_those_that_transformers_counts(name, tmp_path):
+    shape = replace(SHAPES[name], layers=2)  # all layers are alike
+    kind = Qwen2Config if "Qwen2" in name else Qwen3Config if "Qwen3" in name else LlamaConfig
+    described = kind(
+        num_hidden_layers=2,
+        hidden_size=shape.hidden,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_size,
+        intermediate_size=shape.mlp,
+        vocab_size=shape.vocabulary,
+        tie_word_embeddings=shape.is_tied,
+    )
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(described)
+    assert sum(weight.numel() for weight in model.parameters()) == shape.num_weights
+    described.save_pretrained(tmp_path)
+    assert read_shape(tmp_path / "config.json") == shape
+
+
+def test_a_folder_needs_no_weights_and_an_unknown_model_is_refused(tmp_path):
+    assert shape_of("embedded").num_weights == 757_888
+    wrong = {
+        "{": "is not JSON",
+        "[]": "is of the type None",
+        '{"model_type": "gpt2"}': "is of the type 'gpt2'; sizes are known for llama, mistral, qwen2, qwen3",
+        '{"model_type": "llama", "attention_bias": true}': "has biases",
+        '{"model_type": "llama", "num_attention_heads": 2, "hidden_size": 8}': "does not say 'num_hidden_layers'",
+        '{"model_type": "llama", "num_attention_heads": "many"}': "is no number",
+    }
+    for text, reason in wrong.items():
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(DataError, match=reason):
+            shape_of(str(tmp_path))
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(DataError, match="cannot be read"):
+        shape_of(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"no shape of that name is known\. Did you mean 'Qwen/Qwen2\.5-3B'\?"):
+        shape_of("Qwen/Qwen2.5-3B-it")
+
+
+def test_defaults_of_a_config_are_filled_in(tmp_path):
+    values = {
+        "model_type": "mistral", "num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2,
+        "intermediate_size": 16, "vocab_size": 10,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    shape = shape_of(str(tmp_path))
+    assert (shape.kv_heads, shape.head_size, shape.is_tied) == (2, 4, False)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_memory_of_the_embedded_engine_by_hand():
+    layout = Layout("embedded", "none", 1)
+    found = sizes(parts(SMALL, PAPER, layout, rows=256))
+    assert found["working weights, bfloat16"] == 2 * W
+    assert found["master weights, float32"] == 4 * W
+    assert found["gradients"] == 6 * W  # float32, and those of the last micro-batch in bfloat16
+    assert found["optimizer"] == 8 * W
+    assert found["KV cache"] == 256 * (200 + 3072) * 36_864  # room for the longest
+    assert found["logits"] == 3 * 4 * 2**25
+    # a layer: 16 · 2048, 2 · (3 · 16 + 2 · 2) · 128, 8 · 11008 bytes a token
+    assert activation_bytes(SMALL, is_checkpointed=False) == 36 * (32_768 + 13_312 + 88_064)
+    assert activation_bytes(SMALL, is_checkpointed=True) == 36 * 2 * 2048 + (32_768 + 13_312 + 88_064)
+    assert found["activations"] == 16 * (200 + 3072) * 36 * 134_144
+    assert "start model, for KL" not in found
+    # sampling needs no gradients, training no cache
+    assert needed(parts(SMALL, PAPER, layout, 256)) == (
+        14 * W + found["KV cache"] + 2 * GIB,
+        20 * W + found["activations"] + found["logits"] + 2 * GIB,
+    )
+
+
+def test_memory_of_the_other_engines_by_hand():
+    work = replace(PAPER, has_reference=True)
+    ddp = sizes(parts(SMALL, work, Layout("trl", "DDP", 8), rows=32))
+    assert ddp["master weights, float32"] == ddp["start model, for KL"] == 4 * W
+    assert ddp["gradients"] == 8 * W  # and in DDP's buckets
+    assert ddp["logits"] == 2 * 3072 * 151_936 * 8  # 16 completions of an update on 8 GPUs
+    sharded = sizes(parts(SMALL, work, Layout("verl", "FSDP2", 8, tensor=2), rows=64))
+    assert sharded["master weights, float32"] == sharded["start model, for KL"] == sharded["gradients"] == 4 * W / 8
+    assert sharded["optimizer"] == 8 * W / 8
+    # the embedding with the last norm, two layers and the gradient of one
+    assert sharded["working weights, bfloat16"] == 2 * (151_936 * 2048 + 2048 + 3 * 77_076_992)
+    assert sharded["sampler's weights, bfloat16"] == 2 * W / 2
+    assert sharded["KV cache"] == 64 * (200 + 1536) * 36_864 / 2  # pages for what is written
+    assert sharded["logits"] == 16 * 3072 * 151_936 * 8  # π_old is computed 16 completions at a time
+    adapter = sizes(parts(SMALL, replace(work, adapter_rank=16), Layout("verl", "FSDP2", 8), rows=1))
+    assert "start model, for KL" not in adapter  # the adapter is switched off
+    assert adapter["optimizer"] == 8 * 29_933_568 / 8
+
+
+def test_trl_keeps_its_sampler_while_it_trains_and_verl_does_not():
+    for engine, stays in (("trl", True), ("verl", False)):
+        found = parts(SMALL, PAPER, Layout(engine, "FSDP2", 8), rows=4)
+        assert {part.in_training for part in found if part.name.startswith(("sampler", "KV"))} == {stays}
+        assert {part.in_sampling for part in found if part.name.startswith(("sampler", "KV"))} == {True}
+
+
+def test_rows_are_as_many_as_memory_allows():
+    layout = Layout("embedded", "none", 1)
+    work = replace(PAPER, micro_batch=1, is_checkpointed=True)
+    row = row_bytes(SMALL, work, layout)
+    room = 14 * W + 2 * GIB
+    most = needed(parts(SMALL, work, layout, 0))[1]
+    assert fit(SMALL, work, layout, room + 200.5 * row).rows == 200
+    assert fit(SMALL, work, layout, room + 300 * row).rows == 256  # there are no more
+    assert fit(SMALL, work, layout, most - 1) is None
+    assert fit(SMALL, work, layout, room) is None
+
+
+def test_less_memory_is_tried_in_an_order_that_costs_least():
+    tried = [(less.micro_batch, less.is_checkpointed) for less in smaller(replace(PAPER, micro_batch=5))]
+    assert tried == [(5, False), (2, False), (1, False), (5, True), (2, True), (1, True)]
+    assert len(smaller(replace(PAPER, micro_batch=5, is_checkpointed=True))) == 3
+
+
+WORKS = st.builds(
+    Work,
+    questions=st.just(8),
+    sampled=st.integers(1, 4096),
+    trained=st.integers(8, 1024),
+    updates=st.integers(1, 8),
+    prompt=st.integers(1, 512),
+    length=st.floats(1, 1000),
+    max_tokens=st.integers(1000, 8192),
+    micro_batch=st.integers(1, 32),
+    sampler_rows=st.integers(1, 512),
+    is_checkpointed=st.booleans(),
+    has_reference=st.booleans(),
+    adapter_rank=st.sampled_from([None, 16]),
+)
+
+
+@given(st.sampled_from(sorted(SHAPES)), WORKS, st.sampled_from(ON_MANY[1:]), st.integers(1, 64), st.integers(1, 64))
+def test_more_gpus_never_need_more_memory_each(name, work, way, fewer, more):
+    few, many = Layout(*way, fewer), Layout(*way, fewer + more)
+    before, after = (needed(parts(SHAPES[name], work, layout, layout.rows(work))) for layout in (few, many))
+    assert after[0] <= before[0]
+    assert after[1] <= before[1]
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def test_seconds_of_the_embedded_engine_by_hand():
+    found = fit(SMALL, replace(PAPER, micro_batch=4), Layout("embedded", "none", 1), ONE.memory)
+    assert found.rows == 256
+    # weights: 2 W / 4.8e12 = 1.286 ms; FLOPs: 2 W · 256 / 989e12 = 1.598 ms, which is more; KV: 256 rows of 200 + 768
+    # tokens · 36,864 / 4.8e12 = 1.903 ms. Times 1,536 tokens, over 0.35: (1.598 + 1.903) ms · 1536 / 0.35 = 15.36 s
+    phase = rollout(SMALL, found, ONE)
+    assert phase.seconds == pytest.approx(15.364, abs=0.001)
+    assert phase.limit == "reading the KV cache"
+    # 6 W · 128 · 1736 tokens / (0.35 · 989e12) = 11.886 s
+    assert update(SMALL, found, ONE).seconds == pytest.approx(11.886, abs=0.001)
+    assert update(SMALL, found, ONE).limit == "FLOPs"
+    assert sync(SMALL, found.layout, ONE).seconds == 0
+    # and a third of the update's for π_old: 3.962 s
+    assert step_seconds(SMALL, found, ONE) == pytest.approx(15.364 + 11.886 + 3.962, abs=0.002)
+
+
+def test_half_the_rows_at_a_time_read_the_weights_twice():
+    layout = Layout("embedded", "none", 1)
+    whole, half = (fit(SMALL, replace(PAPER, sampler_rows=n, micro_batch=1), layout, ONE.memory) for n in (256, 128))
+    # 128 rows: FLOPs 0.799 ms < weights 1.286 ms; twice (1.286 + 0.951) ms
+    assert rollout(SMALL, half, ONE).seconds == pytest.approx(2 * (1.2858 + 0.9516) * 1e-3 * 1536 / 0.35, rel=1e-3)
+    assert rollout(SMALL, half, ONE).limit == "reading the weights"
+    assert rollout(SMALL, half, ONE).seconds > rollout(SMALL, whole, ONE).seconds
+
+
+def test_traffic_between_machines_can_be_what_an_update_waits_for():
+    large = SHAPES["meta-llama/Llama-3.1-70B-Instruct"]
+    work = replace(PAPER, trained=512, sampled=1024, is_checkpointed=True)
+    cluster = make_cluster("H100", gpus=8, nodes=8, memory_gib=80)
+    found = fit(large, replace(work, micro_batch=1), Layout("verl", "FSDP2", 64, 8), cluster.memory)
+    # 8 updates of one micro-batch: 8 bytes · 70.55e9 · 63/64 / 50e9 = 11.11 s each;
+    # FLOPs: 8 · 70.55e9 · 512 · 1736 / (64 · 0.35 · 989e12) = 22.6 s
+    phase = update(large, found, cluster)
+    assert phase.seconds == pytest.approx(8 * 11.112, rel=1e-3)
+    assert phase.limit == "FSDP2's traffic between machines"
+    within = make_cluster("H100", gpus=64, nodes=1, memory_gib=80)
+    assert update(large, found, within).limit == "FLOPs"
+    assert update(large, found, within).seconds == pytest.approx(22.65, rel=1e-3)
+    # all weights to every GPU, 2 · 70.55e9 · 63/64 / 50e9, and an eighth written, 2 · 70.55e9 / 8 / 3.35e12
+    assert sync(large, found.layout, cluster).seconds == pytest.approx(2.7781 + 0.0053, rel=1e-3)
+
+
+def test_gradients_of_ddp_are_summed_once_an_update():
+    layout = Layout("trl", "DDP", 8)
+    short = replace(PAPER, length=1, prompt=1, micro_batch=1, is_checkpointed=True)
+    found = fit(SMALL, short, layout, ONE.memory)
+    # 8 updates · 2 · 4 W · 7/8 / 450e9
+    assert update(SMALL, found, EIGHT).seconds == pytest.approx(8 * 8 * W * 7 / 8 / 450e9)
+    assert update(SMALL, found, EIGHT).limit == "DDP's traffic between GPUs"
+
+
+@given(WORKS, st.sampled_from(ON_MANY), st.sampled_from(sorted(GPUS)), st.floats(0, 2000))
+def test_longer_completions_never_take_less_time(work, way, kind, more):
+    cluster = make_cluster(kind, gpus=4, nodes=1, memory_gib=None)
+    longer = replace(work, length=work.length + more, max_tokens=9000)
+    before, after = (
+        min((step_seconds(SMALL, each, cluster) for each in fits_of(SMALL, each_work, cluster, way)[0]), default=1e99)
+        for each_work in (replace(work, max_tokens=9000), longer)
+    )
+    assert after >= before * (1 - 1e-12)
+
+
+def test_what_was_measured_is_said(monkeypatch):
+    assert MEASURED.keys() <= {(e, k, w) for e, _ in ON_MANY for k in GPUS for w in ("decode", "mfu")}
+    assert all(each.measured_on and 0 < each.share < 1 for each in MEASURED.values())
+    decoded, trained = Efficiency(0.7, "0.5B, 512 rows"), Efficiency(0.4, "0.5B, 8 updates")
+    monkeypatch.setattr(step_time, "MEASURED", {("embedded", "H200", "decode"): decoded})
+    half = "estimated (partly measured efficiencies: decode 0.70, 0.5B, 512 rows; mfu 0.35, assumed)"
+    assert provenance("embedded", "H200") == half
+    both = {("verl", "H100", "decode"): decoded, ("verl", "H100", "mfu"): trained}
+    monkeypatch.setattr(step_time, "MEASURED", step_time.MEASURED | both)
+    whole = "estimated (measured efficiencies: decode 0.70, 0.5B, 512 rows; mfu 0.40, 0.5B, 8 updates)"
+    assert provenance("verl", "H100") == whole
+    assert provenance("embedded", "A100") == provenance("verl", "H200") == "estimated (assumed efficiencies)"
+    found = fit(SMALL, replace(PAPER, micro_batch=4), Layout("embedded", "none", 1), ONE.memory)
+    assert rollout(SMALL, found, ONE).seconds == pytest.approx(15.364 / 2, abs=0.001)
+
+
+def test_machines_are_checked():
+    with pytest.raises(ConfigError, match=r"--kind: there are no numbers for 'h100'\. Did you mean 'H100'\?"):
+        make_cluster("h100", gpus=1, nodes=1, memory_gib=None)
+    for memory in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="--gpu-memory: is GiB of one GPU"):
+            make_cluster("H100", gpus=1, nodes=1, memory_gib=memory)
+
+
+# --- the choice -------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_is_counted_from_the_settings():
+    work = work_of(config(completions=32, trained=16))
+    assert (work.sampled, work.trained, work.updates, work.length) == (256, 128, 8, 1536)
+    assert work.tokens_sampled == 256 * 1536
+    assert work.tokens_trained == 128 * (200 + 1536)
+    both = work_of(config(method="co-rewarding", questions_per_update=3))  # each question twice
+    assert (both.questions, both.sampled, both.updates) == (16, 512, 6)
+    assert work_of(config(dynamic_sampling={"rounds": 2})).sampled == 3 * 256
+    assert work_of(config(questions="aime24", questions_per_step=64)).questions == 30
+    assert work_of(config(prompt={"max_tokens": 90})).prompt == 90
+    assert work_of(config(), length=3072).length == 3072
+
+
+@pytest.mark.parametrize("length", [0, -5, 3073, float("nan")])
+def test_a_mean_length_lies_within_the_longest(length):
+    with pytest.raises(ConfigError, match="--length: the mean completion has more than 0 and at most 3072 tokens"):
+        work_of(config(), length=length)
+
+
+def test_questions_are_counted_without_a_network(tmp_path):
+    (tmp_path / "mine.txt").write_text("1 + 1?\n2 + 2?\n")
+    assert num_questions(config(questions=str(tmp_path / "mine.txt"))) == 2
+    assert num_questions(config(questions="arithmetic:easy:train:7")) == 7
+    assert num_questions(config(questions="math500")) == 500
+    assert num_questions(config(questions="math500", limit=9)) == 9
+    assert num_questions(config(questions="math500:5")) is None  # nobody counted its levels
+    assert num_questions(config(questions="owner/name")) is None
+    with pytest.raises(DataError, match="there is no such file"):
+        num_questions(config(questions="nowhere.txt"))
+
+
+def test_one_gpu_takes_the_embedded_engine_and_eight_take_another():
+    one = make_sizing(config(), ONE)
+    assert one.best.way == Way("embedded", "none")
+    assert one.best.fit.work.micro_batch == 4  # 16 · 3,272 tokens would not fit
+    many = make_sizing(config(), EIGHT)
+    assert many.best.way.engine in ("trl", "verl")
+    assert many.best.seconds < min(option.seconds for option in one.options)
+    assert max(needed(many.best.fit.parts)) <= 80 * GIB
+
+
+def test_a_simpler_engine_wins_where_it_is_about_as_fast():
+    options = make_sizing(config(), EIGHT).options
+    ddp, verl = (next(o for o in options if o.way == way) for way in (("trl", "DDP"), ("verl", "FSDP2")))
+    assert recommended((replace(ddp, seconds=10.9), replace(verl, seconds=10))).way == ddp.way
+    assert recommended((replace(ddp, seconds=11.1), replace(verl, seconds=10))).way == verl.way
+    assert recommended((replace(ddp, fit=None, seconds=float("inf")),)) is None
+
+
+def test_engines_refuse_what_they_would_refuse():
+    def refusals(**changes):
+        found = make_sizing(config(**changes), EIGHT)
+        return {str(option.way): option.refusal for option in found.options}
+
+    assert set(refusals().values()) == {None}
+    assert "8 do not divide the 30 questions" in refusals(questions="aime25")["trl, DDP"]
+    assert refusals(questions="aime25", drop_last=True)["trl, DDP"] is None
+    assert "verl has no mean over pairs" in refusals(preset="official")["verl, FSDP2"]
+    assert "cannot be shared out evenly" in refusals(trained=12)["verl, FSDP2"]
+    trees = refusals(method="etmr", completions=30)
+    assert [way for way, refusal in trees.items() if refusal is None] == ["embedded"]
+
+
+def test_options_of_an_engine_leave_no_choice():
+    chosen = config(engine="verl", engine_options={"trainer": {"balance_batch": False}})
+    assert [str(option.way) for option in make_sizing(chosen, EIGHT).options] == ["verl, FSDP2"]
+
+
+def test_what_would_fit_is_said_where_nothing_does():
+    large = config(model="meta-llama/Llama-3.1-70B-Instruct")
+    cluster = make_cluster("H100", gpus=8, nodes=1, memory_gib=80)
+    sizing = make_sizing(large, cluster)
+    assert sizing.best is None
+    said = list(ways_out(sizing))
+    assert "--lora true: an adapter of rank 16 would fit (trl, FSDP2)" in said
+    # 16 GPUs: (4 + 4 + 8) · 70.55e9 / 16 bytes are 65.7 GiB already, with 8.7 of gathered layers and 6 of overhead
+    assert any(line.startswith("--nodes 4: 32 such GPUs would hold it") for line in said)
+    # GiB of training: 16 · 70.55e9 / 8 bytes are 131.4; gathered 8.7, activations 5.3, logits 2.9, overhead 6
+    assert said[-1] == "GPUs with 155 GiB each (verl, FSDP2)"
+    odd = make_sizing(
+        config(model=large.model, questions_per_step=32), make_cluster("H100", gpus=8, nodes=8, memory_gib=80)
+    )
+    assert odd.best is None
+    assert next(ways_out(odd)) == "--questions-per-update 4: an update's completions would divide among 64 GPUs"
+    none = make_sizing(config(model=large.model), make_cluster("H100", gpus=8, nodes=32, memory_gib=80))
+    assert next(ways_out(none)).startswith("more --questions-per-step")
+
+
+def test_long_completions_are_what_does_not_fit():
+    tight = make_sizing(config(sampling={"max_tokens": 8192}), make_cluster("H100", gpus=1, nodes=1, memory_gib=62))
+    assert tight.best is None
+    assert any(line.startswith("--sampling.max-tokens 4096: completions half as long") for line in ways_out(tight))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dtype": "float32"}, "compute.dtype: GPUs' rates"),
+        ({"device": "cpu"}, "compute.device: this is a plan for GPUs"),
+    ],
+)
+def test_what_is_no_plan_for_gpus_is_refused(changes, reason):
+    with pytest.raises(ConfigError, match=reason):
+        make_sizing(config(compute=changes), ONE)
+
+
+def test_shapes_serve_every_recipe():
+    assert {experiment.model for experiment in EXPERIMENTS.values()} <= SHAPES.keys()
