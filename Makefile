@@ -1,14 +1,16 @@
 # make demo   the main job on embedded defaults          make test   the test suite
 # make check  format, lint, types, docs and tests        make bench  the benchmarks
-# make docs   the pages of docs/ as a site in site/       make test-engines  the tests against TRL and verl, each in an
-#                                                                           environment of its own (test-trl, test-verl)
+# make docs   the pages of docs/ as a site in site/
+# make test-engines  the tests against TRL and verl, each in an environment of its own (test-trl, test-verl)
+# make test-gpu      the tests that need a GPU
+# make test-kernels  the GPU's kernels without one: interpreted, and compiled for Hopper
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 
-.PHONY: demo test test-engines test-trl test-verl lint docs check bench dist clean
+.PHONY: demo test test-engines test-trl test-verl test-gpu test-kernels lint docs check bench dist clean
 
 demo: $(STAMP)
 	$(BIN)/scrl demo
@@ -24,6 +26,13 @@ test-trl: .venv-trl/.installed
 
 test-verl: .venv-verl/.installed
 	.venv-verl/bin/python -m pytest tests/engines/test_verl_engine.py tests/engines/test_verl_settings.py
+
+test-gpu:  # with the Python at hand, whose torch has to know the GPU
+	PYTHONPATH=src $(PYTHON) -m pytest -W default -m gpu tests/gpu
+	PYTHONPATH=src $(PYTHON) -m pytest -W default tests/rollout/test_kernels.py
+
+test-kernels: .venv-triton/.installed
+	PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/rollout/test_kernels.py tests/rollout/test_kernel_builds.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -70,5 +79,10 @@ $(STAMP): pyproject.toml constraints.txt
 	.venv-verl/bin/python -m pip install --quiet --no-deps verl==0.9.1 TransferQueue==0.1.11
 	@touch .venv-verl/.installed
 
+# Triton's interpreter needs a NumPy that turns arrays of one number into numbers.
+.venv-triton/.installed: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --target .venv-triton triton==3.6.0 numpy==2.3.5
+	@touch .venv-triton/.installed
+
 clean:
-	rm -rf $(VENV) .venv-trl .venv-verl dist build site .pytest_cache .mypy_cache .ruff_cache .coverage
+	rm -rf $(VENV) .venv-trl .venv-verl .venv-triton dist build site .pytest_cache .mypy_cache .ruff_cache .coverage

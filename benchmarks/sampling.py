@@ -20,8 +20,9 @@ from scrl.data.arithmetic import arithmetic_questions
 from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.policy.model import EMBEDDED, LanguageModel, load_model
 from scrl.policy.settings import ComputeSettings
-from scrl.rollout.local import LocalSampler, Prompt, left_padded
+from scrl.rollout.local import LocalSampler, Prompt
 from scrl.rollout.sampling import SamplingSettings
+from scrl.rollout.waves import left_padded
 
 SETTINGS = SamplingSettings(temperature=1.0, max_tokens=72)
 

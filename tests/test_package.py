@@ -14,12 +14,13 @@ from scrl.credit.methods import METHODS
 SOURCE = Path(scrl.__file__).parent
 
 # Each layer may import itself and the layers named here, nothing else of the package.
-BASE = {"records", "errors", "seeds", "metrics"}
+BASE = {"records", "errors", "extras", "seeds", "metrics"}
 CORE = BASE | {"answers", "credit"}
 RUN = CORE | {"policy", "rollout", "data", "evaluation", "reporting", "lab", "training", "recipes"}
 MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
+    "extras": {"errors"},
     "seeds": set(),
     "metrics": set(),
     "answers": BASE,

@@ -337,6 +337,7 @@ def test_the_help_names_the_defaults_that_hold(capsys):
         "samples": fields["samples"].default, "seed": fields["seed"].default, "temperature": sampling.temperature,
         "top-p": sampling.top_p, "max-tokens": sampling.max_tokens,
         "max-prompt-tokens": fields["prompt"].default.max_tokens, "sampler-rows": fields["compute"].default.sampler_rows,
+        "sampler": fields["compute"].default.sampler, "vllm-memory": fields["compute"].default.vllm_memory,
     }  # fmt: skip
     for name, value in shown.items():
         assert re.search(rf"--{name} [^\[]*\[{re.escape(str(value))}\]", text), name

@@ -1,8 +1,10 @@
 """`scrl plan`, `scrl doctor` and `scrl report`: what is said before and after a run."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
+import torch
 from commands import scrl
 
 from scrl.cli.main import main
@@ -68,8 +70,30 @@ def test_memory_is_counted_by_its_large_parts():
     assert 64 < cache // (rows * a_token) <= 64 + longest + 4
     half = make_plan(config(limit=4, compute={"dtype": "bfloat16"}, loss={"kl_weight": 0.1})).memory_bytes
     assert (half["weights"], half["masters"], half["start model"]) == (2 * weights, 4 * weights, 2 * weights)
+    # without a copy of the masters, averages of 2 bytes, and one backward pass for all 4 completions of an update
+    options = {"optimizer": {"masters": "split", "state": "bfloat16"}, "trained": 4, "completions": 8}
+    lean = make_plan(config(limit=4, compute={"dtype": "bfloat16"}, **options)).memory_bytes
+    parts = ("weights", "masters", "gradients", "optimizer")
+    assert [lean[part] // weights for part in parts] == [2, 2, 2, 4]
+    for several in ({"micro_batch": 3}, {"micro_tokens": 4 * 64}):  # 64 tokens a completion, and a prompt before them
+        summed = make_plan(config(limit=4, compute={"dtype": "bfloat16", **several}, **options)).memory_bytes
+        assert [summed[part] // weights for part in parts] == [2, 2, 4, 4]
     adapter = make_plan(config(limit=4, lora={"rank": 2}, loss={"kl_weight": 0.1})).memory_bytes
     assert (adapter["gradients"], adapter["optimizer"], adapter["start model"]) == (0, 0, 0)
+
+
+def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
+    shared = config(limit=4, compute={"sampler": "vllm", "vllm_memory": 0.3})
+    plan = make_plan(shared)
+    assert (plan.memory_bytes["vLLM's weights"], plan.memory_bytes["sampler's cache"]) == (4 * 757_888, 0)
+    assert any(
+        line.endswith("and activations and vLLM's cache (a share of 0.3 of the GPU) on top") for line in plan.lines
+    )
+    monkeypatch.setattr("scrl.training.plan.pick_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * 2**30))
+    on_a_gpu = make_plan(shared)
+    assert on_a_gpu.memory_bytes["sampler's cache"] == 3 * 2**30
+    assert any("sampler's cache 3.00" in line and line.endswith("and activations on top") for line in on_a_gpu.lines)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +147,8 @@ def test_the_doctor_says_what_there_is_and_tests_the_sampler(tmp_path):
     assert re.match(r"scrl \S+, Python 3\.", lines[0])
     assert any(line.startswith("ok    torch 2.") for line in lines)
     assert any(line.startswith(("none  tensorboard (", "ok    tensorboard ")) for line in lines)
-    assert not any(name in done.stdout for name in ("vllm", "trl", "verl"))  # nothing uses them yet
+    for name in ("vllm", "trl", "verl"):
+        assert any(line.startswith((f"none  {name} (", f"ok    {name} ", "BAD   ")) for line in lines)
     assert all(re.match(r"(ok|none|low|BAD) ", line) for line in lines[1:])
     assert re.match(r"ok    sampler against a plain forward on \S+: log-probabilities differ by .*e-0[4-9]", lines[-1])
 

@@ -41,7 +41,7 @@ def test_a_recipe_is_planned_from_its_name_alone(capsys, monkeypatch, tmp_path):
     assert lines[3].split()[:5] == ["trained", "128", "sequences", "222,208", "tokens,"]  # 8 · 16 of 200 + 1,536
     assert "half of sampling.max_tokens" in lines[4]
     assert re.search(
-        r"^hours: [\d.]+ for 320 steps of [\d.]+ s, estimated \((assumed|partly measured|measured) eff",
+        r"^hours: [\d.]+ for 320 steps of [\d.]+ s, estimated \((assumed|half assumed|measured) eff",
         out,
         re.MULTILINE,
     )
@@ -101,6 +101,25 @@ def test_the_commands_can_be_run(capsys):
         config = run_config(bound.args)
         assert config.engine in ("trl", "verl")
         assert config.engine_options
+
+
+def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
+    plain = page(capsys, "plan", RECIPE, "--gpus", "1")
+    lean = page(capsys, "plan", RECIPE, "--gpus", "1", "--optimizer.masters", "split", "--optimizer.state", "bfloat16")
+    # 3.086e9 weights: 4 and 8 bytes are 11.50 and 22.99 GiB, 2 and 4 bytes 5.75 and 11.50
+    assert re.search(r"^  master weights, float32 +11\.50 +11\.50\n  optimizer +22\.99 +22\.99$", plain, re.MULTILINE)
+    halves = r"^  master weights, what bfloat16 lacks +5\.75 +5\.75\n  optimizer, bfloat16 +11\.50 +11\.50$"
+    assert re.search(halves, lean, re.MULTILINE)
+    by_vllm = page(capsys, "plan", RECIPE, "--gpus", "1", "--compute.sampler", "vllm", "--compute.micro-tokens", "9000")
+    assert "memory of a GPU, GiB: embedded, vLLM over 1 GPU " in by_vllm
+    assert re.search(r"^  sampler's weights, bfloat16 +5\.75 +–$", by_vllm, re.MULTILINE)
+    assert re.search(r"^  KV cache, 0\.4 of the GPU: 256 of 256 side by side +55\.60 +–$", by_vllm, re.MULTILINE)
+    assert "  activations, 9000 tokens " in by_vllm
+    assert "decode 0.35, assumed" in by_vllm.replace("\n  ", " ")
+    assert started(by_vllm)[-4:] == ["--compute.sampler", "vllm", "--compute.micro-tokens", "9000"]
+    narrow = page(capsys, "plan", RECIPE, "--gpu-memory", "80", "--compute.micro-tokens", "60000")
+    # 20 W, logits and overhead are 59.9 GiB; 7,500 tokens of 36 · 134,144 bytes would be 33.7 GiB more, 3,750 are 16.9
+    assert started(narrow)[-2:] == ["--compute.micro-tokens", "3750"]
 
 
 def test_several_machines_are_told_of_each_other(capsys):

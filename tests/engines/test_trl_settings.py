@@ -66,9 +66,15 @@ REFUSED = {
     "loss.entropy_bonus=0.1": "weighs the entropy by tokens",
     "loss.dual_clip=1.1": "only above 1",
     "compute.device=cuda:1": "CUDA_VISIBLE_DEVICES",
+    "compute.credit_workers=2": "all completions of a step at once",
+    "compute.sampler=vllm": "engine_options.use_vllm",
+    "compute.micro_tokens=4096": "counts completions",
+    "compute.packing=on": "pads completions",
+    "optimizer.state=bfloat16": "has float32 alone",
+    "optimizer.masters=split": "has float32 alone",
     "evaluation.temperature=0.6": "samples as in training",
 }
-NEVER_ALONE = {"loss.kl", "dynamic_sampling.tolerance", "nodes", "gpus"}
+NEVER_ALONE = {"loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "early_verdicts", "nodes", "gpus"}
 """Without effect unless another setting is on, which is then refused or translated; the last two are verl's."""
 
 
@@ -90,6 +96,11 @@ def test_a_setting_is_refused(change):
 def test_other_estimates_of_the_kl_are_refused():
     with pytest.raises(ConfigError, match=r"loss\.kl: TRL knows the estimate k3 alone, not k1"):
         check_config(config("loss.kl_weight=0.1", "loss.kl=k1"))
+
+
+def test_early_verdicts_are_refused():
+    with pytest.raises(ConfigError, match=r"early_verdicts: TRL draws all completions of a question at once"):
+        check_config(config("early_verdicts=true", "method=ttrl", "credit.which_trained=first"))
 
 
 def test_no_setting_is_passed_over():

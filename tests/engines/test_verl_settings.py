@@ -1,11 +1,14 @@
 """verl's settings and ours, both ways; verl itself is not needed."""
 
 import json
+from contextlib import nullcontext
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
 from scrl.engines.verl_job import CHOICES, Job, verl_settings
 from scrl.engines.verl_settings import OURS, leaves, read_settings, value_at
+from scrl.engines.versions import refuse_trl
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.evaluation.verl_score import compute_score
 from scrl.training.config import build_config, merged
@@ -105,16 +108,33 @@ def test_options_of_verl_lie_on_top_but_not_on_settings_of_ours():
         verl_settings(config(engine_options=ours), JOB)
 
 
+def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
+    longest = JOB.prompt_tokens + config().sampling.max_tokens
+
+    def most(**compute):
+        return verl_settings(config(compute=compute), JOB)["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"]
+
+    assert most() == 16 * longest
+    assert most(micro_tokens=10 * longest + 1) == 10 * longest + 1
+    assert most(micro_tokens=1) == longest
+
+
 @pytest.mark.parametrize(
     ("changes", "job", "message"),
     [
         ({"dynamic_sampling": {"rounds": 2}}, JOB, r"dynamic_sampling\.rounds: verl asks"),
+        ({"method": "ttrl", "credit": {"which_trained": "first"}, "early_verdicts": True}, JOB, "early_verdicts: verl"),
         ({"sampling": {"stop": "###"}}, JOB, r"sampling\.stop"),
         ({"sampling": {"temperature": 0}}, JOB, r"sampling\.temperature"),
         ({"preset": "official"}, JOB, r"loss\.mean: verl has no mean over pairs"),
         ({"loss": {"ratio": "completion", "dual_clip": 3.0}}, JOB, r"loss\.dual_clip"),
         ({"lora": {"dropout": 0.1}}, JOB, r"lora\.dropout"),
+        ({"compute": {"credit_workers": 1}}, JOB, r"compute\.credit_workers: verl hands over all completions"),
+        ({"compute": {"sampler": "vllm"}}, JOB, r"compute\.sampler: verl draws by a sampler of its own"),
         ({"compute": {"device": "cpu"}}, JOB, r"compute\.device: verl trains on GPUs"),
+        ({"compute": {"packing": "off"}}, JOB, r"compute\.packing: verl packs where"),
+        ({"optimizer": {"state": "bfloat16"}}, JOB, r"optimizer\.state: verl's optimizer has float32 alone"),
+        ({"optimizer": {"masters": "split"}}, JOB, r"optimizer\.masters: verl's optimizer has float32 alone"),
         ({"trained": 6}, JOB._replace(gpus=4), "6 completions of an update cannot be shared out evenly among 4 GPUs"),
         ({"method": "etmr", "completions": 33}, JOB, "share their beginnings|completions: a root"),
         ({"method": "self-harmony"}, JOB, "needs 'partner'"),
@@ -149,6 +169,20 @@ def test_what_verl_cannot_do_is_refused(changes, job, message):
 def test_what_verl_would_pass_over_is_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         back(merged(verl_settings(config(), JOB), changes))
+
+
+@pytest.mark.parametrize(("trl", "clashes"), [("1.16.0", True), ("0.20.0", False), (None, False)])
+def test_verl_is_refused_beside_the_trl_that_it_cannot_import_from(monkeypatch, trl, clashes):
+    def version(name):
+        if trl is None:
+            raise PackageNotFoundError(name)
+        return trl
+
+    monkeypatch.setattr("importlib.metadata.version", version)
+    with (
+        pytest.raises(ConfigError, match=r"trl 1\.16\.0 is installed.*pip uninstall trl") if clashes else nullcontext()
+    ):
+        refuse_trl()
 
 
 def test_names_of_a_tree():

@@ -9,7 +9,6 @@ import yaml
 from scrl.answers.judge import NoJudge
 from scrl.credit.assign import credit_rule
 from scrl.errors import ConfigError, DataError, InputError
-from scrl.evaluation import session
 from scrl.evaluation.session import build_settings, file_name, load_benchmarks, measure, read_settings
 from scrl.lab.label import label_file
 
@@ -67,7 +66,7 @@ def no_sampling(monkeypatch):
     def refuse(*given, **options):
         pytest.fail("something was drawn")
 
-    monkeypatch.setattr(session.LocalSampler, "sample", refuse)
+    monkeypatch.setattr("scrl.rollout.local.LocalSampler.sample", refuse)
 
 
 @pytest.fixture(scope="module")

@@ -5,11 +5,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import CohereConfig, CohereForCausalLM
 from updates import (
     ADVANTAGES,
-    SMALL,
     assert_close,
+    cohere,
     collected_gradient,
     credit_of,
     disturb,
@@ -21,8 +20,8 @@ from updates import (
     tied_gpt2,
 )
 
-from scrl.policy.model import LanguageModel, body_and_head
-from scrl.policy.policy import TrainedRow
+from scrl.policy.batching import TrainedRow
+from scrl.policy.model import body_and_head
 from scrl.policy.settings import LOSS_VARIANTS, LoraSettings, LossSettings
 from scrl.records import Sample, Sampled
 
@@ -60,13 +59,6 @@ def test_the_gradient_is_that_of_a_plain_implementation(variant, temperature):
     assert float(wanted.norm()) > 1e-4
     assert_close(found, wanted, 1e-5)
     assert measured["loss"] == pytest.approx(loss, abs=1e-6)
-
-
-def cohere():
-    """A model that scales its logits: head(body) would be wrong for it."""
-    torch.manual_seed(0)
-    config = CohereConfig(**SMALL, logit_scale=0.25, pad_token_id=0, bos_token_id=None, eos_token_id=1)
-    return LanguageModel("cohere", CohereForCausalLM(config), embedded().tokenizer, torch.device("cpu"), False)
 
 
 @pytest.mark.parametrize("make", [small_model, tied_gpt2, cohere])

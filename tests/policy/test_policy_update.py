@@ -8,6 +8,7 @@ import torch
 from updates import (
     ADVANTAGES,
     assert_close,
+    cohere,
     collected_gradient,
     credit_of,
     disturb,
@@ -22,6 +23,7 @@ from updates import (
 
 from scrl.errors import TrainingError
 from scrl.policy.settings import LoraSettings, LossSettings
+from scrl.policy.token_scores import CHUNK_ELEMENTS, token_scores
 
 ZEROS = [0.0] * 6
 
@@ -234,10 +236,49 @@ def test_the_micro_batch_halves_until_it_fits_and_stays_there(group):
 def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group):
     language_model = small_model()
     before = weights_of(language_model)
-    Memory(language_model, room=0)
+    memory = Memory(language_model, room=0)
     with pytest.raises(TrainingError, match=r"memory ran out with one completion at a time.*sampling.max_tokens"):
         make_policy(language_model, micro_batch=2).update([group], [credit_of(ADVANTAGES)])
+    assert memory.runs == [2, 1, 1]  # at last with smaller blocks of logits
     assert torch.equal(weights_of(language_model), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("compute", "halved"), [({}, "compute.micro_batch is now 1"), ({"micro_tokens": 1}, None)]
+)  # one completion at a time after one halving, and from the start
+def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
+    group, dtype, compute, halved, monkeypatch
+):
+    language_model, spacious = small_model(dtype=dtype), small_model(dtype=dtype)
+    make_policy(spacious, micro_batch=1).update([group], [credit_of(ADVANTAGES)])
+    blocks = []
+
+    def full(*given, chunk_elements, **options):
+        blocks.append(chunk_elements)
+        if chunk_elements is None:
+            raise torch.OutOfMemoryError("no room left")
+        return token_scores(*given, chunk_elements=chunk_elements, **options)
+
+    monkeypatch.setattr("scrl.policy.policy.token_scores", full)
+    policy = make_policy(language_model, micro_batch=2, compute=compute)
+    report = policy.update([group], [credit_of(ADVANTAGES)])
+    notes = [halved, "logits in blocks of 128 MiB"] if halved else ["logits in blocks of 128 MiB"]
+    assert report.notes == tuple(f"memory ran out: {note}" for note in notes)
+    passes = 6 if dtype == torch.float32 else 12
+    assert blocks == [*[None] * len(notes), *[CHUNK_ELEMENTS] * passes]
+    assert torch.equal(weights_of(language_model), weights_of(spacious))
+    assert policy.update([group], [credit_of(ADVANTAGES)]).notes == ()
+
+
+def test_logits_that_are_held_whole_have_no_smaller_blocks(group):
+    language_model = cohere()
+    policy = make_policy(language_model, micro_batch=2)
+    assert policy.note == "this model changes its logits, so they are held whole: more memory"
+    memory = Memory(language_model, room=0)
+    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
+        policy.update([group], [credit_of(ADVANTAGES)])
+    assert memory.runs == [2, 1]
 
 
 # Not a number

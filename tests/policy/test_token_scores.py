@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scrl.policy.token_scores import token_scores
+from scrl.policy.token_scores import logit_scores, token_scores
 
 N, E, V = 13, 7, 11
 
@@ -41,6 +41,20 @@ def gradients(scores, upstream, leaves):
 def upstreams(which, tokens=N):
     a_n, b_n = torch.randn(2, tokens, generator=torch.Generator().manual_seed(9))
     return a_n if "logprob" in which else None, b_n if "entropy" in which else None
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_scores_from_whole_logits_are_the_same(temperature):
+    *leaves, targets_n = problem()
+    scores = logit_scores(torch.nn.functional.linear(*leaves), targets_n, temperature)
+    expected = full_scores(*leaves, targets_n, temperature)
+    upstream = upstreams("logprob and entropy")
+    for found, wanted in (
+        (scores, expected),
+        (gradients(scores, upstream, leaves), gradients(expected, upstream, leaves)),
+    ):
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one.double(), other.double(), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("chunk_elements", [1, V, 2 * V, 5 * V + 3, N * V, 2**25])
@@ -181,3 +195,11 @@ def test_no_tokens_give_no_scores_and_a_gradient_of_zero():
     assert [score.shape for score in scores] == [(0,), (0,)]
     for grad in gradients(scores, upstreams("logprob and entropy", 0), leaves):
         assert float(grad.abs().sum()) == 0
+
+
+def test_words_without_any_probability_have_a_gradient():
+    logits_nV = torch.tensor([[0.0, -200.0, -torch.inf]], requires_grad=True)  # e⁻²⁰⁰ is 0 in float32
+    logprobs_n, entropies_n = logit_scores(logits_nV, torch.tensor([0]), 1.0)
+    (logprobs_n + entropies_n).sum().backward()
+    assert (logprobs_n.item(), entropies_n.item()) == (0.0, 0.0)
+    assert logits_nV.grad.tolist() == [[0.0, 0.0, 0.0]]

@@ -4,7 +4,14 @@ import math
 
 import numpy as np
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from scrl.policy.losses import token_weights
 from scrl.policy.model import LanguageModel, load_model
@@ -47,11 +54,20 @@ def tied_gpt2(dropout=0.0, seed=0):
     return LanguageModel("gpt2", model, embedded().tokenizer, torch.device("cpu"), has_adapter=False)
 
 
-def make_policy(language_model, *, micro_batch=16, temperature=1.0, max_tokens=12, updates=10, **settings):
+def cohere():
+    """A model that scales its logits: head(body) would be wrong for it."""
+    torch.manual_seed(0)
+    config = CohereConfig(**SMALL, logit_scale=0.25, pad_token_id=0, bos_token_id=None, eos_token_id=1)
+    return LanguageModel("cohere", CohereForCausalLM(config), embedded().tokenizer, torch.device("cpu"), False)
+
+
+def make_policy(
+    language_model, *, micro_batch=16, temperature=1.0, max_tokens=12, updates=10, compute=None, **settings
+):
     """`settings` are split between the loss and the optimizer by their names."""
     loss = LossSettings(**{key: settings.pop(key) for key in list(settings) if key in LossSettings.model_fields})
     optimizer = OptimizerSettings(**{"learning_rate": 1e-3, "warmup": 0.0, "schedule": "constant"} | settings)
-    compute = ComputeSettings(device="cpu", micro_batch=micro_batch)
+    compute = ComputeSettings(device="cpu", micro_batch=micro_batch, **compute or {})
     return Policy(
         language_model, loss, optimizer, compute, updates=updates, temperature=temperature, max_tokens=max_tokens
     )

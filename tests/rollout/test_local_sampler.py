@@ -21,8 +21,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 from scrl.policy.model import load_model
 from scrl.policy.settings import ComputeSettings
 from scrl.rollout.decoders import GroupDecoder, TransformersDecoder, why_not_grouped
-from scrl.rollout.local import LocalSampler, Prompt, end_tokens, fill_pages, left_padded
+from scrl.rollout.local import LocalSampler, Prompt, end_tokens
 from scrl.rollout.sampling import SamplingSettings
+from scrl.rollout.waves import Pages, fill_pages, left_padded
 
 TOKENIZER = tiny_tokenizer()
 LENGTHS = (1, 5, 11, 3)
@@ -243,10 +244,8 @@ def test_the_loop_stops_asking_the_decoder_once_every_row_has_ended():
         def keep(self, rows):
             self.ids = self.ids[rows]
 
-    from scrl.rollout.local import _Pages
-
     decoder = Counting()
-    pages = _Pages.blank(torch.full((6, 50), 0.5, dtype=torch.float64))
+    pages = Pages.blank(torch.full((6, 50), 0.5, dtype=torch.float64))
     fill_pages(pages, decoder, decoder.logits(), SamplingSettings(max_tokens=50), torch.tensor([END]), None)
     assert pages.lengths_R.tolist() == [1, 2, 3, 4, 5, 6]
     assert bool(pages.finished_R.all())

@@ -16,8 +16,9 @@ from tiny_models import (
     tokens_of,
 )
 
-from scrl.rollout.local import LocalSampler, Prompt, end_tokens, left_padded, waves
+from scrl.rollout.local import LocalSampler, Prompt, end_tokens, waves
 from scrl.rollout.sampling import SamplingSettings, row_uniforms
+from scrl.rollout.waves import left_padded
 
 TOKENIZER = tiny_tokenizer()
 SETTINGS = SamplingSettings(max_tokens=40)
@@ -25,9 +26,9 @@ VOCABULARY = SHAPE["vocab_size"]
 LENGTHS = (6, 1, 12, 3, 9)
 
 
-def drawn(prompts_B, settings=SETTINGS, *, model=None, num_samples=4, seed=0, step=0, max_rows=512):
+def drawn(prompts_B, settings=SETTINGS, *, model=None, num_samples=4, seed=0, step=0, max_rows=512, first=0):
     sampler = LocalSampler(tiny_model("llama") if model is None else model, TOKENIZER, max_rows=max_rows)
-    return sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step)
+    return sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step, first=first)
 
 
 def assert_same(samples, others):
@@ -207,3 +208,24 @@ def test_going_on_from_a_prefix_writes_the_rest_of_the_same_completion(kept):
         assert tokens_of([rests]) == [[samples[0].tokens_T[kept:].tolist()] * 2]
         np.testing.assert_allclose(rests[1].entropies_T, samples[0].entropies_T[kept:], atol=1e-5)
         assert prompt.continued(samples[0].tokens_T).question_id == prompt.question_id
+
+
+@pytest.mark.parametrize("max_rows", [2, 512])
+def test_completions_drawn_in_parts_are_those_drawn_at_once(max_rows):
+    prompts_B = prompts(*LENGTHS)
+    parts = [
+        drawn(prompts_B, num_samples=number, first=first, max_rows=max_rows)
+        for first, number in ((0, 3), (3, 1), (4, 3))
+    ]
+    joined = [(*one, *two, *three) for one, two, three in zip(*parts, strict=True)]
+    assert_same(joined, drawn(prompts_B, num_samples=7))
+
+
+@pytest.mark.parametrize("max_rows", [3, 4, 9, 512])
+def test_groups_are_told_of_once_and_in_order_as_they_are_drawn(max_rows):
+    told = []
+    sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=max_rows)
+    samples_BG = sampler.sample(
+        prompts(*LENGTHS), SETTINGS, num_samples=4, seed=0, step=0, on_group=lambda *group: told.append(group)
+    )
+    assert told == [(place, [sample.text for sample in samples_G]) for place, samples_G in enumerate(samples_BG)]

@@ -56,7 +56,8 @@ class Command:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        return Done(self.process.exitcode, *(log.read_text(encoding="utf-8") for log in self._logs))
+        texts = (log.read_text(encoding="utf-8") if log.exists() else "" for log in self._logs)
+        return Done(self.process.exitcode, *texts)  # one that was killed at once wrote no log
 
 
 def scrl(*arguments, cwd, prepare=None):

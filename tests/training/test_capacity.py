@@ -13,11 +13,35 @@ from scrl.errors import ConfigError, DataError
 from scrl.recipes.catalogue import EXPERIMENTS
 from scrl.recipes.paper import MODELS
 from scrl.training import step_time
-from scrl.training.capacity import GIB, Layout, Work, activation_bytes, fit, needed, parts, row_bytes, smaller
+from scrl.training.capacity import (
+    GIB,
+    Fit,
+    Layout,
+    Work,
+    activation_bytes,
+    fit,
+    least_memory,
+    needed,
+    parts,
+    row_bytes,
+    smaller,
+    trained_bytes,
+)
 from scrl.training.config import build_config
 from scrl.training.shapes import SHAPES, read_shape, shape_of
 from scrl.training.sizing import ON_MANY, Way, fits_of, make_sizing, num_questions, recommended, ways_out, work_of
-from scrl.training.step_time import GPUS, Efficiency, make_cluster, provenance, rollout, step_seconds, sync, update
+from scrl.training.step_time import (
+    GPUS,
+    Efficiency,
+    basis,
+    make_cluster,
+    provenance,
+    rollout,
+    scoring,
+    step_seconds,
+    sync,
+    update,
+)
 
 SMALL = SHAPES["Qwen/Qwen2.5-3B"]
 W = 3_085_938_688
@@ -43,6 +67,10 @@ def assumed_efficiencies():
 def config(**changes):
     base = {"model": "Qwen/Qwen2.5-3B", "questions": "minerva", "sampling": {"max_tokens": 3072}}
     return build_config(base | changes)
+
+
+def run_by(engine, **changes):
+    return Fit(Layout(engine, "none", 1), replace(PAPER, **changes), 1, ())
 
 
 def sizes(found):
@@ -155,6 +183,58 @@ def test_memory_of_the_embedded_engine_by_hand():
     )
 
 
+def test_bytes_of_a_trained_weight():
+    table = {
+        ("float32", "float32", 2, True): (4, 6, 8),
+        ("split", "float32", 2, True): (2, 2, 8),
+        ("split", "bfloat16", 2, False): (2, 4, 4),
+        ("float32", "bfloat16", 2, True): (4, 2, 4),
+        ("float32", "float32", 4, False): (0, 4, 8),  # float32 weights are the masters
+        ("split", "bfloat16", 4, True): (0, 4, 4),
+    }
+    for (*settings, is_one_pass), expected in table.items():
+        assert trained_bytes(*settings, is_one_pass=is_one_pass) == expected
+
+
+def test_a_lean_optimizer_takes_fewer_bytes():
+    layout, lean = Layout("embedded", "none", 1), replace(PAPER, masters="split", state="bfloat16")
+    found = sizes(parts(SMALL, lean, layout, rows=1))  # 16 completions an update, in one pass
+    assert (found["master weights, what bfloat16 lacks"], found["optimizer, bfloat16"]) == (2 * W, 4 * W)
+    assert found["gradients"] == 2 * W
+    assert "master weights, float32" not in found
+    summed = sizes(parts(SMALL, replace(lean, micro_batch=15), layout, rows=1))  # a sum of two passes
+    assert summed["gradients"] == 4 * W
+
+
+def test_tokens_of_a_pass_are_counted_where_they_are_set():
+    layout = Layout("embedded", "none", 1)
+    a_token = activation_bytes(SMALL, is_checkpointed=False)
+    for set_to, tokens, rows in ((10_000, 10_000, 3), (1000, 3272, 1), (10**6, 16 * 3272, 16)):  # 10,000 // 3,272 is 3
+        work = replace(PAPER, micro_tokens=set_to)
+        assert sizes(parts(SMALL, work, layout, rows=1))["activations"] == tokens * a_token
+        assert layout.micro_rows(work) == rows
+    tried = [less.micro_tokens for less in smaller(replace(PAPER, micro_tokens=10_000, is_checkpointed=True))]
+    assert tried == [10_000, 5000, 2500]  # one completion is taken whole
+    # verl has as many in the pass that only looks
+    assert Layout("verl", "FSDP2", 8).score_rows(replace(PAPER, micro_tokens=10_000)) == 3
+
+
+def test_vllm_within_the_embedded_engine_has_weights_and_a_share_of_the_gpu():
+    layout, work = Layout("embedded", "none", 1), replace(PAPER, vllm_memory=0.4, micro_batch=4)
+    found = fit(SMALL, work, layout, ONE.memory)
+    memory = sizes(found.parts)
+    assert memory["sampler's weights, bfloat16"] == 2 * W
+    assert memory["KV cache"] == pytest.approx(0.4 * 139 * GIB)
+    assert found.rows == 256  # 256 · 1,736 tokens · 36,864 bytes are 15.3 GiB
+    # it holds the masters and the optimizer at the same time, and gives everything back to train
+    sampling, training = needed(found.parts)
+    assert sampling == pytest.approx(16 * W + 0.4 * 139 * GIB + 6 * GIB)
+    assert training == pytest.approx(20 * W + memory["activations"] + memory["logits"] + 6 * GIB)
+    few = fit(SMALL, replace(work, vllm_memory=0.01), layout, ONE.memory)
+    assert few.rows == int(0.01 * 139 * GIB // (1736 * 36_864)) == 23
+    assert fit(SMALL, replace(work, vllm_memory=0.7), layout, ONE.memory) is None  # 49.4 and 97.3 GiB
+
+
 def test_memory_of_the_other_engines_by_hand():
     work = replace(PAPER, has_reference=True)
     ddp = sizes(parts(SMALL, work, Layout("trl", "DDP", 8), rows=32))
@@ -213,6 +293,10 @@ WORKS = st.builds(
     is_checkpointed=st.booleans(),
     has_reference=st.booleans(),
     adapter_rank=st.sampled_from([None, 16]),
+    masters=st.sampled_from(["float32", "split"]),
+    state=st.sampled_from(["float32", "bfloat16"]),
+    micro_tokens=st.none() | st.integers(1, 100_000),
+    vllm_memory=st.none() | st.floats(0.01, 0.9),
 )
 
 
@@ -222,6 +306,14 @@ def test_more_gpus_never_need_more_memory_each(name, work, way, fewer, more):
     before, after = (needed(parts(SHAPES[name], work, layout, layout.rows(work))) for layout in (few, many))
     assert after[0] <= before[0]
     assert after[1] <= before[1]
+
+
+@given(WORKS, st.sampled_from(ON_MANY))
+def test_the_least_memory_is_where_it_begins_to_fit(work, way):
+    layout = Layout(*way, 1 if way.engine == "embedded" else 4)
+    least = least_memory(SMALL, work, layout)
+    assert fit(SMALL, work, layout, least * 1.000001) is not None
+    assert fit(SMALL, work, layout, least * 0.999999) is None
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
@@ -238,7 +330,7 @@ def test_seconds_of_the_embedded_engine_by_hand():
     # 6 W · 128 · 1736 tokens / (0.35 · 989e12) = 11.886 s
     assert update(SMALL, found, ONE).seconds == pytest.approx(11.886, abs=0.001)
     assert update(SMALL, found, ONE).limit == "FLOPs"
-    assert sync(SMALL, found.layout, ONE).seconds == 0
+    assert sync(SMALL, found, ONE).seconds == 0
     # and a third of the update's for π_old: 3.962 s
     assert step_seconds(SMALL, found, ONE) == pytest.approx(15.364 + 11.886 + 3.962, abs=0.002)
 
@@ -266,7 +358,7 @@ def test_traffic_between_machines_can_be_what_an_update_waits_for():
     assert update(large, found, within).limit == "FLOPs"
     assert update(large, found, within).seconds == pytest.approx(22.65, rel=1e-3)
     # all weights to every GPU, 2 · 70.55e9 · 63/64 / 50e9, and an eighth written, 2 · 70.55e9 / 8 / 3.35e12
-    assert sync(large, found.layout, cluster).seconds == pytest.approx(2.7781 + 0.0053, rel=1e-3)
+    assert sync(large, found, cluster).seconds == pytest.approx(2.7781 + 0.0053, rel=1e-3)
 
 
 def test_gradients_of_ddp_are_summed_once_an_update():
@@ -290,19 +382,36 @@ def test_longer_completions_never_take_less_time(work, way, kind, more):
 
 
 def test_what_was_measured_is_said(monkeypatch):
-    assert MEASURED.keys() <= {(e, k, w) for e, _ in ON_MANY for k in GPUS for w in ("decode", "mfu")}
+    whos = {"vllm", *(engine for engine, _ in ON_MANY)}
+    assert MEASURED.keys() <= {(who, k, w) for who in whos for k in GPUS for w in ("decode", "mfu")}
     assert all(each.measured_on and 0 < each.share < 1 for each in MEASURED.values())
     decoded, trained = Efficiency(0.7, "0.5B, 512 rows"), Efficiency(0.4, "0.5B, 8 updates")
     monkeypatch.setattr(step_time, "MEASURED", {("embedded", "H200", "decode"): decoded})
-    half = "estimated (partly measured efficiencies: decode 0.70, 0.5B, 512 rows; mfu 0.35, assumed)"
-    assert provenance("embedded", "H200") == half
+    half = "estimated (half assumed efficiencies: decode 0.70, 0.5B, 512 rows; mfu 0.35, assumed)"
+    assert provenance(run_by("embedded"), "H200") == half
     both = {("verl", "H100", "decode"): decoded, ("verl", "H100", "mfu"): trained}
     monkeypatch.setattr(step_time, "MEASURED", step_time.MEASURED | both)
     whole = "estimated (measured efficiencies: decode 0.70, 0.5B, 512 rows; mfu 0.40, 0.5B, 8 updates)"
-    assert provenance("verl", "H100") == whole
-    assert provenance("embedded", "A100") == provenance("verl", "H200") == "estimated (assumed efficiencies)"
+    assert provenance(run_by("verl"), "H100") == whole
+    unknown = "estimated (assumed efficiencies)"
+    assert provenance(run_by("embedded"), "A100") == provenance(run_by("verl"), "H200") == unknown
     found = fit(SMALL, replace(PAPER, micro_batch=4), Layout("embedded", "none", 1), ONE.memory)
     assert rollout(SMALL, found, ONE).seconds == pytest.approx(15.364 / 2, abs=0.001)
+
+
+def test_drawing_by_vllm_is_assumed_scored_and_given_weights(monkeypatch):
+    monkeypatch.setattr(step_time, "MEASURED", MEASURED)
+    ours, vllm = (run_by("embedded", **changes) for changes in ({}, {"vllm_memory": 0.4}))
+    assert (basis(ours, "H200"), basis(vllm, "H200")) == ("measured", "half assumed")
+    assert "decode 0.35, assumed; mfu 0.43, " in provenance(vllm, "H200")
+    ours, vllm = (
+        fit(SMALL, replace(PAPER, micro_batch=4, vllm_memory=share), Layout("embedded", "none", 1), ONE.memory)
+        for share in (None, 0.4)
+    )
+    assert rollout(SMALL, vllm, ONE).seconds == pytest.approx(15.364, abs=0.001)  # with 0.35, as worked out above
+    # 256 completions are scored after they are drawn, and the 128 that are trained again by the update
+    assert scoring(SMALL, vllm, ONE).seconds == pytest.approx(3 * scoring(SMALL, ours, ONE).seconds)
+    assert sync(SMALL, vllm, ONE).seconds == pytest.approx(2 * W / 4.8e12)
 
 
 def test_machines_are_checked():
@@ -327,6 +436,9 @@ def test_a_step_is_counted_from_the_settings():
     assert work_of(config(questions="aime24", questions_per_step=64)).questions == 30
     assert work_of(config(prompt={"max_tokens": 90})).prompt == 90
     assert work_of(config(), length=3072).length == 3072
+    lean = work_of(config(optimizer={"masters": "split", "state": "bfloat16"}, compute={"micro_tokens": 9000}))
+    assert (lean.masters, lean.state, lean.micro_tokens, lean.vllm_memory) == ("split", "bfloat16", 9000, None)
+    assert work_of(config(compute={"sampler": "vllm", "vllm_memory": 0.3})).vllm_memory == 0.3
 
 
 @pytest.mark.parametrize("length", [0, -5, 3073, float("nan")])
@@ -377,6 +489,24 @@ def test_engines_refuse_what_they_would_refuse():
     assert "cannot be shared out evenly" in refusals(trained=12)["verl, FSDP2"]
     trees = refusals(method="etmr", completions=30)
     assert [way for way, refusal in trees.items() if refusal is None] == ["embedded"]
+
+
+def test_settings_of_the_embedded_engine_leave_it_alone():
+    for changes in (
+        {"optimizer": {"masters": "split"}},
+        {"optimizer": {"state": "bfloat16"}},
+        {"compute": {"sampler": "vllm"}},
+    ):
+        options = make_sizing(config(**changes), EIGHT).options
+        assert [option.way.engine for option in options if option.refusal is None] == ["embedded"], changes
+    [alone, *_] = make_sizing(config(method="intuitor", compute={"sampler": "vllm"}), ONE).options
+    assert "more of every token (certainty)" in alone.refusal
+
+
+def test_a_smaller_cache_of_vllm_is_a_way_out():
+    sizing = make_sizing(config(compute={"sampler": "vllm", "vllm_memory": 0.7}), ONE)
+    assert sizing.best is None
+    assert "--compute.vllm-memory 0.35: half the cache would fit (embedded)" in list(ways_out(sizing))
 
 
 def test_options_of_an_engine_leave_no_choice():

@@ -9,12 +9,22 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from scrl.errors import ConfigError
+from scrl.extras import require_extra
+
 OPTIONAL = {
     "peft": "LoRA: pip install 'scrl[train]'",
     "datasets": "questions from the hub: pip install 'scrl[hub]'",
     "pyarrow": "questions from .parquet files: pip install pyarrow",
     "tensorboard": "tensorboard logs: pip install 'scrl[trackers]'",
+    "triton": "the fast sampler on an NVIDIA GPU: comes with torch's CUDA builds",
 }
+PINNED = {
+    "vllm": "compute.sampler: vllm",
+    "trl": "engine: trl, several GPUs",
+    "verl": "engine: verl, several machines; not beside trl",
+}
+"""Of these only the versions of our extras are supported."""
 
 
 def doctor() -> None:
@@ -39,11 +49,23 @@ def _lines() -> Iterator[str]:
             yield f"ok    {name} {importlib.metadata.version(name)}"
         else:
             yield f"none  {name} ({use})"
+    yield from map(_pinned, PINNED)
     yield f"ok    {os.cpu_count()} CPU cores, torch uses {torch.get_num_threads()}"
     yield from _devices()
     free = shutil.disk_usage(Path.cwd()).free / 2**30
     yield f"{'ok   ' if free > 5 else 'low  '} {free:.0f} GiB free here; a checkpoint needs 14 bytes a trained weight"
     yield _self_test()
+
+
+def _pinned(name: str) -> str:
+    if not is_installed(name):
+        return f"none  {name} ({PINNED[name]}: pip install 'scrl[{name}]')"
+    version = importlib.metadata.version(name)
+    try:
+        require_extra(name, PINNED[name])
+    except ConfigError as error:
+        return f"BAD   {error}"
+    return f"ok    {name} {version}"
 
 
 def is_installed(name: str) -> bool:

@@ -58,6 +58,8 @@ class Options:
     device: Annotated[str | None, Parameter(help="auto, cpu, cuda, … [auto]")] = None
     dtype: Annotated[str | None, Parameter(help="auto, float32 or bfloat16. [auto]")] = None
     sampler_rows: Annotated[int | None, Parameter(help="Completions written side by side. [512]")] = None
+    sampler: Annotated[str | None, Parameter(help="Who draws: local, or vllm on a GPU. [local]")] = None
+    vllm_memory: Annotated[float | None, Parameter(help="Its cache, as a share of the GPU's memory. [0.4]")] = None
     trust_remote_code: Annotated[bool, Parameter(negative="", help="Let a hub model bring code of its own.")] = False
 
     def as_settings(self) -> dict[str, Any]:
@@ -81,7 +83,13 @@ class Options:
                 max_tokens=self.max_prompt_tokens,
                 overlong="drop" if self.drop_overlong else None,
             ),
-            compute=_given(device=self.device, dtype=self.dtype, sampler_rows=self.sampler_rows),
+            compute=_given(
+                device=self.device,
+                dtype=self.dtype,
+                sampler_rows=self.sampler_rows,
+                sampler=self.sampler,
+                vllm_memory=self.vllm_memory,
+            ),
             trust_remote_code=self.trust_remote_code or None,
         )
 

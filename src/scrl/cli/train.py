@@ -139,8 +139,13 @@ def _resume(folder: Path, settings: Sequence[str]) -> None:
 
 def _conclude(folder: RunFolder, say: Callable[[str], None]) -> None:
     lines = (folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    if not any(json.loads(line)["signal_share"] for line in lines):
+    steps = [json.loads(line) for line in lines]
+    if not any(step["signal_share"] for step in steps):
         say("WARNING: no step had a signal: nothing was learned. Sample more completions, or check the reader.")
+    tokens_saved = sum(step.get("tokens_saved", 0.0) for step in steps)
+    if tokens_saved:
+        tokens = sum(step["tokens"] for step in steps)
+        say(f"early verdicts saved about {tokens_saved:,.0f} tokens; {tokens:,} were sampled")
     best_step = best_step_of(folder.path / "checkpoints")
     best = f" and best (step {best_step}, chosen without gold)" if best_step else ""
     say(f"checkpoints: {folder.last}{best}")

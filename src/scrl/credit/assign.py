@@ -25,6 +25,7 @@ from scrl.credit.methods import METHODS
 from scrl.credit.rewards import overlong_penalties
 from scrl.credit.tally import count_votes
 from scrl.credit.trained import check_number, rows_by_setting
+from scrl.credit.verdicts import OpenVote
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.records import Credit, Floats, Group, Labels, Tally, Truth, Unread
 
@@ -58,6 +59,18 @@ class CreditRule:
         """What every group must come with, besides its votes."""
         needs = self.method.needs(self.settings)
         return needs | {"length"} if self.settings.overlong_buffer else needs
+
+    @property
+    def why_all_are_needed(self) -> str | None:
+        """Why every completion has to be drawn before anything can be said; None where a verdict may be early."""
+        if self.method.is_decided is None:
+            return "its negative labels are" if self.method.has_negatives else "its credit is"
+        return next((NEEDED_OF_ALL[need] for need in sorted(self.needs) if need in NEEDED_OF_ALL), None)
+
+    def is_decided(self, classes: Classes, total: int) -> bool:
+        """Whether the labels of a group stand, of whose `total` completions these are the first."""
+        assert self.method.is_decided is not None
+        return self.method.is_decided(OpenVote.of(classes, total), self.settings)
 
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
@@ -180,6 +193,12 @@ class CreditRule:
         return None if weigh is None else tuple(weigh(entropies_T, self.settings) for entropies_T in entropies_G)
 
 
+NEEDED_OF_ALL = {
+    "entropy": "H̄, the mean entropy, is",
+    "reference_share": "the share in the start model's answers is",
+    "partner": "the votes of the question in other words are",
+}
+"""Needs that are met by a group as a whole; the others are met by each completion alone."""
 REMEDY = "Record it while sampling, or use method 'ttrl'."
 REMEDIES = {
     "entropy": "Record entropies while sampling, or use method 'ttrl'.",

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from scrl.credit.labels import majority_positive
 from scrl.credit.rewards import spread
+from scrl.credit.verdicts import OpenVote
 from scrl.records import FACTS, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
 
@@ -29,6 +30,7 @@ __all__ = [
     "Group",
     "Labels",
     "Method",
+    "OpenVote",
     "Shaped",
     "Sides",
     "Tally",
@@ -167,6 +169,8 @@ class Method:
     """From the entropies of a completion's tokens to their weights in the loss; None: all the same."""
     plan: Callable[[int, Any], Tree] | None = None
     """How the N completions of a question are drawn; None: each on its own."""
+    is_decided: Callable[[OpenVote, Any], bool] | None = None
+    """Whether its labels stand, whatever the completions to come will answer; None: its credit is about all N."""
 
     @property
     def has_labels(self) -> bool:

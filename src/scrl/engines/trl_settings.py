@@ -24,13 +24,8 @@ def check_config(config: RunConfig) -> None:
 
 
 def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
-    loss, sampling, device = config.loss, config.sampling, config.compute.device
-    if config.dynamic_sampling.rounds:
-        yield "dynamic_sampling.rounds", "TRL asks the questions of a step once"
-    if sampling.stop:
-        yield "sampling.stop", "TRL ends completions at end-of-text tokens alone"
-    if sampling.temperature == 0:
-        yield "sampling.temperature", "TRL draws completions, it does not take the likeliest token"
+    loss, device = config.loss, config.compute.device
+    yield from _sampling_refusals(config)
     if loss.entropy_bonus:
         yield "loss.entropy_bonus", "TRL weighs the entropy by tokens, not as it weighs the loss"
     if loss.kl_weight and loss.kl != "k3":
@@ -41,6 +36,32 @@ def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "compute.device", f"TRL takes all GPUs it sees, not {device}; choose them with CUDA_VISIBLE_DEVICES"
     if config.evaluation.temperature is not None or config.evaluation.top_p is not None:
         yield "evaluation", "TRL samples as in training, with no temperature or top_p of its own"
+    yield from _update_refusals(config)
+
+
+def _update_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
+    if config.compute.micro_tokens is not None:
+        yield "compute.micro_tokens", "TRL counts completions; set compute.micro_batch"
+    if config.compute.packing == "on":
+        yield "compute.packing", "TRL pads completions"
+    for name in ("state", "masters"):
+        if getattr(config.optimizer, name) != "float32":
+            yield f"optimizer.{name}", "TRL's AdamW has float32 alone"
+
+
+def _sampling_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
+    if config.dynamic_sampling.rounds:
+        yield "dynamic_sampling.rounds", "TRL asks the questions of a step once"
+    if config.early_verdicts:
+        yield "early_verdicts", "TRL draws all completions of a question at once"
+    if config.sampling.stop:
+        yield "sampling.stop", "TRL ends completions at end-of-text tokens alone"
+    if config.sampling.temperature == 0:
+        yield "sampling.temperature", "TRL draws completions, it does not take the likeliest token"
+    if config.compute.credit_workers:
+        yield "compute.credit_workers", "TRL hands over all completions of a step at once"
+    if config.compute.sampler != "local":
+        yield "compute.sampler", "TRL draws by itself; by vLLM with engine_options.use_vllm: true"
 
 
 def _method_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:

@@ -34,10 +34,12 @@ from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.evaluate import Answered, Conditions, evaluate
 from scrl.evaluation.gold_check import BOX_READERS, check_gold, gold_problem
 from scrl.evaluation.lm_eval import results_json
+from scrl.evaluation.samplers import check_sampler, open_sampler
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Completion, Group, Question, Sample
-from scrl.rollout.local import LocalSampler, Prompt
+from scrl.rollout.local import Prompt
+from scrl.rollout.sampler import Sampler
 from scrl.rollout.sampling import SamplingSettings
 
 
@@ -152,12 +154,19 @@ def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> lis
     """Draw, keep and grade; what an earlier call has left in `out` is gone on with. One record a benchmark."""
     if settings.compute.threads is not None:
         torch.set_num_threads(settings.compute.threads)
+    check_sampler(settings.compute)
     gold_judge = MathVerifyJudge()  # for gold alone: what it remembers must not reach the votes
     benchmarks = load_benchmarks(settings, gold_judge, listener)
     language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
     ready = [_ask(benchmark, language_model, settings, listener) for benchmark in benchmarks]
-    rows = settings.compute.sampler_rows
-    sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=rows, on_fewer=listener.note)
+    sampler = open_sampler(
+        language_model,
+        settings.compute,
+        max_length=settings.prompt.max_tokens + settings.sampling.max_tokens,
+        seed=settings.seed,
+        trust_remote_code=settings.trust_remote_code,
+        on_fewer=listener.note,
+    )
     if sampler.note:
         listener.note(sampler.note)
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
@@ -202,14 +211,14 @@ def _ask(
 def _draw_what_is_missing(
     benchmark: Benchmark,
     language_model: LanguageModel,
-    sampler: LocalSampler,
+    sampler: Sampler,
     settings: MeasurementSettings,
     out: Path,
     listener: Listener,
 ) -> None:
     path, total = out / benchmark.file, len(benchmark.questions)
-    at_once = max(1, settings.compute.sampler_rows // settings.samples)
-    done, end = _whole_parts(path, at_once, settings.samples, total)
+    at_once = max(1, sampler.rows_a_call // settings.samples)
+    done, end = _whole_parts(path, max(1, sampler.max_rows // settings.samples), settings.samples, total)
     if done:
         asked = replace(benchmark, questions=benchmark.questions[:done])
         for _ in _read_back(asked, settings.samples, path):
@@ -236,15 +245,18 @@ def _lines(question: Question, samples_G: Sequence[Sample]) -> Iterator[dict[str
         yield rollout_fields(question, 0, number, sample) | gold
 
 
-def _whole_parts(path: Path, at_once: int, samples: int, total: int) -> tuple[int, int]:
-    """How many questions an interrupted evaluation has done, and where in the file the last part it finished ends."""
+def _whole_parts(path: Path, part: int, samples: int, total: int) -> tuple[int, int]:
+    """How many questions an interrupted evaluation has done, and where in the file the last of them ends.
+
+    A `part` is what is written side by side: begun anew as a whole, its numbers are rounded as they would have been.
+    """
     if not path.is_file():
         return 0, 0
     ends = [0]
     with path.open("rb") as file:
         ends += [file.tell() for raw in iter(file.readline, b"") if raw.endswith(b"\n")]
     questions = min((len(ends) - 1) // samples, total)
-    done = questions if questions == total else questions // at_once * at_once
+    done = questions if questions == total else questions // part * part
     return done, ends[done * samples]
 
 

@@ -29,7 +29,8 @@ def write_weights(language_model: LanguageModel, folder: Path, card: str) -> Non
 def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
     """What a resumed run needs besides the weights."""
     torch.save(policy.optimizer.state(), folder / OPTIMIZER)
-    (folder / STATE).write_text(json.dumps(state | {"micro_batch": policy.micro_batch}), encoding="utf-8")
+    sizes = {"micro_batch": policy.micro_batch, "micro_tokens": policy.micro_tokens}
+    (folder / STATE).write_text(json.dumps(state | sizes), encoding="utf-8")
 
 
 def read_state(folder: Path) -> dict[str, Any]:
@@ -45,11 +46,11 @@ def restore(policy: Policy, folder: Path) -> None:
     """Weights and optimizer as they were."""
     try:
         load_weights(policy.language_model, folder)
-        saved = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True)
-        policy.optimizer.restore(saved)
+        policy.optimizer.restore(torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True))
     except (OSError, RuntimeError, ValueError, KeyError, UnpicklingError, SafetensorError) as error:
         raise InputError(f"{folder}: the checkpoint cannot be read back: {error}") from error
-    policy.micro_batch = read_state(folder)["micro_batch"]
+    saved = read_state(folder)
+    policy.micro_batch, policy.micro_tokens = saved["micro_batch"], saved.get("micro_tokens", policy.micro_tokens)
 
 
 def load_weights(language_model: LanguageModel, folder: Path) -> None:

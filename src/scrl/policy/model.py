@@ -54,6 +54,8 @@ def load_model(
 ) -> LanguageModel:
     """A causal model by folder, hub id or the name `embedded`; an adapter is put on it where `lora` asks for one."""
     device = pick_device(compute.device)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # where Triton starts its kernels
     dtype = pick_dtype(compute.dtype, device)
     folder = model_folder(name)
     needed = weight_bytes(folder, dtype, trust_remote_code)

@@ -27,16 +27,28 @@ def learning_rate_factor(update: int, updates: int, settings: OptimizerSettings)
     return 0.5 * (1 + math.cos(math.pi * min(1.0, (update - warmup) / max(1, updates - warmup))))
 
 
-class Optimizer:
-    """Collects gradients in float32, steps the masters, and rounds them into the working weights."""
+class Scheduled:
+    """Counts updates and knows the learning rate of the next one."""
 
-    def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
+    def __init__(self, settings: OptimizerSettings, updates: int) -> None:
         """`updates` is the length of the whole run, which the schedule needs."""
-        self._working = [weight for weight in weights if weight.requires_grad]
-        self._masters = [weight if weight.dtype == torch.float32 else _master(weight) for weight in self._working]
         self._settings = settings
         self._updates = updates
         self.update = 0
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update."""
+        return self._settings.learning_rate * learning_rate_factor(self.update, self._updates, self._settings)
+
+
+class Optimizer(Scheduled):
+    """Collects gradients in float32, steps the masters, and rounds them into the working weights."""
+
+    def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
+        super().__init__(settings, updates)
+        self._working = [weight for weight in weights if weight.requires_grad]
+        self._masters = [weight if weight.dtype == torch.float32 else _master(weight) for weight in self._working]
         self._adam = torch.optim.AdamW(
             self._masters,
             lr=settings.learning_rate,
@@ -45,10 +57,8 @@ class Optimizer:
             fused=all(master.device.type in ("cpu", "cuda") for master in self._masters),
         )
 
-    @property
-    def learning_rate(self) -> float:
-        """Of the next update."""
-        return self._settings.learning_rate * learning_rate_factor(self.update, self._updates, self._settings)
+    def expect(self, micro_batches: int) -> None:
+        """How many backward passes the next gradient is the sum of: all the same here."""
 
     def collect(self) -> None:
         """Add the working weights' gradients to the masters' and clear them; after every micro-batch."""

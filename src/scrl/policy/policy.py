@@ -3,13 +3,14 @@
     policy = Policy(language_model, loss, optimizer, compute, updates=1920, temperature=1.0, max_tokens=1024)
     report = policy.update(sampled_B, credit_B)
 
-Shapes: B questions, R completions of a micro-batch, T tokens, n tokens of all R, E hidden size, V vocabulary.
+Shapes: B questions, U updates, R completions of a micro-batch, T tokens, n tokens of all R, E hidden size.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -19,37 +20,16 @@ import torch
 from torch import Tensor
 
 from scrl.errors import TrainingError
-from scrl.policy.losses import (
-    clipped_surrogate,
-    completion_ratios,
-    is_clipped,
-    kl_to_reference,
-    token_ratios,
-    token_weights,
-)  # fmt: skip
+from scrl.policy.batching import Batch, TrainedRow, filled, num_tokens, trained_rows
+from scrl.policy.lean_optimizer import open_optimizer
+from scrl.policy.losses import clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
 from scrl.policy.model import LanguageModel, body_and_head
-from scrl.policy.optimizer import Optimizer
+from scrl.policy.packing import packed_attention, packs_rows
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
-from scrl.policy.token_scores import token_scores
-from scrl.records import Credit, Floats, Sampled, Tokens
+from scrl.policy.token_scores import CHUNK_ELEMENTS, logit_scores, token_scores
+from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainedRow:
-    """One completion to train on."""
-
-    prompt_P: Tokens
-    tokens_T: Tokens
-    old_logprobs_T: Floats
-    """log π_old."""
-    rise: float
-    """P ≥ 0."""
-    fall: float
-    """Q ≤ 0; the advantage is P + Q."""
-    weights_T: Floats
-    """Of its tokens in the loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +42,6 @@ class UpdateReport:
     learning_rate: float
     kl: float | None
     notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Batch:
-    """R rows, padded on the right: with causal attention nothing needs to be masked."""
-
-    tokens_RL: Tensor
-    """Prompts and completions."""
-    mask_RT: Tensor
-    """Where the completions have a token."""
-    first_R: Tensor
-    """The column of each completion's first token."""
-    old_logprobs_RT: Tensor
-    rises_R: Tensor
-    falls_R: Tensor
-    weights_RT: Tensor
 
 
 class Policy:
@@ -101,14 +65,18 @@ class Policy:
         self._temperature = temperature or 1.0
         self._max_tokens = max_tokens
         self.micro_batch = compute.micro_batch
-        self.optimizer = Optimizer(self._model.parameters(), optimizer, updates)
+        self.micro_tokens = compute.micro_tokens
+        self.optimizer = open_optimizer(self._model.parameters(), optimizer, updates)
         self._reference = self._frozen_copy() if loss.kl_weight and not language_model.has_adapter else None
         self._plain = body_and_head(self._model)
         self._reference_plain = body_and_head(self._reference) if self._reference is not None else None
         self._is_rounded = any(weight.dtype != torch.float32 for weight in self._model.parameters())
         self._notes: list[str] = []
         self._is_checkpointed = compute.gradient_checkpointing
-        self.note = None if self._plain else "this model changes its logits, so they are held whole: more memory"
+        self._chunk_elements: int | None = None
+        self.is_packed, self.note = packs_rows(self._plain, compute)
+        if self._plain is None:
+            self.note = "this model changes its logits, so they are held whole: more memory"
 
     def update(
         self, sampled_B: Sequence[Sampled], credit_B: Sequence[Credit], questions_per_update: int = 1
@@ -134,19 +102,7 @@ class Policy:
 
     def rows(self, pairs: Sequence[tuple[Sampled, Credit]]) -> list[TrainedRow]:
         """The trained completions of one update, each token with its weight in the loss."""
-        chosen = [(sampled, credit, row) for sampled, credit in pairs for row in credit.trained]
-        own_R = [_own_weights(sampled, credit, row) for sampled, credit, row in chosen]
-        shared_R = token_weights([float(own_T.sum()) for own_T in own_R], self._loss.mean, self._max_tokens)
-        return [
-            TrainedRow(
-                sampled.prompt_P,
-                sampled.samples_G[row].tokens_T,
-                sampled.samples_G[row].logprobs_T,
-                *_sides(credit, row),
-                weights_T=shared * own_T,
-            )
-            for (sampled, credit, row), own_T, shared in zip(chosen, own_R, shared_R, strict=True)
-        ]
+        return trained_rows(pairs, self._loss.mean, self._max_tokens)
 
     @torch.no_grad()
     def rescored(self, rows: Sequence[TrainedRow]) -> list[TrainedRow]:
@@ -155,8 +111,7 @@ class Policy:
         In bfloat16 two ways to compute the same log-probability differ by some percent; the ratio must start at 1.
         """
         scored: list[TrainedRow] = []
-        for first in range(0, len(rows), self.micro_batch):
-            part = rows[first : first + self.micro_batch]
+        for part in self._micro_batches(rows):
             logprobs_RT = self.score(self._batch(part))[0].double().cpu().numpy()
             scored += [
                 replace(row, old_logprobs_T=old_T[: len(row.tokens_T)])
@@ -183,35 +138,60 @@ class Policy:
         return measured | {"grad_norm": grad_norm, "learning_rate": learning_rate}
 
     def _that_fits(self, work: Callable[[Sequence[TrainedRow]], Result], rows: Sequence[TrainedRow]) -> Result:
-        """Work on rows by micro-batches, with the micro-batch halved as often as memory asks for."""
+        """Work on rows by micro-batches, with less at a time as often as memory asks for it."""
         while True:
             try:
                 return work(rows)
             except torch.OutOfMemoryError as error:
                 self.optimizer.clear()
-                if min(self.micro_batch, len(rows)) == 1:
+                changed = self._take_less(self._micro_batches(rows))
+                if changed is None:
                     raise TrainingError(
                         "memory ran out with one completion at a time. Shorten sampling.max_tokens, turn on "
                         "compute.gradient_checkpointing, or train an adapter (lora)."
                     ) from error
-            self.micro_batch = min(self.micro_batch, len(rows)) // 2
-            self._notes.append(f"memory ran out: compute.micro_batch is now {self.micro_batch}")
+            self._notes.append(f"memory ran out: {changed}")
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
+
+    def _micro_batches(self, rows: Sequence[TrainedRow]) -> list[Sequence[TrainedRow]]:
+        """`rows` in order, in parts of `micro_batch` rows or of at most `micro_tokens` tokens."""
+        if self.micro_tokens is not None:
+            return filled(rows, self.micro_tokens, self.is_packed)
+        return [rows[first : first + self.micro_batch] for first in range(0, len(rows), self.micro_batch)]
+
+    def _take_less(self, parts: Sequence[Sequence[TrainedRow]]) -> str | None:
+        """Half of these parts at a time, then smaller blocks of logits; what changed, in words, if anything could."""
+        if max(map(len, parts)) == 1:
+            return self._shrink_blocks()
+        if self.micro_tokens is not None:
+            self.micro_tokens = max(num_tokens(part, self.is_packed) for part in parts) // 2
+            return f"compute.micro_tokens is now {self.micro_tokens}"
+        self.micro_batch = max(map(len, parts)) // 2
+        return f"compute.micro_batch is now {self.micro_batch}"
+
+    def _shrink_blocks(self) -> str | None:
+        """Once; a model that gives its logits whole has no blocks."""
+        if self._plain is None or self._chunk_elements is not None:
+            return None
+        self._chunk_elements = CHUNK_ELEMENTS
+        return f"logits in blocks of {4 * CHUNK_ELEMENTS // 2**20} MiB"
 
     def gradient(self, rows: Sequence[TrainedRow]) -> dict[str, float]:
         """Leave the gradient of the loss over `rows` in the masters, micro-batch by micro-batch."""
         totals = dict.fromkeys(("loss", "clipped", "kl", "tokens"), 0.0)
-        for first in range(0, len(rows), self.micro_batch):
-            batch = self._batch(rows[first : first + self.micro_batch])
-            loss, measured = self._batch_loss(batch)
-            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        parts = self._micro_batches(rows)
+        self.optimizer.expect(len(parts))
+        for part in parts:
+            with self._attention(self._plain):  # which activations that are computed again need too
+                loss, measured = self._batch_loss(self._batch(part))
+                loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             self.optimizer.collect()
             for key, value in measured.items():
                 totals[key] += value
         return totals
 
-    def _batch_loss(self, batch: _Batch) -> tuple[Tensor, dict[str, float]]:
+    def _batch_loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         loss = self._loss
         mask_RT = batch.mask_RT
         logprobs_RT, entropies_RT = self.score(batch)
@@ -232,79 +212,45 @@ class Policy:
         total = (torch.where(mask_RT, token_loss_RT, 0.0) * batch.weights_RT).sum()
         return total, measured | {"loss": float(total.detach())}
 
-    def score(self, batch: _Batch, *, by_reference: bool = False) -> tuple[Tensor, Tensor]:
+    def score(self, batch: Batch, *, by_reference: bool = False) -> tuple[Tensor, Tensor]:
         """log π and H of every completion token, [R, T], by this model or by the frozen copy of the start model."""
         model: Any = self._reference if by_reference else self._model
         plain = self._reference_plain if by_reference else self._plain
-        targets_n, where_n = self._targets(batch)
+        targets_n, where_n = batch.targets()
         if plain is None:
-            chosen = model(input_ids=batch.tokens_RL, use_cache=False)
-            logits_nV = chosen.logits.flatten(0, 1)[where_n].float() / self._temperature
-            logprobs_nV = torch.log_softmax(logits_nV, dim=-1)
-            scores = (
-                logprobs_nV.gather(-1, targets_n[:, None]).squeeze(-1),
-                torch.special.entr(logprobs_nV.exp()).sum(-1),
-            )
+            logits_RLV = model(input_ids=batch.tokens_RL, use_cache=False).logits
+            scores = logit_scores(logits_RLV.flatten(0, 1)[where_n], targets_n, self._temperature)
         else:
             body, head = plain
-            hidden_nE = body(input_ids=batch.tokens_RL, use_cache=False).last_hidden_state.flatten(0, 1)[where_n]
-            scores = token_scores(hidden_nE, head.weight, targets_n, bias_V=head.bias, temperature=self._temperature)
+            places = {} if batch.packing is None else batch.packing.arguments()
+            with self._attention(plain):
+                hidden_RLE = body(input_ids=batch.tokens_RL, use_cache=False, **places).last_hidden_state
+            scores = token_scores(
+                hidden_RLE.flatten(0, 1)[where_n],
+                head.weight,
+                targets_n,
+                bias_V=head.bias,
+                temperature=self._temperature,
+                chunk_elements=self._chunk_elements,
+            )
         blank_RT = torch.zeros(batch.mask_RT.shape, device=targets_n.device)
         logprobs_RT, entropies_RT = (blank_RT.masked_scatter(batch.mask_RT, score_n) for score_n in scores)
         return logprobs_RT, entropies_RT
 
-    def _targets(self, batch: _Batch) -> tuple[Tensor, Tensor]:
-        """The completion tokens, and the flat places whose hidden states predict them."""
-        rows_n, columns_n = batch.mask_RT.nonzero(as_tuple=True)
-        places_n = batch.first_R[rows_n] + columns_n
-        return batch.tokens_RL[rows_n, places_n], rows_n * batch.tokens_RL.shape[1] + places_n - 1
+    def _attention(self, plain: tuple[Any, Any] | None) -> AbstractContextManager[None]:
+        """What a forward and backward pass of a body runs in."""
+        return packed_attention(plain[0].config) if self.is_packed and plain else nullcontext()
 
     @torch.no_grad()
-    def _reference_logprobs(self, batch: _Batch) -> Tensor:
+    def _reference_logprobs(self, batch: Batch) -> Tensor:
         """By the start model: the adapter switched off, or the frozen copy."""
         if self._reference is not None:
             return self.score(batch, by_reference=True)[0]
         with self._model.disable_adapter():
             return self.score(batch)[0]
 
-    def _batch(self, rows: Sequence[TrainedRow]) -> _Batch:
-        lengths = [len(row.tokens_T) for row in rows]
-        width = max(len(row.prompt_P) + length for row, length in zip(rows, lengths, strict=True))
-        tokens_RL = np.zeros((len(rows), width), dtype=np.int64)
-        mask_RT = np.arange(max(lengths)) < np.asarray(lengths)[:, None]
-        old_RT, weights_RT = np.zeros((2, *mask_RT.shape), dtype=np.float32)
-        for place, row in enumerate(rows):
-            joined = np.concatenate((row.prompt_P, row.tokens_T))
-            tokens_RL[place, : len(joined)] = joined
-            old_RT[place, : lengths[place]] = row.old_logprobs_T
-            weights_RT[place, : lengths[place]] = row.weights_T
-        numbers = np.asarray([(len(row.prompt_P), row.rise, row.fall) for row in rows])
-        device = self.language_model.device
-        first_R, rises_R, falls_R = torch.from_numpy(numbers).to(device, torch.float32).unbind(1)
-        return _Batch(
-            tokens_RL=torch.from_numpy(tokens_RL).to(device),
-            mask_RT=torch.from_numpy(mask_RT).to(device),
-            first_R=first_R.long(),
-            old_logprobs_RT=torch.from_numpy(old_RT).to(device),
-            rises_R=rises_R,
-            falls_R=falls_R,
-            weights_RT=torch.from_numpy(weights_RT).to(device),
-        )
+    def _batch(self, rows: Sequence[TrainedRow]) -> Batch:
+        return Batch.of(rows, self.language_model.device, self.is_packed)
 
     def _frozen_copy(self) -> Any:
         return deepcopy(self._model).requires_grad_(False).eval()
-
-
-def _own_weights(sampled: Sampled, credit: Credit, row: int) -> Floats:
-    """What a method makes of a completion's tokens: all the same, unless it says otherwise."""
-    if credit.token_weights_G is not None:
-        return credit.token_weights_G[row]
-    return np.ones(len(sampled.samples_G[row].tokens_T))
-
-
-def _sides(credit: Credit, row: int) -> tuple[float, float]:
-    """P and Q of a completion."""
-    if credit.sides is not None:
-        return float(credit.sides[0][row]), float(credit.sides[1][row])
-    advantage = float(credit.advantages[row])
-    return max(advantage, 0.0), min(advantage, 0.0)

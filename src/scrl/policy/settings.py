@@ -50,6 +50,13 @@ class OptimizerSettings(BaseModel):
     betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's averages.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, description="Longer gradients are scaled down to this norm.")
+    state: Literal["float32", "bfloat16"] = Field(
+        "float32", description="AdamW's two averages: 8 bytes a weight, or 4, rounded up or down at random."
+    )
+    masters: Literal["float32", "split"] = Field(
+        "float32",
+        description="Of bfloat16 weights: a copy of 4 bytes a weight, or the 2 bytes the weights lack; both are exact.",
+    )
 
 
 class LoraSettings(BaseModel):
@@ -64,16 +71,34 @@ class LoraSettings(BaseModel):
 
 
 class ComputeSettings(BaseModel):
-    """What runs where, and how much at a time. None of this changes what is computed, rounding aside."""
+    """What runs where, and how much at a time.
+
+    None of this changes what is computed, rounding aside; but another sampler draws with other random numbers.
+    """
 
     model_config = _STRICT
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Of the working weights; masters and optimizer are always float32. auto: bfloat16 on a GPU."
+        "auto", description="Of the working weights; masters are always float32. auto: bfloat16 on a GPU."
     )
     micro_batch: int = Field(16, ge=1, description="Completions a forward and backward pass; halved when memory ends.")
+    micro_tokens: int | None = Field(
+        None, ge=1, description="Tokens a pass, prompts included, instead of completions; halved when memory ends."
+    )
+    packing: Literal["auto", "on", "off"] = Field(
+        "auto", description="The rows of a pass one after the other, without padding. auto: on a GPU, where it can be."
+    )
     sampler_rows: int = Field(512, ge=1, description="Completions written side by side; halved when memory ends.")
+    sampler: Literal["local", "vllm"] = Field(
+        "local", description="Who draws completions: local, or vllm on the same GPU (pip install 'scrl[vllm]')."
+    )
+    vllm_memory: float = Field(
+        0.4, gt=0, lt=1, description="For vllm: its cache, as a share of the GPU's memory; given back while training."
+    )
+    credit_workers: int = Field(
+        0, ge=0, description="Threads that read and judge answers while others are still sampled; 0: afterwards."
+    )
     gradient_checkpointing: bool = Field(False, description="Compute activations twice instead of keeping them.")
     attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
     threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")

@@ -6,19 +6,26 @@ them. With a = ∂L/∂log π(y) and b = ∂L/∂H:
 
     ∂L/∂z_v = a (1[v = y] − π_v) − b π_v (log π_v + H)
 
+On a GPU the same is done by kernels (`scrl.policy.fused_token_scores`); what is here is what they are tested against.
+
 Shapes: n tokens, E hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from scrl.policy.fused_token_scores import CHUNK_ELEMENTS as FUSED_CHUNK_ELEMENTS
+from scrl.policy.fused_token_scores import FusedTokenScores, parts
+
 CHUNK_ELEMENTS = 2**25
 """Largest [tokens × vocabulary] block held at a time: 128 MiB of fp32."""
+FUSED_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def token_scores(
@@ -28,13 +35,38 @@ def token_scores(
     *,
     bias_V: Tensor | None = None,
     temperature: float = 1.0,
-    chunk_elements: int = CHUNK_ELEMENTS,
+    chunk_elements: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(log π(target), H) of each token, fp32, differentiable in the hidden states and in the head."""
-    chunk = max(1, chunk_elements // weight_VE.shape[0])
+    """(log π(target), H) of each token, fp32, differentiable in the hidden states and in the head.
+
+    `chunk_elements`: the largest [tokens × vocabulary] block held at a time; none: what suits the device.
+    """
+    if is_fused(hidden_nE):
+        fused: Any = FusedTokenScores.apply
+        size = chunk_elements or FUSED_CHUNK_ELEMENTS
+        logprobs_n, entropies_n = fused(hidden_nE, weight_VE, bias_V, targets_n, temperature, size)
+        return logprobs_n, entropies_n
+    chunk = max(1, (chunk_elements or CHUNK_ELEMENTS) // weight_VE.shape[0])
     apply: Any = _TokenScores.apply
     logprobs_n, entropies_n = apply(hidden_nE, weight_VE, bias_V, targets_n, temperature, chunk)
     return logprobs_n, entropies_n
+
+
+def logit_scores(logits_nV: Tensor, targets_n: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """The same from logits that are there already, for models that do more than h Wᵀ."""
+    return _scores(torch.log_softmax(logits_nV.float() / temperature, dim=-1), targets_n)
+
+
+def is_fused(hidden_nE: Tensor) -> bool:
+    """Whether the kernels do it: on a GPU with Triton, which torch brings along on Linux, and torch 2.8 or newer."""
+    return hidden_nE.is_cuda and hidden_nE.dtype in FUSED_DTYPES and _has_kernels()
+
+
+@cache
+def _has_kernels() -> bool:
+    """Triton, and matrix products whose result has another type than their factors."""
+    product: Any = torch.ops.aten.mm
+    return find_spec("triton") is not None and "dtype_out" in product.overloads()
 
 
 class _TokenScores(torch.autograd.Function):
@@ -49,10 +81,9 @@ class _TokenScores(torch.autograd.Function):
         chunk: int,
     ) -> tuple[Tensor, Tensor]:
         scores_n2 = torch.empty(len(hidden_nE), 2, dtype=torch.float32, device=hidden_nE.device)
-        for part in _parts(len(hidden_nE), chunk):
+        for part in parts(len(hidden_nE), chunk):
             logprobs_cV = _logprobs(hidden_nE[part], weight_VE, bias_V, temperature)
-            scores_n2[part, 0] = logprobs_cV.gather(-1, targets_n[part, None]).squeeze(-1)
-            scores_n2[part, 1] = _entropy(logprobs_cV)
+            scores_n2[part] = torch.stack(_scores(logprobs_cV, targets_n[part]), dim=-1)
         ctx.save_for_backward(hidden_nE, weight_VE, bias_V, targets_n, scores_n2[:, 1])
         ctx.temperature, ctx.chunk = temperature, chunk
         ctx.set_materialize_grads(False)
@@ -66,7 +97,7 @@ class _TokenScores(torch.autograd.Function):
         grad_bias = (
             None if bias_V is None or not ctx.needs_input_grad[2] else torch.zeros_like(bias_V, dtype=torch.float32)
         )
-        for part in _parts(len(hidden_nE), ctx.chunk):
+        for part in parts(len(hidden_nE), ctx.chunk):
             logprobs_cV = _logprobs(hidden_nE[part], weight_VE, bias_V, ctx.temperature)
             a_c, b_c = (None if grad is None else grad[part] for grad in grads)
             grad_cV = _logit_gradient(logprobs_cV, targets_n[part], entropies_n[part], a_c, b_c) / ctx.temperature
@@ -87,18 +118,16 @@ class _TokenScores(torch.autograd.Function):
         )
 
 
-def _parts(number: int, chunk: int) -> Iterator[slice]:
-    return (slice(first, first + chunk) for first in range(0, number, chunk))
-
-
 def _logprobs(hidden_cE: Tensor, weight_VE: Tensor, bias_V: Tensor | None, temperature: float) -> Tensor:
     logits_cV = torch.nn.functional.linear(hidden_cE, weight_VE, bias_V).float()
     return torch.log_softmax(logits_cV.div_(temperature), dim=-1)
 
 
-def _entropy(logprobs_cV: Tensor) -> Tensor:
-    terms_cV: Tensor = torch.special.entr(logprobs_cV.exp())
-    return terms_cV.sum(dim=-1)
+def _scores(logprobs_cV: Tensor, targets_c: Tensor) -> tuple[Tensor, Tensor]:
+    """log π(target) and H; 0 · log 0 is 0, in the gradient too."""
+    finite_cV = logprobs_cV.clamp(min=torch.finfo(logprobs_cV.dtype).min)
+    entropies_c: Tensor = -(logprobs_cV.exp() * finite_cV).sum(dim=-1)
+    return logprobs_cV.gather(-1, targets_c[:, None]).squeeze(-1), entropies_c
 
 
 def _logit_gradient(

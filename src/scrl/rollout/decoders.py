@@ -57,8 +57,8 @@ def why_not_grouped(model: nn.Module) -> str | None:
     return None
 
 
-class GroupDecoder:
-    """Shared prefill, a cache of fixed size, one pass over the model's own modules a token."""
+class ModuleWalk:
+    """One pass over the modules of a Llama-, Qwen2- or Qwen3-shaped model, with an attention of one's own."""
 
     def __init__(self, model: nn.Module) -> None:
         """Reads the weights of `model` where they are: there is nothing to copy or to sync."""
@@ -68,6 +68,36 @@ class GroupDecoder:
         self._num_kv_heads: int = config.num_key_value_heads
         self._head_size: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
+    def rotations(self, length: int) -> tuple[Tensor, Tensor]:
+        """cos and sin [L, D] of the first positions."""
+        weight = self._body.embed_tokens.weight
+        positions_1L = torch.arange(length, device=weight.device)[None]
+        cos_1LD, sin_1LD = self._body.rotary_emb(weight[:1], positions_1L)
+        return cos_1LD[0], sin_1LD[0]
+
+    def run(self, tokens: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """The last hidden states [rows, tokens, E]."""
+        hidden = self._body.embed_tokens(tokens)
+        for number, layer in enumerate(self._body.layers):
+            queries, keys, values = self._projected(layer.self_attn, _normed(layer.input_layernorm, hidden), cos, sin)
+            mixed = attend(number, queries, keys, values, layer.self_attn.scaling)
+            hidden = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(-2))
+            hidden = hidden + layer.mlp(_normed(layer.post_attention_layernorm, hidden))
+        return _normed(self._body.norm, hidden)
+
+    def _projected(self, attention: Any, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [rows, heads, tokens, head size], with their positions turned in."""
+        split = (*hidden.shape[:-1], -1, self._head_size)
+        queries, keys = attention.q_proj(hidden).view(split), attention.k_proj(hidden).view(split)
+        if hasattr(attention, "q_norm"):
+            queries, keys = _normed(attention.q_norm, queries), _normed(attention.k_norm, keys)
+        values = attention.v_proj(hidden).view(split).transpose(1, 2)
+        return _rotated(queries.transpose(1, 2), cos, sin), _rotated(keys.transpose(1, 2), cos, sin), values
+
+
+class GroupDecoder(ModuleWalk):
+    """Shared prefill, a cache of fixed size, one pass over the model's own modules a token."""
+
     def start(self, tokens_BP: Tensor, mask_BP: Tensor, copies: int, max_tokens: int) -> Tensor:
         """Read the prompts, and give what is remembered of them to all their rows."""
         B, P = tokens_BP.shape
@@ -76,7 +106,7 @@ class GroupDecoder:
             len(self._body.layers),
             self._body.embed_tokens.weight,
         )
-        self._cos_LD, self._sin_LD = self._rotations(P + max_tokens)
+        self._cos_LD, self._sin_LD = self.rotations(P + max_tokens)
         see_B1PP = _causal_mask(mask_BP)
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
@@ -110,30 +140,8 @@ class GroupDecoder:
         self._padding_R = self._padding_R[rows]
         self._bias_RL = None if self._bias_RL is None else self._bias_RL[rows]
 
-    def _rotations(self, length: int) -> tuple[Tensor, Tensor]:
-        weight = self._body.embed_tokens.weight
-        positions_1L = torch.arange(length, device=weight.device)[None]
-        cos_1LD, sin_1LD = self._body.rotary_emb(weight[:1], positions_1L)
-        return cos_1LD[0], sin_1LD[0]
-
     def _run(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        hidden = self._body.embed_tokens(tokens)
-        cos, sin = self._cos_LD[positions][:, None], self._sin_LD[positions][:, None]
-        for number, layer in enumerate(self._body.layers):
-            queries, keys, values = self._projected(layer.self_attn, _normed(layer.input_layernorm, hidden), cos, sin)
-            mixed = attend(number, queries, keys, values, layer.self_attn.scaling)
-            hidden = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(-2))
-            hidden = hidden + layer.mlp(_normed(layer.post_attention_layernorm, hidden))
-        return _normed(self._body.norm, hidden)
-
-    def _projected(self, attention: Any, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [rows, heads, tokens, head size], with their positions turned in."""
-        split = (*hidden.shape[:-1], -1, self._head_size)
-        queries, keys = attention.q_proj(hidden).view(split), attention.k_proj(hidden).view(split)
-        if hasattr(attention, "q_norm"):
-            queries, keys = _normed(attention.q_norm, queries), _normed(attention.k_norm, keys)
-        values = attention.v_proj(hidden).view(split).transpose(1, 2)
-        return _rotated(queries.transpose(1, 2), cos, sin), _rotated(keys.transpose(1, 2), cos, sin), values
+        return self.run(tokens, self._cos_LD[positions][:, None], self._sin_LD[positions][:, None], attend)
 
     def _logits(self, hidden_RE: Tensor) -> Tensor:
         logits_RV: Tensor = self._model.lm_head(hidden_RE)

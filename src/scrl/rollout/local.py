@@ -9,22 +9,28 @@ full-vocabulary entropy of every token are recorded while it is drawn, so no sec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import importlib.util
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from scrl.errors import TrainingError
 from scrl.records import Floats, Sample, Tokens
 from scrl.rollout.decoders import Decoder, GroupDecoder, TransformersDecoder, plain_model, why_not_grouped
-from scrl.rollout.sampling import SamplingSettings, draw, row_uniforms, stacked_uniforms
-from scrl.rollout.stopping import StopTexts
+from scrl.rollout.fused_weights import why_not_fused
+from scrl.rollout.graph_writer import GraphWriter, Task
+from scrl.rollout.sampling import SamplingSettings, row_uniforms, stacked_uniforms
+from scrl.rollout.stop_watch import Results
+from scrl.rollout.stopping import StopTexts, TextWriter
+from scrl.rollout.waves import Pages, fill_pages, left_padded
 
-CLOSE_RANKS_BELOW = 0.75
-"""Finished rows are thrown out of the cache once fewer than this share of its rows is still writing."""
+REFILLS = 4
+"""Where rows are filled again as they end, a call is given this many times as many completions as there are rows: at
+its end there is nothing left to fill them with."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,8 +48,15 @@ class Prompt:
         return replace(self, tokens_P=np.concatenate((self.tokens_P, prefix_T)))
 
 
-class LocalSampler:
+OnGroup = Callable[[int, Sequence[str]], None]
+"""(place of a prompt, the texts of its completions): a group is drawn."""
+
+
+class LocalSampler(TextWriter):
     """Draws from a model that lies in this process's memory; never sees an answer."""
+
+    drift = None
+    """It reads the policy's own weights, and records what it draws from."""
 
     def __init__(
         self,
@@ -58,24 +71,43 @@ class LocalSampler:
 
         `record` names what is recorded of every token besides log-probability and entropy (sampling.RECORDABLE).
         """
+        super().__init__(tokenizer)
         self._model = model
-        self._tokenizer = tokenizer
         self.max_rows = max_rows
         self._record = tuple(record)
         self._on_fewer = on_fewer
         self._ends = end_tokens(model, tokenizer)
         reason = why_not_grouped(model)
         self._decoder = GroupDecoder if reason is None else TransformersDecoder
-        self._stops: dict[tuple[str, ...], StopTexts] = {}
         self.note = reason and f"sampling through transformers' own cache, which is slower: {reason}"
+        self._writer: GraphWriter | None = None
+        if reason is None and next(model.parameters()).is_cuda:
+            self._writer, self.note = fast_writer(model, self._ends, on_fewer)
+
+    @property
+    def rows_a_call(self) -> int:
+        """Completions to ask for in one call."""
+        return self.max_rows if self._writer is None else REFILLS * self.max_rows
 
     def sample(
-        self, prompts_B: Sequence[Prompt], settings: SamplingSettings, *, num_samples: int, seed: int, step: int | str
+        self,
+        prompts_B: Sequence[Prompt],
+        settings: SamplingSettings,
+        *,
+        num_samples: int,
+        seed: int,
+        step: int | str,
+        first: int = 0,
+        on_group: OnGroup | None = None,
     ) -> list[tuple[Sample, ...]]:
-        """N completions for each prompt, as many side by side as `max_rows` and the memory allow."""
+        """N completions for each prompt, numbered from `first`, as many side by side as `max_rows` and memory allow.
+
+        `on_group` hears of each group: after its wave, or with captured steps after all are written.
+        """
+        numbers = range(first, first + num_samples)
         while True:
             try:
-                return self._sample(prompts_B, settings, num_samples, (seed, step))
+                return self._sample(prompts_B, settings, numbers, (seed, step), on_group)
             except torch.OutOfMemoryError as error:
                 if self.max_rows == 1:
                     words = "memory ran out with one completion at a time: shorten sampling.max_tokens"
@@ -86,22 +118,30 @@ class LocalSampler:
         self.max_rows = max(1, min(self.max_rows, rows) // 2)
         if self._on_fewer is not None:
             self._on_fewer(f"memory ran out: compute.sampler_rows is now {self.max_rows}")
+        self.release()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     @torch.inference_mode()
     def _sample(
-        self, prompts_B: Sequence[Prompt], settings: SamplingSettings, num_samples: int, seeds: tuple[int, int | str]
+        self,
+        prompts_B: Sequence[Prompt],
+        settings: SamplingSettings,
+        numbers: range,
+        seeds: tuple[int, int | str],
+        on_group: OnGroup | None,
     ) -> list[tuple[Sample, ...]]:
         was_training = self._model.training
         self._model.eval()
         try:
-            samples: list[Sample] = []
-            for prompts, numbers in waves(prompts_B, num_samples, self.max_rows):
-                samples += self._write(prompts, numbers, settings, seeds)
+            if self._writer is not None:
+                samples = self._write_fast(self._writer, prompts_B, numbers, settings, seeds)
+                return list(grouped([samples], len(numbers), on_group))
+            parts = waves(prompts_B, len(numbers), self.max_rows)
+            written = (self._write(part, numbers[at.start : at.stop], settings, seeds) for part, at in parts)
+            return list(grouped(written, len(numbers), on_group))
         finally:
             self._model.train(was_training)
-        return [tuple(samples[first : first + num_samples]) for first in range(0, len(samples), num_samples)]
 
     def _write(
         self, prompts: Sequence[Prompt], numbers: range, settings: SamplingSettings, seeds: tuple[int, int | str]
@@ -112,7 +152,7 @@ class LocalSampler:
         limits = [prompt.max_tokens or settings.max_tokens for prompt in prompts for _ in numbers]
         most = max(limits)
         uniforms = [row_uniforms(*seeds, prompt.question_id, number, most) for prompt in prompts for number in numbers]
-        pages = _Pages.blank(stacked_uniforms(uniforms, device), self._record, limits)
+        pages = Pages.blank(stacked_uniforms(uniforms, device), self._record, limits)
         stops = self.stop_texts(settings.stop)
         decoder: Decoder = self._decoder(self._model)
         logits_BV = decoder.start(tokens_BP, mask_BP, len(numbers), most)
@@ -120,20 +160,30 @@ class LocalSampler:
         fill_pages(pages, decoder, logits_RV, settings, torch.tensor(self._ends, device=device), stops)
         return self._read(pages, stops)
 
-    def texts(self, written: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
-        """Tokens as text, up to a text that ends a completion."""
-        found = self._tokenizer.batch_decode(written, skip_special_tokens=True)
-        return [stops.cut(text) if stops else text for text in found]
+    def _write_fast(
+        self,
+        writer: GraphWriter,
+        prompts_B: Sequence[Prompt],
+        numbers: range,
+        settings: SamplingSettings,
+        seeds: tuple[int, int | str],
+    ) -> list[Sample]:
+        """All completions of all prompts; rows enter as others end."""
+        limits_B = [prompt.max_tokens or settings.max_tokens for prompt in prompts_B]
+        tasks = [
+            Task(group, prompt.tokens_P, limit, row_uniforms(*seeds, prompt.question_id, number, limit))
+            for group, (prompt, limit) in enumerate(zip(prompts_B, limits_B, strict=True))
+            for number in numbers
+        ]
+        stops = self.stop_texts(settings.stop)
+        return self._read(writer.write(tasks, settings, self._record, self.max_rows, stops), stops) if tasks else []
 
-    def stop_texts(self, texts: tuple[str, ...]) -> StopTexts | None:
-        """What recognises the texts that end a completion; None where there are none."""
-        if not texts:
-            return None
-        if texts not in self._stops:
-            self._stops[texts] = StopTexts(texts, self._tokenizer)
-        return self._stops[texts]
+    def release(self) -> None:
+        """Give back the memory that sampling keeps between two calls; call it before an update."""
+        if self._writer is not None:
+            self._writer.release()
 
-    def _read(self, pages: _Pages, stops: StopTexts | None) -> list[Sample]:
+    def _read(self, pages: Pages | Results, stops: StopTexts | None) -> list[Sample]:
         lengths_R = pages.lengths_R.tolist()
         tokens, logprobs, entropies = (
             page.cpu().numpy() for page in (pages.tokens_RT, pages.logprobs_RT, pages.entropies_RT)
@@ -161,75 +211,48 @@ class LocalSampler:
         ]
 
 
+def fast_writer(
+    model: nn.Module, ends: Sequence[int], on_note: Callable[[str], None] | None
+) -> tuple[GraphWriter | None, str | None]:
+    """What writes with captured steps on a GPU, or None and a note that says why not."""
+    reason = why_not_fused(model) or why_not_captured(next(model.parameters()).device)
+    if reason is not None:
+        return None, f"sampling token by token without captured steps, which is slower: {reason}"
+    from scrl.rollout import kernels
+
+    return GraphWriter(model, ends, kernels, on_note=on_note), None
+
+
+def why_not_captured(device: torch.device) -> str | None:
+    """Why the kernels cannot run on a device, or None."""
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    if torch.version.hip is not None:
+        return "the kernels were written for NVIDIA's GPUs"
+    product: Any = torch.ops.aten.mm
+    if "dtype_out" not in product.overloads():
+        return "torch is older than 2.8"
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        return "the GPU is older than NVIDIA's Ampere"
+    return None
+
+
 def _row(page_RT: Floats | None, row: int, length: int) -> Floats | None:
     return None if page_RT is None else page_RT[row, :length].copy()
 
 
-@dataclass(slots=True, eq=False)
-class _Pages:
-    """What R rows have written so far."""
-
-    tokens_RT: Tensor
-    logprobs_RT: Tensor
-    entropies_RT: Tensor
-    uniforms_RT: Tensor
-    facts_RT: dict[str, Tensor]
-    lengths_R: Tensor
-    """How many tokens a row has, or may have while it is still writing."""
-    finished_R: Tensor
-    limits: frozenset[int]
-    """How many tokens rows may have: when one has so many, even if it has ended before, it is not run any further."""
-
-    @classmethod
-    def blank(cls, uniforms_RT: Tensor, record: Sequence[str] = (), limits: Sequence[int] = ()) -> _Pages:
-        rows, max_tokens = uniforms_RT.shape
-        device = uniforms_RT.device
-        limits = limits or [max_tokens] * rows
-        return cls(
-            tokens_RT=torch.zeros(rows, max_tokens, dtype=torch.int64, device=device),
-            logprobs_RT=torch.zeros(rows, max_tokens, device=device),
-            entropies_RT=torch.zeros(rows, max_tokens, device=device),
-            uniforms_RT=uniforms_RT,
-            facts_RT={name: torch.zeros(rows, max_tokens, device=device) for name in record},
-            lengths_R=torch.tensor(limits, device=device),
-            finished_R=torch.zeros(rows, dtype=torch.bool, device=device),
-            limits=frozenset(limits),
-        )
-
-
-def fill_pages(
-    pages: _Pages,
-    decoder: Decoder,
-    logits_RV: Tensor,
-    settings: SamplingSettings,
-    ends: Tensor,
-    stops: StopTexts | None,
-) -> None:
-    """The decoding loop: draw, write down, let go of what has finished, go on."""
-    rows = torch.arange(len(logits_RV), device=logits_RV.device)
-    for place in range(settings.max_tokens):
-        drawn = draw(logits_RV, pages.uniforms_RT[rows, place], settings, pages.facts_RT)
-        pages.tokens_RT[rows, place] = drawn.tokens_R
-        pages.logprobs_RT[rows, place] = drawn.logprobs_R
-        pages.entropies_RT[rows, place] = drawn.entropies_R
-        for name, values_R in drawn.facts_R.items():
-            pages.facts_RT[name][rows, place] = values_R
-        ended_R = torch.isin(drawn.tokens_R, ends)
-        if stops is not None:
-            ended_R |= stops.reached(pages.tokens_RT[rows, : place + 1], drawn.tokens_R)
-        just_R = rows[ended_R & ~pages.finished_R[rows] & (pages.lengths_R[rows] > place)]
-        pages.finished_R[just_R] = True
-        pages.lengths_R[just_R] = place + 1
-        writing_R = ~pages.finished_R[rows] & (pages.lengths_R[rows] > place + 1)
-        num_writing = int(writing_R.sum())
-        if num_writing == 0:
-            return
-        if num_writing < CLOSE_RANKS_BELOW * len(rows) or (place + 1 in pages.limits and num_writing < len(rows)):
-            stay = writing_R.nonzero().squeeze(-1)
-            decoder.keep(stay)
-            rows, drawn = rows[stay], drawn._replace(tokens_R=drawn.tokens_R[stay])
-        if place + 1 < settings.max_tokens:
-            logits_RV = decoder.step(drawn.tokens_R)
+def grouped(written: Iterable[list[Sample]], size: int, on_group: OnGroup | None) -> Iterator[tuple[Sample, ...]]:
+    """Completions as they come, in groups of `size`, each of which `on_group` hears of."""
+    waiting: list[Sample] = []
+    groups = 0
+    for samples in written:
+        waiting += samples
+        while len(waiting) >= size:
+            group, waiting = tuple(waiting[:size]), waiting[size:]
+            if on_group is not None:
+                on_group(groups, [sample.text for sample in group])
+            groups += 1
+            yield group
 
 
 def waves(prompts: Sequence[Prompt], num_samples: int, max_rows: int) -> Iterator[tuple[Sequence[Prompt], range]]:
@@ -242,17 +265,6 @@ def waves(prompts: Sequence[Prompt], num_samples: int, max_rows: int) -> Iterato
     for prompt in prompts:
         for first in range(0, num_samples, max_rows):
             yield [prompt], range(first, min(first + max_rows, num_samples))
-
-
-def left_padded(prompts: Sequence[Tokens], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Tokens [B, P] that end in the last column, and the mask of what is no padding."""
-    longest = max(map(len, prompts))
-    tokens_BP = np.zeros((len(prompts), longest), dtype=np.int64)
-    mask_BP = np.zeros_like(tokens_BP)
-    for row, prompt in enumerate(prompts):
-        tokens_BP[row, longest - len(prompt) :] = prompt
-        mask_BP[row, longest - len(prompt) :] = 1
-    return torch.from_numpy(tokens_BP).to(device), torch.from_numpy(mask_BP).to(device)
 
 
 def end_tokens(model: nn.Module, tokenizer: Any) -> list[int]:

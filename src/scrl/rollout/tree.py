@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from scrl.credit.method import Tree
 from scrl.records import Floats, Sample
-from scrl.rollout.local import LocalSampler, Prompt
+from scrl.rollout.local import Prompt
+from scrl.rollout.sampler import Sampler
 from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.stopping import StopTexts
 
 
 def sample_tree(
-    sampler: LocalSampler,
+    sampler: Sampler,
     prompts_B: Sequence[Prompt],
     settings: SamplingSettings,
     tree: Tree,
@@ -62,7 +63,7 @@ def _fork(prompt: Prompt, name: str, root: Sample, place: int, max_tokens: int) 
 
 
 def _leaves(
-    sampler: LocalSampler, root: Sample, tree: Tree, grown: Iterator[tuple[Sample, ...]], stops: StopTexts | None
+    sampler: Sampler, root: Sample, tree: Tree, grown: Iterator[tuple[Sample, ...]], stops: StopTexts | None
 ) -> list[Sample]:
     """A root and all its branches, as whole completions."""
     leaves = [root]
@@ -92,11 +93,8 @@ def _leaf(root: Sample, place: int, branch: Sample) -> Sample:
 
 def cut_at_stop(leaf: Sample, stops: StopTexts) -> Sample:
     """A stop text may begin before a fork and end behind it: what was drawn after it is let go of."""
-    tokens_1T = torch.from_numpy(leaf.tokens_T)[None]
-    for length in range(1, len(leaf.tokens_T) + 1):
-        if stops.reached(tokens_1T[:, :length], tokens_1T[:, length - 1]):
-            return _beginning(leaf, length)
-    return leaf
+    length = stops.first_end(torch.from_numpy(leaf.tokens_T))
+    return leaf if length is None else _beginning(leaf, length)
 
 
 def _beginning(leaf: Sample, length: int) -> Sample:

@@ -76,6 +76,9 @@ class RunConfig(BaseModel):
     prompt: PromptSettings = PromptSettings()
     sampling: SamplingSettings = SamplingSettings()
     dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
+    early_verdicts: bool = Field(
+        False, description="Stop sampling a question once no completion to come can change its label or its abstention."
+    )
     loss_variant: str = Field("grpo", description=f"Fills in `loss`: {', '.join(LOSS_VARIANTS)}.")
     loss: LossSettings = LossSettings()
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -138,6 +141,10 @@ class RunConfig(BaseModel):
         rule = self.rule()
         if rule.method.plan is not None:
             rule.method.plan(self.completions, rule.settings)
+        if self.early_verdicts:
+            _check_early_verdicts(rule)
+            if self.compute.credit_workers:
+                raise ConfigError("compute.credit_workers: early_verdicts reads answers between rounds. Set it to 0")
         return self
 
     def rule(self) -> CreditRule:
@@ -172,6 +179,21 @@ class RunConfig(BaseModel):
             gold_column=self.gold_column,
             id_column=self.id_column,
             rephrased_column=self.rephrased_column,
+        )
+
+
+def _check_early_verdicts(rule: CreditRule) -> None:
+    """Refuse to stop early where a method needs all N, or trains on completions that might not be drawn."""
+    reason = rule.why_all_are_needed
+    if reason is not None:
+        raise ConfigError(
+            f"early_verdicts: with method {rule.method.name!r} {reason} about all completions of a question. Leave it "
+            "off, or use a method that looks at votes alone."
+        )
+    if rule.settings.which_trained != "first":
+        raise ConfigError(
+            "early_verdicts: a random choice of the completions trained on may fall on some that are not drawn. Set "
+            "credit.which_trained: first, which is no less random a choice."
         )
 
 

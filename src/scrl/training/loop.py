@@ -21,6 +21,7 @@ from scrl.rollout.sampling import SamplingSettings
 from scrl.seeds import generator_for
 from scrl.training.config import RunConfig
 from scrl.training.dynamic_sampling import draw_step
+from scrl.training.early_verdicts import saved
 from scrl.training.guard import alarms
 from scrl.training.interrupts import finish_first, stop_on_sigterm
 from scrl.training.run import Run, open_run
@@ -70,6 +71,8 @@ def _finish(run: Run) -> Run:
     finally:
         for tracker in run.trackers:
             tracker.close()
+        if run.credit_workers is not None:
+            run.credit_workers.close()
         report_on(run)
     return run
 
@@ -97,9 +100,12 @@ def take_steps(run: Run) -> None:
         triples_B = drawn.triples_B
         with finish_first(run.watcher.note):
             with clock.measure("seconds_update"):
+                run.sampler.release()  # the update needs the memory
                 sampled_B, _, credit_B = zip(*triples_B, strict=True)
                 update = run.policy.update(sampled_B, credit_B, config.questions_per_update)
             metrics = step_metrics(triples_B, update, state.labels) | step_label_quality(triples_B, run.gold_judge)
+            metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
+            metrics |= saved(sampled_B, config.completions) if config.early_verdicts else {}
             metrics |= drawn.metrics | {"tokens": metrics["tokens"] + drawn.tokens_left_out}
             step = run.remember(metrics, {s.question.id: c.labels.positive for s, _, c in triples_B})
             log_step(run, step, triples_B, metrics, clock.seconds, update.notes)
@@ -114,10 +120,11 @@ def take_steps(run: Run) -> None:
 
 def credited(run: Run, clock: Stopwatch, questions: Sequence[Question]) -> list[Triple]:
     """The completions of some questions, and what they earn."""
+    background = run.credit_workers.begin() if run.credit_workers else None
     with clock.measure("seconds_rollout"):
-        sampled_B = run.rollouts(questions)
+        sampled_B = run.rollouts(questions, background.take if background else None)
     with clock.measure("seconds_credit"):
-        classes_B = run.crediting.classify(sampled_B)
+        classes_B = background.classes(sampled_B) if background else run.crediting.classify(sampled_B)
         credit_B = run.crediting.assign(sampled_B, classes_B)
     return list(zip(sampled_B, classes_B, credit_B, strict=True))
 

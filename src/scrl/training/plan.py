@@ -10,13 +10,12 @@ import torch
 
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.policy.model import loading, model_folder, pick_device, pick_dtype
+from scrl.training.capacity import GIB, rows_of_a_pass, trained_bytes
 from scrl.training.config import RunConfig
 from scrl.training.crediting import asked
 from scrl.training.dynamic_sampling import check_others
 from scrl.training.prompting import usable_questions
 from scrl.training.stream import QuestionStream
-
-GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def make_plan(config: RunConfig) -> Plan:
         *loaded.notes,
         *too_long,
         *_sizes(config, stream, groups, updates, epochs),
-        _memory_line(num_weights, memory),
+        _memory_line(config, num_weights, memory),
         *warnings(config),
     )
     first_prompt = prompt_text(questions[0], tokenizer, config.prompt)
@@ -91,24 +90,46 @@ def memory_bytes(config: RunConfig, shape: Any, num_weights: int, prompt_tokens:
     device = pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     trained = 0 if config.lora else num_weights
-    heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", 1)
-    head = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    rows = min(config.compute.sampler_rows, config.questions_per_step * groups * config.completions)
     columns = prompt_tokens + config.sampling.max_tokens
+    passed = rows_of_a_pass(config.compute.micro_batch, config.compute.micro_tokens, columns)
+    is_one_pass = config.trained * config.questions_per_update <= passed
+    each = trained_bytes(config.optimizer.masters, config.optimizer.state, size, is_one_pass=is_one_pass)
+    if config.compute.sampler == "vllm":
+        sampler = {"sampler's cache": _vllm_cache(config, device), "vLLM's weights": num_weights * size}
+    else:
+        rows = min(config.compute.sampler_rows, config.questions_per_step * groups * config.completions)
+        sampler = {"sampler's cache": rows * columns * _cached_numbers(shape) * size}
     return {
         "weights": num_weights * size,
-        "masters": 0 if size == 4 else trained * 4,
-        "gradients": trained * (4 if size == 4 else 4 + size),
-        "optimizer": trained * 8,
+        "masters": trained * each.masters,
+        "gradients": trained * each.gradients,
+        "optimizer": trained * each.averages,
         "start model": num_weights * size if config.loss.kl_weight and not config.lora else 0,
-        "sampler's cache": rows * columns * shape.num_hidden_layers * 2 * heads * head * size,
+        **sampler,
     }
 
 
-def _memory_line(num_weights: int, memory: dict[str, int]) -> str:
+def _cached_numbers(shape: Any) -> int:
+    """Keys and values of a token."""
+    heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", 1)
+    head = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    return int(shape.num_hidden_layers * 2 * heads * head)
+
+
+def _vllm_cache(config: RunConfig, device: torch.device) -> int:
+    """A share of the GPU's memory; 0 where there is no GPU to ask."""
+    if device.type != "cuda":
+        return 0
+    return int(config.compute.vllm_memory * torch.cuda.get_device_properties(device).total_memory)
+
+
+def _memory_line(config: RunConfig, num_weights: int, memory: dict[str, int]) -> str:
     total = sum(memory.values())
     parts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
-    return f"{num_weights:,} weights; about {total / GIB:.2f} GiB ({parts}), and activations on top"
+    above = "activations"
+    if not memory["sampler's cache"]:
+        above += f" and vLLM's cache (a share of {config.compute.vllm_memory:g} of the GPU)"
+    return f"{num_weights:,} weights; about {total / GIB:.2f} GiB ({parts}), and {above} on top"
 
 
 def warnings(config: RunConfig) -> Iterator[str]:

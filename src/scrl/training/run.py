@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,21 @@ from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
 from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
+from scrl.evaluation.samplers import check_sampler, open_sampler
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.policy import Policy
 from scrl.records import Question, Sampled
 from scrl.rollout.embedding import Embed, load_embedder
-from scrl.rollout.local import LocalSampler, Prompt
+from scrl.rollout.local import OnGroup, Prompt
+from scrl.rollout.sampler import Sampler
 from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.tree import sample_tree
 from scrl.training.config import RunConfig
+from scrl.training.credit_workers import CreditWorkers
 from scrl.training.crediting import Crediting, asked, recorded
 from scrl.training.dynamic_sampling import check_others
+from scrl.training.early_verdicts import draw_until_decided
 from scrl.training.guard import WATCHED
 from scrl.training.model_card import model_card
 from scrl.training.prompting import usable_questions
@@ -69,7 +73,7 @@ class Run:
     held_out: Sequence[Question]
     rule: CreditRule
     language_model: LanguageModel
-    sampler: LocalSampler
+    sampler: Sampler
     policy: Policy
     watcher: Watcher
     trackers: list[Tracker]
@@ -77,6 +81,8 @@ class Run:
     """For gold alone: what it remembers must not reach the votes."""
     embed: Embed | None = None
     """Texts → vectors, where a method needs that."""
+    credit_workers: CreditWorkers | None = None
+    """Classify while sampling goes on, where that is asked for."""
     state: State = field(default_factory=State)
 
     def draw(
@@ -86,24 +92,45 @@ class Run:
         number: int,
         step: int | str,
         tree: Tree | None = None,
+        first: int = 0,
+        on_group: OnGroup | None = None,
     ) -> list[Sampled]:
-        """Completions for some questions; with a tree they share their beginnings."""
+        """Completions `first`, `first` + 1, … for some questions; with a tree they share their beginnings."""
         tokenizer, seed = self.language_model.tokenizer, self.config.seed
         prompts = [Prompt(q.id, prompt_tokens(q, tokenizer, self.config.prompt)) for q in questions]
         if tree is None:
-            samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=seed, step=step)
+            samples_B = self.sampler.sample(
+                prompts, settings, num_samples=number, seed=seed, step=step, first=first, on_group=on_group
+            )
         else:
             samples_B = sample_tree(self.sampler, prompts, settings, tree, seed=seed, step=step)
         at = step if isinstance(step, int) else self.state.step
         triples = zip(questions, prompts, samples_B, strict=True)
         return [Sampled(question, prompt.tokens_P, samples, at) for question, prompt, samples in triples]
 
-    def rollouts(self, questions: Sequence[Question]) -> list[Sampled]:
-        """The groups of some questions at this step, drawn as the method plans it."""
+    def rollouts(self, questions: Sequence[Question], on_group: OnGroup | None = None) -> list[Sampled]:
+        """The groups of some questions at this step, drawn as the method plans it.
+
+        `on_group` hears of each as soon as it is drawn, where groups are drawn at one go.
+        """
+        if self.config.early_verdicts:
+            return self._rollouts_until_decided(questions)
         plan = self.rule.method.plan
         tree = plan(self.config.completions, self.rule.settings) if plan else None
         forms = asked(self.rule, questions)
-        return self.draw(forms, self.config.sampling, self.config.completions, self.state.step, tree)
+        number, step = self.config.completions, self.state.step
+        return self.draw(forms, self.config.sampling, number, step, tree, on_group=on_group)
+
+    def _rollouts_until_decided(self, questions: Sequence[Question]) -> list[Sampled]:
+        """Those to be trained on, and more until the votes of all of them could change nothing."""
+        config, rule = self.config, self.rule
+        return draw_until_decided(
+            lambda asked, first, number: self.draw(asked, config.sampling, number, self.state.step, first=first),
+            lambda sampled: rule.is_decided(rule.classify(sampled.group), config.completions),
+            questions,
+            least=config.trained,
+            most=config.completions,
+        )
 
     @property
     def crediting(self) -> Crediting:
@@ -153,6 +180,7 @@ class Run:
         restore(self.policy, self.folder.last)
         self.folder.cut(saved.pop("files"))
         saved.pop("micro_batch")
+        saved.pop("micro_tokens", None)
         self.state = State(**saved)
         self.sampler.max_rows = self.state.sampler_rows
 
@@ -169,7 +197,8 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     """Load what a run needs; nothing is written before the model and the questions are found to be usable."""
     if config.compute.threads is not None:
         torch.set_num_threads(config.compute.threads)
-    loaded, held_out, rule = config.load_questions(), config.load_held_out(), config.rule()
+    check_sampler(config.compute)
+    loaded, held_out, rule = config.load_questions(), config.load_held_out(), _rule(config)
     require_gold(rule, loaded.questions)
     seed_everything(config.seed)
     language_model = load_model(
@@ -180,11 +209,13 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     held_out_questions, more_notes = ask(held_out.questions) if held_out else ([], [])
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     check_others(stream, config.dynamic_sampling)
-    sampler = LocalSampler(
-        language_model.model,
-        language_model.tokenizer,
-        max_rows=config.compute.sampler_rows,
+    sampler = open_sampler(
+        language_model,
+        config.compute,
+        max_length=config.prompt.max_tokens + config.sampling.max_tokens,
+        seed=config.seed,
         record=recorded(rule),
+        trust_remote_code=config.trust_remote_code,
         on_fewer=watcher.note,
     )
     policy = _policy(config, language_model, stream, groups=len(asked(rule, questions[:1])))
@@ -206,11 +237,18 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         watcher=watcher,
         trackers=trackers,
         embed=embed,
+        credit_workers=CreditWorkers(rule, workers) if (workers := config.compute.credit_workers) else None,
     )
     run.state.questions = fingerprint(asked(rule, questions))
     if resume:
         run.restore()
     return run
+
+
+def _rule(config: RunConfig) -> CreditRule:
+    """The method, with a judge that has a process for every worker."""
+    workers = config.compute.credit_workers
+    return replace(config.rule(), judge=MathVerifyJudge(workers=workers)) if workers else config.rule()
 
 
 def _policy(config: RunConfig, language_model: LanguageModel, stream: QuestionStream, *, groups: int) -> Policy:

@@ -17,8 +17,10 @@ from scrl.engines.trl_settings import batch_sizes, check_config
 from scrl.engines.verl_job import Job, verl_settings
 from scrl.errors import ConfigError
 from scrl.policy.settings import LoraSettings
-from scrl.training.capacity import GIB, EngineName, Fit, Layout, Sharding, Work, fit, needed, parts, smaller
+from scrl.rollout.vllm import refuse_more
+from scrl.training.capacity import GIB, EngineName, Fit, Layout, Sharding, Work, fit, least_memory, smaller
 from scrl.training.config import RunConfig
+from scrl.training.crediting import recorded
 from scrl.training.shapes import ModelShape, shape_of
 from scrl.training.step_time import Cluster, step_seconds
 
@@ -110,6 +112,10 @@ def work_of(config: RunConfig, length: float | None = None) -> Work:
         is_checkpointed=config.compute.gradient_checkpointing,
         has_reference=config.loss.kl_weight > 0,
         adapter_rank=config.lora.rank if config.lora else None,
+        masters=config.optimizer.masters,
+        state=config.optimizer.state,
+        micro_tokens=config.compute.micro_tokens,
+        vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
 
 
@@ -144,7 +150,7 @@ def _option(config: RunConfig, shape: ModelShape, work: Work, cluster: Cluster, 
 def fits_of(shape: ModelShape, work: Work, cluster: Cluster, way: Way) -> tuple[list[Fit], float]:
     """All that fit of: samplers over 1, 2, 4, … GPUs, smaller micro-batches, activations twice; and the least bytes."""
     tried = [(layout, less) for layout in layouts(shape, cluster, way) for less in smaller(work)]
-    least = min(max(needed(parts(shape, less, layout, 1))) for layout, less in tried)
+    least = min(least_memory(shape, less, layout) for layout, less in tried)
     fits = [fit(shape, less, layout, cluster.memory) for layout, less in tried]
     return [each for each in fits if each is not None], least
 
@@ -171,6 +177,8 @@ def refused(config: RunConfig, engine: EngineName, cluster: Cluster) -> str | No
         elif engine == "verl":
             files = ("OUT", "train.parquet", "validation.parquet")
             verl_settings(theirs, Job(*files, questions, PROMPT, cluster.nodes, cluster.gpus))
+        elif config.compute.sampler == "vllm":
+            refuse_more(recorded(config.rule()))
     except ConfigError as error:
         return str(error)
     return None
@@ -195,6 +203,9 @@ def ways_out(sizing: Sizing) -> Iterator[str]:
         rank = LoraSettings().rank
         for way in _fitting(shape, replace(work, adapter_rank=rank), cluster, open_ways):
             yield f"--lora true: an adapter of rank {rank} would fit ({way})"
+    if work.vllm_memory is not None:
+        for way in _fitting(shape, replace(work, vllm_memory=work.vllm_memory / 2), cluster, open_ways):
+            yield f"--compute.vllm-memory {work.vllm_memory / 2:g}: half the cache would fit ({way})"
     shorter = replace(work, max_tokens=work.max_tokens // 2, length=min(work.length, work.max_tokens // 2))
     for way in _fitting(shape, shorter, cluster, open_ways) if work.max_tokens > 1 else ():
         yield f"--sampling.max-tokens {shorter.max_tokens}: completions half as long would fit ({way})"

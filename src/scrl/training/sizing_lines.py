@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from scrl.training.capacity import GIB, OVERHEAD, Fit, needed
+from scrl.training.capacity import GIB, VLLM_OVERHEAD, Fit, needed
 from scrl.training.sizing import CLOSE, Option, Sizing, ways_out
 from scrl.training.step_time import basis, phases, provenance
 
@@ -71,7 +71,7 @@ def _engine_line(sizing: Sizing, option: Option, fit: Fit) -> str:
     seconds = [phase.seconds for phase in phases(sizing.shape, fit, sizing.cluster)]
     numbers = "".join(f"{value:>9,.1f}" for value in (*seconds, option.seconds))
     used = max(needed(fit.parts)) / GIB
-    source = basis(option.way.engine, sizing.cluster.kind)
+    source = basis(fit, sizing.cluster.kind)
     return f"{option.way!s:<12} {fit.layout.gpus:>4}  {used:>9.1f} {numbers}  estimated ({source})"
 
 
@@ -80,7 +80,7 @@ def _memory_lines(sizing: Sizing, fit: Fit) -> Iterator[str]:
     yield f"{title:<56}{'sampling':>9}{'training':>9}"
     for part in fit.parts:
         shown = [f"{part.bytes / GIB:.2f}" if here else "–" for here in (part.in_sampling, part.in_training)]
-        yield f"  {_part_name(sizing, fit, part.name):<54}{shown[0]:>9}{shown[1]:>9}"
+        yield f"  {_part_name(fit, part.name):<54}{shown[0]:>9}{shown[1]:>9}"
     sums = [f"{total / GIB:.2f}" for total in needed(fit.parts)]
     label = f"sum, of {sizing.cluster.memory / GIB:g}"
     yield f"  {label:<54}{sums[0]:>9}{sums[1]:>9}"
@@ -89,17 +89,23 @@ def _memory_lines(sizing: Sizing, fit: Fit) -> Iterator[str]:
 def _way_with_sampler(fit: Fit) -> str:
     layout = fit.layout
     name = layout.engine if layout.sharding == "none" else f"{layout.engine}, {layout.sharding}"
-    if layout.engine == "embedded":
+    if not layout.has_vllm(fit.work):
         return name
     return f"{name}, vLLM over {layout.tensor} GPU{'s' * (layout.tensor > 1)}"
 
 
-def _part_name(sizing: Sizing, fit: Fit, name: str) -> str:
+def _part_name(fit: Fit, name: str) -> str:
+    layout, work = fit.layout, fit.work
     if name == "KV cache":
-        return f"KV cache, {fit.rows} of {fit.layout.rows(fit.work)} completions side by side"
+        share, rows = layout.cache_share(work), f"{fit.rows} of {layout.rows(work)}"
+        if share:
+            return f"KV cache, {share:g} of the GPU: {rows} side by side"
+        return f"KV cache, {rows} completions side by side"
     if name == "activations":
-        rows, again = fit.layout.micro_rows(fit.work), ", computed twice" if fit.work.is_checkpointed else ""
-        return f"activations, {rows} × {sizing.work.prompt + sizing.work.max_tokens} tokens{again}"
+        tokens = (
+            f"{layout.micro_rows(work)} × {work.longest}" if work.micro_tokens is None else layout.micro_tokens(work)
+        )
+        return f"activations, {tokens} tokens{', computed twice' if work.is_checkpointed else ''}"
     return name
 
 
@@ -111,7 +117,7 @@ def _time_lines(sizing: Sizing, best: Option, fit: Fit) -> Iterator[str]:
     share = slowest.seconds / best.seconds
     yield from _wrapped(f"bottleneck: {slowest.name}, {share:.0%} of a step; it waits for {slowest.limit}{few}")
     hours = best.seconds * sizing.config.steps / 3600
-    source = provenance(best.way.engine, sizing.cluster.kind)
+    source = provenance(fit, sizing.cluster.kind)
     yield from _wrapped(
         f"hours: {hours:,.{1 if hours >= 1 else 2}f} for {sizing.config.steps:,} steps of {best.seconds:,.1f} s, "
         f"{source}; loading, checkpoints and evaluations on top"
@@ -146,18 +152,20 @@ def start_words(sizing: Sizing, fit: Fit, words: Sequence[str]) -> list[str]:
 
 def _changed(sizing: Sizing, fit: Fit) -> Iterator[str]:
     """Settings that differ from those that were asked for."""
+    if fit.work.micro_tokens != sizing.work.micro_tokens:
+        yield from ("--compute.micro-tokens", str(fit.work.micro_tokens))
     if fit.work.micro_batch != sizing.work.micro_batch:
         yield from ("--compute.micro-batch", str(fit.work.micro_batch))
     if fit.work.is_checkpointed != sizing.work.is_checkpointed:
         yield from ("--compute.gradient-checkpointing", "true")
-    if fit.layout.engine == "embedded" and fit.rows < fit.layout.most_rows(fit.work):
+    if not fit.layout.has_vllm(fit.work) and fit.rows < fit.layout.most_rows(fit.work):  # vLLM lets rows wait
         yield from ("--compute.sampler-rows", str(fit.rows))
 
 
 def _share(sizing: Sizing, fit: Fit) -> str:
     """vLLM's share of a GPU: its weights, its cache, half of the overhead; and what is free, with TRL half of that."""
     own = sum(part.bytes for part in fit.parts if part.name.startswith(("sampler", "KV")))
-    own += OVERHEAD[fit.layout.engine] / 2
+    own += VLLM_OVERHEAD / 2
     memory, (in_sampling, in_training) = sizing.cluster.memory, needed(fit.parts)
     is_released = fit.layout.engine == "verl"
     free = memory - in_sampling if is_released else (memory - max(in_sampling, in_training)) / 2

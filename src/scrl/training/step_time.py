@@ -7,7 +7,7 @@ the peak in FLOP/s, X the bandwidth to other GPUs.
     rollout                that × mean length × waves, waves = rows of a sampler / R
     update                 max(6 W tokens / (n F mfu), traffic / X), 8 instead of 6 where activations are computed twice
     scoring                max(2 W tokens / (n F mfu), traffic / X)
-    sync                   2 W / X + 2 W / t / B
+    sync                   2 W / X + 2 W / t / B, where vLLM samples
 
 c is the mean length of a row while it is written, prompt + length / 2, and k a token's bytes in the KV cache. The last
 term of a token is the two sums a layer over the t GPUs of a sampler. FSDP2's traffic is (n − 1) / n times 2 W for the
@@ -51,6 +51,8 @@ NETWORK = 50 * GIGA
 LATENCY = 10e-6
 """Seconds of a sum over the GPUs of a sampler, however small. Assumed."""
 
+Who = EngineName | Literal["vllm"]
+"""An engine; or vLLM, as the sampler of the embedded engine."""
 What = Literal["decode", "mfu"]
 WHATS: tuple[What, ...] = ("decode", "mfu")
 """Writing tokens, and all passes over whole completions."""
@@ -65,8 +67,13 @@ class Efficiency(NamedTuple):
 
 
 ASSUMED = Efficiency(0.35)
-MEASURED: dict[tuple[EngineName, str, What], Efficiency] = {}
-"""By engine, kind of GPU, and what: only what a run of this package showed, with that run. Nothing yet.
+MEASURED: dict[tuple[Who, str, What], Efficiency] = {
+    # 128 × (max(2 W / B, 2 W 256 / F) + 256 · 128 · k / B) = 0.237 s, and 0.600 s measured
+    ("embedded", "H200", "decode"): Efficiency(0.39, "Qwen2.5-3B's shape, 256 completions of 128 tokens"),
+    # 8 W 50,176 / F = 1.252 s, and 2.89 s measured
+    ("embedded", "H200", "mfu"): Efficiency(0.43, "Qwen2.5-3B's shape, 16 completions of 3,072 tokens"),
+}
+"""By who does it, kind of GPU, and what: only what a run of this package showed, with that run (benchmarks/RESULTS.md).
 
 A share is the seconds that the equations give with an efficiency of 1, over the seconds of the run.
 """
@@ -108,22 +115,24 @@ def make_cluster(kind: str, *, gpus: int, nodes: int, memory_gib: float | None) 
     return Cluster(kind, gpus, nodes, GIB * (GPUS[kind].memory if memory_gib is None else memory_gib))
 
 
-def efficiency(engine: EngineName, kind: str, what: What) -> Efficiency:
+def efficiency(fit: Fit, kind: str, what: What) -> Efficiency:
     """Measured, or else assumed."""
-    return MEASURED.get((engine, kind, what), ASSUMED)
+    engine = fit.layout.engine
+    by_vllm = what == "decode" and engine == "embedded" and fit.layout.has_vllm(fit.work)
+    return MEASURED.get(("vllm" if by_vllm else engine, kind, what), ASSUMED)
 
 
-def basis(engine: EngineName, kind: str) -> str:
+def basis(fit: Fit, kind: str) -> str:
     """What stands behind the seconds and hours of an engine, in a word."""
-    measured = [efficiency(engine, kind, what).measured_on for what in WHATS]
-    return "measured" if all(measured) else "partly measured" if any(measured) else "assumed"
+    measured = [efficiency(fit, kind, what).measured_on for what in WHATS]
+    return "measured" if all(measured) else "half assumed" if any(measured) else "assumed"
 
 
-def provenance(engine: EngineName, kind: str) -> str:
+def provenance(fit: Fit, kind: str) -> str:
     """The same with the runs that were measured."""
-    found = {what: efficiency(engine, kind, what) for what in WHATS}
+    found = {what: efficiency(fit, kind, what) for what in WHATS}
     words = [f"{what} {each.share:.2f}, {each.measured_on or 'assumed'}" for what, each in found.items()]
-    known = basis(engine, kind)
+    known = basis(fit, kind)
     return f"estimated ({known} efficiencies{'' if known == 'assumed' else ': ' + '; '.join(words)})"
 
 
@@ -139,7 +148,7 @@ class Phase(NamedTuple):
 def phases(shape: ModelShape, fit: Fit, cluster: Cluster) -> tuple[Phase, ...]:
     """The seconds of a step."""
     return (rollout(shape, fit, cluster), scoring(shape, fit, cluster), update(shape, fit, cluster),
-            sync(shape, fit.layout, cluster))  # fmt: skip
+            sync(shape, fit, cluster))  # fmt: skip
 
 
 def step_seconds(shape: ModelShape, fit: Fit, cluster: Cluster) -> float:
@@ -159,7 +168,7 @@ def rollout(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
 def token_seconds(shape: ModelShape, fit: Fit, cluster: Cluster) -> dict[str, float]:
     """What the next token of all rows of a sampler waits for; the weights are read while they are computed with."""
     t, gpu = fit.layout.tensor, cluster.gpu
-    reached = efficiency(fit.layout.engine, cluster.kind, "decode").share
+    reached = efficiency(fit, cluster.kind, "decode").share
     written = fit.work.prompt + fit.work.length / 2
     message = 2 * (t - 1) / t * fit.rows * shape.hidden * HALF
     return {
@@ -173,15 +182,18 @@ def token_seconds(shape: ModelShape, fit: Fit, cluster: Cluster) -> dict[str, fl
 def scoring(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
     """Passes over completions that only look: π_old, entropies, the start model."""
     layout, work = fit.layout, fit.work
-    scored = scored_completions(layout.engine, work)
+    scored = scored_completions(layout, work)
     micro_batches = scored / (layout.gpus * layout.score_rows(work))
-    computed = 2 * shape.num_weights * scored * (work.prompt + work.length) / _speed(layout, cluster)
+    computed = 2 * shape.num_weights * scored * (work.prompt + work.length) / _speed(fit, cluster)
     return _slower("scoring", computed, _gathered(shape, layout) * HALF * micro_batches, layout, cluster)
 
 
-def scored_completions(engine: EngineName, work: Work) -> int:
-    """By the policy: ours the trained ones, verl all, TRL all and then the trained; by the start model the trained."""
-    policy = {"embedded": work.trained, "verl": work.sampled, "trl": work.sampled + work.trained}[engine]
+def scored_completions(layout: Layout, work: Work) -> int:
+    """By the policy: ours the trained ones, verl all, TRL, and ours with vLLM, all and then the trained.
+
+    By the start model the trained.
+    """
+    policy = work.sampled * layout.has_vllm(work) + work.trained * (layout.engine != "verl")
     return policy + work.has_reference * work.trained
 
 
@@ -189,7 +201,7 @@ def update(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
     """All optimizer steps of a step."""
     layout, work = fit.layout, fit.work
     passes = (6 if work.adapter_rank is None else 4) + 2 * work.is_checkpointed  # frozen weights need no gradient
-    computed = passes * shape.num_weights * work.tokens_trained / _speed(layout, cluster)
+    computed = passes * shape.num_weights * work.tokens_trained / _speed(fit, cluster)
     gradients = FULL * trained_weights(shape, work) * (layout.gpus - 1) / layout.gpus
     if layout.sharding == "DDP":
         traffic = 2 * gradients * work.updates
@@ -200,18 +212,19 @@ def update(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
     return _slower("update", computed, traffic, layout, cluster)
 
 
-def sync(shape: ModelShape, layout: Layout, cluster: Cluster) -> Phase:
+def sync(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
     """From the trained weights to the sampler's."""
-    if layout.engine == "embedded":
+    layout = fit.layout
+    if not layout.has_vllm(fit.work):
         return Phase("sync", 0.0, "nothing: the sampler reads the weights that are trained")
     moved = _gathered(shape, layout) * HALF / cluster.link
     written = HALF * shape.num_weights / layout.tensor / cluster.gpu.bandwidth
     return Phase("sync", moved + written, "copying weights")
 
 
-def _speed(layout: Layout, cluster: Cluster) -> float:
+def _speed(fit: Fit, cluster: Cluster) -> float:
     """FLOP/s of all GPUs."""
-    return layout.gpus * cluster.gpu.peak * efficiency(layout.engine, cluster.kind, "mfu").share
+    return fit.layout.gpus * cluster.gpu.peak * efficiency(fit, cluster.kind, "mfu").share
 
 
 def _gathered(shape: ModelShape, layout: Layout) -> float:

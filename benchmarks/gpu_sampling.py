@@ -1,0 +1,321 @@
+"""Tokens sampled per second on a GPU: ours, transformers' `generate` and vLLM, on the same random weights' shape.
+
+    python benchmarks/gpu_sampling.py                                       # Qwen2.5-3B, 4 prompts × 64, 128 tokens
+    python benchmarks/gpu_sampling.py --what ours --model qwen3-4b --tokens 10240 --samples 8 --repeats 0
+    python benchmarks/gpu_sampling.py --what ours --profile                 # microseconds of each kernel in a step
+
+Weights are random in the shape of the named model, so nothing is downloaded. End tokens are ignored unless
+`--mean-length` makes so many words end tokens that completions have that length on average. Ours records the
+log-probability and the full-vocabulary entropy of every token, vLLM the log-probability, `generate` nothing.
+A median of `--repeats` calls after a first one, which takes the start-up longer; with 0 the first one counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from scrl.rollout.local import LocalSampler, Prompt
+from scrl.rollout.sampling import SamplingSettings
+from scrl.rollout.waves import left_padded
+
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+# kind, hidden, inner, layers, heads, key heads, head size, words, tied
+_SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
+    "qwen2.5-0.5b": ("qwen2", 896, 4864, 24, 14, 2, 64, 151936, True),
+    "qwen2.5-1.5b": ("qwen2", 1536, 8960, 28, 12, 2, 128, 151936, True),
+    "qwen2.5-3b": ("qwen2", 2048, 11008, 36, 16, 2, 128, 151936, True),
+    "qwen2.5-7b": ("qwen2", 3584, 18944, 28, 28, 4, 128, 152064, False),
+    "qwen3-4b": ("qwen3", 2560, 9728, 36, 32, 8, 128, 151936, True),
+    "llama-3.2-3b": ("llama", 3072, 8192, 28, 24, 8, 128, 128256, True),
+}
+
+
+def config_of(name: str) -> Any:
+    """The configuration of a named shape."""
+    kind, hidden, inner, layers, heads, kv_heads, head, words, tied = _SHAPES[name]
+    rope = _LLAMA3 if kind == "llama" else {"rope_type": "default", "rope_theta": 1e6}
+    return AutoConfig.for_model(
+        kind,
+        hidden_size=hidden,
+        intermediate_size=inner,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=head,
+        vocab_size=words,
+        tie_word_embeddings=tied,
+        rope_parameters=rope,
+        max_position_embeddings=32768,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+
+
+class Silent:
+    """As much of a tokenizer as the sampler asks for; texts are left out of the timing for all."""
+
+    eos_token_id = None
+
+    def batch_decode(self, rows: Sequence[Any], **_: Any) -> list[str]:
+        """No texts."""
+        return ["" for _ in rows]
+
+
+def build(name: str) -> Any:
+    """Random weights on the GPU."""
+    with torch.device("cuda"):
+        model = AutoModelForCausalLM.from_config(config_of(name), dtype=torch.bfloat16)
+    return model.to("cuda", torch.bfloat16).eval()
+
+
+def end_tokens(options: argparse.Namespace) -> list[int]:
+    """Words that end a completion, spread over the vocabulary: near-uniform draws hit one in `mean_length`."""
+    words = config_of(options.model).vocab_size
+    number = round(words / options.mean_length) if options.mean_length else 0
+    return [int(place) for place in np.linspace(0, words - 1, number)]
+
+
+def prompts_of(options: argparse.Namespace) -> list[Prompt]:
+    """Random prompts of one length."""
+    rng = np.random.default_rng(0)
+    tokens_BP = rng.integers(1, 100_000, (options.prompts, options.prompt_tokens))
+    return [Prompt(f"question {number}", tokens_P) for number, tokens_P in enumerate(tokens_BP)]
+
+
+def ours(options: argparse.Namespace) -> tuple[Callable[[int], int], Callable[[], dict[str, Any]]]:
+    """The sampler; what it is asked afterwards."""
+    model = build(options.model)
+    model.generation_config.eos_token_id = end_tokens(options) or None
+    notes: list[str] = []
+    sampler = LocalSampler(model, Silent(), max_rows=options.rows, on_fewer=notes.append)
+    settings = SamplingSettings(temperature=options.temperature, top_p=options.top_p, max_tokens=options.tokens)
+    prompts = prompts_of(options)
+
+    def work(step: int) -> int:
+        samples_B = sampler.sample(prompts, settings, num_samples=options.samples, seed=0, step=step)
+        if options.release:
+            sampler.release()
+        return sum(len(sample.tokens_T) for samples in samples_B for sample in samples)
+
+    def facts() -> dict[str, Any]:
+        writer = sampler._writer
+        said = [note for note in (sampler.note, *notes) if note]
+        counts = {} if writer is None else {"captures": writer.captures, "interrupted": writer.interrupted}
+        return {"rows": sampler.max_rows, **counts, "notes": said}
+
+    return work, facts
+
+
+def generate(options: argparse.Namespace, cache: str) -> tuple[Callable[[int], int], Callable[[], dict[str, Any]]]:
+    """transformers' `generate` with a dynamic or a static cache."""
+    model, prompts, ends = build(options.model), prompts_of(options), end_tokens(options)
+    tokens_BP, mask_BP = left_padded([prompt.tokens_P for prompt in prompts], torch.device("cuda"))
+
+    def work(step: int) -> int:
+        torch.manual_seed(step)
+        written = model.generate(
+            input_ids=tokens_BP,
+            attention_mask=mask_BP,
+            num_return_sequences=options.samples,
+            do_sample=True,
+            temperature=options.temperature,
+            top_k=0,
+            top_p=options.top_p,
+            max_new_tokens=options.tokens,
+            min_new_tokens=None if ends else options.tokens,
+            eos_token_id=ends or None,
+            pad_token_id=0,
+            **({"cache_implementation": "static"} if cache == "static" else {}),
+        )[:, tokens_BP.shape[1] :]
+        is_end_RT = torch.isin(written, torch.tensor(ends, device="cuda", dtype=written.dtype))
+        return int((is_end_RT.cumsum(dim=-1) - is_end_RT.long() == 0).sum())
+
+    return work, dict
+
+
+def vllm(options: argparse.Namespace) -> tuple[Callable[[int], int], Callable[[], dict[str, Any]]]:
+    """vLLM in this process, with the log-probability of what it draws."""
+    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    from vllm import LLM, SamplingParams
+
+    folder = tempfile.mkdtemp()
+    config = config_of(options.model)
+    config.architectures = [{"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}[
+        config.model_type
+    ]]  # fmt: skip
+    config.dtype = "bfloat16"
+    config.save_pretrained(folder)
+    llm = LLM(
+        folder,
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        dtype="bfloat16",
+        max_model_len=options.prompt_tokens + options.tokens + 1,
+        max_num_seqs=options.rows,
+        gpu_memory_utilization=0.85,
+    )
+    ends = end_tokens(options)
+    asked = [{"prompt_token_ids": prompt.tokens_P.tolist()} for prompt in prompts_of(options)]
+
+    def work(_: int) -> int:
+        params = SamplingParams(
+            n=options.samples,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            max_tokens=options.tokens,
+            ignore_eos=True,
+            stop_token_ids=ends or None,
+            logprobs=0,
+            detokenize=False,
+        )
+        outputs = llm.generate(asked, params, use_tqdm=False)
+        return sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
+
+    return work, dict
+
+
+MAKERS = {
+    "ours": ours,
+    "dynamic": lambda options: generate(options, "dynamic"),
+    "static": lambda options: generate(options, "static"),
+    "vllm": vllm,
+}
+
+
+def timed(work: Callable[[int], int], step: int) -> tuple[float, int]:
+    """Seconds and tokens of one call."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    tokens = work(step)
+    torch.cuda.synchronize()
+    return time.perf_counter() - start, tokens
+
+
+def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One engine: start-up, then the median of some calls."""
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    try:
+        work, facts = MAKERS[name](options)
+    except ImportError as error:
+        return {"engine": name, "skipped": str(error)}
+    built = time.perf_counter() - start
+    first, tokens = timed(work, 0)
+    runs = [timed(work, step) for step in range(1, 1 + options.repeats)] or [(first, tokens)]
+    speeds = [tokens / seconds for seconds, tokens in runs]
+    if options.profile and name == "ours":
+        print_profile(work)
+    return {
+        "engine": name,
+        "tokens_per_second": statistics.median(speeds),
+        "all": [round(speed) for speed in speeds],
+        "tokens": runs[0][1],
+        "seconds_to_build": built,
+        "seconds_first_call": first,
+        "seconds_start_up": first - statistics.median(seconds for seconds, _ in runs),
+        "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+        **facts(),
+    }
+
+
+def print_profile(work: Callable[[int], int]) -> None:
+    """Microseconds and calls of every kernel in a step, the dearest first; a step is one call of the drawing kernel."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        seconds, _ = timed(work, 1000)
+    spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for event in profiler.events() or ():
+        if event.device_type.name == "CUDA":
+            spent[event.name][0] += event.time_range.elapsed_us()
+            spent[event.name][1] += 1
+    steps = max((count for name, (_, count) in spent.items() if name.startswith("_choose")), default=1.0)
+    print(f"{'µs a step':>10} {'calls':>7}  kernel ({steps:.0f} steps)")
+    for name, (microseconds, count) in sorted(spent.items(), key=lambda item: -item[1][0])[:30]:
+        print(f"{microseconds / steps:10.1f} {count / steps:7.1f}  {name[:110]}")
+    busy = sum(total for total, _ in spent.values())
+    print(f"{busy / steps:10.1f} {'':7}  all; {1e6 * seconds / steps:.1f} by the clock")
+
+
+def limit(options: argparse.Namespace) -> float:
+    """Tokens per second by arithmetic: the larger of reading weights and multiplying, then reading what is cached."""
+    _, hidden, inner, layers, heads, kv_heads, head, words, _ = _SHAPES[options.model]
+    weights = layers * (hidden * head * 2 * (heads + kv_heads) + 3 * hidden * inner) + words * hidden
+    rows = min(options.rows, options.prompts * options.samples)
+    length = (options.mean_length or options.tokens) / 2
+    cached = 2 * layers * kv_heads * head * 2 * (rows * length + options.prompts * options.prompt_tokens)
+    seconds = max(2 * weights / 4.3e12, 2 * weights * rows / 700e12) + cached / 4.3e12
+    return float(rows / seconds)
+
+
+def arguments() -> argparse.Namespace:
+    """What to run."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--what", default="ours,dynamic,static,vllm", help="engines, by commas")
+    parser.add_argument("--model", default="qwen2.5-3b", choices=sorted(_SHAPES))
+    parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--samples", type=int, default=64, help="completions a prompt")
+    parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=128, help="of a completion, at most")
+    parser.add_argument("--mean-length", type=int, default=0, help="make end tokens so common; 0: none")
+    parser.add_argument("--rows", type=int, default=512, help="completions side by side")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--top-p", type=float, default=1.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument(
+        "--release", action="store_true", help="give ours' memory back after every call, as training does"
+    )
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--json", default=None, help="also write the results there")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """A table, and the same as JSON."""
+    options = arguments()
+    most = limit(options)
+    print(f"{options.model}: {options.prompts} × {options.samples} × {options.tokens}, limit {most:,.0f} tokens/s")
+    results = []
+    for name in options.what.split(","):
+        results.append(measured(name, options))
+        result = results[-1]
+        if "skipped" in result:
+            print(f"{name:>8}  skipped: {result['skipped']}", flush=True)
+            continue
+        speed = result["tokens_per_second"]
+        print(
+            f"{name:>8}  {speed:10,.0f} tokens/s  {speed / most:5.1%} of the limit  start-up "
+            f"{result['seconds_start_up']:6.1f} s  peak {result['peak_gib']:6.1f} GiB  {result['all']}",
+            flush=True,
+        )
+    text = json.dumps({"options": vars(options), "limit": most, "results": results})
+    print(text)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

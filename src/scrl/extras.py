@@ -1,0 +1,39 @@
+"""Which versions of an optional package are supported: those of our extra of its name, said once in pyproject.toml."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from scrl.errors import ConfigError
+
+
+def require_extra(name: str, setting: str) -> None:
+    """Refuse a package that is not installed, or that is not of a version this one was tested with.
+
+    `setting` is the one that asked for it.
+    """
+    try:
+        wanted = supported(name)
+    except importlib.metadata.PackageNotFoundError:
+        raise ConfigError(
+            f"{setting}: which {name} is supported is known only where scrl is installed, not where it merely lies in "
+            "the path: pip install --no-deps ."
+        ) from None
+    fix = f"pip install 'scrl[{name}]'"
+    try:
+        found = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        raise ConfigError(f"{setting}: {name} is not installed. Install it: {fix}") from None
+    if not wanted.specifier.contains(Version(found), prereleases=True):
+        raise ConfigError(
+            f"{setting}: {name} {found} is not supported, only {wanted.specifier} is. Install that: {fix}"
+        )
+
+
+def supported(name: str) -> Requirement:
+    """What our extra asks for."""
+    lines = map(Requirement, importlib.metadata.requires("scrl") or ())
+    return next(line for line in lines if line.name == name and str(line.marker).endswith(f'"{name}"'))

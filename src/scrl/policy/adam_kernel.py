@@ -1,0 +1,88 @@
+"""One kernel for a step of `LeanOptimizer`: everything about a weight is read once and written once.
+
+With split masters and one backward pass, bytes a weight: gradient 2, working 2, rest 2 and averages 8 (or 4) in; all
+but the gradient out. That is 26 (18) bytes: 198 GB for 7.6e9 weights, 46 ms at 4.3 TB/s; plain torch moves some 120.
+
+This module imports Triton; `scrl.policy.lean_optimizer` imports it, and only for weights on a GPU.
+"""
+
+# ruff: noqa: ANN001, ANN202 (of Triton kernels, whose arguments are pointers and numbers)
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 1024
+
+
+def adam_step(
+    weight_n: Tensor,
+    rest_n: Tensor | None,
+    means_n: Tensor,
+    squares_n: Tensor,
+    grad_n: Tensor,
+    *,
+    scale: float,
+    learning_rate: float,
+    betas: tuple[float, float],
+    weight_decay: float,
+    epsilon: float,
+    update: int,
+    seed: int,
+) -> None:
+    """AdamW's update number `update` (the first is 1) with the gradient times `scale`, in place."""
+    n, kernel = weight_n.numel(), _adam_kernel
+    launch: Any = kernel[(triton.cdiv(n, BLOCK),)]
+    launch(
+        weight_n, weight_n if rest_n is None else rest_n, means_n, squares_n, grad_n, n, scale, seed,
+        betas[0], 1 - betas[0], betas[1], 1 - betas[1], learning_rate / (1 - betas[0] ** update),
+        (1 - betas[1] ** update) ** -0.5, epsilon, learning_rate * weight_decay, HAS_REST=rest_n is not None,
+        IS_SPLIT=rest_n is not None and rest_n.dtype == torch.int16, IS_SHORT=means_n.dtype == torch.bfloat16,
+        BLOCK=BLOCK, num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["seed"])
+def _adam_kernel(
+    weight, rest, means, squares, grad, n, scale, seed, keep1, add1, keep2, add2, rate, unbias, epsilon, decay,
+    HAS_REST: tl.constexpr, IS_SPLIT: tl.constexpr, IS_SHORT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², w ← w − decay · w − rate · m / (unbias · √v + ε)."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    is_in = at < n
+    g = tl.load(grad + at, mask=is_in, other=0.0).to(tl.float32) * scale
+    m = keep1 * tl.load(means + at, mask=is_in, other=0.0).to(tl.float32) + add1 * g
+    v = keep2 * tl.load(squares + at, mask=is_in, other=0.0).to(tl.float32) + add2 * g * g
+    if IS_SPLIT:
+        upper = tl.load(weight + at, mask=is_in, other=0.0).to(tl.int16, bitcast=True).to(tl.int32)
+        lower = tl.load(rest + at, mask=is_in, other=0).to(tl.int32)
+        w = ((upper << 16) + lower).to(tl.float32, bitcast=True)
+    elif HAS_REST:
+        w = tl.load(rest + at, mask=is_in, other=0.0)
+    else:
+        w = tl.load(weight + at, mask=is_in, other=0.0)
+    w -= decay * w
+    w -= rate * m / (unbias * tl.sqrt(v) + epsilon)
+    if IS_SPLIT:
+        bits = w.to(tl.int32, bitcast=True)
+        upper = (bits + 32768) >> 16
+        tl.store(weight + at, upper.to(tl.int16).to(tl.bfloat16, bitcast=True), mask=is_in)
+        tl.store(rest + at, (bits - (upper << 16)).to(tl.int16), mask=is_in)
+    elif HAS_REST:
+        tl.store(weight + at, w.to(weight.dtype.element_ty), mask=is_in)
+        tl.store(rest + at, w, mask=is_in)
+    else:
+        tl.store(weight + at, w, mask=is_in)
+    if IS_SHORT:
+        noise = tl.randint(seed, at.to(tl.int32)).to(tl.int32, bitcast=True)
+        short_m = (m.to(tl.int32, bitcast=True) + (noise & 65535)) >> 16
+        short_v = (v.to(tl.int32, bitcast=True) + ((noise >> 16) & 65535)) >> 16
+        tl.store(means + at, short_m.to(tl.int16).to(tl.bfloat16, bitcast=True), mask=is_in)
+        tl.store(squares + at, short_v.to(tl.int16).to(tl.bfloat16, bitcast=True), mask=is_in)
+    else:
+        tl.store(means + at, m, mask=is_in)
+        tl.store(squares + at, v, mask=is_in)

@@ -1,0 +1,153 @@
+"""Completions with their credit → rows to train on → the tensors of one pass.
+
+    rows = trained_rows(pairs, mean, max_tokens)
+    for part in filled(rows, micro_tokens, is_packed):
+        batch = Batch.of(part, device, is_packed)
+
+Shapes: R completions of a batch, L columns, P prompt tokens, T completion tokens, n completion tokens of all R.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scrl.policy.losses import Mean, token_weights
+from scrl.policy.packing import Packing
+from scrl.records import Credit, Floats, Sampled, Tokens
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedRow:
+    """One completion to train on."""
+
+    prompt_P: Tokens
+    tokens_T: Tokens
+    old_logprobs_T: Floats
+    """log π_old."""
+    rise: float
+    """P ≥ 0."""
+    fall: float
+    """Q ≤ 0; the advantage is P + Q."""
+    weights_T: Floats
+    """Of its tokens in the loss."""
+
+    @property
+    def length(self) -> int:
+        """Of prompt and completion."""
+        return len(self.prompt_P) + len(self.tokens_T)
+
+
+def trained_rows(pairs: Sequence[tuple[Sampled, Credit]], mean: Mean, max_tokens: int) -> list[TrainedRow]:
+    """The trained completions of one update, each token with its weight in the loss."""
+    chosen = [(sampled, credit, row) for sampled, credit in pairs for row in credit.trained]
+    own_R = [_own_weights(sampled, credit, row) for sampled, credit, row in chosen]
+    shared_R = token_weights([float(own_T.sum()) for own_T in own_R], mean, max_tokens)
+    return [
+        TrainedRow(
+            sampled.prompt_P,
+            sampled.samples_G[row].tokens_T,
+            sampled.samples_G[row].logprobs_T,
+            *_sides(credit, row),
+            weights_T=shared * own_T,
+        )
+        for (sampled, credit, row), own_T, shared in zip(chosen, own_R, shared_R, strict=True)
+    ]
+
+
+def _own_weights(sampled: Sampled, credit: Credit, row: int) -> Floats:
+    """What a method makes of a completion's tokens: all the same, unless it says otherwise."""
+    if credit.token_weights_G is not None:
+        return credit.token_weights_G[row]
+    return np.ones(len(sampled.samples_G[row].tokens_T))
+
+
+def _sides(credit: Credit, row: int) -> tuple[float, float]:
+    """P and Q of a completion."""
+    if credit.sides is not None:
+        return float(credit.sides[0][row]), float(credit.sides[1][row])
+    advantage = float(credit.advantages[row])
+    return max(advantage, 0.0), min(advantage, 0.0)
+
+
+def filled(rows: Sequence[TrainedRow], most: int, is_packed: bool) -> list[Sequence[TrainedRow]]:
+    """`rows` in order, in parts of at most `most` tokens, but at least one row."""
+    parts: list[list[TrainedRow]] = []
+    for row in rows:
+        if parts and num_tokens([*parts[-1], row], is_packed) <= most:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return [*parts]
+
+
+def num_tokens(rows: Sequence[TrainedRow], is_packed: bool) -> int:
+    """What a pass over these rows computes, padding included."""
+    lengths = [row.length for row in rows]
+    return sum(lengths) if is_packed else len(lengths) * max(lengths)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """R rows, packed, or padded on the right: with causal attention nothing needs to be masked."""
+
+    tokens_RL: Tensor
+    """Prompts and completions; all of them in one row where they are packed."""
+    packing: Packing | None
+    mask_RT: Tensor
+    """Where the completions have a token."""
+    first_R: Tensor
+    """The place of each completion's first token among all `tokens_RL`, row after row."""
+    old_logprobs_RT: Tensor
+    rises_R: Tensor
+    falls_R: Tensor
+    weights_RT: Tensor
+
+    @classmethod
+    def of(cls, rows: Sequence[TrainedRow], device: torch.device, is_packed: bool) -> Batch:
+        """Of these rows, on this device."""
+        tokens_RL, starts_R = packed(rows) if is_packed else padded(rows)
+        lengths = [len(row.tokens_T) for row in rows]
+        mask_RT = np.arange(max(lengths)) < np.asarray(lengths)[:, None]
+        old_RT, weights_RT = np.zeros((2, *mask_RT.shape), dtype=np.float32)
+        for place, row in enumerate(rows):
+            old_RT[place, : lengths[place]] = row.old_logprobs_T
+            weights_RT[place, : lengths[place]] = row.weights_T
+        firsts_R = starts_R + np.asarray([len(row.prompt_P) for row in rows])
+        sides_R2 = np.asarray([(row.rise, row.fall) for row in rows], dtype=np.float32)
+        rises_R, falls_R = torch.from_numpy(sides_R2).to(device).unbind(1)
+        return cls(
+            tokens_RL=torch.from_numpy(tokens_RL).to(device),
+            packing=Packing.of([row.length for row in rows], device) if is_packed else None,
+            mask_RT=torch.from_numpy(mask_RT).to(device),
+            first_R=torch.from_numpy(firsts_R).to(device),
+            old_logprobs_RT=torch.from_numpy(old_RT).to(device),
+            rises_R=rises_R,
+            falls_R=falls_R,
+            weights_RT=torch.from_numpy(weights_RT).to(device),
+        )
+
+    def targets(self) -> tuple[Tensor, Tensor]:
+        """The completion tokens [n], and the flat places whose hidden states predict them."""
+        rows_n, columns_n = self.mask_RT.nonzero(as_tuple=True)
+        places_n = self.first_R[rows_n] + columns_n
+        return self.tokens_RL.flatten()[places_n], places_n - 1
+
+
+def padded(rows: Sequence[TrainedRow]) -> tuple[Tokens, Tokens]:
+    """Prompts and completions [R, L], and where each row starts when they are read row after row."""
+    width = max(row.length for row in rows)
+    tokens_RL = np.zeros((len(rows), width), dtype=np.int64)
+    for place, row in enumerate(rows):
+        tokens_RL[place, : row.length] = np.concatenate((row.prompt_P, row.tokens_T))
+    return tokens_RL, width * np.arange(len(rows))
+
+
+def packed(rows: Sequence[TrainedRow]) -> tuple[Tokens, Tokens]:
+    """Prompts and completions [1, N], and where each row starts."""
+    tokens_N = np.concatenate([part for row in rows for part in (row.prompt_P, row.tokens_T)]).astype(np.int64)
+    return tokens_N[None], np.cumsum([0, *(row.length for row in rows[:-1])])

@@ -1,0 +1,206 @@
+"""AdamW in fewer bytes, with the same float32 masters.
+
+| bytes a weight of a bfloat16 model  | `Optimizer` | here                                                       |
+|-------------------------------------|-------------|------------------------------------------------------------|
+| working weights                     | 2           | 2                                                          |
+| masters                             | 4           | 4, or 2: split, see below                                  |
+| gradient                            | 4 + 2       | 2 where an update is one backward pass, 4 where it is more |
+| AdamW's averages                    | 8           | 8, or 4: bfloat16                                          |
+
+Split masters: a float32 has 32 bits, and the working weight already holds its upper half. With u the bits of the master
+as an integer, the working weight is h = ⌊(u + 2¹⁵) / 2¹⁶⌋ (the nearest bfloat16) and the rest u − 2¹⁶ h is kept in 16
+bits: together they are the master, to the last bit.
+
+Averages in bfloat16: v ← β₂ v + (1 − β₂) g² changes v by 0.1 % at β₂ = 0.999, less than half the distance of two
+bfloat16 numbers (0.4 to 0.8 %), so the nearest number would never let v fall. They are rounded up or down at random
+instead, with the probability that keeps their expectation; the draws depend on the number of the update alone.
+
+On a GPU a step is one kernel a weight (`scrl.policy.adam_kernel`). Elsewhere it goes over each weight in chunks, so
+that nothing of float32 is ever as large as the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adamw import adamw
+
+from scrl.policy.optimizer import Optimizer, Scheduled
+from scrl.policy.settings import OptimizerSettings
+
+CHUNK = 2**25
+"""Weights at a time: 128 MiB for each float32 number of theirs."""
+EPSILON = 1e-8
+
+
+def open_optimizer(
+    weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int
+) -> Optimizer | LeanOptimizer:
+    """The optimizer that the settings ask for."""
+    is_lean = settings.state != "float32" or settings.masters != "float32"
+    return (LeanOptimizer if is_lean else Optimizer)(weights, settings, updates)
+
+
+class LeanOptimizer(Scheduled):
+    """As `Optimizer`: gradients in, working weights out."""
+
+    def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
+        super().__init__(settings, updates)
+        is_split, dtype = settings.masters == "split", getattr(torch, settings.state)
+        self._weights = [_Weight(weight, is_split, dtype) for weight in weights if weight.requires_grad]
+        self._is_sum = True
+        for each in self._weights:
+            if each.working.dtype != torch.float32:
+                parameter: Any = each.working
+                parameter.register_post_accumulate_grad_hook(lambda _, each=each: self._add(each))
+
+    def expect(self, micro_batches: int) -> None:
+        """How many backward passes the next gradient is the sum of; that of one stays as autograd leaves it."""
+        self._is_sum = micro_batches > 1
+
+    def _add(self, weight: _Weight) -> None:
+        """Take a gradient over as soon as it is complete, so that those of all weights never exist twice."""
+        grad = weight.working.grad
+        if not self._is_sum or grad is None:
+            return
+        weight.grad = grad.float() if weight.grad is None else weight.grad.add_(grad)
+        weight.working.grad = None
+
+    def collect(self) -> None:
+        """Nothing is left to do after a backward pass."""
+
+    def clear(self) -> None:
+        """Forget all gradients."""
+        for weight in self._weights:
+            weight.grad = weight.working.grad = None
+
+    @torch.no_grad()
+    def step(self) -> float:
+        """One update; the norm of the gradient before it was scaled down."""
+        norms = [
+            torch.linalg.vector_norm(g, dtype=torch.float32) for w in self._weights if (g := w.gradient) is not None
+        ]
+        norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+        if math.isfinite(norm):
+            self._move(min(1.0, self._settings.max_grad_norm / (norm + 1e-6)))
+            self.update += 1
+        self.clear()
+        return norm
+
+    def _move(self, scale: float) -> None:
+        for number, weight in enumerate(self._weights):
+            if (grad := weight.gradient) is None:
+                continue
+            seed = self.update << 20 | number
+            if grad.is_cuda and find_spec("triton") is not None:
+                self._move_by_kernel(weight, grad.flatten(), scale, seed)
+            else:
+                self._move_by_chunks(weight, grad.flatten(), scale, seed)
+            weight.grad = weight.working.grad = None
+
+    def _move_by_kernel(self, weight: _Weight, grad_n: Tensor, scale: float, seed: int) -> None:
+        from scrl.policy.adam_kernel import adam_step
+
+        settings = self._settings
+        adam_step(
+            weight.flat_n, weight.rest, weight.means, weight.squares, grad_n, scale=scale,
+            learning_rate=self.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay, epsilon=EPSILON,
+            update=self.update + 1, seed=seed,
+        )  # fmt: skip
+
+    def _move_by_chunks(self, weight: _Weight, grad_n: Tensor, scale: float, seed: int) -> None:
+        settings = self._settings
+        random = torch.Generator(grad_n.device).manual_seed(seed)
+        before = torch.tensor(float(self.update), device=grad_n.device)
+        for part in weight.parts():
+            master_n = weight.master(part)
+            mean_n, square_n = weight.means[part].float(), weight.squares[part].float()
+            adamw(
+                [master_n], [grad_n[part].float() * scale], [mean_n], [square_n], [], [before.clone()],
+                fused=grad_n.device.type in ("cpu", "cuda"), amsgrad=False, maximize=False, eps=EPSILON,
+                beta1=settings.betas[0], beta2=settings.betas[1], lr=self.learning_rate,
+                weight_decay=settings.weight_decay,
+            )  # fmt: skip
+            weight.keep(part, master_n)
+            if weight.means.dtype != torch.float32:
+                weight.means[part] = rounded_at_random(mean_n, random)
+                weight.squares[part] = rounded_at_random(square_n, random)
+
+    def state(self) -> dict[str, Any]:
+        """Everything a resumed run needs besides the working weights."""
+        lists = {name: [getattr(weight, name) for weight in self._weights] for name in ("rest", "means", "squares")}
+        return {"update": self.update, **lists}
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from `state`; the working weights are as they were then."""
+        self.update = state["update"]
+        for name in ("rest", "means", "squares"):
+            for weight, saved in zip(self._weights, state[name], strict=True):
+                if saved is not None:
+                    getattr(weight, name).copy_(saved)
+
+
+class _Weight:
+    """A trained weight with what its updates need, all but the weight itself flat."""
+
+    def __init__(self, working: nn.Parameter, is_split: bool, dtype: torch.dtype) -> None:
+        self.working = working
+        self.rest: Tensor | None = None
+        """int16: what the working weight lacks; float32: the master; None where the working weight is the master."""
+        if working.dtype == torch.bfloat16 and is_split:
+            self.rest = torch.zeros_like(self.flat_n, dtype=torch.int16)
+        elif working.dtype != torch.float32:
+            self.rest = self.flat_n.float()
+        self.means = torch.zeros_like(self.flat_n, dtype=dtype)
+        self.squares = torch.zeros_like(self.flat_n, dtype=dtype)
+        self.grad: Tensor | None = None
+        """The sum over micro-batches, float32."""
+
+    @property
+    def flat_n(self) -> Tensor:
+        """The working weight where it lies now: a sampler may have moved it."""
+        return self.working.detach().view(-1)
+
+    @property
+    def gradient(self) -> Tensor | None:
+        return self.working.grad if self.grad is None else self.grad
+
+    def parts(self) -> Iterator[slice]:
+        return (slice(first, first + CHUNK) for first in range(0, len(self.flat_n), CHUNK))
+
+    def master(self, part: slice) -> Tensor:
+        """As float32."""
+        if self.rest is None:
+            return self.flat_n[part]
+        return joined(self.flat_n[part], self.rest[part]) if self.rest.dtype == torch.int16 else self.rest[part]
+
+    def keep(self, part: slice, master_n: Tensor) -> None:
+        """Hold the master from now on; where it is held in place, it already is."""
+        if self.rest is not None and self.rest.dtype == torch.int16:
+            self.flat_n[part], self.rest[part] = split(master_n)
+        elif self.rest is not None:
+            self.flat_n[part] = master_n
+
+
+def split(master_n: Tensor) -> tuple[Tensor, Tensor]:
+    """(the nearest bfloat16, what it lacks as int16) of float32 numbers."""
+    bits_n = master_n.view(torch.int32)
+    upper_n = (bits_n + 2**15) >> 16
+    return upper_n.to(torch.int16).view(torch.bfloat16), (bits_n - (upper_n << 16)).to(torch.int16)
+
+
+def joined(weight_n: Tensor, rest_n: Tensor) -> Tensor:
+    """The float32 numbers that were split."""
+    return ((weight_n.view(torch.int16).to(torch.int32) << 16) + rest_n).view(torch.float32)
+
+
+def rounded_at_random(values_n: Tensor, random: torch.Generator) -> Tensor:
+    """bfloat16 numbers beside float32 ones, with these as their expectation."""
+    noise_n = torch.randint(2**16, values_n.shape, dtype=torch.int32, generator=random, device=values_n.device)
+    return ((values_n.view(torch.int32) + noise_n) >> 16).to(torch.int16).view(torch.bfloat16)

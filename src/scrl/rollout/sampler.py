@@ -1,0 +1,53 @@
+"""What every sampler can do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from scrl.records import Sample, Tokens
+from scrl.rollout.local import OnGroup, Prompt
+from scrl.rollout.sampling import SamplingSettings
+from scrl.rollout.stopping import StopTexts
+
+
+class Sampler(Protocol):
+    """Draws groups of completions from the policy as it is at the time of the call; never sees an answer."""
+
+    note: str | None
+    """What a user should know about it."""
+    max_rows: int
+    """Completions that are written side by side."""
+
+    @property
+    def rows_a_call(self) -> int:
+        """Completions to ask for in one call: more than fit side by side, where those that end make room for others."""
+
+    @property
+    def drift(self) -> float | None:
+        """Mean |Δ log π| between sampler and policy over the tokens of a step; None: they are one, or unknown."""
+
+    def sample(
+        self,
+        prompts_B: Sequence[Prompt],
+        settings: SamplingSettings,
+        *,
+        num_samples: int,
+        seed: int,
+        step: int | str,
+        first: int = 0,
+        on_group: OnGroup | None = None,
+    ) -> list[tuple[Sample, ...]]:
+        """Completions `first` … `first` + N − 1 of each prompt; one is the same whichever are drawn with it.
+
+        `on_group` hears of each prompt's completions, where it can before others are drawn; it must be quick.
+        """
+
+    def release(self) -> None:
+        """Give memory back. To be called before the weights change: the next call of `sample` sees the new ones."""
+
+    def texts(self, written: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
+        """Tokens as text, up to a text that ends a completion."""
+
+    def stop_texts(self, texts: tuple[str, ...]) -> StopTexts | None:
+        """What recognises the texts that end a completion; None where there are none."""

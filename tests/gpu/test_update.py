@@ -1,0 +1,233 @@
+"""The update on a GPU: kernels against plain torch, packed against padded rows, bf16 against fp32."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from scrl.policy.batching import TrainedRow
+from scrl.policy.lean_optimizer import LeanOptimizer
+from scrl.policy.model import LanguageModel, body_and_head
+from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
+from scrl.policy.policy import Policy
+from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
+from scrl.policy.token_scores import is_fused, token_scores
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")]
+CUDA = "cuda"
+
+
+def distance(found, wanted):
+    return float((found.double() - wanted.double()).norm() / wanted.double().norm())
+
+
+# Token scores
+
+
+def problem(dtype, n=700, E=128, V=151_936, has_bias=False):
+    torch.manual_seed(0)
+    hidden_nE = torch.randn(n, E, device=CUDA).to(dtype).requires_grad_()
+    weight_VE = (torch.randn(V, E, device=CUDA) / 3).to(dtype).requires_grad_()  # logits of up to ±20
+    bias_V = torch.randn(V, device=CUDA).to(dtype).requires_grad_() if has_bias else None
+    return (hidden_nE, weight_VE, bias_V), torch.randint(V, (n,), device=CUDA)
+
+
+def exact_scores(leaves, targets_n, temperature):
+    """From the same rounded inputs in float64."""
+    hidden_nE, weight_VE, bias_V = (
+        None if leaf is None else leaf.detach().double().requires_grad_() for leaf in leaves
+    )
+    logits_nV = hidden_nE @ weight_VE.T / temperature
+    if bias_V is not None:
+        logits_nV = logits_nV + bias_V / temperature
+    logprobs_nV = torch.log_softmax(logits_nV, dim=-1)
+    scores = logprobs_nV.gather(-1, targets_n[:, None]).squeeze(-1), -(logprobs_nV.exp() * logprobs_nV).sum(-1)
+    return scores, (hidden_nE, weight_VE, bias_V)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("asked", [(0,), (0, 1)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_scores_and_gradients_are_those_of_the_full_computation(dtype, asked, has_bias):
+    leaves, targets_n = problem(dtype, has_bias=has_bias)
+    assert is_fused(leaves[0])
+    scores = token_scores(
+        leaves[0], leaves[1], targets_n, bias_V=leaves[2], temperature=0.8, chunk_elements=256 * 151_936
+    )  # blocks of 256, 256 and 188 tokens
+    wanted, exact = exact_scores(leaves, targets_n, 0.8)
+    for score, other in zip(scores, wanted, strict=True):
+        torch.testing.assert_close(score.double(), other, atol=1e-4, rtol=1e-5)
+    upstream = torch.randn(2, len(targets_n), device=CUDA)
+    for some in (scores, wanted):
+        sum((some[k] * upstream[k]).sum() for k in asked).backward()
+    for leaf, other in zip(leaves, exact, strict=True):
+        if leaf is not None:
+            assert leaf.grad.dtype == dtype
+            assert distance(leaf.grad, other.grad) < (1e-4 if dtype == torch.float32 else 6e-3)
+
+
+def test_no_more_than_one_block_of_logits_is_held():
+    leaves, targets_n = problem(torch.bfloat16, n=4096)
+    block = 512 * 151_936
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    logprobs_n, _ = token_scores(leaves[0], leaves[1], targets_n, chunk_elements=block)
+    forward = torch.cuda.max_memory_allocated() - before
+    assert forward < 4.2 * block  # fp32 logits
+    logprobs_n.sum().backward()
+    head = leaves[1].numel()
+    whole = torch.cuda.max_memory_allocated() - before
+    assert whole < 6.2 * block + 6.5 * head  # and bf16 gradients; the head's gradient in fp32, then in bf16
+
+
+# Packing
+
+
+def random_model(dtype=torch.bfloat16, *, heads=14, kv_heads=2, size=64, layers=4, **config):
+    """A Qwen2 of 4 layers; 14 query heads share 2 key heads, as in the 0.5B."""
+    torch.manual_seed(0)
+    shape = Qwen2Config(
+        vocab_size=4096, hidden_size=heads * size, intermediate_size=1024, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=kv_heads, tie_word_embeddings=True, **config,
+    )  # fmt: skip
+    model = Qwen2ForCausalLM(shape).to(CUDA, dtype)
+    return LanguageModel("random", model, None, torch.device(CUDA), has_adapter=False)
+
+
+def random_rows(lengths=(300, 17, 128, 1, 511), prompt=20):
+    rng = np.random.default_rng(0)
+    prompt_P = rng.integers(0, 4096, prompt)
+    return [
+        TrainedRow(prompt_P, rng.integers(0, 4096, n), np.full(n, -8.3), max(a, 0.0), min(a, 0.0), np.full(n, 1 / 957))
+        for n, a in zip(lengths, rng.standard_normal(len(lengths)), strict=True)
+    ]
+
+
+def policy_of(language_model, packing, *, is_checkpointed=False, **loss):
+    compute = ComputeSettings(device=CUDA, packing=packing, gradient_checkpointing=is_checkpointed)
+    options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
+    return Policy(language_model, LossSettings(**loss), OptimizerSettings(), compute, **options)
+
+
+def gradient(policy, rows):
+    policy._set_mode()
+    policy.gradient(rows)
+    found = torch.cat([master.grad.flatten().float() for master in policy.optimizer._masters])
+    policy.optimizer.clear()
+    return found
+
+
+def exact_copy(language_model):
+    exact = random_model(torch.float32)
+    exact.model.load_state_dict(language_model.model.state_dict())
+    return exact
+
+
+def test_rows_are_packed_by_default():
+    assert policy_of(random_model(), "auto").is_packed
+
+
+@pytest.mark.parametrize("kv_heads", [2, 7, 14])
+@pytest.mark.parametrize("size", [64, 128])
+@pytest.mark.parametrize("window", [None, 30])
+def test_flash_attention_within_rows_is_sdpa_row_by_row(kv_heads, size, window):
+    torch.manual_seed(0)
+    lengths = (100, 1, 37, 64)
+    packing = Packing.of(lengths, torch.device(CUDA))
+    shapes = [(1, heads, sum(lengths), size) for heads in (14, kv_heads, kv_heads)]
+    exact = [torch.randn(shape, device=CUDA).bfloat16().float().requires_grad_() for shape in shapes]
+    short = [part.detach().bfloat16().requires_grad_() for part in exact]
+    upstream = torch.randn(1, sum(lengths), 14, size, device=CUDA)
+    module = nn.Module()
+    for parts in (short, exact):  # float32 goes row by row
+        output, _ = attend_within_rows(module, *parts, None, packing=packing, sliding_window=window)
+        assert output.shape == upstream.shape
+        (output.float() * upstream).sum().backward()
+    for one, other in zip(short, exact, strict=True):
+        assert distance(one.grad, other.grad) < 0.02
+
+
+@pytest.mark.parametrize("config", [{}, {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2}])
+def test_a_model_gives_packed_rows_what_it_gives_each_alone(config):
+    assert why_not_packed(body_and_head(random_model(**config).model)[0]) is None
+
+
+@pytest.mark.parametrize("loss", [{}, {"ratio": "completion"}, {"entropy_bonus": 0.1}])
+def test_packed_bf16_gradients_are_as_near_to_fp32_as_padded_ones(loss):
+    language_model, rows = random_model(), random_rows()
+    wanted = gradient(policy_of(exact_copy(language_model), "off", **loss), rows)
+    of_padded = distance(gradient(policy_of(language_model, "off", **loss), rows), wanted)
+    of_packed = distance(gradient(policy_of(language_model, "on", **loss), rows), wanted)
+    assert of_padded < 0.1
+    assert of_packed < 1.2 * of_padded + 1e-3
+
+
+def test_packed_fp32_gradients_are_those_of_padded_rows():
+    language_model, rows = random_model(torch.float32), random_rows()
+    found, wanted = (gradient(policy_of(language_model, packing), rows) for packing in ("on", "off"))
+    assert distance(found, wanted) < 1e-5
+
+
+def test_activations_of_packed_rows_can_be_computed_again():
+    language_model, rows = random_model(), random_rows()
+    wanted = gradient(policy_of(language_model, "on"), rows)
+    language_model.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    language_model.model.enable_input_require_grads()
+    found = gradient(policy_of(language_model, "on", is_checkpointed=True), rows)
+    assert distance(found, wanted) < 0.01  # flash attention adds up in any order
+
+
+def test_bf16_log_probabilities_are_near_those_of_fp32():
+    language_model, rows = random_model(), random_rows()
+    exact = exact_copy(language_model)
+    with torch.no_grad():
+        scores = []
+        for policy in (policy_of(language_model, "on"), policy_of(exact, "off")):
+            batch = policy._batch(rows)
+            scores.append([score_RT[batch.mask_RT] for score_RT in policy.score(batch)])
+    for found, wanted in zip(*scores, strict=True):
+        assert float((found - wanted).abs().mean()) < 0.02
+
+
+# The optimizer
+
+
+@pytest.mark.parametrize("state", ["float32", "bfloat16"])
+@pytest.mark.parametrize("masters", ["float32", "split"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_kernel_steps_as_plain_torch_does(dtype, masters, state):
+    settings = OptimizerSettings(
+        learning_rate=1e-3, warmup=0.0, schedule="constant", weight_decay=0.1, masters=masters, state=state
+    )
+    torch.manual_seed(0)
+    start = torch.randn(100_003).to(dtype)
+    weights = [nn.Parameter(start.clone().to(device)) for device in (CUDA, "cpu")]
+    optimizers = [LeanOptimizer([weight], settings, 10) for weight in weights]
+    for _ in range(10):
+        grad = torch.randn(100_003).to(dtype)
+        norms = []
+        for weight, optimizer in zip(weights, optimizers, strict=True):
+            optimizer.expect(1)
+            weight.grad = grad.to(weight.device)
+            norms.append(optimizer.step())
+        assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+    found, wanted = (optimizer._weights[0].master(slice(None)).cpu() for optimizer in optimizers)
+    assert distance(found - start.float(), wanted - start.float()) < (1e-4 if state == "float32" else 0.03)
+    assert torch.equal(weights[0].detach().cpu(), found.to(dtype)) or masters == "split"  # where ties go away from 0
+
+
+def test_a_whole_update_moves_the_masters():
+    language_model, rows = random_model(), random_rows()
+    compute = ComputeSettings(device=CUDA, micro_tokens=600)
+    options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
+    settings = OptimizerSettings(learning_rate=1e-4, schedule="constant", warmup=0, masters="split", state="bfloat16")
+    policy = Policy(language_model, LossSettings(), settings, compute, **options)
+    held = policy.optimizer._weights
+    before = [weight.master(slice(None)).clone() for weight in held]
+    policy._set_mode()
+    measured = policy._step(policy.rescored(rows))
+    assert measured["clipped"] == 0
+    assert 0 < measured["grad_norm"] < 100
+    assert all((weight.master(slice(None)) != old).any() for weight, old in zip(held, before, strict=True))

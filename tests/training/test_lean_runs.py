@@ -1,0 +1,27 @@
+"""A run with packed rows, tokens a pass, split masters and short averages."""
+
+import pytest
+from runs import differences, do, go_on, metrics, stop_after_a_step
+
+LEAN = (
+    "compute.dtype=bfloat16", "compute.packing=on", "compute.micro_tokens=150", "compute.gradient_checkpointing=true",
+    "optimizer.masters=split", "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
+)  # fmt: skip
+
+
+def test_it_goes_on_exactly(tmp_path):
+    run, _ = do(tmp_path / "whole", *LEAN)
+    assert run.policy.is_packed
+    assert run.policy.micro_tokens == 150
+    stop_after_a_step(tmp_path / "run", *LEAN)
+    go_on(tmp_path / "run")
+    assert differences(tmp_path / "run", tmp_path / "whole") == []
+
+
+def test_packing_changes_a_run_by_rounding_alone(tmp_path):
+    for name in ("on", "off"):
+        do(tmp_path / name, f"compute.packing={name}", "evaluation.is_off=true", "steps=1")
+    one, other = (metrics(tmp_path / name) for name in ("on", "off"))
+    assert one[0].pop("grad_norm") == pytest.approx(other[0].pop("grad_norm"), rel=1e-5)
+    assert one[0].pop("loss") == pytest.approx(other[0].pop("loss"), abs=1e-6)
+    assert one[0] == other[0]
