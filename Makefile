@@ -32,7 +32,7 @@ test-gpu:  # with the Python at hand, whose torch has to know the GPU
 	PYTHONPATH=src $(PYTHON) -m pytest -W default tests/rollout/test_kernels.py
 
 test-kernels: .venv-triton/.installed
-	PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/rollout/test_kernels.py tests/rollout/test_kernel_builds.py
+	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/rollout/test_kernels.py tests/rollout/test_kernel_builds.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -8,7 +8,7 @@ import pytest
 from runs import Listener, differences, small
 
 from scrl.credit.assign import credit_rule
-from scrl.errors import ReaderError
+from scrl.errors import ConfigError, ReaderError
 from scrl.records import Question, Sample, Sampled
 from scrl.training.credit_workers import CreditWorkers
 from scrl.training.loop import train
@@ -107,7 +107,6 @@ def test_a_reader_that_fails_fails_the_run(workers):
     [
         ("method=scrl", "compute.sampler_rows=6"),  # groups in parts
         ("method=co-rewarding",),
-        ("method=ttrl", "credit.which_trained=first", "early_verdicts=true"),
     ],
     ids=lambda settings: settings[0],
 )
@@ -119,6 +118,11 @@ def test_a_run_is_the_same_with_workers_and_without(settings, tmp_path):
         Listener(),
     )
     assert differences(tmp_path / "serial", tmp_path / "workers") in (["config"], ["config", "card"])
+
+
+def test_rounds_that_read_answers_themselves_have_no_use_for_workers():
+    with pytest.raises(ConfigError, match=r"compute\.credit_workers: early_verdicts reads answers between rounds"):
+        small("method=ttrl", "credit.which_trained=first", "early_verdicts=true", "compute.credit_workers=2")
 
 
 def test_groups_are_handed_over_while_others_are_still_sampled(tmp_path, monkeypatch):
