@@ -189,3 +189,10 @@ def test_the_page_on_scaling_has_the_numbers_of_fewer_machines(capsys):
         assert line.split()[3:9] == numbers[:6]
         assert f"hours: {numbers[6].partition(' ')[0]} for 170 steps" in out
         assert "estimated (assumed efficiencies)" in out
+
+
+def test_which_engine_is_what_the_plan_answers(capsys):
+    plain = page(capsys, "plan", RECIPE, "--gpus", "1")
+    assert page(capsys, "plan", RECIPE, "--engine", "verl", "--gpus", "1") == plain
+    assert page(capsys, "plan", RECIPE, "engine=trl", "--gpus", "1", "--kind", "h200") == plain
+    assert started(plain).count("--engine") <= 1

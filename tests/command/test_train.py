@@ -232,3 +232,8 @@ def test_on_a_terminal_a_bar_moves():
         (task,) = progress.tasks
     assert (task.completed, task.total, task.fields["words"]) == (2, 3, "all well; 50% agree, entropy 0.250")
     assert "SCRL: a note" in console.file.getvalue()
+
+
+def test_a_resumption_cannot_be_tried_dry(tmp_path):
+    done = scrl("train", "--resume", tmp_path, "--dry-run")
+    assert (done.returncode, "--dry-run: a run that is resumed goes on" in done.stderr) == (2, True)

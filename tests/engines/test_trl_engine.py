@@ -390,6 +390,8 @@ def test_two_processes_share_a_group_and_a_killed_run_goes_on(tmp_path):
     )
     assert code != 0
     assert "the power is gone" in said
+    code, said = command("-m", "scrl", "train", "--resume", parts)
+    assert (code, "was trained by 2 process(es), and these are 1" in said) == (2, True)
     code, said = command("-m", "scrl", "train", "--resume", parts, processes=2)
     assert code == 0, said
     assert "resuming after step 1" in said

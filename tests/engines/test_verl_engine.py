@@ -316,6 +316,9 @@ def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
         "--nodes 2 --sampling.max-tokens 40 --credit.min-share 0.5 --reader regex:(\\d+)="
     )
     command = [sys.executable, "-m", "scrl", "train", *words.split(), "--out", str(tmp_path / "run"), "--dry-run"]
+    refused = subprocess.run([*command, "--trained", "3"], capture_output=True, text=True, timeout=200)
+    assert (refused.returncode, "cannot be shared out evenly among 4 GPUs" in refused.stderr) == (2, True)
+    assert not (tmp_path / "run").exists()  # else the command put right would be refused too
     shown = output_of(command).splitlines()[-1].split()
     assert shown[1:3] == ["-m", "verl.trainer.main_ppo"]
     found = output_of([*shown, "--cfg", "job", "--resolve"])

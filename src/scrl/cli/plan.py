@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +60,7 @@ def plan(
     from scrl.training.sizing_lines import sizing_lines
     from scrl.training.step_time import make_cluster
 
+    settings = tuple(_without_engine(settings))
     machines = [f"--{name}={value}" for name, value in (("gpus", gpus), ("nodes", nodes)) if value is not None]
     config = _config(recipe, [*settings, *machines])
     cluster = make_cluster(kind or DEFAULT_KIND, gpus=config.gpus, nodes=config.nodes, memory_gib=gpu_memory)
@@ -88,6 +89,17 @@ def _config(recipe: str | None, settings: Sequence[str]) -> RunConfig:
     if file is not None:
         raise ConfigError(f"{str(file)!r}: the settings are those of {recipe}; others are --name value")
     return run_config(settings[1:], config_of(experiment).model_dump(mode="json"))
+
+
+def _without_engine(settings: Sequence[str]) -> Iterator[str]:
+    """Which engine to use is what this command answers: one that is named already is left out."""
+    words = iter(settings)
+    for word in words:
+        name, equals, _ = word.removeprefix("--").partition("=")
+        if name != "engine":
+            yield word
+        elif not equals:
+            next(words, None)
 
 
 def _start(recipe: str | None, settings: Sequence[str]) -> list[list[str]]:

@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,20 +57,25 @@ def train(
         console.print("\n".join(_settings_lines()), soft_wrap=True)
         return
     import_from_here()
+    if resume and dry_run:
+        raise ConfigError("--dry-run: a run that is resumed goes on with the plan it was started with; leave out one")
     if resume:
         _resume(*_what_to_resume(settings, out))
         return
     config = run_config(settings)
     _check_engine(config)
     show_plan(config, console)
+    if dry_run and config.engine == "verl" and out is None:
+        console.print("verl's own files and command are written where --out names a folder", soft_wrap=True)
     if dry_run and (out is None or config.engine != "verl"):
         return
     folder = _new_folder(out)
     console.print(f"writing to {folder}", soft_wrap=True)
-    if dry_run:
-        _write_job(config, folder, console)
-        return
-    _run(config, folder)
+    with _without_leftovers(folder):
+        if dry_run:
+            _write_job(config, folder, console)
+        else:
+            _run(config, folder)
 
 
 def _write_job(config: RunConfig, folder: Path, console: Console) -> None:
@@ -102,12 +107,18 @@ def _new_folder(out: Path | None) -> Path:
 def _run(config: RunConfig, folder: Path) -> None:
     from scrl.training.engine_choice import engine_of
 
+    with _watching(config.steps) as watcher:
+        _conclude(engine_of(config).train(config, folder, watcher), watcher.note)
+
+
+@contextmanager
+def _without_leftovers(folder: Path) -> Iterator[None]:
+    """A folder in which nothing was written does not outlive what went wrong."""
     try:
-        with _watching(config.steps) as watcher:
-            _conclude(engine_of(config).train(config, folder, watcher), watcher.note)
+        yield
     except BaseException:
         with suppress(OSError):
-            folder.rmdir()  # only where nothing was written
+            folder.rmdir()
         raise
 
 

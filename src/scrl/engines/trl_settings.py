@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from scrl.errors import ConfigError, did_you_mean
+from scrl.extras import require_extra
 from scrl.training.config import RunConfig
 
 LOSS_TYPES = {"completion": "grpo", "token": "dapo", "constant": "dr_grpo", "pairs": "bnpo"}
@@ -19,6 +20,8 @@ def check_config(config: RunConfig) -> None:
     """Refuse what TRL cannot do."""
     for name, reason in _refusals(config):
         raise ConfigError(f"{name}: {reason}. {ELSEWHERE}")
+    if config.engine_options.get("use_vllm"):
+        require_extra("vllm", "engine_options.use_vllm")
     for name, reason in _method_refusals(config):
         raise ConfigError(f"method: {config.method!r} {name}, and {reason}. Use another method, or engine: embedded.")
 

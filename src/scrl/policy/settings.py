@@ -80,7 +80,7 @@ class ComputeSettings(BaseModel):
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Of the working weights; masters are always float32. auto: bfloat16 on a GPU."
+        "auto", description="Of the working weights. auto: bfloat16 on a GPU."
     )
     micro_batch: int = Field(16, ge=1, description="Completions a forward and backward pass; halved when memory ends.")
     micro_tokens: int | None = Field(

@@ -108,6 +108,7 @@ class Cluster:
 
 def make_cluster(kind: str, *, gpus: int, nodes: int, memory_gib: float | None) -> Cluster:
     """Machines with so many GPUs of a kind; their memory is the kind's, where none is given."""
+    kind = kind.upper()
     if kind not in GPUS:
         raise ConfigError(f"--kind: there are no numbers for {kind!r}.{did_you_mean(kind, GPUS)}")
     if memory_gib is not None and not 0 < memory_gib < 1e6:

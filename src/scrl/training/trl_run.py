@@ -180,6 +180,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]
         if run.is_main:
             written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             known = {"step": step, "questions": run.fingerprint, "files": run.folder.lengths()}
+            known["processes"] = run.args.world_size
 
             def write(place: Path) -> None:
                 for path in list(written.iterdir()):
@@ -242,6 +243,12 @@ def restore(run: TrlRun) -> None:
     known: dict[str, Any] = {"step": 0, "questions": run.fingerprint, "files": dict.fromkeys(folder.lengths(), 0)}
     if folder.last.is_dir():
         known = json.loads((folder.last / STATE).read_text(encoding="utf-8"))
+    started = known.get("processes", run.args.world_size)
+    if started != run.args.world_size:
+        raise InputError(
+            f"{folder.path}: was trained by {started} process(es), and these are {run.args.world_size}. Resume it with "
+            f"as many: torchrun --nproc_per_node {started} -m scrl train --resume {folder.path}"
+        )
     if known["questions"] != run.fingerprint:
         raise InputError(f"{run.config.questions}: is not what the run was started with; put it back to resume")
     if known["step"] >= run.config.steps:
@@ -349,11 +356,13 @@ def _finish(run: TrlRun) -> RunFolder:
         with quiet_progress(), finish_first(run.watcher.note) as recorder.stops:
             trainer.train(resume_from_checkpoint=str(run.folder.last) if run.done else None)
     except KeyboardInterrupt:
-        run.watcher.note(f"stopped; go on with: scrl train --resume {run.folder.path}")
+        start = f"torchrun --nproc_per_node {run.args.world_size} -m " if run.args.world_size > 1 else ""
+        run.watcher.note(f"stopped; go on with: {start}scrl train --resume {run.folder.path}")
         raise
     finally:
         if run.is_main:
             _report(run)
+    trainer.accelerator.wait_for_everyone()  # who leaves while another is writing takes the group down with it
     trainer.accelerator.end_training()
     return run.folder
 

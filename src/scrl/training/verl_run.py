@@ -9,6 +9,7 @@ OUT/verl.1.jsonl …                           what it logged before the run was
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -16,12 +17,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from scrl.data.prompts import checked_prompts, plain_template, prompt_tokens, template_switches
 from scrl.data.verl_table import has_gold, write_verl_table
 from scrl.engines.verl_job import Job, verl_settings
-from scrl.errors import InputError, TrainingError
+from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.policy.model import loading, model_folder
 from scrl.reporting.report import write_report
 from scrl.training.config import RunConfig
@@ -44,8 +46,18 @@ TABLES = {"train": "train.parquet", "validation": "validation.parquet"}
 
 def train(config: RunConfig, out: Path, watcher: Watcher) -> RunFolder:
     """Write what verl needs into the new folder `out`, and run it."""
+    require_gpus(config)
     folder, command = prepare(config, out, watcher)
     return _run(folder, command, watcher)
+
+
+def require_gpus(config: RunConfig) -> None:
+    """Refuse to start a cluster of this machine alone where it has no GPU: verl would say so a minute later."""
+    if config.nodes == 1 and "RAY_ADDRESS" not in os.environ and not torch.cuda.is_available():
+        raise ConfigError(
+            "engine: verl trains on GPUs and there is none here; with --dry-run it writes its files and command for a "
+            "machine that has some"
+        )
 
 
 def resume(out: Path, watcher: Watcher) -> RunFolder:
