@@ -415,8 +415,8 @@ def test_drawing_by_vllm_is_assumed_scored_and_given_weights(monkeypatch):
 
 
 def test_machines_are_checked():
-    with pytest.raises(ConfigError, match=r"--kind: there are no numbers for 'h100'\. Did you mean 'H100'\?"):
-        make_cluster("h100", gpus=1, nodes=1, memory_gib=None)
+    with pytest.raises(ConfigError, match=r"--kind: there are no numbers for 'H10'\. Did you mean 'H100'\?"):
+        make_cluster("h10", gpus=1, nodes=1, memory_gib=None)
     for memory in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="--gpu-memory: is GiB of one GPU"):
             make_cluster("H100", gpus=1, nodes=1, memory_gib=memory)
