@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from listeners import Listener
 
 from scrl.answers.judge import MathVerifyJudge
 from scrl.credit.assign import credit_rule
@@ -232,20 +233,6 @@ def test_a_stock_trainer_with_its_own_prompts(tmp_path):
 
 
 # Whole runs
-
-
-class Listener:
-    def __init__(self):
-        self.notes, self.steps, self.evaluations = [], [], []
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def step(self, metrics, words):
-        self.steps.append((metrics, words))
-
-    def evaluation(self, record):
-        self.evaluations.append(record)
 
 
 def lines(path):

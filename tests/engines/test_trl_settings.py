@@ -8,6 +8,7 @@ from scrl.credit.methods import METHODS
 from scrl.engines.trl_settings import batch_sizes, check_config, differences, grpo_settings, with_options
 from scrl.engines.versions import require_engine
 from scrl.errors import ConfigError
+from scrl.extras import supported
 from scrl.training.config import RunConfig, read_config, setting_rows
 from scrl.training.engine_choice import check_engine
 
@@ -217,3 +218,4 @@ def test_other_versions_are_refused(version, said, monkeypatch):
 def test_the_version_it_was_made_for_is_taken(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.16.3")
     require_engine("trl")
+    assert "1.16.3" in supported("trl").specifier

@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+from listeners import Listener
 
 from scrl.training.config import read_config
 from scrl.training.loop import resume, train
@@ -21,26 +22,6 @@ GOLD_METRICS = {"majority_accuracy", "positive_accuracy", "negative_accuracy", "
 
 def small(*changes):
     return read_config(None, [*SMALL, *changes])
-
-
-class Listener:
-    """Hears a run, and notes down what it hears."""
-
-    def __init__(self):
-        self.notes, self.steps, self.evaluations = [], [], []
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def step(self, metrics, words):
-        self.steps.append((metrics, words))
-
-    def evaluation(self, record):
-        self.evaluations.append(record)
-
-    @property
-    def text(self):
-        return "\n".join(self.notes)
 
 
 def do(out, *changes):

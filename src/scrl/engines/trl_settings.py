@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from scrl.engines.refusals import shared_refusals
 from scrl.errors import ConfigError, did_you_mean
 from scrl.extras import require_extra
 from scrl.training.config import RunConfig
@@ -28,6 +29,7 @@ def check_config(config: RunConfig) -> None:
 
 def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
     loss, device = config.loss, config.compute.device
+    yield from shared_refusals(config, "TRL")
     yield from _sampling_refusals(config)
     if loss.entropy_bonus:
         yield "loss.entropy_bonus", "TRL weighs the entropy by tokens, not as it weighs the loss"
@@ -47,22 +49,11 @@ def _update_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "compute.micro_tokens", "TRL counts completions; set compute.micro_batch"
     if config.compute.packing == "on":
         yield "compute.packing", "TRL pads completions"
-    for name in ("state", "masters"):
-        if getattr(config.optimizer, name) != "float32":
-            yield f"optimizer.{name}", "TRL's AdamW has float32 alone"
 
 
 def _sampling_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
-    if config.dynamic_sampling.rounds:
-        yield "dynamic_sampling.rounds", "TRL asks the questions of a step once"
-    if config.early_verdicts:
-        yield "early_verdicts", "TRL draws all completions of a question at once"
-    if config.sampling.stop:
-        yield "sampling.stop", "TRL ends completions at end-of-text tokens alone"
     if config.sampling.temperature == 0:
         yield "sampling.temperature", "TRL draws completions, it does not take the likeliest token"
-    if config.compute.credit_workers:
-        yield "compute.credit_workers", "TRL hands over all completions of a step at once"
     if config.compute.sampler != "local":
         yield "compute.sampler", "TRL draws by itself; by vLLM with engine_options.use_vllm: true"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from scrl.engines.refusals import shared_refusals
 from scrl.engines.verl_settings import MEANS, OURS, check_method, leaves, value_at
 from scrl.errors import ConfigError
 from scrl.training.config import RunConfig, merged
@@ -78,7 +79,13 @@ def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
 
 def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
     rows, gpus = min(config.questions_per_update, job.questions) * config.trained, job.nodes * job.gpus
-    yield from _sampling_refusals(config)
+    yield from shared_refusals(config, "verl")
+    if config.sampling.temperature == 0:
+        yield "sampling.temperature", "equal completions cannot vote"
+    if config.compute.sampler != "local":
+        yield "compute.sampler", "verl draws by a sampler of its own (engine_options.actor_rollout_ref.rollout.name)"
+    if config.compute.packing != "auto":
+        yield "compute.packing", "verl packs where compute.attention is flash_attention_2"
     if config.loss.mean not in MEANS:
         yield "loss.mean", f"verl has no mean over {config.loss.mean}; `token` is the mean over a whole update"
     if config.loss.ratio == "completion" and config.loss.dual_clip is not None:
@@ -89,35 +96,11 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
         yield "lora.dropout", "verl has none"
     if rows % gpus:
         yield "trained", f"the {rows} completions of an update cannot be shared out evenly among {gpus} GPUs"
-    yield from _update_refusals(config)
-
-
-def _update_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
-    if config.compute.packing != "auto":
-        yield "compute.packing", "verl packs where compute.attention is flash_attention_2"
-    for name in ("state", "masters"):
-        if getattr(config.optimizer, name) != "float32":
-            yield f"optimizer.{name}", "verl's optimizer has float32 alone"
 
 
 def _queue(job: Job) -> dict[str, Any]:
     """A storage process a GPU, at most verl's eight: each wants a CPU core, and a run waits for all of them."""
     return {"transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": min(8, job.nodes * job.gpus)}}}}
-
-
-def _sampling_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
-    if config.dynamic_sampling.rounds:
-        yield "dynamic_sampling.rounds", "verl asks the questions of a step once"
-    if config.early_verdicts:
-        yield "early_verdicts", "verl draws all completions of a question at once"
-    if config.sampling.stop:
-        yield "sampling.stop", "verl ends completions at end-of-text tokens alone"
-    if config.sampling.temperature == 0:
-        yield "sampling.temperature", "equal completions cannot vote"
-    if config.compute.credit_workers:
-        yield "compute.credit_workers", "verl hands over all completions of a step at once"
-    if config.compute.sampler != "local":
-        yield "compute.sampler", "verl draws by a sampler of its own (engine_options.actor_rollout_ref.rollout.name)"
 
 
 def _data(config: RunConfig, job: Job) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """How long a step of a run takes, by phase: roofs of the hardware, divided by how near to them one comes.
 
-Roofs are the makers' numbers (GPUS), how near is EFFICIENCY; W, n, s, t as in `capacity`, B the bandwidth of memory, F
-the peak in FLOP/s, X the bandwidth to other GPUs.
+Roofs are the makers' numbers (GPUS), how near is MEASURED or ASSUMED; W, n, s, t as in `capacity`, B the bandwidth of
+memory, F the peak in FLOP/s, X the bandwidth to other GPUs.
 
     one token of R rows    (max(2 W / t / B, 2 W R / t / F) + R c k / t / B) / decode + 2 L (latency + message / X)
     rollout                that × mean length × waves, waves = rows of a sampler / R
