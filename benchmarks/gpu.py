@@ -1,9 +1,10 @@
 """Everything that is said of one GPU, in one command: all samplers and all ways to update, in one run.
 
-    python benchmarks/gpu.py                        # about 15 minutes on an H200, of which vLLM starts for 6
-    python benchmarks/gpu.py --what ours,vllm       # fewer engines
+    python benchmarks/gpu.py                        # about 13 minutes on an H200
+    python benchmarks/gpu.py --what ours,vllm       # fewer samplers
+    python benchmarks/gpu.py --ways none            # without the updates
 
-Random weights in the shape of Qwen2.5-3B. Each engine has a process of its own, because vLLM does not give back all
+Random weights in the shape of Qwen2.5-3B. Each sampler has a process of its own, because vLLM does not give back all
 it takes; the numbers are those of `gpu_sampling.py` and `gpu_update.py`, which explain them.
 """
 
@@ -21,61 +22,56 @@ from typing import Any
 import torch
 
 HERE = Path(__file__).parent
-CASES = {
-    "4 × 64 × 128 tokens": (),
-    "8 × 64 × 512": ("--prompts", "8", "--samples", "64", "--tokens", "512"),
-    "16 × 64 × 2,048, ended after 700 on average": (
-        "--prompts", "16", "--samples", "64", "--tokens", "2048", "--mean-length", "700",
-    ),
-}  # fmt: skip
+CASES = ("4x64x128", "8x64x512", "16x64x2048/700")
+"""Prompts × completions × tokens; the last with ends, after 700 tokens on average."""
 APART = "-apart"
 """vLLM with its engine in a process of its own, as its server has it; without, in one process, as a trainer has it."""
-SHORT_ONLY = ("dynamic", "static")
-"""`generate` is measured with the first case alone: it is slow, and does not fill rows again."""
+NEVER_REFILLED = ("dynamic", "static")
+"""`generate` is measured where all completions are of one length: it does not fill rows again."""
 
 
-def sampled(engine: str, options: tuple[str, ...]) -> dict[str, Any]:
-    """What one engine does in one case, and the limit by arithmetic."""
+def sampled(engine: str) -> list[dict[str, Any]]:
+    """What one sampler does in each case, and the limit by arithmetic."""
+    what = engine.removesuffix(APART)
+    cases = [case for case in CASES if engine not in NEVER_REFILLED or "/" not in case]
+    apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"} if engine.endswith(APART) else {}
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder) / "found.json"
-        what, is_apart = engine.removesuffix(APART), engine.endswith(APART)
-        command = [sys.executable, str(HERE / "gpu_sampling.py"), "--what", what, *options, "--json", str(found)]
-        apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"} if is_apart else {}
+        command = [sys.executable, str(HERE / "gpu_sampling.py"), *cases, "--what", what, "--json", str(found)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | apart)
         if done.returncode or not found.is_file():
             last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            return {"skipped": f"exit code {done.returncode}: {last}"}
-        written = json.loads(found.read_text(encoding="utf-8"))
-    return {"limit": written["limit"], **written["results"][0]}
+            return [{"case": "all", "skipped": f"exit code {done.returncode}: {last}"}]
+        results: list[dict[str, Any]] = json.loads(found.read_text(encoding="utf-8"))["results"]
+    return results
 
 
-def line(case: str, engine: str, result: dict[str, Any]) -> str:
+def line(engine: str, result: dict[str, Any]) -> str:
     """A row of the table."""
     if "skipped" in result:
-        return f"| {case} | {engine} | skipped: {result['skipped']} | | | |"
-    speed = result["tokens_per_second"]
-    start = result["seconds_to_build"] + result["seconds_start_up"]
+        return f"| {engine} | all | skipped: {result['skipped']} | | | |"
+    speed, start = result["tokens_per_second"], result["seconds_start_up"]
     return (
-        f"| {case} | {engine} | {speed:,.0f} | {min(result['all']):,} to {max(result['all']):,} | "
-        f"{speed / result['limit']:.0%} | {start:.1f} |"
+        f"| {engine} | {result['case']} | {speed:,.0f} | {min(result['all']):,} to {max(result['all']):,} | "
+        f"{speed / result['limit']:.0%} | {f'{start:.1f}' if start else ''} |"
     )
 
 
 def main() -> None:
     """The table of samplers, then that of updates."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--what", default="ours,dynamic,static,vllm,vllm-apart", help="samplers, by commas")
-    parser.add_argument("--ways", default="ours,ours-padded,naive,liger,trl", help="ways to update, by commas")
+    parser.add_argument("--what", default="ours,static,dynamic,vllm,vllm-apart", help="samplers, by commas")
+    parser.add_argument("--ways", default="ours,ours-padded,naive,liger,trl", help="ways to update, by commas, or none")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("gpu: there is no GPU here")
-    print("| completions | sampler | tokens/s | runs | of the limit | seconds to start |\n|---|---|---|---|---|---|")
-    for case, sizes in CASES.items():
-        for engine in options.what.split(","):
-            if not sizes or engine not in SHORT_ONLY:
-                print(line(case, engine, sampled(engine, sizes)), flush=True)
+    print("| sampler | completions | tokens/s | runs | of the limit | seconds to start |\n|---|---|---|---|---|---|")
+    for engine in options.what.split(","):
+        for result in sampled(engine):
+            print(line(engine, result), flush=True)
     print(flush=True)
-    subprocess.run([sys.executable, str(HERE / "gpu_update.py"), "--ways", options.ways], check=True)
+    if options.ways != "none":
+        subprocess.run([sys.executable, str(HERE / "gpu_update.py"), "--ways", options.ways], check=True)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """Tokens sampled per second on a GPU: ours, transformers' `generate` and vLLM, on the same random weights' shape.
 
-    python benchmarks/gpu_sampling.py                                       # Qwen2.5-3B, 4 prompts × 64, 128 tokens
-    python benchmarks/gpu_sampling.py --what ours --model qwen3-4b --tokens 10240 --samples 8 --repeats 0
+    python benchmarks/gpu_sampling.py                                       # Qwen2.5-3B, 4 prompts × 64 × 128 tokens
+    python benchmarks/gpu_sampling.py 4x64x128 8x64x512 16x64x2048/700      # three cases, each engine started once
+    python benchmarks/gpu_sampling.py 2x32x10240 --what ours --model qwen3-4b --repeats 0
     python benchmarks/gpu_sampling.py --what ours --profile                 # microseconds of each kernel in a step
 
-Weights are random in the shape of the named model, so nothing is downloaded. End tokens are ignored unless
-`--mean-length` makes so many words end tokens that completions have that length on average. Ours records the
-log-probability and the full-vocabulary entropy of every token, vLLM the log-probability, `generate` nothing.
-A median of `--repeats` calls after a first one, which takes the start-up longer; with 0 the first one counts.
+Weights are random in the shape of the named model, so nothing is downloaded. End tokens are ignored unless a case ends
+in `/700`: then so many words end a completion that it has 700 tokens on average. Ours records the log-probability
+and the full-vocabulary entropy of every token, vLLM the log-probability, `generate` nothing. A median of `--repeats`
+calls; one before the first case is not counted, it is the start-up (`static` compiles for each case, and has one before
+each). With `--repeats 0` that first call is what counts.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,6 +50,28 @@ _SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
     "qwen3-4b": ("qwen3", 2560, 9728, 36, 32, 8, 128, 151936, True),
     "llama-3.2-3b": ("llama", 3072, 8192, 28, 24, 8, 128, 128256, True),
 }
+
+
+class Case(NamedTuple):
+    """Prompts × completions × tokens of a completion at most, and the tokens they have on average; 0: no ends."""
+
+    prompts: int
+    samples: int
+    tokens: int
+    mean_length: int = 0
+
+    def __str__(self) -> str:
+        """As on the command line."""
+        ended = f"/{self.mean_length}" if self.mean_length else ""
+        return f"{self.prompts}x{self.samples}x{self.tokens}{ended}"
+
+
+def case_of(text: str) -> Case:
+    """As it stands on the command line: 16x64x2048 or 16x64x2048/700."""
+    found = re.fullmatch(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not PROMPTSxCOMPLETIONSxTOKENS, as in 8x64x512 or 8x64x2048/700")
+    return Case(*(int(number or 0) for number in found.groups()))
 
 
 def config_of(name: str) -> Any:
@@ -88,72 +113,92 @@ def build(name: str) -> Any:
     return model.to("cuda", torch.bfloat16).eval()
 
 
-def end_tokens(options: argparse.Namespace) -> list[int]:
+def end_tokens(model: str, case: Case) -> list[int]:
     """Words that end a completion, spread over the vocabulary: near-uniform draws hit one in `mean_length`."""
-    words = config_of(options.model).vocab_size
-    number = round(words / options.mean_length) if options.mean_length else 0
+    words = config_of(model).vocab_size
+    number = round(words / case.mean_length) if case.mean_length else 0
     return [int(place) for place in np.linspace(0, words - 1, number)]
 
 
-def prompts_of(options: argparse.Namespace) -> list[Prompt]:
+def prompts_of(case: Case, length: int) -> list[Prompt]:
     """Random prompts of one length."""
     rng = np.random.default_rng(0)
-    tokens_BP = rng.integers(1, 100_000, (options.prompts, options.prompt_tokens))
+    tokens_BP = rng.integers(1, 100_000, (case.prompts, length))
     return [Prompt(f"question {number}", tokens_P) for number, tokens_P in enumerate(tokens_BP)]
 
 
-def ours(options: argparse.Namespace) -> tuple[Callable[[int], int], Callable[[], dict[str, Any]]]:
+Work = Callable[[int], int]
+"""Sample once, for a step of that number; the tokens sampled."""
+Facts = Callable[[], dict[str, Any]]
+Engine = Callable[[Case], tuple[Work, Facts]]
+
+
+def ours(options: argparse.Namespace) -> Engine:
     """The sampler; what it is asked afterwards."""
     model = build(options.model)
-    model.generation_config.eos_token_id = end_tokens(options) or None
-    notes: list[str] = []
-    sampler = LocalSampler(model, Silent(), max_rows=options.rows, on_fewer=notes.append)
-    settings = SamplingSettings(temperature=options.temperature, top_p=options.top_p, max_tokens=options.tokens)
-    prompts = prompts_of(options)
+    last: list[LocalSampler] = []
 
-    def work(step: int) -> int:
-        samples_B = sampler.sample(prompts, settings, num_samples=options.samples, seed=0, step=step)
-        if options.release:
+    def prepare(case: Case) -> tuple[Work, Facts]:
+        for sampler in last:
             sampler.release()
-        return sum(len(sample.tokens_T) for samples in samples_B for sample in samples)
+        model.generation_config.eos_token_id = end_tokens(options.model, case) or None
+        notes: list[str] = []
+        sampler = LocalSampler(model, Silent(), max_rows=options.rows, on_fewer=notes.append)
+        last[:] = [sampler]
+        settings = SamplingSettings(temperature=options.temperature, top_p=options.top_p, max_tokens=case.tokens)
+        prompts = prompts_of(case, options.prompt_tokens)
 
-    def facts() -> dict[str, Any]:
-        writer = sampler._writer
-        said = [note for note in (sampler.note, *notes) if note]
-        counts = {} if writer is None else {"captures": writer.captures, "interrupted": writer.interrupted}
-        return {"rows": sampler.max_rows, **counts, "notes": said}
+        def work(step: int) -> int:
+            samples_B = sampler.sample(prompts, settings, num_samples=case.samples, seed=0, step=step)
+            if options.release:
+                sampler.release()
+            return sum(len(sample.tokens_T) for samples in samples_B for sample in samples)
 
-    return work, facts
+        def facts() -> dict[str, Any]:
+            writer = sampler._writer
+            said = [note for note in (sampler.note, *notes) if note]
+            counts = {} if writer is None else {"captures": writer.captures, "interrupted": writer.interrupted}
+            return {"rows": sampler.max_rows, **counts, "notes": said}
+
+        return work, facts
+
+    return prepare
 
 
-def generate(options: argparse.Namespace, cache: str) -> tuple[Callable[[int], int], Callable[[], dict[str, Any]]]:
+def generate(options: argparse.Namespace, cache: str) -> Engine:
     """transformers' `generate` with a dynamic or a static cache."""
-    model, prompts, ends = build(options.model), prompts_of(options), end_tokens(options)
-    tokens_BP, mask_BP = left_padded([prompt.tokens_P for prompt in prompts], torch.device("cuda"))
+    model = build(options.model)
 
-    def work(step: int) -> int:
-        torch.manual_seed(step)
-        written = model.generate(
-            input_ids=tokens_BP,
-            attention_mask=mask_BP,
-            num_return_sequences=options.samples,
-            do_sample=True,
-            temperature=options.temperature,
-            top_k=0,
-            top_p=options.top_p,
-            max_new_tokens=options.tokens,
-            min_new_tokens=None if ends else options.tokens,
-            eos_token_id=ends or None,
-            pad_token_id=0,
-            **({"cache_implementation": "static"} if cache == "static" else {}),
-        )[:, tokens_BP.shape[1] :]
-        is_end_RT = torch.isin(written, torch.tensor(ends, device="cuda", dtype=written.dtype))
-        return int((is_end_RT.cumsum(dim=-1) - is_end_RT.long() == 0).sum())
+    def prepare(case: Case) -> tuple[Work, Facts]:
+        ends = end_tokens(options.model, case)
+        prompts = prompts_of(case, options.prompt_tokens)
+        tokens_BP, mask_BP = left_padded([prompt.tokens_P for prompt in prompts], torch.device("cuda"))
 
-    return work, dict
+        def work(step: int) -> int:
+            torch.manual_seed(step)
+            written = model.generate(
+                input_ids=tokens_BP,
+                attention_mask=mask_BP,
+                num_return_sequences=case.samples,
+                do_sample=True,
+                temperature=options.temperature,
+                top_k=0,
+                top_p=options.top_p,
+                max_new_tokens=case.tokens,
+                min_new_tokens=None if ends else case.tokens,
+                eos_token_id=ends or None,
+                pad_token_id=0,
+                **({"cache_implementation": "static"} if cache == "static" else {}),
+            )[:, tokens_BP.shape[1] :]
+            is_end_RT = torch.isin(written, torch.tensor(ends, device="cuda", dtype=written.dtype))
+            return int((is_end_RT.cumsum(dim=-1) - is_end_RT.long() == 0).sum())
+
+        return work, dict
+
+    return prepare
 
 
-def vllm(options: argparse.Namespace) -> tuple[Callable[[int], int], Callable[[], dict[str, Any]]]:
+def vllm(options: argparse.Namespace) -> Engine:
     """vLLM in this process, with the log-probability of what it draws."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -171,31 +216,35 @@ def vllm(options: argparse.Namespace) -> tuple[Callable[[int], int], Callable[[]
         load_format="dummy",
         skip_tokenizer_init=True,
         dtype="bfloat16",
-        max_model_len=options.prompt_tokens + options.tokens + 1,
+        max_model_len=options.prompt_tokens + max(case.tokens for case in options.cases) + 1,
         max_num_seqs=options.rows,
         gpu_memory_utilization=0.85,
     )
-    ends = end_tokens(options)
-    asked = [{"prompt_token_ids": prompt.tokens_P.tolist()} for prompt in prompts_of(options)]
 
-    def work(_: int) -> int:
+    def prepare(case: Case) -> tuple[Work, Facts]:
+        ends = end_tokens(options.model, case)
+        asked = [{"prompt_token_ids": prompt.tokens_P.tolist()} for prompt in prompts_of(case, options.prompt_tokens)]
         params = SamplingParams(
-            n=options.samples,
+            n=case.samples,
             temperature=options.temperature,
             top_p=options.top_p,
-            max_tokens=options.tokens,
+            max_tokens=case.tokens,
             ignore_eos=True,
             stop_token_ids=ends or None,
             logprobs=0,
             detokenize=False,
         )
-        outputs = llm.generate(asked, params, use_tqdm=False)
-        return sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
 
-    return work, dict
+        def work(_: int) -> int:
+            outputs = llm.generate(asked, params, use_tqdm=False)
+            return sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
+
+        return work, dict
+
+    return prepare
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[[argparse.Namespace], Engine]] = {
     "ours": ours,
     "dynamic": lambda options: generate(options, "dynamic"),
     "static": lambda options: generate(options, "static"),
@@ -203,7 +252,7 @@ MAKERS = {
 }
 
 
-def timed(work: Callable[[int], int], step: int) -> tuple[float, int]:
+def timed(work: Work, step: int) -> tuple[float, int]:
     """Seconds and tokens of one call."""
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -212,35 +261,39 @@ def timed(work: Callable[[int], int], step: int) -> tuple[float, int]:
     return time.perf_counter() - start, tokens
 
 
-def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One engine: start-up, then the median of some calls."""
+def measured(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """One engine: start-up, then the median of some calls, case by case."""
     torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
     try:
-        work, facts = MAKERS[name](options)
+        engine = MAKERS[name](options)
     except ImportError as error:
-        return {"engine": name, "skipped": str(error)}
+        yield {"engine": name, "skipped": str(error)}
+        return
     built = time.perf_counter() - start
-    first, tokens = timed(work, 0)
-    runs = [timed(work, step) for step in range(1, 1 + options.repeats)] or [(first, tokens)]
-    speeds = [tokens / seconds for seconds, tokens in runs]
-    if options.profile and name == "ours":
-        print_profile(work)
-    return {
-        "engine": name,
-        "tokens_per_second": statistics.median(speeds),
-        "all": [round(speed) for speed in speeds],
-        "tokens": runs[0][1],
-        "seconds_to_build": built,
-        "seconds_first_call": first,
-        "seconds_start_up": first - statistics.median(seconds for seconds, _ in runs),
-        "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
-        **facts(),
-    }
+    for number, case in enumerate(options.cases):
+        torch.cuda.reset_peak_memory_stats()
+        work, facts = engine(case)
+        first = [timed(work, 0)] if not number or name == "static" or not options.repeats else []
+        runs = [timed(work, step) for step in range(1, 1 + options.repeats)] or first
+        speeds = [tokens / seconds for seconds, tokens in runs]
+        if options.profile and name == "ours":
+            print_profile(work)
+        start_up = first[0][0] - statistics.median(seconds for seconds, _ in runs) if first else 0.0
+        yield {
+            "engine": name,
+            "case": str(case),
+            "tokens_per_second": statistics.median(speeds),
+            "all": [round(speed) for speed in speeds],
+            "limit": limit(options, case),
+            "tokens": runs[0][1],
+            "seconds_start_up": start_up + (0.0 if number else built),
+            "peak_gib": torch.cuda.max_memory_allocated() / 2**30,
+            **facts(),
+        }
 
 
-def print_profile(work: Callable[[int], int]) -> None:
+def print_profile(work: Work) -> None:
     """Microseconds and calls of every kernel in a step, the dearest first; a step is one call of the drawing kernel."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -259,13 +312,13 @@ def print_profile(work: Callable[[int], int]) -> None:
     print(f"{busy / steps:10.1f} {'':7}  all; {1e6 * seconds / steps:.1f} by the clock")
 
 
-def limit(options: argparse.Namespace) -> float:
+def limit(options: argparse.Namespace, case: Case) -> float:
     """Tokens per second by arithmetic: the larger of reading weights and multiplying, then reading what is cached."""
     _, hidden, inner, layers, heads, kv_heads, head, words, _ = _SHAPES[options.model]
     weights = layers * (hidden * head * 2 * (heads + kv_heads) + 3 * hidden * inner) + words * hidden
-    rows = min(options.rows, options.prompts * options.samples)
-    length = (options.mean_length or options.tokens) / 2
-    cached = 2 * layers * kv_heads * head * 2 * (rows * length + options.prompts * options.prompt_tokens)
+    rows = min(options.rows, case.prompts * case.samples)
+    length = (case.mean_length or case.tokens) / 2
+    cached = 2 * layers * kv_heads * head * 2 * (rows * length + case.prompts * options.prompt_tokens)
     seconds = max(2 * weights / 4.3e12, 2 * weights * rows / 700e12) + cached / 4.3e12
     return float(rows / seconds)
 
@@ -273,13 +326,10 @@ def limit(options: argparse.Namespace) -> float:
 def arguments() -> argparse.Namespace:
     """What to run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("cases", nargs="*", type=case_of, help="PROMPTSxCOMPLETIONSxTOKENS[/MEAN_LENGTH]")
     parser.add_argument("--what", default="ours,dynamic,static,vllm", help="engines, by commas")
     parser.add_argument("--model", default="qwen2.5-3b", choices=sorted(_SHAPES))
-    parser.add_argument("--prompts", type=int, default=4)
-    parser.add_argument("--samples", type=int, default=64, help="completions a prompt")
     parser.add_argument("--prompt-tokens", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=128, help="of a completion, at most")
-    parser.add_argument("--mean-length", type=int, default=0, help="make end tokens so common; 0: none")
     parser.add_argument("--rows", type=int, default=512, help="completions side by side")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--top-p", type=float, default=1.0)
@@ -289,32 +339,36 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", default=None, help="also write the results there")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.cases = options.cases or [Case(4, 64, 128)]
+    return options
 
 
 def main() -> None:
     """A table, and the same as JSON."""
     options = arguments()
-    most = limit(options)
-    print(f"{options.model}: {options.prompts} × {options.samples} × {options.tokens}, limit {most:,.0f} tokens/s")
+    print(f"{options.model}, prompts of {options.prompt_tokens} tokens", flush=True)
     results = []
     for name in options.what.split(","):
-        results.append(measured(name, options))
-        result = results[-1]
-        if "skipped" in result:
-            print(f"{name:>8}  skipped: {result['skipped']}", flush=True)
-            continue
-        speed = result["tokens_per_second"]
-        print(
-            f"{name:>8}  {speed:10,.0f} tokens/s  {speed / most:5.1%} of the limit  start-up "
-            f"{result['seconds_start_up']:6.1f} s  peak {result['peak_gib']:6.1f} GiB  {result['all']}",
-            flush=True,
-        )
-    text = json.dumps({"options": vars(options), "limit": most, "results": results})
+        for result in measured(name, options):
+            results.append(result)
+            print(line(result), flush=True)
+    text = json.dumps({"options": vars(options), "results": results})
     print(text)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             file.write(text + "\n")
+
+
+def line(result: dict[str, Any]) -> str:
+    """What is shown of a result."""
+    if "skipped" in result:
+        return f"{result['engine']:>8}  skipped: {result['skipped']}"
+    speed = result["tokens_per_second"]
+    return (
+        f"{result['engine']:>8}  {result['case']:<16}  {speed:10,.0f} tokens/s  {speed / result['limit']:5.1%} of the "
+        f"limit  start-up {result['seconds_start_up']:6.1f} s  peak {result['peak_gib']:6.1f} GiB  {result['all']}"
+    )
 
 
 if __name__ == "__main__":

@@ -10,18 +10,26 @@ writes its logs, which counts; its one checkpoint, at the end, does not.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from scrl.training.config import read_config
 from scrl.training.loop import train
+from scrl.training.stopwatch import Stopwatch
 from scrl.training.watchers import Silent
 
 PHASES = ("seconds_rollout", "seconds_credit", "seconds_update")
+SIZES = ((0, 5e-6, "under 5 µs"), (5e-6, 1e-3, "under 1 ms"), (1e-3, np.inf, "longer"))
+"""Of the times without a kernel: between those of a captured step, between launches, and where the host works."""
 
 
 class Watch(Silent):
@@ -29,38 +37,94 @@ class Watch(Silent):
 
     def __init__(self, steps: int) -> None:
         """For a run of so many steps."""
-        self._steps, self._seconds = steps, 0.0
+        self._steps, self._start = steps, 0
         self._profiler: Any = None
+        self.phases: list[tuple[str, int, int]] = []
+        """Name, begin and end in nanoseconds."""
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
         """A step is done."""
         seconds = ", ".join(f"{name.removeprefix('seconds_')} {metrics[name]:.2f} s" for name in PHASES)
         print(f"step {metrics['step'] + 1}: {metrics['tokens']:,} tokens; {seconds}; {words}", flush=True)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        if metrics["step"] == 0 and torch.cuda.is_available():
+        if not torch.cuda.is_available():
+            return
+        torch.cuda.synchronize()
+        if metrics["step"] == 0:
             self._profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
             self._profiler.start()
-            self._seconds = time.perf_counter()
-        elif metrics["step"] == self._steps - 1 and self._profiler is not None:
-            seconds_in_all = time.perf_counter() - self._seconds
+            self._start = time.time_ns()
+        elif metrics["step"] == self._steps - 1:
+            whole = (time.time_ns() - self._start) / 1e9
             self._profiler.stop()
-            busy = union([_span(event) for event in self._profiler.events() if event.device_type.name == "CUDA"]) / 1e6
-            share = 1 - busy / seconds_in_all
-            print(f"{self._steps - 1} steps in {seconds_in_all:.2f} s, no kernel in {share:.1%} of it")
+            self.say(gaps(kernels(self._profiler, self._start), whole), whole)
+
+    def say(self, gaps_G2: NDArray[np.float64], whole: float) -> None:
+        """Seconds without a kernel, in all, by phase and by their lengths."""
+        lasts_G = gaps_G2[:, 1] - gaps_G2[:, 0]
+        print(f"{self._steps - 1} steps in {whole:.2f} s, no kernel in {lasts_G.sum() / whole:.1%} of it")
+        for name in PHASES:
+            spans = [
+                ((first - self._start) / 1e9, (last - self._start) / 1e9)
+                for phase, first, last in self.phases
+                if phase == name and first >= self._start
+            ]
+            inside = sum(float(overlap(gaps_G2, *span).sum()) for span in spans)
+            lasted = sum(last - first for first, last in spans)
+            print(f"  {name.removeprefix('seconds_')}: {lasted:.2f} s, of which {inside:.2f} s without a kernel")
+        for low, high, words in SIZES:
+            chosen_G = lasts_G[(lasts_G >= low) & (lasts_G < high)]
+            print(f"  {words}: {len(chosen_G):,} gaps, {chosen_G.sum():.2f} s")
 
 
-def _span(event: Any) -> tuple[float, float]:
-    return event.time_range.start, event.time_range.end
+def kernels(profiler: Any, start: int) -> NDArray[np.float64]:
+    """When something began and ended on the GPU, in seconds after `start`, in the order of beginnings.
+
+    Not by `profiler.events()`: a step of 3,072 tokens has a million kernels, for which that takes minutes.
+    """
+    spans = [
+        (event.start_ns() - start, event.end_ns() - start)
+        for event in profiler.profiler.kineto_results.events()
+        if event.device_type() == torch.autograd.DeviceType.CUDA
+    ]
+    return np.array(sorted(spans), dtype=np.float64).reshape(-1, 2) / 1e9
 
 
-def union(spans: list[tuple[float, float]]) -> float:
-    """How long at least one of them lasts."""
-    covered, end = 0.0, float("-inf")
-    for first, last in sorted(spans):
-        covered += max(0.0, last - max(first, end))
-        end = max(end, last)
-    return covered
+def gaps(busy_K2: NDArray[np.float64], end: float) -> NDArray[np.float64]:
+    """From when to when nothing ran between 0 and `end`."""
+    until_K = np.maximum.accumulate(np.append(0.0, busy_K2[:, 1]))
+    gaps_G2 = np.stack((until_K, np.append(busy_K2[:, 0], end)), axis=1)
+    return gaps_G2[gaps_G2[:, 1] > gaps_G2[:, 0]]
+
+
+def overlap(spans_G2: NDArray[np.float64], first: float, last: float) -> NDArray[np.float64]:
+    """How much of each span lies between the two."""
+    covered_G: NDArray[np.float64] = np.minimum(spans_G2[:, 1], last) - np.maximum(spans_G2[:, 0], first)
+    return np.clip(covered_G, 0, None)
+
+
+@contextlib.contextmanager
+def phases_noted(phases: list[tuple[str, int, int]]) -> Iterator[None]:
+    """While phases are timed, when they begin and end is noted."""
+    measure = Stopwatch.measure
+
+    @contextlib.contextmanager
+    def noted(self: Stopwatch, name: str) -> Iterator[None]:
+        first = time.time_ns()
+        with measure(self, name):
+            yield
+        phases.append((name, first, time.time_ns()))
+
+    with patch.object(Stopwatch, "measure", noted):
+        yield
+
+
+def settings_of(options: argparse.Namespace) -> Sequence[str]:
+    """Of the run."""
+    return [
+        f"model={options.model}", f"questions={options.questions}", f"steps={options.steps}", "completions=64",
+        "trained=32", "sampling.max_tokens=3072", "evaluation.is_off=true", f"checkpoint_every={options.steps}",
+        *([f"data_dir={options.data_dir}"] if options.data_dir else []), *options.settings,
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -72,13 +136,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("settings", nargs="*", help="more of scrl train's, as name=value")
     options = parser.parse_args()
-    settings = [
-        f"model={options.model}", f"questions={options.questions}", f"steps={options.steps}", "completions=64",
-        "trained=32", "sampling.max_tokens=3072", "evaluation.is_off=true", f"checkpoint_every={options.steps}",
-        *([f"data_dir={options.data_dir}"] if options.data_dir else []), *options.settings,
-    ]  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        train(read_config(None, settings), Path(folder) / "run", Watch(options.steps))
+    watch = Watch(options.steps)
+    with tempfile.TemporaryDirectory() as folder, phases_noted(watch.phases):
+        train(read_config(None, settings_of(options)), Path(folder) / "run", watch)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from updates import (
 )
 
 from scrl.errors import ConfigError, TrainingError
-from scrl.policy.batching import TrainedRow, filled, num_tokens, packed, padded
+from scrl.policy.batching import TrainedRow, filled, is_worth_packing, num_tokens, packed, padded
 from scrl.policy.model import LanguageModel, body_and_head, load_model
 from scrl.policy.packing import Packing, attend_within_rows, packs_rows, why_not_packed
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, LoraSettings
@@ -164,6 +164,25 @@ class Body(torch.nn.Linear):
             raise self.outcome
         hidden_1NE = super().forward(position_ids[..., None] + 1.0)
         return SimpleNamespace(last_hidden_state=hidden_1NE * (1 + self.outcome))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "pays"),
+    [
+        ((100,), False),
+        ((100, 100), False),
+        ((100, 90), False),  # 200 padded tokens against 190, which cost as much as 1.06 · 190 = 201.4
+        ((100, 88), True),  # 200 against 1.06 · 188 = 199.3
+        ((100, 10, 10, 10), True),
+    ],
+)
+def test_rows_are_packed_by_default_where_that_pays(lengths, pays):
+    rows = [row(4, length - 4) for length in lengths]
+    assert is_worth_packing(rows) == pays
+    policy = make_policy(embedded())
+    policy.is_packed = True  # as on a GPU
+    assert (policy._batch(rows).packing is not None) == pays
+    assert make_policy(embedded(), compute=PACKED)._batch(rows).packing is not None
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import torch
 import triton
 from triton.backends import nvidia
 from triton.backends.compiler import GPUTarget
@@ -56,13 +57,9 @@ def page(group, team, size, last, real="bf16", alone=False):
     constants = {"HEADS": 2 * group, "KV": 2, "G": group, "D": size, "PAGE": 256, "TEAM": team, "LAST": last}
     constants["ALONE"] = alone
     constants["M"] = max(16, triton.next_power_of_2(group * max(1, team)))
-    if real == "fp32":
-        return resources(
-            attention_kernels._page, constants | {"N": 32, "PRECISION": "ieee"}, real, num_warps=8, num_stages=2
-        )
-    return resources(
-        attention_kernels._page, constants | {"N": 64, "PRECISION": "tf32"}, num_warps=4, num_stages=2 if team else 3
-    )
+    tile = attention_kernels.tile_of(torch.float32 if real == "fp32" else torch.bfloat16, bool(team))
+    constants |= {"N": tile.tokens, "PRECISION": "ieee" if real == "fp32" else "tf32"}
+    return resources(attention_kernels._page, constants, real, num_warps=tile.warps, num_stages=tile.stages)
 
 
 def choose(greedy, nucleus, facts):
@@ -75,7 +72,7 @@ def choose(greedy, nucleus, facts):
 def main():
     """One JSON object: kernel → resources."""
     merge = {"HEADS": 16, "G": 8, "GROUP": 8, "D": 128, "PAGE": 256, "ALONE": False}
-    turn = {"HEADS": 16, "KV": 2, "D": 128, "PAGE": 256, "NORM": True}
+    turn = {"HEADS": 16, "KV": 2, "D": 128, "PAGE": 256, "NORM": True, "BLOCK": kernels.HEADS_AT_ONCE}
     found = {
         "add_norm": resources(kernels._add_norm, {"SIZE": 2048, "BLOCK": 2048, "ADD": True}, num_warps=4),
         "turn_and_store": resources(kernels._turn_and_store, turn, num_warps=1),

@@ -20,6 +20,9 @@ from scrl.policy.losses import Mean, token_weights
 from scrl.policy.packing import Packing
 from scrl.records import Credit, Floats, Sampled, Tokens
 
+PACKING_COSTS = 1.06
+"""Seconds of a packed token, in those of a padded one: 1 / 17,063 against 1 / 18,000 with 16 × 3,072 on an H200."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedRow:
@@ -83,6 +86,11 @@ def filled(rows: Sequence[TrainedRow], most: int, is_packed: bool) -> list[Seque
         else:
             parts.append([row])
     return [*parts]
+
+
+def is_worth_packing(rows: Sequence[TrainedRow]) -> bool:
+    """Whether padding would cost more than packing does: with rows of one length it is the faster of the two."""
+    return num_tokens(rows, is_packed=False) > PACKING_COSTS * num_tokens(rows, is_packed=True)
 
 
 def num_tokens(rows: Sequence[TrainedRow], is_packed: bool) -> int:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from scrl.errors import TrainingError
-from scrl.policy.batching import Batch, TrainedRow, filled, num_tokens, trained_rows
+from scrl.policy.batching import Batch, TrainedRow, filled, is_worth_packing, num_tokens, trained_rows
 from scrl.policy.lean_optimizer import open_optimizer
 from scrl.policy.losses import clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
 from scrl.policy.model import LanguageModel, body_and_head
@@ -75,6 +75,7 @@ class Policy:
         self._is_checkpointed = compute.gradient_checkpointing
         self._chunk_elements: int | None = None
         self.is_packed, self.note = packs_rows(self._plain, compute)
+        self._is_always_packed = compute.packing == "on"
         if self._plain is None:
             self.note = "this model changes its logits, so they are held whole: more memory"
 
@@ -183,8 +184,9 @@ class Policy:
         parts = self._micro_batches(rows)
         self.optimizer.expect(len(parts))
         for part in parts:
-            with self._attention(self._plain):  # which activations that are computed again need too
-                loss, measured = self._batch_loss(self._batch(part))
+            batch = self._batch(part)
+            with _attention(batch, self._plain):  # which activations that are computed again need too
+                loss, measured = self._batch_loss(batch)
                 loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             self.optimizer.collect()
             for key, value in measured.items():
@@ -223,7 +225,7 @@ class Policy:
         else:
             body, head = plain
             places = {} if batch.packing is None else batch.packing.arguments()
-            with self._attention(plain):
+            with _attention(batch, plain):
                 hidden_RLE = body(input_ids=batch.tokens_RL, use_cache=False, **places).last_hidden_state
             scores = token_scores(
                 hidden_RLE.flatten(0, 1)[where_n],
@@ -237,10 +239,6 @@ class Policy:
         logprobs_RT, entropies_RT = (blank_RT.masked_scatter(batch.mask_RT, score_n) for score_n in scores)
         return logprobs_RT, entropies_RT
 
-    def _attention(self, plain: tuple[Any, Any] | None) -> AbstractContextManager[None]:
-        """What a forward and backward pass of a body runs in."""
-        return packed_attention(plain[0].config) if self.is_packed and plain else nullcontext()
-
     @torch.no_grad()
     def _reference_logprobs(self, batch: Batch) -> Tensor:
         """By the start model: the adapter switched off, or the frozen copy."""
@@ -250,7 +248,13 @@ class Policy:
             return self.score(batch)[0]
 
     def _batch(self, rows: Sequence[TrainedRow]) -> Batch:
-        return Batch.of(rows, self.language_model.device, self.is_packed)
+        is_packed = self.is_packed and (self._is_always_packed or is_worth_packing(rows))
+        return Batch.of(rows, self.language_model.device, is_packed)
 
     def _frozen_copy(self) -> Any:
         return deepcopy(self._model).requires_grad_(False).eval()
+
+
+def _attention(batch: Batch, plain: tuple[Any, Any] | None) -> AbstractContextManager[None]:
+    """What a forward and backward pass of a body over this batch runs in."""
+    return packed_attention(plain[0].config) if batch.packing is not None and plain else nullcontext()

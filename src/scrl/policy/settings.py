@@ -87,7 +87,7 @@ class ComputeSettings(BaseModel):
         None, ge=1, description="Tokens a pass, prompts included, instead of completions; halved when memory ends."
     )
     packing: Literal["auto", "on", "off"] = Field(
-        "auto", description="The rows of a pass one after the other, without padding. auto: on a GPU, where it can be."
+        "auto", description="The rows of a pass one after the other, without padding. auto: on a GPU, where it pays."
     )
     sampler_rows: int = Field(512, ge=1, description="Completions written side by side; halved when memory ends.")
     sampler: Literal["local", "vllm"] = Field(

@@ -13,6 +13,8 @@ prompt of 256 tokens read by every row of its own would be 67 MB a layer more.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -22,6 +24,21 @@ from scrl.rollout.decode_state import PREFIX, PROMPT, SUFFIX, Desk, Pages
 from scrl.rollout.fused_weights import Shape
 
 LOG2_E = 1.4426950408889634
+
+
+class Tile(NamedTuple):
+    """How a program goes through a page: so many tokens at a time, by so many warps, so many loads ahead."""
+
+    tokens: int
+    warps: int
+    stages: int
+
+
+def tile_of(dtype: torch.dtype, is_team: bool) -> Tile:
+    """What was fastest of 56 on an H200 (benchmarks/LOG.md): many small programs wait for memory side by side."""
+    if dtype == torch.float32:
+        return Tile(32, 8, 2)
+    return Tile(64, 4, 3) if is_team else Tile(16, 1, 3)
 
 
 def attend(queries_RHD: Tensor, shape: Shape, desk: Desk, pages: Pages, keys: Tensor, values: Tensor) -> Tensor:
@@ -67,17 +84,16 @@ def _look(
 ) -> None:
     """One launch over all pages of a kind: prompts for teams of rows, or, with no team, each row's own."""
     table = pages.prompt_BP if team else pages.suffix_SP
-    is_wide = queries_RHD.dtype == torch.float32
+    tile = tile_of(queries_RHD.dtype, bool(team))
     size = max(16, triton.next_power_of_2(shape.group * max(1, team)))
     _page[grid](
         queries_RHD, keys, values, desk.state, table, pages.prompt_BP, pages.teams_SN, parts, sums, mixed_RN,
         shape.scale * LOG2_E, desk.state.shape[1], table.shape[1], pages.prompt_BP.shape[1], parts.shape[2],
         0 if team else pages.shared_pages,
         HEADS=shape.heads, KV=shape.kv_heads, G=shape.group, D=shape.head_size, PAGE=keys.shape[2], TEAM=team, M=size,
-        N=min(keys.shape[2], 32 if is_wide else 64), LAST=is_last, ALONE=pages.is_alone,
-        PRECISION="ieee" if is_wide else "tf32",
-        PROMPT_ROW=PROMPT, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX,
-        num_warps=8 if is_wide else 4, num_stages=2 if is_wide or team else 3,
+        N=min(keys.shape[2], tile.tokens), LAST=is_last, ALONE=pages.is_alone,
+        PRECISION="ieee" if queries_RHD.dtype == torch.float32 else "tf32",
+        PROMPT_ROW=PROMPT, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 

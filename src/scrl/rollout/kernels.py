@@ -19,6 +19,9 @@ from scrl.rollout.fused_weights import Layer, Shape
 
 __all__ = ["add_norm", "attend", "choose", "gated", "logits", "turn_and_store"]
 
+HEADS_AT_ONCE = 4
+"""Heads that one program of `_turn_and_store` turns: one alone is 128 bytes, too little to be worth a program."""
+
 
 def add_norm(hidden_RE: Tensor, residual_RE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """(x / rms(x)) · w and x, with x = hidden + residual. Reads 2 R E numbers, writes as many: 4 MB, 1 µs."""
@@ -71,7 +74,8 @@ def turn_and_store(
     rows, page = len(qkv_RN), keys.shape[2]
     queries_RHD = torch.empty(rows, shape.heads, shape.head_size, dtype=qkv_RN.dtype, device=qkv_RN.device)
     has_norm = layer.q_norm is not None
-    _turn_and_store[(rows, shape.heads + shape.kv_heads)](
+    heads = shape.heads + shape.kv_heads
+    _turn_and_store[(rows, triton.cdiv(heads, HEADS_AT_ONCE))](
         qkv_RN,
         layer.q_norm if has_norm else qkv_RN,
         layer.k_norm if has_norm else qkv_RN,
@@ -89,6 +93,7 @@ def turn_and_store(
         KV=shape.kv_heads,
         D=shape.head_size,
         PAGE=page,
+        BLOCK=HEADS_AT_ONCE,
         NORM=has_norm,
         PREFIX_ROW=PREFIX,
         SUFFIX_ROW=SUFFIX,
@@ -100,43 +105,45 @@ def turn_and_store(
 @triton.jit(do_not_specialize=["slots", "width"])
 def _turn_and_store(
     qkv, q_norm, k_norm, cos, sin, state, table, queries, keys, values, eps, slots, width,
-    HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, NORM: tl.constexpr,
+    HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, NORM: tl.constexpr,
     PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
 ):  # fmt: skip
-    """One program a row and a query head, or a row and a key head, which stores the value too."""
+    """A row and some of its heads, first those of queries, then those of keys, whose values are stored too."""
     row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    half = tl.arange(0, D // 2)
+    head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    half = tl.arange(0, D // 2)[None, :]
+    is_query = (head < HEADS) & (half >= 0)
+    is_key = (head >= HEADS) & (head < HEADS + KV) & (half >= 0)
     suffix = tl.load(state + SUFFIX_ROW * slots + row)
     position = (tl.load(state + PREFIX_ROW * slots + row) + suffix).to(tl.int64)
-    source = qkv + (row * (HEADS + 2 * KV) + head) * D
-    one, two = tl.load(source + half), tl.load(source + D // 2 + half)
+    source = qkv + (row * (HEADS + 2 * KV) + head) * D + half
+    one = tl.load(source, mask=is_query | is_key, other=0.0)
+    two = tl.load(source + D // 2, mask=is_query | is_key, other=0.0)
     if NORM:
-        is_query = half + head < half + HEADS
-        weight_one = _either(q_norm + half, k_norm + half, is_query)
-        weight_two = _either(q_norm + D // 2 + half, k_norm + D // 2 + half, is_query)
+        weight_one = _either(q_norm + half, k_norm + half, is_query, is_key)
+        weight_two = _either(q_norm + D // 2 + half, k_norm + D // 2 + half, is_query, is_key)
         wide_one, wide_two = one.to(tl.float32), two.to(tl.float32)
-        scale = tl.rsqrt((tl.sum(wide_one * wide_one, axis=0) + tl.sum(wide_two * wide_two, axis=0)) / D + eps)
+        squares = tl.sum(wide_one * wide_one, axis=1) + tl.sum(wide_two * wide_two, axis=1)
+        scale = tl.rsqrt(squares / D + eps)[:, None]
         one = ((wide_one * scale).to(one.dtype).to(tl.float32) * weight_one).to(one.dtype)
         two = ((wide_two * scale).to(two.dtype).to(tl.float32) * weight_two).to(two.dtype)
     c, s = tl.load(cos + position * D + half), tl.load(sin + position * D + half)
     turned_one, turned_two = _turned(one, two, c, s)
-    if head < HEADS:
-        to = queries + (row * HEADS + head) * D
-        tl.store(to + half, turned_one)
-        tl.store(to + D // 2 + half, turned_two)
-    else:
-        page = tl.load(table + row * width + suffix // PAGE).to(tl.int64)
-        place = ((page * KV + head - HEADS) * PAGE + suffix % PAGE) * D
-        tl.store(keys + place + half, turned_one)
-        tl.store(keys + place + D // 2 + half, turned_two)
-        tl.store(values + place + half, tl.load(source + KV * D + half))
-        tl.store(values + place + D // 2 + half, tl.load(source + KV * D + D // 2 + half))
+    to = queries + (row * HEADS + head) * D + half
+    tl.store(to, turned_one, mask=is_query)
+    tl.store(to + D // 2, turned_two, mask=is_query)
+    page = tl.load(table + row * width + suffix // PAGE).to(tl.int64)
+    place = ((page * KV + head - HEADS) * PAGE + suffix % PAGE) * D + half
+    tl.store(keys + place, turned_one, mask=is_key)
+    tl.store(keys + place + D // 2, turned_two, mask=is_key)
+    tl.store(values + place, tl.load(source + KV * D, mask=is_key, other=0.0), mask=is_key)
+    tl.store(values + place + D // 2, tl.load(source + KV * D + D // 2, mask=is_key, other=0.0), mask=is_key)
 
 
 @triton.jit
-def _either(one, other, is_one):
-    return tl.load(one, mask=is_one, other=0.0).to(tl.float32) + tl.load(other, mask=~is_one, other=0.0).to(tl.float32)
+def _either(one, other, is_one, is_other):
+    """Of each head its own weights."""
+    return tl.load(one, mask=is_one, other=0.0).to(tl.float32) + tl.load(other, mask=is_other, other=0.0).to(tl.float32)
 
 
 @triton.jit

@@ -93,10 +93,9 @@ class Stepper:
     def _capture(
         self, key: tuple[StepSize, _Kind], arena: Arena, weights: FusedWeights, settings: SamplingSettings
     ) -> None:
-        """Record a step; where that fails, all steps run as they are from now on."""
+        """Record a step, while those before it still run; where that fails, all run as they are from now on."""
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.current_stream().synchronize()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         failure: BaseException | None = None
         try:
