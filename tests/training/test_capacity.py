@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 
 from scrl.errors import ConfigError, DataError
 from scrl.recipes.catalogue import EXPERIMENTS
-from scrl.recipes.paper import MODELS
+from scrl.recipes.paper_cells import MODELS
 from scrl.training import step_time
 from scrl.training.capacity import (
     GIB,

@@ -218,7 +218,7 @@ def _inconsistencies(table: Table) -> Iterator[str]:
 def settings_grid() -> Grid:
     """The appendix's settings (tab:parameter), and the number of passes."""
     from scrl.recipes.catalogue import EPISODES, HYPERPARAMETERS, SHORTER
-    from scrl.recipes.paper import PRINTED
+    from scrl.recipes.paper_cells import PRINTED
 
     made = Grid(title="settings: tab:parameter and text", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("", "Qwen2.5-3B", "Qwen2.5-Math-7B", "setting"):
