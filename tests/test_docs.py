@@ -18,9 +18,9 @@ from scrl.data.benchmarks import BENCHMARKS
 from scrl.data.prompts import STYLES
 from scrl.data.questions import COLUMN_NAMES
 from scrl.recipes.catalogue import EXPERIMENTS
+from scrl.recipes.jobs import jobs
 from scrl.recipes.own_tables import OWN_TABLES
 from scrl.recipes.paper import KNOWN_INCONSISTENCIES, TABLES
-from scrl.recipes.reproduce import jobs
 from scrl.recipes.scales import LEVELS, SCALES, SMALL_REWARDS, at_scale
 from scrl.records import Sample
 from scrl.training.config import RunConfig, read_config, setting_rows

@@ -21,5 +21,12 @@ def scrl(*arguments, **options):
     )
 
 
+def small_terminal(monkeypatch):
+    """Let the output of a command in this process be a terminal of 80 columns, without colours."""
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+
 def read(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -3,7 +3,9 @@
 import re
 
 import pytest
+from commands import small_terminal
 from pydantic import Field
+from rich.cells import cell_len
 
 from scrl.cli.main import main
 from scrl.credit.method import NEEDS, CreditSettings
@@ -27,6 +29,19 @@ def test_every_method_is_listed_once_with_idea_equation_needs_and_paper(capsys):
     row = next(line for line in lines if line.startswith(" self-harmony "))
     assert "partner" in row
     assert "nothing" in next(line for line in lines if line.startswith(" ttrl "))
+
+
+def test_a_terminal_of_80_columns_breaks_no_word(capsys, monkeypatch):
+    small_terminal(monkeypatch)
+    assert main(["methods"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(cell_len, text.splitlines())) <= 80
+    assert max(map(len, text.splitlines())) > 70  # all columns are used
+    words = set(text.split())
+    for method in METHODS.values():
+        assert {method.name, method.paper, *method.idea.split()} <= words
+    assert main(["methods", "scrl"]) == 0
+    assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -1,6 +1,7 @@
 """`scrl plan`, `scrl doctor` and `scrl report`: what is said before and after a run."""
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,8 +10,9 @@ from commands import scrl
 
 from scrl.cli.main import main
 from scrl.errors import InputError
+from scrl.policy.model import model_folder
 from scrl.training.config import build_config
-from scrl.training.plan import make_plan, warnings
+from scrl.training.plan import make_plan, plan_anyway, warnings
 
 BASE = {
     "model": "embedded", "questions": "arithmetic:easy", "prompt": {"instruction": ""}, "sampling": {"max_tokens": 64},
@@ -134,6 +136,43 @@ def test_the_plan_refuses_what_the_run_would_refuse():
         make_plan(config(limit=5, drop_last=True))
     with pytest.raises(InputError, match=r"model: there is no folder \./nowhere"):
         make_plan(config(model="./nowhere"))
+
+
+def test_a_model_that_is_not_here_is_planned_from_its_shape(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "mine.txt").write_text("1 + 1?\n2 + 2?\n")
+    words = ["--questions", str(tmp_path / "mine.txt"), "--sampling.max-tokens", "100", "--compute.dtype", "bfloat16"]
+    assert main(["plan", "--model", "Qwen/Qwen2.5-3B", *words]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    reason = next(place for place, line in enumerate(lines) if line.startswith("model: Qwen/Qwen2.5-3B cannot be"))
+    assert lines[reason + 1] == (
+        "planned from its shape alone: prompts are not looked at, and taken to have 200 tokens"
+    )
+    assert "scrl: 2 questions × 32 completions → 16 trained → 32 sequences → 2 updates a step" in lines
+    assert "3,085,938,688 weights; " in out
+    assert "sampler's cache 2.64" in out  # room for 8 · 32 rows of 200 + 100 tokens · 36,864 bytes
+    assert "first prompt" not in out
+    # a run could not be started
+    assert main(["train", "--dry-run", "--model", "Qwen/Qwen2.5-3B", *words]) == 2
+    # no shape is known either: the reason is why the model cannot be had
+    assert main(["plan", "--model", "nobody/nothing", *words]) == 2
+    assert "model: nobody/nothing cannot be loaded" in capsys.readouterr().err
+
+
+def test_a_folder_with_a_config_alone_is_planned_as_the_model_would_be(tmp_path):
+    whole = make_plan(config(limit=4))
+    folder = Path(model_folder("embedded"))
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    plan = plan_anyway(config(limit=4, model=str(tmp_path), prompt={"instruction": "", "max_tokens": 50}))
+    assert plan_anyway(config(limit=4)) == whole
+    assert plan.first_prompt is None
+    assert (plan.num_weights, plan.updates, plan.epochs) == (whole.num_weights, whole.updates, whole.epochs)
+    assert any(line.endswith("taken to have 50 tokens") for line in plan.lines)
+    parts = plan.memory_bytes | {"sampler's cache": 0}
+    assert parts == whole.memory_bytes | {"sampler's cache": 0}
+    # 8 questions × 32 completions, 64 + 50 tokens of 4 layers × (keys and values) × 1 head of 32 numbers × 4 bytes
+    assert plan.memory_bytes["sampler's cache"] == 8 * 32 * (64 + 50) * 4 * 2 * 32 * 4
 
 
 # Doctor

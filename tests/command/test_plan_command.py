@@ -19,8 +19,8 @@ LARGE = (
 ).split()
 
 
-def page(capsys, *words):
-    assert main(list(words)) == 0
+def page(capsys, *words, fits=True):
+    assert main(list(words)) == (0 if fits else 1)
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= WIDTH
     return out
@@ -35,11 +35,12 @@ def test_a_recipe_is_planned_from_its_name_alone(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     out = page(capsys, "plan", RECIPE, "--gpus", "8", "--gpu-memory", "80")
     lines = out.splitlines()
-    assert lines[0] == "Qwen/Qwen2.5-3B: 3,085,938,688 weights; 1 × 8 H200, 80 GiB each"
+    assert lines[0] == "Qwen/Qwen2.5-3B: 3,085,938,688 weights; 1 × 8 H100, 80 GiB each"
     assert lines[1] == "320 steps of 8 questions × 32 completions; of a step:"
     assert lines[2].split() == ["sampled", "256", "sequences", "393,216", "tokens"]  # 8 · 32 completions of 1,536
     assert lines[3].split()[:5] == ["trained", "128", "sequences", "222,208", "tokens,"]  # 8 · 16 of 200 + 1,536
     assert "half of sampling.max_tokens" in lines[4]
+    assert lines[5] == "assumed: GPUs of 80 GiB are H100 (see --kind: H200, H100, A100, A100-40)"
     assert re.search(
         r"^hours: [\d.]+ for 320 steps of [\d.]+ s, estimated \((assumed|half assumed|measured) eff",
         out,
@@ -55,15 +56,20 @@ def test_settings_lie_on_the_recipe(capsys):
     assert "7 steps of 8 questions × 64 completions" in out
     assert "a completion has 900 tokens; assumed: a prompt has 200" in out
     assert "1 × 1 H200, 139 GiB each" in out
+    assert "assumed: GPUs of 139 GiB are H200 (see --kind" in out
     assert "scrl train run.yaml --completions 64 --steps 7" in out
 
 
 @pytest.mark.parametrize("start", range(8))
 def test_every_recipe_can_be_planned(capsys, start):
     for name in RUNS[start::8]:
-        out = page(capsys, "plan", name, "--gpus", "8", "--gpu-memory", "80", "--kind", "H100")
+        code = main(["plan", name, "--gpus", "8", "--gpu-memory", "80", "--kind", "H100"])
+        out = capsys.readouterr().out
+        assert max(map(len, out.splitlines())) <= WIDTH
         can_spread = name.rpartition("/")[2] not in ("etmr", "restrain", "compass")  # what TRL and verl refuse
-        assert ("\nuse " in out) or (not can_spread and "\n  GPUs with " in out), name
+        fits = "\nuse " in out
+        assert fits or (not can_spread and "\n  GPUs with " in out), name
+        assert code == (0 if fits else 1)
 
 
 def test_settings_without_a_recipe_are_planned_too(capsys, tmp_path):
@@ -72,9 +78,10 @@ def test_settings_without_a_recipe_are_planned_too(capsys, tmp_path):
     words = ("--model", "embedded", "--questions", str(tmp_path / "mine.txt"))
     out = page(capsys, "plan", *words, "--kind", "A100")
     assert out.startswith("embedded: 757,888 weights; 1 × 1 A100, 79 GiB each\n100 steps of 2 questions")
+    assert "see --kind" not in out
     assert started(out) == ["scrl", "train", *words]
     file = page(capsys, "plan", str(tmp_path / "run.yaml"), "--gpu-memory", "40")
-    assert file.startswith("embedded: 757,888 weights; 1 × 2 H200, 40 GiB each")  # the file's GPUs
+    assert file.startswith("embedded: 757,888 weights; 1 × 2 A100-40, 40 GiB each")  # the file's GPUs
 
 
 def test_without_options_a_plan_is_what_it_was(capsys):
@@ -137,8 +144,8 @@ def test_several_machines_are_told_of_each_other(capsys):
     )
 
 
-def test_where_nothing_fits_the_page_says_what_would(capsys):
-    out = page(capsys, *LARGE)
+def test_where_nothing_fits_the_page_says_what_would_and_the_command_fails(capsys):
+    out = page(capsys, *LARGE, fits=False)
     assert "no engine can do this on these GPUs. What would:\n  --lora true: an adapter" in out
     assert "hours" not in out
 
@@ -181,7 +188,8 @@ def test_the_page_on_scaling_has_the_numbers_of_fewer_machines(capsys):
     rows = [row.strip("| ").split(" | ") for row in planning.splitlines() if re.match(r"\| \d+ \| ", row)]
     assert [int(row[0]) for row in rows] == [8, 16, 32, 64]
     for gpus, *numbers in rows:
-        out = page(capsys, *shlex.split(command.replace("--nodes 8", f"--nodes {int(gpus) // 8}"))[1:])
+        words = shlex.split(command.replace("--nodes 8", f"--nodes {int(gpus) // 8}"))[1:]
+        out = page(capsys, *words, fits=not numbers[0].startswith("does not fit"))
         line = next(line for line in out.splitlines() if line.startswith("verl"))
         if numbers[0].startswith("does not fit"):
             assert line.partition("does")[2].startswith(numbers[0].partition("does")[2].rstrip(" |"))
@@ -192,7 +200,7 @@ def test_the_page_on_scaling_has_the_numbers_of_fewer_machines(capsys):
 
 
 def test_which_engine_is_what_the_plan_answers(capsys):
-    plain = page(capsys, "plan", RECIPE, "--gpus", "1")
-    assert page(capsys, "plan", RECIPE, "--engine", "verl", "--gpus", "1") == plain
+    plain = page(capsys, "plan", RECIPE, "--gpus", "1", "--kind", "H200")
+    assert page(capsys, "plan", RECIPE, "--engine", "verl", "--gpus", "1", "--kind", "H200") == plain
     assert page(capsys, "plan", RECIPE, "engine=trl", "--gpus", "1", "--kind", "h200") == plain
     assert started(plain).count("--engine") <= 1

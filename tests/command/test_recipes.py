@@ -1,11 +1,13 @@
 """`scrl recipes`: what a reader with the paper in hand sees."""
 
+import re
+
 import pytest
 import yaml
-from commands import scrl
+from commands import scrl, small_terminal
 
 from scrl.cli.main import main
-from scrl.cli.recipes import folded
+from scrl.cli.recipes import folded, lines_of
 from scrl.recipes.catalogue import EXPERIMENTS, NOT_IN_PAPER, config_of
 from scrl.recipes.paper import TABLES
 from scrl.recipes.scales import config_at
@@ -41,6 +43,42 @@ def test_one_table_with_its_values_marks_and_experiments(capsys):
     assert line_with(text, "+32.3")[-1] == "computed"
     assert "7.9 is printed, 7.96 implied" in text
     assert "table-llama" not in text
+
+
+def test_a_terminal_of_80_columns_breaks_no_word(capsys, monkeypatch):
+    small_terminal(monkeypatch)
+    assert main(["recipes"]) == 0
+    text = capsys.readouterr().out
+    assert "…" not in text
+    words = text.split()
+    parts = {*words, *(part for word in words for part in word.split("_"))}
+    for table in TABLES.values():
+        assert f"{table.name}:" in words
+        assert {part for column in table.columns for part in re.split("[ _]", column)} <= parts
+        for experiment in folded_names(table):
+            assert experiment in words
+    # the one name that is longer stays whole, to be copied
+    assert {line.strip() for line in text.splitlines() if len(line) > 80} == {
+        "qwen2.5-math-7b/{aime25,amc,math500}/64-32/scrl/min_share=0.25,max_negative_share=0.0625"
+    }
+    assert {"optimizer.learning_rate", "questions_per_update", "Response"} <= set(words)
+
+
+def folded_names(table):
+    return {line.source for line in lines_of(table) if "/" in line.source}
+
+
+def test_experiments_stand_below_a_table_that_is_too_wide_for_the_terminal(capsys, monkeypatch):
+    small_terminal(monkeypatch)
+    assert main(["recipes", "table-main"]) == 0
+    text = capsys.readouterr().out
+    assert line_with(text, "Qwen2.5-Math-7B + TTRL", "10.8*")[3:] == ["19.0", "68.1", "83.4", "10.8*", "25.5", "41.4"]
+    below = text.partition("\nexperiments:\n 32 completions, 16 trained\n")[2]
+    assert "  Qwen2.5-3B + TTRL: qwen2.5-3b/{aime25,amc,math500,minerva,gpqa}/32-16/ttrl\n" in below
+    long = "qwen2.5-math-7b/{aime25,amc,math500,minerva,gpqa}/64-32/ttrl"
+    assert f"  Qwen2.5-Math-7B + TTRL:\n    {long}\n" in below
+    assert main(["recipes", "figure-dynamics-3b"]) == 0  # which fits
+    assert line_with(capsys.readouterr().out, "minerva/32-16/ttrl")[:2] == ["TTRL", "curve"]
 
 
 def test_copied_rows_say_so(capsys):

@@ -49,6 +49,10 @@ def notes_of(path, **options):
         ("amc.json", json.dumps({"Questions": ROWS})),
         ("amc.csv", "question,answer\nWhat is 1 + 1?,2\n\nWhat is 2 + 2?,4\n,\n"),
         ("amc.csv", "question;answer\nWhat is 1 + 1?;2\nWhat is 2 + 2?;4\n"),
+        ("amc.csv", 'level, of 5;question;answer\n1;"What is 1 + 1?";2\n2,5;What is 2 + 2?;4\n'),
+        ("amc.csv", '"level, of 5";"question";"answer"\r\n"1";"What is 1 + 1?";"2"\r\n"2";"What is 2 + 2?";"4"\r\n'),
+        ("amc.csv", '"level; of 5",question,answer\n1;5,What is 1 + 1?,2\n2,What is 2 + 2?,4\n'),
+        ("amc.csv", "question\tanswer\nWhat is 1 + 1?\t2\nWhat is 2 + 2?\t4\n"),
         ("amc.csv", '\ufeffquestion,answer\r\n"What is 1 + 1?",2\r\n"What is 2 + 2?",4'),
         ("amc.tsv", "Question\tGround Truth\nWhat is 1 + 1?\t2\nWhat is 2 + 2?\t4\n"),
     ],
@@ -264,6 +268,14 @@ def test_notes_say_what_was_taken_as_what(write):
     )
 
 
+def test_notes_say_what_separates_cells_where_it_is_no_comma(write):
+    for delimiter, name in {";": "semicolons", "\t": "tabs"}.items():
+        path = write("a.csv", f"question{delimiter}answer\n1,5 + 1,5{delimiter}3\n")
+        assert load_questions(path).notes[0] == f"Cells are separated by {name}."
+    assert "separated" not in notes_of(write("a.csv", "question,answer\n1; 2?,3\n"))
+    assert "separated" not in notes_of(write("a.csv", "question\nWhat; or\twhere?\n"))
+
+
 def test_notes_without_gold(write):
     assert load_questions(write("a.jsonl", jsonl({"id": 1, "question": "q"}))).notes == (
         "Question: column 'question'.",
@@ -321,6 +333,13 @@ def test_notes_name_the_list_that_was_read(write):
             r"a.csv:2: has 3 cells, but the header has 2 \(question, answer\).*quotes",
         ),
         ("a.csv", "question,answer\na\n", "a.csv:2: has 1 cells"),
+        (
+            "a.csv",
+            "question;answer\na;b\n\na;b;c\n",
+            r"a.csv:4: has 3 cells, but the header has 2 \(question, answer\)",
+        ),
+        ("a.csv", 'level, of 5;question\n1;"a\na"\n1;b\n2;b;c\n', "a.csv:5: has 3 cells, but the header has 2"),
+        ("a.csv", 'question;answer\na;b\nc;"never closed\n', "a.csv:3: is not a table.*double quotes"),
         ("a.csv", "question,question\na,b\n", "a.csv:1: two columns have the same name"),
         ("a.csv", 'question\n"never closed\n', "a.csv:2: is not a table.*double quotes"),
         ("a.tsv", 'question\tanswer\n"a" b\tc\n', "a.tsv:2: is not a table"),

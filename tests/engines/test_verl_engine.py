@@ -15,11 +15,12 @@ from verl_on_cpu import Workers, compose, open_engine, put_completions, write_ti
 
 from scrl.answers.judge import NoJudge
 from scrl.engines.verl_job import Job, verl_settings
+from scrl.engines.verl_options import check_options
 from scrl.errors import ConfigError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.records import Question, Sample, Sampled
-from scrl.training.config import build_config
+from scrl.training.config import build_config, override
 from scrl.training.crediting import Crediting
 
 pytestmark = [
@@ -310,6 +311,27 @@ except Exception as error:
     assert "verl 0.8.0 is not supported, only <0.10,>=0.9 is" in found
 
 
+def test_options_that_verl_does_not_have_are_refused():
+    rollout = {"tensor_model_parallel_size": 2, "repetition_penalty": 1.1, "agent": {"num_workers": 2}}  # files, class
+    check_options(
+        {
+            "actor_rollout_ref": {"rollout": rollout | {"engine_kwargs": {"vllm": {"max_num_seqs": 8}}}},
+            "trainer": {"balance_batch": False},
+            "ray_kwargs": {"ray_init": {"num_cpus": 4, "_temp_dir": "/tmp"}},
+        }
+    )
+    wrong = {
+        "trainer.totl_epochs": "Did you mean 'total_epochs'?",
+        "actor_rollout_ref.rollout.gpu_memory_utilisation": "Did you mean 'gpu_memory_utilization'?",
+        "actor_rolout_ref.rollout.n": "Did you mean 'actor_rollout_ref'?",
+    }
+    for name, hint in wrong.items():
+        options = override(f"{name}=1")
+        with pytest.raises(ConfigError, match=r"engine_options\.[\w.]+: verl has no such setting\. Did") as error:
+            check_options(options)
+        assert hint in str(error.value)
+
+
 def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
     words = (
         "--engine verl --model embedded --questions arithmetic:easy:train:6 --completions 8 --trained 4 --gpus 2 "
@@ -318,6 +340,9 @@ def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
     command = [sys.executable, "-m", "scrl", "train", *words.split(), "--out", str(tmp_path / "run"), "--dry-run"]
     refused = subprocess.run([*command, "--trained", "3"], capture_output=True, text=True, timeout=200)
     assert (refused.returncode, "cannot be shared out evenly among 4 GPUs" in refused.stderr) == (2, True)
+    unknown = [*command, "--engine_options.trainer.totl_epochs", "3"]
+    refused = subprocess.run(unknown, capture_output=True, text=True, timeout=200)
+    assert (refused.returncode, "engine_options.trainer.totl_epochs: verl has no" in refused.stderr) == (2, True)
     assert not (tmp_path / "run").exists()  # else the command put right would be refused too
     shown = output_of(command).splitlines()[-1].split()
     assert shown[1:3] == ["-m", "verl.trainer.main_ppo"]

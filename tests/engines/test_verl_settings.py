@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from scrl.engines.verl_job import CHOICES, Job, verl_settings
+from scrl.engines.verl_options import check_options, unknown_options
 from scrl.engines.verl_settings import OURS, leaves, read_settings, value_at
 from scrl.engines.versions import refuse_trl
 from scrl.errors import ConfigError, InputError, TrainingError
@@ -106,6 +107,27 @@ def test_options_of_verl_lie_on_top_but_not_on_settings_of_ours():
     ours = {"actor_rollout_ref": {"rollout": {"n": 4}}}
     with pytest.raises(ConfigError, match=r"engine_options\.actor_rollout_ref\.rollout\.n: is set by another"):
         verl_settings(config(engine_options=ours), JOB)
+
+
+def test_options_that_verl_does_not_have_are_found():
+    known = {
+        "trainer": {"total_epochs": 1, "logger": None, "v1": {}},
+        "ray_kwargs": {"ray_init": {"num_cpus": None}},
+        "reward": {"_target_": "some.Class", "n": 1},
+    }
+    right = {
+        "trainer": {"total_epochs": 2, "logger": {"any": "thing"}, "v1": {"any": {"thing": 1}}},
+        "ray_kwargs": {"ray_init": {"_temp_dir": "/tmp"}},  # Ray's own
+        "reward": {"n": 2},
+    }
+    assert list(unknown_options(right, known)) == []
+    wrong = {"trainer": {"totl_epochs": 2, "total_epochs": 3}, "trainr": 1, "ray_kwargs": {"ray_int": {"num_cpus": 2}}}
+    assert list(unknown_options(wrong, known)) == [
+        ("trainer.totl_epochs", ["total_epochs", "logger", "v1"]),
+        ("trainr", ["trainer", "ray_kwargs", "reward"]),
+        ("ray_kwargs.ray_int", ["ray_init"]),
+    ]
+    check_options({})  # without verl
 
 
 def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():

@@ -18,7 +18,8 @@ from scrl.recipes.catalogue import (
     find_table,
     prompt_of,
 )
-from scrl.recipes.paper import TABLES, THRESHOLDS
+from scrl.recipes.paper import TABLES
+from scrl.recipes.paper_cells import THRESHOLDS
 
 # 80 · ⌈30/8⌉, 80 · 4, 30 · ⌈83/8⌉ = 30 · 11, 10 · ⌈500/8⌉ = 10 · 63, 10 · ⌈272/8⌉ = 10 · 34, 10 · ⌈448/8⌉ = 10 · 56
 STEPS = {"aime24": 320, "aime25": 320, "amc": 330, "math500": 630, "minerva": 340, "gpqa": 560}

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from scrl.errors import DataError
+from scrl.recipes.jobs import VOTING, jobs, select, with_controls, with_voting
 from scrl.recipes.outcome_tables import (
     Value,
     caption_of,
@@ -21,7 +22,7 @@ from scrl.recipes.outcome_tables import (
 )
 from scrl.recipes.paper import TABLES
 from scrl.recipes.printed import GAIN, SERIES
-from scrl.recipes.reproduce import VOTING, Choices, jobs, select, with_controls, with_voting
+from scrl.recipes.reproduce import Choices
 from scrl.recipes.scales import benchmark_at
 from scrl.reporting.curves import write_curves
 from scrl.reporting.result_tables import as_csv, as_latex, as_markdown

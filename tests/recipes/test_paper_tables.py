@@ -5,7 +5,8 @@ from itertools import groupby
 import pytest
 
 from scrl.metrics import STEP_METRICS
-from scrl.recipes.paper import ILLUSTRATIONS, KNOWN_INCONSISTENCIES, PRINTED, SERIES, TABLES
+from scrl.recipes.paper import ILLUSTRATIONS, KNOWN_INCONSISTENCIES, SERIES, TABLES
+from scrl.recipes.paper_cells import PRINTED
 from scrl.recipes.printed import GAIN, Derived
 
 # benchmark model budget start ttrl scrl

@@ -11,21 +11,9 @@ from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.session import build_settings
 from scrl.recipes import reproduce
 from scrl.recipes.catalogue import EXPERIMENTS
+from scrl.recipes.jobs import VOTING, find, jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
-from scrl.recipes.reproduce import (
-    VOTING,
-    Choices,
-    check,
-    evaluation_settings,
-    find,
-    jobs,
-    rollout_settings,
-    select,
-    start_of,
-    voting_settings,
-    with_controls,
-    with_voting,
-)
+from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
 from scrl.recipes.scales import at_scale, config_at
 from scrl.records import Question
 

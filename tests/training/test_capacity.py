@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 
 from scrl.errors import ConfigError, DataError
 from scrl.recipes.catalogue import EXPERIMENTS
-from scrl.recipes.paper import MODELS
+from scrl.recipes.paper_cells import MODELS
 from scrl.training import step_time
 from scrl.training.capacity import (
     GIB,
@@ -29,7 +29,7 @@ from scrl.training.capacity import (
 )
 from scrl.training.config import build_config
 from scrl.training.shapes import SHAPES, read_shape, shape_of
-from scrl.training.sizing import ON_MANY, Way, fits_of, make_sizing, num_questions, recommended, ways_out, work_of
+from scrl.training.sizing import ON_MANY, Way, fits_of, make_sizing, num_questions, recommended, work_of
 from scrl.training.step_time import (
     GPUS,
     Efficiency,
@@ -42,6 +42,7 @@ from scrl.training.step_time import (
     sync,
     update,
 )
+from scrl.training.ways_out import ways_out
 
 SMALL = SHAPES["Qwen/Qwen2.5-3B"]
 W = 3_085_938_688
@@ -422,29 +423,51 @@ def test_machines_are_checked():
             make_cluster("H100", gpus=1, nodes=1, memory_gib=memory)
 
 
+@pytest.mark.parametrize(
+    ("memory", "kind"),
+    [
+        (None, "H200"),
+        (141, "H200"),
+        (139, "H200"),
+        (80, "H100"),
+        (79, "H100"),
+        (96, "H100"),
+        (40, "A100-40"),
+        (24, "A100-40"),
+    ],
+)
+def test_a_kind_that_is_not_given_follows_from_the_memory(memory, kind):
+    found = make_cluster(None, gpus=8, nodes=1, memory_gib=memory)
+    assert (found.kind, found.is_kind_assumed) == (kind, True)
+    assert found.memory == (memory or 139) * GIB
+    given = make_cluster("a100", gpus=8, nodes=1, memory_gib=memory)
+    assert (given.kind, given.is_kind_assumed, given.memory) == ("A100", False, (memory or 79) * GIB)
+
+
 # --- the choice -------------------------------------------------------------------------------------------------------
 
 
 def test_a_step_is_counted_from_the_settings():
-    work = work_of(config(completions=32, trained=16))
+    work = work_of(config(completions=32, trained=16), None)
     assert (work.sampled, work.trained, work.updates, work.length) == (256, 128, 8, 1536)
     assert work.tokens_sampled == 256 * 1536
     assert work.tokens_trained == 128 * (200 + 1536)
-    both = work_of(config(method="co-rewarding", questions_per_update=3))  # each question twice
+    both = work_of(config(method="co-rewarding", questions_per_update=3), None)  # each question twice
     assert (both.questions, both.sampled, both.updates) == (16, 512, 6)
-    assert work_of(config(dynamic_sampling={"rounds": 2})).sampled == 3 * 256
-    assert work_of(config(questions="aime24", questions_per_step=64)).questions == 30
-    assert work_of(config(prompt={"max_tokens": 90})).prompt == 90
-    assert work_of(config(), length=3072).length == 3072
-    lean = work_of(config(optimizer={"masters": "split", "state": "bfloat16"}, compute={"micro_tokens": 9000}))
+    assert work_of(config(dynamic_sampling={"rounds": 2}), None).sampled == 3 * 256
+    assert work_of(config(questions_per_step=64), 30).questions == 30
+    assert make_sizing(config(questions="aime24", questions_per_step=64), ONE).work.questions == 30
+    assert work_of(config(prompt={"max_tokens": 90}), None).prompt == 90
+    assert work_of(config(), None, length=3072).length == 3072
+    lean = work_of(config(optimizer={"masters": "split", "state": "bfloat16"}, compute={"micro_tokens": 9000}), None)
     assert (lean.masters, lean.state, lean.micro_tokens, lean.vllm_memory) == ("split", "bfloat16", 9000, None)
-    assert work_of(config(compute={"sampler": "vllm", "vllm_memory": 0.3})).vllm_memory == 0.3
+    assert work_of(config(compute={"sampler": "vllm", "vllm_memory": 0.3}), None).vllm_memory == 0.3
 
 
 @pytest.mark.parametrize("length", [0, -5, 3073, float("nan")])
 def test_a_mean_length_lies_within_the_longest(length):
     with pytest.raises(ConfigError, match="--length: the mean completion has more than 0 and at most 3072 tokens"):
-        work_of(config(), length=length)
+        work_of(config(), None, length=length)
 
 
 def test_questions_are_counted_without_a_network(tmp_path):
@@ -520,9 +543,10 @@ def test_what_would_fit_is_said_where_nothing_does():
     sizing = make_sizing(large, cluster)
     assert sizing.best is None
     said = list(ways_out(sizing))
-    assert "--lora true: an adapter of rank 16 would fit (trl, FSDP2)" in said
-    # 16 GPUs: (4 + 4 + 8) · 70.55e9 / 16 bytes are 65.7 GiB already, with 8.7 of gathered layers and 6 of overhead
-    assert any(line.startswith("--nodes 4: 32 such GPUs would hold it") for line in said)
+    assert "--lora true: an adapter of rank 16 would fit (verl, FSDP2)" in said
+    # 16 GPUs: (4 + 4 + 8) · 70.55e9 / 16 bytes are 65.7 GiB already, with 8.7 of gathered layers and 6 of overhead;
+    # 16 completions of a question do not divide among 32
+    assert "--nodes 4 --questions-per-update 2: 32 such GPUs would hold it (verl, FSDP2)" in said
     # GiB of training: 16 · 70.55e9 / 8 bytes are 131.4; gathered 8.7, activations 5.3, logits 2.9, overhead 6
     assert said[-1] == "GPUs with 155 GiB each (verl, FSDP2)"
     odd = make_sizing(
@@ -532,6 +556,28 @@ def test_what_would_fit_is_said_where_nothing_does():
     assert next(ways_out(odd)) == "--questions-per-update 4: an update's completions would divide among 64 GPUs"
     none = make_sizing(config(model=large.model), make_cluster("H100", gpus=8, nodes=32, memory_gib=80))
     assert next(ways_out(none)).startswith("more --questions-per-step")
+
+
+def test_a_way_out_names_the_engine_that_its_plan_would_choose():
+    large = {"model": "meta-llama/Llama-3.1-70B-Instruct", "questions_per_step": 16, "questions_per_update": 8}
+    said = list(ways_out(make_sizing(config(**large), make_cluster("H100", gpus=8, nodes=1, memory_gib=80))))
+    four = make_sizing(config(**large), make_cluster("H100", gpus=8, nodes=4, memory_gib=80))
+    assert four.best.way == Way("verl", "FSDP2")
+    assert "--nodes 4: 32 such GPUs would hold it (verl, FSDP2)" in said
+    lora = make_sizing(config(**large, lora=True), make_cluster("H100", gpus=8, nodes=1, memory_gib=80))
+    assert f"--lora true: an adapter of rank 16 would fit ({lora.best.way})" in said
+    sized = make_sizing(config(**large), make_cluster("H100", gpus=8, nodes=1, memory_gib=155))
+    assert said[-1] == f"GPUs with 155 GiB each ({sized.best.way})"
+
+
+def test_a_way_out_goes_with_the_other_settings():
+    """Half as many tokens would be fewer than the penalty for long completions begins before their end."""
+    long = {"sampling": {"max_tokens": 8192}, "credit": {"overlong_buffer": 5000}}
+    tight = make_sizing(config(**long), make_cluster("H100", gpus=1, nodes=1, memory_gib=62), length=6000)
+    assert tight.best is None
+    assert not [line for line in ways_out(tight) if line.startswith("--sampling.max-tokens")]
+    shorter = make_sizing(config(sampling=long["sampling"]), tight.cluster, length=6000)
+    assert [line for line in ways_out(shorter) if line.startswith("--sampling.max-tokens 4096")]
 
 
 def test_long_completions_are_what_does_not_fit():

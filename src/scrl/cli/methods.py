@@ -17,6 +17,8 @@ from scrl.credit.methods import METHODS
 
 WIDTH = 150
 """Columns where the output is no terminal."""
+NARROW = 120
+"""On a terminal with fewer, the list has two columns."""
 BEYOND_REWARDS = {
     "choose": "which completions are trained on",
     "advantage": "the advantages",
@@ -39,13 +41,14 @@ def methods(name: str | None = None, /) -> None:
     """
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)
     if name is None:
-        console.print(overview(list(METHODS.values())))
+        show = overview if console.width >= NARROW else narrow_overview
+        console.print(show(list(METHODS.values())))
         console.print("All about one, with its settings: scrl methods NAME", soft_wrap=True)
         return
     import_from_here()
     method = find_method(name)
     for line in about(method):
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(line), soft_wrap=not console.is_terminal)
     console.print(settings_table(method.settings))
 
 
@@ -60,6 +63,17 @@ def overview(methods: list[Method]) -> Table:
         table.add_row(
             method.name, f"{method.idea}\n{method.equation}", ", ".join(_needs(method)) or "nothing", method.paper
         )
+    return table
+
+
+def narrow_overview(methods: list[Method]) -> Table:
+    """The same in two columns."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("method, paper, needs besides votes", max_width=max(len(method.name) for method in methods))
+    table.add_column("idea and equation")
+    for method in methods:
+        needs = ", ".join(_needs(method)) or "nothing"
+        table.add_row(f"{method.name}\n{method.paper}\n{needs}", f"{method.idea}\n{method.equation}")
     return table
 
 

@@ -11,12 +11,10 @@ from rich.text import Text
 
 from scrl.cli.own_code import import_from_here
 from scrl.cli.train import Settings, file_and_overrides, run_config, show_plan
-from scrl.errors import ConfigError
+from scrl.errors import ConfigError, ScrlError
 
 if TYPE_CHECKING:
     from scrl.training.config import RunConfig
-
-DEFAULT_KIND = "H200"
 
 
 def plan(
@@ -28,6 +26,8 @@ def plan(
     length: float | None = None,
 ) -> None:
     """Say what `scrl train` would do with these settings: sizes, memory, the first prompt, warnings.
+
+    Where the model is not here, but its shape is known, prompts are not looked at; the plan says so.
 
     With a recipe's experiment, or with any of the options below: what the run would take on such GPUs, by engine, from
     the model's shape alone; no network, weights or GPU are needed.
@@ -46,7 +46,7 @@ def plan(
     gpu_memory
         GiB of each GPU; by default the kind's.
     kind
-        H200 (by default), H100 or A100.
+        H200, H100, A100 or A100-40; by default H200, or with --gpu-memory the newest with about as much.
     length
         Mean tokens of a completion; by default half of sampling.max_tokens.
     """
@@ -54,7 +54,9 @@ def plan(
     console = Console(highlight=False, markup=False)
     recipe = _recipe(settings)
     if recipe is None and (gpus, nodes, gpu_memory, kind, length) == (None,) * 5:
-        show_plan(run_config(settings), console)
+        from scrl.training.plan import plan_anyway
+
+        show_plan(plan_anyway(run_config(settings)), console)
         return
     from scrl.training.sizing import make_sizing
     from scrl.training.sizing_lines import sizing_lines
@@ -63,10 +65,12 @@ def plan(
     settings = tuple(_without_engine(settings))
     machines = [f"--{name}={value}" for name, value in (("gpus", gpus), ("nodes", nodes)) if value is not None]
     config = _config(recipe, [*settings, *machines])
-    cluster = make_cluster(kind or DEFAULT_KIND, gpus=config.gpus, nodes=config.nodes, memory_gib=gpu_memory)
+    cluster = make_cluster(kind, gpus=config.gpus, nodes=config.nodes, memory_gib=gpu_memory)
     sizing = make_sizing(config, cluster, length=length)
-    for line in sizing_lines(sizing, _start(recipe, settings), is_length_given=length is not None):
+    for line in sizing_lines(sizing, _start(recipe, settings)):
         console.print(Text(line), soft_wrap=True)
+    if sizing.best is None:
+        raise ScrlError("no engine can do this on these GPUs; what would stands above")
 
 
 def _recipe(settings: Sequence[str]) -> str | None:

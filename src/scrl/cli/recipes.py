@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from textwrap import wrap
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from scrl.recipes.printed import Cell, Table
 
 WIDTH = 200
-"""Columns of a page: tables are as wide as they need, wherever they are shown."""
+"""Columns where the output is no terminal: tables are as wide as they need there, and lines are not broken."""
 COPIED = {"COMPASS": "†", "RESTRAIN": "‡"}
 
 
@@ -41,22 +44,38 @@ def recipes(table: str | None = None, /, *, experiment: str | None = None, scale
         raise ConfigError("--experiment: give a table or an experiment, not both")
     if scale != "paper" and experiment is None:
         raise ConfigError("--scale: the paper's values have one scale; with --experiment NAME it scales the settings")
-    console = Console(highlight=False, markup=False, width=WIDTH)
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)
     if experiment is not None:
-        _say(console, settings_lines(experiment, scale))
+        console.print(Text("\n".join(settings_lines(experiment, scale))), soft_wrap=True)
         return
     for shown in TABLES.values() if table is None else (find_table(table),):
         _say(console, (f"{shown.name}: {shown.title} ({shown.label})", shown.caption))
-        console.print(grid(shown))
+        _show(console, shown)
         _say(console, (*notes(shown), ""))
     if table is None:
-        console.print(settings_grid())
+        console.print(settings_grid() if _fits(console, settings_grid()) else narrow_settings_grid())
         _say(console, closing_lines())
 
 
 def _say(console: Console, lines: Sequence[str] | Iterator[str]) -> None:
+    """On a terminal, lines are broken between words."""
     for line in lines:
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(line), soft_wrap=not console.is_terminal)
+
+
+def _show(console: Console, table: Table) -> None:
+    """The table; where it is wider than the terminal, what measures its rows stands below it."""
+    whole = grid(table)
+    if _fits(console, whole):
+        console.print(whole)
+        return
+    console.print(narrow_grid(table))
+    for line in source_lines(table, console.width):
+        console.print(Text(line), soft_wrap=True)  # a long name stays one, to be copied
+
+
+def _fits(console: Console, made: Grid) -> bool:
+    return console.measure(made, options=console.options.update_width(WIDTH)).maximum <= console.width
 
 
 def settings_lines(name: str, scale: str) -> Iterator[str]:
@@ -77,19 +96,62 @@ def settings_lines(name: str, scale: str) -> Iterator[str]:
     yield yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True).rstrip()
 
 
+class Line(NamedTuple):
+    """A row as it is shown."""
+
+    label: str
+    values: tuple[str, ...] = ()
+    source: str = ""
+    """What measures it; nothing for the name of a section."""
+
+
+def lines_of(table: Table) -> Iterator[Line]:
+    """Each section's name, and its rows."""
+    sections = [section for section, _ in table.rows]
+    for number, (section, row) in enumerate(table.rows):
+        if section not in sections[:number]:
+            yield Line(section)
+        cells = [cell for cell in table.cells if (cell.section, cell.row) == (section, row)]
+        absent = "curve" if table.measured_with == "training" else "in words"
+        values = tuple(_shown(cells, column, absent) for column in table.columns)
+        yield Line(f"  {row}", values, _source(cells))
+
+
 def grid(table: Table) -> Grid:
     """The table as printed, with the experiments behind each row."""
     made = Grid(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("", *table.columns, "experiments"):
         made.add_column(column, no_wrap=True)
-    sections = [section for section, _ in table.rows]
-    for number, (section, row) in enumerate(table.rows):
-        if section not in sections[:number]:
-            made.add_row(section)
-        cells = [cell for cell in table.cells if (cell.section, cell.row) == (section, row)]
-        absent = "curve" if table.measured_with == "training" else "in words"
-        made.add_row(f"  {row}", *(_shown(cells, column, absent) for column in table.columns), _source(cells))
+    for line in lines_of(table):
+        made.add_row(line.label, *line.values, line.source)
     return made
+
+
+def narrow_grid(table: Table) -> Grid:
+    """The table without the experiments; its head may take several lines."""
+    made = Grid(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    made.add_column("", no_wrap=True)
+    for column in table.columns:
+        made.add_column(re.sub(r"[ _](?=\w\w)", "\n", column))  # a word a line
+    for line in lines_of(table):
+        made.add_row(line.label, *line.values)
+    return made
+
+
+def source_lines(table: Table, width: int) -> Iterator[str]:
+    """What measures each row, in lines that are broken between words."""
+    yield "experiments:"
+    for line in lines_of(table):
+        text = f"{line.label.strip()}: {line.source}" if line.source else line.label
+        indent = "  " if line.source else " "
+        yield from wrap(
+            text,
+            width,
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
 
 def _shown(cells: Sequence[Cell], column: str, absent: str) -> str:
@@ -156,7 +218,7 @@ def _inconsistencies(table: Table) -> Iterator[str]:
 def settings_grid() -> Grid:
     """The appendix's settings (tab:parameter), and the number of passes."""
     from scrl.recipes.catalogue import EPISODES, HYPERPARAMETERS, SHORTER
-    from scrl.recipes.paper import PRINTED
+    from scrl.recipes.paper_cells import PRINTED
 
     made = Grid(title="settings: tab:parameter and text", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("", "Qwen2.5-3B", "Qwen2.5-Math-7B", "setting"):
@@ -167,6 +229,14 @@ def settings_grid() -> Grid:
         shorter = [f"{fewer} at {n}/{m}" for (_, name, n, m), fewer in SHORTER.items() if name == benchmark]
         small = f"{episodes} ({', '.join(shorter)})" if shorter else str(episodes)
         made.add_row(f"Episodes, {PRINTED[benchmark]}", small, str(episodes), "steps")
+    return made
+
+
+def narrow_settings_grid() -> Grid:
+    """The same with room for every word in 80 columns."""
+    made = settings_grid()
+    made.columns[0].no_wrap, made.columns[0].max_width = False, 18
+    made.columns[-1].no_wrap = False
     return made
 
 

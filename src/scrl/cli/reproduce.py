@@ -19,8 +19,9 @@ from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.training.folders import new_run_folder
 
 if TYPE_CHECKING:
+    from scrl.recipes.jobs import Job
     from scrl.recipes.printed import Table
-    from scrl.recipes.reproduce import Choices, Job, Observer
+    from scrl.recipes.reproduce import Choices, Observer
 
 CONTROLS = tuple(method.name for method in CONTROL_ARMS)
 
@@ -67,7 +68,8 @@ def reproduce(
     dry_run
         Say what would be done, and stop.
     """
-    from scrl.recipes.reproduce import Choices, check, jobs, select, with_controls, with_voting
+    from scrl.recipes.jobs import jobs, select, with_controls, with_voting
+    from scrl.recipes.reproduce import Choices, check
     from scrl.recipes.scales import default_seed, mapping
 
     if not names:

@@ -23,6 +23,7 @@ from scrl.training.folders import new_run_folder
 
 if TYPE_CHECKING:
     from scrl.training.config import RunConfig
+    from scrl.training.plan import Plan
     from scrl.training.run_folder import RunFolder
 
 Settings = Annotated[str, Parameter(allow_leading_hyphen=True)]
@@ -64,7 +65,7 @@ def train(
         return
     config = run_config(settings)
     _check_engine(config)
-    show_plan(config, console)
+    show_plan(_plan(config), console)
     if dry_run and config.engine == "verl" and out is None:
         console.print("verl's own files and command are written where --out names a folder", soft_wrap=True)
     if dry_run and (out is None or config.engine != "verl"):
@@ -84,6 +85,12 @@ def _write_job(config: RunConfig, folder: Path, console: Console) -> None:
 
     _, command = prepare(config, folder, PlainWatcher(console, config.steps))
     console.print(Text(shlex.join(command)), soft_wrap=True)
+
+
+def _plan(config: RunConfig) -> Plan:
+    from scrl.training.plan import make_plan
+
+    return make_plan(config)
 
 
 def _check_engine(config: RunConfig) -> None:
@@ -196,14 +203,12 @@ def _settings_file(word: str, *, is_first: bool) -> Path:
     return Path(word)
 
 
-def show_plan(config: RunConfig, console: Console) -> None:
+def show_plan(plan: Plan, console: Console) -> None:
     """What a run will do, in lines."""
-    from scrl.training.plan import make_plan
-
-    plan = make_plan(config)
     for line in plan.lines:
         console.print(Text(line), soft_wrap=True)
-    console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)
+    if plan.first_prompt is not None:
+        console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)
 
 
 def _settings_lines() -> Iterator[str]:

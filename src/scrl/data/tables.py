@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -203,9 +204,34 @@ def _records(path: Path, delimiter: str) -> list[tuple[int, list[str]]]:
 
 
 def _read_csv(path: Path) -> Table:
-    """Cells between commas; between semicolons where the header has only those, as Excel writes in many countries."""
-    header = next((line for line in _text(path).splitlines() if line.strip()), "")
-    return _read_cells(path, delimiter=";" if ";" in header and "," not in header else ",")
+    """Cells between commas, or between semicolons or tabs, which is then said."""
+    delimiter = _delimiter(_text(path))
+    table = _read_cells(path, delimiter=delimiter)
+    said = () if delimiter == "," else (f"Cells are separated by {_DELIMITERS[delimiter]}.",)
+    return Table(table.rows, (*said, *table.notes))
+
+
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+"""In a .csv: Excel writes semicolons in countries that write 1,5."""
+
+
+def _delimiter(text: str) -> str:
+    """What stands between the header's cells; of several, the first with which most rows are as long as the header."""
+
+    def rows_like_the_header(delimiter: str) -> int:
+        lengths = _row_lengths(text, delimiter)
+        header = next(lengths, 0)
+        return 1 + sum(length == header for length in lengths) if header > 1 else 0
+
+    return max(_DELIMITERS, key=rows_like_the_header)
+
+
+def _row_lengths(text: str, delimiter: str) -> Iterator[int]:
+    """How many cells each row has that is not blank, as far as the text is a table."""
+    with suppress(csv.Error):
+        for cells in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True):
+            if any(cell.strip() for cell in cells):
+                yield len(cells)
 
 
 def _read_parquet(path: Path) -> Table:

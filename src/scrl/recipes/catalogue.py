@@ -16,7 +16,8 @@ from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import find_benchmark
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.own_tables import OWN_TABLES
-from scrl.recipes.paper import (
+from scrl.recipes.paper import TABLES
+from scrl.recipes.paper_cells import (
     ABLATION_BENCHMARKS,
     ABLATIONS,
     BUDGETS,
@@ -26,7 +27,6 @@ from scrl.recipes.paper import (
     LLAMA_METHODS,
     MAIN_BENCHMARKS,
     MODELS,
-    TABLES,
     THRESHOLD_ROWS,
     THRESHOLD_TABLES,
     run_name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scrl.credit.methods import METHODS
-from scrl.recipes.paper import run_name, start_name
+from scrl.recipes.paper_cells import run_name, start_name
 from scrl.recipes.printed import SERIES, Cell, Table
 
 MODEL, BENCHMARK, BUDGET = "qwen2.5-3b", "amc", "32-16"

@@ -34,6 +34,10 @@ def check_engine(config: RunConfig) -> None:
         from scrl.engines.trl_settings import check_config
 
         check_config(config)
+    if config.engine == "verl":
+        from scrl.engines.verl_options import check_options
+
+        check_options(config.engine_options)
 
 
 def engine_of(config: RunConfig) -> Engine:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
 from scrl.data.prompts import prompt_text, prompt_tokens
+from scrl.data.questions import LoadedQuestions
+from scrl.errors import InputError
 from scrl.policy.model import loading, model_folder, pick_device, pick_dtype
+from scrl.records import Question
 from scrl.training.capacity import GIB, rows_of_a_pass, trained_bytes
 from scrl.training.config import RunConfig
 from scrl.training.crediting import asked
 from scrl.training.dynamic_sampling import check_others
 from scrl.training.prompting import usable_questions
+from scrl.training.shapes import shape_of
+from scrl.training.sizing import PROMPT
 from scrl.training.stream import QuestionStream
 
 
@@ -27,35 +32,45 @@ class Plan:
     num_weights: int
     memory_bytes: dict[str, int]
     lines: tuple[str, ...]
-    first_prompt: str
+    first_prompt: str | None = None
+    """None where there is no tokenizer to make it."""
+
+
+class Loaded(NamedTuple):
+    """A model without its weights."""
+
+    shape: Any
+    """Its configuration."""
+    tokenizer: Any
+    num_weights: int
+
+
+class Sizes(NamedTuple):
+    """What memory depends on besides the settings."""
+
+    num_weights: int
+    cached_numbers: int
+    """Keys and values of a token."""
+    prompt_tokens: int
+    """Of the longest prompt."""
 
 
 def make_plan(config: RunConfig) -> Plan:
     """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights."""
-    loaded = config.load_questions()
-    shape, tokenizer, num_weights = _shape(config)
-    questions, too_long = usable_questions(config, tokenizer, shape, loaded.questions)
-    stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
-    check_others(stream, config.dynamic_sampling)
-    forms = asked(config.rule(), questions)
-    groups = len(forms) // len(questions)
-    longest = max(len(prompt_tokens(form, tokenizer, config.prompt)) for form in forms)
-    memory = memory_bytes(config, shape, num_weights, longest, groups)
-    updates = stream.updates(config.steps, config.questions_per_update, groups)
-    epochs = config.steps / stream.steps_per_epoch
-    lines = (
-        *loaded.notes,
-        *too_long,
-        *_sizes(config, stream, groups, updates, epochs),
-        _memory_line(config, num_weights, memory),
-        *warnings(config),
-    )
-    first_prompt = prompt_text(questions[0], tokenizer, config.prompt)
-    return Plan(updates, epochs, num_weights, memory, lines, first_prompt)
+    return _whole_plan(config, config.load_questions(), _load(config))
 
 
-def _shape(config: RunConfig) -> tuple[Any, Any, int]:
-    """A model's configuration and tokenizer, and how many weights it has."""
+def plan_anyway(config: RunConfig) -> Plan:
+    """The same; where the model cannot be had but its shape is known, as much as follows from that."""
+    found = config.load_questions()
+    try:
+        loaded = _load(config)
+    except InputError as error:
+        return _plan_by_shape(config, found, error)
+    return _whole_plan(config, found, loaded)
+
+
+def _load(config: RunConfig) -> Loaded:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     folder = model_folder(config.model)
@@ -65,7 +80,44 @@ def _shape(config: RunConfig) -> tuple[Any, Any, int]:
         tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape, **trust)
-    return shape, tokenizer, sum(weight.numel() for weight in model.parameters())
+    return Loaded(shape, tokenizer, sum(weight.numel() for weight in model.parameters()))
+
+
+def _whole_plan(config: RunConfig, found: LoadedQuestions, loaded: Loaded) -> Plan:
+    shape, tokenizer, num_weights = loaded
+    questions, too_long = usable_questions(config, tokenizer, shape, found.questions)
+    forms = asked(config.rule(), questions)
+    longest = max(len(prompt_tokens(form, tokenizer, config.prompt)) for form in forms)
+    plan = _plan(config, questions, Sizes(num_weights, _cached_numbers(shape), longest))
+    first_prompt = prompt_text(questions[0], tokenizer, config.prompt)
+    return replace(plan, lines=(*found.notes, *too_long, *plan.lines), first_prompt=first_prompt)
+
+
+def _plan_by_shape(config: RunConfig, found: LoadedQuestions, why: InputError) -> Plan:
+    """Prompts are not looked at, which is said with the reason; that is raised where no shape is known either."""
+    try:
+        shape = shape_of(config.model)
+    except InputError:
+        raise why from None
+    longest = min(PROMPT, config.prompt.max_tokens)
+    plan = _plan(config, found.questions, Sizes(shape.num_weights, shape.cache_bytes(1), longest))
+    said = f"planned from its shape alone: prompts are not looked at, and taken to have {longest} tokens"
+    return replace(plan, lines=(*found.notes, str(why), said, *plan.lines))
+
+
+def _plan(config: RunConfig, questions: Sequence[Question], sizes: Sizes) -> Plan:
+    stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
+    check_others(stream, config.dynamic_sampling)
+    groups = len(asked(config.rule(), questions)) // len(questions)
+    memory = memory_bytes(config, sizes, groups)
+    updates = stream.updates(config.steps, config.questions_per_update, groups)
+    epochs = config.steps / stream.steps_per_epoch
+    lines = (
+        *_sizes(config, stream, groups, updates, epochs),
+        _memory_line(config, sizes.num_weights, memory),
+        *warnings(config),
+    )
+    return Plan(updates, epochs, sizes.num_weights, memory, lines)
 
 
 def _sizes(config: RunConfig, stream: QuestionStream, groups: int, updates: int, epochs: float) -> Iterator[str]:
@@ -85,8 +137,9 @@ def _sizes(config: RunConfig, stream: QuestionStream, groups: int, updates: int,
     )
 
 
-def memory_bytes(config: RunConfig, shape: Any, num_weights: int, prompt_tokens: int, groups: int) -> dict[str, int]:
+def memory_bytes(config: RunConfig, sizes: Sizes, groups: int) -> dict[str, int]:
     """The large parts of memory. With an adapter, gradients and optimizer are small and left out."""
+    num_weights, cached_numbers, prompt_tokens = sizes
     device = pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     trained = 0 if config.lora else num_weights
@@ -98,7 +151,7 @@ def memory_bytes(config: RunConfig, shape: Any, num_weights: int, prompt_tokens:
         sampler = {"sampler's cache": _vllm_cache(config, device), "vLLM's weights": num_weights * size}
     else:
         rows = min(config.compute.sampler_rows, config.questions_per_step * groups * config.completions)
-        sampler = {"sampler's cache": rows * columns * _cached_numbers(shape) * size}
+        sampler = {"sampler's cache": rows * columns * cached_numbers * size}
     return {
         "weights": num_weights * size,
         "masters": trained * each.masters,

@@ -6,9 +6,7 @@ sizing.best.fit.layout.engine, sizing.best.seconds
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from math import ceil
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from scrl.data.sources import benchmark_of
@@ -16,9 +14,8 @@ from scrl.data.tables import is_hub_id
 from scrl.engines.trl_settings import batch_sizes, check_config
 from scrl.engines.verl_job import Job, verl_settings
 from scrl.errors import ConfigError
-from scrl.policy.settings import LoraSettings
 from scrl.rollout.vllm import refuse_more
-from scrl.training.capacity import GIB, EngineName, Fit, Layout, Sharding, Work, fit, least_memory, smaller
+from scrl.training.capacity import EngineName, Fit, Layout, Sharding, Work, fit, least_memory, smaller
 from scrl.training.config import RunConfig
 from scrl.training.crediting import recorded
 from scrl.training.shapes import ModelShape, shape_of
@@ -28,7 +25,6 @@ PROMPT = 200
 """Tokens of a prompt: without a tokenizer they cannot be counted. Assumed."""
 CLOSE = 1.1
 """A simpler engine is taken where its step takes at most this many times the fastest one's."""
-MOST_NODES = 128
 
 
 class Way(NamedTuple):
@@ -69,6 +65,10 @@ class Sizing:
     shape: ModelShape
     work: Work
     cluster: Cluster
+    num_questions: int | None
+    """As far as that is known without a network."""
+    length: float | None
+    """Mean tokens of a completion, where they were given."""
     options: tuple[Option, ...]
     best: Option | None
 
@@ -76,13 +76,18 @@ class Sizing:
 def make_sizing(config: RunConfig, cluster: Cluster, *, length: float | None = None) -> Sizing:
     """Try every way; nothing is loaded but questions of one's own."""
     _check(config)
-    shape, work = shape_of(config.model), work_of(config, length)
+    return size(config, cluster, num_questions(config), length)
+
+
+def size(config: RunConfig, cluster: Cluster, known: int | None, length: float | None) -> Sizing:
+    """The same with as many questions as are `known`."""
+    shape, work = shape_of(config.model), work_of(config, known, length)
     options = tuple(
-        _option(config, shape, work, cluster, way)
+        _option(config, shape, work, cluster, known, way)
         for way in (ON_ONE if cluster.total == 1 else ON_MANY)
         if not config.engine_options or way.engine == config.engine
     )
-    return Sizing(config, shape, work, cluster, options, recommended(options))
+    return Sizing(config, shape, work, cluster, known, length, options, recommended(options))
 
 
 def _check(config: RunConfig) -> None:
@@ -92,13 +97,13 @@ def _check(config: RunConfig) -> None:
         raise ConfigError(f"compute.device: this is a plan for GPUs, not for {config.compute.device}. Set auto.")
 
 
-def work_of(config: RunConfig, length: float | None = None) -> Work:
-    """A full step; completions are half as long as they may be, where nothing else is known."""
+def work_of(config: RunConfig, known: int | None, length: float | None = None) -> Work:
+    """A full step of as many questions as are `known`; completions are half as long as allowed, where none is given."""
     most = config.sampling.max_tokens
     if length is not None and not 0 < length <= most:
         raise ConfigError(f"--length: the mean completion has more than 0 and at most {most} tokens; got {length:g}")
     both = 2 if "partner" in config.rule().needs else 1
-    questions = min(config.questions_per_step, num_questions(config) or config.questions_per_step) * both
+    questions = min(config.questions_per_step, known or config.questions_per_step) * both
     return Work(
         questions=questions,
         sampled=questions * config.completions * (1 + config.dynamic_sampling.rounds),
@@ -135,8 +140,8 @@ def recommended(options: tuple[Option, ...]) -> Option | None:
     return next((option for option in options if option.fit and option.seconds <= CLOSE * fastest), None)
 
 
-def _option(config: RunConfig, shape: ModelShape, work: Work, cluster: Cluster, way: Way) -> Option:
-    refusal = refused(config, way.engine, cluster)
+def _option(config: RunConfig, shape: ModelShape, work: Work, cluster: Cluster, known: int | None, way: Way) -> Option:
+    refusal = refused(config, way.engine, cluster, known)
     if refusal is not None:
         return Option(way, refusal=refusal)
     fits, least = fits_of(shape, work, cluster, way)
@@ -163,10 +168,9 @@ def layouts(shape: ModelShape, cluster: Cluster, way: Way) -> list[Layout]:
     return [Layout(*way, cluster.total, t) for t in sizes]
 
 
-def refused(config: RunConfig, engine: EngineName, cluster: Cluster) -> str | None:
-    """What an engine would say to these settings on so many GPUs."""
+def refused(config: RunConfig, engine: EngineName, cluster: Cluster, known: int | None) -> str | None:
+    """What an engine would say to these settings on so many GPUs, with as many questions as are `known`."""
     own = {"engine": engine, "nodes": cluster.nodes, "gpus": cluster.gpus}
-    known = num_questions(config)
     questions = min(config.questions_per_step, known or config.questions_per_step)
     theirs = config.model_copy(update=own if config.engine == engine else own | {"engine_options": {}})
     try:
@@ -192,48 +196,3 @@ def _check_even_steps(config: RunConfig, known: int | None) -> None:
             f"questions_per_step: TRL's steps are all of one size, and {config.questions_per_step} do not divide the "
             f"{known} questions. Choose a divisor, or leave the last ones out with drop_last."
         )
-
-
-def ways_out(sizing: Sizing) -> Iterator[str]:
-    """What would make a run possible that is not."""
-    config, shape, work, cluster = sizing.config, sizing.shape, sizing.work, sizing.cluster
-    yield from _even_updates(config, cluster)
-    open_ways = [option.way for option in sizing.options if option.refusal is None]
-    if work.adapter_rank is None:
-        rank = LoraSettings().rank
-        for way in _fitting(shape, replace(work, adapter_rank=rank), cluster, open_ways):
-            yield f"--lora true: an adapter of rank {rank} would fit ({way})"
-    if work.vllm_memory is not None:
-        for way in _fitting(shape, replace(work, vllm_memory=work.vllm_memory / 2), cluster, open_ways):
-            yield f"--compute.vllm-memory {work.vllm_memory / 2:g}: half the cache would fit ({way})"
-    shorter = replace(work, max_tokens=work.max_tokens // 2, length=min(work.length, work.max_tokens // 2))
-    for way in _fitting(shape, shorter, cluster, open_ways) if work.max_tokens > 1 else ():
-        yield f"--sampling.max-tokens {shorter.max_tokens}: completions half as long would fit ({way})"
-    nodes = cluster.nodes
-    while nodes < MOST_NODES:
-        nodes *= 2
-        for way in _fitting(shape, work, replace(cluster, nodes=nodes), open_ways):
-            yield f"--nodes {nodes}: {nodes * cluster.gpus} such GPUs would hold it ({way})"
-            nodes = MOST_NODES
-    if open_ways:
-        least, way = min((option.least, str(option.way)) for option in sizing.options if option.refusal is None)
-        yield f"GPUs with {ceil(least / GIB)} GiB each ({way})"
-    else:
-        yield "other settings, where the refusals name them"
-
-
-def _fitting(shape: ModelShape, work: Work, cluster: Cluster, ways: list[Way]) -> Iterator[str]:
-    """The first of the ways that fits, if one does."""
-    yield from [str(way) for way in ways if fits_of(shape, work, cluster, way)[0]][:1]
-
-
-def _even_updates(config: RunConfig, cluster: Cluster) -> Iterator[str]:
-    """TRL and verl share out the completions of an update evenly."""
-    if config.questions_per_update * config.trained % cluster.total == 0:
-        return
-    step = config.questions_per_step
-    even = [k for k in range(1, step + 1) if step % k == 0 and k * config.trained % cluster.total == 0]
-    if even:
-        yield f"--questions-per-update {even[0]}: an update's completions would divide among {cluster.total} GPUs"
-    else:
-        yield f"more --questions-per-step: a whole step's completions do not divide among {cluster.total} GPUs"

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from scrl.training.capacity import GIB, VLLM_OVERHEAD, Fit, needed
-from scrl.training.sizing import CLOSE, Option, Sizing, ways_out
-from scrl.training.step_time import basis, phases, provenance
+from scrl.training.sizing import CLOSE, Option, Sizing
+from scrl.training.step_time import GPUS, basis, phases, provenance
+from scrl.training.ways_out import ways_out
 
 WIDTH = 100
 PORT = 29500
@@ -17,9 +18,9 @@ MOST_SHARE = 0.85
 """Of a GPU's memory that vLLM is given at most."""
 
 
-def sizing_lines(sizing: Sizing, start: Sequence[Sequence[str]], *, is_length_given: bool) -> Iterator[str]:
+def sizing_lines(sizing: Sizing, start: Sequence[Sequence[str]]) -> Iterator[str]:
     """The whole page; `start` is the commands before the engine's own words, the last of which is `scrl train …`."""
-    yield from _step_lines(sizing, is_length_given)
+    yield from _step_lines(sizing)
     yield ""
     yield from _engine_lines(sizing)
     yield ""
@@ -36,7 +37,7 @@ def sizing_lines(sizing: Sizing, start: Sequence[Sequence[str]], *, is_length_gi
         yield from _command(words)
 
 
-def _step_lines(sizing: Sizing, is_length_given: bool) -> Iterator[str]:
+def _step_lines(sizing: Sizing) -> Iterator[str]:
     work, cluster, config = sizing.work, sizing.cluster, sizing.config
     yield (
         f"{config.model}: {sizing.shape.num_weights:,} weights; {cluster.nodes} × {cluster.gpus} {cluster.kind}, "
@@ -47,10 +48,12 @@ def _step_lines(sizing: Sizing, is_length_given: bool) -> Iterator[str]:
     yield f"  sampled  {work.sampled:>9,} sequences {work.tokens_sampled:>13,.0f} tokens"
     yield f"  trained  {work.trained:>9,} sequences {work.tokens_trained:>13,.0f} tokens, {work.updates} updates"
     length = f"a completion has {work.length:,.0f} tokens"
-    if is_length_given:
+    if sizing.length is not None:
         yield f"{length}; assumed: a prompt has {work.prompt}"
     else:
         yield f"assumed: {length} (half of sampling.max_tokens; see --length), a prompt {work.prompt}"
+    if cluster.is_kind_assumed:
+        yield f"assumed: GPUs of {cluster.memory / GIB:g} GiB are {cluster.kind} (see --kind: {', '.join(GPUS)})"
 
 
 def _engine_lines(sizing: Sizing) -> Iterator[str]:

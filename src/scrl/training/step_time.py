@@ -44,8 +44,9 @@ GPUS = {
     "H200": Gpu(139, 4.8 * TERA, 989 * TERA, 450 * GIGA),
     "H100": Gpu(79, 3.35 * TERA, 989 * TERA, 450 * GIGA),
     "A100": Gpu(79, 2.039 * TERA, 312 * TERA, 300 * GIGA),
+    "A100-40": Gpu(39, 1.555 * TERA, 312 * TERA, 300 * GIGA),
 }
-"""NVIDIA's data sheets of the SXM modules: H200 (141 GB), H100 (80 GB), A100 (80 GB)."""
+"""Newest first, from NVIDIA's data sheets of the SXM modules: H200 (141 GB), H100 (80 GB), A100 (80 GB and 40 GB)."""
 NETWORK = 50 * GIGA
 """Bytes a second and direction of each GPU to other machines: one 400 Gbit/s adapter a GPU. Assumed."""
 LATENCY = 10e-6
@@ -89,6 +90,7 @@ class Cluster:
     nodes: int
     memory: float
     """Bytes of each GPU."""
+    is_kind_assumed: bool = False
 
     @property
     def total(self) -> int:
@@ -106,14 +108,22 @@ class Cluster:
         return self.gpu.link if self.nodes == 1 else NETWORK
 
 
-def make_cluster(kind: str, *, gpus: int, nodes: int, memory_gib: float | None) -> Cluster:
-    """Machines with so many GPUs of a kind; their memory is the kind's, where none is given."""
-    kind = kind.upper()
-    if kind not in GPUS:
-        raise ConfigError(f"--kind: there are no numbers for {kind!r}.{did_you_mean(kind, GPUS)}")
+def make_cluster(kind: str | None, *, gpus: int, nodes: int, memory_gib: float | None) -> Cluster:
+    """Machines with so many GPUs of a kind; what is not given of kind and memory follows from the other."""
     if memory_gib is not None and not 0 < memory_gib < 1e6:
         raise ConfigError(f"--gpu-memory: is GiB of one GPU, and more than 0; got {memory_gib:g}")
-    return Cluster(kind, gpus, nodes, GIB * (GPUS[kind].memory if memory_gib is None else memory_gib))
+    found = assumed_kind(memory_gib) if kind is None else kind.upper()
+    if found not in GPUS:
+        raise ConfigError(f"--kind: there are no numbers for {found!r}.{did_you_mean(found, GPUS)}")
+    memory = GPUS[found].memory if memory_gib is None else memory_gib
+    return Cluster(found, gpus, nodes, GIB * memory, is_kind_assumed=kind is None)
+
+
+def assumed_kind(memory_gib: float | None) -> str:
+    """The newest of the kinds with about that much memory; of all kinds, where nothing is known."""
+    if memory_gib is None:
+        return next(iter(GPUS))
+    return min(GPUS, key=lambda kind: abs(GPUS[kind].memory - memory_gib))
 
 
 def efficiency(fit: Fit, kind: str, what: What) -> Efficiency:

@@ -1,0 +1,180 @@
+"""Which experiments a reproduction needs: tables are chosen, rows of our own added, and their cells become jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from scrl.errors import ConfigError, did_you_mean
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, most_completions
+from scrl.recipes.own_tables import OWN_TABLES
+from scrl.recipes.paper import TABLES
+from scrl.recipes.paper_cells import start_name
+from scrl.recipes.printed import Cell, Table
+from scrl.recipes.scales import at_scale, benchmark_at
+
+VOTING = "voting"
+"""The metric of a number that says how far plain voting comes with the tokens that a run sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One experiment, and what is measured of it."""
+
+    experiment: Experiment
+    """As the catalogue has it, at the paper's scale."""
+    name: str
+    """At the chosen scale."""
+    measured_on: tuple[str, ...]
+    """Benchmarks, by the paper's names."""
+    rollouts_on: tuple[str, ...]
+    """Benchmarks whose entropies are measured as training samples."""
+    has_voting: bool = False
+    """Whether its start model votes with as many tokens as it sampled."""
+
+    @property
+    def is_run(self) -> bool:
+        """Whether something is trained."""
+        return self.experiment.trained_on is not None
+
+
+def select(names: Iterable[str]) -> list[Table]:
+    """Tables by name; an experiment, or the beginning of some experiments' names, is a table of its own."""
+    known = TABLES | OWN_TABLES
+    return [known[name] if name in known else _own_table(name) for name in names]
+
+
+def _own_table(name: str) -> Table:
+    below = f"{name.rstrip('/')}/"
+    wanted = [name] if name in EXPERIMENTS else [each for each in EXPERIMENTS if each.startswith(below)]
+    if not wanted:
+        known = (*TABLES, *OWN_TABLES, *EXPERIMENTS)
+        raise ConfigError(
+            f"{name}: there is no such table or experiment.{did_you_mean(name, known).partition(' Known:')[0]} "
+            "`scrl recipes` lists them."
+        )
+    cells = tuple(cell for each in wanted for cell in _own_cells(name, EXPERIMENTS[each]))
+    return Table(name, name, "", "pass@1 in % before and after training.", _once(cells))
+
+
+def _own_cells(table: str, experiment: Experiment) -> Iterator[Cell]:
+    """pass@1 of an experiment and of its start model; of a start model on all that the paper measures it on."""
+    for name in dict.fromkeys((start_of(experiment), experiment.name)):
+        for (measured, benchmark), paper in _printed_accuracies().items():
+            if measured == name and experiment.trained_on in (None, benchmark):
+                yield Cell(table, "", name, benchmark, "pass@1", paper, name, benchmark)
+
+
+def _printed_accuracies() -> dict[tuple[str, str], float | None]:
+    """(experiment, benchmark) → pass@1 as printed first."""
+    found: dict[tuple[str, str], float | None] = {}
+    for table in TABLES.values():
+        for cell in table.cells:
+            if cell.experiment is not None and cell.metric == "pass@1" and table.measured_with == "evaluation":
+                found.setdefault((cell.experiment, cell.measured_on), cell.paper)
+    return found
+
+
+def _once(cells: Sequence[Cell]) -> tuple[Cell, ...]:
+    return tuple({cell.place: cell for cell in cells}.values())
+
+
+def start_of(experiment: Experiment) -> str:
+    """The experiment that measures the model before training; long completions have a start of their own."""
+    model, *_ = experiment.name.split("/")
+    longer = start_name(model, str(experiment.max_tokens))
+    return longer if longer in EXPERIMENTS else start_name(model)
+
+
+def with_controls(table: Table, controls: Sequence[str]) -> Table:
+    """The table with a row for each control arm below every row of SCRL."""
+    extra = []
+    for cell in table.cells:
+        experiment = EXPERIMENTS.get(cell.experiment or "")
+        if experiment is None or experiment.method != "scrl" or experiment.credit or cell.metric == VOTING:
+            continue
+        extra += [(cell, _control_cell(cell, experiment, method)) for method in controls]
+    return _with_rows(table, extra)
+
+
+def _control_cell(cell: Cell, experiment: Experiment, method: str) -> Cell:
+    name = _with_method(experiment.name, method)
+    return replace(cell, row=_control_row(cell, name, method), paper=None, experiment=name, is_peak=False)
+
+
+def _control_row(cell: Cell, name: str, method: str) -> str:
+    if cell.row == cell.experiment:
+        return name
+    return cell.row.replace("SCRL", method) if "SCRL" in cell.row else f"{cell.row}, {method}"
+
+
+def with_voting(table: Table) -> Table:
+    """The table with a row below every start model: the same model voting with as many tokens as SCRL's run sampled."""
+    starts = {
+        (cell.section, cell.experiment, cell.column): cell
+        for cell in table.cells
+        if cell.metric == "pass@1" and cell.experiment in EXPERIMENTS and find(cell.experiment).method is None
+    }
+    extra = []
+    for cell in table.cells:
+        experiment = EXPERIMENTS.get(cell.experiment or "")
+        if experiment is None or experiment.method != "scrl" or cell.metric != "pass@1" or experiment.credit:
+            continue
+        start = starts.get((cell.section, start_of(experiment), cell.column))
+        if start is not None and experiment.trained_on == cell.measured_on:
+            extra.append((start, replace(cell, row=f"{start.row}, voting", metric=VOTING, paper=None, is_peak=False)))
+    return _with_rows(table, extra)
+
+
+def _with_rows(table: Table, extra: Sequence[tuple[Cell, Cell]]) -> Table:
+    """New cells, each in a row of its own below the row of another."""
+    order: list[tuple[str, str]] = []
+    for row in table.rows:
+        below = dict.fromkeys((new.section, new.row) for old, new in extra if (old.section, old.row) == row)
+        order += [row, *below]
+    cells = sorted((*table.cells, *(new for _, new in extra)), key=lambda cell: order.index((cell.section, cell.row)))
+    return replace(table, cells=tuple(cells))
+
+
+def find(name: str) -> Experiment:
+    """An experiment of the catalogue, or one with another method in place of SCRL."""
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    scrl, method = EXPERIMENTS[_with_method(name, "scrl")], name.split("/")[3]
+    return replace(scrl, name=name, method=method, completions=most_completions(method, scrl.completions))
+
+
+def _with_method(name: str, method: str) -> str:
+    """An experiment's name with another method in it: MODEL/BENCHMARK/BUDGET/METHOD/…"""
+    parts = name.split("/")
+    return "/".join((*parts[:3], method, *parts[4:]))
+
+
+def jobs(tables: Sequence[Table], scale: str) -> list[Job]:
+    """Every experiment that the tables need, once at this scale, with all that is measured of it; starts come first."""
+    found: dict[str, Job] = {}
+    for table in tables:
+        for cell in table.cells:
+            if cell.experiment is None:
+                continue
+            experiment = find(cell.experiment)
+            name = at_scale(experiment, scale).name
+            job = found.get(name) or Job(experiment, name, (), ())
+            found[name] = _with_cell(job, table, cell, scale)
+    return sorted(found.values(), key=lambda job: job.is_run)
+
+
+def _with_cell(job: Job, table: Table, cell: Cell, scale: str) -> Job:
+    if cell.metric == VOTING:
+        return replace(job, has_voting=True)
+    if table.measured_with == "training" or not cell.metric.startswith(("pass@", "entropy_")):
+        return job
+    if table.measured_with == "rollouts":
+        return replace(job, rollouts_on=_and(job.rollouts_on, cell.measured_on, scale))
+    return replace(job, measured_on=_and(job.measured_on, cell.measured_on, scale))
+
+
+def _and(known: tuple[str, ...], benchmark: str, scale: str) -> tuple[str, ...]:
+    """One benchmark more, unless another that is the same at this scale is there already."""
+    is_there = benchmark_at(benchmark, scale) in {benchmark_at(name, scale) for name in known}
+    return known if is_there else (*known, benchmark)
