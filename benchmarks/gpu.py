@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,26 +31,28 @@ NEVER_REFILLED = ("dynamic", "static")
 """`generate` is measured where all completions are of one length: it does not fill rows again."""
 
 
-def sampled(engine: str) -> list[dict[str, Any]]:
+def sampled(engine: str) -> Iterator[dict[str, Any]]:
     """What one sampler does in each case, and the limit by arithmetic."""
     what = engine.removesuffix(APART)
     cases = [case for case in CASES if engine not in NEVER_REFILLED or "/" not in case]
     apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"} if engine.endswith(APART) else {}
-    with tempfile.TemporaryDirectory() as folder:
-        found = Path(folder) / "found.json"
-        command = [sys.executable, str(HERE / "gpu_sampling.py"), *cases, "--what", what, "--json", str(found)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | apart)
-        if done.returncode or not found.is_file():
-            last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            return [{"case": "all", "skipped": f"exit code {done.returncode}: {last}"}]
-        results: list[dict[str, Any]] = json.loads(found.read_text(encoding="utf-8"))["results"]
-    return results
+    command = [sys.executable, str(HERE / "gpu_sampling.py"), *cases, "--what", what, "--json"]
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=os.environ | apart) as process,
+    ):
+        assert process.stdout is not None
+        yield from (json.loads(text) for text in process.stdout if text.startswith('{"engine"'))
+        if process.wait():
+            said.seek(0)
+            last = (said.read().strip().splitlines() or ["no output"])[-1]
+            yield {"engine": engine, "skipped": f"exit code {process.returncode}: {last}"}
 
 
 def line(engine: str, result: dict[str, Any]) -> str:
     """A row of the table."""
     if "skipped" in result:
-        return f"| {engine} | all | skipped: {result['skipped']} | | | |"
+        return f"| {engine} | | skipped: {result['skipped']} | | | |"
     speed, start = result["tokens_per_second"], result["seconds_start_up"]
     return (
         f"| {engine} | {result['case']} | {speed:,.0f} | {min(result['all']):,} to {max(result['all']):,} | "

@@ -3,7 +3,7 @@
     python benchmarks/gpu_step.py --model FOLDER --questions math500 --data-dir FOLDER
 
 A run of `scrl train` without evaluations: 8 questions a step, 64 completions of at most 3,072 tokens, 32 of them
-trained on. Kernels are watched from the second step on, because the first one compiles. Between two steps a run
+trained on, 16,384 tokens a pass. Kernels are watched from the second step on, because the first one compiles. Between two steps a run
 writes its logs, which counts; its one checkpoint, at the end, does not.
 """
 
@@ -84,7 +84,7 @@ def kernels(profiler: Any, start: int) -> NDArray[np.float64]:
     spans = [
         (event.start_ns() - start, event.end_ns() - start)
         for event in profiler.profiler.kineto_results.events()
-        if event.device_type() == torch.autograd.DeviceType.CUDA
+        if event.device_type().name == "CUDA"
     ]
     return np.array(sorted(spans), dtype=np.float64).reshape(-1, 2) / 1e9
 
@@ -122,7 +122,8 @@ def settings_of(options: argparse.Namespace) -> Sequence[str]:
     """Of the run."""
     return [
         f"model={options.model}", f"questions={options.questions}", f"steps={options.steps}", "completions=64",
-        "trained=32", "sampling.max_tokens=3072", "evaluation.is_off=true", f"checkpoint_every={options.steps}",
+        "trained=32", "sampling.max_tokens=3072", "compute.micro_tokens=16384", "evaluation.is_off=true",
+        f"checkpoint_every={options.steps}",
         *([f"data_dir={options.data_dir}"] if options.data_dir else []), *options.settings,
     ]  # fmt: skip
 
