@@ -3,8 +3,8 @@
     python benchmarks/gpu_step.py --model FOLDER --questions math500 --data-dir FOLDER
 
 A run of `scrl train` without evaluations: 8 questions a step, 64 completions of at most 3,072 tokens, 32 of them
-trained on, 16,384 tokens a pass. Kernels are watched from the second step on, because the first one compiles. Between two steps a run
-writes its logs, which counts; its one checkpoint, at the end, does not.
+trained on, 16,384 tokens a pass. Kernels are watched from the second step on, because the first one compiles. Between
+two steps a run writes its logs, which counts; its one checkpoint, at the end, does not.
 """
 
 from __future__ import annotations
