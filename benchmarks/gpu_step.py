@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class Watch(Silent):
             whole = (time.time_ns() - self._start) / 1e9
             self._profiler.stop()
             self.say(gaps(kernels(self._profiler, self._start), whole), whole)
+            print(f"  calls of the driver: {', '.join(dearest_calls(self._profiler))}")
 
     def say(self, gaps_G2: NDArray[np.float64], whole: float) -> None:
         """Seconds without a kernel, in all, by phase and by their lengths."""
@@ -87,6 +89,17 @@ def kernels(profiler: Any, start: int) -> NDArray[np.float64]:
         if event.device_type().name == "CUDA"
     ]
     return np.array(sorted(spans), dtype=np.float64).reshape(-1, 2) / 1e9
+
+
+def dearest_calls(profiler: Any) -> list[str]:
+    """The calls of the driver on which the host spent most time; those that wait for the GPU are among them."""
+    spent: Counter[str] = Counter()
+    number: Counter[str] = Counter()
+    for event in profiler.profiler.kineto_results.events():
+        if event.device_type().name == "CPU":
+            spent[event.name()] += event.duration_ns()
+            number[event.name()] += 1
+    return [f"{name} {number[name]:,} × {time / 1e9:.2f} s" for name, time in spent.most_common(6)]
 
 
 def gaps(busy_K2: NDArray[np.float64], end: float) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from scrl.errors import ConfigError, InputError
-from scrl.policy.model import body_and_head, load_model, pick_device, pick_dtype
+from scrl.policy.model import body_and_head, let_segments_grow, load_model, pick_device, pick_dtype
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 CPU = ComputeSettings(device="cpu")
@@ -194,3 +194,13 @@ def test_a_model_that_caps_its_logits_has_no_plain_head():
     )
     assert body_and_head(Gemma4ForConditionalGeneration(capped)) is None
     assert body_and_head(load_model("embedded", CPU).model) is not None
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}, {"PYTORCH_ALLOC_CONF": "backend:native"}]
+)
+def test_torch_is_told_to_let_memory_grow_unless_it_was_told_something(told, monkeypatch):
+    environment = dict(told)
+    monkeypatch.setattr("scrl.policy.model.os.environ", environment)
+    let_segments_grow()
+    assert environment == (told or {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})

@@ -233,6 +233,26 @@ def test_the_micro_batch_halves_until_it_fits_and_stays_there(group):
     assert memory.runs[8:] == [1] * 6
 
 
+def test_whoever_can_make_room_is_asked_first(group):
+    language_model, spacious = small_model(), small_model()
+    memory = Memory(language_model, room=2)
+    policy, asked = make_policy(language_model, micro_batch=4), []
+
+    def give_back():
+        asked.append(memory.room)
+        memory.room = 4
+        return len(asked) == 1
+
+    policy.make_room = give_back
+    report = policy.update([group], [credit_of(ADVANTAGES)])
+    assert (policy.micro_batch, memory.runs, asked) == (4, [4, 4, 2], [2])
+    assert report.notes == ("memory ran out: the sampler's is given back before every update from now on",)
+    make_policy(spacious, micro_batch=4).update([group], [credit_of(ADVANTAGES)])
+    assert torch.equal(weights_of(language_model), weights_of(spacious))
+    memory.room = 2
+    assert policy.update([group], [credit_of(ADVANTAGES)]).notes == ("memory ran out: compute.micro_batch is now 2",)
+
+
 def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group):
     language_model = small_model()
     before = weights_of(language_model)

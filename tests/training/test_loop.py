@@ -161,6 +161,49 @@ def draw_with_memory_for(rows, out, monkeypatch):
     return run, heard, run.draw(run.stream.batch(0), run.config.sampling, 8, 0)
 
 
+def releases(run, monkeypatch):
+    """At which updates the sampler was asked for its memory."""
+    asked = []
+    monkeypatch.setattr(run.sampler, "release", lambda: asked.append(run.policy.optimizer.update))
+    return asked
+
+
+def take_updates(run, number, monkeypatch, full_at=()):
+    """Some updates; at those of `full_at` memory runs out until the sampler has given its own back."""
+    sampled_B = run.draw(run.stream.batch(0), run.config.sampling, 8, 0)
+    credit_B = run.crediting.assign(sampled_B, run.crediting.classify(sampled_B))
+    asked = releases(run, monkeypatch)
+    gradient = run.policy.gradient
+
+    def tight(rows):
+        if run.policy.optimizer.update in full_at and run.policy.optimizer.update not in asked:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return gradient(rows)
+
+    monkeypatch.setattr(run.policy, "gradient", tight)
+    notes = [run.update(sampled_B[:1], credit_B[:1]).notes for _ in range(number)]
+    return asked, notes
+
+
+def test_the_sampler_keeps_its_memory_beside_updates_but_the_first(tmp_path, monkeypatch):
+    run = open_run(small(), tmp_path / "run", Listener())
+    assert take_updates(run, 3, monkeypatch) == ([0], [(), (), ()])
+
+
+def test_a_sampler_with_weights_of_its_own_is_released_before_every_update(tmp_path, monkeypatch):
+    run = open_run(small(), tmp_path / "run", Listener())
+    monkeypatch.setattr(run.sampler, "shares_weights", False, raising=False)
+    assert take_updates(run, 3, monkeypatch) == ([0, 1, 2], [(), (), ()])
+
+
+def test_where_both_do_not_fit_the_sampler_gives_back_before_every_update(tmp_path, monkeypatch):
+    run = open_run(small(), tmp_path / "run", Listener())
+    asked, notes = take_updates(run, 5, monkeypatch, full_at=(2,))
+    assert asked == [0, 2, 3, 4]
+    said = ("memory ran out: the sampler's is given back before every update from now on",)
+    assert notes == [(), (), said, (), ()]
+
+
 def test_when_memory_ends_fewer_completions_are_written_side_by_side(tmp_path, monkeypatch):
     run, heard, sampled_B = draw_with_memory_for(4, tmp_path / "run", monkeypatch)
     assert heard.notes == [

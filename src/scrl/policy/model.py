@@ -6,6 +6,7 @@ policy_model = load_model("path/or/hub-id", compute, lora=None)
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -54,6 +55,8 @@ def load_model(
 ) -> LanguageModel:
     """A causal model by folder, hub id or the name `embedded`; an adapter is put on it where `lora` asks for one."""
     device = pick_device(compute.device)
+    if device.type == "cuda" and compute.sampler == "local":
+        let_segments_grow()
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # where Triton starts its kernels
     dtype = pick_dtype(compute.dtype, device)
@@ -73,6 +76,21 @@ def load_model(
     except torch.OutOfMemoryError as error:
         raise _no_room(name, needed, free_bytes(device), device) from error
     return LanguageModel(name, model, tokenizer, device, lora is not None)
+
+
+ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
+"""How torch is told; newer versions also know PYTORCH_ALLOC_CONF."""
+
+
+def let_segments_grow() -> None:
+    """Let torch map memory piece by piece instead of asking the driver for blocks of every size that comes up.
+
+    No two updates have rows of the same lengths, and a block that is a little too small would be asked for anew, which
+    takes the driver milliseconds. To be called before torch first uses the GPU. Whoever has set the variable is not
+    overruled; not with vLLM, which cannot give memory back that was taken so.
+    """
+    if ALLOCATOR not in os.environ and "PYTORCH_ALLOC_CONF" not in os.environ:
+        os.environ[ALLOCATOR] = "expandable_segments:True"
 
 
 def weight_bytes(folder: str, dtype: torch.dtype, trust_remote_code: bool = False) -> int:

@@ -65,8 +65,7 @@ class Optimizer(Scheduled):
         for working, master in zip(self._working, self._masters, strict=True):
             if working is master or working.grad is None:
                 continue
-            grad = working.grad.float()
-            master.grad = grad if master.grad is None else master.grad.add_(grad)
+            master.grad = working.grad.float() if master.grad is None else master.grad.add_(working.grad)
             working.grad = None
 
     def clear(self) -> None:
@@ -90,9 +89,9 @@ class Optimizer(Scheduled):
 
     @torch.no_grad()
     def _round(self) -> None:
-        for working, master in zip(self._working, self._masters, strict=True):
-            if working is not master:
-                working.copy_(master)
+        pairs = [(w, m) for w, m in zip(self._working, self._masters, strict=True) if w is not m]
+        if pairs:  # few kernels for all of them
+            torch._foreach_copy_([working for working, _ in pairs], [master for _, master in pairs])
 
     def state(self) -> dict[str, Any]:
         """Everything a resumed run needs; masters only where they are not the working weights."""

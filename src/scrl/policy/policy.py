@@ -30,6 +30,7 @@ from scrl.policy.token_scores import CHUNK_ELEMENTS, logit_scores, token_scores
 from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
+GIVEN_BACK = "the sampler's is given back before every update from now on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class Policy:
         self._notes: list[str] = []
         self._is_checkpointed = compute.gradient_checkpointing
         self._chunk_elements: int | None = None
+        self.make_room: Callable[[], bool] = lambda: False
+        """Asked first when memory runs out: whether somebody else gave some back."""
         self.is_packed, self.note = packs_rows(self._plain, compute)
         self._is_always_packed = compute.packing == "on"
         if self._plain is None:
@@ -145,7 +148,7 @@ class Policy:
                 return work(rows)
             except torch.OutOfMemoryError as error:
                 self.optimizer.clear()
-                changed = self._take_less(self._micro_batches(rows))
+                changed = GIVEN_BACK if self.make_room() else self._take_less(self._micro_batches(rows))
                 if changed is None:
                     raise TrainingError(
                         "memory ran out with one completion at a time. Shorten sampling.max_tokens, turn on "

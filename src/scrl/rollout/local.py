@@ -55,6 +55,7 @@ OnGroup = Callable[[int, Sequence[str]], None]
 class LocalSampler(TextWriter):
     """Draws from a model that lies in this process's memory; never sees an answer."""
 
+    shares_weights = True
     drift = None
     """It reads the policy's own weights, and records what it draws from."""
 
@@ -179,7 +180,7 @@ class LocalSampler(TextWriter):
         return self._read(writer.write(tasks, settings, self._record, self.max_rows, stops), stops) if tasks else []
 
     def release(self) -> None:
-        """Give back the memory that sampling keeps between two calls; call it before an update."""
+        """Give back the memory that sampling keeps between two calls."""
         if self._writer is not None:
             self._writer.release()
 

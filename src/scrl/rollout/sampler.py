@@ -18,6 +18,8 @@ class Sampler(Protocol):
     """What a user should know about it."""
     max_rows: int
     """Completions that are written side by side."""
+    shares_weights: bool
+    """Whether it draws from the very weights that are trained; one with a copy must be released before an update."""
 
     @property
     def rows_a_call(self) -> int:
@@ -44,7 +46,7 @@ class Sampler(Protocol):
         """
 
     def release(self) -> None:
-        """Give memory back. To be called before the weights change: the next call of `sample` sees the new ones."""
+        """Give memory back; the next call of `sample` sees the weights as they are then."""
 
     def texts(self, written: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
         """Tokens as text, up to a text that ends a completion."""

@@ -62,6 +62,8 @@ class _Drawn:
 class VllmSampler(TextWriter):
     """Draws through vLLM from the weights that the policy has when it is asked; never sees an answer."""
 
+    shares_weights = False
+
     def __init__(
         self,
         engine: VllmEngine,

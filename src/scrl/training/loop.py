@@ -100,9 +100,8 @@ def take_steps(run: Run) -> None:
         triples_B = drawn.triples_B
         with finish_first(run.watcher.note):
             with clock.measure("seconds_update"):
-                run.sampler.release()  # the update needs the memory
                 sampled_B, _, credit_B = zip(*triples_B, strict=True)
-                update = run.policy.update(sampled_B, credit_B, config.questions_per_update)
+                update = run.update(sampled_B, credit_B)
             metrics = step_metrics(triples_B, update, state.labels) | step_label_quality(triples_B, run.gold_judge)
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
             metrics |= saved(sampled_B, config.completions) if config.early_verdicts else {}

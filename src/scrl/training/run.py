@@ -23,8 +23,8 @@ from scrl.evaluation.oracle import require_gold
 from scrl.evaluation.samplers import check_sampler, open_sampler
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
 from scrl.policy.model import LanguageModel, load_model
-from scrl.policy.policy import Policy
-from scrl.records import Question, Sampled
+from scrl.policy.policy import Policy, UpdateReport
+from scrl.records import Credit, Question, Sampled
 from scrl.rollout.embedding import Embed, load_embedder
 from scrl.rollout.local import OnGroup, Prompt
 from scrl.rollout.sampler import Sampler
@@ -84,6 +84,27 @@ class Run:
     credit_workers: CreditWorkers | None = None
     """Classify while sampling goes on, where that is asked for."""
     state: State = field(default_factory=State)
+    _is_released: bool = False
+    """Whether the sampler gives its memory back before every update."""
+
+    def update(self, sampled_B: Sequence[Sampled], credit_B: Sequence[Credit]) -> UpdateReport:
+        """The optimizer steps of one step.
+
+        The sampler keeps its memory and its captured steps beside them where there is room for both. Not beside the
+        very first, in which the optimizer takes what it keeps; nor where it has weights of its own, which grow old.
+        """
+        if self._is_released or self.policy.optimizer.update == 0 or not self.sampler.shares_weights:
+            self.sampler.release()
+        self.policy.make_room = self._make_room
+        return self.policy.update(sampled_B, credit_B, self.config.questions_per_update)
+
+    def _make_room(self) -> bool:
+        """Memory ran out in an update: the sampler's goes, unless it is gone."""
+        if self._is_released:
+            return False
+        self._is_released = True
+        self.sampler.release()
+        return True
 
     def draw(
         self,
