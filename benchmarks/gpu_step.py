@@ -3,8 +3,9 @@
     python benchmarks/gpu_step.py --model FOLDER --questions math500 --data-dir FOLDER
 
 A run of `scrl train` without evaluations: 8 questions a step, 64 completions of at most 3,072 tokens, 32 of them
-trained on, 16,384 tokens a pass. Kernels are watched from the second step on, because the first one compiles. Between
-two steps a run writes its logs, which counts; its one checkpoint, at the end, does not.
+trained on, 16,384 tokens a pass. Kernels are watched from the third step on: the first one compiles, and in the second
+the sampler finds out what the optimizer has left it. Between two steps a run writes its logs, which counts; its one
+checkpoint, at the end, does not.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from scrl.training.stopwatch import Stopwatch
 from scrl.training.watchers import Silent
 
 PHASES = ("seconds_rollout", "seconds_credit", "seconds_update")
+UNWATCHED = 2
 SIZES = ((0, 5e-6, "under 5 µs"), (5e-6, 1e-3, "under 1 ms"), (1e-3, np.inf, "longer"))
 """Of the times without a kernel: between those of a captured step, between launches, and where the host works."""
 
 
 class Watch(Silent):
-    """Says each step's seconds, and watches the GPU between the first step's end and the last one's."""
+    """Says each step's seconds, and watches the GPU between the second step's end and the last one's."""
 
     def __init__(self, steps: int) -> None:
         """For a run of so many steps."""
@@ -50,7 +52,7 @@ class Watch(Silent):
         if not torch.cuda.is_available():
             return
         torch.cuda.synchronize()
-        if metrics["step"] == 0:
+        if metrics["step"] == UNWATCHED - 1:
             self._profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
             self._profiler.start()
             self._start = time.time_ns()
@@ -63,7 +65,7 @@ class Watch(Silent):
     def say(self, gaps_G2: NDArray[np.float64], whole: float) -> None:
         """Seconds without a kernel, in all, by phase and by their lengths."""
         lasts_G = gaps_G2[:, 1] - gaps_G2[:, 0]
-        print(f"{self._steps - 1} steps in {whole:.2f} s, no kernel in {lasts_G.sum() / whole:.1%} of it")
+        print(f"{self._steps - UNWATCHED} steps in {whole:.2f} s, no kernel in {lasts_G.sum() / whole:.1%} of it")
         for name in PHASES:
             spans = [
                 ((first - self._start) / 1e9, (last - self._start) / 1e9)
@@ -147,7 +149,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--questions", default="math500")
     parser.add_argument("--data-dir")
-    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4, help="at least 3")
     parser.add_argument("settings", nargs="*", help="more of scrl train's, as name=value")
     options = parser.parse_args()
     watch = Watch(options.steps)
