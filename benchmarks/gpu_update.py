@@ -137,7 +137,7 @@ class LigerPolicy(Policy):
 
     rows_in_all = 1
 
-    def _batch_loss(self, batch: Any) -> tuple[Tensor, dict[str, float]]:
+    def _batch_loss(self, batch: Any) -> tuple[Tensor, Any]:
         from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss  # type: ignore[import-not-found, unused-ignore]
 
         body, head = self._plain  # type: ignore[misc]
@@ -151,7 +151,7 @@ class LigerPolicy(Policy):
             batch.rises_R + batch.falls_R, old_per_token_logps=batch.old_logprobs_RT,
         )  # fmt: skip
         loss = loss * len(mask_RT) / self.rows_in_all  # a mean over the rows of a pass, made one over all
-        return loss, {"clipped": 0.0, "tokens": float(mask_RT.sum()), "loss": float(loss.detach())}
+        return loss, {"clipped": 0, "tokens": len(batch.targets_n), "loss": loss.detach()}
 
 
 SCORES: dict[str, Any] = {

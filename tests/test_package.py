@@ -16,17 +16,19 @@ SOURCE = Path(scrl.__file__).parent
 # Each layer may import itself and the layers named here, nothing else of the package.
 BASE = {"records", "errors", "extras", "seeds", "metrics"}
 CORE = BASE | {"answers", "credit"}
+TENSORS = CORE | {"transfer"}
 RUN = CORE | {"policy", "rollout", "data", "evaluation", "reporting", "lab", "training", "recipes"}
 MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
     "extras": {"errors"},
     "seeds": set(),
+    "transfer": set(),
     "metrics": set(),
     "answers": BASE,
     "credit": BASE | {"answers"},
-    "policy": CORE,
-    "rollout": CORE,
+    "policy": TENSORS,
+    "rollout": TENSORS,
     "data": CORE,
     "evaluation": CORE | {"policy", "rollout", "data"},
     "reporting": CORE | {"data", "evaluation"},

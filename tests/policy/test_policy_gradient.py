@@ -22,6 +22,7 @@ from updates import (
 
 from scrl.policy.batching import TrainedRow
 from scrl.policy.model import body_and_head
+from scrl.policy.policy import totals
 from scrl.policy.settings import LOSS_VARIANTS, LoraSettings, LossSettings
 from scrl.records import Sample, Sampled
 
@@ -211,9 +212,8 @@ def test_an_empty_completion_adds_nothing(group, variant):
     language_model = embedded()
     policy = make_policy(language_model, micro_batch=1, max_tokens=24, **VARIANTS[variant])
     policy.optimizer.clear()
-    measured = policy.gradient(
-        [TrainedRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 0.0, np.zeros(0))]
-    )
+    empty = TrainedRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 0.0, np.zeros(0))
+    measured = totals(policy.gradient([empty]))
     assert (measured["loss"], measured["tokens"]) == (0, 0)
     assert all(master.grad is None or not master.grad.any() for master in policy.optimizer._masters)
 

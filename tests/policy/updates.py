@@ -15,7 +15,7 @@ from transformers import (
 
 from scrl.policy.losses import token_weights
 from scrl.policy.model import LanguageModel, load_model
-from scrl.policy.policy import Policy
+from scrl.policy.policy import Policy, totals
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sampled, Tally
 from scrl.rollout.local import LocalSampler, Prompt
@@ -93,7 +93,7 @@ def credit_of(advantages, trained=None):
 def collected_gradient(policy, sampled, credit):
     """What `Policy.gradient` leaves behind, as one vector, and what it measured."""
     policy.optimizer.clear()
-    measured = policy.gradient(policy.rows([(sampled, credit)]))
+    measured = totals(policy.gradient(policy.rows([(sampled, credit)])))
     masters = policy.optimizer._masters
     return torch.cat([torch.zeros(m.numel()) if m.grad is None else m.grad.flatten() for m in masters]), measured
 

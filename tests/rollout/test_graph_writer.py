@@ -135,7 +135,9 @@ def test_memory_is_kept_between_calls_until_it_is_released():
     sampler.sample(prompts(2), kind, **how)  # needs less
     assert sampler._writer._arena is arena
     assert_same(sampler.sample(prompts(4, 6), kind, **how), first)
-    sampler.sample(prompts(50), kind, **how)  # needs more
+    sampler.sample(prompts(50, 60), kind, **how)  # longer prompts: few pages more, and there are some to spare
+    assert sampler._writer._arena is arena
+    sampler.sample(prompts(4, 6), kind, num_samples=9, seed=0, step=0)  # needs more
     assert sampler._writer._arena is not arena
     sampler.release()
     assert sampler._writer._arena is None

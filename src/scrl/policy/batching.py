@@ -19,6 +19,7 @@ from torch import Tensor
 from scrl.policy.losses import Mean, token_weights
 from scrl.policy.packing import Packing
 from scrl.records import Credit, Floats, Sampled, Tokens
+from scrl.transfer import sent
 
 PACKING_COSTS = 1.06
 """Seconds of a packed token, in those of a padded one: 1 / 17,063 against 1 / 18,000 with 16 × 3,072 on an H200."""
@@ -108,8 +109,10 @@ class Batch:
     packing: Packing | None
     mask_RT: Tensor
     """Where the completions have a token."""
-    first_R: Tensor
-    """The place of each completion's first token among all `tokens_RL`, row after row."""
+    targets_n: Tensor
+    """The completions' tokens, one completion after the other."""
+    places_n: Tensor
+    """Where each of them is predicted: the place of the token before it among all `tokens_RL`, row after row."""
     old_logprobs_RT: Tensor
     rises_R: Tensor
     falls_R: Tensor
@@ -117,7 +120,7 @@ class Batch:
 
     @classmethod
     def of(cls, rows: Sequence[TrainedRow], device: torch.device, is_packed: bool) -> Batch:
-        """Of these rows, on this device."""
+        """Of these rows, on this device, without waiting for it."""
         tokens_RL, starts_R = packed(rows) if is_packed else padded(rows)
         lengths = [len(row.tokens_T) for row in rows]
         mask_RT = np.arange(max(lengths)) < np.asarray(lengths)[:, None]
@@ -126,24 +129,20 @@ class Batch:
             old_RT[place, : lengths[place]] = row.old_logprobs_T
             weights_RT[place, : lengths[place]] = row.weights_T
         firsts_R = starts_R + np.asarray([len(row.prompt_P) for row in rows])
+        rows_n, columns_n = mask_RT.nonzero()
         sides_R2 = np.asarray([(row.rise, row.fall) for row in rows], dtype=np.float32)
-        rises_R, falls_R = torch.from_numpy(sides_R2).to(device).unbind(1)
+        rises_R, falls_R = sent(sides_R2, device).unbind(1)
         return cls(
-            tokens_RL=torch.from_numpy(tokens_RL).to(device),
+            tokens_RL=sent(tokens_RL, device),
             packing=Packing.of([row.length for row in rows], device) if is_packed else None,
-            mask_RT=torch.from_numpy(mask_RT).to(device),
-            first_R=torch.from_numpy(firsts_R).to(device),
-            old_logprobs_RT=torch.from_numpy(old_RT).to(device),
+            mask_RT=sent(mask_RT, device),
+            targets_n=sent(np.concatenate([row.tokens_T for row in rows]).astype(np.int64), device),
+            places_n=sent(firsts_R[rows_n] + columns_n - 1, device),
+            old_logprobs_RT=sent(old_RT, device),
             rises_R=rises_R,
             falls_R=falls_R,
-            weights_RT=torch.from_numpy(weights_RT).to(device),
+            weights_RT=sent(weights_RT, device),
         )
-
-    def targets(self) -> tuple[Tensor, Tensor]:
-        """The completion tokens [n], and the flat places whose hidden states predict them."""
-        rows_n, columns_n = self.mask_RT.nonzero(as_tuple=True)
-        places_n = self.first_R[rows_n] + columns_n
-        return self.tokens_RL.flatten()[places_n], places_n - 1
 
 
 def padded(rows: Sequence[TrainedRow]) -> tuple[Tokens, Tokens]:

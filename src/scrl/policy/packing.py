@@ -25,11 +25,13 @@ from functools import cache
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from scrl.errors import ConfigError
 from scrl.policy.settings import ComputeSettings
+from scrl.transfer import sent
 
 NAME = "scrl_packed"
 """Of our attention function among those of transformers."""
@@ -50,9 +52,9 @@ class Packing:
     @classmethod
     def of(cls, lengths_R: Sequence[int], device: torch.device) -> Packing:
         """Of rows of these lengths."""
-        borders = torch.tensor([0, *accumulate(lengths_R)], dtype=torch.int32)
-        positions_N = torch.cat([torch.arange(length) for length in lengths_R])
-        return cls(tuple(lengths_R), borders.to(device), positions_N[None].to(device))
+        borders = np.array([0, *accumulate(lengths_R)], dtype=np.int32)
+        positions_N = np.concatenate([np.arange(length) for length in lengths_R])
+        return cls(tuple(lengths_R), sent(borders, device), sent(positions_N[None], device))
 
     def arguments(self) -> dict[str, Any]:
         """What a body needs besides the tokens."""

@@ -30,6 +30,8 @@ from scrl.policy.token_scores import CHUNK_ELEMENTS, logit_scores, token_scores
 from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
+Measured = dict[str, Tensor | int]
+"""Sums over the tokens of a micro-batch (loss, clipped, kl, tokens); on a GPU they are perhaps still to come."""
 GIVEN_BACK = "the sampler's is given back before every update from now on"
 
 
@@ -114,14 +116,13 @@ class Policy:
 
         In bfloat16 two ways to compute the same log-probability differ by some percent; the ratio must start at 1.
         """
-        scored: list[TrainedRow] = []
-        for part in self._micro_batches(rows):
-            logprobs_RT = self.score(self._batch(part))[0].double().cpu().numpy()
-            scored += [
-                replace(row, old_logprobs_T=old_T[: len(row.tokens_T)])
-                for row, old_T in zip(part, logprobs_RT, strict=True)
-            ]
-        return scored
+        parts = self._micro_batches(rows)
+        scores = [self.score(self._batch(part))[0] for part in parts]  # all are begun before the first is looked at
+        return [
+            replace(row, old_logprobs_T=old_T[: len(row.tokens_T)])
+            for part, logprobs_RT in zip(parts, scores, strict=True)
+            for row, old_T in zip(part, logprobs_RT.cpu().double().numpy(), strict=True)
+        ]
 
     def _set_mode(self) -> None:
         """No dropout but the adapter's own. Gradient checkpointing works in training mode alone."""
@@ -132,8 +133,9 @@ class Policy:
 
     def _step(self, rows: Sequence[TrainedRow]) -> dict[str, float]:
         learning_rate = self.optimizer.learning_rate
-        measured = self._that_fits(self.gradient, rows)
+        measured_P = self._that_fits(self.gradient, rows)
         grad_norm = self.optimizer.step()
+        measured = totals(measured_P)
         if not (math.isfinite(measured["loss"]) and math.isfinite(grad_norm)):
             raise TrainingError(
                 f"the loss is {measured['loss']} and the gradient's norm {grad_norm}: training cannot go on. Lower "
@@ -181,9 +183,12 @@ class Policy:
         self._chunk_elements = CHUNK_ELEMENTS
         return f"logits in blocks of {4 * CHUNK_ELEMENTS // 2**20} MiB"
 
-    def gradient(self, rows: Sequence[TrainedRow]) -> dict[str, float]:
-        """Leave the gradient of the loss over `rows` in the masters, micro-batch by micro-batch."""
-        totals = dict.fromkeys(("loss", "clipped", "kl", "tokens"), 0.0)
+    def gradient(self, rows: Sequence[TrainedRow]) -> list[Measured]:
+        """Leave the gradient of the loss over `rows` in the masters; what was measured in each of P micro-batches.
+
+        Nothing is looked at on the way: a GPU works on one micro-batch while the next is put together.
+        """
+        measured_P: list[Measured] = []
         parts = self._micro_batches(rows)
         self.optimizer.expect(len(parts))
         for part in parts:
@@ -192,11 +197,10 @@ class Policy:
                 loss, measured = self._batch_loss(batch)
                 loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             self.optimizer.collect()
-            for key, value in measured.items():
-                totals[key] += value
-        return totals
+            measured_P.append(measured)
+        return measured_P
 
-    def _batch_loss(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
+    def _batch_loss(self, batch: Batch) -> tuple[Tensor, Measured]:
         loss = self._loss
         mask_RT = batch.mask_RT
         logprobs_RT, entropies_RT = self.score(batch)
@@ -207,21 +211,21 @@ class Policy:
             ratios_RT = token_ratios(logprobs_RT, batch.old_logprobs_RT)
         token_loss_RT = clipped_surrogate(ratios_RT, batch.rises_R, batch.falls_R, **clip)
         clipped = is_clipped(ratios_RT, batch.rises_R, batch.falls_R, **clip) & mask_RT
-        measured = {"clipped": float(clipped.sum()), "tokens": float(mask_RT.sum())}
+        measured: Measured = {"clipped": clipped.sum(), "tokens": len(batch.targets_n)}
         if loss.kl_weight:
             kl_RT = kl_to_reference(logprobs_RT, self._reference_logprobs(batch), loss.kl)
             token_loss_RT = token_loss_RT + loss.kl_weight * kl_RT
-            measured["kl"] = float((kl_RT.detach() * mask_RT).sum())
+            measured["kl"] = (kl_RT.detach() * mask_RT).sum()
         if loss.entropy_bonus:
             token_loss_RT = token_loss_RT - loss.entropy_bonus * entropies_RT
         total = (torch.where(mask_RT, token_loss_RT, 0.0) * batch.weights_RT).sum()
-        return total, measured | {"loss": float(total.detach())}
+        return total, measured | {"loss": total.detach()}
 
     def score(self, batch: Batch, *, by_reference: bool = False) -> tuple[Tensor, Tensor]:
         """log π and H of every completion token, [R, T], by this model or by the frozen copy of the start model."""
         model: Any = self._reference if by_reference else self._model
         plain = self._reference_plain if by_reference else self._plain
-        targets_n, where_n = batch.targets()
+        targets_n, where_n = batch.targets_n, batch.places_n
         if plain is None:
             logits_RLV = model(input_ids=batch.tokens_RL, use_cache=False).logits
             scores = logit_scores(logits_RLV.flatten(0, 1)[where_n], targets_n, self._temperature)
@@ -256,6 +260,11 @@ class Policy:
 
     def _frozen_copy(self) -> Any:
         return deepcopy(self._model).requires_grad_(False).eval()
+
+
+def totals(measured_P: Sequence[Measured]) -> dict[str, float]:
+    """Of P micro-batches."""
+    return {key: sum(float(part.get(key, 0)) for part in measured_P) for key in ("loss", "clipped", "kl", "tokens")}
 
 
 def _attention(batch: Batch, plain: tuple[Any, Any] | None) -> AbstractContextManager[None]:

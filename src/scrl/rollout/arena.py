@@ -10,15 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from scrl.records import Floats
 from scrl.rollout.decode_state import FIELDS, JOB, Desk, Pages, Written, team_size
 from scrl.rollout.decoders import ModuleWalk
 from scrl.rollout.fused_weights import Shape
 from scrl.rollout.row_plan import Row, Source
+from scrl.transfer import sent
 
 PREFILL_TOKENS = 8192
 """Prompts are read so many tokens at a time (a longer one alone)."""
+READING = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Attention to prompts: not cuDNN's, which takes 80 ms to plan for every new length."""
 KEPT_FREE = 0.04
 """Share of a GPU's memory that is left to others and to fragments."""
 
@@ -159,10 +163,7 @@ class Arena:
         return Pages(self.suffix_SP, self.prompt_BP, self.teams_SN, suffix_pages, prompt_pages, teams)
 
     def _sent(self, values: NDArray[np.generic]) -> Tensor:
-        """To the device, without waiting for what runs there."""
-        tensor = torch.from_numpy(values)
-        device = self.keys.device
-        return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+        return sent(values, self.keys.device)
 
     def read(self, sources: Sequence[Source]) -> None:
         """Keys and values of prompts, by the model's own modules."""
@@ -192,7 +193,8 @@ class Arena:
             )
 
         cos, sin = self.desk.cos_LD[:longest], self.desk.sin_LD[:longest]
-        self._walk.run(self._sent(tokens_BP), cos[None, None], sin[None, None], attend)
+        with sdpa_kernel(READING):
+            self._walk.run(self._sent(tokens_BP), cos[None, None], sin[None, None], attend)
 
 
 def _column(row: Row) -> tuple[int, ...]:

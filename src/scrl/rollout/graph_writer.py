@@ -34,6 +34,11 @@ PAGE = 256
 READ_ALONE = 64
 """Prompts of at most so many tokens are read by each row itself: from L2 that should cost less than a launch
 for them. A guess (benchmarks/LOG.md)."""
+PROMPTS_TO = 1024
+"""Room for prompts is made in steps of so many tokens, so that the next, longer ones do not need memory anew."""
+GOOD_ENOUGH = 0.98
+"""A pool with this share of the pages that could be needed is not given up for a larger one: only if nearly all rows
+were to reach their limits would one have to make room."""
 WINDOW = 8
 """Steps between two looks at what has ended."""
 
@@ -150,13 +155,14 @@ class GraphWriter:
             page=self._page,
             completions=len(tasks),
             tokens=max(task.limit for task in tasks),
-            prompt_tokens=max(len(task.tokens_P) for task in tasks),
+            prompt_tokens=-(-max(len(task.tokens_P) for task in tasks) // PROMPTS_TO) * PROMPTS_TO,
             record=tuple(record),
         )
         least = smallest_pool(rows, self._page)
         if self._arena is not None and self._arena.size.holds(size):
             has = self._arena.size.pages
-            if has >= size.pages or (has < self._wanted_pages and has >= least):  # or memory had no more
+            is_enough = has >= GOOD_ENOUGH * size.pages or has < self._wanted_pages  # memory had no more
+            if has >= least and is_enough:
                 return self._arena
         self.release()
         self._wanted_pages = size.pages
