@@ -195,6 +195,30 @@ def test_rows_enter_as_others_end():
     assert logprobs.mean() < 0.02
 
 
+class Spelled(Silent):
+    """Tokens as numbers."""
+
+    def batch_decode(self, rows, **_):
+        return [" ".join(map(str, row)) for row in rows]
+
+
+def test_groups_are_told_of_as_they_grow():
+    model = model_of("qwen3-4b")
+    model.generation_config.eos_token_id = list(range(0, WORDS, 50))
+    prompts_B, settings = prompts(30, 5, 61, 17, 200, 8), SamplingSettings(max_tokens=300)
+    how = {"num_samples": 24, "seed": 0, "step": 0}
+    told_B = [[] for _ in prompts_B]
+    sampler = LocalSampler(model, Spelled(), max_rows=32)
+    samples_BG = sampler.sample(prompts_B, settings, **how, on_group=lambda place, texts: told_B[place].append(texts))
+    assert tokens_of(samples_BG) == tokens_of(sampler.sample(prompts_B, settings, **how))
+    for told, samples_G in zip(told_B, samples_BG, strict=True):
+        assert told[-1] == [" ".join(map(str, sample.tokens_T)) for sample in samples_G]
+        assert told[-1] == [sample.text for sample in samples_G]
+        assert [len(texts) for texts in told] in ([12, 18, 21, 24], [12, 18, 24], [12, 24], [24])
+        assert all(set(some) <= set(told[-1]) for some in told)
+    assert sum(map(len, told_B)) > 2 * len(told_B)
+
+
 def test_rows_that_have_to_make_room_go_on(monkeypatch):
     monkeypatch.setattr(row_plan, "ENOUGH_FINISHED", 1)
     monkeypatch.setattr(row_plan, "TYPICAL", 0.0)

@@ -1,6 +1,8 @@
 """The loop with captured steps, here without a GPU and in plain torch: the same completions as by the slower path."""
 
 import inspect
+import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -30,7 +32,7 @@ from scrl.rollout import graph_writer, row_plan, stepper, twins
 from scrl.rollout.arena import PREFILL_TOKENS, Size, affordable_pages, padded_ends, prefill_parts, teams_of
 from scrl.rollout.fused_weights import Shape, fuse, why_not_fused
 from scrl.rollout.graph_writer import GraphWriter
-from scrl.rollout.local import LocalSampler, Prompt, fast_writer
+from scrl.rollout.local import LocalSampler, Prompt, fast_writer, tasks_of
 from scrl.rollout.row_plan import ENOUGH_FINISHED, Row, RowPlan, Source, smallest_pool, whole_pool
 from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.stepper import rows_bucket, step_size
@@ -135,7 +137,7 @@ def test_memory_is_kept_between_calls_until_it_is_released():
     sampler.sample(prompts(2), kind, **how)  # needs less
     assert sampler._writer._arena is arena
     assert_same(sampler.sample(prompts(4, 6), kind, **how), first)
-    sampler.sample(prompts(50, 60), kind, **how)  # longer prompts: few pages more, and there are some to spare
+    sampler.sample(prompts(5, 7), kind, **how)  # longer prompts, as many pages
     assert sampler._writer._arena is arena
     sampler.sample(prompts(4, 6), kind, num_samples=9, seed=0, step=0)  # needs more
     assert sampler._writer._arena is not arena
@@ -418,3 +420,84 @@ def test_an_interruption_while_a_step_is_captured_goes_on_its_way(played_graphs)
     sampler = fast(tiny_model("qwen3"), max_rows=6)
     with pytest.raises(KeyboardInterrupt):
         sampler.sample(prompts(*LENGTHS), SamplingSettings(max_tokens=20), num_samples=5, seed=0, step=1)
+
+
+# Completions told of as they end
+
+
+def told_by(sampler, prompts_B, kind, **how):
+    """Completions, and what a listener heard of each group."""
+    told = [[] for _ in prompts_B]
+    return sampler.sample(prompts_B, kind, **how, on_group=lambda place, texts: told[place].append(texts)), told
+
+
+def assert_told(told_B, samples_BG):
+    for told, samples_G in zip(told_B, samples_BG, strict=True):
+        assert told[-1] == [sample.text for sample in samples_G]
+        for some, more in itertools.pairwise(told):
+            assert len(some) < len(more)
+            assert not Counter(some) - Counter(more)
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[4]], ids=["ends", "stop texts"])
+@pytest.mark.parametrize("max_rows", [512, 6])
+def test_groups_are_told_of_as_they_grow(kind, max_rows):
+    model, how = set_ends(tiny_model("qwen3"), END, 7, 9), {"num_samples": 8, "seed": 0, "step": 1}
+    expected = fast(model, max_rows=max_rows).sample(prompts(*LENGTHS), kind, **how)
+    found, told = told_by(fast(model, max_rows=max_rows), prompts(*LENGTHS), kind, **how)
+    assert_same(found, expected)
+    assert_told(told, found)
+    assert [len(texts) for texts in told[0]] in ([4, 6, 7, 8], [4, 6, 8])
+    assert sum(len(each) for each in told) > 2 * len(told)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    number=st.integers(1, 9),
+    max_rows=st.integers(1, 24),
+    seed=st.integers(0, 50),
+    stop=st.sampled_from([(), ("ab", "the"), ("e",)]),
+    spare=st.none() | st.integers(0, 12),
+)
+def test_texts_and_groups_are_the_same_with_a_listener(number, max_rows, seed, stop, spare):
+    """With rows that enter late, that have to make room, and that run past a stop text."""
+    model, how = set_ends(tiny_model("qwen3"), END, 7), {"num_samples": number, "seed": seed, "step": 0}
+    prompts_B, kind = prompts(1, 20, 9), SamplingSettings(max_tokens=40, stop=stop)
+    expected = LocalSampler(model, TOKENIZER, max_rows=512).sample(prompts_B, kind, **how)
+    with pytest.MonkeyPatch.context() as patch:
+        if spare is not None:
+            patch.setattr(row_plan, "ENOUGH_FINISHED", 1)
+            patch.setattr(row_plan, "TYPICAL", 0.0)
+            patch.setattr(graph_writer, "whole_pool", lambda rows, slots, page: smallest_pool(rows, page) + spare)
+        found, told = told_by(fast(model, max_rows=max_rows), prompts_B, kind, **how)
+    assert_same(found, expected)
+    assert_told(told, found)
+
+
+def test_each_completion_is_told_of_once_with_the_tokens_it_ends_with(monkeypatch):
+    monkeypatch.setattr(row_plan, "ENOUGH_FINISHED", 1)
+    monkeypatch.setattr(row_plan, "TYPICAL", 0.0)
+    monkeypatch.setattr(graph_writer, "whole_pool", lambda rows, slots, page: smallest_pool(rows, page) + 3)
+    sampler = fast(set_ends(tiny_model("qwen3"), END, 7))
+    kind, told = SamplingSettings(max_tokens=60, stop=("ab",)), {}
+
+    def hear(job, tokens_T):
+        assert job not in told
+        told[job] = tokens_T.tolist()
+
+    tasks = tasks_of(prompts(1, 20, 9), range(12), kind, (0, 0))
+    results = sampler._writer.write(tasks, kind, (), 24, sampler.stop_texts(kind.stop), hear)
+    assert sampler._writer.interrupted > 0
+    assert len(told) > 30  # of 36: those that end last are not
+    for job, tokens in told.items():
+        assert tokens == results.tokens_RT[job, : results.lengths_R[job]].tolist()
+
+
+def test_texts_are_decoded_once(monkeypatch):
+    model, decoded = set_ends(tiny_model("qwen3"), END, 7, 9), []
+    sampler, decode = fast(model), LocalSampler.texts
+    monkeypatch.setattr(
+        LocalSampler, "texts", lambda self, rows, stops: decoded.extend(rows) or decode(self, rows, stops)
+    )
+    told_by(sampler, prompts(*LENGTHS), KINDS[0], num_samples=8, seed=0, step=1)
+    assert len(decoded) == 8 * len(LENGTHS)

@@ -96,8 +96,10 @@ class ComputeSettings(BaseModel):
     vllm_memory: float = Field(
         0.4, gt=0, lt=1, description="For vllm: its cache, as a share of the GPU's memory; given back while training."
     )
-    credit_workers: int = Field(
-        0, ge=0, description="Threads that read and judge answers while others are still sampled; 0: afterwards."
+    credit_workers: int | None = Field(
+        None,
+        ge=0,
+        description="Threads that read and judge answers during sampling; 0: afterwards; none: 2 on a GPU, else 0.",
     )
     gradient_checkpointing: bool = Field(False, description="Compute activations twice instead of keeping them.")
     attention: str = Field("sdpa", description="transformers' attention implementation for the update.")

@@ -162,6 +162,10 @@ class Arena:
         """The tables, and how much of them rows may look at."""
         return Pages(self.suffix_SP, self.prompt_BP, self.teams_SN, suffix_pages, prompt_pages, teams)
 
+    def tokens_of(self, jobs: Sequence[int], longest: int) -> Tensor:
+        """What these completions have for their first tokens, on the device."""
+        return self.written.tokens_JT[self._sent(np.array(jobs, dtype=np.int64)), :longest]
+
     def _sent(self, values: NDArray[np.generic]) -> Tensor:
         return sent(values, self.keys.device)
 

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from scrl.records import Floats, Tokens
 from scrl.rollout.arena import Arena, Size, affordable_pages, teams_of
 from scrl.rollout.decode_state import ALIVE, JOB, PLACE
 from scrl.rollout.decode_step import Parts
+from scrl.rollout.endings import Endings, OnEnded
 from scrl.rollout.fused_weights import FusedWeights, fuse
+from scrl.rollout.host_copy import HostCopy, host_copy
 from scrl.rollout.row_plan import Row, RowPlan, Source, smallest_pool, whole_pool
 from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.stepper import Stepper, StepSize, rows_bucket, step_size
@@ -53,15 +55,10 @@ class Task(NamedTuple):
 
 
 class _News(NamedTuple):
-    """The rows' state after a window, good once the event has happened."""
+    """The rows' state after a window, and what they have written where that is looked at."""
 
-    state: Tensor
-    tokens_RT: Tensor | None
-    event: Any
-
-    def wait(self) -> None:
-        if self.event is not None:
-            self.event.synchronize()
+    state: HostCopy
+    tokens_RT: HostCopy | None
 
 
 class GraphWriter:
@@ -107,16 +104,20 @@ class GraphWriter:
         record: Sequence[str],
         max_rows: int,
         stops: StopTexts | None,
+        on_ended: OnEnded | None = None,
     ) -> Results:
-        """All tasks, at most `max_rows` side by side."""
+        """All tasks, at most `max_rows` side by side.
+
+        `on_ended` hears of completions that have ended while others are being written: most of them, each once.
+        """
         device = next(self._model.parameters()).device
         if device.type != "cuda":
-            return self._write(tasks, settings, record, max_rows, stops)
+            return self._write(tasks, settings, record, max_rows, stops, on_ended)
         self._stream = self._stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._stream.wait_stream(torch.cuda.current_stream(device))
         try:
             with torch.cuda.device(device), torch.cuda.stream(self._stream):
-                return self._write(tasks, settings, record, max_rows, stops)
+                return self._write(tasks, settings, record, max_rows, stops, on_ended)
         except torch.OutOfMemoryError:
             self.release()
             raise
@@ -130,6 +131,7 @@ class GraphWriter:
         record: Sequence[str],
         max_rows: int,
         stops: StopTexts | None,
+        on_ended: OnEnded | None,
     ) -> Results:
         weights = fuse(self._model)
         if self._weights is None or self._weights.addresses != weights.addresses:
@@ -141,7 +143,7 @@ class GraphWriter:
         plan = RowPlan(min(max_rows, arena.size.slots), arena.size.pages, self._page)
         plan.add(rows)
         watch = StopWatch(stops, self._ends)
-        self._run(arena, plan, settings, watch)
+        self._run(arena, plan, settings, watch, Endings(arena, on_ended))
         return watch.results(arena.written, len(tasks), max(task.limit for task in tasks))
 
     def _arena_for(
@@ -168,7 +170,7 @@ class GraphWriter:
         self._wanted_pages = size.pages
         return build_arena(self._model, weights, size, least, self._ends)
 
-    def _run(self, arena: Arena, plan: RowPlan, settings: SamplingSettings, watch: StopWatch) -> None:
+    def _run(self, arena: Arena, plan: RowPlan, settings: SamplingSettings, watch: StopWatch, endings: Endings) -> None:
         """The loop: enter, grow, arrange, step; then look at what had ended before these steps."""
         news: _News | None = None
         is_changed = True
@@ -183,7 +185,7 @@ class GraphWriter:
             self._step(arena, plan, settings, steps)
             was, news = news, _ask(arena, len(plan.live), watch.is_on)
             rows = len(plan.live)
-            _leave(plan, was, watch)
+            endings.look(_leave(plan, was, watch))
             is_changed = len(plan.live) < rows
 
     def _grow(self, arena: Arena, plan: RowPlan, steps: int) -> bool:
@@ -239,22 +241,17 @@ def _ask(arena: Arena, rows: int, with_tokens: bool) -> _News:
     """Ask for the rows' state; the answer comes while the next steps run."""
     state = arena.desk.state[:, :rows].contiguous()
     tokens_RT = arena.written.tokens_JT[state[JOB].long()] if with_tokens else None
-    if not state.is_cuda:
-        return _News(state.clone(), tokens_RT, None)
-    state = state.to("cpu", non_blocking=True)
-    tokens_RT = None if tokens_RT is None else tokens_RT.to("cpu", non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    return _News(state, tokens_RT, event)
+    return _News(host_copy(state), None if tokens_RT is None else host_copy(tokens_RT))
 
 
-def _leave(plan: RowPlan, news: _News | None, watch: StopWatch) -> None:
-    """Rows that had ended leave, and those at their limits."""
+def _leave(plan: RowPlan, news: _News | None, watch: StopWatch) -> dict[int, int]:
+    """Rows that had ended leave, and those at their limits; how many tokens those have that are known to have ended."""
     if news is None:
         plan.leave((), ())
-        return
-    news.wait()
-    jobs, lengths = news.state[JOB], news.state[PLACE]
-    cut = watch.look(jobs, lengths, news.tokens_RT)
-    dead_R = news.state[ALIVE] == 0
-    plan.leave({*jobs[dead_R].tolist(), *cut}, lengths[dead_R].tolist())
+        return {}
+    state = news.state.get()
+    jobs, lengths, dead_R = state[JOB], state[PLACE], state[ALIVE] == 0
+    cut = watch.look(jobs, lengths, None if news.tokens_RT is None else news.tokens_RT.get())
+    dead = dict(zip(jobs[dead_R].tolist(), lengths[dead_R].tolist(), strict=True))
+    plan.leave({*dead, *cut}, dead.values())
+    return dead | cut

@@ -10,8 +10,9 @@ full-vocabulary entropy of every token are recorded while it is drawn, so no sec
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch import nn
 from scrl.errors import TrainingError
 from scrl.records import Floats, Sample, Tokens
 from scrl.rollout.decoders import Decoder, GroupDecoder, TransformersDecoder, plain_model, why_not_grouped
+from scrl.rollout.endings import GrowingGroups, OnGroup
 from scrl.rollout.fused_weights import why_not_fused
 from scrl.rollout.graph_writer import GraphWriter, Task
 from scrl.rollout.sampling import SamplingSettings, row_uniforms, stacked_uniforms
@@ -46,10 +48,6 @@ class Prompt:
     def continued(self, prefix_T: Tokens) -> Prompt:
         """The same question, with the beginning of a completion already written."""
         return replace(self, tokens_P=np.concatenate((self.tokens_P, prefix_T)))
-
-
-OnGroup = Callable[[int, Sequence[str]], None]
-"""(place of a prompt, the texts of its completions): a group is drawn."""
 
 
 class LocalSampler(TextWriter):
@@ -103,7 +101,7 @@ class LocalSampler(TextWriter):
     ) -> list[tuple[Sample, ...]]:
         """N completions for each prompt, numbered from `first`, as many side by side as `max_rows` and memory allow.
 
-        `on_group` hears of each group: after its wave, or with captured steps after all are written.
+        `on_group` hears of each group: after its wave, or with captured steps as it grows, and when it is whole.
         """
         numbers = range(first, first + num_samples)
         while True:
@@ -136,8 +134,8 @@ class LocalSampler(TextWriter):
         self._model.eval()
         try:
             if self._writer is not None:
-                samples = self._write_fast(self._writer, prompts_B, numbers, settings, seeds)
-                return list(grouped([samples], len(numbers), on_group))
+                samples = self._write_fast(self._writer, prompts_B, numbers, settings, seeds, on_group)
+                return list(grouped([samples], len(numbers), None))
             parts = waves(prompts_B, len(numbers), self.max_rows)
             written = (self._write(part, numbers[at.start : at.stop], settings, seeds) for part, at in parts)
             return list(grouped(written, len(numbers), on_group))
@@ -159,7 +157,7 @@ class LocalSampler(TextWriter):
         logits_BV = decoder.start(tokens_BP, mask_BP, len(numbers), most)
         logits_RV = logits_BV.repeat_interleave(len(numbers), dim=0)
         fill_pages(pages, decoder, logits_RV, settings, torch.tensor(self._ends, device=device), stops)
-        return self._read(pages, stops)
+        return self._read(pages, stops, {})
 
     def _write_fast(
         self,
@@ -168,23 +166,28 @@ class LocalSampler(TextWriter):
         numbers: range,
         settings: SamplingSettings,
         seeds: tuple[int, int | str],
+        on_group: OnGroup | None,
     ) -> list[Sample]:
-        """All completions of all prompts; rows enter as others end."""
-        limits_B = [prompt.max_tokens or settings.max_tokens for prompt in prompts_B]
-        tasks = [
-            Task(group, prompt.tokens_P, limit, row_uniforms(*seeds, prompt.question_id, number, limit))
-            for group, (prompt, limit) in enumerate(zip(prompts_B, limits_B, strict=True))
-            for number in numbers
-        ]
-        stops = self.stop_texts(settings.stop)
-        return self._read(writer.write(tasks, settings, self._record, self.max_rows, stops), stops) if tasks else []
+        """All completions of all prompts; rows enter as others end, whose texts are read meanwhile for a listener."""
+        tasks, stops = tasks_of(prompts_B, numbers, settings, seeds), self.stop_texts(settings.stop)
+        if not tasks:
+            return []
+        write = partial(writer.write, tasks, settings, self._record, self.max_rows, stops)
+        if on_group is None:
+            return self._read(write(), stops, {})
+        growing = GrowingGroups(len(prompts_B), len(numbers), on_group)
+        results = write(on_ended=lambda job, tokens_T: growing.add(job, *self.texts([tokens_T], stops)))
+        samples = self._read(results, stops, growing.texts)
+        growing.finish([sample.text for sample in samples])
+        return samples
 
     def release(self) -> None:
         """Give back the memory that sampling keeps between two calls."""
         if self._writer is not None:
             self._writer.release()
 
-    def _read(self, pages: Pages | Results, stops: StopTexts | None) -> list[Sample]:
+    def _read(self, pages: Pages | Results, stops: StopTexts | None, known: Mapping[int, str]) -> list[Sample]:
+        """Completions from their pages; the texts of some rows are known."""
         lengths_R = pages.lengths_R.tolist()
         tokens, logprobs, entropies = (
             page.cpu().numpy() for page in (pages.tokens_RT, pages.logprobs_RT, pages.entropies_RT)
@@ -197,10 +200,11 @@ class LocalSampler(TextWriter):
             )
         logprobs, entropies = logprobs.astype(np.float64), entropies.astype(np.float64)
         written = [tokens[row, :length] for row, length in enumerate(lengths_R)]
-        texts = self.texts(written, stops)
+        rest = [row for row in range(len(written)) if row not in known]
+        texts = dict(known) | dict(zip(rest, self.texts([written[row] for row in rest], stops), strict=True))
         return [
             Sample(
-                text=text,
+                text=texts[row],
                 tokens_T=written[row].copy(),
                 logprobs_T=logprobs[row, : lengths_R[row]].copy(),
                 entropies_T=entropies[row, : lengths_R[row]].copy(),
@@ -208,8 +212,20 @@ class LocalSampler(TextWriter):
                 margins_T=_row(facts.get("margin"), row, lengths_R[row]),
                 certainties_T=_row(facts.get("certainty"), row, lengths_R[row]),
             )
-            for row, (text, is_finished) in enumerate(zip(texts, pages.finished_R.tolist(), strict=True))
+            for row, is_finished in enumerate(pages.finished_R.tolist())
         ]
+
+
+def tasks_of(
+    prompts_B: Sequence[Prompt], numbers: range, settings: SamplingSettings, seeds: tuple[int, int | str]
+) -> list[Task]:
+    """Completions `numbers` of each prompt, with their limits and their random numbers."""
+    limits_B = [prompt.max_tokens or settings.max_tokens for prompt in prompts_B]
+    return [
+        Task(group, prompt.tokens_P, limit, row_uniforms(*seeds, prompt.question_id, number, limit))
+        for group, (prompt, limit) in enumerate(zip(prompts_B, limits_B, strict=True))
+        for number in numbers
+    ]
 
 
 def fast_writer(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from scrl.records import Sample, Tokens
-from scrl.rollout.local import OnGroup, Prompt
+from scrl.rollout.endings import OnGroup
+from scrl.rollout.local import Prompt
 from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.stopping import StopTexts
 
@@ -42,7 +43,8 @@ class Sampler(Protocol):
     ) -> list[tuple[Sample, ...]]:
         """Completions `first` … `first` + N − 1 of each prompt; one is the same whichever are drawn with it.
 
-        `on_group` hears of each prompt's completions, where it can before others are drawn; it must be quick.
+        `on_group` hears of each prompt's completions: perhaps first of some of them as they end, each time of more, and
+        at last of all, in order and once, where it can before others are drawn. It must be quick: sampling waits.
         """
 
     def release(self) -> None:

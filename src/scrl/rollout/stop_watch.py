@@ -39,11 +39,11 @@ class StopWatch:
         """Whether tokens have to be looked at."""
         return self._stops is not None
 
-    def look(self, jobs_R: Tensor, lengths_R: Tensor, tokens_RT: Tensor | None) -> list[int]:
-        """The jobs whose new tokens complete a stop text."""
+    def look(self, jobs_R: Tensor, lengths_R: Tensor, tokens_RT: Tensor | None) -> dict[int, int]:
+        """The jobs whose new tokens complete a stop text, and how many tokens they have up to its end."""
         if self._stops is None or tokens_RT is None:
-            return []
-        found = []
+            return {}
+        found = {}
         may_end_RT = self._stops.may_end(tokens_RT.long())
         for row, (job, length) in enumerate(zip(jobs_R.tolist(), lengths_R.tolist(), strict=True)):
             first = self._looked.get(job, 0)
@@ -51,8 +51,7 @@ class StopWatch:
             for place in first + may_end_RT[row, first:length].nonzero().flatten():
                 so_far_1T = tokens_RT[row : row + 1, : place + 1].long()
                 if job not in self._cut and self._stops.reached(so_far_1T, so_far_1T[:, -1]):
-                    self._cut[job] = int(place) + 1
-                    found.append(job)
+                    self._cut[job] = found[job] = int(place) + 1
         return found
 
     def results(self, written: Written, number: int, most: int) -> Results:

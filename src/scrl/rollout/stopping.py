@@ -73,7 +73,8 @@ class TextWriter:
 
     def texts(self, written: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
         """Tokens as text, up to a text that ends a completion."""
-        found = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+        # Of no rows transformers makes one text.
+        found = self._tokenizer.batch_decode(written, skip_special_tokens=True) if written else []
         return [stops.cut(text) if stops else text for text in found]
 
     def stop_texts(self, texts: tuple[str, ...]) -> StopTexts | None:

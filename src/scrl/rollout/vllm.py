@@ -28,7 +28,8 @@ from torch import nn
 
 from scrl.errors import ConfigError, TrainingError
 from scrl.records import Floats, Sample, Tokens
-from scrl.rollout.local import REFILLS, OnGroup, Prompt, end_tokens
+from scrl.rollout.endings import OnGroup
+from scrl.rollout.local import REFILLS, Prompt, end_tokens
 from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.stopping import StopTexts, TextWriter
 from scrl.rollout.vllm_engine import VllmEngine

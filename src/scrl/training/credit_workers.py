@@ -1,21 +1,37 @@
-"""Answers read and judged while other groups are still being sampled.
+"""Answers read and judged while other completions are still being sampled.
 
 A sampler hands over the texts of a group as soon as it has them (`on_group`), a thread classifies them, and by the time
-the last group is drawn most classes are known. Threads are enough: what takes long is the judge, which runs in killable
-processes of its own, one a thread; reading and comparing canonical forms takes the interpreter about 10 ms for 64
-completions. The classes are those of the serial path, but for pairs that a busier machine does not decide in time.
+the last group is drawn most classes are known. A group may be handed over as it grows: the classes of some completions
+are of no use, but the judge remembers the pairs it has seen, and is asked at last for those of the newest alone.
+
+Threads are enough: what takes long is the judge, which runs in killable processes of its own, one a thread; reading and
+comparing canonical forms takes the interpreter about 10 ms for 64 completions. The classes are those of the serial
+path, but for pairs that a judge decides in time or not as the machine is busy and as they are spread over its calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import NamedTuple
+
+import torch
 
 from scrl.answers.classes import Classes
 from scrl.credit.assign import CreditRule
 from scrl.records import Group, Sampled
+from scrl.training.config import RunConfig
 
 Texts = tuple[str, ...]
+WORKERS_ON_A_GPU = 2
+"""Threads where it is not said how many: a GPU samples while they work; on a CPU they would take its cores away."""
+
+
+def number_of_workers(config: RunConfig, device: torch.device) -> int:
+    """Threads for a run on this device: as many as asked for, else two on a GPU whose completions nobody else reads."""
+    if config.compute.credit_workers is not None:
+        return config.compute.credit_workers
+    return WORKERS_ON_A_GPU if device.type == "cuda" and not config.early_verdicts else 0
 
 
 class CreditWorkers:
@@ -35,6 +51,15 @@ class CreditWorkers:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
+class _Begun(NamedTuple):
+    """A classification that was asked for."""
+
+    texts: tuple[Texts, ...]
+    classes: Future[list[Classes]]
+    former: Future[list[Classes]] | None
+    """One of fewer of these texts, already under way: it is waited for, so that no pair is judged twice."""
+
+
 class BackgroundClasses:
     """The classes of some groups, on their way.
 
@@ -46,10 +71,10 @@ class BackgroundClasses:
         self._threads = threads
         self._size = 2 if "partner" in rule.needs else 1
         self._texts: dict[int, Texts] = {}
-        self._begun: dict[int, tuple[tuple[Texts, ...], Future[list[Classes]]]] = {}
+        self._begun: dict[int, _Begun] = {}
 
     def take(self, place: int, texts: Sequence[str]) -> None:
-        """Hear that the group at this place is drawn."""
+        """Hear that the group at this place is drawn, or has grown to these texts."""
         self._texts[place] = tuple(texts)
         unit = place // self._size
         members = range(unit * self._size, (unit + 1) * self._size)
@@ -63,15 +88,21 @@ class BackgroundClasses:
         """
         texts_B = [tuple(sample.text for sample in sampled.samples_G) for sampled in sampled_B]
         for unit, first in enumerate(range(0, len(texts_B), self._size)):
-            wanted = tuple(texts_B[first : first + self._size])
-            if unit not in self._begun or self._begun[unit][0] != wanted:
-                self._begin(unit, wanted)
-        return [classes for unit in range(len(texts_B) // self._size) for classes in self._begun[unit][1].result()]
+            self._begin(unit, tuple(texts_B[first : first + self._size]))
+        return [classes for unit in range(len(texts_B) // self._size) for classes in self._begun[unit].classes.result()]
 
     def _begin(self, unit: int, texts: tuple[Texts, ...]) -> None:
+        """Classify these texts instead of those before, which are called off unless they are under way."""
+        begun = self._begun.get(unit)
+        if begun is not None and begun.texts == texts:
+            return
+        former = None if begun is None else begun.former if begun.classes.cancel() else begun.classes
         groups = [Group.from_texts(each) for each in texts]
-        self._begun[unit] = texts, self._threads.submit(_classify, self._rule, groups)
+        self._begun[unit] = _Begun(texts, self._threads.submit(_classify, self._rule, groups, former), former)
 
 
-def _classify(rule: CreditRule, groups: Sequence[Group]) -> list[Classes]:
+def _classify(rule: CreditRule, groups: Sequence[Group], former: Future[list[Classes]] | None) -> list[Classes]:
+    """The classes of a unit; an error of the former classification comes up again here, among all its texts."""
+    if former is not None:
+        wait([former])
     return [rule.classify(groups[0])] if len(groups) == 1 else rule.classify_together(groups)

@@ -22,16 +22,17 @@ from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
 from scrl.evaluation.samplers import check_sampler, open_sampler
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
-from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.model import LanguageModel, load_model, pick_device
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Credit, Question, Sampled
 from scrl.rollout.embedding import Embed, load_embedder
-from scrl.rollout.local import OnGroup, Prompt
+from scrl.rollout.endings import OnGroup
+from scrl.rollout.local import Prompt
 from scrl.rollout.sampler import Sampler
 from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.tree import sample_tree
 from scrl.training.config import RunConfig
-from scrl.training.credit_workers import CreditWorkers
+from scrl.training.credit_workers import CreditWorkers, number_of_workers
 from scrl.training.crediting import Crediting, asked, recorded
 from scrl.training.dynamic_sampling import check_others
 from scrl.training.early_verdicts import draw_until_decided
@@ -132,7 +133,7 @@ class Run:
     def rollouts(self, questions: Sequence[Question], on_group: OnGroup | None = None) -> list[Sampled]:
         """The groups of some questions at this step, drawn as the method plans it.
 
-        `on_group` hears of each as soon as it is drawn, where groups are drawn at one go.
+        `on_group` hears of each as it is drawn, where groups are drawn at one go.
         """
         if self.config.early_verdicts:
             return self._rollouts_until_decided(questions)
@@ -219,7 +220,8 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     if config.compute.threads is not None:
         torch.set_num_threads(config.compute.threads)
     check_sampler(config.compute)
-    loaded, held_out, rule = config.load_questions(), config.load_held_out(), _rule(config)
+    workers = number_of_workers(config, pick_device(config.compute.device))
+    loaded, held_out, rule = config.load_questions(), config.load_held_out(), _rule(config, workers)
     require_gold(rule, loaded.questions)
     seed_everything(config.seed)
     language_model = load_model(
@@ -258,7 +260,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         watcher=watcher,
         trackers=trackers,
         embed=embed,
-        credit_workers=CreditWorkers(rule, workers) if (workers := config.compute.credit_workers) else None,
+        credit_workers=CreditWorkers(rule, workers) if workers else None,
     )
     run.state.questions = fingerprint(asked(rule, questions))
     if resume:
@@ -266,9 +268,8 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     return run
 
 
-def _rule(config: RunConfig) -> CreditRule:
+def _rule(config: RunConfig, workers: int) -> CreditRule:
     """The method, with a judge that has a process for every worker."""
-    workers = config.compute.credit_workers
     return replace(config.rule(), judge=MathVerifyJudge(workers=workers)) if workers else config.rule()
 
 
