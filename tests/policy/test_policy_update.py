@@ -22,6 +22,7 @@ from updates import (
 )
 
 from scrl.errors import TrainingError
+from scrl.policy.losses import token_ratios
 from scrl.policy.settings import LoraSettings, LossSettings
 from scrl.policy.token_scores import CHUNK_ELEMENTS, token_scores
 
@@ -203,8 +204,7 @@ def test_when_memory_runs_out_the_micro_batch_halves_and_the_update_is_the_same(
     memory = Memory(language_model, room=2)
     policy = make_policy(language_model, micro_batch=4)
     report = policy.update([group], [credit_of(ADVANTAGES)])
-    # in bfloat16 the old log-probabilities are computed first, by the update's own forward
-    assert memory.runs == [4, 2, 2, 2] + ([] if dtype == torch.float32 else [2, 2, 2])
+    assert memory.runs == [4, 2, 2, 2]
     assert policy.micro_batch == 2
     assert report.notes == ("memory ran out: compute.micro_batch is now 2",)
     make_policy(spacious, micro_batch=2).update([group], [credit_of(ADVANTAGES)])
@@ -212,11 +212,25 @@ def test_when_memory_runs_out_the_micro_batch_halves_and_the_update_is_the_same(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_in_bfloat16_the_old_policy_is_looked_at_again_for_all_updates_but_the_first(group, dtype, monkeypatch):
+    language_model = small_model(dtype=dtype)
+    memory, policy = Memory(language_model, room=6), make_policy(language_model, micro_batch=6, learning_rate=1e-2)
+    seen, ratios = [], token_ratios
+    monkeypatch.setattr("scrl.policy.policy.token_ratios", lambda *logprobs: seen.append(ratios(*logprobs)) or seen[-1])
+    policy.update([group] * 3, [credit_of(ADVANTAGES)] * 3)
+    assert len(memory.runs) == (3 if dtype == torch.float32 else 2 + 3)
+    first, second, _ = (ratios_RT.detach() for ratios_RT in seen)
+    if dtype == torch.bfloat16:  # the sampler's log-probabilities are not looked at
+        assert (first == 1).all()
+    assert float((second - 1).abs().max()) > 1e-3  # the first update has moved the policy
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_memory_that_runs_out_in_the_middle_of_an_update_leaves_no_half_gradient(group, dtype):
     language_model, spacious = small_model(dtype=dtype), small_model(dtype=dtype)
     memory = Memory(language_model, room=1, from_call=2)  # 2 of 3 micro-batches of 2 are done, then it is full
     report = make_policy(language_model, micro_batch=2).update([group], [credit_of(ADVANTAGES)])
-    assert memory.runs == [2, 2, 2, *[1] * (6 if dtype == torch.float32 else 12)]
+    assert memory.runs == [2, 2, 2, *[1] * 6]
     assert report.notes == ("memory ran out: compute.micro_batch is now 1",)
     make_policy(spacious, micro_batch=1).update([group], [credit_of(ADVANTAGES)])
     assert torch.equal(weights_of(language_model), weights_of(spacious))
@@ -285,8 +299,7 @@ def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
     report = policy.update([group], [credit_of(ADVANTAGES)])
     notes = [halved, "logits in blocks of 128 MiB"] if halved else ["logits in blocks of 128 MiB"]
     assert report.notes == tuple(f"memory ran out: {note}" for note in notes)
-    passes = 6 if dtype == torch.float32 else 12
-    assert blocks == [*[None] * len(notes), *[CHUNK_ELEMENTS] * passes]
+    assert blocks == [*[None] * len(notes), *[CHUNK_ELEMENTS] * 6]
     assert torch.equal(weights_of(language_model), weights_of(spacious))
     assert policy.update([group], [credit_of(ADVANTAGES)]).notes == ()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scrl.policy.losses import Mean, token_weights
@@ -31,8 +32,8 @@ class TrainedRow:
 
     prompt_P: Tokens
     tokens_T: Tokens
-    old_logprobs_T: Floats
-    """log π_old."""
+    old_logprobs_T: Floats | None
+    """log π_old; None where π_old is the policy as it is when the row is trained on."""
     rise: float
     """P ≥ 0."""
     fall: float
@@ -113,7 +114,7 @@ class Batch:
     """The completions' tokens, one completion after the other."""
     places_n: Tensor
     """Where each of them is predicted: the place of the token before it among all `tokens_RL`, row after row."""
-    old_logprobs_RT: Tensor
+    old_logprobs_RT: Tensor | None
     rises_R: Tensor
     falls_R: Tensor
     weights_RT: Tensor
@@ -124,10 +125,7 @@ class Batch:
         tokens_RL, starts_R = packed(rows) if is_packed else padded(rows)
         lengths = [len(row.tokens_T) for row in rows]
         mask_RT = np.arange(max(lengths)) < np.asarray(lengths)[:, None]
-        old_RT, weights_RT = np.zeros((2, *mask_RT.shape), dtype=np.float32)
-        for place, row in enumerate(rows):
-            old_RT[place, : lengths[place]] = row.old_logprobs_T
-            weights_RT[place, : lengths[place]] = row.weights_T
+        old_R = [row.old_logprobs_T for row in rows if row.old_logprobs_T is not None]
         firsts_R = starts_R + np.asarray([len(row.prompt_P) for row in rows])
         rows_n, columns_n = mask_RT.nonzero()
         sides_R2 = np.asarray([(row.rise, row.fall) for row in rows], dtype=np.float32)
@@ -138,11 +136,19 @@ class Batch:
             mask_RT=sent(mask_RT, device),
             targets_n=sent(np.concatenate([row.tokens_T for row in rows]).astype(np.int64), device),
             places_n=sent(firsts_R[rows_n] + columns_n - 1, device),
-            old_logprobs_RT=sent(old_RT, device),
+            old_logprobs_RT=sent(stacked(old_R), device) if old_R else None,
             rises_R=rises_R,
             falls_R=falls_R,
-            weights_RT=sent(weights_RT, device),
+            weights_RT=sent(stacked([row.weights_T for row in rows]), device),
         )
+
+
+def stacked(values_R: Sequence[Floats]) -> NDArray[np.float32]:
+    """[R, T], zeros behind each."""
+    values_RT = np.zeros((len(values_R), max(map(len, values_R))), dtype=np.float32)
+    for row, values_T in enumerate(values_R):
+        values_RT[row, : len(values_T)] = values_T
+    return values_RT
 
 
 def padded(rows: Sequence[TrainedRow]) -> tuple[Tokens, Tokens]:

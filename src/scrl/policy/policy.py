@@ -94,7 +94,7 @@ class Policy:
         parts = [pairs[first : first + questions_per_update] for first in range(0, len(pairs), questions_per_update)]
         rows_U = [self.rows(part) for part in parts]
         if self._is_rounded:
-            rows_U = [self._that_fits(self.rescored, rows) for rows in rows_U]
+            rows_U = [_unscored(rows_U[0]), *(self._that_fits(self.rescored, rows) for rows in rows_U[1:])]
         done = [self._step(rows) for rows in rows_U]
         tokens = max(1.0, sum(d["tokens"] for d in done))
         return UpdateReport(
@@ -114,7 +114,8 @@ class Policy:
     def rescored(self, rows: Sequence[TrainedRow]) -> list[TrainedRow]:
         """The rows with π_old as the update's own forward pass sees it.
 
-        In bfloat16 two ways to compute the same log-probability differ by some percent; the ratio must start at 1.
+        In bfloat16 two ways to compute the same log-probability differ by some percent; the ratio must start at 1. Not
+        needed for a step's first update: there π_old is what the update itself computes.
         """
         parts = self._micro_batches(rows)
         scores = [self.score(self._batch(part))[0] for part in parts]  # all are begun before the first is looked at
@@ -204,11 +205,12 @@ class Policy:
         loss = self._loss
         mask_RT = batch.mask_RT
         logprobs_RT, entropies_RT = self.score(batch)
+        old_RT = logprobs_RT.detach() if batch.old_logprobs_RT is None else batch.old_logprobs_RT
         clip: dict[str, Any] = {"clip_low": loss.clip_low, "clip_high": loss.clip_high, "dual_clip": loss.dual_clip}
         if loss.ratio == "completion":
-            ratios_RT = completion_ratios(logprobs_RT, batch.old_logprobs_RT, mask_RT)
+            ratios_RT = completion_ratios(logprobs_RT, old_RT, mask_RT)
         else:
-            ratios_RT = token_ratios(logprobs_RT, batch.old_logprobs_RT)
+            ratios_RT = token_ratios(logprobs_RT, old_RT)
         token_loss_RT = clipped_surrogate(ratios_RT, batch.rises_R, batch.falls_R, **clip)
         clipped = is_clipped(ratios_RT, batch.rises_R, batch.falls_R, **clip) & mask_RT
         measured: Measured = {"clipped": clipped.sum(), "tokens": len(batch.targets_n)}
@@ -260,6 +262,11 @@ class Policy:
 
     def _frozen_copy(self) -> Any:
         return deepcopy(self._model).requires_grad_(False).eval()
+
+
+def _unscored(rows: Sequence[TrainedRow]) -> list[TrainedRow]:
+    """The rows of an update by the policy that drew them."""
+    return [replace(row, old_logprobs_T=None) for row in rows]
 
 
 def totals(measured_P: Sequence[Measured]) -> dict[str, float]:
