@@ -302,13 +302,16 @@ def test_when_memory_runs_out_the_tokens_halve_and_the_update_is_the_same(packin
     assert_close(weights_of(language_model), weights_of(spacious), 1e-5)
 
 
-def test_packed_completions_halve_too(group):
+def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out(group):
     language_model = small_model()
     policy = make_policy(language_model, micro_batch=4, max_tokens=24, compute=PACKED)
-    room = max(num_tokens(policy.rows([(group, credit_of(ADVANTAGES))])[k : k + 2], True) for k in (0, 2, 4))
-    Memory(language_model, room)
-    policy.update([group], [credit_of(ADVANTAGES)])
-    assert policy.micro_batch == 2
+    rows = policy.rows([(group, credit_of(ADVANTAGES))])
+    tokens = max(num_tokens(rows[first : first + 4], True) for first in (0, 4))
+    memory = Memory(language_model, room=tokens // 2)
+    report = policy.update([group], [credit_of(ADVANTAGES)])
+    assert (policy.micro_batch, policy.micro_tokens) == (4, tokens // 2)
+    assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
+    assert all(run <= tokens // 2 for run in memory.runs[1:])
 
 
 def test_no_room_for_the_tokens_of_one_completion_is_an_error(group):

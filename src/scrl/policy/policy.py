@@ -168,10 +168,13 @@ class Policy:
         return [rows[first : first + self.micro_batch] for first in range(0, len(rows), self.micro_batch)]
 
     def _take_less(self, parts: Sequence[Sequence[TrainedRow]]) -> str | None:
-        """Half of these parts at a time, then smaller blocks of logits; what changed, in words, if anything could."""
+        """Half of these parts at a time, then smaller blocks of logits; what changed, in words, if anything could.
+
+        Packed rows are counted in tokens from then on: fewer rows a pass would also be fewer where they are short.
+        """
         if max(map(len, parts)) == 1:
             return self._shrink_blocks()
-        if self.micro_tokens is not None:
+        if self.micro_tokens is not None or self.is_packed:
             self.micro_tokens = max(num_tokens(part, self.is_packed) for part in parts) // 2
             return f"compute.micro_tokens is now {self.micro_tokens}"
         self.micro_batch = max(map(len, parts)) // 2

@@ -84,7 +84,10 @@ class ComputeSettings(BaseModel):
     )
     micro_batch: int = Field(16, ge=1, description="Completions a forward and backward pass; halved when memory ends.")
     micro_tokens: int | None = Field(
-        None, ge=1, description="Tokens a pass, prompts included, instead of completions; halved when memory ends."
+        None,
+        ge=1,
+        description="Tokens a pass, prompts included, instead of completions; halved when memory ends. Packed rows are "
+        "counted so from then on.",
     )
     packing: Literal["auto", "on", "off"] = Field(
         "auto", description="The rows of a pass one after the other, without padding. auto: on a GPU, where it pays."
