@@ -336,7 +336,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
-        "--release", action="store_true", help="give ours' memory back after every call, as training does"
+        "--release",
+        action="store_true",
+        help="give ours' memory back after every call, as training does where it is short",
     )
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each result")

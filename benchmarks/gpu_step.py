@@ -152,6 +152,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="at least 3")
     parser.add_argument("settings", nargs="*", help="more of scrl train's, as name=value")
     options = parser.parse_args()
+    if options.steps <= UNWATCHED:
+        parser.error(f"--steps {options.steps}: the first {UNWATCHED} are not watched")
     watch = Watch(options.steps)
     with tempfile.TemporaryDirectory() as folder, phases_noted(watch.phases):
         train(read_config(None, settings_of(options)), Path(folder) / "run", watch)

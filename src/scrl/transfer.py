@@ -1,6 +1,8 @@
-"""Arrays → a device, without waiting for what runs there."""
+"""Numbers on their way between host and device, while the device goes on with what it was told to do."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -9,6 +11,29 @@ from torch import Tensor
 
 
 def sent(values: NDArray[np.generic], device: torch.device) -> Tensor:
-    """On a GPU by way of memory that it can read itself: from other memory a copy waits for all that was begun."""
+    """To a device. To a GPU by way of memory that it can read itself: other memory waits for all that was begun."""
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+class HostCopy(NamedTuple):
+    """A tensor that is good once the event has happened."""
+
+    tensor: Tensor
+    event: Any
+
+    def get(self) -> Tensor:
+        """The tensor, as soon as it is here."""
+        if self.event is not None:
+            self.event.synchronize()
+        return self.tensor
+
+
+def host_copy(tensor: Tensor) -> HostCopy:
+    """From a device, as it is after what the device was told to do before; nobody waits for it here."""
+    if not tensor.is_cuda:
+        return HostCopy(tensor.clone(), None)
+    copy = tensor.to("cpu", non_blocking=True)  # to pinned memory
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return HostCopy(copy, event)

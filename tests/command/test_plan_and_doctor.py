@@ -91,7 +91,7 @@ def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     assert any(
         line.endswith("and activations and vLLM's cache (a share of 0.3 of the GPU) on top") for line in plan.lines
     )
-    monkeypatch.setattr("scrl.training.plan.pick_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr("scrl.training.plan.device_of", lambda compute: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * 2**30))
     on_a_gpu = make_plan(shared)
     assert on_a_gpu.memory_bytes["sampler's cache"] == 3 * 2**30

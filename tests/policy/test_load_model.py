@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from scrl.errors import ConfigError, InputError
-from scrl.policy.model import body_and_head, let_segments_grow, load_model, pick_device, pick_dtype
+from scrl.policy.model import body_and_head, device_of, let_segments_grow, load_model, pick_device, pick_dtype
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 CPU = ComputeSettings(device="cpu")
@@ -204,3 +204,16 @@ def test_torch_is_told_to_let_memory_grow_unless_it_was_told_something(told, mon
     monkeypatch.setattr("scrl.policy.model.os.environ", environment)
     let_segments_grow()
     assert environment == (told or {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+
+
+def test_torch_is_told_before_it_takes_any_memory(monkeypatch):
+    environment, seen = {}, []
+    monkeypatch.setattr("scrl.policy.model.os.environ", environment)
+    monkeypatch.setattr("scrl.policy.model.torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("scrl.policy.model.pick_device", lambda name: seen.append(dict(environment)))
+    device_of(ComputeSettings(device="cuda"))
+    device_of(ComputeSettings(device="cuda", sampler="vllm"))
+    assert seen[0] == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    environment.clear()
+    device_of(ComputeSettings(device="cuda", sampler="vllm"))
+    assert seen[2] == {}  # it could not give such memory back

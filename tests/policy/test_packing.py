@@ -169,11 +169,12 @@ class Body(torch.nn.Linear):
 @pytest.mark.parametrize(
     ("lengths", "pays"),
     [
-        ((100,), False),
-        ((100, 100), False),
-        ((100, 90), False),  # 200 padded tokens against 190, which cost as much as 1.06 · 190 = 201.4
-        ((100, 88), True),  # 200 against 1.06 · 188 = 199.3
-        ((100, 10, 10, 10), True),
+        ((40_000,), False),
+        ((32_767,), True),  # too few for cuDNN to plan for
+        ((20_000, 20_000), False),
+        ((20_000, 18_000), False),  # 40,000 padded tokens against 38,000, which cost as much as 1.06 · 38,000 = 40,280
+        ((20_000, 17_000), True),  # 40,000 against 1.06 · 37,000 = 39,220
+        ((20_000, 10, 10, 10), True),
     ],
 )
 def test_rows_are_packed_by_default_where_that_pays(lengths, pays):
@@ -312,6 +313,16 @@ def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out(group)
     assert (policy.micro_batch, policy.micro_tokens) == (4, tokens // 2)
     assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
     assert all(run <= tokens // 2 for run in memory.runs[1:])
+
+
+def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
+    language_model = small_model()
+    policy = make_policy(language_model, micro_batch=3, max_tokens=60, compute=PACKED)
+    memory = Memory(language_model, room=40)
+    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
+        policy._that_fits(policy.gradient, [row(4, 50), row(4, 6), row(4, 6)])
+    # 74 tokens; 54 of one completion, and 10 + 10; those one by one; at last with smaller blocks of logits
+    assert (memory.runs, policy.micro_tokens) == ([74, 54, 54, 54], 10)
 
 
 def test_no_room_for_the_tokens_of_one_completion_is_an_error(group):

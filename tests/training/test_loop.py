@@ -200,8 +200,27 @@ def test_where_both_do_not_fit_the_sampler_gives_back_before_every_update(tmp_pa
     run = open_run(small(), tmp_path / "run", Listener())
     asked, notes = take_updates(run, 5, monkeypatch, full_at=(2,))
     assert asked == [0, 2, 3, 4]
+    assert run.state.is_released  # so that a resumed run does not run out again
     said = ("memory ran out: the sampler's is given back before every update from now on",)
     assert notes == [(), (), said, (), ()]
+
+
+def test_a_sampler_that_has_given_back_is_not_asked_again(tmp_path, monkeypatch):
+    run = open_run(small(), tmp_path / "run", Listener())
+    gradient = run.policy.gradient
+
+    def tight(rows):
+        if run.policy.micro_batch > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return gradient(rows)
+
+    sampled_B = run.draw(run.stream.batch(0), run.config.sampling, 8, 0)
+    credit_B = run.crediting.assign(sampled_B, run.crediting.classify(sampled_B))
+    asked = releases(run, monkeypatch)
+    monkeypatch.setattr(run.policy, "gradient", tight)
+    report = run.update(sampled_B[:1], credit_B[:1])  # the first one: the sampler has nothing
+    assert (asked, run.state.is_released) == ([0], False)
+    assert report.notes == ("memory ran out: compute.micro_batch is now 2",)
 
 
 def test_when_memory_ends_fewer_completions_are_written_side_by_side(tmp_path, monkeypatch):

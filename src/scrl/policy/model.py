@@ -54,9 +54,7 @@ def load_model(
     trust_remote_code: bool = False,
 ) -> LanguageModel:
     """A causal model by folder, hub id or the name `embedded`; an adapter is put on it where `lora` asks for one."""
-    device = pick_device(compute.device)
-    if device.type == "cuda" and compute.sampler == "local":
-        let_segments_grow()
+    device = device_of(compute)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # where Triton starts its kernels
     dtype = pick_dtype(compute.dtype, device)
@@ -86,8 +84,7 @@ def let_segments_grow() -> None:
     """Let torch map memory piece by piece instead of asking the driver for blocks of every size that comes up.
 
     No two updates have rows of the same lengths, and a block that is a little too small would be asked for anew, which
-    takes the driver milliseconds. To be called before torch first uses the GPU. Whoever has set the variable is not
-    overruled; not with vLLM, which cannot give memory back that was taken so.
+    takes the driver milliseconds. Whoever has set the variable is not overruled.
     """
     if ALLOCATOR not in os.environ and "PYTORCH_ALLOC_CONF" not in os.environ:
         os.environ[ALLOCATOR] = "expandable_segments:True"
@@ -240,6 +237,16 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
         return get_peft_model(model, config)
     except ValueError as error:  # no module has such a name, or it is of a kind that cannot have an adapter
         raise ConfigError(f"lora.targets: {error}") from error
+
+
+def device_of(compute: ComputeSettings) -> torch.device:
+    """Where a run computes. To be asked before anything else uses a GPU: torch reads how to take its memory once.
+
+    vLLM could not give memory back that was taken piece by piece.
+    """
+    if compute.sampler == "local" and torch.cuda.is_available():
+        let_segments_grow()
+    return pick_device(compute.device)
 
 
 def pick_device(name: str) -> torch.device:

@@ -32,7 +32,6 @@ from scrl.records import Credit, Sampled
 Result = TypeVar("Result")
 Measured = dict[str, Tensor | int]
 """Sums over the tokens of a micro-batch (loss, clipped, kl, tokens); on a GPU they are perhaps still to come."""
-GIVEN_BACK = "the sampler's is given back before every update from now on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +76,8 @@ class Policy:
         self._notes: list[str] = []
         self._is_checkpointed = compute.gradient_checkpointing
         self._chunk_elements: int | None = None
-        self.make_room: Callable[[], bool] = lambda: False
-        """Asked first when memory runs out: whether somebody else gave some back."""
+        self.make_room: Callable[[], str | None] = lambda: None
+        """Asked first when memory runs out: whether somebody else gives some back, in words."""
         self.is_packed, self.note = packs_rows(self._plain, compute)
         self._is_always_packed = compute.packing == "on"
         if self._plain is None:
@@ -151,7 +150,7 @@ class Policy:
                 return work(rows)
             except torch.OutOfMemoryError as error:
                 self.optimizer.clear()
-                changed = GIVEN_BACK if self.make_room() else self._take_less(self._micro_batches(rows))
+                changed = self.make_room() or self._take_less(self._micro_batches(rows))
                 if changed is None:
                     raise TrainingError(
                         "memory ran out with one completion at a time. Shorten sampling.max_tokens, turn on "
@@ -175,7 +174,7 @@ class Policy:
         if max(map(len, parts)) == 1:
             return self._shrink_blocks()
         if self.micro_tokens is not None or self.is_packed:
-            self.micro_tokens = max(num_tokens(part, self.is_packed) for part in parts) // 2
+            self.micro_tokens = max(num_tokens(part, self.is_packed) for part in parts if len(part) > 1) // 2
             return f"compute.micro_tokens is now {self.micro_tokens}"
         self.micro_batch = max(map(len, parts)) // 2
         return f"compute.micro_batch is now {self.micro_batch}"

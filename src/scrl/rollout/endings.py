@@ -9,7 +9,7 @@ import numpy as np
 
 from scrl.records import Tokens
 from scrl.rollout.arena import Arena
-from scrl.rollout.host_copy import HostCopy, host_copy
+from scrl.transfer import HostCopy, host_copy
 
 OnEnded = Callable[[int, Tokens], None]
 """(job, its tokens): a completion has ended, and others may not have."""

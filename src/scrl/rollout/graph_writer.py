@@ -2,7 +2,7 @@
 
 The host starts some steps and, while they run, looks at what had ended before them: rows that have ended leave, waiting
 ones enter, and it does not wait for the device on the way. A captured step belongs to a number of rows and of pages
-they may look at; both come in few sizes, so a rollout of 3,072 tokens needs about a dozen captures.
+they may look at; both come in few sizes, so a rollout of 3,072 tokens needs about twenty captures.
 
 A prompt is read but for its last token, which is the first that its rows run: they all draw their own first token in
 an ordinary step, for one step more a completion (0.8 % at 128 tokens).
@@ -19,17 +19,17 @@ import torch
 from torch import nn
 
 from scrl.records import Floats, Tokens
-from scrl.rollout.arena import Arena, Size, affordable_pages, teams_of
+from scrl.rollout.arena import KEPT_FREE, Arena, Size, affordable_pages, teams_of
 from scrl.rollout.decode_state import ALIVE, JOB, PLACE
 from scrl.rollout.decode_step import Parts
 from scrl.rollout.endings import Endings, OnEnded
 from scrl.rollout.fused_weights import FusedWeights, fuse
-from scrl.rollout.host_copy import HostCopy, host_copy
 from scrl.rollout.row_plan import Row, RowPlan, Source, smallest_pool, whole_pool
 from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.stepper import Stepper, StepSize, rows_bucket, step_size
 from scrl.rollout.stop_watch import Results, StopWatch
 from scrl.rollout.stopping import StopTexts
+from scrl.transfer import HostCopy, host_copy
 
 PAGE = 256
 """Tokens of a page, which is also what one program of the attention kernel reads: results do not hang on the batch."""
@@ -165,6 +165,7 @@ class GraphWriter:
             has = self._arena.size.pages
             is_enough = has >= GOOD_ENOUGH * size.pages or has < self._wanted_pages  # memory had no more
             if has >= least and is_enough:
+                leave_some(weights.embedding.device)
                 return self._arena
         self.release()
         self._wanted_pages = size.pages
@@ -223,6 +224,15 @@ def rows_of(tasks: Sequence[Task]) -> list[Row]:
     """A row for each task; those of a group share what they start from."""
     sources = {task.group: Source(task.tokens_P[:-1]) for task in tasks}
     return [Row(job, sources[task.group], int(task.tokens_P[-1]), task.limit) for job, task in enumerate(tasks)]
+
+
+def leave_some(device: torch.device) -> None:
+    """Where what torch keeps for later fills the GPU, give it back: nothing can be while a step is captured."""
+    if device.type != "cuda":
+        return
+    free, total = torch.cuda.mem_get_info(device)
+    if free < KEPT_FREE * total:
+        torch.cuda.empty_cache()
 
 
 def build_arena(model: nn.Module, weights: FusedWeights, size: Size, least: int, ends: Sequence[int]) -> Arena:

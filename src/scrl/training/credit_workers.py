@@ -56,8 +56,6 @@ class _Begun(NamedTuple):
 
     texts: tuple[Texts, ...]
     classes: Future[list[Classes]]
-    former: Future[list[Classes]] | None
-    """One of fewer of these texts, already under way: it is waited for, so that no pair is judged twice."""
 
 
 class BackgroundClasses:
@@ -74,11 +72,14 @@ class BackgroundClasses:
         self._begun: dict[int, _Begun] = {}
 
     def take(self, place: int, texts: Sequence[str]) -> None:
-        """Hear that the group at this place is drawn, or has grown to these texts."""
+        """Hear that the group at this place is drawn, or has grown to these texts.
+
+        While it is being classified with fewer of them nothing is begun: what came meanwhile comes up again.
+        """
         self._texts[place] = tuple(texts)
         unit = place // self._size
         members = range(unit * self._size, (unit + 1) * self._size)
-        if all(member in self._texts for member in members):
+        if all(member in self._texts for member in members) and not self._is_under_way(unit):
             self._begin(unit, tuple(self._texts[member] for member in members))
 
     def classes(self, sampled_B: Sequence[Sampled]) -> list[Classes]:
@@ -87,22 +88,28 @@ class BackgroundClasses:
         A sampler that runs out of memory draws anew, and groups that are put together in parts are known only here.
         """
         texts_B = [tuple(sample.text for sample in sampled.samples_G) for sampled in sampled_B]
-        for unit, first in enumerate(range(0, len(texts_B), self._size)):
-            self._begin(unit, tuple(texts_B[first : first + self._size]))
-        return [classes for unit in range(len(texts_B) // self._size) for classes in self._begun[unit].classes.result()]
+        units = range(len(texts_B) // self._size)
+        for unit in sorted(units, key=self._is_under_way):  # those first for which nothing has to be waited for
+            self._begin(unit, tuple(texts_B[unit * self._size : (unit + 1) * self._size]))
+        return [classes for unit in units for classes in self._begun[unit].classes.result()]
+
+    def _is_under_way(self, unit: int) -> bool:
+        return unit in self._begun and self._begun[unit].classes.running()
 
     def _begin(self, unit: int, texts: tuple[Texts, ...]) -> None:
-        """Classify these texts instead of those before, which are called off unless they are under way."""
+        """Classify these texts instead of those before.
+
+        Those are called off, or waited for if they are under way: no pair is judged twice. What was wrong with them
+        comes up again among all texts.
+        """
         begun = self._begun.get(unit)
         if begun is not None and begun.texts == texts:
             return
-        former = None if begun is None else begun.former if begun.classes.cancel() else begun.classes
+        if begun is not None and not begun.classes.cancel():
+            wait([begun.classes])
         groups = [Group.from_texts(each) for each in texts]
-        self._begun[unit] = _Begun(texts, self._threads.submit(_classify, self._rule, groups, former), former)
+        self._begun[unit] = _Begun(texts, self._threads.submit(_classify, self._rule, groups))
 
 
-def _classify(rule: CreditRule, groups: Sequence[Group], former: Future[list[Classes]] | None) -> list[Classes]:
-    """The classes of a unit; an error of the former classification comes up again here, among all its texts."""
-    if former is not None:
-        wait([former])
+def _classify(rule: CreditRule, groups: Sequence[Group]) -> list[Classes]:
     return [rule.classify(groups[0])] if len(groups) == 1 else rule.classify_together(groups)

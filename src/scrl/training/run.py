@@ -22,7 +22,7 @@ from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
 from scrl.evaluation.samplers import check_sampler, open_sampler
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
-from scrl.policy.model import LanguageModel, load_model, pick_device
+from scrl.policy.model import LanguageModel, device_of, load_model
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Credit, Question, Sampled
 from scrl.rollout.embedding import Embed, load_embedder
@@ -60,6 +60,8 @@ class State:
     evaluated_at: int | None = None
     reference_shares: dict[str, float] = field(default_factory=dict)
     """How far the start model agreed with itself on each question, where a method needs to know."""
+    is_released: bool = False
+    """Whether the sampler gives its memory back before every update: memory has run out in one."""
     questions: str = ""
     """A fingerprint of what is trained on, so that a resumed run cannot go on with something else."""
 
@@ -85,8 +87,6 @@ class Run:
     credit_workers: CreditWorkers | None = None
     """Classify while sampling goes on, where that is asked for."""
     state: State = field(default_factory=State)
-    _is_released: bool = False
-    """Whether the sampler gives its memory back before every update."""
 
     def update(self, sampled_B: Sequence[Sampled], credit_B: Sequence[Credit]) -> UpdateReport:
         """The optimizer steps of one step.
@@ -94,18 +94,19 @@ class Run:
         The sampler keeps its memory and its captured steps beside them where there is room for both. Not beside the
         very first, in which the optimizer takes what it keeps; nor where it has weights of its own, which grow old.
         """
-        if self._is_released or self.policy.optimizer.update == 0 or not self.sampler.shares_weights:
+        is_released = self.state.is_released or self.policy.optimizer.update == 0 or not self.sampler.shares_weights
+        if is_released:
             self.sampler.release()
-        self.policy.make_room = self._make_room
+        self.policy.make_room = _no_more_room if is_released else self._make_room
         return self.policy.update(sampled_B, credit_B, self.config.questions_per_update)
 
-    def _make_room(self) -> bool:
-        """Memory ran out in an update: the sampler's goes, unless it is gone."""
-        if self._is_released:
-            return False
-        self._is_released = True
+    def _make_room(self) -> str | None:
+        """Memory ran out in an update: the sampler gives its own back; None where it has."""
+        if self.state.is_released:
+            return None
+        self.state.is_released = True
         self.sampler.release()
-        return True
+        return "the sampler's is given back before every update from now on"
 
     def draw(
         self,
@@ -215,12 +216,16 @@ class Run:
         return self.state.step - 1
 
 
+def _no_more_room() -> None:
+    """Nobody has memory to give back."""
+
+
 def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = False) -> Run:
     """Load what a run needs; nothing is written before the model and the questions are found to be usable."""
     if config.compute.threads is not None:
         torch.set_num_threads(config.compute.threads)
     check_sampler(config.compute)
-    workers = number_of_workers(config, pick_device(config.compute.device))
+    workers = number_of_workers(config, device_of(config.compute))
     loaded, held_out, rule = config.load_questions(), config.load_held_out(), _rule(config, workers)
     require_gold(rule, loaded.questions)
     seed_everything(config.seed)
