@@ -16,7 +16,7 @@ from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.metrics import STEP_METRICS
 from scrl.policy.model import load_model
-from scrl.policy.policy import Policy
+from scrl.policy.policy import Policy, totals
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, OptimizerSettings
 from scrl.records import Group, Sampled
 from scrl.rollout.local import LocalSampler, Prompt
@@ -187,7 +187,7 @@ def test_the_gradient_is_that_of_the_embedded_engine(name, groups, tmp_path, mon
     of_trl = torch.cat([weight.grad.flatten() for weight in language_model.model.parameters()])
     language_model.model.zero_grad()
     credit_B = crediting.assign(groups, crediting.classify(groups))
-    measured = policy.gradient(policy.rows(list(zip(groups, credit_B, strict=True))))
+    measured = totals(policy.gradient(policy.rows(list(zip(groups, credit_B, strict=True)))))
     ours = torch.cat([weight.grad.flatten() for weight in language_model.model.parameters()])
     assert measured["clipped"] > 0
     assert float((ours - of_trl).norm()) <= 3e-5 * float(ours.norm())  # float32, by two ways to the logits
