@@ -64,14 +64,20 @@ PROMPT = 64
 GB = 1e9
 
 
-def random_model(shape: str, device: torch.device) -> LanguageModel:
-    """Random weights, made where they will be used."""
+def random_model(shape: str, device: torch.device, is_fused: bool = False) -> LanguageModel:
+    """Random weights, made where they will be used; norms, rotations and gates by Liger's kernels where asked for."""
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     config = Qwen2Config(**SHAPES[shape], max_position_embeddings=32_768)
     torch.manual_seed(0)
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
+    if is_fused:
+        from liger_kernel.transformers import (  # type: ignore[import-not-found, unused-ignore]
+            apply_liger_kernel_to_qwen2,
+        )
+
+        apply_liger_kernel_to_qwen2(fused_linear_cross_entropy=False, model=model)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.enable_input_require_grads()
     return LanguageModel(shape, model, None, device, has_adapter=False)
@@ -226,7 +232,7 @@ def norm_of_gradient(language_model: LanguageModel) -> float:
 def compare(options: argparse.Namespace) -> None:
     """The table of ways."""
     device = torch.device(options.device)
-    language_model = random_model(options.shape, device)
+    language_model = random_model(options.shape, device, options.fused)
     sampled, credit = random_group(options)
     tokens = sum(len(sample.tokens_T) for sample in sampled.samples_G)
     ways = [way for way in options.ways.split(",") if way not in NEEDS or find_spec(NEEDS[way])]
@@ -294,6 +300,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=3_072)
     parser.add_argument("--spread", action="store_true", help="lengths from an eighth of --tokens to all of them")
     parser.add_argument("--keep", action="store_true", help="keep activations instead of computing them twice")
+    parser.add_argument("--fused", action="store_true", help="the layers' small parts by Liger's kernels, in every way")
     parser.add_argument("--micro-batch", type=int, help="completions a pass; default: all")
     parser.add_argument("--ways", default="ours,naive,liger,trl")
     parser.add_argument("--runs", type=int, default=3)

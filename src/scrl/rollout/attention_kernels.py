@@ -142,13 +142,7 @@ def _page(
             )
     elif LAST:
         for number in range(tl.cdiv(tl.load(state + PREFIX_ROW * slots + item), PAGE)):
-            logsum = tl.load(sums + query * splits + number, mask=there, other=0.0)
-            o = tl.load(parts + (query * splits + number)[:, None] * D + d[None, :], mask=there[:, None], other=0.0)
-            higher = tl.maximum(top, logsum)
-            shrink, weight = tl.exp2(top - higher), tl.exp2(logsum - higher)
-            mixed = mixed * shrink[:, None] + o * weight[:, None]
-            total = total * shrink + weight
-            top = higher
+            top, total, mixed = _part(parts, sums, query * splits + number, there, top, total, mixed, D)
     for start in range(0, count, N):
         top, total, mixed = _tile(
             q, keys + base, values + base, start, count, scale, top, total, mixed, D, N, PRECISION
@@ -180,6 +174,17 @@ def _tile(
     return higher, total * shrink + tl.sum(p, axis=1), mixed
 
 
+@triton.jit
+def _part(parts, sums, place, there, top, total, mixed, D: tl.constexpr):
+    """What another program has found, joined to what there is: the highest l so far, Σ 2^(l − top), Σ 2^(l − top) o."""
+    logsum = tl.load(sums + place, mask=there, other=0.0)
+    d = tl.arange(0, D)
+    o = tl.load(parts + place[:, None] * D + d[None, :], mask=there[:, None], other=0.0)
+    higher = tl.maximum(top, logsum)
+    shrink, weight = tl.exp2(top - higher), tl.exp2(logsum - higher)
+    return higher, total * shrink + weight, mixed * shrink[:, None] + o * weight[:, None]
+
+
 @triton.jit(do_not_specialize=["slots", "splits", "first"])
 def _merge(
     parts, sums, state, out, slots, splits, first,
@@ -199,12 +204,6 @@ def _merge(
     mixed = tl.zeros([GROUP, D], tl.float32)
     for number in range(shared + own):
         split = tl.where(number < shared, number, first + number - shared)
-        logsum = tl.load(sums + query * splits + split, mask=there, other=0.0)
-        o = tl.load(parts + (query * splits + split)[:, None] * D + d[None, :], mask=there[:, None], other=0.0)
-        higher = tl.maximum(top, logsum)
-        shrink, weight = tl.exp2(top - higher), tl.exp2(logsum - higher)
-        mixed = mixed * shrink[:, None] + o * weight[:, None]
-        total = total * shrink + weight
-        top = higher
+        top, total, mixed = _part(parts, sums, query * splits + split, there, top, total, mixed, D)
     mixed = (mixed / total[:, None]).to(out.dtype.element_ty)
     tl.store(out + query[:, None] * D + d[None, :], mixed, mask=there[:, None])
