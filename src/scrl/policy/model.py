@@ -54,7 +54,7 @@ def load_model(
     trust_remote_code: bool = False,
 ) -> LanguageModel:
     """A causal model by folder, hub id or the name `embedded`; an adapter is put on it where `lora` asks for one."""
-    device = device_of(compute)
+    device = pick_device(compute.device)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # where Triton starts its kernels
     dtype = pick_dtype(compute.dtype, device)
@@ -240,11 +240,12 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
 
 
 def device_of(compute: ComputeSettings) -> torch.device:
-    """Where a run computes. To be asked before anything else uses a GPU: torch reads how to take its memory once.
+    """Where a run of the embedded engine computes; its memory grows in place.
 
-    vLLM could not give memory back that was taken piece by piece.
+    To be asked before anything else uses a GPU: torch reads how to take its memory once. Not beside vLLM, which could
+    not give memory back that was taken piece by piece.
     """
-    if compute.sampler == "local" and torch.cuda.is_available():
+    if compute.sampler == "local" and compute.device != "cpu" and torch.cuda.is_available():
         let_segments_grow()
     return pick_device(compute.device)
 

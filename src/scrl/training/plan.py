@@ -11,7 +11,7 @@ import torch
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.errors import InputError
-from scrl.policy.model import device_of, loading, model_folder, pick_dtype
+from scrl.policy.model import device_of, loading, model_folder, pick_device, pick_dtype
 from scrl.records import Question
 from scrl.training.capacity import GIB, rows_of_a_pass, trained_bytes
 from scrl.training.config import RunConfig
@@ -140,7 +140,7 @@ def _sizes(config: RunConfig, stream: QuestionStream, groups: int, updates: int,
 def memory_bytes(config: RunConfig, sizes: Sizes, groups: int) -> dict[str, int]:
     """The large parts of memory. With an adapter, gradients and optimizer are small and left out."""
     num_weights, cached_numbers, prompt_tokens = sizes
-    device = device_of(config.compute)
+    device = device_of(config.compute) if config.engine == "embedded" else pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     trained = 0 if config.lora else num_weights
     columns = prompt_tokens + config.sampling.max_tokens
