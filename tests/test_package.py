@@ -16,13 +16,14 @@ SOURCE = Path(scrl.__file__).parent
 # Each layer may import itself and the layers named here, nothing else of the package.
 BASE = {"records", "errors", "extras", "seeds", "metrics"}
 CORE = BASE | {"answers", "credit"}
-TENSORS = CORE | {"transfer"}
+TENSORS = CORE | {"attention", "transfer"}
 RUN = CORE | {"policy", "rollout", "data", "evaluation", "reporting", "lab", "training", "recipes"}
 MAY_IMPORT = {
     "records": {"errors"},
     "errors": set(),
     "extras": {"errors"},
     "seeds": set(),
+    "attention": set(),
     "transfer": set(),
     "metrics": set(),
     "answers": BASE,

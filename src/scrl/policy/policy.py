@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scrl.attention import unplanned_attention
 from scrl.errors import TrainingError
-from scrl.policy.batching import Batch, TrainedRow, filled, is_worth_packing, num_tokens, trained_rows
+from scrl.policy.batching import MANY_TOKENS, Batch, TrainedRow, filled, is_worth_packing, num_tokens, trained_rows
 from scrl.policy.lean_optimizer import open_optimizer
 from scrl.policy.losses import clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
 from scrl.policy.model import LanguageModel, body_and_head
@@ -278,4 +279,6 @@ def totals(measured_P: Sequence[Measured]) -> dict[str, float]:
 
 def _attention(batch: Batch, plain: tuple[Any, Any] | None) -> AbstractContextManager[None]:
     """What a forward and backward pass of a body over this batch runs in."""
-    return packed_attention(plain[0].config) if batch.packing is not None and plain else nullcontext()
+    if batch.packing is not None and plain:
+        return packed_attention(plain[0].config)
+    return nullcontext() if batch.tokens_RL.numel() >= MANY_TOKENS else unplanned_attention()

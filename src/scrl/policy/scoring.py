@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scrl.attention import unplanned_attention
 from scrl.errors import TrainingError
 from scrl.policy.model import body_and_head
 from scrl.policy.token_scores import logit_scores, token_scores
@@ -93,9 +94,11 @@ def _token_scores(
     model: Any, plain: Any, tokens_RL: Tensor, where_n: Tensor, targets_n: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """log π and H of the tokens that the states at these flat places predict."""
-    if plain is not None:
-        body, head = plain
+    if plain is None:
+        with unplanned_attention():
+            logits_nV = model(input_ids=tokens_RL, use_cache=False).logits.flatten(0, 1)[where_n]
+        return logit_scores(logits_nV, targets_n, temperature)
+    body, head = plain
+    with unplanned_attention():
         hidden_nE = body(input_ids=tokens_RL, use_cache=False).last_hidden_state.flatten(0, 1)[where_n]
-        return token_scores(hidden_nE, head.weight, targets_n, bias_V=head.bias, temperature=temperature)
-    logits_nV = model(input_ids=tokens_RL, use_cache=False).logits.flatten(0, 1)[where_n]
-    return logit_scores(logits_nV, targets_n, temperature)
+    return token_scores(hidden_nE, head.weight, targets_n, bias_V=head.bias, temperature=temperature)

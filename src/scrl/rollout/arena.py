@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from scrl.attention import unplanned_attention
 from scrl.records import Floats
 from scrl.rollout.decode_state import FIELDS, JOB, Desk, Pages, Written, team_size
 from scrl.rollout.decoders import ModuleWalk
@@ -21,8 +21,6 @@ from scrl.transfer import sent
 
 PREFILL_TOKENS = 8192
 """Prompts are read so many tokens at a time (a longer one alone)."""
-READING = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Attention to prompts: not cuDNN's, which takes 80 ms to plan for every new length."""
 KEPT_FREE = 0.04
 """Share of a GPU's memory that is left to others and to fragments."""
 
@@ -197,7 +195,7 @@ class Arena:
             )
 
         cos, sin = self.desk.cos_LD[:longest], self.desk.sin_LD[:longest]
-        with sdpa_kernel(READING):
+        with unplanned_attention():
             self._walk.run(self._sent(tokens_BP), cos[None, None], sin[None, None], attend)
 
 
