@@ -130,3 +130,15 @@ def test_a_completion_without_weight_adds_nothing(drawn):
     found, measured = collected_gradient(policy, sampled, nothing)
     assert not found.any()
     assert measured["loss"] == 0
+
+
+def test_tokens_without_a_weight_are_not_counted_as_clipped(drawn):
+    language_model, sampled = drawn
+    policy = make_policy(language_model, max_tokens=MAX_TOKENS, clip_low=0.0, clip_high=0.0)
+    _, of_all = collected_gradient(policy, sampled, credit_of(ADVANTAGES, TRAINED))
+    assert of_all["trained"] == of_all["tokens"] == sum(len(sampled.samples_G[row].tokens_T) for row in TRAINED)
+    weights_G = top_tokens(sampled)
+    _, of_some = collected_gradient(policy, sampled, weighed(sampled, weights_G))
+    chosen = sum(float(weights_G[row].sum()) for row in TRAINED)
+    assert 0 < of_some["clipped"] <= of_some["trained"] == chosen < of_some["tokens"] == of_all["tokens"]
+    assert of_some["clipped"] < of_all["clipped"]

@@ -32,7 +32,9 @@ from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
 Measured = dict[str, Tensor | int]
-"""Sums over the tokens of a micro-batch (loss, clipped, kl, tokens); on a GPU they are perhaps still to come."""
+"""Sums over the tokens of a micro-batch; on a GPU they are perhaps still to come."""
+MEASURED = ("loss", "clipped", "trained", "kl", "tokens")
+"""The loss, tokens trained on that were clipped, tokens trained on (those with a weight), KL, all tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Policy:
         return UpdateReport(
             loss=float(np.mean([d["loss"] for d in done])),
             grad_norm=float(np.mean([d["grad_norm"] for d in done])),
-            clipped_share=sum(d["clipped"] for d in done) / tokens,
+            clipped_share=sum(d["clipped"] for d in done) / max(1.0, sum(d["trained"] for d in done)),
             learning_rate=done[-1]["learning_rate"],
             kl=sum(d["kl"] for d in done) / tokens if self._loss.kl_weight else None,
             notes=tuple(self._notes),
@@ -215,8 +217,11 @@ class Policy:
         else:
             ratios_RT = token_ratios(logprobs_RT, old_RT)
         token_loss_RT = clipped_surrogate(ratios_RT, batch.rises_R, batch.falls_R, **clip)
-        clipped = is_clipped(ratios_RT, batch.rises_R, batch.falls_R, **clip) & mask_RT
-        measured: Measured = {"clipped": clipped.sum(), "tokens": len(batch.targets_n)}
+        trained_RT = batch.weights_RT > 0
+        clipped_RT = is_clipped(ratios_RT, batch.rises_R, batch.falls_R, **clip) & trained_RT
+        measured: Measured = {
+            "clipped": clipped_RT.sum(), "trained": trained_RT.sum(), "tokens": len(batch.targets_n)
+        }  # fmt: skip
         if loss.kl_weight:
             kl_RT = kl_to_reference(logprobs_RT, self._reference_logprobs(batch), loss.kl)
             token_loss_RT = token_loss_RT + loss.kl_weight * kl_RT
@@ -274,7 +279,7 @@ def _unscored(rows: Sequence[TrainedRow]) -> list[TrainedRow]:
 
 def totals(measured_P: Sequence[Measured]) -> dict[str, float]:
     """Of P micro-batches."""
-    return {key: sum(float(part.get(key, 0)) for part in measured_P) for key in ("loss", "clipped", "kl", "tokens")}
+    return {key: sum(float(part.get(key, 0)) for part in measured_P) for key in MEASURED}
 
 
 def _attention(batch: Batch, plain: tuple[Any, Any] | None) -> AbstractContextManager[None]:
