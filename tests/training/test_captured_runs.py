@@ -1,0 +1,42 @@
+"""Runs whose completions are written as on a GPU, here in plain torch: updates are seen, and nothing else changes."""
+
+import pytest
+from runs import do, metrics
+
+from scrl.rollout import twins
+from scrl.rollout.graph_writer import GraphWriter
+from scrl.rollout.local import LocalSampler
+
+LEARNS = ("steps=3", "optimizer.learning_rate=1e-3", "evaluation.every=2", "evaluation.completions=2")
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """The memory that each rollout was written in."""
+    arenas, init, write = [], LocalSampler.__init__, GraphWriter._write
+
+    def with_writer(self, model, *given, **named):
+        init(self, model, *given, **named)
+        self._writer = GraphWriter(model, self._ends, twins, page=32)
+
+    def noted(self, *given):
+        results = write(self, *given)
+        arenas.append(self._arena)
+        return results
+
+    def switch_on():
+        monkeypatch.setattr(LocalSampler, "__init__", with_writer)
+        monkeypatch.setattr(GraphWriter, "_write", noted)
+        return arenas
+
+    return switch_on
+
+
+def test_a_run_learns_what_it_learns_elsewhere_in_memory_that_it_keeps(as_on_a_gpu, tmp_path):
+    do(tmp_path / "elsewhere", *LEARNS)
+    arenas = as_on_a_gpu()
+    do(tmp_path / "gpu", *LEARNS, "compute.credit_workers=2")
+    for found, expected in zip(metrics(tmp_path / "gpu"), metrics(tmp_path / "elsewhere"), strict=True):
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert len(metrics(tmp_path / "gpu")) == 3
+    assert len({id(arena) for arena in arenas}) < len(arenas) - 2  # rollouts and evaluations share it
