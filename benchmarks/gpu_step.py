@@ -90,7 +90,9 @@ def kernels(profiler: Any, start: int) -> NDArray[np.float64]:
         for event in profiler.profiler.kineto_results.events()
         if event.device_type().name == "CUDA"
     ]
-    return np.array(sorted(spans), dtype=np.float64).reshape(-1, 2) / 1e9
+    spans_K2 = np.array(spans, dtype=np.float64).reshape(-1, 2) / 1e9
+    ordered_K2: NDArray[np.float64] = spans_K2[np.argsort(spans_K2[:, 0])]
+    return ordered_K2
 
 
 def dearest_calls(profiler: Any) -> list[str]:

@@ -42,7 +42,7 @@ from scrl.training.step_time import (
     sync,
     update,
 )
-from scrl.training.ways_out import ways_out
+from scrl.training.ways_out import larger_clusters, ways_out
 
 SMALL = SHAPES["Qwen/Qwen2.5-3B"]
 W = 3_085_938_688
@@ -556,6 +556,15 @@ def test_what_would_fit_is_said_where_nothing_does():
     assert next(ways_out(odd)) == "--questions-per-update 4: an update's completions would divide among 64 GPUs"
     none = make_sizing(config(model=large.model), make_cluster("H100", gpus=8, nodes=32, memory_gib=80))
     assert next(ways_out(none)).startswith("more --questions-per-step")
+
+
+def test_more_gpus_are_first_those_of_one_machine():
+    first = make_cluster("H100", gpus=1, nodes=1, memory_gib=24)
+    sizes = [(cluster.gpus, cluster.nodes) for cluster in larger_clusters(first)]
+    assert sizes == [(2, 1), (4, 1), (8, 1), *((8, nodes) for nodes in (2, 4, 8, 16, 32, 64, 128))]
+    assert next(larger_clusters(make_cluster("H100", gpus=6, nodes=2, memory_gib=24))).nodes == 4
+    small = make_sizing(config(model="Qwen/Qwen2.5-3B"), first)
+    assert [line for line in ways_out(small) if line.startswith("--gpus 4: 4 such GPUs would hold it")]
 
 
 def test_a_way_out_names_the_engine_that_its_plan_would_choose():

@@ -14,6 +14,8 @@ from scrl.training.config import RunConfig
 from scrl.training.sizing import Sizing, Way, size
 from scrl.training.step_time import Cluster
 
+GPUS_OF_A_NODE = 8
+"""Most machines have no room for more."""
 MOST_NODES = 128
 
 
@@ -33,7 +35,7 @@ def ways_out(sizing: Sizing) -> Iterator[str]:
         way = chosen(sizing, config.model_copy(update=settings), cluster)
         if way is not None:
             yield f"{words}: {effect} would fit ({way})"
-    yield from _more_nodes(sizing)
+    yield from _more_gpus(sizing)
     least = [option.least for option in sizing.options if option.refusal is None]
     if least:
         gib = ceil(min(least) / GIB)
@@ -67,18 +69,30 @@ def lighter(config: RunConfig) -> Iterator[Change]:
         yield Change(f"--sampling.max-tokens {tokens}", "completions half as long", {"sampling": sampling})
 
 
-def _more_nodes(sizing: Sizing) -> Iterator[str]:
-    """The first of twice, four times, … as many machines; where an update would not divide among them, a larger one."""
-    config, nodes = sizing.config, sizing.cluster.nodes
-    while nodes < MOST_NODES:
-        nodes *= 2
-        cluster = replace(sizing.cluster, nodes=nodes)
+def _more_gpus(sizing: Sizing) -> Iterator[str]:
+    """The first number of GPUs that would do; where an update would not divide among them, a larger update."""
+    config = sizing.config
+    for cluster in larger_clusters(sizing.cluster):
         update = questions_of_even_updates(config, cluster)
         way = update and chosen(sizing, config.model_copy(update={"questions_per_update": update}), cluster)
         if way:
-            larger = f" --questions-per-update {update}" if update != config.questions_per_update else ""
-            yield f"--nodes {nodes}{larger}: {cluster.total} such GPUs would hold it ({way})"
+            options = [
+                f"--gpus {cluster.gpus}" if cluster.gpus != sizing.cluster.gpus else "",
+                f"--nodes {cluster.nodes}" if cluster.nodes != sizing.cluster.nodes else "",
+                f"--questions-per-update {update}" if update != config.questions_per_update else "",
+            ]
+            yield f"{' '.join(filter(None, options))}: {cluster.total} such GPUs would hold it ({way})"
             return
+
+
+def larger_clusters(cluster: Cluster) -> Iterator[Cluster]:
+    """Twice as many GPUs, four times as many, …: first in a machine, as far as one has room for them, then machines."""
+    while cluster.nodes < MOST_NODES:
+        if 2 * cluster.gpus <= GPUS_OF_A_NODE:
+            cluster = replace(cluster, gpus=2 * cluster.gpus)
+        else:
+            cluster = replace(cluster, nodes=2 * cluster.nodes)
+        yield cluster
 
 
 def _even_updates(config: RunConfig, cluster: Cluster) -> Iterator[str]:
