@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import Command, scrl
+from processes import Command, scrl, untraced
 from runs import SMALL, Listener, differences, do, go_on, lines, small, stop_after_a_step
 
 from scrl.errors import InputError
@@ -62,7 +62,7 @@ def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_
     number, uninterrupted, tmp_path
 ):
     folder = tmp_path / "run"
-    command = Command("train", *LONGER, "--out", "run", cwd=tmp_path)
+    command = Command("train", *LONGER, "--out", "run", cwd=tmp_path, prepare=untraced)
     command.wait_for(lambda: size_of(folder / "metrics.jsonl") > 2_000)  # some three steps
     command.signal(number)
     done = command.finish()
