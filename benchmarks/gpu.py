@@ -1,6 +1,6 @@
 """Everything that is said of one GPU, in one command: all samplers and all ways to update, in one run.
 
-    python benchmarks/gpu.py                        # about 13 minutes on an H200
+    python benchmarks/gpu.py
     python benchmarks/gpu.py --what ours,vllm       # fewer samplers
     python benchmarks/gpu.py --ways none            # without the updates
 

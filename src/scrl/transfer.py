@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
+
+
+def stacked(rows_R: Sequence[NDArray[Any]], dtype: DTypeLike) -> NDArray[Any]:
+    """Rows of different lengths as one array [R, longest], with zeros behind each."""
+    values_RT = np.zeros((len(rows_R), max(map(len, rows_R))), dtype=dtype)
+    for row, values_T in enumerate(rows_R):
+        values_RT[row, : len(values_T)] = values_T
+    return values_RT
 
 
 def sent(values: NDArray[np.generic], device: torch.device) -> Tensor:

@@ -13,20 +13,20 @@ LEARNS = ("steps=3", "optimizer.learning_rate=1e-3", "evaluation.every=2", "eval
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """The memory that each rollout was written in."""
-    arenas, init, write = [], LocalSampler.__init__, GraphWriter._write
+    arenas, init, write = [], LocalSampler.__init__, GraphWriter.write
 
     def with_writer(self, model, *given, **named):
         init(self, model, *given, **named)
         self._writer = GraphWriter(model, self._ends, twins, page=32)
 
-    def noted(self, *given):
-        results = write(self, *given)
+    def noted(self, *given, **named):
+        results = write(self, *given, **named)
         arenas.append(self._arena)
         return results
 
     def switch_on():
         monkeypatch.setattr(LocalSampler, "__init__", with_writer)
-        monkeypatch.setattr(GraphWriter, "_write", noted)
+        monkeypatch.setattr(GraphWriter, "write", noted)
         return arenas
 
     return switch_on

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from scrl.policy.losses import Mean, token_weights
 from scrl.policy.packing import Packing
 from scrl.records import Credit, Floats, Sampled, Tokens
-from scrl.transfer import sent
+from scrl.transfer import sent, stacked
 
 PACKING_COSTS = 1.06
 """Seconds of a packed token, in those of a padded one: 1 / 17,063 against 1 / 18,000 with 16 × 3,072 on an H200."""
@@ -139,28 +138,17 @@ class Batch:
             mask_RT=sent(mask_RT, device),
             targets_n=sent(np.concatenate([row.tokens_T for row in rows]).astype(np.int64), device),
             places_n=sent(firsts_R[rows_n] + columns_n - 1, device),
-            old_logprobs_RT=sent(stacked(old_R), device) if old_R else None,
+            old_logprobs_RT=sent(stacked(old_R, np.float32), device) if old_R else None,
             rises_R=rises_R,
             falls_R=falls_R,
-            weights_RT=sent(stacked([row.weights_T for row in rows]), device),
+            weights_RT=sent(stacked([row.weights_T for row in rows], np.float32), device),
         )
-
-
-def stacked(values_R: Sequence[Floats]) -> NDArray[np.float32]:
-    """[R, T], zeros behind each."""
-    values_RT = np.zeros((len(values_R), max(map(len, values_R))), dtype=np.float32)
-    for row, values_T in enumerate(values_R):
-        values_RT[row, : len(values_T)] = values_T
-    return values_RT
 
 
 def padded(rows: Sequence[TrainedRow]) -> tuple[Tokens, Tokens]:
     """Prompts and completions [R, L], and where each row starts when they are read row after row."""
-    width = max(row.length for row in rows)
-    tokens_RL = np.zeros((len(rows), width), dtype=np.int64)
-    for place, row in enumerate(rows):
-        tokens_RL[place, : row.length] = np.concatenate((row.prompt_P, row.tokens_T))
-    return tokens_RL, width * np.arange(len(rows))
+    tokens_RL = stacked([np.concatenate((row.prompt_P, row.tokens_T)) for row in rows], np.int64)
+    return tokens_RL, tokens_RL.shape[1] * np.arange(len(rows))
 
 
 def packed(rows: Sequence[TrainedRow]) -> tuple[Tokens, Tokens]:

@@ -22,6 +22,7 @@ from scrl.errors import TrainingError
 from scrl.policy.model import body_and_head
 from scrl.policy.token_scores import logit_scores, token_scores
 from scrl.records import Floats, Tokens
+from scrl.transfer import sent, stacked
 
 Pair = tuple[Tokens, Tokens]
 """A prompt and a completion."""
@@ -67,31 +68,22 @@ def batches(lengths_R: Sequence[int], most: int) -> Iterator[list[int]]:
 
 def _scores(model: Any, plain: Any, pairs: Sequence[Pair], temperature: float) -> list[Scores]:
     device = next(model.parameters()).device
-    joined = [np.concatenate(pair) for pair in pairs]
-    tokens_RL = np.zeros((len(pairs), max(map(len, joined))), dtype=np.int64)
-    for row, whole in enumerate(joined):
-        tokens_RL[row, : len(whole)] = whole
+    tokens_RL = stacked([np.concatenate(pair) for pair in pairs], np.int64)
     width = tokens_RL.shape[1]
     where_n = np.concatenate([  # the hidden state before a token predicts it
         row * width + np.arange(len(prompt) - 1, len(prompt) + len(tokens) - 1)
         for row, (prompt, tokens) in enumerate(pairs)
     ])  # fmt: skip
-    targets_n = torch.from_numpy(np.concatenate([tokens for _, tokens in pairs])).to(device)
-    found = _token_scores(
-        model,
-        plain,
-        torch.from_numpy(tokens_RL).to(device),
-        torch.from_numpy(where_n).to(device),
-        targets_n,
-        temperature,
-    )
+    targets_n = np.concatenate([tokens for _, tokens in pairs])
+    places = (sent(values, device) for values in (tokens_RL, where_n, targets_n))
+    found = _token_scores(model, plain, temperature, *places)
     ends = np.cumsum([len(tokens) for _, tokens in pairs])[:-1]
     logprobs, entropies = (np.split(values_n.double().cpu().numpy(), ends) for values_n in found)
     return list(zip(logprobs, entropies, strict=True))
 
 
 def _token_scores(
-    model: Any, plain: Any, tokens_RL: Tensor, where_n: Tensor, targets_n: Tensor, temperature: float
+    model: Any, plain: Any, temperature: float, tokens_RL: Tensor, where_n: Tensor, targets_n: Tensor
 ) -> tuple[Tensor, Tensor]:
     """log π and H of the tokens that the states at these flat places predict."""
     if plain is None:

@@ -17,7 +17,7 @@ from scrl.rollout.decode_state import FIELDS, JOB, Desk, Pages, Written, team_si
 from scrl.rollout.decoders import ModuleWalk
 from scrl.rollout.fused_weights import Shape
 from scrl.rollout.row_plan import Row, Source
-from scrl.transfer import sent
+from scrl.transfer import sent, stacked
 
 PREFILL_TOKENS = 8192
 """Prompts are read so many tokens at a time (a longer one alone)."""
@@ -120,10 +120,8 @@ class Arena:
             page.zero_()
         for page in written.facts_JT.values():
             page.zero_()
-        stacked_RT = np.zeros((len(uniforms), max(map(len, uniforms))), dtype=np.float32)
-        for row, uniforms_T in enumerate(uniforms):
-            stacked_RT[row, : len(uniforms_T)] = uniforms_T
-        written.uniforms_JT[: len(stacked_RT), : stacked_RT.shape[1]] = self._sent(stacked_RT)
+        uniforms_RT = stacked(uniforms, np.float32)
+        written.uniforms_JT[: len(uniforms_RT), : uniforms_RT.shape[1]] = self._sent(uniforms_RT)
         self.desk.knobs.copy_(self._sent(np.array([temperature or 1.0, top_p], dtype=np.float32)))
         self.desk.state.zero_()
 

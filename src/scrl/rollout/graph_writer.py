@@ -10,7 +10,8 @@ an ordinary step, for one step more a completion (0.8 % at 128 tokens).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -110,41 +111,36 @@ class GraphWriter:
 
         `on_ended` hears of completions that have ended while others are being written: most of them, each once.
         """
-        device = next(self._model.parameters()).device
+        with self._own_stream(next(self._model.parameters()).device):
+            weights = fuse(self._model)
+            if self._weights is None or self._weights.addresses != weights.addresses:
+                self._stepper.forget()
+            self._weights = weights
+            rows = rows_of(tasks)
+            self._arena = arena = self._arena_for(rows, tasks, record, max_rows, weights)
+            arena.begin([task.uniforms_T for task in tasks], settings.temperature, settings.top_p)
+            plan = RowPlan(min(max_rows, arena.size.slots), arena.size.pages, self._page)
+            plan.add(rows)
+            watch = StopWatch(stops, self._ends)
+            self._run(arena, plan, settings, watch, Endings(arena, on_ended))
+            return watch.results(arena.written, len(tasks), max(task.limit for task in tasks))
+
+    @contextmanager
+    def _own_stream(self, device: torch.device) -> Iterator[None]:
+        """On a GPU a stream that can be captured, after and before all else; where memory ends, all is given back."""
         if device.type != "cuda":
-            return self._write(tasks, settings, record, max_rows, stops, on_ended)
+            yield
+            return
         self._stream = self._stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._stream.wait_stream(torch.cuda.current_stream(device))
         try:
             with torch.cuda.device(device), torch.cuda.stream(self._stream):
-                return self._write(tasks, settings, record, max_rows, stops, on_ended)
+                yield
         except torch.OutOfMemoryError:
             self.release()
             raise
         finally:
             torch.cuda.current_stream(device).wait_stream(self._stream)
-
-    def _write(
-        self,
-        tasks: Sequence[Task],
-        settings: SamplingSettings,
-        record: Sequence[str],
-        max_rows: int,
-        stops: StopTexts | None,
-        on_ended: OnEnded | None,
-    ) -> Results:
-        weights = fuse(self._model)
-        if self._weights is None or self._weights.addresses != weights.addresses:
-            self._stepper.forget()
-        self._weights = weights
-        rows = rows_of(tasks)
-        self._arena = arena = self._arena_for(rows, tasks, record, max_rows, weights)
-        arena.begin([task.uniforms_T for task in tasks], settings.temperature, settings.top_p)
-        plan = RowPlan(min(max_rows, arena.size.slots), arena.size.pages, self._page)
-        plan.add(rows)
-        watch = StopWatch(stops, self._ends)
-        self._run(arena, plan, settings, watch, Endings(arena, on_ended))
-        return watch.results(arena.written, len(tasks), max(task.limit for task in tasks))
 
     def _arena_for(
         self, rows: Sequence[Row], tasks: Sequence[Task], record: Sequence[str], max_rows: int, weights: FusedWeights
