@@ -19,6 +19,7 @@ import json
 import os
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections import defaultdict
@@ -350,6 +351,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """A line for each engine and case."""
     options = arguments()
+    if not torch.cuda.is_available():
+        sys.exit("gpu sampling: there is no GPU here")
     if not options.json:
         print(f"{options.model}, prompts of {options.prompt_tokens} tokens", flush=True)
     for name in options.what.split(","):
