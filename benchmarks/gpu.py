@@ -27,6 +27,8 @@ CASES = ("4x64x128", "8x64x512", "16x64x2048/700")
 """Prompts × completions × tokens; the last with ends, after 700 tokens on average."""
 APART = "-apart"
 """vLLM with its engine in a process of its own, as its server has it; without, in one process, as a trainer has it."""
+AS_A_SERVER = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
+"""Spawned, not forked: torch has looked for a GPU by then, after which a forked process may not use it."""
 NEVER_REFILLED = ("dynamic", "static")
 """`generate` is measured where all completions are of one length: it does not fill rows again."""
 
@@ -35,7 +37,7 @@ def sampled(engine: str) -> Iterator[dict[str, Any]]:
     """What one sampler does in each case, and the limit by arithmetic."""
     what = engine.removesuffix(APART)
     cases = [case for case in CASES if engine not in NEVER_REFILLED or "/" not in case]
-    apart = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"} if engine.endswith(APART) else {}
+    apart = AS_A_SERVER if engine.endswith(APART) else {}
     command = [sys.executable, str(HERE / "gpu_sampling.py"), *cases, "--what", what, "--json"]
     with (
         tempfile.TemporaryFile("w+") as said,

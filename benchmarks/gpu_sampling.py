@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import statistics
@@ -314,12 +315,25 @@ def print_profile(work: Work) -> None:
     print(f"{busy / steps:10.1f} {'':7}  all; {1e6 * seconds / steps:.1f} by the clock")
 
 
+def mean_place(case: Case) -> float:
+    """Tokens a row has already written, on average over steps: half of all, or with ends at a rate of 1 / m
+
+        ∫ t e^(−t/m) dt / ∫ e^(−t/m) dt from 0 to T  =  m (1 − x / (e^x − 1)), x = T / m,
+
+    because a row that ends makes room for another, so that long rows are there for more steps than short ones.
+    """
+    if not case.mean_length:
+        return case.tokens / 2
+    x = case.tokens / case.mean_length
+    return float(case.mean_length * (1 - x / math.expm1(x)))
+
+
 def limit(options: argparse.Namespace, case: Case) -> float:
     """Tokens per second by arithmetic: the larger of reading weights and multiplying, then reading what is cached."""
     _, hidden, inner, layers, heads, kv_heads, head, words, _ = _SHAPES[options.model]
     weights = layers * (hidden * head * 2 * (heads + kv_heads) + 3 * hidden * inner) + words * hidden
     rows = min(options.rows, case.prompts * case.samples)
-    length = (case.mean_length or case.tokens) / 2
+    length = mean_place(case)
     cached = 2 * layers * kv_heads * head * 2 * (rows * length + case.prompts * options.prompt_tokens)
     seconds = max(2 * weights / 4.3e12, 2 * weights * rows / 700e12) + cached / 4.3e12
     return float(rows / seconds)
