@@ -122,7 +122,7 @@ def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
     assert re.search(r"^  sampler's weights, bfloat16 +5\.75 +–$", by_vllm, re.MULTILINE)
     assert re.search(r"^  KV cache, 0\.4 of the GPU: 256 of 256 side by side +55\.60 +–$", by_vllm, re.MULTILINE)
     assert "  activations, 9000 tokens " in by_vllm
-    assert "decode 0.35, assumed" in by_vllm.replace("\n  ", " ")
+    assert "decode 0.25, Qwen2.5-3B" in by_vllm.replace("\n  ", " ")
     assert started(by_vllm)[-4:] == ["--compute.sampler", "vllm", "--compute.micro-tokens", "9000"]
     narrow = page(capsys, "plan", RECIPE, "--gpu-memory", "80", "--compute.micro-tokens", "60000")
     # 20 W, logits and overhead are 59.9 GiB; 7,500 tokens of 36 · 134,144 bytes would be 33.7 GiB more, 3,750 are 16.9

@@ -4,15 +4,15 @@ Roofs are the makers' numbers (GPUS), how near is MEASURED or ASSUMED; W, n, s, 
 memory, F the peak in FLOP/s, X the bandwidth to other GPUs.
 
     one token of R rows    (max(2 W / t / B, 2 W R / t / F) + R c k / t / B) / decode + 2 L (latency + message / X)
-    rollout                that × mean length × waves, waves = rows of a sampler / R
+    rollout                the sum of that over its tokens, with as many rows as are left then (`occupancy`)
     update                 max(6 W tokens / (n F mfu), traffic / X), 8 instead of 6 where activations are computed twice
     scoring                max(2 W tokens / (n F mfu), traffic / X)
     sync                   2 W / X + 2 W / t / B, where vLLM samples
 
-c is the mean length of a row while it is written, prompt + length / 2, and k a token's bytes in the KV cache. The last
-term of a token is the two sums a layer over the t GPUs of a sampler. FSDP2's traffic is (n − 1) / n times 2 W for the
-forward pass, 2 W for the backward pass and 4 A for the gradients, in every micro-batch; DDP's is 2 · 4 A (n − 1) / n an
-update. Left out: prefill, attention's own FLOPs, the optimizer, grading, and that some rows are longer than others.
+c is what a row has already, prompt and tokens written, and k a token's bytes in the KV cache. The last term of a token
+is the two sums a layer over the t GPUs of a sampler. FSDP2's traffic is (n − 1) / n times 2 W for the forward pass, 2 W
+for the backward pass and 4 A for the gradients, in every micro-batch; DDP's is 2 · 4 A (n − 1) / n an update. Left out:
+prefill, attention's own FLOPs, the optimizer, grading.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scrl.errors import ConfigError, did_you_mean
 from scrl.training.capacity import FULL, GIB, HALF, EngineName, Fit, Layout, Work, trained_weights
+from scrl.training.occupancy import Occupancy, occupancy
 from scrl.training.shapes import ModelShape
 
 TERA, GIGA = 1e12, 1e9
@@ -71,6 +75,8 @@ ASSUMED = Efficiency(0.35)
 MEASURED: dict[tuple[Who, str, What], Efficiency] = {
     # 128 × (max(2 W / B, 2 W 256 / F) + 256 · 128 · k / B) = 0.237 s, and 0.548 s measured
     ("embedded", "H200", "decode"): Efficiency(0.43, "Qwen2.5-3B's shape, 256 completions of 128 tokens"),
+    # the same, and 0.961 s measured
+    ("vllm", "H200", "decode"): Efficiency(0.25, "Qwen2.5-3B's shape, 256 completions of 128 tokens"),
     # 8 W 50,176 / F = 1.252 s, and 2.71 s measured
     ("embedded", "H200", "mfu"): Efficiency(0.46, "Qwen2.5-3B's shape, 16 completions of 3,072 tokens"),
 }
@@ -169,24 +175,27 @@ def step_seconds(shape: ModelShape, fit: Fit, cluster: Cluster) -> float:
 
 def rollout(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
     """All completions of a step."""
-    limits = token_seconds(shape, fit, cluster)
-    read, computed = limits["reading the weights"], limits["FLOPs"]
-    seconds = sum(limits.values()) - min(read, computed)
-    waves = fit.layout.rows(fit.work) / fit.rows
-    return Phase("rollout", seconds * fit.work.length * waves, max(limits, key=lambda name: limits[name]))
+    work = fit.work
+    when = occupancy(fit.layout.rows(work), fit.rows, work.length, work.max_tokens)
+    waits = {
+        name: float(seconds_S @ when.tokens_S) for name, seconds_S in token_seconds(shape, fit, cluster, when).items()
+    }
+    return Phase("rollout", sum(waits.values()), max(waits, key=lambda name: waits[name]))
 
 
-def token_seconds(shape: ModelShape, fit: Fit, cluster: Cluster) -> dict[str, float]:
+def token_seconds(shape: ModelShape, fit: Fit, cluster: Cluster, when: Occupancy) -> dict[str, NDArray[np.float64]]:
     """What the next token of all rows of a sampler waits for; the weights are read while they are computed with."""
     t, gpu = fit.layout.tensor, cluster.gpu
     reached = efficiency(fit, cluster.kind, "decode").share
-    written = fit.work.prompt + fit.work.length / 2
-    message = 2 * (t - 1) / t * fit.rows * shape.hidden * HALF
+    cached_S = when.rows_S * (fit.work.prompt + when.written_S)
+    message_S = 2 * (t - 1) / t * when.rows_S * shape.hidden * HALF
+    read = HALF * shape.num_weights / t / gpu.bandwidth / reached
+    computed_S = 2 * shape.num_weights * when.rows_S / t / gpu.peak / reached
     return {
-        "reading the weights": HALF * shape.num_weights / t / gpu.bandwidth / reached,
-        "FLOPs": 2 * shape.num_weights * fit.rows / t / gpu.peak / reached,
-        "reading the KV cache": fit.rows * written * shape.cache_bytes(HALF) / t / gpu.bandwidth / reached,
-        "messages between the sampler's GPUs": (t > 1) * 2 * shape.layers * (LATENCY + message / gpu.link),
+        "reading the weights": np.where(computed_S > read, 0, read),
+        "FLOPs": np.where(computed_S > read, computed_S, 0),
+        "reading the KV cache": cached_S * shape.cache_bytes(HALF) / t / gpu.bandwidth / reached,
+        "messages between the sampler's GPUs": (t > 1) * 2 * shape.layers * (LATENCY + message_S / gpu.link),
     }
 
 
@@ -200,7 +209,7 @@ def scoring(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
 
 
 def scored_completions(layout: Layout, work: Work) -> float:
-    """By the policy: verl all; TRL all, then the trained; ours the trained after a step's first update, with vLLM all too.
+    """By the policy: verl all; TRL all, then the trained; ours, with vLLM, all, and the trained but the first update's.
 
     By the start model the trained.
     """
