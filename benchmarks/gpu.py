@@ -66,7 +66,7 @@ def main() -> None:
     """The table of samplers, then that of updates."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--what", default="ours,static,dynamic,vllm,vllm-apart", help="samplers, by commas")
-    parser.add_argument("--ways", default="ours,ours-padded,naive,liger,trl", help="ways to update, by commas, or none")
+    parser.add_argument("--ways", default="ours,ours-packed,naive,liger,trl", help="ways to update, by commas, or none")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("gpu: there is no GPU here")

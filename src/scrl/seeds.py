@@ -9,5 +9,7 @@ import numpy as np
 
 def generator_for(seed: int, *names: object) -> np.random.Generator:
     """An independent generator for e.g. (seed, "trained", step, question_id): the same names, the same draws."""
-    digest = hashlib.blake2b("\x1f".join(map(str, (seed, *names))).encode(), digest_size=16).digest()
+    digest = hashlib.blake2b(
+        "\x1f".join(map(str, (seed, *names))).encode("utf-8", "surrogatepass"), digest_size=16
+    ).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))

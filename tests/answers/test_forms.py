@@ -146,6 +146,13 @@ def test_only_the_pairs_marked_so_need_the_judge():
         ("x^", "text x^"),
         ("5)", "text 5)"),
         (r"\frac{1}{2", r"text \frac{1}{2"),
+        ("10--20", r"text 10\endash20"),  # a range, as 10–20 is
+        (r"2\text{--}3", r"text 2\endash3"),
+        ("x--2", "2 + x"),
+        ("I and II", '{"I", "II"}'),  # statements, not I · I
+        (r"\text{I, II, and III}", '{"I", "II", "III"}'),
+        ("i, ii", '{"i", "ii"}'),
+        ("i, -i", "{-1*i, i}"),
     ],
 )
 def test_golden_keys(answer, key):

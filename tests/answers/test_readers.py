@@ -69,6 +69,16 @@ def test_the_last_balanced_box_is_the_answer(text, answer):
         ("The answer is 20 - 5 = 15", "15"),
         ("The answer is 12:30", None),
         (r"The answer is \(\frac{3}{4}\).", r"\frac{3}{4}"),
+        ("The answer is $18. She earns $9 per day.", "18"),
+        ("Answer: $1,200 ($600 each)", "1,200"),
+        ("The answer is $5 and not $6.", "5"),
+        ("The answer is $18$, not $9$.", "18"),
+        ("The answer is 3*10^8", None),
+        ("The answer is 3 x 10^8", None),
+        ("The answer is 2π", None),
+        (r"#### 2\pi", None),
+        ("The answer is 5√2", None),
+        ("The answer is 12 pizzas", "12"),
     ],
 )
 def test_a_number_is_read_where_it_is_announced(text, answer):

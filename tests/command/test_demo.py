@@ -10,8 +10,10 @@ import pytest
 from commands import read, scrl
 from rich.console import Console
 
+from scrl.cli.demo import demo as demo_command
 from scrl.cli.demo import labels_table, results_table, train_or_go_on, verdicts
 from scrl.cli.main import main
+from scrl.errors import ConfigError, InputError
 from scrl.recipes.comparison import BENCHMARKS, Outcome, lies
 from scrl.recipes.demo import demo_config
 
@@ -96,6 +98,21 @@ def test_a_folder_that_exists_is_refused(tmp_path, capsys):
     assert main(["demo", "--out", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path}: exists already; give a new folder with --out\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, monkeypatch, capsys):
+    shutil.copytree(demo[0] / "ttrl", tmp_path / "ttrl")
+    asked = []
+    monkeypatch.setattr("scrl.cli.demo.train_or_go_on", lambda _, config, __: asked.append((config.seed, config.steps)))
+    with pytest.raises(InputError, match="scrl"):  # the second run was only asked for
+        demo_command(out=tmp_path, resume=True)
+    assert asked == [(11, 2), (11, 2)]
+    assert "take 2 steps" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="a demo goes on with the settings it was started with"):
+        demo_command(out=tmp_path, seed=12, resume=True)
+    for out, message in ((None, "say which demo"), (tmp_path / "none", "there is no folder")):
+        with pytest.raises(InputError, match=f"--resume: {message}"):
+            demo_command(out=out, resume=True)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])

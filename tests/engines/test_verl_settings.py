@@ -75,7 +75,7 @@ def test_every_setting_of_the_loss_and_the_optimizer_has_its_place():
     assert actor["optim"]["lr"] == 1e-6
     assert (actor["optim"]["lr_warmup_steps_ratio"], actor["optim"]["lr_scheduler_type"]) == (0.1, "constant")
     assert (rollout["temperature"], rollout["top_p"], rollout["top_k"], rollout["n"]) == (0.6, 0.9, 20, 16)
-    assert rollout["val_kwargs"] == {"n": 4, "temperature": 0.6, "top_p": 0.95, "do_sample": True}
+    assert rollout["val_kwargs"] == {"n": 4, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": True}
     assert settings["actor_rollout_ref"]["model"]["lora_rank"] == 8
     assert settings["actor_rollout_ref"]["model"]["target_modules"] == ["q_proj"]
     trainer = settings["trainer"]
@@ -218,6 +218,7 @@ def test_completions_are_graded_as_ever():
     assert compute_score("scrl", "so \\boxed{6}", "#### 5") == {"score": 0.0, "acc": 0.0, "answered": 1.0}
     assert compute_score("scrl", "so it is 5", "5") == {"score": 0.0, "acc": 0.0, "answered": 0.0}
     assert compute_score("scrl", "so it is 5", "5", {"index": 0}, reader="last-number")["score"] == 1.0
+    assert [compute_score("scrl", "\\boxed{3.142}", "3.14", significant_digits=n)["score"] for n in (None, 3)] == [0, 1]
     assert compute_score("scrl", "so \\boxed{5}", "") == {"score": 0.0, "acc": 0.0, "answered": 1.0}  # nobody knows
 
 

@@ -6,6 +6,7 @@ from scrl.answers.judge import NoJudge
 from scrl.answers.readers import read_boxed
 from scrl.errors import ConfigError, DataError
 from scrl.evaluation.gold_check import check_gold
+from scrl.evaluation.label_quality import bare_gold
 from scrl.records import Question
 
 FINE = ["42", "025", "142.0", "-3", "70,000", r"\frac{3}{4}", r"\left( 3, \frac{\pi}{2} \right)", r"\text{east}",
@@ -20,6 +21,22 @@ def test_gold_that_can_be_read_back_passes():
     check_gold(asked(*FINE), "boxed")
     check_gold(asked(*FINE), read_boxed, NoJudge())
     check_gold(asked("A", "D", "(B)"), "choice")
+
+
+@pytest.mark.parametrize(
+    ("gold", "bare"),
+    [
+        ("so it is 7.\n#### 7", "7"),
+        (r"#### 2\pi", r"2\pi"),
+        ("#### 12, 13", "12, 13"),
+        ("#### A", "A"),
+        (r"\boxed{3} no\n#### \boxed{x^2}", "x^2"),
+        (r"Thus \boxed{\sqrt{2}}.", r"\sqrt{2}"),
+        (" 18 ", "18"),
+    ],
+)
+def test_gold_is_all_that_stands_behind_the_hashes(gold, bare):
+    assert bare_gold(gold) == bare
 
 
 def test_questions_without_gold_are_passed_over():

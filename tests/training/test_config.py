@@ -8,6 +8,7 @@ from runs import SMALL, small
 from scrl.cli.train import file_and_overrides
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
+from scrl.policy.settings import LoraSettings
 from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
 from scrl.training.config import RunConfig, build_config, merged, read_config, setting_rows, write_config
@@ -166,6 +167,19 @@ def test_numbers_lists_mappings_and_null_are_read():
     assert config.limit is None
     assert small("guard.mode=off").guard == GuardSettings(mode="off")
     assert small("drop_last=yes").drop_last is True
+    assert small("lora=true").lora == LoraSettings()
+    assert small("lora.rank=2", "lora=false").lora is None
+
+
+def test_a_benchmark_brings_its_reader():
+    values = {"model": "embedded", "questions": "gpqa"}
+    assert build_config(values).reader == "choice"
+    assert build_config(values | {"reader": "boxed"}).reader == "boxed"
+    assert (
+        build_config(values | {"questions": "amc"}).reader
+        == build_config(values | {"questions": "q.txt"}).reader
+        == "boxed"
+    )
 
 
 # What is wrong is said by name, with the reason and the fix

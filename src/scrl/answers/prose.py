@@ -14,6 +14,8 @@ _KNOWN = frozenset("yes no odd one two six ten red all any dne mon tue wed thu f
 """Short words that are read as words even outside \\text{…}."""
 _NUMERAL = re.compile(r"[A-Z]{3}|(?=[IVX]{2,4}$)X{0,2}(?:IX|IV|V?I{0,3})|(?:ii|iii|iv|vi{1,3}|ix)")
 """HTH, ABC, IV, iii: read letter by letter, in their order."""
+_ROMAN = re.compile(r"(?=[IVX]+$)X{0,2}(?:IX|IV|V?I{0,3})|(?=[ivx]+$)x{0,2}(?:ix|iv|v?i{0,3})")
+"""One of a list of statements: I, II and IV."""
 
 
 def read_time(cleaned: str) -> str | None:
@@ -31,6 +33,9 @@ def read_words(cleaned: str) -> list[str] | None:
     bare = text.strip("() ")
     if _NUMERAL.fullmatch(bare) and bare.casefold() not in _KNOWN:
         return [bare]
+    listed = [part for part in re.split(r"[,;&\s]+(?:(?:and|or)\b\s*)?|\b(?:and|or)\b", bare) if part]
+    if any(len(part) > 1 for part in listed) and all(_ROMAN.fullmatch(part) for part in listed):
+        return listed
     if not _PROSE.fullmatch(text) or re.match(r"[(\[].*,", text):
         return None
     upright = {run for content in TEXT.findall(cleaned) for run in _LETTERS.findall(content) if len(run) > 1}

@@ -31,7 +31,7 @@ _STYLES = (
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in [
-        (r"(?<=\d)\s*[–—]\s*(?=\d)", r" \\endash "),  # 10–20 is a range
+        (r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)", r" \\endash "),  # 10–20 is a range, and 10--20
         (r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\\endash \2\\endash \3"),
         (r"(\\text\s*\{[^{}]*\d)\s*-\s*(?=\d)", r"\1 \\endash "),
         (r"[–—]", "-"),

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scrl.cli.watching import watching
+from scrl.errors import ConfigError, InputError
 from scrl.recipes.demo import SEED, STEPS
 from scrl.training.folders import new_run_folder
 
@@ -67,8 +68,9 @@ def demo(
     from scrl.reporting.report import write_report
 
     console = Console(highlight=False, markup=False)
+    folder = _to_resume(out) if resume else new_run_folder(out)
+    seed, steps = _begun_with(folder, seed, steps)
     configs = {method: demo_config(method, seed=seed, steps=steps) for method in METHODS}
-    folder = out if resume and out is not None and out.is_dir() else new_run_folder(out)
     console.print(_intro(configs["scrl"]))
     started = time.perf_counter()
     for method, config in configs.items():
@@ -85,6 +87,28 @@ def demo(
         console.print(Text(sentence))
     console.print(f"\nBoth runs took {time.perf_counter() - started:.0f} s. The whole story: {report}", soft_wrap=True)
     console.print("With a model and questions of your own: scrl train --model MODEL --questions FILE.txt")
+
+
+def _to_resume(out: Path | None) -> Path:
+    if out is None:
+        raise InputError("--resume: say which demo, with --out FOLDER")
+    if not out.is_dir():
+        raise InputError(f"--resume: there is no folder {out}")
+    return out
+
+
+def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
+    """The seed and the steps of a demo that has begun in this folder, else those given."""
+    from scrl.recipes.demo import METHODS
+    from scrl.training.run_folder import RunFolder
+
+    for run in (folder / method for method in METHODS):
+        if (run / "config.yaml").is_file():
+            begun = RunFolder(run).config()
+            if (seed, steps) not in ((SEED, STEPS), (begun.seed, begun.steps)):
+                raise ConfigError("--resume: a demo goes on with the settings it was started with; these are others")
+            return begun.seed, begun.steps
+    return seed, steps
 
 
 def _intro(config: RunConfig) -> str:

@@ -21,6 +21,7 @@ from scrl.answers.judge import Judge, NoJudge
 from scrl.cli.own_code import import_from_here
 from scrl.credit.assign import CreditRule, credit_rule, find_method
 from scrl.credit.methods import METHODS
+from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.label import label_file
 
@@ -62,6 +63,7 @@ def label(
     trained: Annotated[int | None, _WHOLE] = None,
     seed: Annotated[int, _WHOLE] = 0,
     significant_digits: Annotated[int | None, _WHOLE] = None,
+    max_tokens: Annotated[int | None, _WHOLE] = None,
     judge: Literal["math-verify", "none"] = "math-verify",
     **settings: Annotated[str, Parameter(help=_SETTINGS_HELP)],
 ) -> None:
@@ -95,6 +97,8 @@ def label(
         Seed for choosing the trained completions.
     significant_digits
         Round numbers to this many digits before comparing them (physics answers).
+    max_tokens
+        Tokens a completion could have, which --overlong-buffer counts back from.
     judge
         math-verify decides pairs of answers that canonical forms leave open; none leaves them different.
     """
@@ -102,8 +106,6 @@ def label(
     chosen_settings: dict[str, Any] = {name.replace("-", "_"): value for name, value in settings.items()}
     import_from_here()
     _check_names(method, chosen_settings)
-    if "." in reader or ":" in reader:
-        sys.path.insert(0, str(Path.cwd()))  # a reader of the user's own, beside the rollouts
     rule = credit_rule(
         method,
         preset=preset,
@@ -112,13 +114,14 @@ def label(
         seed=seed,
         judge=chosen,
         significant_digits=significant_digits,
+        max_tokens=max_tokens,
         **chosen_settings,
     )
     _check_outputs(rollouts, out, summary, audit)
     with progress_bar(rollouts) as on_bytes:
         result = label_file(rollouts, rule, out=out, audit=audit, on_bytes=on_bytes)
     if summary is not None:
-        summary.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write_whole(summary, json.dumps(result, indent=2) + "\n")
     _tell(result, rule, [path for path in (out, summary, audit) if path is not None])
 
 

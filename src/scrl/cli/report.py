@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 
 
@@ -57,5 +58,5 @@ def _write_table(names: tuple[str, ...], format: str, out: Path | None) -> None:
     if out is None:
         print(table, end="")
         return
-    out.write_text(table, encoding="utf-8", newline="\n")
+    write_whole(out, table)
     print(f"wrote {out}")

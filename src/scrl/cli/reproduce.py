@@ -15,6 +15,7 @@ from rich.text import Text
 from scrl.cli.kept import kept_if_used
 from scrl.cli.watching import watching
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
+from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.training.folders import new_run_folder
 
@@ -157,9 +158,9 @@ def _print_table(table: Table, choices: Choices, folder: Path, console: Console)
     scaled = table_at(table, choices.scale)
     sheet = sheet_of(scaled, values, caption_of(table, values, choices, folder))
     stem = table.name.replace("/", "-")
-    (folder / f"{stem}.md").write_text(as_markdown(sheet), encoding="utf-8")
-    (folder / f"{stem}.tex").write_text(as_latex(sheet), encoding="utf-8")
-    (folder / f"{stem}.csv").write_text(as_csv(numbers_of(scaled, values, choices.scale)), encoding="utf-8")
+    write_whole(folder / f"{stem}.md", as_markdown(sheet))
+    write_whole(folder / f"{stem}.tex", as_latex(sheet))
+    write_whole(folder / f"{stem}.csv", as_csv(numbers_of(scaled, values, choices.scale)))
     console.print(Text(as_markdown(sheet)), soft_wrap=True)
     if table.measured_with == "training":
         write_figure(table, choices, folder, folder / f"{stem}.svg")

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 from scrl.errors import DataError
 from scrl.records import FACTS, UNREAD, Question, Sample, Unread
 
+_LARGEST = 1e100
+"""Of a number that means something, so that sums of them are numbers too."""
 _SHAPE = 'Each line is one object such as {"question_id": "q1", "completion": "… \\\\boxed{4}", "entropy": 0.3}.'
 GroupKey = tuple[int, str]
 """(step, question_id)."""
@@ -223,7 +225,7 @@ def _entropy(fields: dict[str, Any]) -> float | None:
     value = fields.get("entropy")
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e-6 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e-6 <= value < _LARGEST:
         raise ValueError(f"field 'entropy' must be a number ≥ 0 (nats), found {value!r}")
     return float(value)
 
@@ -232,7 +234,7 @@ def _facts(fields: dict[str, Any]) -> dict[str, float]:
     """Those of FACTS that stand there."""
     found = {name: fields.get(_field_of(name)) for name in FACTS}
     for name, value in found.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
         if value is not None and not is_number:
             raise ValueError(f"field {_field_of(name)!r} must be a number, found {value!r}")
     return {name: float(value) for name, value in found.items() if value is not None}

@@ -14,7 +14,7 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
     path = path.resolve()
     draft = path.with_name(f".{path.name}.part")
     try:
-        with draft.open("w", encoding="utf-8") as file:
+        with draft.open("w", encoding="utf-8", newline="\n") as file:
             yield file
         draft.replace(path)
     finally:

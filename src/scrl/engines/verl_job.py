@@ -61,7 +61,7 @@ def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
             "custom_reward_function": {
                 "path": "pkg://scrl.evaluation.verl_score",
                 "name": "compute_score",
-                "reward_kwargs": {"reader": config.reader},
+                "reward_kwargs": {"reader": config.reader, "significant_digits": config.significant_digits},
             },
         },
         "trainer": _trainer(config, job),
@@ -174,6 +174,7 @@ def _rollout(config: RunConfig, job: Job) -> dict[str, Any]:
             "n": evaluation.completions,
             "temperature": sampling.temperature if evaluation.temperature is None else evaluation.temperature,
             "top_p": sampling.top_p if evaluation.top_p is None else evaluation.top_p,
+            "top_k": sampling.top_k or -1,
             "do_sample": True,
         },
     }

@@ -12,7 +12,7 @@ from typing import Any
 from scrl.answers.classes import Classes, find_class
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
-from scrl.answers.readers import read_boxed, read_number
+from scrl.answers.readers import read_boxed
 from scrl.records import Credit, Labels, Question, Sampled, Tally
 
 
@@ -89,9 +89,8 @@ def gold_fields(question: Question, classes: Classes, judge: Judge | None = None
 
 def bare_gold(gold: str) -> str:
     """Gold as data sets write it: behind `####` as in GSM8K, in a box, or bare."""
-    if "####" in gold:
-        return read_number(gold) or gold
-    return read_boxed(gold) or gold
+    last = gold.rpartition("####")[2].strip()
+    return read_boxed(last) or last
 
 
 def majority_accuracy(tally: Tally, right: int | None) -> float:

@@ -24,11 +24,14 @@ def compute_score(
     extra_info: Any = None,  # noqa: ARG001
     *,
     reader: str = "boxed",
+    significant_digits: int | None = None,
 ) -> dict[str, float]:
     """Whether the answer is right, as `scrl evaluate` would grade it; without gold nothing is."""
     answer = get_reader(reader)(solution_str)
     if not ground_truth or answer is None:
         return {"score": 0.0, "acc": 0.0, "answered": float(answer is not None)}
-    right, _ = find_class(classify([answer]), bare_gold(ground_truth), judge=_judge())
+    right, _ = find_class(
+        classify([answer], significant_digits=significant_digits), bare_gold(ground_truth), judge=_judge()
+    )
     correct = float(right is not None)
     return {"score": correct, "acc": correct, "answered": 1.0}

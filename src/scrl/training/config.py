@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from scrl.credit.assign import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings
 from scrl.data.questions import LoadedQuestions
-from scrl.data.sources import is_generated, load_source
+from scrl.data.sources import benchmark_of, is_generated, load_source
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.evaluate import EvaluationSettings
 from scrl.policy.settings import (
@@ -58,7 +58,10 @@ class RunConfig(BaseModel):
     method: str = Field("scrl", description="Who decides what is rewarded: one of `scrl methods`, or module:NAME.")
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
     credit: dict[str, Any] = Field({}, description="Settings of the method: see `scrl methods NAME`.")
-    reader: str = Field("boxed", description="How an answer is read: boxed, number, last-number, choice, regex:…")
+    reader: str = Field(
+        "boxed",
+        description="How an answer is read: boxed, number, last-number, choice, regex:… Benchmarks bring their own.",
+    )
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
     seed: int = Field(0, ge=0, description="Of everything that is drawn.")
@@ -113,12 +116,12 @@ class RunConfig(BaseModel):
         filled: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
             filled["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
-        return _without_instruction(merged(merged(TRAINER_PRESETS[preset], filled), values))
+        return _as_asked(merged(merged(TRAINER_PRESETS[preset], filled), values))
 
     @field_validator("lora", mode="before")
     @classmethod
     def _default_adapter(cls, value: Any) -> Any:
-        return {} if value is True else value
+        return {True: {}, False: None}[value] if isinstance(value, bool) else value
 
     @field_validator("trackers", mode="before")
     @classmethod
@@ -197,11 +200,14 @@ def _check_early_verdicts(rule: CreditRule) -> None:
         )
 
 
-def _without_instruction(values: dict[str, Any]) -> dict[str, Any]:
-    """Generated questions speak for themselves, unless an instruction is given."""
-    prompt = values.get("prompt", {})
+def _as_asked(values: dict[str, Any]) -> dict[str, Any]:
+    """Generated questions speak for themselves, and a benchmark says how it is read, unless a setting is given."""
+    questions, prompt = str(values.get("questions")), values.get("prompt", {})
+    benchmark = benchmark_of(questions)
+    if benchmark is not None and values.get("reader") is None:
+        return merged(values, {"reader": benchmark.reader})
     is_given = not isinstance(prompt, Mapping) or prompt.get("instruction") is not None
-    if is_given or not is_generated(str(values.get("questions"))):
+    if is_given or not is_generated(questions):
         return values
     return merged(values, {"prompt": {"instruction": ""}})
 
