@@ -125,8 +125,11 @@ def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
     assert "decode 0.25, Qwen2.5-3B" in by_vllm.replace("\n  ", " ")
     assert started(by_vllm)[-4:] == ["--compute.sampler", "vllm", "--compute.micro-tokens", "9000"]
     narrow = page(capsys, "plan", RECIPE, "--gpu-memory", "80", "--compute.micro-tokens", "60000")
-    # 20 W, logits and overhead are 59.9 GiB; 7,500 tokens of 36 · 134,144 bytes would be 33.7 GiB more, 3,750 are 16.9
-    assert started(narrow)[-2:] == ["--compute.micro-tokens", "3750"]
+    # 20 W and overhead are 59.5 GiB. 3,750 tokens of 36 · 134,144 bytes would be 16.9 GiB more, a full block of logits
+    # with the head's gradient 4.2: 80.5. One completion, of 3,272 tokens: 14.7, and 3.8 for 3,072 tokens' logits: 78.0
+    assert re.search(r"^  logits +– +3\.77$", narrow, re.MULTILINE)
+    assert re.search(r"^  sum, of 80 +70\.99 +77\.96$", narrow, re.MULTILINE)
+    assert started(narrow)[-2:] == ["--compute.micro-tokens", "1875"]
 
 
 def test_several_machines_are_told_of_each_other(capsys):

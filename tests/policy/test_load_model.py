@@ -12,14 +12,30 @@ import torch
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    BloomConfig,
+    BloomForCausalLM,
+    FalconConfig,
+    FalconForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma4Config,
     Gemma4ForConditionalGeneration,
+    GPT2Config,
+    GPT2LMHeadModel,
+    OPTConfig,
+    OPTForCausalLM,
 )
 
 from scrl.errors import ConfigError, InputError
-from scrl.policy.model import body_and_head, device_of, let_segments_grow, load_model, pick_device, pick_dtype
+from scrl.policy.model import (
+    body_and_head,
+    device_of,
+    let_segments_grow,
+    load_model,
+    pick_device,
+    pick_dtype,
+    remove_dropout,
+)
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 CPU = ComputeSettings(device="cpu")
@@ -97,6 +113,37 @@ def test_gradient_checkpointing_changes_no_gradient(lora):
         head(body(torch.tensor([[3, 15, 9, 16, 6]]), use_cache=False).last_hidden_state).square().sum().backward()
         gradients.append(torch.cat([w.grad.flatten() for w in loaded.model.parameters() if w.grad is not None]))
     torch.testing.assert_close(*gradients)
+
+
+TINY = {"vocab_size": 24, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+DROPS = {"hidden_dropout": 0.3, "attention_dropout": 0.3}
+DROPPING = {
+    "opt": lambda: OPTForCausalLM(
+        OPTConfig(**TINY, ffn_dim=16, word_embed_proj_dim=16, dropout=0.3, attention_dropout=0.3, layerdrop=0.3)
+    ),
+    "bloom": lambda: BloomForCausalLM(BloomConfig(vocab_size=24, hidden_size=16, n_layer=2, n_head=2, **DROPS)),
+    "falcon": lambda: FalconForCausalLM(FalconConfig(**TINY, **DROPS)),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=24, n_embd=16, n_layer=2, n_head=2, resid_pdrop=0.3)),
+}
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_no_model_drops_anything_while_it_trains(name):
+    """Whether it keeps dropout as modules, as numbers, or in its configuration."""
+    torch.manual_seed(0)
+    model, tokens_1T = DROPPING[name]().train(), torch.arange(3, 15)[None]
+    assert not torch.equal(model(tokens_1T).logits, model(tokens_1T).logits)
+    numbers = {key: value for key, value in vars(model.config).items() if "drop" not in key}
+    remove_dropout(model)
+    assert torch.equal(model(tokens_1T).logits, model(tokens_1T).logits)
+    torch.testing.assert_close(model(tokens_1T).logits, model.eval()(tokens_1T).logits)
+    assert {key: value for key, value in vars(model.config).items() if "drop" not in key} == numbers
+
+
+def test_an_adapter_keeps_its_dropout():
+    loaded = load_model("embedded", CPU, lora=LoraSettings(rank=2, dropout=0.25))
+    found = {module.p for name, module in loaded.model.named_modules() if isinstance(module, torch.nn.Dropout)}
+    assert found == {0.25}
 
 
 # What does not

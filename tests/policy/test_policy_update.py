@@ -23,7 +23,8 @@ from updates import (
 
 from scrl.errors import TrainingError
 from scrl.policy.losses import token_ratios
-from scrl.policy.settings import LoraSettings, LossSettings
+from scrl.policy.model import load_model
+from scrl.policy.settings import ComputeSettings, LoraSettings, LossSettings
 from scrl.policy.token_scores import CHUNK_ELEMENTS, token_scores
 
 ZEROS = [0.0] * 6
@@ -223,6 +224,46 @@ def test_in_bfloat16_the_old_policy_is_looked_at_again_for_all_updates_but_the_f
     if dtype == torch.bfloat16:  # the sampler's log-probabilities are not looked at
         assert (first == 1).all()
     assert float((second - 1).abs().max()) > 1e-3  # the first update has moved the policy
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_the_old_policy_is_scored_without_the_adapters_dropout(is_checkpointed):
+    compute = {"dtype": "bfloat16", "gradient_checkpointing": is_checkpointed}
+    language_model = load_model(
+        "embedded", ComputeSettings(device="cpu", **compute), lora=LoraSettings(rank=4, dropout=0.5)
+    )
+    disturb(language_model)
+    group = draw_group(language_model)
+    policy = make_policy(language_model, compute=compute)
+    policy._set_mode()
+    modes = [module.training for module in language_model.model.modules()]
+    assert any(modes)
+    rows = policy.rows([(group, credit_of(ADVANTAGES))])
+    first, again = ([row.old_logprobs_T for row in policy.rescored(rows)] for _ in range(2))
+    assert [module.training for module in language_model.model.modules()] == modes
+    language_model.model.eval()
+    with torch.no_grad():
+        logprobs_RT = policy.score(policy._batch(rows))[0]
+    for one_T, other_T, logprobs_T in zip(first, again, logprobs_RT.double().numpy(), strict=True):
+        assert (one_T == other_T).all()
+        assert (one_T == logprobs_T[: len(one_T)]).all()
+
+
+def test_the_adapters_dropout_is_on_again_where_memory_ran_out_while_scoring(group):
+    language_model = load_model(
+        "embedded", ComputeSettings(device="cpu", dtype="bfloat16"), lora=LoraSettings(rank=4, dropout=0.5)
+    )
+    policy = make_policy(language_model)
+    policy._set_mode()
+    modes = [module.training for module in language_model.model.modules()]
+    policy.score = raise_out_of_memory
+    with pytest.raises(torch.OutOfMemoryError):
+        policy.rescored(policy.rows([(group, credit_of(ADVANTAGES))]))
+    assert [module.training for module in language_model.model.modules()] == modes
+
+
+def raise_out_of_memory(batch):
+    raise torch.OutOfMemoryError("no room left")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

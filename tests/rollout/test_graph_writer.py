@@ -258,7 +258,7 @@ def test_every_row_is_written_once_and_no_page_is_lost_or_shared(lengths, prompt
         plan.stepped(steps)
         ended = {row.job for row in plan.live if row.written + row.steps >= lengths[row.job][0]}
         done |= {job: done.get(job, 0) + 1 for job in ended}
-        plan.leave(ended, [lengths[job][0] for job in ended])
+        plan.leave({job: lengths[job][0] for job in ended})
     assert done == dict.fromkeys(range(len(lengths)), 1)
     assert sorted(plan._free) == list(range(1, pages))
     assert len(plan._places) == slots + 1
@@ -271,9 +271,31 @@ def test_rows_are_promised_what_completions_have_needed():
     plan.add(rows)
     plan.admit()
     assert len(plan.live) == 9
-    plan.leave({row.job for row in plan.live}, [16] * ENOUGH_FINISHED)
+    plan.leave(dict.fromkeys(range(ENOUGH_FINISHED - 1), 16))
+    plan.leave(dict.fromkeys(range(ENOUGH_FINISHED - 1), 80))  # told of again: they count once
+    assert plan._typical > 80
+    plan.leave({ENOUGH_FINISHED - 1: 16})
     plan.admit()
     assert len(plan.live) == 33  # 99 pages, three a row: completions have 16 tokens, and one more page to be sure
+
+
+@pytest.mark.parametrize("stop", [(), ("ab", "the")], ids=["ends", "stop texts"])
+@pytest.mark.parametrize("spare", [None, 3])
+def test_the_plan_learns_each_length_once(monkeypatch, stop, spare):
+    """What has ended is seen in two windows one after the other, and rows run past a stop text."""
+    if spare is not None:  # rows have to make room, and are read again
+        monkeypatch.setattr(row_plan, "ENOUGH_FINISHED", 1)
+        monkeypatch.setattr(row_plan, "TYPICAL", 0.0)
+        monkeypatch.setattr(graph_writer, "whole_pool", lambda rows, slots, page: smallest_pool(rows, page) + spare)
+    plans, build = [], RowPlan
+    monkeypatch.setattr(graph_writer, "RowPlan", lambda *sizes: plans.append(build(*sizes)) or plans[-1])
+    sampler, kind = fast(set_ends(tiny_model("qwen3"), END, 7)), SamplingSettings(max_tokens=60, stop=stop)
+    tasks = tasks_of(prompts(1, 20, 9), range(30), kind, (0, 0))
+    results = sampler._writer.write(tasks, kind, (), 24, sampler.stop_texts(stop))
+    assert (sampler._writer.interrupted > 0) == (spare is not None)
+    [plan] = plans
+    assert len(plan._lengths) > 80  # of 90: those that end last are not heard of
+    assert all(length == results.lengths_R[job] for job, length in plan._lengths.items())
 
 
 def test_prompts_are_read_for_many_rows_at_a_time():
@@ -281,9 +303,9 @@ def test_prompts_are_read_for_many_rows_at_a_time():
     plan = RowPlan(16, 1000, 8)
     plan.add(rows_in([(source, 8) for source in sources]))
     assert len(plan.admit()) == 16
-    plan.leave({0})
+    plan.leave({0: 8})
     assert plan.admit() == []  # one slot of sixteen
-    plan.leave({1})
+    plan.leave({1: 8})
     assert len(plan.admit()) == 2
 
 
@@ -362,6 +384,25 @@ def test_captured_steps_are_replayed_with_what_is_then_in_memory(played_graphs, 
     assert_same(sampler.sample(prompts_B, kind, num_samples=5, seed=0, step=1), expected)
     assert sampler._writer.captures > captures
     assert len(heard) == (kind.top_k > 0)  # said once
+
+
+def test_after_a_release_the_first_step_of_a_size_runs_as_it_is(played_graphs, monkeypatch):
+    """It makes room for the logits of top-k outside of the graphs' pool."""
+    sampler, had_room, capture = fast(tiny_model("qwen3"), max_rows=6), [], stepper.Stepper._capture
+
+    def look(self, key, *rest):
+        had_room.append(self._logits_SV is not None)
+        capture(self, key, *rest)
+
+    monkeypatch.setattr(stepper.Stepper, "_capture", look)
+    for _ in range(2):
+        sampler.sample(prompts(*LENGTHS), KINDS[3], num_samples=5, seed=0, step=1)
+        captures = len(had_room)
+        sampler.sample(prompts(*LENGTHS), KINDS[3], num_samples=5, seed=0, step=1)
+        assert len(had_room) == captures  # all sizes are there
+        sampler.release()
+    assert captures > 1
+    assert all(had_room)
 
 
 def test_steps_that_cannot_be_captured_run_as_they_are(played_graphs):

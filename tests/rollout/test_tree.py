@@ -223,6 +223,23 @@ def test_the_tokens_drawn_are_those_that_the_forks_imply(tree):
     assert drawn < sum(len(leaf.tokens_T) for leaves in leaves_B for leaf in leaves)
 
 
+def test_what_a_sampler_drew_past_a_stop_text_counts_for_the_leaf():
+    def sample(tokens, num_drawn=None):
+        numbers_T = np.zeros(tokens)
+        return Sample("", np.arange(tokens), numbers_T, numbers_T, is_finished=True, num_drawn=num_drawn)
+
+    class Wasteful(Evenly):
+        """Draws 9 tokens for a branch and keeps 3, as vLLM may; roots of 5 fork where entropies are highest."""
+
+        def sample(self, prompts_B, settings, *, num_samples, seed, step):
+            one = sample(5) if prompts_B[0].max_tokens is None else sample(3, num_drawn=9)
+            return [(one,) * num_samples for _ in prompts_B]
+
+    [leaves] = sample_tree(Wasteful(5), prompts(4), SETTINGS, Tree(roots=1, forks=2, branches=1), seed=0, step=0)
+    assert [leaf.tokens_drawn for leaf in leaves] == [5, 9, 9]
+    assert [len(leaf.tokens_T) for leaf in leaves] == [5, 0 + 3, 1 + 3]  # of equal entropies the first two are forks
+
+
 class Evenly:
     """A sampler whose completions all have `length` tokens, with entropies that know nothing."""
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 from scrl.errors import ConfigError, DataError
+from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, block_rows
 from scrl.recipes.catalogue import EXPERIMENTS
 from scrl.recipes.paper_cells import MODELS
 from scrl.training import step_time
@@ -22,6 +23,7 @@ from scrl.training.capacity import (
     activation_bytes,
     fit,
     least_memory,
+    logit_bytes,
     needed,
     parts,
     row_bytes,
@@ -175,7 +177,9 @@ def test_memory_of_the_embedded_engine_by_hand():
     assert found["gradients"] == 6 * W  # float32, and those of the last micro-batch in bfloat16
     assert found["optimizer"] == 8 * W
     assert found["KV cache"] == 256 * (200 + 3072) * 36_864  # room for the longest
-    assert found["logits"] == 3 * 4 * 2**25
+    # 16 · 3,072 completion tokens have more than 2²⁹ logits: a block of those in float32, their gradients in bfloat16,
+    # and the sum of the head's gradient in float32
+    assert found["logits"] == (4 + 2) * 2**29 + 4 * 151_936 * 2048 == 4_465_885_184
     # a layer: 16 · 2048, 2 · (3 · 16 + 2 · 2) · 128, 8 · 11008 bytes a token
     assert activation_bytes(SMALL, is_checkpointed=False) == 36 * (32_768 + 13_312 + 88_064)
     assert activation_bytes(SMALL, is_checkpointed=True) == 36 * 2 * 2048 + (32_768 + 13_312 + 88_064)
@@ -186,6 +190,28 @@ def test_memory_of_the_embedded_engine_by_hand():
         14 * W + found["KV cache"] + 2 * GIB,
         20 * W + found["activations"] + found["logits"] + 2 * GIB,
     )
+
+
+def test_logits_of_the_embedded_engine_by_hand():
+    layout = Layout("embedded", "none", 1)
+    head = 4 * 151_936 * 2048
+    for changes, scored in (
+        ({"micro_batch": 1}, 3072),  # 3,533 tokens would fill a block: prompts have no logits
+        ({"micro_batch": 2}, None),
+        ({"micro_tokens": 3400}, 3200),  # one completion of 3,272 tokens, or as many of fewer
+        ({"micro_batch": 1, "adapter_rank": 16}, 3072),
+    ):
+        work = replace(PAPER, **changes)
+        block = 2**29 if scored is None else scored * 151_936
+        expected = 6 * block + (0 if work.adapter_rank else head)  # a frozen head has no gradient
+        assert sizes(parts(SMALL, work, layout, rows=1))["logits"] == expected, changes
+
+
+def test_the_block_of_logits_that_is_counted_is_the_largest_there_is():
+    for tokens in (1, 200, 3072, 3533, 49_152):
+        rows = min(tokens, block_rows(tokens, SMALL.vocabulary, CHUNK_ELEMENTS))
+        work = replace(PAPER, micro_batch=1, max_tokens=tokens, adapter_rank=16)
+        assert 6 * rows * SMALL.vocabulary <= logit_bytes(SMALL, work, Layout("embedded", "none", 1))
 
 
 def test_bytes_of_a_trained_weight():

@@ -1,4 +1,4 @@
-"""Two Triton kernels over a block of logits [c tokens × V], and the same in plain torch.
+"""Two Triton kernels over a block of logits [c tokens × V], whose plain twin is `token_scores`.
 
     z = (x + bias) / T,   log Z = log Σ eᶻ,   log π(y) = z_y − log Z,   H = −Σ π log π
 

@@ -211,12 +211,22 @@ def quiet_progress() -> Iterator[None]:
 
 
 def remove_dropout(model: nn.Module) -> None:
-    """Switch off the model's own dropout: with it, π would not be the policy that sampled."""
-    for module in model.modules():
+    """Switch off the model's own dropout: with it, π would not be the policy that sampled.
+
+    It is a module, or a number that a module keeps (OPT, BLOOM), or one that is read from the configuration in every
+    pass (Falcon); so the config.json of what is trained says 0 too. An adapter, whose dropout stays, is added later.
+    """
+    from transformers import PretrainedConfig
+
+    modules = list(model.modules())
+    configs = [module.config for module in modules if isinstance(getattr(module, "config", None), PretrainedConfig)]
+    for module in modules:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        if isinstance(getattr(module, "attention_dropout", None), float):
-            module.attention_dropout = 0.0  # type: ignore[assignment, unused-ignore]
+    for holder in (*modules, *configs):
+        for name, value in list(vars(holder).items()):
+            if "drop" in name and isinstance(value, float):
+                setattr(holder, name, 0.0)
 
 
 def add_adapter(model: Any, lora: LoraSettings) -> Any:

@@ -114,13 +114,17 @@ class Policy:
 
     @torch.no_grad()
     def rescored(self, rows: Sequence[TrainedRow]) -> list[TrainedRow]:
-        """The rows with π_old as the update's own forward pass sees it.
+        """The rows with π_old as the update's own forward pass sees it, without an adapter's dropout.
 
         In bfloat16 two ways to compute the same log-probability differ by some percent; the ratio must start at 1. Not
         needed for a step's first update: there π_old is what the update itself computes.
         """
         parts = self._micro_batches(rows)
-        scores = [self.score(self._batch(part))[0] for part in parts]  # all are begun before the first is looked at
+        self._model.eval()
+        try:
+            scores = [self.score(self._batch(part))[0] for part in parts]  # all are begun before the first is looked at
+        finally:  # memory may have run out
+            self._set_mode()
         return [
             replace(row, old_logprobs_T=old_T[: len(row.tokens_T)])
             for part, logprobs_RT in zip(parts, scores, strict=True)
@@ -273,7 +277,11 @@ class Policy:
 
 
 def _unscored(rows: Sequence[TrainedRow]) -> list[TrainedRow]:
-    """The rows of an update by the policy that drew them."""
+    """The rows of an update by the policy that drew them.
+
+    With an adapter's dropout, π and π_old then have the same mask: the ratio is 1, and the gradient that of log π under
+    the mask.
+    """
     return [replace(row, old_logprobs_T=None) for row in rows]
 
 

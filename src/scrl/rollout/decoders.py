@@ -57,6 +57,11 @@ def why_not_grouped(model: nn.Module) -> str | None:
     return None
 
 
+def head_size(config: Any) -> int:
+    """D."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
 class ModuleWalk:
     """One pass over the modules of a Llama-, Qwen2- or Qwen3-shaped model, with an attention of one's own."""
 
@@ -66,7 +71,7 @@ class ModuleWalk:
         self._body: Any = self._model.model
         config = self._model.config
         self._num_kv_heads: int = config.num_key_value_heads
-        self._head_size: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self._head_size = head_size(config)
 
     def rotations(self, length: int) -> tuple[Tensor, Tensor]:
         """cos and sin [L, D] of the first positions."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from scrl.rollout.decoders import plain_model, why_not_grouped
+from scrl.rollout.decoders import head_size, plain_model, why_not_grouped
 
 
 class Linear(NamedTuple):
@@ -110,11 +110,6 @@ def why_not_fused(model: nn.Module) -> str | None:
     if any(type(module) is not nn.Linear for module in linears) or len({m.weight.dtype for m in linears}) > 1:
         return "its weights are quantized or of several types"
     return None
-
-
-def head_size(config: Any) -> int:
-    """D."""
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
 @torch.inference_mode(False)

@@ -253,11 +253,12 @@ def _ask(arena: Arena, rows: int, with_tokens: bool) -> _News:
 def _leave(plan: RowPlan, news: _News | None, watch: StopWatch) -> dict[int, int]:
     """Rows that had ended leave, and those at their limits; how many tokens those have that are known to have ended."""
     if news is None:
-        plan.leave((), ())
+        plan.leave({})
         return {}
     state = news.state.get()
     jobs, lengths, dead_R = state[JOB], state[PLACE], state[ALIVE] == 0
     cut = watch.look(jobs, lengths, None if news.tokens_RT is None else news.tokens_RT.get())
     dead = dict(zip(jobs[dead_R].tolist(), lengths[dead_R].tolist(), strict=True))
-    plan.leave({*dead, *cut}, dead.values())
-    return dead | cut
+    ended = dead | cut
+    plan.leave(ended)
+    return ended

@@ -193,11 +193,7 @@ class LocalSampler(TextWriter):
             page.cpu().numpy() for page in (pages.tokens_RT, pages.logprobs_RT, pages.entropies_RT)
         )
         facts = {name: page.cpu().numpy().astype(np.float64) for name, page in pages.facts_RT.items()}
-        if not np.isfinite(logprobs).all():
-            raise TrainingError(
-                "the model's outputs are not numbers: its weights are broken. Start from a sound checkpoint, with a "
-                "lower optimizer.learning_rate."
-            )
+        check_numbers([logprobs])
         logprobs, entropies = logprobs.astype(np.float64), entropies.astype(np.float64)
         written = [tokens[row, :length] for row, length in enumerate(lengths_R)]
         rest = [row for row in range(len(written)) if row not in known]
@@ -252,6 +248,15 @@ def why_not_captured(device: torch.device) -> str | None:
     if torch.cuda.get_device_capability(device) < (8, 0):
         return "the GPU is older than NVIDIA's Ampere"
     return None
+
+
+def check_numbers(logprobs: Iterable[Floats]) -> None:
+    """Refuse to go on where log-probabilities are no numbers."""
+    if not all(np.isfinite(values).all() for values in logprobs):
+        raise TrainingError(
+            "the model's outputs are not numbers: its weights are broken. Start from a sound checkpoint, with a lower "
+            "optimizer.learning_rate."
+        )
 
 
 def _row(page_RT: Floats | None, row: int, length: int) -> Floats | None:

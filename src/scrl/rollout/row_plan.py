@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,8 @@ ENTER_SHARE = 8
 """Prompts are read for waiting rows once one slot in so many is free: reading few at a time would hold up the rest."""
 TYPICAL = 0.9
 """Rows are promised room for completions of this quantile of the lengths seen."""
+RECENT = 512
+"""Completions whose lengths are looked at: those that ended last."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +76,8 @@ class RowPlan:
         self._page = page
         self._free = list(range(pages - 1, 0, -1))
         self._places = list(range(slots + 1, 0, -1))
-        self._lengths: list[int] = []
+        self._lengths: dict[int, int] = {}
+        """Of jobs that have ended, in the order in which that was heard."""
         self._typical = sys.maxsize
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -143,17 +146,24 @@ class RowPlan:
         for row in self.live:
             row.steps += steps
 
-    def leave(self, jobs: Collection[int], lengths: Collection[int] = ()) -> None:
-        """These have ended; so have those at their limits."""
-        if lengths:
-            self._lengths += lengths
-            if len(self._lengths) >= ENOUGH_FINISHED:
-                self._typical = int(np.quantile(self._lengths[-512:], TYPICAL)) + 1
-        for row in [row for row in self.live if row.job in jobs or row.steps_left <= 0]:
+    def leave(self, ended: Mapping[int, int]) -> None:
+        """These jobs have ended, with so many tokens each; so have those at their limits.
+
+        A job may be named again, when it has long left: it counts once, with the tokens that it had first.
+        """
+        self._count(ended)
+        for row in [row for row in self.live if row.job in ended or row.steps_left <= 0]:
             self._drop(row)
-        for row in [row for row in self.waiting if row.job in jobs]:  # had to go before it was known to have ended
+        for row in [row for row in self.waiting if row.job in ended]:  # had to go before it was known to have ended
             self.waiting.remove(row)
             self._unused(row.source)
+
+    def _count(self, ended: Mapping[int, int]) -> None:
+        """Learn from completions how long the next ones will be."""
+        fresh = {job: length for job, length in ended.items() if job not in self._lengths}
+        self._lengths |= fresh
+        if fresh and len(self._lengths) >= ENOUGH_FINISHED:
+            self._typical = int(np.quantile(list(self._lengths.values())[-RECENT:], TYPICAL)) + 1
 
     def _drop(self, row: Row) -> None:
         self.live.remove(row)

@@ -57,8 +57,9 @@ class Stepper:
         self.captures = 0
 
     def forget(self) -> None:
-        """Drop all graphs and their memory."""
+        """Drop all graphs and their memory; what is captured next runs once as it is before, like the first time."""
         self._graphs.clear()
+        self._seen.clear()
         self._pool = self._logits_SV = None
 
     def step(self, arena: Arena, weights: FusedWeights, size: StepSize, settings: SamplingSettings) -> None:

@@ -87,7 +87,7 @@ def _leaf(root: Sample, place: int, branch: Sample) -> Sample:
         is_finished=branch.is_finished,
         margins_T=_joined_if_there(root.margins_T, place, branch.margins_T),
         certainties_T=_joined_if_there(root.certainties_T, place, branch.certainties_T),
-        num_drawn=len(branch.tokens_T),
+        num_drawn=branch.tokens_drawn,
     )
 
 

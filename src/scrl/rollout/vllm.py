@@ -29,7 +29,7 @@ from torch import nn
 from scrl.errors import ConfigError, TrainingError
 from scrl.records import Floats, Sample, Tokens
 from scrl.rollout.endings import OnGroup
-from scrl.rollout.local import REFILLS, Prompt, end_tokens
+from scrl.rollout.local import REFILLS, Prompt, check_numbers, end_tokens
 from scrl.rollout.sampling import SamplingSettings
 from scrl.rollout.stopping import StopTexts, TextWriter
 from scrl.rollout.vllm_engine import VllmEngine
@@ -188,11 +188,7 @@ class VllmSampler(TextWriter):
 
 
 def _samples(drawn: Sequence[_Drawn], scores: Sequence[tuple[Floats, Floats]]) -> list[Sample]:
-    if not all(np.isfinite(logprobs_T).all() for logprobs_T, _ in scores):
-        raise TrainingError(
-            "the model's outputs are not numbers: its weights are broken. Start from a sound checkpoint, with a lower "
-            "optimizer.learning_rate."
-        )
+    check_numbers(logprobs_T for logprobs_T, _ in scores)
     return [
         Sample(each.text, each.tokens_T, *score, is_finished=each.is_finished, num_drawn=each.num_drawn)
         for each, score in zip(drawn, scores, strict=True)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from scrl.policy.token_scores import CHUNK_ELEMENTS
+from scrl.policy.fused_token_scores import CHUNK_ELEMENTS
 from scrl.training.shapes import ModelShape
 
 GIB = 2**30
@@ -30,8 +30,8 @@ HALF, FULL = 2, 4
 """Bytes of a number: bfloat16 and float32."""
 ADAM = 8
 """Bytes of AdamW's two averages."""
-CHUNK_COPIES = 3
-"""Logits, log-probabilities and their gradient, of one chunk in float32: the embedded engine never holds more."""
+BLOCK_BYTES = FULL + HALF
+"""Of each logit of a block with the embedded engine, which never holds more: in float32, its gradient in bfloat16."""
 LOGIT_BYTES = 8
 """Of each logit with TRL and verl, which hold those of a micro-batch whole: four copies in bfloat16. Assumed."""
 OVERHEAD, VLLM_OVERHEAD = 2 * GIB, 6 * GIB
@@ -243,15 +243,26 @@ def _working(shape: ModelShape, layout: Layout) -> int:
 
 
 def _training(shape: ModelShape, work: Work, layout: Layout) -> tuple[Part, ...]:
-    logits = CHUNK_COPIES * FULL * CHUNK_ELEMENTS
-    if layout.engine != "embedded":
-        rows = max(layout.micro_rows(work), layout.score_rows(work))
-        logits = rows * work.max_tokens * shape.vocabulary * LOGIT_BYTES
     activations = layout.micro_tokens(work) * activation_bytes(shape, work.is_checkpointed)
     return (
         Part("activations", activations, in_sampling=False),
-        Part("logits", logits, in_sampling=False),
+        Part("logits", logit_bytes(shape, work, layout), in_sampling=False),
     )
+
+
+def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
+    """Logits that are held at once, and what becomes of them.
+
+    Embedded: a block of at most CHUNK_ELEMENTS; and the sum of the head's gradient over all blocks in float32, 4 V h,
+    unless the head is frozen. TRL and verl: the logits of all completions of a pass.
+    """
+    if layout.engine != "embedded":
+        rows = max(layout.micro_rows(work), layout.score_rows(work))
+        return rows * work.max_tokens * shape.vocabulary * LOGIT_BYTES
+    scored = layout.micro_tokens(work) - layout.micro_rows(work) * work.prompt
+    block = min(scored * shape.vocabulary, CHUNK_ELEMENTS)
+    head = shape.vocabulary * shape.hidden if work.adapter_rank is None else 0
+    return BLOCK_BYTES * block + FULL * head
 
 
 def activation_bytes(shape: ModelShape, is_checkpointed: bool) -> int:
