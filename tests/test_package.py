@@ -14,7 +14,7 @@ from scrl.credit.methods import METHODS
 SOURCE = Path(scrl.__file__).parent
 
 # Each layer may import itself and the layers named here, nothing else of the package.
-BASE = {"records", "errors", "extras", "seeds", "metrics"}
+BASE = {"records", "errors", "extras", "seeds", "metrics", "settings"}
 CORE = BASE | {"answers", "credit"}
 TENSORS = CORE | {"attention", "transfer"}
 RUN = CORE | {"policy", "rollout", "data", "evaluation", "reporting", "lab", "training", "recipes"}
@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "errors": set(),
     "extras": {"errors"},
     "seeds": set(),
+    "settings": set(),
     "attention": set(),
     "transfer": set(),
     "metrics": set(),

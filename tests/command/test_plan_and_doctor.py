@@ -1,12 +1,14 @@
 """`scrl plan`, `scrl doctor` and `scrl report`: what is said before and after a run."""
 
 import re
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from commands import scrl
+from transformers import Gemma3Config
 
 from scrl.cli.main import main
 from scrl.errors import InputError
@@ -84,6 +86,24 @@ def test_memory_is_counted_by_its_large_parts():
     assert (adapter["gradients"], adapter["optimizer"], adapter["start model"]) == (0, 0, 0)
 
 
+def test_a_model_whose_configuration_has_a_part_for_text_is_planned(tmp_path):
+    text = {
+        "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 128,
+    }  # fmt: skip
+    seen = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
+    folder = Path(shutil.copytree(model_folder("embedded"), tmp_path / "model"))
+    Gemma3Config(text_config=text, vision_config=seen | {"image_size": 8, "patch_size": 4}).save_pretrained(folder)
+    settings = {"model": str(folder), "limit": 1, "completions": 8, "trained": 4}
+    cache = make_plan(config(**settings)).memory_bytes["sampler's cache"]
+    # rows × tokens × 2 layers × (keys and values) × 1 head of 16 numbers × 4 bytes
+    rows, a_token = 8 * 8, 2 * 2 * 16 * 4
+    assert cache % (rows * a_token) == 0
+    assert 64 < cache // (rows * a_token) < 64 + 20
+    with pytest.raises(InputError, match="beyond the 128 tokens the model can read"):
+        make_plan(config(**settings, sampling={"max_tokens": 120}))
+
+
 def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     shared = config(limit=4, compute={"sampler": "vllm", "vllm_memory": 0.3})
     plan = make_plan(shared)
@@ -136,6 +156,23 @@ def test_the_plan_refuses_what_the_run_would_refuse():
         make_plan(config(limit=5, drop_last=True))
     with pytest.raises(InputError, match=r"model: there is no folder \./nowhere"):
         make_plan(config(model="./nowhere"))
+
+
+def test_the_plan_looks_at_gold_at_held_out_questions_and_at_the_folder_as_the_run_does(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.txt").write_text("1+1=\n2+2=\n")
+    Path("other.txt").write_text("2+2=\n3+3=\n4+4=\n")
+    words = ["plan", "--model", "embedded", "--questions", "mine.txt", "prompt.instruction=", "sampling.max_tokens=64"]
+    assert main([*words, "--evaluation.held-out", "other.txt", "--out", "new"]) == 0
+    assert "1 of the 3 held-out questions are trained on: they are not held out" in capsys.readouterr().out
+    for more, message in (
+        (["--evaluation.held-out", "none.txt"], "none.txt: there is no such file"),
+        (["--method", "oracle"], "gold"),
+        (["--out", "."], "exists already"),
+    ):
+        assert main([*words, *more]) == 2
+        assert message in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "other.txt"]
 
 
 def test_a_model_that_is_not_here_is_planned_from_its_shape(tmp_path, capsys, monkeypatch):

@@ -10,10 +10,12 @@ from commands import read, scrl
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
+from scrl.cli.train import _conclude
 from scrl.cli.watching import BarWatcher, PlainWatcher, evaluation_line
 from scrl.credit.methods import METHODS
 from scrl.metrics import STEP_METRICS
 from scrl.training.config import RunConfig, read_config, setting_rows
+from scrl.training.run_folder import RunFolder
 
 SETTINGS = """\
 model: embedded
@@ -152,7 +154,7 @@ def test_a_checkpoint_is_a_plain_model_folder(trained, which):
         "library_name": "transformers", "base_model": "embedded",
         "tags": ["test-time-reinforcement-learning", "label-free", "scrl"],
     }  # fmt: skip
-    assert re.search(r"# embedded after [23] steps of SCRL", card)
+    assert re.search(r"# embedded after [23] steps of scrl", card)
     inside = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
     assert inside == yaml.safe_load((folder / "config.yaml").read_text())
 
@@ -237,3 +239,12 @@ def test_on_a_terminal_a_bar_moves():
 def test_a_resumption_cannot_be_tried_dry(tmp_path):
     done = scrl("train", "--resume", tmp_path, "--dry-run")
     assert (done.returncode, "--dry-run: a run that is resumed goes on" in done.stderr) == (2, True)
+
+
+def test_the_last_words_are_of_every_whole_line(tmp_path):
+    line = json.dumps({"signal_share": 0.5, "name": "one\u2028line"}, ensure_ascii=False)
+    (tmp_path / "metrics.jsonl").write_text(line + '\n{"signal_sh', encoding="utf-8")
+    said = []
+    _conclude(RunFolder(tmp_path), said.append)
+    assert said[0] == "metrics.jsonl: line 2, the last one, is incomplete and was left out"
+    assert [words.split(":")[0] for words in said[1:]] == ["checkpoints", "report"]

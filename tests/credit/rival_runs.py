@@ -27,7 +27,7 @@ class Silent:
 
 def two_steps(out, monkeypatch, *changes):
     """The metrics and the rollouts that a run leaves behind."""
-    monkeypatch.setattr("scrl.training.loop.write_report", lambda folders, page: page.touch())
+    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, page: page.touch())
     train(read_config(None, [*TINY, *changes]), out, Silent())
     return [
         [json.loads(line) for line in (out / name).read_text(encoding="utf-8").splitlines()]

@@ -143,7 +143,7 @@ def test_a_model_is_needed_only_where_one_is_named():
 
 
 def test_two_steps_of_training(tmp_path, monkeypatch):
-    monkeypatch.setattr("scrl.training.loop.write_report", lambda folders, out: out.touch())
+    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
     run = scrl.train(
         {
             "model": "embedded",

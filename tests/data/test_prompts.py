@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from transformers import Gemma3Config, Gemma3TextConfig
 
-from scrl.data.prompts import STYLES, PromptSettings, checked_prompts, prompt_text, prompt_tokens, style_of
+from scrl.data.prompts import STYLES, PromptSettings, checked_prompts, no_room, prompt_text, prompt_tokens, style_of
 from scrl.errors import ConfigError, InputError
 from scrl.records import Question
 
@@ -237,6 +238,14 @@ MANY = [Question(f"q{length}", "x" * length) for length in range(1, 8)]
 def test_prompts_that_fit_are_left_alone():
     settings = PromptSettings(instruction="", max_tokens=9)  # 7 letters, the first token and the new line
     assert checked_prompts(MANY, BASE, settings) == (MANY, [])
+
+
+@pytest.mark.parametrize("is_nested", [False, True], ids=["plain", "with a part for text"])
+def test_prompt_and_completion_must_fit_into_what_a_model_can_read(is_nested):
+    part = Gemma3TextConfig(max_position_embeddings=64)
+    shape = Gemma3Config(text_config=part.to_dict()) if is_nested else part
+    assert no_room(14, 50, shape) is None
+    assert "beyond the 64 tokens the model can read. Lower it to 49." in no_room(15, 50, shape)
 
 
 def test_prompts_that_are_too_long_are_reported_together():

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from scrl.records import Group, Sampled
 from scrl.rollout.local import LocalSampler, Prompt
 from scrl.rollout.sampling import SamplingSettings
 from scrl.training.crediting import Crediting
+from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
 
 pytest.importorskip("trl")
@@ -322,6 +324,19 @@ def test_a_run_goes_on_as_if_nothing_had_happened(signal, tmp_path, monkeypatch)
     trl_run.resume(tmp_path / "parts", listener)
     assert f"resuming after step {1 + signal}" in listener.notes
     assert left_behind(tmp_path / "parts") == left_behind(tmp_path / "whole")
+
+
+def test_completions_may_hold_what_is_a_line_end_elsewhere(tmp_path):
+    folder = RunFolder.create(tmp_path, small(), "cpu")
+    line = {"question_id": "q", "step": 0, "answer_class": "1", "label": "positive"}
+    folder.append("rollouts.jsonl", [line | {"completion": "a\u2028b\x85c\u2029d"}, line | {"question_id": "r"}])
+    folder.last.mkdir()
+    known = {"step": 1, "questions": "these", "files": folder.lengths()}
+    (folder.last / trl_run.STATE).write_text(json.dumps(known))
+    about = {"config": small(), "folder": folder, "fingerprint": "these", "args": SimpleNamespace(world_size=1)}
+    run = SimpleNamespace(**about, watcher=Listener(), is_main=True, done=0, history=[], labels={})
+    trl_run.restore(run)
+    assert (run.done, run.labels) == (1, {"q": "1", "r": "1"})
 
 
 def test_the_guard_ends_a_run(tmp_path):

@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 
 from scrl.credit.methods import METHODS
-from scrl.engines.trl_settings import batch_sizes, check_config, differences, grpo_settings, with_options
+from scrl.engines.trl_settings import batch_sizes, check_config, differences, grpo_settings, step_size, with_options
 from scrl.engines.versions import require_engine
 from scrl.errors import ConfigError
 from scrl.extras import supported
@@ -219,3 +219,14 @@ def test_the_version_it_was_made_for_is_taken(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.16.3")
     require_engine("trl")
     assert "1.16.3" in supported("trl").specifier
+
+
+@pytest.mark.parametrize("changes", [(), ("drop_last=true",), ("steps=3",)], ids=["all", "drop_last", "few steps"])
+@pytest.mark.parametrize("questions", [5, 8, 24, 30])
+def test_steps_must_all_be_of_one_size(changes, questions):
+    settings = config("questions_per_step=8", *changes)
+    if questions == 30 and not changes:  # 8, 8, 8, 6; the fourth is not reached in 3 steps
+        with pytest.raises(ConfigError, match="8 do not divide the 30 questions"):
+            step_size(settings, questions)
+    else:
+        assert step_size(settings, questions) == min(8, questions)

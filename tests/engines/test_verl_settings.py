@@ -1,10 +1,13 @@
 """verl's settings and ours, both ways; verl itself is not needed."""
 
 import json
+import os
+import sys
 from contextlib import nullcontext
 from importlib.metadata import PackageNotFoundError
 
 import pytest
+from listeners import Listener
 
 from scrl.engines.verl_job import CHOICES, Job, verl_settings
 from scrl.engines.verl_options import check_options, unknown_options
@@ -228,15 +231,18 @@ def test_what_verl_logged_becomes_metrics(tmp_path):
     lines = [
         {"step": 0, "data": {"val-core/scrl/acc/mean@4": 0.5}},  # before the first step
         {"step": 1, "data": logged},
-        {"step": 2, "data": logged | {"scrl/reward_mean": 0.5}},
+        {"step": 2, "data": logged | {"scrl/reward_mean": 0.5, "note": "no line\u2028ends\x85here\u2029"}},
     ]
     log = tmp_path / "verl.jsonl"
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 3, "da')  # killed here
-    assert write_metrics(folder) == 2
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    log.write_text(text + '{"step": 3, "da', encoding="utf-8")  # killed here
+    said = []
+    assert write_metrics(folder, said.append) == 2
+    assert said == ["verl.jsonl: line 4, the last one, is incomplete and was left out"]
     set_aside(tmp_path)  # verl writes over its log
     log.write_text(json.dumps({"step": 2, "data": logged | {"scrl/reward_mean": 0.75}}) + "\n")
     set_aside(tmp_path)
-    assert write_metrics(folder) == 2
+    assert write_metrics(folder, said.append) == 2
     first, second = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert first == {"step": 0, "grad_norm": 2.0, "seconds_rollout": 3.0, "reward_mean": 0.25}
     assert (second["step"], second["reward_mean"]) == (1, 0.75)
@@ -271,3 +277,68 @@ def test_a_failure_of_verl_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(verl_run, "command_for", lambda out: ["false"])
     with pytest.raises(TrainingError, match="verl ended with exit code 1 after 0 steps"):
         resume(tmp_path, Silent())
+
+
+VERL = """
+import json, os, signal, sys, time
+from pathlib import Path
+
+out = Path(sys.argv[1])
+
+def take(step):
+    (out / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface").mkdir(parents=True)
+    with (out / "verl.jsonl").open("a") as log:
+        log.write(json.dumps({"step": step, "data": {"scrl/reward_mean": 0.5}}) + "\\n")
+
+(out / "pid").write_text(str(os.getpid()))
+take(1)
+"""
+"""A step of a trainer that can send signals to whoever has started it."""
+ENDS = {
+    # a terminal sends it to both; half a second is more than subprocess.run would wait
+    "Ctrl-C": "os.kill(os.getppid(), signal.SIGINT); time.sleep(0.5); take(2); sys.exit(1)",
+    # to the parent alone, of which the child must hear
+    "SIGTERM": """
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getppid(), signal.SIGTERM)
+if signal.sigtimedwait([signal.SIGTERM], 20) is not None:
+    take(2)
+""",
+    # it hangs, and the second one, after the first was heard, ends it
+    "twice": """
+take(2)
+os.kill(os.getppid(), signal.SIGINT)
+while not (out / "heard").exists():
+    time.sleep(0.01)
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(60)
+""",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_verl_did_until_it_was_stopped_is_written_down(end, tmp_path, monkeypatch):
+    from scrl.training import verl_run
+
+    class Hearing(Listener):
+        def note(self, text):
+            super().note(text)
+            if "a second Ctrl-C kills it" in text:
+                (tmp_path / "heard").touch()
+
+    (tmp_path / "verl.yaml").write_text("{}")
+    command = [sys.executable, "-c", VERL + ENDS[end], str(tmp_path)]
+    monkeypatch.setattr(verl_run, "command_for", lambda out: command)
+    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    listener = Hearing()
+    with pytest.raises(KeyboardInterrupt):
+        resume(tmp_path, listener)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [0, 1]
+    assert RunFolder(tmp_path).last.resolve().parts[-3] == "global_step_2"
+    assert (tmp_path / "report.html").exists()
+    assert listener.notes[1:] == [
+        "waiting for verl to end; a second Ctrl-C kills it",
+        f"stopped; go on from verl's last checkpoint with: scrl train --resume {tmp_path}",
+    ]

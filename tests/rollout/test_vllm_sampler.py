@@ -6,6 +6,7 @@ The proof that vLLM 0.24 itself behaves so is tests/gpu/test_vllm.py, on a machi
 import importlib.metadata
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import fake_vllm
 import numpy as np
@@ -21,9 +22,10 @@ from tiny_models import (
     tiny_tokenizer,
     tokens_of,
 )
+from transformers import Gemma3Config, Gemma3TextConfig
 
 from scrl.errors import ConfigError, TrainingError
-from scrl.evaluation.samplers import check_sampler
+from scrl.evaluation.samplers import _positions, check_sampler
 from scrl.policy.scoring import batches, scorer
 from scrl.policy.settings import ComputeSettings
 from scrl.rollout.sampling import SamplingSettings
@@ -160,6 +162,12 @@ def test_vllm_is_started_without_weights_and_tokenizer(opened):
 
 
 # Weights
+
+
+def test_what_a_model_can_look_back_over_may_stand_in_its_part_for_text():
+    part = Gemma3TextConfig(max_position_embeddings=64)
+    for shape in (part, Gemma3Config(text_config=part.to_dict())):
+        assert _positions(SimpleNamespace(config=shape)) == 64
 
 
 def test_it_wakes_before_weights_are_copied_and_forgets_what_it_cached(opened):

@@ -111,7 +111,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("both")
     do(folder / "self-harmony", "method=self-harmony", *TINY)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.loop.write_report", lambda folders, out: out.touch())
+        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
         do(folder / "co-rewarding", "method=co-rewarding", *TINY)
     return folder
 

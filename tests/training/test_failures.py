@@ -134,8 +134,11 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").write_text("precious")
     done = scrl("train", *SMALL, "--out", "run", cwd=tmp_path)
-    assert (done.code, done.err) == (2, "error: run: exists already; give a new folder with --out\n")
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine"]
+    assert (done.code, done.out, done.err) == (2, "", "error: run: exists already; give a new folder with --out\n")
+    (tmp_path / "run" / "config.yaml").touch()
+    done = scrl("train", *SMALL, "--out", "run", cwd=tmp_path)
+    assert done.err == "error: run: exists already; go on with that run by --resume, or give a new folder with --out\n"
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.yaml", "mine"]
 
 
 # A disk that is full

@@ -79,6 +79,13 @@ def test_sigterm_is_ctrl_c_within_its_block():
         send(signal.SIGTERM)
 
 
+def test_sigterm_is_passed_on_before_it_is_ctrl_c():
+    told = []
+    with pytest.raises(KeyboardInterrupt), stop_on_sigterm(lambda: told.append("told")):
+        send(signal.SIGTERM)
+    assert told == ["told"]
+
+
 @pytest.mark.parametrize("block", [lambda: finish_first(pytest.fail), stop_on_sigterm])
 def test_another_thread_than_the_main_one_leaves_signals_alone(block):
     before, found = [signal.getsignal(number) for number in BOTH], []

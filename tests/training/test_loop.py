@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import GOLD_METRICS, Listener, differences, digest, do, lines, metrics, small, weights
+from runs import GOLD_METRICS, Listener, differences, digest, do, go_on, lines, metrics, small, weights
 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
@@ -89,7 +89,8 @@ def test_the_best_checkpoint_is_the_one_with_most_agreement_over_the_last_epoch(
     assert run.state.best_score == pytest.approx(max(scores))
     assert run.state.best_step == scores.index(max(scores)) + 1
     card = (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
-    assert f"# embedded after {run.state.best_step} steps of SCRL" in card
+    assert f"# embedded after {run.state.best_step} step" in card
+    assert "without any gold answer" in card
 
 
 def test_a_low_rank_adapter_is_trained_and_saved_as_peft_wants_it(tmp_path):
@@ -289,9 +290,46 @@ def test_trackers_hear_every_number_of_every_step(tmp_path, monkeypatch):
     ]
 
 
+def test_trackers_and_threads_are_opened_for_steps_alone_and_closed_whatever_happens(tmp_path, monkeypatch):
+    heard = []
+
+    class Fake:
+        def __init__(self, *_):
+            heard.append("opened")
+
+        def log(self, *_):
+            pass
+
+        def close(self):
+            heard.append("closed")
+
+    def broken(folder, config):
+        raise RuntimeError("no connection")
+
+    monkeypatch.setitem(TRACKERS, "fake", Fake)
+    monkeypatch.setitem(TRACKERS, "broken", broken)
+    monkeypatch.setattr("scrl.training.run.CreditWorkers", lambda rule, workers: Fake())
+    monkeypatch.setattr(Fake, "begin", lambda self: None, raising=False)
+    settings = ("trackers=[fake]", "steps=1", "compute.credit_workers=1", *QUIET)
+    do(tmp_path / "run", *settings)
+    assert heard == ["opened", "opened", "closed", "closed"]
+    heard.clear()
+    with pytest.raises(InputError, match="has done all its 1 steps"):
+        go_on(tmp_path / "run")
+    assert heard == []
+    with pytest.raises(RuntimeError, match="no connection"):
+        do(tmp_path / "other", *settings, "trackers=[fake, broken]")
+    assert heard == ["opened", "closed"]
+
+
 def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"trackers: unknown tracker 'tensorbord'\. Did you mean 'tensorboard'\?"):
         do(tmp_path / "run", "trackers=[tensorbord]")
+    assert not (tmp_path / "run").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("scrl.training.trackers.find_spec", lambda name: None)
+        with pytest.raises(ConfigError, match="trackers: wandb is not installed"):
+            do(tmp_path / "run", "trackers=[wandb]")
     assert not (tmp_path / "run").exists()
 
     def absent(folder, config):
@@ -306,7 +344,7 @@ def test_a_report_that_cannot_be_written_does_not_end_a_run(tmp_path, monkeypatc
     def fail(folders, out):
         raise InputError(f"{out}: cannot be written: No space left on device")
 
-    monkeypatch.setattr("scrl.training.loop.write_report", fail)
+    monkeypatch.setattr("scrl.training.run_folder.write_report", fail)
     run, heard = do(tmp_path / "run", "steps=1", *QUIET)
     assert run.state.step == 1
     assert "the report could not be written" in heard.text

@@ -18,7 +18,7 @@ METHODS = ("ttrl", "rent", "intuitor", "empo", "ddrl", "spine", "dare")
 def folders(tmp_path_factory):
     """A run of each method."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.loop.write_report", lambda folders, out: out.touch())
+        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
         found = {name: tmp_path_factory.mktemp("relatives") / name for name in METHODS}
         for name, folder in found.items():
             do(folder, f"method={name}", *TINY)

@@ -12,6 +12,7 @@ from rich.text import Text
 from scrl.cli.own_code import import_from_here
 from scrl.cli.train import Settings, file_and_overrides, run_config, show_plan
 from scrl.errors import ConfigError, ScrlError
+from scrl.training.folders import refuse_existing
 
 if TYPE_CHECKING:
     from scrl.training.config import RunConfig
@@ -24,6 +25,7 @@ def plan(
     gpu_memory: float | None = None,
     kind: str | None = None,
     length: float | None = None,
+    out: Path | None = None,
 ) -> None:
     """Say what `scrl train` would do with these settings: sizes, memory, the first prompt, warnings.
 
@@ -49,7 +51,11 @@ def plan(
         H200, H100, A100 or A100-40; by default H200, or with --gpu-memory the newest with about as much.
     length
         Mean tokens of a completion; by default half of sampling.max_tokens.
+    out
+        As for scrl train; refused as there where it exists, and not made.
     """
+    if out is not None:
+        refuse_existing(out)
     import_from_here()
     console = Console(highlight=False, markup=False)
     recipe = _recipe(settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +17,9 @@ from scrl.cli.own_code import import_from_here
 from scrl.cli.watching import PlainWatcher, watching
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, InputError
+from scrl.reporting.json_lines import read_json_lines
 from scrl.reporting.results import best_step_of
-from scrl.training.folders import new_run_folder
+from scrl.training.folders import new_run_folder, refuse_existing
 
 if TYPE_CHECKING:
     from scrl.training.config import RunConfig
@@ -63,6 +63,8 @@ def train(
     if resume:
         _resume(*_what_to_resume(settings, out))
         return
+    if out is not None and _is_first_process():
+        refuse_existing(out)
     config = run_config(settings)
     _check_engine(config)
     show_plan(_plan(config), console)
@@ -156,8 +158,7 @@ def _resume(folder: Path, settings: Sequence[str]) -> None:
 
 
 def _conclude(folder: RunFolder, say: Callable[[str], None]) -> None:
-    lines = (folder.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    steps = [json.loads(line) for line in lines]
+    steps = [line.fields for line in read_json_lines(folder.path / "metrics.jsonl", say)]
     if not any(step["signal_share"] for step in steps):
         say("WARNING: no step had a signal: nothing was learned. Sample more completions, or check the reader.")
     tokens_saved = sum(step.get("tokens_saved", 0.0) for step in steps)
@@ -167,7 +168,8 @@ def _conclude(folder: RunFolder, say: Callable[[str], None]) -> None:
     best_step = best_step_of(folder.path / "checkpoints")
     best = f" and best (step {best_step}, chosen without gold)" if best_step else ""
     say(f"checkpoints: {folder.last}{best}")
-    say(f"report: {folder.path / 'report.html'}")
+    if (folder.path / "report.html").is_file():  # else it was said why not
+        say(f"report: {folder.path / 'report.html'}")
 
 
 def run_config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:

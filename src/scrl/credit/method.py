@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from scrl.credit.labels import majority_positive
 from scrl.credit.rewards import spread
 from scrl.credit.verdicts import OpenVote
 from scrl.records import FACTS, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
+from scrl.settings import Settings
 
 __all__ = [
     "FACTS",
@@ -43,10 +44,8 @@ __all__ = [
 ]
 
 
-class CreditSettings(BaseModel):
+class CreditSettings(Settings):
     """Settings that all methods share."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     advantage: Literal["normalised", "centred", "leave-one-out"] = Field(
         "normalised", description="Â: (R − μ)/σ as in GRPO, R − μ as in Dr. GRPO, or R − mean of the others as in RLOO."

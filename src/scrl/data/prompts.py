@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 from jinja2 import TemplateError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from scrl.errors import ConfigError, InputError
 from scrl.records import Question, Tokens
+from scrl.settings import Settings
 
 BOXED = "Let's think step by step and output the final answer within \\boxed{}."
 """Behind the question, after one space."""
@@ -50,10 +51,8 @@ STYLES: dict[str, PromptStyle] = {
 }
 
 
-class PromptSettings(BaseModel):
+class PromptSettings(Settings):
     """How a question is put to the model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     style: Literal["auto", "qwen", "qwen-math", "llama", "qwen3", "qwen3-thinking", "chat", "plain"] = Field(
         "auto",
@@ -132,7 +131,7 @@ def checked_prompts(
 
 def no_room(longest: int, max_tokens: int, shape: Any) -> str | None:
     """Why a model of this configuration cannot read its longest prompt and write so many tokens; None where it can."""
-    limit = getattr(shape, "max_position_embeddings", None)
+    limit = getattr(shape.get_text_config(), "max_position_embeddings", None)
     if limit is None or longest + max_tokens <= limit:
         return None
     fix = f"Lower it to {limit - longest}" if longest < limit else "Leave that question out"

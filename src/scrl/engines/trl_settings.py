@@ -70,6 +70,17 @@ def _method_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield f"needs {need!r}", "TRL has no place for it"
 
 
+def step_size(config: RunConfig, questions: int) -> int:
+    """B, which must be the same at every step, of so many questions in all."""
+    whole, rest = divmod(questions, config.questions_per_step)
+    if rest and 0 < whole < config.steps and not config.drop_last:
+        raise ConfigError(
+            f"questions_per_step: TRL's steps are all of one size, and {config.questions_per_step} do not divide the "
+            f"{questions} questions. Choose a divisor, or leave the last ones out with drop_last."
+        )
+    return min(config.questions_per_step, questions)
+
+
 def batch_sizes(config: RunConfig, questions: int, processes: int) -> dict[str, int]:
     """One generation = one step of `questions` groups of M rows; so many rows a pass, an update and a process."""
     groups = min(config.questions_per_update, questions)

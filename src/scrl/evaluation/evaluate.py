@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from scrl.answers.classes import find_class
 from scrl.answers.forms import canonical_form
@@ -26,12 +26,11 @@ from scrl.evaluation.label_quality import bare_gold
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
 from scrl.records import Group, Question, Sampled, Tally
 from scrl.rollout.sampling import SamplingSettings
+from scrl.settings import Settings
 
 
-class EvaluationSettings(BaseModel):
+class EvaluationSettings(Settings):
     """When and on what a run is measured."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     every: int = Field(0, ge=0, description="Steps between evaluations; 0: before the first step and after the last.")
     completions: int = Field(16, ge=1, description="Completions a question.")

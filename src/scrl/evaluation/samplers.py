@@ -52,4 +52,4 @@ def open_sampler(
 
 def _positions(model: Any) -> int:
     """How many tokens the model can look back over."""
-    return int(getattr(model.config, "max_position_embeddings", None) or 2**31)
+    return int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**31)

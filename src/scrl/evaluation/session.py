@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import torch
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule, credit_rule
@@ -41,12 +41,11 @@ from scrl.records import Completion, Group, Question, Sample
 from scrl.rollout.local import Prompt
 from scrl.rollout.sampler import Sampler
 from scrl.rollout.sampling import SamplingSettings
+from scrl.settings import Settings
 
 
-class MeasurementSettings(BaseModel):
+class MeasurementSettings(Settings):
     """What is measured, and how; the defaults are the paper's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str
     benchmarks: tuple[str, ...] = Field(min_length=1)

@@ -66,8 +66,11 @@ def load_weights(language_model: LanguageModel, folder: Path) -> None:
 
         loaded: Any = set_peft_model_state_dict(model, weights)
         unexpected = loaded.unexpected_keys
-        if unexpected or not weights:
-            raise InputError(f"{folder}: its adapter does not fit the model: unexpected {unexpected}")
+        missing = [key for key in loaded.missing_keys if ".lora_" in key]  # the model's own are not in its file
+        if unexpected or missing:
+            raise InputError(
+                f"{folder}: its adapter does not fit the model: missing {missing}, unexpected {unexpected}"
+            )
         return
     missing, unexpected = model.load_state_dict(weights, strict=False)
     tied = set(getattr(model, "_tied_weights_keys", None) or ()) if model.config.tie_word_embeddings else set()

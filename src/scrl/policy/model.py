@@ -40,11 +40,6 @@ class LanguageModel:
         """All weights."""
         return sum(weight.numel() for weight in self.model.parameters())
 
-    @property
-    def num_trained_weights(self) -> int:
-        """Those that training moves."""
-        return sum(weight.numel() for weight in self.model.parameters() if weight.requires_grad)
-
 
 def load_model(
     name: str,
@@ -179,7 +174,22 @@ def _load(folder: str, dtype: torch.dtype, attention: str, trust_remote_code: bo
         raise InputError(f"model: the weights of {folder} are incomplete: {missing} and perhaps more are not there")
     if tokenizer.eos_token_id is None:
         raise InputError(f"model: the tokenizer of {folder} has no end-of-text token; set eos_token in its folder")
+    if model.can_generate():
+        make_savable(model.generation_config)
     return model, tokenizer
+
+
+def make_savable(generation: Any) -> None:
+    """Let numbers for sampling count: beside `do_sample: false` transformers reads them, but refuses to write them.
+
+    At temperature 0 it does not sample; of the likeliest token alone, which is the same, it does.
+    """
+    try:
+        generation.validate(strict=True)
+    except ValueError:
+        generation.do_sample = True
+        if generation.temperature == 0:
+            generation.temperature, generation.top_k = None, 1
 
 
 @contextlib.contextmanager

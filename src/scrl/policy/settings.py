@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from scrl.policy.losses import KLEstimate, Mean
+from scrl.settings import Settings
 
-_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-
-class LossSettings(BaseModel):
+class LossSettings(Settings):
     """How advantages become a loss."""
-
-    model_config = _STRICT
 
     ratio: Literal["token", "completion"] = Field("token", description="r a token (GRPO), or a completion (GSPO).")
     clip_low: float = Field(0.2, ge=0, description="ε_low: the ratio is clipped below 1 − ε_low.")
@@ -39,10 +36,8 @@ ADVANTAGE_OF_VARIANT: dict[str, str] = {"dr-grpo": "centred", "rloo": "leave-one
 """The advantage that belongs to a named loss, where it is not the normalised one."""
 
 
-class OptimizerSettings(BaseModel):
+class OptimizerSettings(Settings):
     """AdamW with a warm-up and a cosine."""
-
-    model_config = _STRICT
 
     learning_rate: float = Field(5e-7, gt=0, description="The highest learning rate.")
     warmup: float = Field(0.03, ge=0, le=1, description="Share of all updates over which it rises in a straight line.")
@@ -59,10 +54,8 @@ class OptimizerSettings(BaseModel):
     )
 
 
-class LoraSettings(BaseModel):
+class LoraSettings(Settings):
     """A low-rank adapter instead of all weights."""
-
-    model_config = _STRICT
 
     rank: int = Field(16, ge=1, description="Rank of the adapter.")
     alpha: float = Field(32.0, gt=0, description="Its output is scaled by alpha / rank.")
@@ -70,13 +63,11 @@ class LoraSettings(BaseModel):
     targets: str | tuple[str, ...] = Field("all-linear", description="Modules that get an adapter.")
 
 
-class ComputeSettings(BaseModel):
+class ComputeSettings(Settings):
     """What runs where, and how much at a time.
 
     None of this changes what is computed, rounding aside; but another sampler draws with other random numbers.
     """
-
-    model_config = _STRICT
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(

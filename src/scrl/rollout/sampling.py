@@ -12,20 +12,19 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from scrl.records import Floats
 from scrl.seeds import generator_for
+from scrl.settings import Settings
 
 NUCLEUS = 1024
 """top-p looks at this many of the likeliest tokens first; sorting a whole vocabulary costs more than a small model."""
 
 
-class SamplingSettings(BaseModel):
+class SamplingSettings(Settings):
     """How completions are drawn."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     temperature: float = Field(1.0, ge=0, le=10, description="T: logits are divided by it; 0: the likeliest token.")
     top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens that together reach this probability.")

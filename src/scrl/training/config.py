@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from scrl.credit.assign import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings
@@ -27,6 +27,7 @@ from scrl.policy.settings import (
     OptimizerSettings,
 )
 from scrl.rollout.sampling import SamplingSettings
+from scrl.settings import Settings
 from scrl.training.dynamic_sampling import DynamicSamplingSettings
 from scrl.training.guard import GuardSettings
 
@@ -37,10 +38,8 @@ TRAINER_PRESETS: dict[str, dict[str, Any]] = {
 """What the authors' released code does differently beyond credit; `paper` is the defaults."""
 
 
-class RunConfig(BaseModel):
+class RunConfig(Settings):
     """Everything that decides what a run does."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     model: str = Field(description="A model folder, a hub id, or `embedded`.")
     questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL.")

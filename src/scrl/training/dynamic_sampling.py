@@ -14,23 +14,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from scrl.credit.group_metrics import agreement
 from scrl.credit.labels import SLACK
 from scrl.errors import ConfigError
 from scrl.evaluation.label_quality import Triple
 from scrl.records import Credit, Question
+from scrl.settings import Settings
 from scrl.training.stream import QuestionStream
 
 Asked = Sequence[Triple]
 """One question's groups: one, or two where a method asks it in other words too."""
 
 
-class DynamicSamplingSettings(BaseModel):
+class DynamicSamplingSettings(Settings):
     """When questions are replaced by others."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rounds: int = Field(0, ge=0, description="Extra draws a step at most (0: off; DAPO draws 10 times in all).")
     tolerance: float = Field(0.01, ge=0, description="Rewards that differ by no more than this are taken as equal.")

@@ -7,11 +7,18 @@ from pathlib import Path
 from scrl.errors import InputError
 
 
+def refuse_existing(out: Path) -> None:
+    """Nothing is ever written into what is there."""
+    if (out / "config.yaml").is_file():
+        raise InputError(f"{out}: exists already; go on with that run by --resume, or give a new folder with --out")
+    if out.exists():
+        raise InputError(f"{out}: exists already; give a new folder with --out")
+
+
 def new_run_folder(out: Path | None, base: Path = Path("runs")) -> Path:
     """The given folder, which must be new; or the next free number under `base`."""
     if out is not None:
-        if out.exists():
-            raise InputError(f"{out}: exists already; give a new folder with --out")
+        refuse_existing(out)
         out.mkdir(parents=True)
         return out
     base.mkdir(exist_ok=True)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from scrl.settings import Settings
 
 WATCHED = (
     "same_answer_share", "distinct_answers", "entropy_mean", "length_mean", "truncated_share", "label_flip_share",
@@ -18,10 +20,8 @@ WATCHED = (
 """The metrics the guard looks at."""
 
 
-class GuardSettings(BaseModel):
+class GuardSettings(Settings):
     """When a run is stopped to save it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     mode: Literal["stop", "observe", "off"] = Field("stop", description="Stop the run, only say so, or do not look.")
     window: int = Field(10, ge=1, description="Steps that are averaged.")

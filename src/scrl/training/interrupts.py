@@ -11,13 +11,15 @@ from typing import Any
 
 
 @contextmanager
-def stop_on_sigterm() -> Iterator[None]:
-    """A cluster's SIGTERM ends a run as Ctrl-C does: it is saved."""
+def stop_on_sigterm(pass_on: Callable[[], object] | None = None) -> Iterator[None]:
+    """A cluster's SIGTERM ends a run as Ctrl-C does: it is saved. `pass_on` tells those who have not had it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        if pass_on is not None:
+            pass_on()
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)

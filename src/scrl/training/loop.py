@@ -16,7 +16,6 @@ from scrl.errors import ConfigError, InputError
 from scrl.evaluation.evaluate import Answered, Conditions, evaluate
 from scrl.evaluation.label_quality import Triple, gold_fields, step_label_quality
 from scrl.records import Question, Sampled
-from scrl.reporting.report import write_report
 from scrl.rollout.sampling import SamplingSettings
 from scrl.seeds import generator_for
 from scrl.training.config import RunConfig
@@ -40,13 +39,24 @@ def train(config: RunConfig, out: Path, watcher: Watcher) -> Run:
     """Start a run in the new folder `out`."""
     if config.engine != "embedded":
         raise ConfigError(f"engine: {config.engine} is started with the command scrl train alone; leave it out here")
-    return _finish(open_run(config, out, watcher))
+    run = open_run(config, out, watcher)
+    with run.folder.held():
+        return _finish(run)
 
 
 def resume(out: Path, watcher: Watcher) -> Run:
     """Go on with the run in `out`, exactly as if it had never stopped."""
-    config = RunFolder(out).config()
-    run = open_run(config, out, watcher, resume=True)
+    folder = RunFolder(out)
+    config = folder.config()
+    with folder.held():
+        run = open_run(config, out, watcher, resume=True)
+        _check_unfinished(run)
+        watcher.note(f"resuming after step {run.state.step}")
+        return _finish(run)
+
+
+def _check_unfinished(run: Run) -> None:
+    out, config = run.folder.path, run.config
     is_measured = config.evaluation.is_off or run.state.evaluated_at == run.state.step
     is_complete = is_measured and (out / "report.html").is_file()
     if is_complete and run.state.step >= config.steps:
@@ -55,34 +65,21 @@ def resume(out: Path, watcher: Watcher) -> Run:
         )
     if is_complete and is_ended_by_guard(run):
         raise InputError(f"{out}: the guard ended this run after step {run.state.step}; its checkpoints are in {out}")
-    watcher.note(f"resuming after step {run.state.step}")
-    return _finish(run)
 
 
 def _finish(run: Run) -> Run:
     """Run all steps; whatever ends them, what was done is saved and the report written."""
-    try:
-        with stop_on_sigterm():
-            take_steps(run)
-    except KeyboardInterrupt:
-        run.save_last()
-        run.watcher.note(f"stopped after step {run.state.step}; go on with: scrl train --resume {run.folder.path}")
-        raise
-    finally:
-        for tracker in run.trackers:
-            tracker.close()
-        if run.credit_workers is not None:
-            run.credit_workers.close()
-        report_on(run)
+    with run.opened():
+        try:
+            with stop_on_sigterm():
+                take_steps(run)
+        except KeyboardInterrupt:
+            run.save_last()
+            run.watcher.note(f"stopped after step {run.state.step}; go on with: scrl train --resume {run.folder.path}")
+            raise
+        finally:
+            run.folder.report(run.watcher.note)
     return run
-
-
-def report_on(run: Run) -> None:
-    """The page about the run; that it cannot be written must not hide how the run ended."""
-    try:
-        write_report([run.folder.path], run.folder.path / "report.html")
-    except (InputError, OSError) as error:
-        run.watcher.note(f"the report could not be written: {error}")
 
 
 def take_steps(run: Run) -> None:

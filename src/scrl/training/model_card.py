@@ -10,18 +10,23 @@ from scrl.training.config import RunConfig
 def model_card(config: RunConfig, step: int) -> str:
     """What this model is, how it was made, and what to beware of."""
     settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    rule = config.rule()
+    is_told = "truth" in rule.needs
     head = {
         "library_name": "peft" if config.lora else "transformers",
         "base_model": config.model,
-        "tags": ["test-time-reinforcement-learning", "label-free", "scrl"],
+        "tags": ["test-time-reinforcement-learning", *([] if is_told else ["label-free"]), "scrl"],
     }
+    source = (
+        "from their gold answers: a control" if is_told else "without any gold answer, by the model's own completions"
+    )
     return f"""---
 {yaml.safe_dump(head, sort_keys=False)}---
-# {config.model} after {step} steps of {config.method.upper()}
+# {config.model} after {step} step{"" if step == 1 else "s"} of {rule.method.name}
 
-Adapted with [scrl](https://pypi.org/project/scrl) to questions without answers ({config.questions}): rewards came from
-the agreement of the model's own completions, no gold answer was used. It may have become more certain without having
-become more right; measure it on questions with known answers before you rely on it.
+Adapted with [scrl](https://pypi.org/project/scrl) to the questions of {config.questions}; rewards came {source}.
+The method, {rule.method.name}: {rule.method.idea}. The model may have become more certain without having become more
+right; measure it on questions with known answers before you rely on it.
 
 ```yaml
 {settings}```

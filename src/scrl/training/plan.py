@@ -11,6 +11,7 @@ import torch
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.errors import InputError
+from scrl.evaluation.oracle import require_gold
 from scrl.policy.model import device_of, loading, model_folder, pick_device, pick_dtype
 from scrl.records import Question
 from scrl.training.capacity import GIB, rows_of_a_pass, trained_bytes
@@ -57,17 +58,29 @@ class Sizes(NamedTuple):
 
 def make_plan(config: RunConfig) -> Plan:
     """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights."""
-    return _whole_plan(config, config.load_questions(), _load(config))
+    return _whole_plan(config, _found(config), _load(config))
 
 
 def plan_anyway(config: RunConfig) -> Plan:
     """The same; where the model cannot be had but its shape is known, as much as follows from that."""
-    found = config.load_questions()
+    found = _found(config)
     try:
         loaded = _load(config)
     except InputError as error:
         return _plan_by_shape(config, found, error)
     return _whole_plan(config, found, loaded)
+
+
+def _found(config: RunConfig) -> LoadedQuestions:
+    """The questions, if a run could start with them."""
+    found, held_out = config.load_questions(), config.load_held_out()
+    require_gold(config.rule(), found.questions)
+    trained = {question.text for question in found.questions}
+    shared = sum(question.text in trained for question in held_out.questions) if held_out else 0
+    if not held_out or not shared:
+        return found
+    note = f"{shared} of the {len(held_out.questions)} held-out questions are trained on: they are not held out"
+    return replace(found, notes=(*found.notes, note))
 
 
 def _load(config: RunConfig) -> Loaded:
@@ -164,6 +177,7 @@ def memory_bytes(config: RunConfig, sizes: Sizes, groups: int) -> dict[str, int]
 
 def _cached_numbers(shape: Any) -> int:
     """Keys and values of a token."""
+    shape = shape.get_text_config()
     heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", 1)
     head = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     return int(shape.num_hidden_layers * 2 * heads * head)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ from scrl.training.model_card import model_card
 from scrl.training.prompting import usable_questions
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
-from scrl.training.trackers import Tracker, open_tracker
+from scrl.training.trackers import Tracker, check_tracker, open_tracker
 from scrl.training.watchers import Watcher
 
 
@@ -79,14 +80,27 @@ class Run:
     sampler: Sampler
     policy: Policy
     watcher: Watcher
-    trackers: list[Tracker]
     gold_judge: Judge = field(default_factory=MathVerifyJudge)
     """For gold alone: what it remembers must not reach the votes."""
     embed: Embed | None = None
     """Texts → vectors, where a method needs that."""
+    trackers: list[Tracker] = field(default_factory=list)
     credit_workers: CreditWorkers | None = None
     """Classify while sampling goes on, where that is asked for."""
     state: State = field(default_factory=State)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """With trackers and credit workers, for as long as steps are taken."""
+        with ExitStack() as stack:
+            for name in self.config.trackers:
+                self.trackers.append(open_tracker(name, self.folder.path, self.config.model_dump(mode="json")))
+                stack.callback(self.trackers[-1].close)
+            workers = number_of_workers(self.config, self.language_model.device)
+            if workers:
+                self.credit_workers = CreditWorkers(self.rule, workers)
+                stack.callback(self.credit_workers.close)
+            yield
 
     def update(self, sampled_B: Sequence[Sampled], credit_B: Sequence[Credit]) -> UpdateReport:
         """The optimizer steps of one step.
@@ -195,7 +209,7 @@ class Run:
         """Go on from the last checkpoint, or from the start when there is none."""
         self.folder.recover()
         if not self.folder.last.is_dir():
-            self.folder.cut(dict.fromkeys(self.folder.lengths(), 0))
+            self.folder.empty()
             return
         saved = read_state(self.folder.last)
         if saved["questions"] != self.state.questions:
@@ -225,6 +239,8 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     if config.compute.threads is not None:
         torch.set_num_threads(config.compute.threads)
     check_sampler(config.compute)
+    for name in config.trackers:
+        check_tracker(name)
     workers = number_of_workers(config, device_of(config.compute))
     loaded, held_out, rule = config.load_questions(), config.load_held_out(), _rule(config, workers)
     require_gold(rule, loaded.questions)
@@ -247,7 +263,6 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         on_fewer=watcher.note,
     )
     policy = _policy(config, language_model, stream, groups=len(asked(rule, questions[:1])))
-    trackers = [open_tracker(name, out, config.model_dump(mode="json")) for name in config.trackers]
     embed = load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None
     folder = RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device))
     for note in (*notes, *more_notes, sampler.note, policy.note):
@@ -263,9 +278,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
         sampler=sampler,
         policy=policy,
         watcher=watcher,
-        trackers=trackers,
         embed=embed,
-        credit_workers=CreditWorkers(rule, workers) if workers else None,
     )
     run.state.questions = fingerprint(asked(rule, questions))
     if resume:

@@ -14,13 +14,16 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from scrl.errors import InputError, TrainingError
+from scrl.reporting.report import write_report
 from scrl.training.config import RunConfig, read_config, write_config
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
@@ -54,6 +57,17 @@ class RunFolder:
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
         return read_config(self.path / "config.yaml")
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Meanwhile no other process goes on with this run, which would cut off what is written here."""
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
+        except Timeout:
+            raise InputError(
+                f"{self.path}: another process is writing to this run; wait until it has ended, or stop it"
+            ) from None
+
     def append(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
         """Add lines to one of the files."""
         text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
@@ -67,9 +81,15 @@ class RunFolder:
     def cut(self, lengths: Mapping[str, int]) -> None:
         """Drop what was written after a checkpoint."""
         for name, length in lengths.items():
+            if not (self.path / name).is_file():
+                raise InputError(f"{self.path / name}: was there when the last checkpoint was made; restore it")
             if (self.path / name).stat().st_size < length:
                 raise InputError(f"{self.path / name}: is shorter than when the last checkpoint was made; restore it")
             os.truncate(self.path / name, length)
+
+    def empty(self) -> None:
+        """Drop all that was written, where there is no checkpoint to go on from."""
+        self.cut(dict.fromkeys(FILES, 0))
 
     @property
     def last(self) -> Path:
@@ -88,7 +108,7 @@ class RunFolder:
         draft.mkdir(parents=True)
         try:
             write(draft)
-        except (OSError, RuntimeError, SafetensorError) as error:
+        except (OSError, RuntimeError, ValueError, SafetensorError) as error:
             _remove(draft)
             reason = getattr(error, "strerror", None) or error
             kept = f"the one from before is intact: {place}" if place.is_dir() else "there was none before"
@@ -110,6 +130,13 @@ class RunFolder:
                 old.rename(place)
             _remove(draft)
             _remove(old)
+
+    def report(self, say: Callable[[str], None]) -> None:
+        """The page about the run; that it cannot be written must not hide how the run ended."""
+        try:
+            write_report([self.path], self.path / "report.html")
+        except (InputError, OSError) as error:
+            say(f"the report could not be written: {error}")
 
 
 def _remove(path: Path) -> None:
@@ -137,9 +164,17 @@ def _version(name: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the code, where it runs from a checkout."""
+    """The commit of the code, where it runs from a checkout: an installed copy may lie within somebody else's."""
+    here = Path(__file__)
+    if not _git(here.parent, "ls-files", "--error-unmatch", here.name):
+        return None
+    return _git(here.parent, "rev-parse", "HEAD")
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """What git prints; None where it refuses, or is not there."""
+    command = ["git", "-C", str(folder), *words]
     try:
-        command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
         return None

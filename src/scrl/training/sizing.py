@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from scrl.data.sources import benchmark_of
 from scrl.data.tables import is_hub_id
-from scrl.engines.trl_settings import batch_sizes, check_config
+from scrl.engines.trl_settings import batch_sizes, check_config, step_size
 from scrl.engines.verl_job import Job, verl_settings
 from scrl.errors import ConfigError
 from scrl.rollout.vllm import refuse_more
@@ -176,8 +176,7 @@ def refused(config: RunConfig, engine: EngineName, cluster: Cluster, known: int 
     try:
         if engine == "trl":
             check_config(theirs)
-            _check_even_steps(config, known)
-            batch_sizes(theirs, questions, cluster.total)
+            batch_sizes(theirs, step_size(theirs, known or questions), cluster.total)
         elif engine == "verl":
             files = ("OUT", "train.parquet", "validation.parquet")
             verl_settings(theirs, Job(*files, questions, PROMPT, cluster.nodes, cluster.gpus))
@@ -186,13 +185,3 @@ def refused(config: RunConfig, engine: EngineName, cluster: Cluster, known: int 
     except ConfigError as error:
         return str(error)
     return None
-
-
-def _check_even_steps(config: RunConfig, known: int | None) -> None:
-    if known is not None and known > config.questions_per_step and known % config.questions_per_step:
-        if config.drop_last:
-            return
-        raise ConfigError(
-            f"questions_per_step: TRL's steps are all of one size, and {config.questions_per_step} do not divide the "
-            f"{known} questions. Choose a divisor, or leave the last ones out with drop_last."
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,11 +67,26 @@ TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
 }
 
 
-def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker:
-    """A tracker by name; one that is not installed is an error that says how to install it."""
+PACKAGES = frozenset(TRACKERS)
+"""Each of these is a package of its own name."""
+
+
+def check_tracker(name: str) -> None:
+    """Refuse, before anything is written, a tracker that is unknown or not installed."""
     if name not in TRACKERS:
         raise ConfigError(f"trackers: unknown tracker {name!r}.{did_you_mean(name, TRACKERS)}")
+    if name in PACKAGES and find_spec(name) is None:
+        raise _not_installed(name)
+
+
+def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker:
+    """A tracker by name; one that is not installed is an error that says how to install it."""
+    check_tracker(name)
     try:
         return TRACKERS[name](folder, config)
     except ImportError as error:
-        raise ConfigError(f"trackers: {name} is not installed. Run: pip install 'scrl[trackers]'") from error
+        raise _not_installed(name) from error
+
+
+def _not_installed(name: str) -> ConfigError:
+    return ConfigError(f"trackers: {name} is not installed. Run: pip install 'scrl[trackers]'")

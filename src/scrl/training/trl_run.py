@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,13 +25,13 @@ from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule
 from scrl.data.prompts import prompt_tokens
 from scrl.engines.trl import Asked, Rollouts, Step
-from scrl.engines.trl_settings import differences, grpo_settings, with_options
+from scrl.engines.trl_settings import differences, grpo_settings, step_size, with_options
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.evaluation.oracle import require_gold
 from scrl.policy.model import LanguageModel, load_model, quiet_progress
 from scrl.records import Credit, Question, Sampled
-from scrl.reporting.report import write_report
+from scrl.reporting.json_lines import read_json_lines
 from scrl.rollout.embedding import Embed, load_embedder
 from scrl.rollout.sampling import SamplingSettings
 from scrl.training.config import RunConfig
@@ -221,20 +222,27 @@ def train(config: RunConfig, out: Path, watcher: Watcher) -> RunFolder:
         RunFolder.create(out, config, str(run.args.device))
         for note in differences(config, questions=len(run.stream.batch(0))):
             watcher.note(note)
-    return _finish(run)
+    with _held(run):
+        return _finish(run)
 
 
 def resume(out: Path, watcher: Watcher) -> RunFolder:
     """Go on with the run in `out` from its last checkpoint."""
     folder = RunFolder(out)
     run = open_run(folder.config(), folder, watcher)
-    if run.is_main:
-        folder.recover()
-    PartialState().wait_for_everyone()
-    restore(run)
-    if run.is_main:
-        watcher.note(f"resuming after step {run.done}")
-    return _finish(run)
+    with _held(run):
+        if run.is_main:
+            folder.recover()
+        PartialState().wait_for_everyone()
+        restore(run)
+        if run.is_main:
+            watcher.note(f"resuming after step {run.done}")
+        return _finish(run)
+
+
+def _held(run: TrlRun) -> AbstractContextManager[None]:
+    """By the process that writes."""
+    return run.folder.held() if run.is_main else nullcontext()
 
 
 def restore(run: TrlRun) -> None:
@@ -260,8 +268,8 @@ def restore(run: TrlRun) -> None:
         folder.cut(known["files"])
     PartialState().wait_for_everyone()
     run.done = known["step"]
-    run.history += [{key: line[key] for key in WATCHED if key in line} for line in _lines(folder, "metrics.jsonl")]
-    run.labels |= _last_labels(_lines(folder, "rollouts.jsonl"))
+    run.history += [{key: line[key] for key in WATCHED if key in line} for line in _lines(run, "metrics.jsonl")]
+    run.labels |= _last_labels(_lines(run, "rollouts.jsonl"))
     if alarms(run.history, run.config.guard) and run.config.guard.mode == "stop":
         raise InputError(f"{folder.path}: the guard ended this run after step {run.done}")
 
@@ -275,8 +283,8 @@ def _last_labels(lines: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
     return {question: label for (question, _), label in visits.items()}
 
 
-def _lines(folder: RunFolder, name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder.path / name).read_text(encoding="utf-8").splitlines()]
+def _lines(run: TrlRun, name: str) -> list[dict[str, Any]]:
+    return [line.fields for line in read_json_lines(run.folder.path / name, run.watcher.note)]
 
 
 def open_run(config: RunConfig, folder: RunFolder, watcher: Watcher) -> TrlRun:
@@ -297,7 +305,7 @@ def open_run(config: RunConfig, folder: RunFolder, watcher: Watcher) -> TrlRun:
     for note in (*notes, *more_notes):
         watcher.note(note)
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
-    settings = grpo_settings(config, questions=_step_size(config, stream), processes=processes, is_cpu=is_cpu)
+    settings = grpo_settings(config, questions=step_size(config, len(questions)), processes=processes, is_cpu=is_cpu)
     own = {"output_dir": str(folder.path / "checkpoints"), "disable_tqdm": True, "dataloader_pin_memory": not is_cpu}
     known = {each.name for each in fields(GRPOConfig)}
     args = GRPOConfig(**with_options(settings | own, config.engine_options, known))
@@ -314,17 +322,6 @@ def open_run(config: RunConfig, folder: RunFolder, watcher: Watcher) -> TrlRun:
         args=args,
         embed=load_embedder(rule.settings, args.device) if "embedding" in rule.needs else None,
     )
-
-
-def _step_size(config: RunConfig, stream: QuestionStream) -> int:
-    """B, which must be the same at every step."""
-    sizes = {len(stream.batch(step)) for step in range(min(config.steps, stream.steps_per_epoch))}
-    if len(sizes) > 1:
-        raise ConfigError(
-            f"questions_per_step: TRL's steps are all of one size, and {config.questions_per_step} do not divide the "
-            f"{len(stream.questions)} questions. Choose a divisor, or leave the last ones out with drop_last."
-        )
-    return sizes.pop()
 
 
 def _finish(run: TrlRun) -> RunFolder:
@@ -361,15 +358,7 @@ def _finish(run: TrlRun) -> RunFolder:
         raise
     finally:
         if run.is_main:
-            _report(run)
+            run.folder.report(run.watcher.note)
     trainer.accelerator.wait_for_everyone()  # who leaves while another is writing takes the group down with it
     trainer.accelerator.end_training()
     return run.folder
-
-
-def _report(run: TrlRun) -> None:
-    """The page about the run; that it cannot be written must not hide how the run ended."""
-    try:
-        write_report([run.folder.path], run.folder.path / "report.html")
-    except (InputError, OSError) as error:
-        run.watcher.note(f"the report could not be written: {error}")

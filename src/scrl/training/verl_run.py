@@ -13,7 +13,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from scrl.data.verl_table import has_gold, write_verl_table
 from scrl.engines.verl_job import Job, verl_settings
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.policy.model import loading, model_folder
-from scrl.reporting.report import write_report
+from scrl.reporting.json_lines import read_json_lines
 from scrl.training.config import RunConfig
+from scrl.training.interrupts import stop_on_sigterm
 from scrl.training.run_folder import RunFolder
 from scrl.training.watchers import Watcher
 
@@ -48,7 +49,8 @@ def train(config: RunConfig, out: Path, watcher: Watcher) -> RunFolder:
     """Write what verl needs into the new folder `out`, and run it."""
     require_gpus(config)
     folder, command = prepare(config, out, watcher)
-    return _run(folder, command, watcher)
+    with folder.held():
+        return _run(folder, command, watcher)
 
 
 def require_gpus(config: RunConfig) -> None:
@@ -64,7 +66,9 @@ def resume(out: Path, watcher: Watcher) -> RunFolder:
     """Run verl's command again: it goes on from its last checkpoint."""
     if not (out / "verl.yaml").is_file():
         raise InputError(f"{out}: has no verl.yaml; start the run anew")
-    return _run(RunFolder(out), command_for(out), watcher)
+    folder = RunFolder(out)
+    with folder.held():
+        return _run(folder, command_for(out), watcher)
 
 
 def prepare(config: RunConfig, out: Path, watcher: Watcher) -> tuple[RunFolder, list[str]]:
@@ -118,20 +122,42 @@ def differences(config: RunConfig, questions: int) -> Iterator[str]:
 
 
 def _run(folder: RunFolder, command: Sequence[str], watcher: Watcher) -> RunFolder:
+    """Run verl; whatever ends it, its steps are written down, and the report where there are any."""
     set_aside(folder.path)
     watcher.note(f"running: {shlex.join(command)}")
-    code = subprocess.run(command, check=False).returncode
-    steps = write_metrics(folder)
-    point_to_last(folder)
+    try:
+        code = _exit_code(command, watcher.note)
+    except KeyboardInterrupt:
+        watcher.note(f"stopped; go on from verl's last checkpoint with: scrl train --resume {folder.path}")
+        raise
+    finally:
+        steps = write_metrics(folder, watcher.note)
+        point_to_last(folder)
+        if steps:
+            folder.report(watcher.note)
     if code:
         raise TrainingError(f"verl ended with exit code {code} after {steps} steps; its own messages stand above")
     if not steps:
         raise TrainingError(f"verl ended without a step; its log is {folder.path / LOG}")
-    try:
-        write_report([folder.path], folder.path / "report.html")
-    except (InputError, OSError) as error:
-        watcher.note(f"the report could not be written: {error}")
     return folder
+
+
+def _exit_code(command: Sequence[str], say: Callable[[str], None]) -> int:
+    """verl's, when it has ended.
+
+    A terminal sends Ctrl-C to verl too, and SIGTERM is passed on, so the first one waits for it; the second kills it.
+    """
+    process = subprocess.Popen(command)
+    with stop_on_sigterm(process.terminate):
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            say("waiting for verl to end; a second Ctrl-C kills it")
+            process.wait()
+            raise
+        finally:
+            process.kill()  # does nothing to one that has ended
+            process.wait()
 
 
 def set_aside(folder: Path) -> None:
@@ -145,15 +171,10 @@ def _earlier_logs(folder: Path) -> list[Path]:
     return sorted(folder.glob("verl.*.jsonl"), key=lambda path: int(path.suffixes[0][1:]))
 
 
-def whole_lines(path: Path) -> list[str]:
-    """All but a last line that a killed process was still writing."""
-    return [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
-
-
-def write_metrics(folder: RunFolder) -> int:
+def write_metrics(folder: RunFolder, say: Callable[[str], None]) -> int:
     """metrics.jsonl from what verl logged, of a step that was taken again the last; how many steps it is."""
     logs = [path for path in (*_earlier_logs(folder.path), folder.path / LOG) if path.is_file()]
-    lines = [json.loads(line) for path in logs for line in whole_lines(path)]
+    lines = [line.fields for path in logs for line in read_json_lines(path, say)]
     steps = {line["step"] - 1: step_line(line["data"]) for line in lines if "scrl/reward_mean" in line["data"]}
     text = "".join(json.dumps({"step": step} | values) + "\n" for step, values in sorted(steps.items()))
     (folder.path / "metrics.jsonl").write_text(text, encoding="utf-8")
