@@ -232,7 +232,7 @@ def test_on_a_terminal_a_bar_moves():
         watcher.step(step(1), "all well")
         watcher.note("a note")
         (task,) = progress.tasks
-    assert (task.completed, task.total, task.fields["words"]) == (2, 3, "all well; 50% agree, entropy 0.250")
+    assert (task.completed, task.total, task.fields["words"]) == (2, 3, "50% agree, entropy 0.250; all well")
     assert "SCRL: a note" in console.file.getvalue()
 
 

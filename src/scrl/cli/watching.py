@@ -68,7 +68,7 @@ class BarWatcher(PlainWatcher):
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
         """Move the bar."""
-        self._progress.update(self._task, completed=metrics["step"] + 1, words=f"{words}; {self._numbers(metrics)}")
+        self._progress.update(self._task, completed=metrics["step"] + 1, words=f"{self._numbers(metrics)}; {words}")
 
 
 def evaluation_line(record: dict[str, Any]) -> str:
