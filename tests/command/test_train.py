@@ -244,6 +244,7 @@ def test_a_resumption_cannot_be_tried_dry(tmp_path):
 def test_the_last_words_are_of_every_whole_line(tmp_path):
     line = json.dumps({"signal_share": 0.5, "name": "one\u2028line"}, ensure_ascii=False)
     (tmp_path / "metrics.jsonl").write_text(line + '\n{"signal_sh', encoding="utf-8")
+    (tmp_path / "report.html").touch()
     said = []
     _conclude(RunFolder(tmp_path), said.append)
     assert said[0] == "metrics.jsonl: line 2, the last one, is incomplete and was left out"

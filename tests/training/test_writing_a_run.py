@@ -146,6 +146,7 @@ def test_a_run_is_written_by_one_process_alone(folder):
     assert (folder.path / "metrics.jsonl").read_text() == "precious"
     with folder.held():
         pass  # it is free again
+    assert not (folder.path / ".lock").exists()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,14 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Meanwhile no other process goes on with this run, which would cut off what is written here."""
+        lock = self.path / ".lock"
         try:
-            with FileLock(self.path / ".lock", timeout=0):
-                yield
+            with FileLock(lock, timeout=0):
+                try:
+                    yield
+                finally:
+                    with suppress(OSError):
+                        lock.unlink()
         except Timeout:
             raise InputError(
                 f"{self.path}: another process is writing to this run; wait until it has ended, or stop it"
