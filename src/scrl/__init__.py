@@ -59,12 +59,18 @@ __all__ = [
 ]
 
 
-def train(config: RunConfig | Mapping[str, Any], out: str | Path | None = None) -> Run:
-    """Adapt a model to questions without answers, with the settings of `scrl train`, in a new folder (under runs/)."""
-    from scrl.training.config import build_config
+def train(config: RunConfig | Mapping[str, Any] | str | Path, out: str | Path | None = None) -> Run:
+    """Adapt a model to questions without answers, with the settings of `scrl train`, in a new folder (under runs/).
+
+    Settings are given by name, as the YAML file that holds them, or as they were built.
+    """
+    from scrl.training.config import build_config, read_config
     from scrl.training.folders import new_run_folder
     from scrl.training.loop import train as run_training
     from scrl.training.watchers import Silent
 
-    settings = build_config(config) if isinstance(config, Mapping) else config
+    if isinstance(config, str | Path):
+        settings = read_config(Path(config))
+    else:
+        settings = build_config(config) if isinstance(config, Mapping) else config
     return run_training(settings, new_run_folder(None if out is None else Path(out)), Silent())

@@ -75,7 +75,7 @@ def test_two_places_are_compared_on_what_both_have(place, scrl):
     second = place("b", line(HIGH, benchmark="math500"), line(MIXED))
     code, out, err = scrl("compare", first, second)
     assert (code, err) == (0, "")
-    assert out.startswith(f"A = {first} (tiny, step 0)\nB = {second} (tiny, step 0)\n\npass@1 in %, paired by question")
+    assert out.startswith(f"A = {first} (tiny)\nB = {second} (tiny)\n\npass@1 in %, paired by question")
     header, amc, math = cells(out)
     assert header == ["benchmark", "n", "A", "B", "B − A", "p", "verdict"]
     # the sign-flip sums of 12 × ±¼: 0 is reached by all
@@ -115,6 +115,19 @@ def test_a_run_alone_is_compared_with_its_start(place, scrl):
     assert cells(out)[1][-1] == "B is clearly behind"
 
 
+def test_a_step_is_named_of_training_runs_alone(place, scrl, tmp_path):
+    """A checkpoint that scrl evaluate measured is not the model of step 0."""
+    run, alone = place("run", line(LOW, 0)), place("alone", line(HIGH, model="run/checkpoints/last"))
+    (tmp_path / "run" / "config.yaml").write_text("method: ttrl\nseed: 3\n")
+    _, out, _ = scrl("compare", run, alone)
+    assert out.startswith(f"A = {run} (tiny, step 0)\nB = {alone} (run/checkpoints/last)\n")
+    _, out, _ = scrl("report", run, alone, "--format", "markdown")
+    assert [row[4:6] for row in cells(out)] == [["evaluation", "step"], ["start", "0"], ["–", "–"]]
+    assert "Evaluations: start: before the first step.\n" in out
+    _, out, _ = scrl("report", alone, "--format", "markdown")
+    assert "Evaluations:" not in out
+
+
 def test_few_questions_are_never_clear(place, scrl):
     # three questions gain ¼ each: the interval has no width, but 2 of the 8 sign vectors go as far
     _, out, _ = scrl("compare", place("a", line([0.25] * 3)), place("b", line([0.5] * 3)))
@@ -139,8 +152,11 @@ def test_questions_without_gold_are_left_out_and_told(place, scrl):
     assert code == 0
     assert len(cells(out)) == 2
     assert "not compared: stream, whose questions have no gold" in out
-    code, _, err = scrl("compare", place("bare", bare, bare | {"step": 9}))
+    nothing = place("bare", bare, bare | {"step": 9})
+    code, _, err = scrl("compare", nothing)
     assert (code, "none of the questions came with an answer" in err) == (2, True)
+    code, _, err = scrl("compare", place("graded", line(LOW, 0, "stream")), nothing)
+    assert (code, "bare: has no pass@1 of stream; it has none: its questions have no gold" in err) == (2, True)
 
 
 def test_a_cut_line_is_told(place, scrl, tmp_path):
@@ -214,6 +230,13 @@ def test_a_table_is_refused_with_the_reason(place, scrl, tmp_path):
         code, _, err = scrl(*words)
         assert code == 2
         assert reason in err, err
+
+
+def test_a_file_is_no_folder_of_a_run(scrl, tmp_path):
+    (tmp_path / "mine.txt").touch()
+    for words in ([], ["--out", str(tmp_path / "page.html"), "other"]):
+        code, _, err = scrl("report", str(tmp_path / "mine.txt"), *words)
+        assert (code, "mine.txt: is a file; give the folder of a run" in err) == (2, True)
 
 
 def test_notes_about_the_files_stay_out_of_the_table(place, scrl, tmp_path):

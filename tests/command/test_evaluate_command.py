@@ -16,7 +16,8 @@ from scrl.cli.main import main
 from scrl.errors import InputError
 from scrl.evaluation.session import MeasurementSettings
 from scrl.policy import model
-from scrl.policy.settings import ComputeSettings
+from scrl.policy.checkpoint import write_weights
+from scrl.policy.settings import ComputeSettings, LoraSettings
 
 TINY = ("--samples", "2", "--max-tokens", "24", "--sampler-rows", "4")
 STREAM = "arithmetic:easy:train:4"
@@ -72,6 +73,19 @@ def test_an_evaluation_of_two_sets_of_questions(call, tmp_path):
     assert "pass@1" not in second
     results = json.loads((tmp_path / "e" / "results.json").read_text())["results"]
     assert results[STREAM]["pass@2,none"] == first["pass@2"]
+
+
+def test_an_adapter_is_measured_and_a_run_folder_points_at_it(call, tmp_path):
+    loaded = model.load_model("embedded", ComputeSettings(device="cpu"), lora=LoraSettings(rank=2))
+    write_weights(loaded, tmp_path / "r" / "checkpoints" / "last", "")
+    words = (STREAM, *TINY, "--instruction", "")
+    assert call("r/checkpoints/last", *words, "--out", "e")[0] == 0
+    assert call("embedded", *words, "--out", "start")[0] == 0  # untrained, the adapter does nothing
+    (adapted,), (start,) = (read(tmp_path / name / "evaluations.jsonl") for name in ("e", "start"))
+    assert adapted == start | {"model": "r/checkpoints/last"}
+    assert call("r/checkpoints/last", *words, "--show-prompt")[0] == 0
+    code, _, err = call("r", *words)
+    assert (code, "model: r has no config.json; did you mean r/checkpoints/last?" in err) == (2, True)
 
 
 def test_how_many_questions_have_gold_is_said_where_not_all_do(call, tmp_path):

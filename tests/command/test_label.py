@@ -203,6 +203,7 @@ GOOD = json.dumps(row("q", "1"))
     ("lines", "arguments", "message"),
     [
         ([GOOD, "{"], [], r"r.jsonl:2: is not JSON"),
+        ([GOOD, '{"a": "b'], [], r"r.jsonl:2: is not JSON: Unterminated string starting at column 7."),
         ([GOOD, '{"question_id": "q", "answer": ' + "9" * 5000 + "}"], [], r"r.jsonl:2: is not JSON"),
         ([GOOD, "[1]"], [], r"r.jsonl:2: must be a JSON object, found a list"),
         ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' is missing; this line has: completion, entropy"),
@@ -458,3 +459,5 @@ def test_remarks_fit_the_method_and_the_file(tmp_path):
     assert "every advantage is 0" in scrl("label", few, "--trained", 1).stdout
     both = write(tmp_path / "b.jsonl", [row("q", "1") | {"answer": "2"}] * 3)
     assert "3 completions came with an 'answer'" in " ".join(scrl("label", both).stdout.split())
+    one = write(tmp_path / "o.jsonl", [row("q", "1") | {"answer": "2"}, row("q", "1")])
+    assert "1 completion came with an 'answer'" in " ".join(scrl("label", one).stdout.split())

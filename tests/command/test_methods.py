@@ -86,6 +86,12 @@ def test_other_commands_point_here(capsys):
     assert "`scrl methods NAME`" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["evaluate", "label", "plan", "recipes", "reproduce", "train"])
+def test_no_help_offers_an_empty_list(capsys, command):
+    assert main([command, "--help"]) == 0
+    assert "--empty-" not in capsys.readouterr().out
+
+
 def test_settings_of_any_type_are_shown(capsys, monkeypatch):
     class Settings(CreditSettings):
         pair: tuple[float, float] | None = Field(None, description="Two numbers.")

@@ -132,6 +132,11 @@ def test_another_table_in_the_same_folder_shares_its_runs(call, tmp_path):
     assert (tmp_path / "r/seed-10/evaluations/embedded/medium/32-16/scrl/evaluations.jsonl").is_file()
 
 
+def test_one_run_is_no_runs(call):
+    words = ("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--no-voting", "--dry-run")
+    assert "1 training run and 2 evaluations, for seed 10:" in call(*words)[1]
+
+
 def test_several_seeds_have_folders_of_their_own_and_are_averaged(call, tmp_path):
     code, out, _ = call("table-entropy", *ONE_STEP, "--seeds", 1, 2, 1, "--out", "r")
     assert code == 0

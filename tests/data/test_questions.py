@@ -307,7 +307,7 @@ def test_notes_name_the_list_that_was_read(write):
     [
         ("a.jsonl", "", "a.jsonl: is empty"),
         ("a.parquet", "", "a.parquet: is empty"),
-        ("a.txt", "\n \n", "no questions in it"),
+        ("a.txt", "\n \n", r"no questions in it\. Write one question a line\.$"),
         ("a.txt", b"\xef\xbb\xbf", "no questions in it"),
         ("a.csv", "question,answer\n", "no questions in it"),
         ("a.csv", "\n\n", "no questions in it"),
@@ -320,6 +320,7 @@ def test_notes_name_the_list_that_was_read(write):
         ("a.jsonl", '{"question": "a"}\n{"question"', "a.jsonl:2: is not JSON.*column.*Write each question as"),
         ("a.jsonl", '[\n{"question": "a"}\n]', "a.jsonl:1: is not JSON.*over many lines is a .json"),
         ("a.json", '{"question": "a"}\n{"question": "b"}', "a.json:2: is not JSON: Extra data.*named .jsonl"),
+        ("a.jsonl", '{"question": "a', r"a.jsonl:1: is not JSON: Unterminated string starting at column 14\."),
         ("a.jsonl", "[" * 100_000, "a.jsonl:1: is not JSON"),
         ("a.jsonl", "7\n", "a.jsonl:1: must be an object or a text, found a number"),
         ("a.json", "[null]", r"a.json: row 0 \(from 0\): must be an object or a text, found null"),

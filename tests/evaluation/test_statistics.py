@@ -119,7 +119,16 @@ def test_majority_by_hand():
     assert majority_by_enumeration([2, 1], 0, 0, 2) == pytest.approx(2 / 3)
     assert majority_at_k([2, 1], 0, 0, 2, seed=0) == pytest.approx(2 / 3, abs=0.03)
     # A A and one missing, one drawn: A is drawn 2 times of 3
-    assert majority_at_k([2], 0, 1, 1, seed=0) == pytest.approx(2 / 3, abs=0.06)
+    assert majority_at_k([2], 0, 1, 1, seed=0) == 2 / 3
+
+
+@given(COUNTS, st.integers(0, 5), st.data())
+def test_the_majority_of_one_sample_is_pass_at_1(counts, missing, data):
+    n = sum(counts) + missing
+    assume(n > 0)
+    right = data.draw(st.none() | st.integers(0, len(counts) - 1))
+    num_correct = 0 if right is None else counts[right]
+    assert majority_at_k(counts, right, missing, 1, seed=0) == pass_at_k(n, num_correct, 1)
 
 
 @pytest.mark.parametrize("seed", range(3))

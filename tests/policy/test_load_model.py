@@ -27,11 +27,14 @@ from transformers import (
 )
 
 from scrl.errors import ConfigError, InputError
+from scrl.policy.checkpoint import write_weights
 from scrl.policy.model import (
+    base_of,
     body_and_head,
     device_of,
     let_segments_grow,
     load_model,
+    model_folder,
     pick_device,
     pick_dtype,
     remove_dropout,
@@ -147,7 +150,96 @@ def test_an_adapter_keeps_its_dropout():
     assert found == {0.25}
 
 
+# Adapters
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    """An adapter of the embedded model as a run saves it, and the model with it."""
+    torch.manual_seed(0)
+    trained = load_model("embedded", CPU, lora=LoraSettings(rank=2))
+    for name, weight in trained.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)  # it starts at 0, where the adapter does nothing
+    write_weights(trained, tmp_path / "adapter", "")
+    return tmp_path / "adapter", trained
+
+
+def rebase(adapter, base):
+    """Let the adapter's folder name another model."""
+    settings = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    (adapter / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": base}))
+
+
+def logits(loaded):
+    with torch.no_grad():
+        return loaded.model.eval()(torch.tensor([[3, 15, 9, 16, 6]])).logits
+
+
+def test_an_adapter_is_loaded_merged_into_its_model(adapter):
+    folder, trained = adapter
+    loaded = load_model(str(folder), CPU)
+    torch.testing.assert_close(logits(loaded), logits(trained))
+    assert not torch.allclose(logits(loaded), logits(load_model("embedded", CPU)))
+    assert not loaded.has_adapter
+    assert loaded.num_trained_weights == loaded.num_weights == load_model("embedded", CPU).num_weights
+    assert model_folder(str(folder)) == model_folder("embedded")  # where its shape is, and so how much room it needs
+    half = load_model(str(folder), ComputeSettings(device="cpu", dtype="bfloat16"))
+    assert {weight.dtype for weight in half.model.parameters()} == {torch.bfloat16}
+
+
+def test_an_adapter_is_loaded_after_it_and_the_package_were_moved(adapter, tmp_path):
+    folder, trained = adapter
+    moved = folder.rename(tmp_path / "moved")
+    rebase(moved, "/elsewhere/site-packages/scrl/data/arithmetic_model")
+    torch.testing.assert_close(logits(load_model(str(moved), CPU)), logits(trained))
+
+
+def test_an_adapter_of_a_folder_and_without_a_tokenizer_is_loaded(adapter, folder):
+    place, trained = adapter
+    rebase(place, str(folder))
+    for file in place.glob("tokenizer*"):
+        file.unlink()
+    torch.testing.assert_close(logits(load_model(str(place), CPU)), logits(trained))
+
+
+def test_an_adapter_on_top_of_an_adapter_keeps_both(adapter, tmp_path):
+    folder, trained = adapter
+    second = load_model(str(folder), CPU, lora=LoraSettings(rank=2))
+    write_weights(second, tmp_path / "second", "")
+    assert base_of(tmp_path / "second") == str(folder)
+    torch.testing.assert_close(logits(load_model(str(tmp_path / "second"), CPU)), logits(trained))
+
+
+@pytest.mark.parametrize("base", ["/no/such/model", "models/that/moved"])
+def test_an_adapter_whose_model_is_not_there_names_it(adapter, base, no_network):
+    folder, _ = adapter
+    rebase(folder, base)
+    with pytest.raises(InputError, match=f"adapter is an adapter of {base}, which cannot be used: there is no folder"):
+        load_model(str(folder), CPU)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[]"])
+def test_an_adapter_that_names_no_model_says_so(folder, text):
+    (folder / "adapter_config.json").write_text(text)
+    with pytest.raises(InputError, match=r"adapter_config\.json does not say base_model_name_or_path"):
+        load_model(str(folder), CPU)
+
+
+def test_an_adapter_that_does_not_fit_its_model_says_so(adapter):
+    folder, _ = adapter
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match="adapter cannot be loaded"):
+        load_model(str(folder), CPU)
+
+
 # What does not
+
+
+def test_a_run_folder_is_no_model_but_holds_one(tmp_path):
+    (tmp_path / "run" / "checkpoints" / "last").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"run has no config\.json; did you mean .*run/checkpoints/last\?"):
+        load_model(str(tmp_path / "run"), CPU)
 
 
 def test_a_folder_without_weights_says_so(folder):

@@ -193,7 +193,6 @@ def test_settings_on_top_hold_for_evaluations_too():
         ({"lr": 1}, "lr: there is no such setting"),
         ({"steps": 3}, "steps: cannot be set in a reproduction; use --steps"),
         ({"method": "ttrl"}, "method: cannot be set in a reproduction; the experiment decides it"),
-        ({"lora": True}, "lora: cannot be set in a reproduction; checkpoints are measured"),
         ({"seed": 3}, "use --seeds"),
         ({"sampling": 3}, "sampling: Input should be a valid dictionary"),
         ({"sampling": {"max_tokens": 0}}, "sampling.max_tokens: Input should be"),

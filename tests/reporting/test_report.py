@@ -11,6 +11,8 @@ from run_files import CONFIG, evaluation_line, group_lines, metric_lines, rollou
 
 from scrl.errors import InputError
 from scrl.reporting.report import write_report
+from scrl.reporting.run_folder import read_runs
+from scrl.reporting.tables import settings
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -86,6 +88,14 @@ def test_the_page_is_whole_and_needs_nothing_else(make_run):
     for title in ("What was run", "Before and after", "Over the steps", "Labels", "Questions"):
         assert title in page.text
     assert "scrl report scrl" in page.text
+
+
+def test_an_empty_text_is_not_shown_as_nothing(make_run):
+    config = CONFIG | {"prompt": {"instruction": "", "system": None, "style": "chat"}, "stop": ["", "end"]}
+    (run,) = read_runs([make_run(config=config)])
+    shown = {setting.name: setting.values_R[0] for setting in settings([run])}
+    found = [shown[name] for name in ("prompt.instruction", "prompt.system", "prompt.style", "stop")]
+    assert found == ["''", "–", "chat", "'', end"]
 
 
 def hostile_run(make_run):

@@ -82,7 +82,16 @@ def test_a_best_step_that_was_not_evaluated_is_told(make_run):
 def test_without_gold_there_is_no_peak_and_no_score(make_run):
     rows = rows_of(make_run(gold=False))
     assert [(row.marks, row.scores) for row in rows] == [(("start",), {}), (("last",), {})]
-    assert "pass@1" not in result_sheet(rows).header
+    sheet = result_sheet(rows)
+    assert "pass@1" not in sheet.header
+    assert [cell_text(cell) for cell in sheet.columns[sheet.header.index("agreement")]] == ["55.0", "55.0"]
+
+
+def test_agreement_has_a_column_where_it_was_written_down(make_run):
+    old = [{key: value for key, value in evaluation_line(0, 0.5).items() if key != "agreement"}]
+    assert "agreement" not in result_sheet(rows_of(make_run("old", evaluations=old))).header
+    both = result_sheet(rows_of(make_run("also", evaluations=old, config={"seed": 1}), make_run("new")))
+    assert [cell_text(cell) for cell in both.columns[both.header.index("agreement")]][:2] == ["–", "55.0"]
 
 
 def test_an_evaluation_folder_has_a_row_a_benchmark(tmp_path):
@@ -91,7 +100,7 @@ def test_an_evaluation_folder_has_a_row_a_benchmark(tmp_path):
     for place in (tmp_path, tmp_path / "evaluations.jsonl"):
         rows = rows_of(place)
         assert [(row.benchmark, row.marks, row.questions) for row in rows] == [
-            ("amc", ("only",), 2), ("math500", ("only",), 1),
+            ("amc", (), 2), ("math500", (), 1),
         ]  # fmt: skip
         assert (rows[0].method, rows[0].seeds_S) == (None, (4,))
         assert rows[0].scores["maj@16"] == Share(0.5, 0.4, 0.6)
@@ -198,6 +207,15 @@ def test_places_that_hold_nothing_say_what_to_give_instead(make_run, tmp_path):
     }.items():
         with pytest.raises(DataError, match=words):
             read_place(str(place))
+    off = {"evaluation": {"is_off": True}}
+    alone = make_run("alone", evaluations=[], config=CONFIG | off)
+    words = r"made without them \(evaluation\.is_off\); measure it: scrl evaluate RUN/checkpoints/last"
+    with pytest.raises(DataError, match=words):
+        read_place(str(alone))
+    run = make_run("out/seed-0/runs/tiny/scrl", evaluations=[], config=CONFIG | off)
+    measured = make_run("out/seed-0/evaluations/tiny/scrl")
+    with pytest.raises(DataError, match=rf"its last checkpoint was measured in {measured}"):
+        read_place(str(run))
     with pytest.raises(InputError, match=r"@7: has no evaluation after step 7; there are those after 0, 15, 30"):
         read_place(f"{inner}@7")
 
@@ -320,10 +338,10 @@ def test_the_table_of_results_says_all_that_belongs_to_a_number(make_run):
     sheet = result_sheet(rows_of(make_run(evaluations=lines)))
     assert sheet.header == (
         "place", "model", "method", "benchmark", "evaluation", "step", "pass@1", "pass@4", "pass@16", "maj@4", "maj@16",
-        "answered", "truncated", "n", "samples", "temperature", "seeds",
+        "agreement", "answered", "truncated", "n", "samples", "temperature", "seeds",
     )  # fmt: skip
     assert [cell_text(cell) for cell in sheet.rows[0]][4:] == [
-        "start", "0", "25.0 [17.0, 32.0]", "–", "45.0", "–", "35.0", "98.0", "1.5", "12", "16", "0.6", "7",
+        "start", "0", "25.0 [17.0, 32.0]", "–", "45.0", "–", "35.0", "55.0", "98.0", "1.5", "12", "16", "0.6", "7",
     ]  # fmt: skip
     assert "peak: the highest pass@1, chosen by the gold answers, so it flatters" in sheet.caption
     assert "seed" not in sheet.caption

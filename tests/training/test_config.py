@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from runs import SMALL, small
 
+import scrl
 from scrl.cli.train import file_and_overrides
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
@@ -273,3 +274,12 @@ def test_both_sides_of_the_demo_differ_by_the_method_alone(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_builds(method):
     assert small(f"method={method}", "completions=10").rule().method.name == method  # a number that trees have
+
+
+def test_a_file_of_settings_can_be_given_from_python(tmp_path):
+    (tmp_path / "run.yaml").write_text("model: embedded\nquestions: arithmetic:easy\nstepz: 3\n")
+    for path in (str(tmp_path / "run.yaml"), tmp_path / "run.yaml"):
+        with pytest.raises(ConfigError, match="stepz"):
+            scrl.train(path)
+    with pytest.raises(DataError, match=r"nowhere\.yaml: cannot be read"):
+        scrl.train(str(tmp_path / "nowhere.yaml"))

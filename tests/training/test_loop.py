@@ -10,7 +10,9 @@ from runs import GOLD_METRICS, Listener, differences, digest, do, go_on, lines, 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.metrics import STEP_METRICS
-from scrl.policy.model import model_folder
+from scrl.policy.model import load_model, model_folder
+from scrl.policy.settings import ComputeSettings
+from scrl.training.plan import make_plan
 from scrl.training.run import open_run
 from scrl.training.trackers import TRACKERS, open_tracker
 
@@ -114,6 +116,20 @@ def test_a_low_rank_adapter_is_trained_and_saved_as_peft_wants_it(tmp_path):
         assert torch.equal(AutoPeftModelForCausalLM.from_pretrained(last)(tokens).logits, found)
     assert torch.equal(found, expected)
     assert not torch.equal(found, plain)
+
+
+def test_an_adapter_can_be_planned_for_trained_further(tmp_path):
+    do(tmp_path / "run", "lora.rank=2", "steps=1", "optimizer.learning_rate=0.01", *QUIET)
+    last = (tmp_path / "run").rename(tmp_path / "moved") / "checkpoints" / "last"
+    assert make_plan(small(f"model={last}")).num_weights == make_plan(small()).num_weights
+    do(tmp_path / "more", f"model={last}", "steps=1", "optimizer.learning_rate=1e-30", *QUIET)
+    with torch.no_grad():
+        adapted, further, before = (
+            load_model(str(name), ComputeSettings(device="cpu")).model(torch.tensor([[5, 6, 7, 8]])).logits
+            for name in (last, tmp_path / "more" / "checkpoints" / "last", "embedded")
+        )
+    torch.testing.assert_close(further, adapted)  # a step of 1e-30 leaves the start as it was
+    assert not torch.allclose(further, before)
 
 
 def test_a_kl_term_is_measured_against_the_start_model(tmp_path):

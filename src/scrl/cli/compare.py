@@ -22,6 +22,8 @@ class Pairing:
     names: tuple[str, str]
     evaluations: Mapping[str, tuple[Evaluation, Evaluation]]
     """By benchmark."""
+    has_steps: tuple[bool, bool]
+    """Which of them are training runs."""
     left_out: tuple[str, ...] = ()
     """Benchmarks that only one of them has."""
 
@@ -68,12 +70,13 @@ def _pairings(places: Sequence[Place]) -> list[Pairing]:
         ends = first_and_last(first)
         steps = [sorted({pair[side]["step"] for pair in ends.values()}) for side in (0, 1)]
         names = [f"{name}@{', '.join(map(str, found))}" for found in steps]
-        return [Pairing(("A", "B"), (names[0], names[1]), ends)]
+        return [Pairing(("A", "B"), (names[0], names[1]), ends, (True, True))]
     return [
         Pairing(
             letters=("A", letter),
             names=(first.name, other.name),
             evaluations=in_both(first, other),
+            has_steps=(first.has_steps, other.has_steps),
             left_out=tuple(sorted(set(first.benchmarks) ^ set(other.benchmarks))),
         )
         for letter, other in zip(ascii_uppercase[1:], others, strict=False)
@@ -102,7 +105,8 @@ def _legend(pairings: Sequence[Pairing]) -> Iterator[str]:
         evaluations = [pair[side] for pair in pairing.evaluations.values()]
         models = ", ".join(dict.fromkeys(str(evaluation.get("model", "unknown")) for evaluation in evaluations))
         steps = ", ".join(dict.fromkeys(str(evaluation["step"]) for evaluation in evaluations))
-        yield f"{letter} = {pairing.names[side]} ({models}, step {steps})"
+        step = f", step {steps}" if pairing.has_steps[side] else ""
+        yield f"{letter} = {pairing.names[side]} ({models}{step})"
 
 
 def comparison_sheet(compared: Sequence[tuple[Pairing, Comparison]], metric: str) -> Sheet:

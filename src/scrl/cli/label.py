@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from scrl.answers.judge import Judge, NoJudge
+from scrl.cli.counting import counted
 from scrl.cli.own_code import import_from_here
 from scrl.credit.assign import CreditRule, credit_rule, find_method
 from scrl.credit.methods import METHODS
@@ -219,7 +220,8 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
             "--std-floor 0.18 damps that."
         )
     if result["given_answers"]:
-        yield f"{result['given_answers']} completions came with an 'answer', which was taken instead of reading them."
+        came = counted(result["given_answers"], "completion")
+        yield f"{came} came with an 'answer', which was taken instead of reading the text."
     if result["no_answer_share"] > 0.9:
         yield "Hardly any completion has an answer. Try --reader number, last-number, choice or one of your own."
     if rule.num_trained == 1 and rule.method.advantage is None:
@@ -227,7 +229,8 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
     if hasattr(rule.settings, "max_negative_share") and rule.method.has_negatives:
         yield from _negative_remarks(result["group_sizes"], rule)
     if result["undecided_pairs"]:
-        yield f"{result['undecided_pairs']} pairs of answers were not decided in time and count as different."
+        pairs = counted(result["undecided_pairs"], "pair")
+        yield f"Not decided in time, and taken as different: {pairs} of answers."
 
 
 def _negative_remarks(group_sizes: dict[str, int], rule: CreditRule) -> Iterator[str]:

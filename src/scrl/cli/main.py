@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 from rich.text import Text
 
@@ -31,6 +31,7 @@ app = App(
     version=__version__,
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(negative_iterable=()),  # no --empty-seeds beside --seeds
 )
 for command in (demo, train, plan, evaluate, compare, label, methods, report, recipes, reproduce, doctor):
     app.command(command)

@@ -41,7 +41,8 @@ def _write_page(runs: list[Path], out: Path | None) -> None:
     if out is None and len(runs) > 1:
         raise InputError("--out: several runs go into one page; say where to")
     if not runs[0].is_dir():
-        raise InputError(f"{runs[0]}: there is no such folder; give the folder of a run")
+        reason = "is a file" if runs[0].exists() else "there is no such folder"
+        raise InputError(f"{runs[0]}: {reason}; give the folder of a run")
     print(f"wrote {write_report(runs, out or runs[0] / 'report.html')}")
 
 

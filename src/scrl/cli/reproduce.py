@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
+from scrl.cli.counting import counted
 from scrl.cli.kept import kept_if_used
 from scrl.cli.watching import watching
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
@@ -135,7 +136,7 @@ def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
     runs = [job for job in all_jobs if job.is_run]
     measured = sum(len(job.measured_on) + len(job.rollouts_on) + job.has_voting for job in all_jobs)
     seeds = ", ".join(map(str, choices.seeds))
-    yield f"{len(runs)} training runs and {measured} evaluations, for seed {seeds}:"
+    yield f"{counted(len(runs), 'training run')} and {counted(measured, 'evaluation')}, for seed {seeds}:"
     for job in all_jobs:
         benchmarks = dict.fromkeys((*job.measured_on, *job.rollouts_on))
         where = ", ".join(benchmark_at(name, choices.scale) for name in benchmarks) or "nothing but its own steps"

@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.tables import SHAPE, Row, kind, read_table
+from scrl.data.tables import LINES, SHAPE, Row, kind, read_table
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.records import Question
 
@@ -72,7 +72,8 @@ def load_questions(
     table, stem = read_table(source)
     rows = list(islice(table.rows, limit))
     if not rows:
-        raise DataError(source, f"there are no questions in it. {SHAPE}")
+        fix = LINES if Path(source).suffix.lower() == ".txt" else SHAPE
+        raise DataError(source, f"there are no questions in it. {fix}")
     columns = _find_columns(rows, given)
     questions = make_questions(rows, columns, stem)
     notes = (*table.notes, *_column_notes(rows, columns, stem), *_question_notes(questions, limit))

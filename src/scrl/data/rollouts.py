@@ -150,7 +150,9 @@ def _parse(raw: bytes, path: Path, number: int) -> Rollout:
     except UnicodeDecodeError as error:
         raise DataError(path, f"is not UTF-8 text: {error.reason} at byte {error.start}", number) from error
     except json.JSONDecodeError as error:
-        raise DataError(path, f"is not JSON: {error.msg} at column {error.colno}. {_SHAPE}", number) from error
+        raise DataError(
+            path, f"is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}. {_SHAPE}", number
+        ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"is not JSON: {error}", number) from error
     if not isinstance(fields, dict):

@@ -23,6 +23,8 @@ from scrl.errors import DataError, did_you_mean
 _LIST_KEYS = ("data", "questions", "problems", "rows", "examples", "items")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?", re.ASCII)
 SHAPE = 'Write each question as {"question": "What is 2 + 2?", "answer": "4"}; "answer" is optional.'
+LINES = "Write one question a line."
+"""The same for a .txt."""
 
 
 class Row(NamedTuple):
@@ -287,7 +289,9 @@ def _parse(text: str, path: Path, line: int | None) -> Any:
     except json.JSONDecodeError as error:
         fix = "A file with one object a line is named .jsonl." if line is None else "A list over many lines is a .json."
         raise DataError(
-            path, f"is not JSON: {error.msg} at column {error.colno}. {fix} {SHAPE}", line or error.lineno
+            path,
+            f"is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}. {fix} {SHAPE}",
+            line or error.lineno,
         ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"is not JSON: {error}", line) from error

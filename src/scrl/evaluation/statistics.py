@@ -64,8 +64,9 @@ def majority_at_k(counts_K: Sequence[int], right: int | None, num_missing: int, 
 
         E[ 1{v_right = max v > 0} / #{j : v_j = max v} ],   (v_1 … v_K, missing) ~ hypergeometric(counts, k)
 
-    Classes that tie share the win; missing answers never win, and k missing answers are wrong. Exact for k = n;
-    below that the mean of 1,000 seeded draws, within ±0.03 (95 %). `right` is None when nobody gave the right answer.
+    Classes that tie share the win; missing answers never win, and k missing answers are wrong. Exact for k = n, and for
+    k = 1, where it is pass@1; between them the mean of 1,000 seeded draws, within ±0.03 (95 %). `right` is None when
+    nobody gave the right answer.
     """
     _check_votes(counts_K, right, num_missing)
     _check_k(k, sum(counts_K) + num_missing)
@@ -73,6 +74,8 @@ def majority_at_k(counts_K: Sequence[int], right: int | None, num_missing: int, 
         return 0.0
     wrong = sorted(count for j, count in enumerate(counts_K) if j != right)  # their order must not matter
     pool = [counts_K[right], *wrong, num_missing]
+    if k == 1:
+        return pool[0] / sum(pool)
     if k == sum(pool):
         return _share_won(np.array([pool], dtype=np.int64))
     generator = generator_for(seed, "majority", k, *pool)

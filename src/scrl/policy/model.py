@@ -6,7 +6,9 @@ policy_model = load_model("path/or/hub-id", compute, lora=None)
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
@@ -48,16 +50,18 @@ def load_model(
     lora: LoraSettings | None = None,
     trust_remote_code: bool = False,
 ) -> LanguageModel:
-    """A causal model by folder, hub id or the name `embedded`; an adapter is put on it where `lora` asks for one."""
+    """A causal model by folder, hub id or the name `embedded`; an adapter is put on it where `lora` asks for one.
+
+    The folder of an adapter gives the model it was trained on with the adapter merged into its weights.
+    """
     device = pick_device(compute.device)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # where Triton starts its kernels
     dtype = pick_dtype(compute.dtype, device)
-    folder = model_folder(name)
-    needed = weight_bytes(folder, dtype, trust_remote_code)
+    needed = weight_bytes(model_folder(name), dtype, trust_remote_code)
     for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved
         _check_room(name, needed, place)
-    model, tokenizer = _load(folder, dtype, compute.attention, trust_remote_code)
+    model, tokenizer = _load(name, dtype, compute.attention, trust_remote_code)
     remove_dropout(model)
     if lora is not None:
         model = add_adapter(model, lora)
@@ -128,16 +132,23 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
     """The tokenizer of a model alone."""
     from transformers import AutoTokenizer
 
-    folder = model_folder(name)
+    adapter = adapter_folder(name)
+    has_own = adapter is not None and (adapter / "tokenizer_config.json").is_file()
+    folder = str(adapter) if has_own else model_folder(name)
     with loading(folder):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
 
 
 def model_folder(name: str) -> str:
-    """Where the model lies: the embedded one in the package, a folder, or else a hub id for transformers to find."""
+    """Where the model lies: the embedded one in the package, a folder, or else a hub id for transformers to find.
+
+    Of an adapter it is where the model lies that it was trained on: all the same but for its weights.
+    """
     if name == EMBEDDED:
         return str(files("scrl.data") / "arithmetic_model")
     path = Path(name).expanduser()
+    if adapter_folder(name) is not None:
+        return _folder_under(path)
     if path.is_dir():
         _check_folder(path)
         return str(path)
@@ -149,34 +160,90 @@ def model_folder(name: str) -> str:
 
 
 def _check_folder(path: Path) -> None:
-    if (path / "adapter_config.json").is_file():
-        raise InputError(
-            f"model: {path} holds an adapter, not a model. Merge it into its model first: "
-            "peft.AutoPeftModelForCausalLM.from_pretrained(folder).merge_and_unload().save_pretrained(new_folder)"
-        )
     if not (path / "config.json").is_file():
-        raise InputError(f"model: {path} has no config.json; give a Hugging Face model folder")
+        inner = path / "checkpoints" / "last"
+        hint = f"; did you mean {inner}?" if inner.is_dir() else "; give a Hugging Face model folder"
+        raise InputError(f"model: {path} has no config.json{hint}")
     if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
         raise InputError(f"model: {path} has a config but no weights (*.safetensors); is the download complete?")
 
 
-def _load(folder: str, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> tuple[Any, Any]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+ADAPTER = "adapter_config.json"
+"""What peft writes beside an adapter's weights."""
 
-    trust = {"trust_remote_code": trust_remote_code}
+
+def adapter_folder(name: str) -> Path | None:
+    """The folder of that name, where it holds an adapter and not a model of its own."""
+    path = Path(name).expanduser()
+    return path if (path / ADAPTER).is_file() else None
+
+
+def base_of(adapter: Path) -> str:
+    """The name of the model that an adapter was trained on; the embedded one may lie elsewhere by now."""
+    try:
+        base = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"model: {adapter / ADAPTER} does not say base_model_name_or_path") from error
+    is_ours = Path(str(base)).parts[-3:] == Path(model_folder(EMBEDDED)).parts[-3:]
+    return EMBEDDED if is_ours else str(base)
+
+
+def _folder_under(adapter: Path) -> str:
+    base = base_of(adapter)
+    try:
+        return model_folder(base)
+    except InputError as error:
+        raise InputError(
+            f"model: {adapter} is an adapter of {base}, which cannot be used: {str(error).removeprefix('model: ')} "
+            f"Where it lies elsewhere, write that into base_model_name_or_path of {ADAPTER}."
+        ) from error
+
+
+def _load(name: str, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> tuple[Any, Any]:
+    """All weights in memory, those of an adapter merged in, and the tokenizer."""
+    adapter = adapter_folder(name)
+    if adapter is None:
+        model = _load_weights(model_folder(name), dtype, attention, trust_remote_code)
+    else:
+        base, _ = _load(base_of(adapter), dtype, attention, trust_remote_code)
+        model = _merged(base, adapter)
+    tokenizer = load_tokenizer(name, trust_remote_code=trust_remote_code)
+    if tokenizer.eos_token_id is None:
+        raise InputError(f"model: the tokenizer of {name} has no end-of-text token; set eos_token in its folder")
+    return model, tokenizer
+
+
+def _load_weights(folder: str, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> Any:
+    from transformers import AutoModelForCausalLM
+
     with loading(folder), quiet_progress():
-        tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
         model, found = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=attention, output_loading_info=True, **trust
+            folder,
+            dtype=dtype,
+            attn_implementation=attention,
+            output_loading_info=True,
+            trust_remote_code=trust_remote_code,
         )
     if found["missing_keys"]:
         missing = ", ".join(sorted(found["missing_keys"])[:3])
         raise InputError(f"model: the weights of {folder} are incomplete: {missing} and perhaps more are not there")
-    if tokenizer.eos_token_id is None:
-        raise InputError(f"model: the tokenizer of {folder} has no end-of-text token; set eos_token in its folder")
     if model.can_generate():
         make_savable(model.generation_config)
-    return model, tokenizer
+    return model
+
+
+def _merged(base: Any, adapter: Path) -> Any:
+    """W + ΔW in place of W, all of it trainable again; it goes by the adapter's name, or one on top would lose it."""
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise ConfigError(
+            f"model: {adapter} is an adapter, which needs the package peft. Install it with: pip install 'scrl[train]'"
+        ) from error
+    with loading(str(adapter)), quiet_progress():
+        model: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu").merge_and_unload()
+    model.name_or_path = model.config.name_or_path = str(adapter)
+    return model.requires_grad_(True)
 
 
 def make_savable(generation: Any) -> None:
@@ -208,13 +275,19 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def quiet_progress() -> Iterator[None]:
-    """Without the progress bars of a library: a run has its own."""
+    """Without the progress bars of a library: a run has its own.
+
+    Nor with what peft says of an adapter on a model without a config.json in its place (an adapter's, a hub's when
+    offline): that it takes the vocabulary to be as it was, which it is.
+    """
     from transformers.utils import logging
 
     was_shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Could not find a config file in")
+            yield
     finally:
         if was_shown:
             logging.enable_progress_bar()

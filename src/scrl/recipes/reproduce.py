@@ -66,7 +66,6 @@ REFUSED = {
     "data_dir": "use --data-dir",
     "method": "the experiment decides it",
     "questions": "the experiment decides it; take some of them with limit",
-    "lora": "checkpoints are measured, and an adapter is none that can be",
 }
 """Settings that are not set for all runs at once, and why."""
 

@@ -193,9 +193,10 @@ class ResultRow:
     benchmark: str
     marks: tuple[str, ...]
     steps_S: tuple[int, ...]
-    """After which step; of several seeds the step of each."""
+    """After which step, of several seeds the step of each; none for an evaluation that is no run's."""
     scores: Mapping[str, Share]
     """pass@k and maj@k by name."""
+    agreement: Share | None
     answered: Share | None
     truncated: Share | None
     questions: int
@@ -286,9 +287,10 @@ def _row(places_S: Sequence[Place], lines_S: Sequence[Evaluation], marks: Sequen
         model=str(first.get("model", NOTHING)),
         method=str(config["method"]) if "method" in config else None,
         benchmark=first["benchmark"],
-        marks=tuple(marks),
-        steps_S=tuple(line["step"] for line in lines_S),
+        marks=tuple(marks) if places_S[0].has_steps else (),
+        steps_S=tuple(line["step"] for line in lines_S) if places_S[0].has_steps else (),
         scores={name: _score(name, lines_S) for name in metrics},
+        agreement=_mean("agreement", lines_S),
         answered=_mean("answered", lines_S),
         truncated=_mean("truncated", lines_S),
         questions=len(asked) or first.get("questions", 0),
@@ -318,19 +320,23 @@ def result_sheet(rows: Sequence[ResultRow]) -> Sheet:
     """The rows with everything that must stand beside a number: n, samples, temperature, seeds."""
     metrics = metrics_of(row.scores for row in rows)
     header = ("place", "model", "method", "benchmark", "evaluation", "step", *metrics)
+    agreement = ("agreement",) if any(row.agreement for row in rows) else ()
     tail = ("answered", "truncated", "n", "samples", "temperature", "seeds")
-    return Sheet(header + tail, tuple(_cells(row, metrics) for row in rows), _caption(rows))
+    return Sheet(
+        header + agreement + tail, tuple(_cells(row, metrics, bool(agreement)) for row in rows), _caption(rows)
+    )
 
 
-def _cells(row: ResultRow, metrics: Sequence[str]) -> tuple[Cell, ...]:
+def _cells(row: ResultRow, metrics: Sequence[str], has_agreement: bool) -> tuple[Cell, ...]:
     return (
         ", ".join(row.places),
         row.model,
         row.method,
         row.benchmark,
-        ", ".join(row.marks),
+        ", ".join(row.marks) or None,
         _listed(row.steps_S[:1] if len(set(row.steps_S)) == 1 else row.steps_S),
         *(row.scores.get(name) for name in metrics),
+        *([row.agreement] if has_agreement else []),
         row.answered,
         row.truncated,
         row.questions,
@@ -349,6 +355,5 @@ def _caption(rows: Sequence[ResultRow]) -> str:
     legend = "; ".join(f"{mark}: {words}" for mark, words in MARKS.items() if mark in used)
     seeds = " Of several seeds: their mean, its interval, and the lowest to the highest seed."
     has_seeds = any(len(row.steps_S) > 1 for row in rows)
-    return (
-        f"In %, with the 95 % interval over questions in brackets.{seeds if has_seeds else ''} Evaluations: {legend}."
-    )
+    marks = f" Evaluations: {legend}." if legend else ""
+    return f"In %, with the 95 % interval over questions in brackets.{seeds if has_seeds else ''}{marks}"

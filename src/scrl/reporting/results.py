@@ -51,6 +51,11 @@ class Place:
         """In the order of the file."""
         return tuple(dict.fromkeys(evaluation["benchmark"] for evaluation in self.evaluations))
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether it is a training run; what scrl evaluate measured is no step of anything, whatever model it was."""
+        return self.config is not None or any(evaluation["step"] for evaluation in self.evaluations)
+
     def of(self, benchmark: str) -> tuple[Evaluation, ...]:
         """The evaluations on one benchmark, by step."""
         return tuple(evaluation for evaluation in self.evaluations if evaluation["benchmark"] == benchmark)
@@ -66,7 +71,7 @@ def read_place(text: str) -> Place:
     notes: list[str] = []
     evaluations = read_evaluations(file, notes.append)
     if not evaluations:
-        raise DataError(file, "holds no evaluation yet; wait for the run's first one, or run scrl evaluate")
+        raise DataError(file, _why_empty(file))
     for evaluation in evaluations:
         _check(evaluation, file)
     steps = sorted({evaluation["step"] for evaluation in evaluations})
@@ -85,6 +90,23 @@ def read_place(text: str) -> Place:
         best_step=best_step,
         notes=tuple(f"{text}: {note}" for note in notes),
     )
+
+
+def _why_empty(file: Path) -> str:
+    config_file = file.with_name("config.yaml")
+    evaluation = read_config(config_file).get("evaluation") if config_file.is_file() else None
+    if not isinstance(evaluation, dict) or not evaluation.get("is_off"):
+        return "holds no evaluation yet; wait for the run's first one, or run scrl evaluate"
+    apart = _measured_apart(file.parent)
+    fix = f"its last checkpoint was measured in {apart}" if apart else "measure it: scrl evaluate RUN/checkpoints/last"
+    return f"holds no evaluation: the run was made without them (evaluation.is_off); {fix}"
+
+
+def _measured_apart(run: Path) -> Path | None:
+    """Where scrl reproduce keeps what it measured of a run: OUT/seed-0/evaluations/NAME, not OUT/seed-0/runs/NAME."""
+    runs = (parent for parent in run.parents if parent.name == "runs")
+    places = [parent.with_name("evaluations") / run.relative_to(parent) for parent in runs]
+    return next((place for place in places if (place / EVALUATIONS).is_file()), None)
 
 
 def split_step(text: str) -> tuple[Path, int | None]:
@@ -262,13 +284,14 @@ def check_metric(metric: str, name: str, evaluation: Evaluation, known: Iterable
         return
     benchmark = evaluation["benchmark"]
     if metric in evaluation:
-        others = _by_question(evaluation)
+        paired = _by_question(evaluation)
         raise InputError(
             f"{name}: has {metric} of {benchmark} only as a mean, as older versions wrote it; evaluate it again"
-            + (f", or compare {_listed(others)}" if others else "")
+            + (f", or compare {_listed(paired)}" if paired else "")
         )
     if metric in known:
-        raise InputError(f"{name}: has no {metric} of {benchmark}; it has {_listed(metrics_of([evaluation]))}")
+        others = _listed(metrics_of([evaluation])) or "none: its questions have no gold"
+        raise InputError(f"{name}: has no {metric} of {benchmark}; it has {others}")
     raise ConfigError(f"--metric: nobody measured {metric!r}.{did_you_mean(metric, known)}")
 
 

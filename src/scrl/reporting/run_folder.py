@@ -133,7 +133,8 @@ def _names(folders: Sequence[Path]) -> dict[str, Path]:
 
 def _check_files(folder: Path) -> None:
     if not folder.is_dir():
-        raise DataError(folder, "is not a run folder: there is no such folder")
+        reason = "it is a file" if folder.exists() else "there is no such folder"
+        raise DataError(folder, f"is not a run folder: {reason}")
     for name in FILES:
         if not (folder / name).is_file():
             is_evaluation = (folder / "evaluation.yaml").is_file()

@@ -53,8 +53,10 @@ def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _words(value: Any) -> str:
-    if value is None or value in ([], {}, ""):
+    if value is None or value in ([], {}):
         return NOTHING
+    if value == "":
+        return "''"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(_words, value)) if isinstance(value, list) else str(value)

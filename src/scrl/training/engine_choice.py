@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from scrl.engines.versions import require_engine
 from scrl.errors import ConfigError
+from scrl.policy.model import adapter_folder
 from scrl.training.config import RunConfig
 from scrl.training.run_folder import RunFolder
 from scrl.training.watchers import Watcher
@@ -29,6 +30,10 @@ def check_engine(config: RunConfig) -> None:
         raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
     if config.engine == "embedded":
         return
+    if config.engine == "verl" and adapter_folder(config.model) is not None:
+        raise ConfigError(
+            f"model: {config.model} is an adapter, and verl starts from whole models; use engine: embedded or trl"
+        )
     require_engine(config.engine)
     if config.engine == "trl":
         from scrl.engines.trl_settings import check_config

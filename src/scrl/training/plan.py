@@ -216,4 +216,4 @@ def warnings(config: RunConfig) -> Iterator[str]:
             "because it is that of the unrestricted policy"
         )
     if config.steps < 5:
-        yield f"{config.steps} steps are few: take this for a trial"
+        yield f"few steps ({config.steps}): take this for a trial"

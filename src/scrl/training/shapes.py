@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scrl.errors import ConfigError, DataError, did_you_mean
-from scrl.policy.model import EMBEDDED, model_folder
+from scrl.policy.model import EMBEDDED, adapter_folder, base_of, model_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ def shape_of(model: str) -> ModelShape:
     if model in SHAPES:
         return SHAPES[model]
     folder = Path(model_folder(EMBEDDED) if model == EMBEDDED else model).expanduser()
+    if adapter_folder(model) is not None:
+        return shape_of(base_of(folder))
     if folder.is_dir():
         return read_shape(folder / "config.json")
     raise ConfigError(
