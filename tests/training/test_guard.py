@@ -78,7 +78,7 @@ def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_p
     assert "guard: entropy has collapsed" in heard.text
     assert "the guard ends the run after step 2; the best checkpoint is that of step 1" in heard.text
     assert run.state.best_step == 1
-    assert "after 1 steps" in (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
+    assert "after 1 step of" in (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
     assert "after 2 steps" in (tmp_path / "run" / "checkpoints" / "last" / "README.md").read_text()
     assert [record["step"] for record in lines(tmp_path / "run" / "evaluations.jsonl")] == [0, 2]
 
