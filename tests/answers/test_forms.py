@@ -153,6 +153,7 @@ def test_only_the_pairs_marked_so_need_the_judge():
         (r"\text{I, II, and III}", '{"I", "II", "III"}'),
         ("i, ii", '{"i", "ii"}'),
         ("i, -i", "{-1*i, i}"),
+        ("xx", "x^(2)"),
     ],
 )
 def test_golden_keys(answer, key):

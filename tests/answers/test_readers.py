@@ -79,6 +79,14 @@ def test_the_last_balanced_box_is_the_answer(text, answer):
         (r"#### 2\pi", None),
         ("The answer is 5√2", None),
         ("The answer is 12 pizzas", "12"),
+        ("The answer is 3.5π", None),
+        ("The answer is 1/2π", None),
+        ("#### 1,200π", None),
+        ("The answer is 6.02 x 10^23", None),
+        ("The answer is 1.5^2", None),
+        (r"The answer is $ \frac{3}{4} $.", r"\frac{3}{4}"),
+        ("The answer is $ x = 5 $", "x = 5"),
+        ("The answer is $ 18. She earns $ 9", "18"),
     ],
 )
 def test_a_number_is_read_where_it_is_announced(text, answer):

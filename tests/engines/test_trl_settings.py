@@ -196,7 +196,7 @@ def test_the_embedded_engine_is_one_process(monkeypatch):
 def test_verl_does_not_start_from_an_adapter(tmp_path):
     """It would train the model below, without a word."""
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "embedded"}')
-    with pytest.raises(ConfigError, match="is an adapter, and verl starts from whole models; use engine: embedded"):
+    with pytest.raises(ConfigError, match="is an adapter, and verl and TRL with vLLM start from whole models"):
         check_engine(config("engine=verl", f"model={tmp_path}"))
 
 

@@ -33,6 +33,7 @@ def test_gold_that_can_be_read_back_passes():
         (r"\boxed{3} no\n#### \boxed{x^2}", "x^2"),
         (r"Thus \boxed{\sqrt{2}}.", r"\sqrt{2}"),
         (" 18 ", "18"),
+        ("7 ####", "7 ####"),
     ],
 )
 def test_gold_is_all_that_stands_behind_the_hashes(gold, bare):

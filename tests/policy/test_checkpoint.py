@@ -10,7 +10,7 @@ from transformers import GenerationConfig
 
 from scrl.errors import InputError
 from scrl.policy.checkpoint import load_weights, write_weights
-from scrl.policy.model import load_model, model_folder
+from scrl.policy.model import check_savable, load_model, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 CPU = ComputeSettings(device="cpu")
@@ -34,6 +34,16 @@ def test_a_model_published_with_numbers_for_sampling_that_are_not_used_can_be_sa
         loaded, tokens_13 = load_model(str(tmp_path / "saved"), CPU).model, torch.tensor([[2, 3, 4]])
         drawn = [loaded.generate(tokens_13, max_new_tokens=8).tolist() for _ in range(3)]
         assert drawn == [loaded.generate(tokens_13, max_new_tokens=8, do_sample=False, top_k=None).tolist()] * 3
+
+
+def test_a_model_that_cannot_be_saved_is_refused_before_it_is_trained(tmp_path):
+    folder = shutil.copytree(model_folder("embedded"), tmp_path / "model")
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"pad_token_id": -1}))
+    language_model = load_model(str(folder), CPU)
+    with pytest.raises(InputError, match=r"its generation_config\.json can be read, but not be saved .*pad_token_id"):
+        check_savable(language_model)
+    check_savable(load_model("embedded", CPU))
 
 
 def test_how_a_model_generates_is_left_alone_where_it_can_be_saved():

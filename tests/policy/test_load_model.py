@@ -9,6 +9,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -231,6 +232,24 @@ def test_an_adapter_that_does_not_fit_its_model_says_so(adapter):
     folder, _ = adapter
     (folder / "adapter_model.safetensors").write_bytes(b"")
     with pytest.raises(InputError, match="adapter cannot be loaded"):
+        load_model(str(folder), CPU)
+
+
+def test_an_adapter_without_all_its_weights_is_refused(adapter):
+    folder, _ = adapter
+    file = folder / "adapter_model.safetensors"
+    weights = load_file(file)
+    save_file(dict(list(weights.items())[:3]), file)
+    with pytest.raises(
+        InputError, match="adapter cannot be loaded: it does not fit its model: Found missing adapter keys"
+    ):
+        load_model(str(folder), CPU)
+
+
+def test_an_adapter_of_itself_is_refused(adapter):
+    folder, _ = adapter
+    rebase(folder, str(folder))
+    with pytest.raises(InputError, match="is an adapter of itself"):
         load_model(str(folder), CPU)
 
 

@@ -14,6 +14,7 @@ from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
 from scrl.training.config import RunConfig, build_config, merged, read_config, setting_rows, write_config
 from scrl.training.guard import GuardSettings
+from scrl.training.plan import warnings
 
 BARE = {"model": "embedded", "questions": "arithmetic:easy"}
 
@@ -176,6 +177,8 @@ def test_a_benchmark_brings_its_reader():
     values = {"model": "embedded", "questions": "gpqa"}
     assert build_config(values).reader == "choice"
     assert build_config(values | {"reader": "boxed"}).reader == "boxed"
+    apart = build_config(values | {"evaluation": {"held_out": "amc"}})
+    assert "held-out questions are read like the others, as choice, though theirs would be boxed" in warnings(apart)
     assert (
         build_config(values | {"questions": "amc"}).reader
         == build_config(values | {"questions": "q.txt"}).reader

@@ -92,7 +92,7 @@ def test_the_best_checkpoint_is_the_one_with_most_agreement_over_the_last_epoch(
     assert run.state.best_step == scores.index(max(scores)) + 1
     card = (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
     assert f"# embedded after {run.state.best_step} step" in card
-    assert "without any gold answer" in card
+    assert "no gold answer was used" in card
 
 
 def test_a_low_rank_adapter_is_trained_and_saved_as_peft_wants_it(tmp_path):

@@ -152,7 +152,7 @@ def test_a_run_is_written_by_one_process_alone(folder):
 @pytest.mark.parametrize(
     ("method", "words"),
     [
-        ("scrl", ["after 2 steps of scrl", "- label-free", "without any gold answer"]),
+        ("scrl", ["after 2 steps of scrl", "- label-free", "no gold answer was used"]),
         ("oracle", ["after 2 steps of oracle", "from their gold answers: a control"]),
     ],
 )

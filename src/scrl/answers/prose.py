@@ -34,7 +34,7 @@ def read_words(cleaned: str) -> list[str] | None:
     if _NUMERAL.fullmatch(bare) and bare.casefold() not in _KNOWN:
         return [bare]
     listed = [part for part in re.split(r"[,;&\s]+(?:(?:and|or)\b\s*)?|\b(?:and|or)\b", bare) if part]
-    if any(len(part) > 1 for part in listed) and all(_ROMAN.fullmatch(part) for part in listed):
+    if len(listed) > 1 and any(len(part) > 1 for part in listed) and all(_ROMAN.fullmatch(part) for part in listed):
         return listed
     if not _PROSE.fullmatch(text) or re.match(r"[(\[].*,", text):
         return None

@@ -35,13 +35,13 @@ _SIGN = r"(?:(?<![\d)])(?<![\d)] )[-+−])?"
 _DIGITS = r"(?:(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])|\d+)"
 _NUMBER = (
     rf"(?<![\w.^{{:√])(?:\\?\$ ?)?{_SIGN}(?:\\?\$ ?)?"
-    rf"(?:\d+ \d+/\d+|(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?)"
+    rf"(?>\d+ \d+/\d+|(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?)"  # all of it, or none
     r"(?![\d^:]|\s?(?:\\times|×|\\cdot|[*x]\s?10\s?\^|\\?pi\b|\\?sqrt|[π√]))"
 )
 _HASHES = re.compile(rf"####[ \t]{{0,4}}({_NUMBER})")
 _STATED = re.compile(r"\banswer(?: is|:| =| was)[ :]{0,3}", re.IGNORECASE)
 _ANY_NUMBER = re.compile(_NUMBER)
-_FORMULA = re.compile(r"\s{0,3}(?:\$(?!\s)([^$]{1,60})(?<![\s(])\$(?!\d)|\\\(([^$]{1,60}?)\\\))")
+_FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$(?! ?\d)|\\\(([^$]{1,60}?)\\\))")
 """The answer is $\\frac{3}{4}$: all of it. $18, not $9: no formula, but money."""
 _WINDOW = 80
 """How far behind "the answer is" an answer may reach."""

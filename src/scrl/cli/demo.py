@@ -105,7 +105,7 @@ def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
     for run in (folder / method for method in METHODS):
         if (run / "config.yaml").is_file():
             begun = RunFolder(run).config()
-            if (seed, steps) not in ((SEED, STEPS), (begun.seed, begun.steps)):
+            if seed not in (SEED, begun.seed) or steps not in (STEPS, begun.steps):
                 raise ConfigError("--resume: a demo goes on with the settings it was started with; these are others")
             return begun.seed, begun.steps
     return seed, steps

@@ -52,6 +52,12 @@ def benchmark_of(source: str) -> BenchmarkSource | None:
     return BENCHMARKS.get(source.partition(":")[0])
 
 
+def reader_of(source: str) -> str:
+    """How answers to its questions are read, where nobody says otherwise."""
+    benchmark = benchmark_of(source)
+    return "boxed" if benchmark is None else benchmark.reader
+
+
 def _is_bare_name(source: str) -> bool:
     """Whether a source looks neither like a file nor like a hub data set."""
     is_name = bool(source.strip()) and not Path(source).suffix and not is_hub_id(source)

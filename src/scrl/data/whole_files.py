@@ -10,7 +10,11 @@ from typing import IO
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[IO[str]]:
-    """A file to write to, which gets its name when it is complete."""
+    """A file to write to, which gets its name when it is complete; a pipe or a device is written to as it is."""
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
     path = path.resolve()
     draft = path.with_name(f".{path.name}.part")
     try:

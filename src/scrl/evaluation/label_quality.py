@@ -89,7 +89,7 @@ def gold_fields(question: Question, classes: Classes, judge: Judge | None = None
 
 def bare_gold(gold: str) -> str:
     """Gold as data sets write it: behind `####` as in GSM8K, in a box, or bare."""
-    last = gold.rpartition("####")[2].strip()
+    last = gold.rpartition("####")[2].strip() or gold
     return read_boxed(last) or last
 
 

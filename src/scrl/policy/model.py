@@ -190,6 +190,8 @@ def base_of(adapter: Path) -> str:
 
 def _folder_under(adapter: Path) -> str:
     base = base_of(adapter)
+    if Path(base).expanduser().resolve() == adapter.resolve():
+        raise InputError(f"model: {adapter} is an adapter of itself; correct base_model_name_or_path of {ADAPTER}")
     try:
         return model_folder(base)
     except InputError as error:
@@ -233,15 +235,22 @@ def _load_weights(folder: str, dtype: torch.dtype, attention: str, trust_remote_
 
 
 def _merged(base: Any, adapter: Path) -> Any:
-    """W + ΔW in place of W, all of it trainable again; it goes by the adapter's name, or one on top would lose it."""
+    """W + ΔW in place of W, all of it trainable again; it goes by the adapter's name, or one on top would lose it.
+
+    The sum is rounded to the type of the weights: in bfloat16 a ΔW below some 1/500 of W is mostly lost.
+    """
     try:
         from peft import PeftModel
     except ImportError as error:
         raise ConfigError(
             f"model: {adapter} is an adapter, which needs the package peft. Install it with: pip install 'scrl[train]'"
         ) from error
-    with loading(str(adapter)), quiet_progress():
-        model: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu").merge_and_unload()
+    with loading(str(adapter)), quiet_progress(), warnings.catch_warnings():
+        warnings.filterwarnings("error", "Found missing adapter keys")  # where W would stay without its ΔW
+        try:
+            model: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu").merge_and_unload()
+        except UserWarning as error:
+            raise ValueError(f"it does not fit its model: {_first_line(error)[:200]}") from error
     model.name_or_path = model.config.name_or_path = str(adapter)
     return model.requires_grad_(True)
 
@@ -251,12 +260,29 @@ def make_savable(generation: Any) -> None:
 
     At temperature 0 it does not sample; of the likeliest token alone, which is the same, it does.
     """
-    try:
-        generation.validate(strict=True)
-    except ValueError:
+    if _why_not_savable(generation) and not generation.do_sample:
         generation.do_sample = True
         if generation.temperature == 0:
             generation.temperature, generation.top_k = None, 1
+
+
+def check_savable(language_model: LanguageModel) -> None:
+    """Refuse, before anything is trained, a model that transformers would not write again."""
+    model = language_model.model
+    if not model.can_generate() or not (reason := _why_not_savable(model.generation_config)):
+        return
+    raise InputError(
+        f"model: {language_model.name}: its generation_config.json can be read, but not be saved with a checkpoint: "
+        f"{reason}. Correct that file."
+    )
+
+
+def _why_not_savable(generation: Any) -> str | None:
+    try:
+        generation.validate(strict=True)
+    except ValueError as error:
+        return " ".join(str(error).split())[:300]
+    return None
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, field_validator, model_v
 from scrl.credit.assign import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings
 from scrl.data.questions import LoadedQuestions
-from scrl.data.sources import benchmark_of, is_generated, load_source
+from scrl.data.sources import is_generated, load_source, reader_of
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.evaluate import EvaluationSettings
 from scrl.policy.settings import (
@@ -202,9 +202,8 @@ def _check_early_verdicts(rule: CreditRule) -> None:
 def _as_asked(values: dict[str, Any]) -> dict[str, Any]:
     """Generated questions speak for themselves, and a benchmark says how it is read, unless a setting is given."""
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
-    benchmark = benchmark_of(questions)
-    if benchmark is not None and values.get("reader") is None:
-        return merged(values, {"reader": benchmark.reader})
+    if values.get("reader") is None:
+        values = merged(values, {"reader": reader_of(questions)})
     is_given = not isinstance(prompt, Mapping) or prompt.get("instruction") is not None
     if is_given or not is_generated(questions):
         return values

@@ -30,9 +30,10 @@ def check_engine(config: RunConfig) -> None:
         raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
     if config.engine == "embedded":
         return
-    if config.engine == "verl" and adapter_folder(config.model) is not None:
+    if adapter_folder(config.model) is not None and (config.engine == "verl" or config.engine_options.get("use_vllm")):
         raise ConfigError(
-            f"model: {config.model} is an adapter, and verl starts from whole models; use engine: embedded or trl"
+            f"model: {config.model} is an adapter, and verl and TRL with vLLM start from whole models; use engine: "
+            "embedded"
         )
     require_engine(config.engine)
     if config.engine == "trl":

@@ -17,14 +17,12 @@ def model_card(config: RunConfig, step: int) -> str:
         "base_model": config.model,
         "tags": ["test-time-reinforcement-learning", *([] if is_told else ["label-free"]), "scrl"],
     }
-    source = (
-        "from their gold answers: a control" if is_told else "without any gold answer, by the model's own completions"
-    )
+    source = "rewards came from their gold answers: a control" if is_told else "no gold answer was used"
     return f"""---
 {yaml.safe_dump(head, sort_keys=False)}---
 # {config.model} after {step} step{"" if step == 1 else "s"} of {rule.method.name}
 
-Adapted with [scrl](https://pypi.org/project/scrl) to the questions of {config.questions}; rewards came {source}.
+Adapted with [scrl](https://pypi.org/project/scrl) to the questions of {config.questions}; {source}.
 The method, {rule.method.name}: {rule.method.idea}. The model may have become more certain without having become more
 right; measure it on questions with known answers before you rely on it.
 

@@ -6,7 +6,8 @@ They are taken to end at every token with one probability, and at T at the lates
     (1 − e^(−λ T)) / λ              their mean length, from which λ follows
 
 All R rows are written as long as others wait to enter, for (n − R) / R mean lengths; then nobody enters, and R S(t)
-rows are left after t tokens. Summed over tokens, rows are n mean lengths: what n completions have.
+rows are left after t tokens; with the chance 1 − (1 − S)^R there is any, and a token to write. Summed over tokens, rows
+are n mean lengths: what n completions have.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ def occupancy(completions: float, at_once: float, mean: float, longest: float) -
     written_S = part * (np.arange(PARTS) + 0.5)
     left_S = np.exp(-rate * written_S)
     left_S *= mean / (left_S.sum() * part)  # a midpoint sum is a little off
+    any_S = -np.expm1(at_once * np.log1p(-np.clip(left_S, 1e-30, 1 - 1e-12)))
     return Occupancy(
-        np.append((completions / at_once - 1) * mean, np.full(PARTS, part)),
-        np.append(at_once, at_once * left_S),
+        np.append((completions / at_once - 1) * mean, part * any_S),
+        np.append(at_once, at_once * left_S / any_S),
         np.append((left_S * written_S).sum() / left_S.sum(), written_S),
     )
 

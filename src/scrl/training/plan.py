@@ -10,9 +10,10 @@ import torch
 
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
+from scrl.data.sources import reader_of
 from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
-from scrl.policy.model import device_of, loading, model_folder, pick_device, pick_dtype
+from scrl.policy.model import device_of, load_tokenizer, loading, model_folder, pick_device, pick_dtype
 from scrl.records import Question
 from scrl.training.capacity import GIB, rows_of_a_pass, trained_bytes
 from scrl.training.config import RunConfig
@@ -84,13 +85,13 @@ def _found(config: RunConfig) -> LoadedQuestions:
 
 
 def _load(config: RunConfig) -> Loaded:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     folder = model_folder(config.model)
     trust = {"trust_remote_code": config.trust_remote_code}
+    tokenizer = load_tokenizer(config.model, **trust)
     with loading(config.model):
         shape = AutoConfig.from_pretrained(folder, **trust)
-        tokenizer = AutoTokenizer.from_pretrained(folder, **trust)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape, **trust)
     return Loaded(shape, tokenizer, sum(weight.numel() for weight in model.parameters()))
@@ -210,6 +211,8 @@ def warnings(config: RunConfig) -> Iterator[str]:
         )
     elif rule.method.has_negatives and limit and config.completions * limit <= 2:
         yield f"with {config.completions} completions only answers seen once can be ruled out"
+    if config.evaluation.held_out and reader_of(config.questions) != (other := reader_of(config.evaluation.held_out)):
+        yield f"held-out questions are read like the others, as {config.reader}, though theirs would be {other}"
     if config.sampling.is_restricted:
         yield (
             "sampling.top_p, top_k or temperature 0 restrict what is drawn: the ratio in the loss is then biased, "

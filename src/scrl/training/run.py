@@ -23,7 +23,7 @@ from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
 from scrl.evaluation.samplers import check_sampler, open_sampler
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
-from scrl.policy.model import LanguageModel, device_of, load_model
+from scrl.policy.model import LanguageModel, check_savable, device_of, load_model
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Credit, Question, Sampled
 from scrl.rollout.embedding import Embed, load_embedder
@@ -248,6 +248,7 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     language_model = load_model(
         config.model, config.compute, lora=config.lora, trust_remote_code=config.trust_remote_code
     )
+    check_savable(language_model)
     ask = partial(usable_questions, config, language_model.tokenizer, language_model.model.config)
     questions, notes = ask(loaded.questions)
     held_out_questions, more_notes = ask(held_out.questions) if held_out else ([], [])

@@ -60,18 +60,19 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Meanwhile no other process goes on with this run, which would cut off what is written here."""
-        lock = self.path / ".lock"
+        lock = FileLock(self.path / ".lock", timeout=0)
         try:
-            with FileLock(lock, timeout=0):
-                try:
-                    yield
-                finally:
-                    with suppress(OSError):
-                        lock.unlink()
+            lock.acquire()
         except Timeout:
             raise InputError(
                 f"{self.path}: another process is writing to this run; wait until it has ended, or stop it"
             ) from None
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                Path(lock.lock_file).unlink()
+            lock.release()
 
     def append(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
         """Add lines to one of the files."""

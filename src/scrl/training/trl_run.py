@@ -29,7 +29,7 @@ from scrl.engines.trl_settings import differences, grpo_settings, step_size, wit
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.evaluation.oracle import require_gold
-from scrl.policy.model import LanguageModel, load_model, quiet_progress
+from scrl.policy.model import LanguageModel, check_savable, load_model, quiet_progress
 from scrl.records import Credit, Question, Sampled
 from scrl.reporting.json_lines import read_json_lines
 from scrl.rollout.embedding import Embed, load_embedder
@@ -299,6 +299,7 @@ def open_run(config: RunConfig, folder: RunFolder, watcher: Watcher) -> TrlRun:
     # TRL moves the model, and keeps its weights in float32 whatever it computes in.
     here = config.compute.model_copy(update={"device": "cpu", "dtype": "float32", "gradient_checkpointing": False})
     language_model = load_model(config.model, here, lora=config.lora, trust_remote_code=config.trust_remote_code)
+    check_savable(language_model)
     ask = partial(usable_questions, config, language_model.tokenizer, language_model.model.config)
     questions, notes = ask(loaded.questions)
     held_out_questions, more_notes = ask(held_out.questions) if held_out else ([], [])
