@@ -23,7 +23,7 @@ import yaml
 from scrl.data.prompts import checked_prompts, plain_template, prompt_tokens, template_switches
 from scrl.data.verl_table import has_gold, write_verl_table
 from scrl.engines.verl_job import Job, verl_settings
-from scrl.errors import ConfigError, InputError, TrainingError
+from scrl.errors import ConfigError, InputError, ScrlError, TrainingError
 from scrl.policy.model import loading, model_folder
 from scrl.reporting.json_lines import read_json_lines
 from scrl.training.config import RunConfig
@@ -131,15 +131,25 @@ def _run(folder: RunFolder, command: Sequence[str], watcher: Watcher) -> RunFold
         watcher.note(f"stopped; go on from verl's last checkpoint with: scrl train --resume {folder.path}")
         raise
     finally:
-        steps = write_metrics(folder, watcher.note)
-        point_to_last(folder)
-        if steps:
-            folder.report(watcher.note)
+        steps = _write_down(folder, watcher.note)
     if code:
         raise TrainingError(f"verl ended with exit code {code} after {steps} steps; its own messages stand above")
     if not steps:
         raise TrainingError(f"verl ended without a step; its log is {folder.path / LOG}")
     return folder
+
+
+def _write_down(folder: RunFolder, say: Callable[[str], None]) -> int:
+    """What verl has done; its steps. That it cannot be read must not hide how verl ended."""
+    try:
+        steps = write_metrics(folder, say)
+        point_to_last(folder)
+    except (ScrlError, OSError, KeyError) as error:
+        say(f"what verl did could not be written down: {error}")
+        return 0
+    if steps:
+        folder.report(say)
+    return steps
 
 
 def _exit_code(command: Sequence[str], say: Callable[[str], None]) -> int:
