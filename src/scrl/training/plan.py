@@ -89,9 +89,9 @@ def _load(config: RunConfig) -> Loaded:
 
     folder = model_folder(config.model)
     trust = {"trust_remote_code": config.trust_remote_code}
-    tokenizer = load_tokenizer(config.model, **trust)
     with loading(config.model):
         shape = AutoConfig.from_pretrained(folder, **trust)
+        tokenizer = load_tokenizer(config.model, **trust)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(shape, **trust)
     return Loaded(shape, tokenizer, sum(weight.numel() for weight in model.parameters()))
