@@ -18,7 +18,8 @@ import torch
 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.data.prompts import PromptSettings, prompt_tokens
-from scrl.policy.model import EMBEDDED, LanguageModel, load_model
+from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.model_places import EMBEDDED
 from scrl.policy.settings import ComputeSettings
 from scrl.rollout.local import LocalSampler, Prompt
 from scrl.rollout.sampling import SamplingSettings

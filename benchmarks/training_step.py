@@ -33,7 +33,8 @@ import torch
 from scrl.credit.assign import credit_rule
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.data.prompts import PromptSettings, prompt_text, prompt_tokens
-from scrl.policy.model import EMBEDDED, load_model
+from scrl.policy.model import load_model
+from scrl.policy.model_places import EMBEDDED
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.records import Group, Question, Sampled

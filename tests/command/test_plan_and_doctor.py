@@ -12,7 +12,7 @@ from transformers import Gemma3Config
 
 from scrl.cli.main import main
 from scrl.errors import InputError
-from scrl.policy.model import model_folder
+from scrl.policy.model_places import model_folder
 from scrl.training.config import build_config
 from scrl.training.plan import make_plan, plan_anyway, warnings
 

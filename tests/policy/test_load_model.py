@@ -30,16 +30,15 @@ from transformers import (
 from scrl.errors import ConfigError, InputError
 from scrl.policy.checkpoint import write_weights
 from scrl.policy.model import (
-    base_of,
     body_and_head,
     device_of,
     let_segments_grow,
     load_model,
-    model_folder,
     pick_device,
     pick_dtype,
     remove_dropout,
 )
+from scrl.policy.model_places import base_of, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 CPU = ComputeSettings(device="cpu")

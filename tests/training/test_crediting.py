@@ -15,7 +15,7 @@ from scrl.answers.judge import NoJudge, Verdicts
 from scrl.credit.assign import credit_rule
 from scrl.data.arithmetic import LEVELS, arithmetic_questions
 from scrl.errors import InputError
-from scrl.policy.model import model_folder
+from scrl.policy.model_places import model_folder
 from scrl.records import Group, Question, Sample, Sampled
 from scrl.rollout.embedding import load_embedder
 from scrl.training.crediting import REPHRASED, Crediting, asked, in_other_words

@@ -13,7 +13,7 @@ from runs import SMALL, differences, lines, metrics, weights
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from scrl.policy.model import model_folder
+from scrl.policy.model_places import model_folder
 
 EMBEDDED = Path(model_folder("embedded"))
 

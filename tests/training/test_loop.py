@@ -10,7 +10,8 @@ from runs import GOLD_METRICS, Listener, differences, digest, do, go_on, lines, 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.metrics import STEP_METRICS
-from scrl.policy.model import load_model, model_folder
+from scrl.policy.model import load_model
+from scrl.policy.model_places import model_folder
 from scrl.policy.settings import ComputeSettings
 from scrl.training.plan import make_plan
 from scrl.training.run import open_run

@@ -12,9 +12,10 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 _PROSE = re.compile(r"(?:[^\W\d_]|[\s.,;&!?()]|(?<=[^\W\d_]{3})['-](?=[^\W\d_])|(?<=n)'(?=t))+")
 _KNOWN = frozenset("yes no odd one two six ten red all any dne mon tue wed thu fri sat sun".split())
 """Short words that are read as words even outside \\text{…}."""
-_NUMERAL = re.compile(r"[A-Z]{3}|(?=[IVX]{2,4}$)X{0,2}(?:IX|IV|V?I{0,3})|(?:ii|iii|iv|vi{1,3}|ix)")
+_UP_TO_29 = r"X{0,2}(?:IX|IV|V?I{0,3})"
+_NUMERAL = re.compile(rf"[A-Z]{{3}}|(?=[IVX]{{2,4}}$){_UP_TO_29}|(?:ii|iii|iv|vi{{1,3}}|ix)")
 """HTH, ABC, IV, iii: read letter by letter, in their order."""
-_ROMAN = re.compile(r"(?=[IVX]+$)X{0,2}(?:IX|IV|V?I{0,3})|(?=[ivx]+$)x{0,2}(?:ix|iv|v?i{0,3})")
+_ROMAN = re.compile(rf"(?=[IVX]+$){_UP_TO_29}|(?=[ivx]+$){_UP_TO_29.lower()}")
 """One of a list of statements: I, II and IV."""
 
 

@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from scrl.cli.watching import watching
-from scrl.errors import ConfigError, InputError
+from scrl.errors import ConfigError
 from scrl.recipes.demo import SEED, STEPS
-from scrl.training.folders import new_run_folder
+from scrl.training.folders import folder_to_resume, new_run_folder
 
 if TYPE_CHECKING:
     from scrl.evaluation.statistics import Difference
@@ -68,7 +68,7 @@ def demo(
     from scrl.reporting.report import write_report
 
     console = Console(highlight=False, markup=False)
-    folder = _to_resume(out) if resume else new_run_folder(out)
+    folder = folder_to_resume(out, "demo") if resume else new_run_folder(out)
     seed, steps = _begun_with(folder, seed, steps)
     configs = {method: demo_config(method, seed=seed, steps=steps) for method in METHODS}
     console.print(_intro(configs["scrl"]))
@@ -87,14 +87,6 @@ def demo(
         console.print(Text(sentence))
     console.print(f"\nBoth runs took {time.perf_counter() - started:.0f} s. The whole story: {report}", soft_wrap=True)
     console.print("With a model and questions of your own: scrl train --model MODEL --questions FILE.txt")
-
-
-def _to_resume(out: Path | None) -> Path:
-    if out is None:
-        raise InputError("--resume: say which demo, with --out FOLDER")
-    if not out.is_dir():
-        raise InputError(f"--resume: there is no folder {out}")
-    return out
 
 
 def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:

@@ -96,7 +96,8 @@ def _self_test() -> str:
     import numpy as np
     import torch
 
-    from scrl.policy.model import EMBEDDED, load_model
+    from scrl.policy.model import load_model
+    from scrl.policy.model_places import EMBEDDED
     from scrl.policy.settings import ComputeSettings
     from scrl.rollout.local import LocalSampler, Prompt
     from scrl.rollout.sampling import SamplingSettings

@@ -18,13 +18,13 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from scrl.answers.judge import Judge, NoJudge
-from scrl.cli.counting import counted
 from scrl.cli.own_code import import_from_here
 from scrl.credit.assign import CreditRule, credit_rule, find_method
 from scrl.credit.methods import METHODS
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.label import label_file
+from scrl.reporting.text import counted
 
 _FIELDS = METHODS["scrl"].settings.model_fields
 

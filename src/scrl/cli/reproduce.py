@@ -12,13 +12,13 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.counting import counted
 from scrl.cli.kept import kept_if_used
 from scrl.cli.watching import watching
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.data.whole_files import write_whole
-from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.training.folders import new_run_folder
+from scrl.errors import ConfigError, did_you_mean
+from scrl.reporting.text import counted
+from scrl.training.folders import folder_to_resume, new_run_folder
 
 if TYPE_CHECKING:
     from scrl.recipes.jobs import Job
@@ -79,7 +79,7 @@ def reproduce(
     for control in controls:
         if control not in CONTROLS:
             raise ConfigError(f"--controls: there is no {control!r}.{did_you_mean(control, CONTROLS)}")
-    folder = _to_resume(out) if resume else None
+    folder = folder_to_resume(out, "reproduction") if resume else None
     console = Console(highlight=False, markup=False)
     lines = list(mapping(scale))
     tables = [with_controls(with_voting(table) if voting else table, controls) for table in select(names)]
@@ -111,14 +111,6 @@ def _carry_out(
     for table in tables:
         _print_table(table, choices, folder, console)
     console.print(f"{time.perf_counter() - started:.0f} s; tables, runs and evaluations: {folder}", soft_wrap=True)
-
-
-def _to_resume(out: Path | None) -> Path:
-    if out is None:
-        raise InputError("--resume: say which reproduction, with --out FOLDER")
-    if not out.is_dir():
-        raise InputError(f"--resume: there is no folder {out}")
-    return out
 
 
 def _tree(settings: Sequence[str]) -> dict[str, Any]:

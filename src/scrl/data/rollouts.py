@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scrl.data.tables import fault_in_json
 from scrl.errors import DataError
 from scrl.records import FACTS, UNREAD, Question, Sample, Unread
 
@@ -150,9 +151,7 @@ def _parse(raw: bytes, path: Path, number: int) -> Rollout:
     except UnicodeDecodeError as error:
         raise DataError(path, f"is not UTF-8 text: {error.reason} at byte {error.start}", number) from error
     except json.JSONDecodeError as error:
-        raise DataError(
-            path, f"is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}. {_SHAPE}", number
-        ) from error
+        raise DataError(path, f"{fault_in_json(error)}. {_SHAPE}", number) from error
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"is not JSON: {error}", number) from error
     if not isinstance(fields, dict):

@@ -283,6 +283,11 @@ def _lines(path: Path) -> tuple[list[tuple[int, str]], tuple[str, ...]]:
     return filled, _blank_note(len(lines) - len(filled))
 
 
+def fault_in_json(error: json.JSONDecodeError) -> str:
+    """What is wrong, and where; some of json's own messages end in "at"."""
+    return f"is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
+
+
 def _parse(text: str, path: Path, line: int | None) -> Any:
     try:
         return json.loads(text)
@@ -290,7 +295,7 @@ def _parse(text: str, path: Path, line: int | None) -> Any:
         fix = "A file with one object a line is named .jsonl." if line is None else "A list over many lines is a .json."
         raise DataError(
             path,
-            f"is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}. {fix} {SHAPE}",
+            f"{fault_in_json(error)}. {fix} {SHAPE}",
             line or error.lineno,
         ) from error
     except (ValueError, RecursionError) as error:

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from scrl.policy.model import LanguageModel, model_folder, pick_device
+from scrl.policy.model import LanguageModel, pick_device
+from scrl.policy.model_places import model_folder
 from scrl.policy.scoring import scorer
 from scrl.policy.settings import ComputeSettings
 from scrl.rollout.local import LocalSampler

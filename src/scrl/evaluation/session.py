@@ -27,7 +27,7 @@ from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings, checked_prompts, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
-from scrl.data.sources import benchmark_of, is_generated, load_source
+from scrl.data.sources import benchmark_of, is_generated, load_source, reader_of
 from scrl.data.tables import SUFFIXES
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, DataError, InputError
@@ -138,7 +138,7 @@ def _load_benchmark(name: str, settings: MeasurementSettings, gold_judge: Judge,
     loaded = load_source(name, seed=settings.seed, limit=settings.limit, data_dir=data_dir, **columns)
     for note in loaded.notes:
         listener.note(f"{name}: {note}")
-    reader = settings.reader if settings.reader is not None else known.reader if known else "boxed"
+    reader = settings.reader if settings.reader is not None else reader_of(name)
     rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
     if known is not None:
         check_gold(loaded.questions, reader, gold_judge)

@@ -6,12 +6,10 @@ policy_model = load_model("path/or/hub-id", compute, lora=None)
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -21,10 +19,8 @@ from safetensors import SafetensorError
 from torch import nn
 
 from scrl.errors import ConfigError, InputError
+from scrl.policy.model_places import adapter_folder, base_of, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
-
-EMBEDDED = "embedded"
-"""The name of the small model that ships with the package."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,68 +133,6 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
     folder = str(adapter) if has_own else model_folder(name)
     with loading(folder):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-
-
-def model_folder(name: str) -> str:
-    """Where the model lies: the embedded one in the package, a folder, or else a hub id for transformers to find.
-
-    Of an adapter it is where the model lies that it was trained on: all the same but for its weights.
-    """
-    if name == EMBEDDED:
-        return str(files("scrl.data") / "arithmetic_model")
-    path = Path(name).expanduser()
-    if adapter_folder(name) is not None:
-        return _folder_under(path)
-    if path.is_dir():
-        _check_folder(path)
-        return str(path)
-    if path.exists():
-        raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise InputError(f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.")
-    return name
-
-
-def _check_folder(path: Path) -> None:
-    if not (path / "config.json").is_file():
-        inner = path / "checkpoints" / "last"
-        hint = f"; did you mean {inner}?" if inner.is_dir() else "; give a Hugging Face model folder"
-        raise InputError(f"model: {path} has no config.json{hint}")
-    if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
-        raise InputError(f"model: {path} has a config but no weights (*.safetensors); is the download complete?")
-
-
-ADAPTER = "adapter_config.json"
-"""What peft writes beside an adapter's weights."""
-
-
-def adapter_folder(name: str) -> Path | None:
-    """The folder of that name, where it holds an adapter and not a model of its own."""
-    path = Path(name).expanduser()
-    return path if (path / ADAPTER).is_file() else None
-
-
-def base_of(adapter: Path) -> str:
-    """The name of the model that an adapter was trained on; the embedded one may lie elsewhere by now."""
-    try:
-        base = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"model: {adapter / ADAPTER} does not say base_model_name_or_path") from error
-    is_ours = Path(str(base)).parts[-3:] == Path(model_folder(EMBEDDED)).parts[-3:]
-    return EMBEDDED if is_ours else str(base)
-
-
-def _folder_under(adapter: Path) -> str:
-    base = base_of(adapter)
-    if Path(base).expanduser().resolve() == adapter.resolve():
-        raise InputError(f"model: {adapter} is an adapter of itself; correct base_model_name_or_path of {ADAPTER}")
-    try:
-        return model_folder(base)
-    except InputError as error:
-        raise InputError(
-            f"model: {adapter} is an adapter of {base}, which cannot be used: {str(error).removeprefix('model: ')} "
-            f"Where it lies elsewhere, write that into base_model_name_or_path of {ADAPTER}."
-        ) from error
 
 
 def _load(name: str, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> tuple[Any, Any]:

@@ -34,6 +34,11 @@ def shorten(text: str, head: int, tail: int = 0) -> str:
     return f"{text[:head]} … [{left_out:,} characters left out] … {end}".rstrip()
 
 
+def counted(number: int, thing: str) -> str:
+    """1 run, 2 runs."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def percent(share: float) -> str:
     """0.4375 → 43.8 %."""
     return f"{100 * share:.1f}{THIN}%"

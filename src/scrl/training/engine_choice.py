@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scrl.engines.versions import require_engine
 from scrl.errors import ConfigError
-from scrl.policy.model import adapter_folder
+from scrl.policy.model_places import adapter_folder
 from scrl.training.config import RunConfig
 from scrl.training.run_folder import RunFolder
 from scrl.training.watchers import Watcher

@@ -15,6 +15,15 @@ def refuse_existing(out: Path) -> None:
         raise InputError(f"{out}: exists already; give a new folder with --out")
 
 
+def folder_to_resume(out: Path | None, what: str) -> Path:
+    """The folder in which `what` was begun."""
+    if out is None:
+        raise InputError(f"--resume: say which {what}, with --out FOLDER")
+    if not out.is_dir():
+        raise InputError(f"--resume: there is no folder {out}")
+    return out
+
+
 def new_run_folder(out: Path | None, base: Path = Path("runs")) -> Path:
     """The given folder, which must be new; or the next free number under `base`."""
     if out is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import yaml
 
+from scrl.reporting.text import counted
 from scrl.training.config import RunConfig
 
 
@@ -20,7 +21,7 @@ def model_card(config: RunConfig, step: int) -> str:
     source = "rewards came from their gold answers: a control" if is_told else "no gold answer was used"
     return f"""---
 {yaml.safe_dump(head, sort_keys=False)}---
-# {config.model} after {step} step{"" if step == 1 else "s"} of {rule.method.name}
+# {config.model} after {counted(step, "step")} of {rule.method.name}
 
 Adapted with [scrl](https://pypi.org/project/scrl) to the questions of {config.questions}; {source}.
 The method, {rule.method.name}: {rule.method.idea}. The model may have become more certain without having become more

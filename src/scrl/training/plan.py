@@ -13,7 +13,8 @@ from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
 from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
-from scrl.policy.model import device_of, load_tokenizer, loading, model_folder, pick_device, pick_dtype
+from scrl.policy.model import device_of, load_tokenizer, loading, pick_device, pick_dtype
+from scrl.policy.model_places import model_folder
 from scrl.records import Question
 from scrl.training.capacity import GIB, rows_of_a_pass, trained_bytes
 from scrl.training.config import RunConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scrl.errors import ConfigError, DataError, did_you_mean
-from scrl.policy.model import EMBEDDED, adapter_folder, base_of, model_folder
+from scrl.policy.model_places import EMBEDDED, adapter_folder, base_of, model_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from scrl.data.prompts import checked_prompts, plain_template, prompt_tokens, te
 from scrl.data.verl_table import has_gold, write_verl_table
 from scrl.engines.verl_job import Job, verl_settings
 from scrl.errors import ConfigError, InputError, ScrlError, TrainingError
-from scrl.policy.model import loading, model_folder
+from scrl.policy.model import loading
+from scrl.policy.model_places import model_folder
 from scrl.reporting.json_lines import read_json_lines
 from scrl.training.config import RunConfig
 from scrl.training.interrupts import stop_on_sigterm

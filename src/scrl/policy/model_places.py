@@ -1,0 +1,72 @@
+"""Where a model lies that is given by a name: in the package, in a folder, on the hub, or under an adapter."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+from scrl.errors import InputError
+
+EMBEDDED = "embedded"
+"""The name of the small model that ships with the package."""
+ADAPTER = "adapter_config.json"
+"""What peft writes beside an adapter's weights."""
+
+
+def model_folder(name: str) -> str:
+    """Where the model lies: the embedded one in the package, a folder, or else a hub id for transformers to find.
+
+    Of an adapter it is where the model lies that it was trained on: all the same but for its weights.
+    """
+    if name == EMBEDDED:
+        return str(files("scrl.data") / "arithmetic_model")
+    path = Path(name).expanduser()
+    if adapter_folder(name) is not None:
+        return _folder_under(path)
+    if path.is_dir():
+        _check_folder(path)
+        return str(path)
+    if path.exists():
+        raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise InputError(f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.")
+    return name
+
+
+def _check_folder(path: Path) -> None:
+    if not (path / "config.json").is_file():
+        inner = path / "checkpoints" / "last"
+        hint = f"; did you mean {inner}?" if inner.is_dir() else "; give a Hugging Face model folder"
+        raise InputError(f"model: {path} has no config.json{hint}")
+    if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
+        raise InputError(f"model: {path} has a config but no weights (*.safetensors); is the download complete?")
+
+
+def adapter_folder(name: str) -> Path | None:
+    """The folder of that name, where it holds an adapter and not a model of its own."""
+    path = Path(name).expanduser()
+    return path if (path / ADAPTER).is_file() else None
+
+
+def base_of(adapter: Path) -> str:
+    """The name of the model that an adapter was trained on; the embedded one may lie elsewhere by now."""
+    try:
+        base = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"model: {adapter / ADAPTER} does not say base_model_name_or_path") from error
+    is_ours = Path(str(base)).parts[-3:] == Path(model_folder(EMBEDDED)).parts[-3:]
+    return EMBEDDED if is_ours else str(base)
+
+
+def _folder_under(adapter: Path) -> str:
+    base = base_of(adapter)
+    if Path(base).expanduser().resolve() == adapter.resolve():
+        raise InputError(f"model: {adapter} is an adapter of itself; correct base_model_name_or_path of {ADAPTER}")
+    try:
+        return model_folder(base)
+    except InputError as error:
+        raise InputError(
+            f"model: {adapter} is an adapter of {base}, which cannot be used: {str(error).removeprefix('model: ')} "
+            f"Where it lies elsewhere, write that into base_model_name_or_path of {ADAPTER}."
+        ) from error
