@@ -48,6 +48,9 @@ STEP_METRICS: dict[str, Metric] = {
         Metric("distinct_answers", "distinct answers a question"),
         Metric("negative_answers", "answers ruled out a question"),
         _share("no_answer_share", "completions without an answer", "low"),
+        _share("stock_share", "completions that give one of the three answers most popular over the other questions"),
+        _share("stock_label_share", "positive labels that are one of those stock answers", "low"),
+        Metric("push_stock", "where the rule pushes: cov(advantage, the completion gives a stock answer)", "low"),
         _share("entropy_only_share", "questions whose only signal is the entropy term", "low"),
         _share("label_flip_share", "questions whose positive label differs from the one they had last time", "low"),
         _share("same_answer_share", "questions that share the most common majority answer: 1 is a collapse", "low"),
@@ -69,6 +72,8 @@ STEP_METRICS: dict[str, Metric] = {
         _share("negative_accuracy", "a ruled-out answer is wrong", "high", needs_gold=True),
         _share("truth_flagged", "the right answer was ruled out", "low", needs_gold=True),
         _share("pass@1", "completions that are right", "high", needs_gold=True),
+        Metric("push_right", "cov(advantage, the completion is right)", "high", needs_gold=True),
+        Metric("push_stock_wrong", "cov(advantage, it gives a stock answer that is wrong)", "low", needs_gold=True),
     )
 }
 """The columns of `metrics.jsonl`."""

@@ -7,7 +7,7 @@ never an overwrite. Shapes stand in the names: G completions of a group, K class
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -49,6 +49,11 @@ class Question:
     def is_rephrased(self) -> bool:
         """Whether this is a question in other words."""
         return self.id.endswith(REPHRASED)
+
+
+def base_question(question_id: str) -> str:
+    """The id of the question itself, also for its rephrasing."""
+    return question_id.removesuffix(REPHRASED)
 
 
 FACTS: dict[str, str] = {
@@ -223,6 +228,18 @@ class Truth(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What the other questions of the stream answered, each at its last visit."""
+
+    num_questions: int
+    """How many other questions have been seen."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """p̄(a): the mean share of an answer over them, by its key; 0 where it is absent."""
+    stock: tuple[str, ...] = ()
+    """Stock answers: the keys of the most popular answers over them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Labels:
     """What the votes of one group say about its answers."""
 
@@ -249,6 +266,8 @@ class Credit:
     """Trap: no label tells the completions apart, so the advantage is the entropy term alone at full strength."""
     undecided_pairs: int
     """Pairs of answers the judge did not decide in time; they count as different."""
+    stock: tuple[str, ...] = ()
+    """The stock answers of the other questions; none while too few of them have been seen."""
     sides: tuple[Floats, Floats] | None = None
     """P_i ≥ 0 and Q_i ≤ 0 with Â = P + Q, where a method has both of one completion; None: the signs of Â."""
     token_weights_G: tuple[Floats, ...] | None = None

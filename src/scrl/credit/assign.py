@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from scrl.answers.classes import Classes, classify, split_classes
 from scrl.answers.judge import Judge
 from scrl.answers.readers import Reader, get_reader
 from scrl.credit.advantages import both_sides, reward_advantages
+from scrl.credit.elsewhere import LastVotes
 from scrl.credit.labels import SLACK
 from scrl.credit.method import NEEDS, CreditSettings, Evidence, Method, Shaped, Sides
 from scrl.credit.methods import METHODS
@@ -27,7 +29,7 @@ from scrl.credit.tally import count_votes
 from scrl.credit.trained import check_number, rows_by_setting
 from scrl.credit.verdicts import OpenVote
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.records import Credit, Floats, Group, Labels, Tally, Truth, Unread
+from scrl.records import Credit, Elsewhere, Floats, Group, Labels, Tally, Truth, Unread, base_question
 
 Kind = TypeVar("Kind")
 
@@ -92,6 +94,7 @@ class CreditRule:
         partner: Tally | None = None,
         is_rephrased: bool = False,
         embed: Callable[[Sequence[str]], Floats] | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> Credit:
         """Labels and rewards from all N completions, advantages over the M trained on.
 
@@ -100,7 +103,13 @@ class CreditRule:
         if not group.completions:
             raise InputError(f"question {group.question_id!r}: a group needs at least one completion")
         classes = classes or self.classify(group)
-        given = {"truth": truth, "reference_share": reference_share, "partner": partner, "embedding": embed}
+        given = {
+            "truth": truth,
+            "reference_share": reference_share,
+            "partner": partner,
+            "embedding": embed,
+            "elsewhere": elsewhere,
+        }
         self._check_needs(group, given)
         evidence = Evidence(
             tally=count_votes(classes, _entropies(group)),
@@ -110,6 +119,7 @@ class CreditRule:
             partner=partner,
             is_rephrased=is_rephrased,
             embed=embed,
+            elsewhere=elsewhere,
             seed=self.seed,
         )
         return self._credit(evidence, classes)
@@ -130,6 +140,7 @@ class CreditRule:
             trained=trained,
             is_entropy_only=_is_constant(shaped.label_part_G[rows]) and not _is_constant(shaped.rewards_G[rows]),
             undecided_pairs=classes.undecided_pairs,
+            stock=evidence.elsewhere.stock if evidence.elsewhere else (),
             sides=_sides_at_rows(sides, rows, evidence.tally.size) if self.method.advantage else None,
         )
 
@@ -206,6 +217,7 @@ REMEDIES = {
     "partner": "Give every question a rephrasing (column `rephrased`), or use a method that needs none.",
     "reference_share": "A run computes it; or use a method that needs none.",
     "embedding": "A run loads it; or set credit.embedding to ngrams.",
+    "elsewhere": "Give the groups of other questions (elsewhere=…), or use a method that needs none.",
 }
 
 
@@ -334,9 +346,30 @@ def _check_overlong(settings: CreditSettings, max_tokens: int | None) -> None:
         )
 
 
-def assign_credit(group: Group, method: str = "scrl", **choices: Any) -> Credit:
-    """Credit for one group; `choices` are those of `credit_rule`, e.g. preset="official", min_share=0.5."""
-    return credit_rule(method, **choices).assign(group)
+def assign_credit(
+    group: Group, method: str = "scrl", *, elsewhere: Elsewhere | Sequence[Group] | None = None, **choices: Any
+) -> Credit:
+    """Credit for one group; `choices` are those of `credit_rule`, e.g. preset="official", min_share=0.5.
+
+    `elsewhere`, for methods that need it: the groups of other questions at their last visit, or their mean shares.
+    """
+    rule = credit_rule(method, **choices)
+    if elsewhere is None or isinstance(elsewhere, Elsewhere):
+        return rule.assign(group, elsewhere=elsewhere)
+    classes = rule.classify(group)
+    visits = [(other.question_id, count_votes(rule.classify(other), None)) for other in elsewhere]
+    _check_others(group.question_id, [question_id for question_id, _ in visits])
+    return rule.assign(group, classes, elsewhere=LastVotes().after(visits).elsewhere(group.question_id, classes.keys_K))
+
+
+def _check_others(question_id: str, others: Sequence[str]) -> None:
+    """Each group of another question counts once, by its id."""
+    twice = [name for name, count in Counter(map(base_question, [question_id, *others])).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"elsewhere: question {twice[0]!r} is there twice; give every group a question_id of its own, and one "
+            "group per other question, its last"
+        )
 
 
 def _settings(method: Method, preset: dict[str, Any], given: dict[str, Any]) -> CreditSettings:

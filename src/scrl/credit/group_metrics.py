@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from scrl.credit.pushes import push_to_stock, stock_share
 from scrl.records import Credit, Sampled
 
 
@@ -26,6 +27,9 @@ def group_metrics(
         "distinct_answers": _mean([len(credit.tally.keys_K) for credit in credit_B]),
         "negative_answers": _mean([len(credit.labels.negatives) for credit in credit_B]),
         "no_answer_share": _mean([credit.tally.class_of_G.count(-1) / credit.tally.size for credit in credit_B]),
+        "stock_share": _mean_of_known([stock_share(credit) for credit in credit_B]),
+        "stock_label_share": stock_label_share(credit_B),
+        "push_stock": _mean_of_known([push_to_stock(credit) for credit in credit_B]),
         "entropy_only_share": _mean([credit.is_entropy_only for credit in credit_B]),
         "label_flip_share": label_flip_share(sampled_B, credit_B, labels_before),
         "same_answer_share": same_answer_share(_first_forms(sampled_B, credit_B)),
@@ -64,6 +68,12 @@ def same_answer_share(credit_B: Sequence[Credit]) -> float | None:
     return Counter(tops).most_common(1)[0][1] / len(tops) if len(tops) >= 4 else None
 
 
+def stock_label_share(credit_B: Sequence[Credit]) -> float | None:
+    """Of the positive labels, the share that are stock answers."""
+    labelled = [credit for credit in credit_B if credit.stock and credit.labels.positive is not None]
+    return _mean([credit.labels.positive in credit.stock for credit in labelled]) if labelled else None
+
+
 def is_unanimous(credit: Credit) -> bool:
     """All completions give one answer."""
     return credit.tally.counts_K == (credit.tally.size,)
@@ -76,3 +86,8 @@ def has_signal(credit: Credit) -> bool:
 
 def _mean(values: Sequence[Any]) -> float:
     return float(np.mean(values))
+
+
+def _mean_of_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return _mean(known) if known else None

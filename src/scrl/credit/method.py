@@ -17,7 +17,7 @@ from pydantic import Field
 from scrl.credit.labels import majority_positive
 from scrl.credit.rewards import spread
 from scrl.credit.verdicts import OpenVote
-from scrl.records import FACTS, Floats, Group, Labels, Tally, Truth
+from scrl.records import FACTS, Elsewhere, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
 from scrl.settings import Settings
 
@@ -25,6 +25,7 @@ __all__ = [
     "FACTS",
     "NEEDS",
     "CreditSettings",
+    "Elsewhere",
     "Evidence",
     "Field",
     "Floats",
@@ -77,6 +78,7 @@ NEEDS: dict[str, str] = {
     "reference_share": "the share of the most frequent answer among completions of the start model",
     "partner": "completions of the same question put in other words",
     "embedding": "a model that turns texts into vectors",
+    "elsewhere": "the votes of other questions",
 }
 """What a method may declare a need for, besides the votes."""
 
@@ -97,6 +99,8 @@ class Evidence:
     """Whether this group is the one in other words."""
     embed: Callable[[Sequence[str]], Floats] | None = None
     """Texts → vectors, [texts, size]."""
+    elsewhere: Elsewhere | None = None
+    """What the other questions answered."""
     seed: int = 0
 
     def generator(self) -> np.random.Generator:

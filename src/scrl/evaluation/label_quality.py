@@ -13,7 +13,8 @@ from scrl.answers.classes import Classes, find_class
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
 from scrl.answers.readers import read_boxed
-from scrl.records import Credit, Labels, Question, Sampled, Tally
+from scrl.credit.pushes import gives, push
+from scrl.records import Credit, Question, Sampled, Tally
 
 
 class LabelQuality:
@@ -26,8 +27,9 @@ class LabelQuality:
         self._counts: dict[str, int] = dict.fromkeys(_KEYS, 0)
         self.undecided_pairs = 0
 
-    def add(self, classes: Classes, tally: Tally, labels: Labels, gold: str) -> None:
+    def add(self, classes: Classes, credit: Credit, gold: str) -> None:
         """Take one group into account; gold in which there is nothing to compare with is passed over."""
+        tally, labels = credit.tally, credit.labels
         answer = bare_gold(gold)
         if canonical_form(answer) is None:
             return
@@ -43,6 +45,9 @@ class LabelQuality:
         votes = 0 if right is None else tally.counts_K[right]
         self._note("pass@1", [votes / tally.size])
         self._note("pass@n", [votes > 0])
+        self._note("push_right", [push(credit, gives(credit, (truth,)))])
+        if credit.stock:
+            self._note("push_stock_wrong", [push(credit, gives(credit, set(credit.stock) - {truth}))])
 
     def summary(self) -> dict[str, float | None]:
         """The means, None where nothing was counted."""
@@ -56,6 +61,7 @@ class LabelQuality:
 
 _KEYS = (
     "majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "entropy_auroc", "pass@1", "pass@n",
+    "push_right", "push_stock_wrong",
 )  # fmt: skip
 
 
@@ -68,12 +74,15 @@ def step_label_quality(triples_B: Sequence[Triple], judge: Judge | None = None) 
     quality = LabelQuality(judge)
     for sampled, classes, credit in triples_B:
         if sampled.question.gold is not None:
-            quality.add(classes, credit.tally, credit.labels, sampled.question.gold)
+            quality.add(classes, credit, sampled.question.gold)
     found = quality.summary()
     return {key: value for key in _STEP_KEYS if (value := found[key]) is not None}
 
 
-_STEP_KEYS = ("majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "pass@1")
+_STEP_KEYS = (
+    "majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "pass@1",
+    "push_right", "push_stock_wrong",
+)  # fmt: skip
 
 
 def gold_fields(question: Question, classes: Classes, judge: Judge | None = None) -> list[dict[str, Any]]:

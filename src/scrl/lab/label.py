@@ -134,7 +134,7 @@ class _Labeller:
         credit = self.rule.assign(group, classes, truth)
         self.summary.add(credit, classes, gold)
         if self.quality is not None and gold is not None:
-            self.quality.add(classes, credit.tally, credit.labels, gold)
+            self.quality.add(classes, credit, gold)
         if self.audits is not None:
             self.audits.writelines(_json_line(line) for line in audit_lines(group, classes))
         return credit

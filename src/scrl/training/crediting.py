@@ -6,11 +6,12 @@ Methods that ask a question twice, as it is and in other words, get two groups f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from scrl.answers.classes import Classes
 from scrl.answers.judge import Judge
 from scrl.credit.assign import CreditRule
+from scrl.credit.elsewhere import LastVotes
 from scrl.credit.tally import count_votes
 from scrl.errors import InputError
 from scrl.evaluation.oracle import truth_for
@@ -26,6 +27,8 @@ class Crediting:
     reference_shares: dict[str, float]
     """By question: how far the start model agreed with itself."""
     embed: Callable[[Sequence[str]], Floats] | None = None
+    last_votes: LastVotes = field(default_factory=LastVotes)
+    """What every question answered at its last visit, before this step."""
 
     def classify(self, sampled_B: Sequence[Sampled]) -> list[Classes]:
         """The answers of every group; a question's two groups are classified together."""
@@ -38,12 +41,17 @@ class Crediting:
     def assign(self, sampled_B: Sequence[Sampled], classes_B: Sequence[Classes]) -> list[Credit]:
         """What the completions of every group earn."""
         tallies_B = [_tally(sampled, classes) for sampled, classes in zip(sampled_B, classes_B, strict=True)]
+        votes = self.last_votes.after(
+            (sampled.question.id, tally) for sampled, tally in zip(sampled_B, tallies_B, strict=True)
+        )
         return [
-            self._assign(sampled, classes, self._partner(tallies_B, place), place)
+            self._assign(sampled, classes, self._partner(tallies_B, place), place, votes)
             for place, (sampled, classes) in enumerate(zip(sampled_B, classes_B, strict=True))
         ]
 
-    def _assign(self, sampled: Sampled, classes: Classes, partner: Tally | None, place: int) -> Credit:
+    def _assign(
+        self, sampled: Sampled, classes: Classes, partner: Tally | None, place: int, votes: LastVotes
+    ) -> Credit:
         credit = self.rule.assign(
             sampled.group,
             classes,
@@ -52,6 +60,7 @@ class Crediting:
             partner=partner,
             is_rephrased=partner is not None and place % 2 == 1,
             embed=self.embed,
+            elsewhere=votes.elsewhere(sampled.question.id, classes.keys_K),
         )
         weights_G = self.rule.token_weights([sample.entropies_T for sample in sampled.samples_G])
         return credit if weights_G is None else replace(credit, token_weights_G=weights_G)

@@ -11,6 +11,7 @@ import torch
 
 from scrl.answers.judge import Judge
 from scrl.credit.assign import CreditRule
+from scrl.credit.elsewhere import few_others
 from scrl.data.rollouts import rollout_fields
 from scrl.errors import ConfigError, InputError
 from scrl.evaluation.evaluate import Answered, Conditions, evaluate
@@ -103,7 +104,7 @@ def take_steps(run: Run) -> None:
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
             metrics |= saved(sampled_B, config.completions) if config.early_verdicts else {}
             metrics |= drawn.metrics | {"tokens": metrics["tokens"] + drawn.tokens_left_out}
-            step = run.remember(metrics, {s.question.id: c.labels.positive for s, _, c in triples_B})
+            step = run.remember(metrics, triples_B)
             log_step(run, step, triples_B, metrics, clock.seconds, update.notes)
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 save_if_best(run)
@@ -143,6 +144,8 @@ def log_step(
         tracker.log(step, {key: value for key, value in line.items() if isinstance(value, int | float)})
     if metrics["no_answer_share"] > 0.9 and step == 0:
         notes = (*notes, NO_ANSWERS)
+    if "elsewhere" in run.rule.needs and step == 0 and "stock_share" not in metrics:
+        notes = (*notes, few_others(len(run.stream.questions) - 1))
     for note in notes:
         run.watcher.note(note)
     run.watcher.step(line, describe(triples_B, run.rule.method))

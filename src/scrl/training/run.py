@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ import torch
 
 from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.assign import CreditRule
+from scrl.credit.elsewhere import LastVotes, require_others
 from scrl.credit.method import Tree
 from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
 from scrl.errors import InputError
+from scrl.evaluation.label_quality import Triple
 from scrl.evaluation.oracle import require_gold
 from scrl.evaluation.samplers import check_sampler, open_sampler
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
@@ -63,8 +65,19 @@ class State:
     """How far the start model agreed with itself on each question, where a method needs to know."""
     is_released: bool = False
     """Whether the sampler gives its memory back before every update: memory has run out in one."""
+    last_votes: LastVotes = field(default_factory=LastVotes)
+    """What every question answered at its last visit."""
     questions: str = ""
     """A fingerprint of what is trained on, so that a resumed run cannot go on with something else."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return vars(self) | {"last_votes": self.last_votes.to_json()}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> State:
+        """What `to_json` wrote; checkpoints from before 0.2 know nothing of votes."""
+        return cls(**{**saved, "last_votes": LastVotes.from_json(saved.get("last_votes", {}))})
 
 
 @dataclass(eq=False)
@@ -172,7 +185,7 @@ class Run:
     @property
     def crediting(self) -> Crediting:
         """The rule, and what its needs are met from."""
-        return Crediting(self.rule, self.gold_judge, self.state.reference_shares, self.embed)
+        return Crediting(self.rule, self.gold_judge, self.state.reference_shares, self.embed, self.state.last_votes)
 
     def look_at_the_start_model(self) -> None:
         """How far the start model agrees with itself on every question, for methods that weigh questions by it."""
@@ -191,7 +204,7 @@ class Run:
     def save_last(self) -> None:
         """The checkpoint a killed run goes on from."""
         self.state.sampler_rows = self.sampler.max_rows
-        state = asdict(self.state) | {"files": self.folder.lengths()}
+        state = self.state.to_json() | {"files": self.folder.lengths()}
 
         def write(place: Path) -> None:
             write_weights(self.language_model, place, model_card(self.config, self.state.step))
@@ -218,14 +231,16 @@ class Run:
         self.folder.cut(saved.pop("files"))
         saved.pop("micro_batch")
         saved.pop("micro_tokens", None)
-        self.state = State(**saved)
+        self.state = State.from_json(saved)
         self.sampler.max_rows = self.state.sampler_rows
 
-    def remember(self, metrics: dict[str, Any], labels: dict[str, str | None]) -> int:
+    def remember(self, metrics: dict[str, Any], triples_B: Sequence[Triple]) -> int:
         """Note what later steps will look at, and count the step as done; its number."""
         kept = {key: metrics[key] for key in (*WATCHED, "agreement") if key in metrics}
         self.state.history.append(kept)
-        self.state.labels |= labels
+        self.state.labels |= {sampled.question.id: credit.labels.positive for sampled, _, credit in triples_B}
+        visits = ((sampled.question.id, credit.tally) for sampled, _, credit in triples_B)
+        self.state.last_votes = self.state.last_votes.after(visits)
         self.state.step += 1
         return self.state.step - 1
 
@@ -244,6 +259,8 @@ def open_run(config: RunConfig, out: Path, watcher: Watcher, *, resume: bool = F
     workers = number_of_workers(config, device_of(config.compute))
     loaded, held_out, rule = config.load_questions(), config.load_held_out(), _rule(config, workers)
     require_gold(rule, loaded.questions)
+    if "elsewhere" in rule.needs:
+        require_others([question.id for question in loaded.questions], rule.method.name)
     seed_everything(config.seed)
     language_model = load_model(
         config.model, config.compute, lora=config.lora, trust_remote_code=config.trust_remote_code

@@ -6,6 +6,7 @@ from scrl.credit.method import Method
 from scrl.credit.methods import (
     co_rewarding,
     compass,
+    contrast,
     controls,
     dare,
     ddrl,
@@ -26,6 +27,7 @@ METHODS: dict[str, Method] = {
     for method in (
         scrl.SCRL,
         ttrl.TTRL,
+        contrast.CONTRAST,
         compass.COMPASS,
         etmr.ETMR,
         restrain.RESTRAIN,

@@ -1,0 +1,121 @@
+"""What the other questions of a stream answered: votes at every question's last visit → p̄, the mean share elsewhere.
+
+    p̄_q(a) = 1/(Q − 1) Σ_{q′ ≠ q} p_{q′}(a)        over the Q questions seen so far, each at its last visit
+
+A wrong consensus is often the same few words for many questions: stock answers. No single group can show that; p̄ does,
+without gold. Shares are exact fractions, so the order of groups and visits changes no bit of any result.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from scrl.errors import InputError
+from scrl.records import Elsewhere, Tally, base_question
+
+MIN_OTHERS = 8
+"""While fewer other questions have been seen, p̄ counts as 0: a mean over so few says little."""
+NUM_STOCK = 3
+"""The most popular answers elsewhere, this many, are called stock answers."""
+
+Shares = Mapping[str, Fraction]
+"""Answer → p(a) = n_a / N, exactly."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LastVotes:
+    """The shares of every question's answers at its last visit; a new visit makes a new record."""
+
+    shares_by_question: Mapping[str, Shares] = field(default_factory=dict)
+    totals: Shares = field(default_factory=dict)
+    """Σ_q p_q(a) of every answer."""
+
+    def after(self, visits: Iterable[tuple[str, Tally]]) -> LastVotes:
+        """With these (question, votes) in the place of the questions' earlier ones."""
+        shares_by_question, totals = dict(self.shares_by_question), dict(self.totals)
+        for question_id, shares in _shares_of(visits).items():
+            for answer, share in shares_by_question.get(question_id, {}).items():
+                totals[answer] -= share
+                if not totals[answer]:
+                    del totals[answer]
+            for answer, share in shares.items():
+                totals[answer] = totals.get(answer, Fraction()) + share
+            shares_by_question[question_id] = shares
+        return LastVotes(shares_by_question, totals)
+
+    def elsewhere(self, question_id: str, keys_K: Iterable[str]) -> Elsewhere:
+        """p̄ of a question's own answers, and the stock answers of all the others."""
+        question = base_question(question_id)
+        own = self.shares_by_question.get(question, {})
+        others = len(self.shares_by_question) - (question in self.shares_by_question)
+        if others < MIN_OTHERS:
+            return Elsewhere(others)
+        shares = {key: self._sum_elsewhere(key, own) for key in keys_K}
+        return Elsewhere(
+            others,
+            {key: float(total / others) for key, total in shares.items() if total},
+            self._most_popular(own),
+        )
+
+    def _sum_elsewhere(self, answer: str, own: Shares) -> Fraction:
+        return self.totals.get(answer, Fraction()) - own.get(answer, Fraction())
+
+    def _most_popular(self, own: Shares) -> tuple[str, ...]:
+        """The stock answers; of equally popular ones the smallest key."""
+        found = {answer: self._sum_elsewhere(answer, own) for answer in self.totals}
+        best = heapq.nsmallest(NUM_STOCK, found.items(), key=lambda item: (-item[1], item[0]))
+        return tuple(answer for answer, total in best if total)
+
+    def to_json(self) -> dict[str, dict[str, list[int]]]:
+        """For a checkpoint: question → answer → [numerator, denominator]."""
+        return {
+            question: {answer: list(share.as_integer_ratio()) for answer, share in shares.items()}
+            for question, shares in self.shares_by_question.items()
+        }
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Mapping[str, tuple[int, int]]]) -> LastVotes:
+        """What `to_json` wrote."""
+        totals: dict[str, Fraction] = {}
+        shares_by_question = {
+            question: {answer: Fraction(*ratio) for answer, ratio in shares.items()}
+            for question, shares in saved.items()
+        }
+        for shares in shares_by_question.values():
+            for answer, share in shares.items():
+                totals[answer] = totals.get(answer, Fraction()) + share
+        return cls(shares_by_question, totals)
+
+
+def require_others(questions: Sequence[str], name: str) -> None:
+    """Refuse a stream in which no question has another beside it; `name` is the method's."""
+    if len(set(map(base_question, questions))) < 2:
+        raise InputError(
+            f"method {name!r} compares a question's votes with those of other questions, and there is only one "
+            "question. Give more questions, or use a method that looks at one at a time (scrl, ttrl)."
+        )
+
+
+def few_others(others: int) -> str:
+    """What the first step says about p̄ where it starts at 0; `others` is how many there are in the whole stream."""
+    first = f"p̄ counts as 0 until {MIN_OTHERS} other questions have been seen"
+    return f"{first}, and this stream has {others} in all: always" if others < MIN_OTHERS else first
+
+
+def _shares_of(visits: Iterable[tuple[str, Tally]]) -> dict[str, Shares]:
+    """Shares by question; the votes of a question and of its rephrasing are counted together."""
+    counts: dict[str, dict[str, int]] = {}
+    sizes: dict[str, int] = {}
+    for question_id, tally in visits:
+        question = base_question(question_id)
+        votes = counts.setdefault(question, {})
+        sizes[question] = sizes.get(question, 0) + tally.size
+        for key, count in zip(tally.keys_K, tally.counts_K, strict=True):
+            votes[key] = votes.get(key, 0) + count
+    return {
+        question: {answer: Fraction(count, sizes[question]) for answer, count in votes.items()}
+        for question, votes in counts.items()
+    }
