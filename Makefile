@@ -29,10 +29,10 @@ test-verl: .venv-verl/.installed
 
 test-gpu:  # with the Python at hand, whose torch has to know the GPU
 	PYTHONPATH=src $(PYTHON) -m pytest -W default -m gpu tests/gpu
-	PYTHONPATH=src $(PYTHON) -m pytest -W default tests/rollout/test_kernels.py
+	PYTHONPATH=src $(PYTHON) -m pytest -W default tests/sampling/test_kernels.py
 
 test-kernels: .venv-triton/.installed
-	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/rollout/test_kernels.py tests/rollout/test_kernel_builds.py
+	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/sampling/test_kernels.py tests/sampling/test_kernel_builds.py
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -31,9 +31,10 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from scrl.rollout.local import LocalSampler, Prompt
-from scrl.rollout.sampling import SamplingSettings
-from scrl.rollout.waves import left_padded
+from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.eager_decode import left_padded
+from scrl.sampling.local import LocalSampler
+from scrl.sampling.sampler import Prompt
 
 _LLAMA3 = {
     "rope_type": "llama3",

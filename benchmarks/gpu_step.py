@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from scrl.training.config import read_config
+from scrl.config import read_config
+from scrl.training.listeners import Silent
 from scrl.training.loop import train
-from scrl.training.stopwatch import Stopwatch
-from scrl.training.watchers import Silent
+from scrl.training.step_metrics import Stopwatch
 
 PHASES = ("seconds_rollout", "seconds_credit", "seconds_update")
 UNWATCHED = 2

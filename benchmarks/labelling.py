@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scrl.answers.readers import read_boxed
-from scrl.credit.assign import credit_rule
+from scrl.credit.rule import credit_rule
 from scrl.records import Group
 
 GROUP = 32
@@ -96,7 +96,7 @@ def time_ours(groups: list[list[str]]) -> float:
     entropies = [0.1 + i / 100 for i in range(GROUP)]
     start = time.perf_counter()
     for number, texts in enumerate(groups):
-        rule.assign(Group.from_texts(texts, entropies, question_id=str(number)))
+        rule.credit(Group.from_texts(texts, entropies, question_id=str(number)))
     return time.perf_counter() - start
 
 

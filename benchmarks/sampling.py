@@ -19,11 +19,12 @@ import torch
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.policy.model import LanguageModel, load_model
-from scrl.policy.model_places import EMBEDDED
+from scrl.policy.model_paths import EMBEDDED
 from scrl.policy.settings import ComputeSettings
-from scrl.rollout.local import LocalSampler, Prompt
-from scrl.rollout.sampling import SamplingSettings
-from scrl.rollout.waves import left_padded
+from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.eager_decode import left_padded
+from scrl.sampling.local import LocalSampler
+from scrl.sampling.sampler import Prompt
 
 SETTINGS = SamplingSettings(temperature=1.0, max_tokens=72)
 

@@ -30,16 +30,17 @@ from typing import Any
 
 import torch
 
-from scrl.credit.assign import credit_rule
+from scrl.credit.rule import CreditedGroup, credit_rule
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.data.prompts import PromptSettings, prompt_text, prompt_tokens
 from scrl.policy.model import load_model
-from scrl.policy.model_places import EMBEDDED
+from scrl.policy.model_paths import EMBEDDED
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.records import Group, Question, Sampled
-from scrl.rollout.local import LocalSampler, Prompt
-from scrl.rollout.sampling import SamplingSettings
+from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.local import LocalSampler
+from scrl.sampling.sampler import Prompt
 from scrl.training.step_metrics import step_metrics
 
 QUESTIONS, COMPLETIONS = 8, 16
@@ -70,12 +71,13 @@ def our_step(questions: Sequence[Question], questions_per_update: int) -> Callab
         step = next(steps)
         prompts = [Prompt(q.id, prompt_tokens(q, language_model.tokenizer, ASKING)) for q in questions]
         samples_B = sampler.sample(prompts, SAMPLING, num_samples=COMPLETIONS, seed=0, step=step)
-        triples = zip(questions, prompts, samples_B, strict=True)
-        sampled_B = [Sampled(q, prompt.tokens_P, samples, step) for q, prompt, samples in triples]
-        classes_B = [RULE.classify(sampled.group) for sampled in sampled_B]
-        credit_B = [RULE.assign(s.group, classes) for s, classes in zip(sampled_B, classes_B, strict=True)]
-        update = policy.update(sampled_B, credit_B, questions_per_update)
-        step_metrics(list(zip(sampled_B, classes_B, credit_B, strict=True)), update, {})
+        groups = []
+        for question, prompt, samples in zip(questions, prompts, samples_B, strict=True):
+            sampled = Sampled(question, prompt.tokens_P, samples, step)
+            classes = RULE.classify(sampled.group)
+            groups.append(CreditedGroup(sampled, classes, RULE.credit(sampled.group, classes)))
+        update = policy.update([g.sampled for g in groups], [g.credit for g in groups], questions_per_update)
+        step_metrics(groups, update, {})
 
     return take
 
@@ -86,7 +88,7 @@ def majority_reward(prompts: list[str], completions: list[str], **_: Any) -> lis
     for first in range(0, len(completions), COMPLETIONS):
         assert len(set(prompts[first : first + COMPLETIONS])) == 1
         group = Group.from_texts(completions[first : first + COMPLETIONS])
-        rewards += RULE.assign(group).rewards.tolist()
+        rewards += RULE.credit(group).rewards.tolist()
     return rewards
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scrl.answers.judge import NoJudge
 from scrl.answers.readers import read_boxed
-from scrl.credit.assign import credit_rule
+from scrl.credit.rule import credit_rule
 from scrl.records import Group
 
 PATH = Path(__file__).parent.parent / "examples" / "scrl_in_one_file.py"
@@ -34,14 +34,14 @@ def test_labels_rewards_and_advantages_equal_the_package(votes):
     texts = ["no answer" if a is None else f"so \\boxed{{{a}}}" for a, _ in votes]
     entropies_G = np.array([h for _, h in votes])
     answers_G = [example.read_answer(text) for text in texts]
-    credit = SCRL.assign(Group.from_texts(texts, entropies_G.tolist()))
+    credit = SCRL.credit(Group.from_texts(texts, entropies_G.tolist()))
     assert example.positive_label(answers_G) == credit.labels.positive
     assert example.negative_labels(answers_G, entropies_G) == credit.labels.negatives
     rewards_G = example.shaped_rewards(answers_G, entropies_G)
     assert rewards_G == pytest.approx(credit.rewards, abs=1e-9)
     if np.ptp(credit.rewards) > 1e-6:  # below that, rounding decides
         assert example.advantages(rewards_G) == pytest.approx(credit.advantages, abs=1e-4)
-    assert example.majority_rewards(answers_G).tolist() == TTRL.assign(Group.from_texts(texts)).rewards.tolist()
+    assert example.majority_rewards(answers_G).tolist() == TTRL.credit(Group.from_texts(texts)).rewards.tolist()
 
 
 @pytest.mark.parametrize("text", [r"\boxed{5}", r"\boxed{1} \boxed{2}", r"\boxed{}", "none", r"\boxed{3"])

@@ -12,7 +12,7 @@ from scrl.answers.classes import classify, find_class, same_answer
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import NoJudge, Verdicts
 from scrl.answers.readers import READERS
-from scrl.credit.assign import assign_credit, credit_rule
+from scrl.credit.rule import assign_credit, credit_rule
 from scrl.data.rollouts import read_rollouts
 from scrl.lab.label import label_file
 from scrl.records import Group

@@ -13,8 +13,8 @@ import pytest
 
 import scrl
 from scrl.cli.main import main
-from scrl.credit.assign import credit_rule, find_method
 from scrl.credit.method import CreditSettings, Labels, Method, Shaped, needing, spread
+from scrl.credit.rule import credit_rule, find_method
 from scrl.errors import ConfigError
 
 PAGE = (Path(__file__).parent.parent / "docs" / "your-own-method.md").read_text(encoding="utf-8")
@@ -150,4 +150,4 @@ def test_a_part_that_gives_back_the_wrong_thing_is_named(part):
     method = dataclasses.replace(scrl.METHODS["ttrl"], **{part: lambda *given: [1.0]})
     rule = dataclasses.replace(scrl.credit_rule("ttrl"), method=method)
     with pytest.raises(scrl.ConfigError, match=rf"method 'ttrl': its `{part}` must return \w+, got list"):
-        rule.assign(scrl.Group.from_answers(["1", "2"]))
+        rule.credit(scrl.Group.from_answers(["1", "2"]))

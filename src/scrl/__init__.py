@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 from scrl.answers.classes import Classes, classify, same_answer
 from scrl.answers.judge import Judge, MathVerifyJudge, NoJudge
 from scrl.answers.readers import get_reader
-from scrl.credit.assign import PRESETS, CreditRule, assign_credit, credit_rule
 from scrl.credit.methods import METHODS
+from scrl.credit.rule import PRESETS, CreditRule, assign_credit, credit_rule
 from scrl.errors import ConfigError, DataError, InputError, JudgeError, ReaderError, ScrlError
 from scrl.lab.label import label_file
 from scrl.records import Completion, Credit, Group, Labels, Tally
 
 if TYPE_CHECKING:
-    from scrl.training.config import RunConfig
+    from scrl.config import RunConfig
     from scrl.training.run import Run
 
 __version__ = "0.1.0"
@@ -64,10 +64,10 @@ def train(config: RunConfig | Mapping[str, Any] | str | Path, out: str | Path | 
 
     Settings are given by name, as the YAML file that holds them, or as they were built.
     """
-    from scrl.training.config import build_config, read_config
-    from scrl.training.folders import new_run_folder
+    from scrl.config import build_config, read_config
+    from scrl.training.listeners import Silent
     from scrl.training.loop import train as run_training
-    from scrl.training.watchers import Silent
+    from scrl.training.run_folder import new_run_folder
 
     if isinstance(config, str | Path):
         settings = read_config(Path(config))

@@ -60,8 +60,6 @@ STEP_METRICS: dict[str, Metric] = {
         Metric("undecided_pairs", "pairs of answers not decided in time", "low"),
         Metric("tokens", "tokens sampled in the step"),
         Metric("sampler_drift", "mean |difference| of a token's log-probability between vLLM and the policy", "low"),
-        _share("completions_saved_share", "completions not drawn because the verdict stood without them", "high"),
-        Metric("tokens_saved", "tokens they would have had, if as long as the question's others", "high"),
         _share("resampled_share", "questions that took the place of one without signal"),
         Metric("resampling_rounds", "extra draws of other questions", "low"),
         Metric("seconds_rollout", "seconds spent sampling", "low"),

@@ -248,6 +248,12 @@ class Labels:
     negatives: frozenset[str] = frozenset()
     """𝒩⁻: the keys of the classes ruled out."""
 
+    def of(self, key: str | None) -> str | None:
+        """`positive`, `negative` or None, as files have it; the key of a missing answer is None."""
+        if key is None:
+            return None
+        return "positive" if key == self.positive else "negative" if key in self.negatives else None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Credit:

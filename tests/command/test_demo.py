@@ -123,7 +123,7 @@ def test_an_interrupted_run_of_the_demo_is_gone_on_with_although_its_last_line_i
     (folder / "report.html").unlink()
     (folder / name).write_bytes((folder / name).read_bytes()[:-100])
     resumed = []
-    monkeypatch.setattr("scrl.training.loop.resume", lambda folder, watcher: resumed.append(folder))
+    monkeypatch.setattr("scrl.training.loop.resume", lambda folder, listener: resumed.append(folder))
     train_or_go_on("scrl", demo_config("scrl", seed=11, steps=2), folder)
     assert resumed == [folder]
     said = " ".join(capsys.readouterr().out.split())

@@ -14,7 +14,7 @@ from commands import COMMAND, read
 from scrl.cli.evaluate import hints
 from scrl.cli.main import main
 from scrl.errors import InputError
-from scrl.evaluation.session import MeasurementSettings
+from scrl.evaluation.benchmark_run import MeasurementSettings
 from scrl.policy import model
 from scrl.policy.checkpoint import write_weights
 from scrl.policy.settings import ComputeSettings, LoraSettings
@@ -201,7 +201,7 @@ def test_ctrl_c_in_the_middle_and_resumed(call, one_thread, tmp_path):
 
 def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
     assert call("embedded", STREAM, *TINY, "--out", "e")[0] == 0
-    monkeypatch.setattr("scrl.rollout.local.LocalSampler.sample", lambda *a, **k: pytest.fail("drawn again"))
+    monkeypatch.setattr("scrl.sampling.local.LocalSampler.sample", lambda *a, **k: pytest.fail("drawn again"))
     before = {path: path.read_bytes() for path in (tmp_path / "e").rglob("*") if path.is_file()}
     for words in ((), ("embedded", STREAM), ("--samples", 2), ("embedded", STREAM, *TINY)):
         code, _, err = call(*words, "--resume", "--out", "e")

@@ -367,7 +367,7 @@ def test_a_link_is_written_through(tmp_path):
 
 @pytest.mark.parametrize("change", ["new group", "old group", "shorter"])
 def test_a_file_that_changes_between_the_passes_is_refused(tmp_path, change, monkeypatch):
-    from scrl.credit.assign import credit_rule
+    from scrl.credit.rule import credit_rule
     from scrl.errors import DataError
     from scrl.lab import label as module
 

@@ -11,10 +11,10 @@ from commands import scrl
 from transformers import Gemma3Config
 
 from scrl.cli.main import main
+from scrl.config import build_config
 from scrl.errors import InputError
-from scrl.policy.model_places import model_folder
-from scrl.training.config import build_config
-from scrl.training.plan import make_plan, plan_anyway, warnings
+from scrl.planning.plan import make_plan, plan_anyway, warnings
+from scrl.policy.model_paths import model_folder
 
 BASE = {
     "model": "embedded", "questions": "arithmetic:easy", "prompt": {"instruction": ""}, "sampling": {"max_tokens": 64},
@@ -111,7 +111,7 @@ def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     assert any(
         line.endswith("and activations and vLLM's cache (a share of 0.3 of the GPU) on top") for line in plan.lines
     )
-    monkeypatch.setattr("scrl.training.plan.device_of", lambda compute: torch.device("cuda"))
+    monkeypatch.setattr("scrl.planning.plan.device_of", lambda compute: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * 2**30))
     on_a_gpu = make_plan(shared)
     assert on_a_gpu.memory_bytes["sampler's cache"] == 3 * 2**30

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from scrl.cli.main import app, main
+from scrl.planning.sizing_lines import WIDTH
 from scrl.recipes.catalogue import EXPERIMENTS
-from scrl.training.sizing_lines import WIDTH
 
 RECIPE = "qwen2.5-3b/aime25/32-16/scrl"
 RUNS = sorted(name for name, experiment in EXPERIMENTS.items() if experiment.trained_on is not None)

@@ -14,7 +14,7 @@ from commands import COMMAND, read
 from rich.console import Console
 
 from scrl.cli.main import main
-from scrl.cli.watching import BarWatcher, progress_on
+from scrl.cli.progress import BarWatcher, progress_on
 
 SMALL = (
     "--scale", "demo", "--set", "limit=2", "--set", "questions_per_step=2", "--set", "completions=4",
@@ -48,7 +48,7 @@ def no_work(monkeypatch):
     """Every completion that is drawn fails the test."""
 
     def forbid():
-        monkeypatch.setattr("scrl.rollout.local.LocalSampler.sample", lambda *a, **k: pytest.fail("drawn again"))
+        monkeypatch.setattr("scrl.sampling.local.LocalSampler.sample", lambda *a, **k: pytest.fail("drawn again"))
 
     return forbid
 
@@ -229,8 +229,8 @@ def test_on_a_narrow_terminal_the_words_are_cut_and_the_bar_stays(width):
     console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
     progress = progress_on(console)
     words = "7 of 8 questions had a label and 3 of them ruled something out"
-    watcher = BarWatcher(console, 30, "embedded/easy/32-16/scrl", progress)
-    watcher.step({"step": 11, "agreement": 0.5, "entropy_mean": 0.25}, words)
+    listener = BarWatcher(console, 30, "embedded/easy/32-16/scrl", progress)
+    listener.step({"step": 11, "agreement": 0.5, "entropy_mean": 0.25}, words)
     console.print(progress.get_renderable())
     (line,) = console.file.getvalue().splitlines()
     assert len(line) <= width

@@ -10,11 +10,11 @@ from commands import read, scrl
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
+from scrl.cli.progress import BarWatcher, PlainWatcher, evaluation_line
 from scrl.cli.train import _conclude
-from scrl.cli.watching import BarWatcher, PlainWatcher, evaluation_line
+from scrl.config import RunConfig, read_config, setting_rows
 from scrl.credit.methods import METHODS
 from scrl.metrics import STEP_METRICS
-from scrl.training.config import RunConfig, read_config, setting_rows
 from scrl.training.run_folder import RunFolder
 
 SETTINGS = """\
@@ -214,10 +214,10 @@ def step(number):
 
 def test_elsewhere_than_on_a_terminal_the_first_and_the_last_step_are_lines_and_others_as_time_passes():
     text = io.StringIO()
-    watcher = PlainWatcher(Console(file=text, width=40), 3, "TTRL")
+    listener = PlainWatcher(Console(file=text, width=40), 3, "TTRL")
     for number in range(3):
-        watcher.step(step(number), "2 of 8 questions had a label")
-    watcher.note("a note that is longer than the forty columns of this console")
+        listener.step(step(number), "2 of 8 questions had a label")
+    listener.note("a note that is longer than the forty columns of this console")
     assert text.getvalue().splitlines() == [
         "TTRL: step 1/3: 2 of 8 questions had a label; 50% agree, entropy 0.250",
         "TTRL: step 3/3: 2 of 8 questions had a label; 50% agree, entropy 0.250",
@@ -228,9 +228,9 @@ def test_elsewhere_than_on_a_terminal_the_first_and_the_last_step_are_lines_and_
 def test_on_a_terminal_a_bar_moves():
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     with Progress(TextColumn("{task.completed}/{task.total} {task.fields[words]}"), console=console) as progress:
-        watcher = BarWatcher(console, 3, "SCRL", progress)
-        watcher.step(step(1), "all well")
-        watcher.note("a note")
+        listener = BarWatcher(console, 3, "SCRL", progress)
+        listener.step(step(1), "all well")
+        listener.note("a note")
         (task,) = progress.tasks
     assert (task.completed, task.total, task.fields["words"]) == (2, 3, "50% agree, entropy 0.250; all well")
     assert "SCRL: a note" in console.file.getvalue()

@@ -2,7 +2,7 @@
 
 import json
 
-from scrl.training.config import read_config
+from scrl.config import read_config
 from scrl.training.loop import train
 
 TINY = (

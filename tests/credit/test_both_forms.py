@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.assign import credit_rule
 from scrl.credit.methods.self_harmony import divergence, harmonic_answer
+from scrl.credit.rule import credit_rule
 from scrl.credit.tally import count_votes
 from scrl.errors import InputError
 from scrl.records import Group
@@ -30,7 +30,7 @@ def credits_of(rule, as_it_is, rephrased):
     classes = rule.classify_together(groups)
     tallies = [count_votes(each, None) for each in classes]
     return [
-        rule.assign(groups[side], classes[side], partner=tallies[1 - side], is_rephrased=bool(side)) for side in (0, 1)
+        rule.credit(groups[side], classes[side], partner=tallies[1 - side], is_rephrased=bool(side)) for side in (0, 1)
     ]
 
 
@@ -139,4 +139,4 @@ def test_one_form_alone_is_refused(rule):
     with pytest.raises(
         InputError, match=r"question 'q': method '.*' needs completions of the same question put in other"
     ):
-        rule.assign(group_of("12"))
+        rule.credit(group_of("12"))

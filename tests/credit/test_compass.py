@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rival_runs import two_steps
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.assign import assign_credit, credit_rule
+from scrl.credit.rule import assign_credit, credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Completion, Group
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.assign import credit_rule
+from scrl.credit.rule import credit_rule
 from scrl.errors import InputError
 from scrl.records import Group, Truth
 
@@ -13,7 +13,7 @@ ANSWERS = ["7", "7", "7", "5", "5", "3", None, "9"]
 
 def credit_of(method, *, truth=None, seed=0, step=0, question_id="q", answers=ANSWERS):
     rule = credit_rule(method, judge=NoJudge(), seed=seed)
-    return rule.assign(Group.from_answers(answers, question_id=question_id, step=step), truth=truth)
+    return rule.credit(Group.from_answers(answers, question_id=question_id, step=step), truth=truth)
 
 
 def test_oracle_rewards_the_gold_answer_however_rare():

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from rival_runs import TINY, two_steps
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.assign import assign_credit, credit_rule
+from scrl.config import read_config
 from scrl.credit.method import Tree
 from scrl.credit.methods.etmr import EtmrSettings, plan
+from scrl.credit.rule import assign_credit, credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Group
-from scrl.training.config import read_config
 
 ANSWERS = ["7", "7", "5", "3", None]
 ENTROPIES = [0.1, 0.2, 0.2, 0.5, 0.0]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import scrl
 from scrl.answers.judge import NoJudge
-from scrl.credit.assign import credit_rule
 from scrl.credit.methods.evol_rl import BITS, compared_text, cosines, trigram_counts
+from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Completion, Group
 
@@ -26,7 +26,7 @@ def rewards(*pairs, rule=EMBEDDED):
     def embed(texts):
         return np.array([VECTORS[text] for text in texts], dtype=np.float64)
 
-    return rule.assign(group_of(*pairs), embed=embed).rewards.tolist()
+    return rule.credit(group_of(*pairs), embed=embed).rewards.tolist()
 
 
 def test_the_worked_example():
@@ -65,7 +65,7 @@ def test_odd_groups(pairs, expected):
 
 
 def test_the_label_is_the_majority_and_nothing_is_ruled_out():
-    credit = PLAIN.assign(group_of(("7", "a"), ("7", "b"), ("8", "c")))
+    credit = PLAIN.credit(group_of(("7", "a"), ("7", "b"), ("8", "c")))
     assert (credit.labels.positive, credit.labels.negatives, credit.is_entropy_only) == ("7", frozenset(), False)
 
 
@@ -93,7 +93,7 @@ def test_cosines_of_trigrams():
 
 
 def test_copies_are_the_least_novel():
-    found = PLAIN.assign(group_of(("1", "2+2=4"), ("1", "2+2=4"), ("1", "four, since two and two"))).rewards
+    found = PLAIN.credit(group_of(("1", "2+2=4"), ("1", "2+2=4"), ("1", "four, since two and two"))).rewards
     assert found[2] == 1.0
     assert found[0] == found[1] == 0.5
 
@@ -101,7 +101,7 @@ def test_copies_are_the_least_novel():
 def test_what_was_thought_is_not_compared():
     assert compared_text("<think>long</think>so 4") == "so 4"
     assert compared_text("so 4") == "so 4"
-    same = PLAIN.assign(group_of(("1", "<think>a</think>x"), ("1", "<think>bc</think>x"))).rewards
+    same = PLAIN.credit(group_of(("1", "<think>a</think>x"), ("1", "<think>bc</think>x"))).rewards
     assert same.tolist() == [0.75, 0.75]
 
 
@@ -110,7 +110,7 @@ ANSWERS = st.sampled_from(["1", "2", "3", None])
 
 @given(st.lists(st.tuples(ANSWERS, st.text("ab ", min_size=1, max_size=6)), min_size=1, max_size=12))
 def test_rewards_lie_where_their_class_puts_them(pairs):
-    credit = PLAIN.assign(group_of(*pairs))
+    credit = PLAIN.credit(group_of(*pairs))
     by_class = {}
     for answer, value in zip(credit.answers, credit.rewards.tolist(), strict=True):
         low = 0.5 if answer is not None and answer == credit.labels.positive else -1.0
@@ -127,17 +127,17 @@ def test_rewards_lie_where_their_class_puts_them(pairs):
 
 def test_texts_are_needed_and_an_empty_one_is_a_text():
     with pytest.raises(InputError, match=r"question 'q', completion 1: method 'evol-rl' needs the text of every"):
-        PLAIN.assign(Group((Completion("x", answer="1"), Completion(answer="1")), question_id="q"))
-    read_elsewhere = PLAIN.assign(group_of(("1", "x"), (None, "")))
+        PLAIN.credit(Group((Completion("x", answer="1"), Completion(answer="1")), question_id="q"))
+    read_elsewhere = PLAIN.credit(group_of(("1", "x"), (None, "")))
     assert read_elsewhere.rewards.tolist() == [1.0, -1.0]
-    assert PLAIN.assign(Group.from_texts(["\\boxed{1}", ""])).rewards.tolist() == [1.0, -1.0]
+    assert PLAIN.credit(Group.from_texts(["\\boxed{1}", ""])).rewards.tolist() == [1.0, -1.0]
 
 
 def test_a_model_is_needed_only_where_one_is_named():
     assert PLAIN.needs == {"text"}
     assert EMBEDDED.needs == {"text", "embedding"}
     with pytest.raises(InputError, match=r"needs a model that turns texts into vectors.*ngrams"):
-        EMBEDDED.assign(group_of(("1", "x")))
+        EMBEDDED.credit(group_of(("1", "x")))
     with pytest.raises(ConfigError, match="embedding"):
         credit_rule("evol-rl", embedding="")
 

@@ -8,8 +8,8 @@ from everything import credit_of_all
 
 from scrl.answers.judge import NoJudge
 from scrl.credit import advantages as advantages_module
-from scrl.credit.assign import PRESETS, assign_credit, credit_rule
 from scrl.credit.methods import METHODS
+from scrl.credit.rule import PRESETS, assign_credit, credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Completion, Group
 
@@ -253,12 +253,12 @@ def test_official_takes_the_first_seen_of_tied_answers():
 def test_official_trains_on_the_first_rows_and_paper_on_random_ones():
     group = group_of({"1": 8, "2": 8}, question_id="q", step=3)
     rule = credit_rule("ttrl", preset="official", num_trained=4, judge=NoJudge())
-    assert rule.assign(group).trained == (0, 1, 2, 3)
+    assert rule.credit(group).trained == (0, 1, 2, 3)
     chosen = {
-        credit_rule("ttrl", num_trained=4, seed=seed, judge=NoJudge()).assign(group).trained for seed in range(20)
+        credit_rule("ttrl", num_trained=4, seed=seed, judge=NoJudge()).credit(group).trained for seed in range(20)
     }
     assert len(chosen) > 10
-    assert credit_rule("ttrl", num_trained=4, seed=1, judge=NoJudge()).assign(group).trained in chosen
+    assert credit_rule("ttrl", num_trained=4, seed=1, judge=NoJudge()).credit(group).trained in chosen
 
 
 def test_presets_differ_in_nothing_else():

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.assign import assign_credit, credit_rule
 from scrl.credit.methods import METHODS
+from scrl.credit.rule import assign_credit, credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Completion, Group
 

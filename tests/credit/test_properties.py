@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.assign import credit_rule
 from scrl.credit.methods import METHODS
+from scrl.credit.rule import credit_rule
 
 VOTES = st.lists(
     st.tuples(st.sampled_from("12345678") | st.none(), st.floats(0, 3, allow_nan=False)), min_size=1, max_size=40

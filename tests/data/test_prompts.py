@@ -98,7 +98,7 @@ def test_a_prompt_that_is_too_long_or_empty_is_refused():
 def test_the_embedded_models_prompt_is_what_it_was_trained_on():
     from transformers import AutoTokenizer
 
-    from scrl.policy.model_places import model_folder
+    from scrl.policy.model_paths import model_folder
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder("embedded"))
     question = Question("q", "Compute 12+3.")

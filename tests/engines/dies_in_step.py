@@ -1,7 +1,7 @@
 """`scrl train` that dies in the middle of its second step: python dies_in_step.py train …"""
 
 from scrl.cli.main import main
-from scrl.training import trl_run
+from scrl.engines.trl.rollouts import run as trl_run
 
 as_it_is = trl_run.Recorder.on_step
 

@@ -10,8 +10,8 @@ import torch
 from listeners import Listener
 
 from scrl.answers.judge import MathVerifyJudge
-from scrl.credit.assign import credit_rule
 from scrl.credit.methods import METHODS
+from scrl.credit.rule import credit_rule
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.errors import ConfigError, InputError, TrainingError
@@ -20,8 +20,9 @@ from scrl.policy.model import load_model
 from scrl.policy.policy import Policy, totals
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, OptimizerSettings
 from scrl.records import Group, Sampled
-from scrl.rollout.local import LocalSampler, Prompt
-from scrl.rollout.sampling import SamplingSettings
+from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.local import LocalSampler
+from scrl.sampling.sampler import Prompt
 from scrl.training.crediting import Crediting
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
@@ -29,9 +30,9 @@ from scrl.training.stream import QuestionStream
 pytest.importorskip("trl")
 from trl_runs import SMALL, command, make_trainer, small
 
-from scrl.engines.trl import Asked, Rollouts
-from scrl.engines.trl_settings import check_config, grpo_settings
-from scrl.training import trl_run
+from scrl.engines.trl.rollouts import Asked, Rollouts
+from scrl.engines.trl.rollouts import run as trl_run
+from scrl.engines.trl.settings import check_config, grpo_settings
 
 pytestmark = [pytest.mark.trl, pytest.mark.filterwarnings("ignore")]  # TRL's and its libraries' own
 CPU = ComputeSettings(device="cpu")
@@ -76,8 +77,7 @@ def through_trl(language_model, groups, crediting, folder, by_sampler=None, **se
     """
 
     def credit(sampled):
-        [classes] = crediting.classify([sampled])
-        return classes, crediting.assign([sampled], [classes])[0]
+        return crediting.credit([sampled], crediting.classify([sampled]))[0]
 
     steps = []
     asked = {sampled.question.id: Asked(sampled.question, sampled.prompt_P) for sampled in groups}
@@ -117,14 +117,14 @@ def scores_of(groups):
 def test_labels_rewards_and_advantages_are_those_of_the_embedded_engine(
     method, preset, language_model, groups, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("scrl.engines.trl.score_rows", scores_of(groups))
+    monkeypatch.setattr("scrl.engines.trl.rollouts.score_rows", scores_of(groups))
     rule = credit_rule(method, preset=preset, num_trained=M, seed=5, max_tokens=MAX_TOKENS)
     crediting = Crediting(rule, MathVerifyJudge(), {})
-    classes_B = crediting.classify(groups)
-    wanted_B = crediting.assign(groups, classes_B)
+    wanted_B = [group.credit for group in crediting.credit(groups, crediting.classify(groups))]
     [step], batch, _ = through_trl(language_model, groups, crediting, tmp_path)
     assert [len(credit.tally.keys_K) > 1 for credit in wanted_B] == [True, True]  # something to tell apart
-    for place, ((sampled, _, found), wanted) in enumerate(zip(step.triples_B, wanted_B, strict=True)):
+    for place, (group, wanted) in enumerate(zip(step.groups_B, wanted_B, strict=True)):
+        found = group.credit
         assert found.labels == wanted.labels
         assert found.trained == wanted.trained
         np.testing.assert_allclose(found.rewards, wanted.rewards, atol=1e-6)
@@ -133,17 +133,18 @@ def test_labels_rewards_and_advantages_are_those_of_the_embedded_engine(
         of_trl = batch["advantages"][place * M : (place + 1) * M].double().numpy()
         np.testing.assert_allclose(of_trl, wanted.advantages[rows], atol=1e-6)
         lengths = batch["completion_mask"][place * M : (place + 1) * M].sum(dim=1).tolist()
-        assert lengths == [len(sampled.samples_G[row].tokens_T) for row in rows]
+        assert lengths == [len(group.sampled.samples_G[row].tokens_T) for row in rows]
 
 
 def test_entropies_and_log_probabilities_are_those_of_the_policy_that_sampled(language_model, groups, tmp_path):
     crediting = Crediting(credit_rule("scrl", num_trained=M), MathVerifyJudge(), {})
     [step], _, _ = through_trl(language_model, groups, crediting, tmp_path)
-    for (found, _, _), wanted in zip(step.triples_B, groups, strict=True):
-        for one, other in zip(found.samples_G, wanted.samples_G, strict=True):
+    for found, wanted in zip(step.groups_B, groups, strict=True):
+        for one, other in zip(found.sampled.samples_G, wanted.samples_G, strict=True):
             assert (one.text, one.is_finished) == (other.text, other.is_finished)
-            np.testing.assert_allclose(one.entropies_T, other.entropies_T, atol=1e-5)
-            np.testing.assert_allclose(one.logprobs_T, other.logprobs_T, atol=1e-5)
+            # float32 sums in another order: 1.1e-5 apart at most on ARM, 0.9e-5 on x86
+            np.testing.assert_allclose(one.entropies_T, other.entropies_T, atol=3e-5)
+            np.testing.assert_allclose(one.logprobs_T, other.logprobs_T, atol=3e-5)
 
 
 @pytest.mark.parametrize("by_sampler", [-0.5, None])
@@ -164,7 +165,7 @@ LOSSES = {name: {"loss_variant": name} for name in LOSS_VARIANTS} | {
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_gradient_is_that_of_the_embedded_engine(name, groups, tmp_path, monkeypatch):
-    monkeypatch.setattr("scrl.engines.trl.score_rows", scores_of(groups))
+    monkeypatch.setattr("scrl.engines.trl.rollouts.score_rows", scores_of(groups))
     config = small(*(f"{key}={value}" for key, value in LOSSES[name].items()), f"sampling.temperature={TEMPERATURE}")
     language_model = load_model("embedded", CPU)
     policy = Policy(
@@ -188,7 +189,7 @@ def test_the_gradient_is_that_of_the_embedded_engine(name, groups, tmp_path, mon
     found.backward()
     of_trl = torch.cat([weight.grad.flatten() for weight in language_model.model.parameters()])
     language_model.model.zero_grad()
-    credit_B = crediting.assign(groups, crediting.classify(groups))
+    credit_B = [group.credit for group in crediting.credit(groups, crediting.classify(groups))]
     measured = totals(policy.gradient(policy.rows(list(zip(groups, credit_B, strict=True)))))
     ours = torch.cat([weight.grad.flatten() for weight in language_model.model.parameters()])
     assert measured["clipped"] > 0
@@ -281,7 +282,7 @@ def check_run(out, config):
             group = [line for line in rollouts if (line["step"], line["question_id"]) == (step, name)]
             assert [line["sample"] for line in group] == list(range(config.completions))
             texts, entropies = zip(*((line["completion"], line["entropy"]) for line in group), strict=True)
-            credit = rule.assign(Group.from_texts(texts, entropies, question_id=name, step=step))
+            credit = rule.credit(Group.from_texts(texts, entropies, question_id=name, step=step))
             np.testing.assert_allclose([line["reward"] for line in group], credit.rewards, atol=1e-6)
             trained = [line["sample"] for line in group if line["advantage"] is not None]
             assert tuple(trained) == credit.trained
@@ -334,7 +335,7 @@ def test_completions_may_hold_what_is_a_line_end_elsewhere(tmp_path):
     known = {"step": 1, "questions": "these", "files": folder.lengths()}
     (folder.last / trl_run.STATE).write_text(json.dumps(known))
     about = {"config": small(), "folder": folder, "fingerprint": "these", "args": SimpleNamespace(world_size=1)}
-    run = SimpleNamespace(**about, watcher=Listener(), is_main=True, done=0, history=[], labels={})
+    run = SimpleNamespace(**about, listener=Listener(), is_main=True, done=0, history=[], labels={})
     trl_run.restore(run)
     assert (run.done, run.labels) == (1, {"q": "1", "r": "1"})
 

@@ -4,13 +4,13 @@ import importlib.metadata
 
 import pytest
 
+from scrl.config import RunConfig, read_config, setting_rows
 from scrl.credit.methods import METHODS
-from scrl.engines.trl_settings import batch_sizes, check_config, differences, grpo_settings, step_size, with_options
+from scrl.engines.choice import check_engine
+from scrl.engines.trl.settings import batch_sizes, check_config, differences, grpo_settings, step_size, with_options
 from scrl.engines.versions import require_engine
 from scrl.errors import ConfigError
-from scrl.extras import supported
-from scrl.training.config import RunConfig, read_config, setting_rows
-from scrl.training.engine_choice import check_engine
+from scrl.optional_deps import supported
 
 BARE = ("engine=trl", "model=embedded", "questions=arithmetic:easy")
 
@@ -29,7 +29,7 @@ KEPT = {
     "lora", "guard", "engine", "engine_options", "evaluation", "compute.attention", "compute.threads",
     "compute.sampler_rows",
 }  # fmt: skip
-"""What training/trl_run.py and engines/trl.py follow themselves, with all that lies below."""
+"""What engines/trl/run.py and engines/trl/rollouts.py follow themselves, with all that lies below."""
 TRANSLATED = {
     "seed=3": ("seed", 3),
     "steps=5": ("max_steps", 40),
@@ -75,7 +75,7 @@ REFUSED = {
     "optimizer.masters=split": "has float32 alone",
     "evaluation.temperature=0.6": "samples as in training",
 }
-NEVER_ALONE = {"loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "early_verdicts", "nodes", "gpus"}
+NEVER_ALONE = {"loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "nodes", "gpus"}
 """Without effect unless another setting is on, which is then refused or translated; the last two are verl's."""
 
 
@@ -99,16 +99,11 @@ def test_other_estimates_of_the_kl_are_refused():
         check_config(config("loss.kl_weight=0.1", "loss.kl=k1"))
 
 
-def test_early_verdicts_are_refused():
-    with pytest.raises(ConfigError, match=r"early_verdicts: TRL draws all completions of a question at once"):
-        check_config(config("early_verdicts=true", "method=ttrl", "credit.which_trained=first"))
-
-
 def test_no_setting_is_passed_over():
     named = {change.partition("=")[0] for change in (*TRANSLATED, *REFUSED)} | KEPT | NEVER_ALONE
     for name, _, _ in setting_rows(RunConfig):
         places = {name.rsplit(".", depth)[0] for depth in range(name.count(".") + 1)}
-        assert places & named, f"{name}: say in engines/trl_settings.py what becomes of it, and here"
+        assert places & named, f"{name}: say in engines/trl/settings.py what becomes of it, and here"
 
 
 @pytest.mark.parametrize(

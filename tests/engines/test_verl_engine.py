@@ -14,13 +14,13 @@ import verl_on_cpu
 from verl_on_cpu import Workers, compose, open_engine, put_completions, write_tiny_model
 
 from scrl.answers.judge import NoJudge
-from scrl.engines.verl_job import Job, verl_settings
-from scrl.engines.verl_options import check_options
+from scrl.config import build_config, override
+from scrl.engines.verl.job import Job, verl_settings
+from scrl.engines.verl.options import check_options
 from scrl.errors import ConfigError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.records import Question, Sample, Sampled
-from scrl.training.config import build_config, override
 from scrl.training.crediting import Crediting
 
 pytestmark = [
@@ -151,7 +151,7 @@ def embedded_credit(folder, config, entropies):
         samples_G = tuple(replace(sample, entropies_T=measured_T) for sample, measured_T in pairs)
         sampled_B[n] = replace(sampled, samples_G=samples_G)
     crediting = Crediting(config.rule(), NoJudge(), {})
-    return sampled_B, crediting.assign(sampled_B, crediting.classify(sampled_B))
+    return sampled_B, [group.credit for group in crediting.credit(sampled_B, crediting.classify(sampled_B))]
 
 
 METHODS = [
@@ -246,12 +246,12 @@ def test_the_plugin_is_found_inside_a_ray_worker_and_is_light(ray):
 
         import verl  # noqa: F401
 
-        is_loaded = "scrl.engines.verl" in sys.modules or "verl.trainer.ppo.v1" in sys.modules
+        is_loaded = "scrl.engines.verl.trainer" in sys.modules or "verl.trainer.ppo.v1" in sys.modules
         from verl.trainer.ppo.v1 import get_trainer_cls
 
         return is_loaded, get_trainer_cls("scrl").__module__
 
-    assert ray.get(look.remote(), timeout=120) == (False, "scrl.engines.verl")
+    assert ray.get(look.remote(), timeout=120) == (False, "scrl.engines.verl.trainer")
 
 
 BAD = [

@@ -9,15 +9,15 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 from listeners import Listener
 
-from scrl.engines.verl_job import CHOICES, Job, verl_settings
-from scrl.engines.verl_options import check_options, unknown_options
-from scrl.engines.verl_settings import OURS, leaves, read_settings, value_at
+from scrl.config import build_config, merged
+from scrl.engines.verl.job import CHOICES, Job, verl_settings
+from scrl.engines.verl.options import check_options, unknown_options
+from scrl.engines.verl.run import differences, point_to_last, resume, set_aside, step_line, write_metrics
+from scrl.engines.verl.score import compute_score
+from scrl.engines.verl.settings import OURS, leaves, read_settings, value_at
 from scrl.engines.versions import refuse_trl
 from scrl.errors import ConfigError, InputError, TrainingError
-from scrl.evaluation.verl_score import compute_score
-from scrl.training.config import build_config, merged
 from scrl.training.run_folder import RunFolder
-from scrl.training.verl_run import differences, point_to_last, resume, set_aside, step_line, write_metrics
 
 JOB = Job("/runs/001", "/runs/001/train.parquet", "/runs/001/validation.parquet", questions=30, prompt_tokens=200)
 DEFAULTS = {
@@ -148,7 +148,6 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
     ("changes", "job", "message"),
     [
         ({"dynamic_sampling": {"rounds": 2}}, JOB, r"dynamic_sampling\.rounds: verl asks"),
-        ({"method": "ttrl", "credit": {"which_trained": "first"}, "early_verdicts": True}, JOB, "early_verdicts: verl"),
         ({"sampling": {"stop": "###"}}, JOB, r"sampling\.stop"),
         ({"sampling": {"temperature": 0}}, JOB, r"sampling\.temperature"),
         ({"preset": "official"}, JOB, r"loss\.mean: verl has no mean over pairs"),
@@ -270,8 +269,8 @@ def test_differences_are_said_where_they_apply():
 
 
 def test_a_failure_of_verl_is_a_failure(tmp_path, monkeypatch):
-    from scrl.training import verl_run
-    from scrl.training.watchers import Silent
+    from scrl.engines.verl.trainer import run as verl_run
+    from scrl.training.listeners import Silent
 
     (tmp_path / "verl.yaml").write_text("{}")
     monkeypatch.setattr(verl_run, "command_for", lambda out: ["false"])
@@ -318,7 +317,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("end", ENDS)
 def test_what_verl_did_until_it_was_stopped_is_written_down(end, tmp_path, monkeypatch):
-    from scrl.training import verl_run
+    from scrl.engines.verl.trainer import run as verl_run
 
     class Hearing(Listener):
         def note(self, text):

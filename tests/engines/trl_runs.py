@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scrl.training.config import read_config
+from scrl.config import read_config
 
 SMALL = (
     "engine=trl", "model=embedded", "questions=arithmetic:easy:train:4", "steps=2", "questions_per_step=2",

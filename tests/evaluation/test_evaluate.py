@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from scrl.credit.assign import credit_rule
+from scrl.credit.rule import credit_rule
 from scrl.evaluation.evaluate import Answered, Conditions, EvaluationSettings, evaluate, questions_digest
 from scrl.records import Question, Sample, Sampled
-from scrl.rollout.sampling import SamplingSettings
+from scrl.sampling.draw import SamplingSettings
 
 RULE = credit_rule("scrl")
 SAMPLING = SamplingSettings(temperature=0.6, top_p=0.95, max_tokens=32)

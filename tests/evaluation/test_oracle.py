@@ -5,8 +5,8 @@ import json
 import pytest
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.assign import credit_rule
 from scrl.credit.methods import METHODS
+from scrl.credit.rule import credit_rule
 from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold, truth_for
 from scrl.lab.label import label_file
@@ -23,7 +23,7 @@ def group(answers=ANSWERS, name="q"):
 def rewards(gold, answers=ANSWERS):
     classes = ORACLE.classify(group(answers))
     truth = truth_for(ORACLE, Question("q", "", gold), classes, NoJudge())
-    return ORACLE.assign(group(answers), classes, truth).rewards.tolist()
+    return ORACLE.credit(group(answers), classes, truth).rewards.tolist()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_question_without_gold_is_refused_by_name(gold):
     classes = ORACLE.classify(group())
     assert truth_for(ORACLE, questions[1], classes, None) is None
     with pytest.raises(InputError, match="question 'q': method 'oracle' needs"):
-        ORACLE.assign(group(), classes, None)
+        ORACLE.credit(group(), classes, None)
 
 
 # The lab

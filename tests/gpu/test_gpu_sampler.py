@@ -7,11 +7,14 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from scrl.rollout import graph_writer, row_plan, twins
-from scrl.rollout.decode_state import ALIVE, FIELDS, JOB, LIMIT, Desk, Written
-from scrl.rollout.local import LocalSampler, Prompt
-from scrl.rollout.row_plan import smallest_pool
-from scrl.rollout.sampling import SamplingSettings
+from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.gpu import graph_engine as graph_writer
+from scrl.sampling.gpu import reference_ops as twins
+from scrl.sampling.gpu import scheduler as row_plan
+from scrl.sampling.gpu.decode_state import ALIVE, FIELDS, JOB, LIMIT, Desk, Written
+from scrl.sampling.gpu.scheduler import smallest_pool
+from scrl.sampling.local import LocalSampler
+from scrl.sampling.sampler import Prompt
 
 WORDS = 1003  # no multiple of anything
 LLAMA3 = {
@@ -277,7 +280,7 @@ def drawn_by(part, logits_RV, settings):
 @pytest.mark.parametrize("top_p", [1.0, 0.8])
 def test_tokens_are_drawn_as_often_as_they_should_be(top_p):
     """χ² of 65,536 draws from 40 words: with k − 1 degrees of freedom it stays below k + 5 √(2 k)."""
-    from scrl.rollout import kernels
+    from scrl.sampling.gpu import kernels
 
     rows = 65_536
     logits_V = torch.randn(40, generator=torch.Generator().manual_seed(3)).to("cuda")
@@ -300,7 +303,7 @@ def test_tokens_are_drawn_as_often_as_they_should_be(top_p):
 @pytest.mark.parametrize("spread", [0.02, 4.0])
 @pytest.mark.parametrize("top_p", [1.0, 0.95])
 def test_a_real_vocabulary_is_drawn_from_as_by_plain_torch(top_p, spread):
-    from scrl.rollout import kernels
+    from scrl.sampling.gpu import kernels
 
     logits_RV = spread * torch.randn(128, 151_936, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
     settings = SamplingSettings(temperature=0.6, top_p=top_p)

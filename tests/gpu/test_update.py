@@ -7,7 +7,7 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from scrl.policy.batching import TrainedRow
-from scrl.policy.lean_optimizer import LeanOptimizer
+from scrl.policy.low_memory_adamw import LeanOptimizer
 from scrl.policy.model import LanguageModel, body_and_head
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy

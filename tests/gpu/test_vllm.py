@@ -1,4 +1,4 @@
-"""vLLM 0.24 itself, in this process, on a small random model: what tests/rollout/test_vllm_sampler.py takes for granted.
+"""vLLM 0.24 itself, in this process, on a small random model: what tests/sampling/test_vllm_sampler.py takes for granted.
 
 One instance serves the whole file, because its allocator allows one a process. Eager, so that it starts in seconds.
 """
@@ -12,10 +12,11 @@ import torch
 
 from scrl.policy.model import load_tokenizer
 from scrl.policy.scoring import scorer
-from scrl.rollout.local import Prompt, end_tokens
-from scrl.rollout.sampling import SamplingSettings
-from scrl.rollout.vllm import LARGEST_DRIFT, VllmSampler
-from scrl.rollout.vllm_engine import VllmEngine, engine_options, start_engine
+from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.local import end_tokens
+from scrl.sampling.sampler import Prompt
+from scrl.sampling.vllm import LARGEST_DRIFT, VllmSampler
+from scrl.sampling.vllm_engine import VllmEngine, engine_options, start_engine
 
 pytestmark = [
     pytest.mark.gpu,
@@ -173,9 +174,9 @@ def test_an_adapter_is_drawn_from(opened):
 
 
 def test_a_run_trains_and_draws_from_what_it_has_learned(opened, tmp_path, monkeypatch):
+    from scrl.config import read_config
     from scrl.evaluation import samplers
     from scrl.training import run as run_module
-    from scrl.training.config import read_config
     from scrl.training.loop import train
 
     monkeypatch.setattr(samplers, "start_engine", lambda model, options: rebound(opened, model))

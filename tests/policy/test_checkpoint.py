@@ -11,7 +11,7 @@ from transformers import GenerationConfig
 from scrl.errors import InputError
 from scrl.policy.checkpoint import load_weights, write_weights
 from scrl.policy.model import check_savable, load_model
-from scrl.policy.model_places import model_folder
+from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 CPU = ComputeSettings(device="cpu")

@@ -38,7 +38,7 @@ from scrl.policy.model import (
     pick_dtype,
     remove_dropout,
 )
-from scrl.policy.model_places import base_of, model_folder
+from scrl.policy.model_paths import base_of, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 CPU = ComputeSettings(device="cpu")

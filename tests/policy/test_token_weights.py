@@ -18,7 +18,7 @@ from updates import (
     plain_scores,
 )
 
-from scrl.credit.assign import credit_rule
+from scrl.credit.rule import credit_rule
 from scrl.policy.losses import Mean
 from scrl.policy.settings import LossSettings
 

@@ -18,8 +18,9 @@ from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.policy import Policy, totals
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sampled, Tally
-from scrl.rollout.local import LocalSampler, Prompt
-from scrl.rollout.sampling import SamplingSettings
+from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.local import LocalSampler
+from scrl.sampling.sampler import Prompt
 
 CPU = ComputeSettings(device="cpu")
 ADVANTAGES = (1.5, -0.5, 0.25, -1.25, 0.75, -0.75)

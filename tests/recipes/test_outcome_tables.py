@@ -21,7 +21,7 @@ from scrl.recipes.outcome_tables import (
     write_figure,
 )
 from scrl.recipes.paper import TABLES
-from scrl.recipes.printed import GAIN, SERIES
+from scrl.recipes.paper_records import GAIN, SERIES
 from scrl.recipes.reproduce import Choices
 from scrl.recipes.scales import benchmark_at
 from scrl.reporting.curves import write_curves

@@ -7,7 +7,7 @@ import pytest
 from scrl.metrics import STEP_METRICS
 from scrl.recipes.paper import ILLUSTRATIONS, KNOWN_INCONSISTENCIES, SERIES, TABLES
 from scrl.recipes.paper_cells import PRINTED
-from scrl.recipes.printed import GAIN, Derived
+from scrl.recipes.paper_records import GAIN, Derived
 
 # benchmark model budget start ttrl scrl
 MAIN = """

@@ -8,7 +8,7 @@ import signal
 import pytest
 from listeners import Listener
 
-from scrl.training.config import read_config
+from scrl.config import read_config
 from scrl.training.loop import resume, train
 
 SMALL = (

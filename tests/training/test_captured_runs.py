@@ -3,9 +3,9 @@
 import pytest
 from runs import do, metrics
 
-from scrl.rollout import twins
-from scrl.rollout.graph_writer import GraphWriter
-from scrl.rollout.local import LocalSampler
+from scrl.sampling.gpu import reference_ops as twins
+from scrl.sampling.gpu.graph_engine import GraphWriter
+from scrl.sampling.local import LocalSampler
 
 LEARNS = ("steps=3", "optimizer.learning_rate=1e-3", "evaluation.every=2", "evaluation.completions=2")
 

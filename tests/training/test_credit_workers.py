@@ -12,12 +12,12 @@ from runs import Listener, differences, small
 
 from scrl.answers import judge as judge_module
 from scrl.answers.judge import MathVerifyJudge
-from scrl.credit.assign import credit_rule
-from scrl.errors import ConfigError, ReaderError
+from scrl.credit.rule import credit_rule
+from scrl.errors import ReaderError
 from scrl.records import Question, Sample, Sampled
-from scrl.rollout import twins
-from scrl.rollout.graph_writer import GraphWriter
-from scrl.rollout.local import LocalSampler
+from scrl.sampling.gpu import reference_ops as twins
+from scrl.sampling.gpu.graph_engine import GraphWriter
+from scrl.sampling.local import LocalSampler
 from scrl.training.credit_workers import BackgroundClasses, CreditWorkers, number_of_workers
 from scrl.training.loop import train
 
@@ -211,9 +211,8 @@ def test_an_error_in_a_group_that_grew_is_met_at_last_and_once(workers):
         ((), 0, 2),
         (("compute.credit_workers=0",), 0, 0),
         (("compute.credit_workers=3",), 3, 3),
-        (("method=ttrl", "credit.which_trained=first", "early_verdicts=true"), 0, 0),
     ],
-    ids=["unsaid", "none", "three", "early verdicts"],
+    ids=["unsaid", "none", "three"],
 )
 def test_two_workers_on_a_gpu_unless_it_is_said_how_many(settings, on_cpu, on_gpu):
     found = [number_of_workers(small(*settings), torch.device(name)) for name in ("cpu", "cuda")]
@@ -258,11 +257,6 @@ def test_a_run_with_captured_steps_is_the_same_with_workers_and_without(tmp_path
     assert differences(tmp_path / "serial", tmp_path / "workers") in (["config"], ["config", "card"])
     assert sizes.count(8) == 2  # two questions, told of as whole once each
     assert 4 in sizes
-
-
-def test_rounds_that_read_answers_themselves_have_no_use_for_workers():
-    with pytest.raises(ConfigError, match=r"compute\.credit_workers: early_verdicts reads answers between rounds"):
-        small("method=ttrl", "credit.which_trained=first", "early_verdicts=true", "compute.credit_workers=2")
 
 
 def test_groups_are_handed_over_while_others_are_still_sampled(tmp_path, monkeypatch):

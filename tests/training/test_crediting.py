@@ -12,13 +12,13 @@ from transformers import AutoTokenizer
 
 from scrl.answers.classes import find_class
 from scrl.answers.judge import NoJudge, Verdicts
-from scrl.credit.assign import credit_rule
+from scrl.credit.rule import credit_rule, rephrasing
 from scrl.data.arithmetic import LEVELS, arithmetic_questions
 from scrl.errors import InputError
-from scrl.policy.model_places import model_folder
-from scrl.records import Group, Question, Sample, Sampled
-from scrl.rollout.embedding import load_embedder
-from scrl.training.crediting import REPHRASED, Crediting, asked, in_other_words
+from scrl.policy.model_paths import model_folder
+from scrl.records import REPHRASED, Group, Question, Sample, Sampled
+from scrl.sampling.embedding import load_embedder
+from scrl.training.crediting import Crediting
 from scrl.training.loop import train
 
 BOTH = ("self-harmony", "co-rewarding")
@@ -40,18 +40,18 @@ def crediting(method, judge=None):
 
 def test_every_question_is_asked_as_it_is_and_then_in_other_words():
     questions = [Question("a", "A?", "1", rephrased="a!"), Question("b", "B?", rephrased="b!")]
-    forms = asked(credit_rule("co-rewarding"), questions)
+    forms = credit_rule("co-rewarding").question_forms(questions)
     assert [(form.id, form.text, form.gold) for form in forms] == [
         ("a", "A?", "1"),
         ("a~rephrased", "a!", "1"),
         ("b", "B?", None),
         ("b~rephrased", "b!", None),
     ]
-    assert asked(credit_rule("ttrl"), questions) == questions
+    assert credit_rule("ttrl").question_forms(questions) == questions
     with pytest.raises(InputError, match=r"question 'c' has no rephrasing.*column `rephrased`"):
-        asked(credit_rule("co-rewarding"), [*questions, Question("c", "C?")])
+        credit_rule("co-rewarding").question_forms([*questions, Question("c", "C?")])
     with pytest.raises(InputError, match="has no rephrasing"):
-        in_other_words(forms[1])
+        rephrasing(forms[1])
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -74,8 +74,8 @@ class SaysEqual:
 def test_equal_answers_of_both_forms_have_equal_keys_and_questions_are_kept_apart():
     question = Question("a", "A?", rephrased="a!")
     odd = [rf"\foo_{{{n}}}(3)" for n in range(4)]
-    drawn = [sampled(question, odd[0]), sampled(in_other_words(question), odd[1])]
-    drawn += [sampled(question, odd[2]), sampled(in_other_words(question), odd[3])]
+    drawn = [sampled(question, odd[0]), sampled(rephrasing(question), odd[1])]
+    drawn += [sampled(question, odd[2]), sampled(rephrasing(question), odd[3])]
     keys = [classes.keys_K for classes in crediting("co-rewarding", SaysEqual()).classify(drawn)]
     assert keys[0] == keys[1]
     assert keys[2] == keys[3]
@@ -88,16 +88,16 @@ def test_each_group_is_credited_with_its_own_partner():
     one, two = Question("a", "A?", rephrased="a!"), Question("b", "B?", rephrased="b!")
     drawn = [
         sampled(one, "1", "1", "2"),
-        sampled(in_other_words(one), "2", "2", "1"),
+        sampled(rephrasing(one), "2", "2", "1"),
         sampled(two, "5", "5", None),
-        sampled(in_other_words(two), "5", "6", "6"),
+        sampled(rephrasing(two), "5", "6", "6"),
     ]
     by = crediting("co-rewarding")
-    found = by.assign(drawn, by.classify(drawn))
+    found = [group.credit for group in by.credit(drawn, by.classify(drawn))]
     assert [credit.labels.positive for credit in found] == ["2", "1", None, "5"]  # nobody says 6 of the second as it is
     assert [credit.rewards.tolist() for credit in found] == [[0, 0, 1], [0, 0, 1], [0, 0, 0], [1, 0, 0]]
     by = crediting("self-harmony")
-    found = by.assign(drawn, by.classify(drawn))
+    found = [group.credit for group in by.credit(drawn, by.classify(drawn))]
     assert [credit.labels.positive for credit in found] == ["1", "1", "5", "5"]
     assert [credit.rewards.max() < 1 for credit in found] == [False, True, False, True]  # the penalty
 
@@ -222,13 +222,13 @@ def test_completions_are_compared_by_a_model_that_a_run_loads(tmp_path, no_repor
     found = lines(tmp_path / "run" / "rollouts.jsonl")
     for group in (found[:12], found[12:]):
         texts = Group.from_texts([line["completion"] for line in group])
-        assert [line["reward"] for line in group] == pytest.approx(rule.assign(texts, embed=embed).rewards)
+        assert [line["reward"] for line in group] == pytest.approx(rule.credit(texts, embed=embed).rewards)
 
 
 def test_gold_is_found_on_the_side_that_does_not_spell_it(tmp_path):
     """A class merged across two forms: each is looked up by what it says itself."""
     question = Question("a", "A?", rephrased="a!")
     odd = [rf"\foo_{{{n}}}(3)" for n in range(3)]
-    drawn = [sampled(question, odd[0]), sampled(in_other_words(question), odd[1])]
+    drawn = [sampled(question, odd[0]), sampled(rephrasing(question), odd[1])]
     for classes in crediting("co-rewarding", SaysEqual()).classify(drawn):
         assert find_class(classes, odd[2], judge=SaysEqual()) == (0, 0)

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from runs import Listener, do, go_on, lines, metrics, small, stop_after_a_step, weights
 
-from scrl.credit.assign import credit_rule
+from scrl.config import DynamicSamplingSettings
+from scrl.credit.rule import CreditedGroup, credit_rule
 from scrl.errors import ConfigError
 from scrl.metrics import STEP_METRICS
+from scrl.planning.plan import make_plan
 from scrl.records import Question, Sample, Sampled
-from scrl.training.dynamic_sampling import DynamicSamplingSettings, draw_step, is_flat
+from scrl.training.dynamic_sampling import is_flat, replace_flat
 from scrl.training.loop import train
-from scrl.training.plan import make_plan
 from scrl.training.stream import QuestionStream
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -24,10 +25,11 @@ def sample(answer, tokens=2):
     return Sample(f"\\boxed{{{answer}}}", zeros_T.astype(np.int64), zeros_T, zeros_T, is_finished=True)
 
 
-def triple(question, *answers, method="ttrl", **settings):
+def credited(question, *answers, method="ttrl", **settings):
     sampled = Sampled(question, np.zeros(1, dtype=np.int64), tuple(map(sample, answers)))
     rule = credit_rule(method, **settings)
-    return sampled, rule.classify(sampled.group), rule.assign(sampled.group)
+    classes = rule.classify(sampled.group)
+    return CreditedGroup(sampled, classes, rule.credit(sampled.group, classes))
 
 
 class Asker:
@@ -39,55 +41,53 @@ class Asker:
     def __call__(self, questions):
         self.heard.append([question.id for question in questions])
         return [
-            triple(question, "1", "1", "2" if question.id in self.lively and number == 0 else "1")
+            credited(question, "1", "1", "2" if question.id in self.lively and number == 0 else "1")
             for question in questions
             for number in range(self.groups)
         ]
 
 
 def draw(asker, step=0, **settings):
-    return draw_step(asker, STREAM, step, DynamicSamplingSettings(**settings))
+    first_B = asker(STREAM.batch(step))
+    return replace_flat(first_B, asker, STREAM, step, DynamicSamplingSettings(**settings))
 
 
-def ids(drawn):
-    return [sampled.question.id for sampled, _, _ in drawn.triples_B]
+def ids(groups_B):
+    return [group.sampled.question.id for group in groups_B]
 
 
 OWN = [question.id for question in STREAM.batch(0)]
 OTHERS = [question.id for question in STREAM.others(0, 0, 8, OWN)]
 
 
-def test_off_asks_once_and_says_nothing():
-    asker = Asker()
-    drawn = draw(asker)
-    assert asker.heard == [OWN]
-    assert (ids(drawn), drawn.metrics, drawn.tokens_left_out) == (OWN, {}, 0)
-
-
 def test_flat_questions_are_replaced_in_their_places_and_the_others_stay():
     asker = Asker(OWN[1], OTHERS[1])
-    drawn = draw(asker, rounds=1)
+    drawn, metrics = draw(asker, rounds=1)
     assert asker.heard == [OWN, OTHERS[:2]]  # two are flat, so two others are asked; the second of them has signal
     assert ids(drawn) == [OTHERS[1], OWN[1], OWN[2]]
     # the questions asked first agree by 1, 2/3 and 1, whatever took their places
-    wanted = {"agreement": pytest.approx(8 / 9), "resampled_share": pytest.approx(1 / 3), "resampling_rounds": 1.0}
-    assert drawn.metrics == wanted
-    assert drawn.tokens_left_out == 12  # the flat one that was replaced and the flat one that was drawn: 2 × 3 × 2
+    assert metrics == {
+        "agreement": pytest.approx(8 / 9),
+        "resampled_share": pytest.approx(1 / 3),
+        "resampling_rounds": 1.0,
+        "tokens_left_out": 12.0,  # the flat one that was replaced and the flat one that was drawn: 2 × 3 × 2
+    }
 
 
 def test_rounds_end_when_all_have_signal_or_no_question_is_left():
-    assert len(draw(Asker(*OWN), rounds=9).triples_B) == 3
+    assert len(draw(Asker(*OWN), rounds=9)[0]) == 3
     full = Asker(*OWN)
-    found = draw(full, rounds=9).metrics
-    assert found == {"agreement": pytest.approx(2 / 3), "resampled_share": 0.0, "resampling_rounds": 0.0}
+    _, found = draw(full, rounds=9)
+    none = {"resampled_share": 0.0, "resampling_rounds": 0.0, "tokens_left_out": 0.0}
+    assert found == {"agreement": pytest.approx(2 / 3)} | none
     assert full.heard == [OWN]
     hopeless = Asker()
-    drawn = draw(hopeless, rounds=9)
+    drawn, metrics = draw(hopeless, rounds=9)
     assert [len(asked) for asked in hopeless.heard] == [3, 3, 2]  # eight questions, none asked twice
     assert sorted(name for asked in hopeless.heard for name in asked) == [question.id for question in EIGHT]
     assert ids(drawn) == OWN  # what stays flat is trained on as it is
-    assert drawn.metrics == {"agreement": 1.0, "resampled_share": 0.0, "resampling_rounds": 2.0}
-    assert draw(Asker(), rounds=1).metrics["resampling_rounds"] == 1.0
+    assert (metrics["agreement"], metrics["resampled_share"], metrics["resampling_rounds"]) == (1.0, 0.0, 2.0)
+    assert draw(Asker(), rounds=1)[1]["resampling_rounds"] == 1.0
 
 
 def test_others_depend_on_seed_step_and_round_alone():
@@ -100,24 +100,24 @@ def test_others_depend_on_seed_step_and_round_alone():
 
 def test_a_question_asked_in_two_ways_is_flat_when_both_groups_are():
     asker = Asker(OWN[0], OTHERS[0], groups=2)
-    drawn = draw(asker, rounds=1)
+    drawn, metrics = draw(asker, rounds=1)
     assert ids(drawn) == [OWN[0]] * 2 + [OTHERS[0]] * 2 + [OWN[2]] * 2
-    assert drawn.metrics["resampled_share"] == pytest.approx(1 / 3)
+    assert metrics["resampled_share"] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(("tolerance", "flat"), [(0.0, False), (0.5, False), (1.0, True)])
 def test_the_tolerance_is_the_largest_difference_that_counts_as_none(tolerance, flat):
-    assert is_flat([triple(EIGHT[0], "1", "1", "2")], tolerance) is flat  # rewards 1, 1, 0
-    assert is_flat([triple(EIGHT[0], "1", "1")], tolerance)
+    assert is_flat([credited(EIGHT[0], "1", "1", "2")], tolerance) is flat  # rewards 1, 1, 0
+    assert is_flat([credited(EIGHT[0], "1", "1")], tolerance)
 
 
 def test_a_group_that_its_method_pushes_one_way_is_not_flat_though_all_earn_the_same():
     # nobody agrees: RESTRAIN pushes all of them down; all agree: DDRL pushes all of them up
     restrain = {"method": "restrain", "weigh_questions": False, "min_share": 0.5}
-    assert not is_flat([triple(EIGHT[0], "1", "2", "3", **restrain)], 0.01)
-    assert is_flat([triple(EIGHT[0], "1", "1", "1", **restrain)], 0.01)
-    assert not is_flat([triple(EIGHT[0], "1", "1", method="ddrl")], 0.01)
-    assert is_flat([triple(EIGHT[0], "1", "1", method="ddrl", signed=False)], 0.01)
+    assert not is_flat([credited(EIGHT[0], "1", "2", "3", **restrain)], 0.01)
+    assert is_flat([credited(EIGHT[0], "1", "1", "1", **restrain)], 0.01)
+    assert not is_flat([credited(EIGHT[0], "1", "1", method="ddrl")], 0.01)
+    assert is_flat([credited(EIGHT[0], "1", "1", method="ddrl", signed=False)], 0.01)
 
 
 # In a run

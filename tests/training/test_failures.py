@@ -13,7 +13,7 @@ from runs import SMALL, differences, lines, metrics, weights
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from scrl.policy.model_places import model_folder
+from scrl.policy.model_paths import model_folder
 
 EMBEDDED = Path(model_folder("embedded"))
 
@@ -146,7 +146,7 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):
 
 def fill_the_disk_at_the_second_step():
     """From then on no file may grow beyond a megabyte; the weights have three."""
-    from scrl.cli.watching import PlainWatcher
+    from scrl.cli.progress import PlainWatcher
 
     step = PlainWatcher.step
 

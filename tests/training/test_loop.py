@@ -10,10 +10,10 @@ from runs import GOLD_METRICS, Listener, differences, digest, do, go_on, lines, 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.metrics import STEP_METRICS
+from scrl.planning.plan import make_plan
 from scrl.policy.model import load_model
-from scrl.policy.model_places import model_folder
+from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings
-from scrl.training.plan import make_plan
 from scrl.training.run import open_run
 from scrl.training.trackers import TRACKERS, open_tracker
 
@@ -176,7 +176,7 @@ def draw_with_memory_for(rows, out, monkeypatch):
         return sample(*arguments)
 
     monkeypatch.setattr(run.sampler, "_sample", forgetful)
-    return run, heard, run.draw(run.stream.batch(0), run.config.sampling, 8, 0)
+    return run, heard, run.sample(run.stream.batch(0), run.config.sampling, 8, 0)
 
 
 def releases(run, monkeypatch):
@@ -188,8 +188,8 @@ def releases(run, monkeypatch):
 
 def take_updates(run, number, monkeypatch, full_at=()):
     """Some updates; at those of `full_at` memory runs out until the sampler has given its own back."""
-    sampled_B = run.draw(run.stream.batch(0), run.config.sampling, 8, 0)
-    credit_B = run.crediting.assign(sampled_B, run.crediting.classify(sampled_B))
+    sampled_B = run.sample(run.stream.batch(0), run.config.sampling, 8, 0)
+    groups_B = run.crediting.credit(sampled_B, run.crediting.classify(sampled_B))
     asked = releases(run, monkeypatch)
     gradient = run.policy.gradient
 
@@ -199,7 +199,7 @@ def take_updates(run, number, monkeypatch, full_at=()):
         return gradient(rows)
 
     monkeypatch.setattr(run.policy, "gradient", tight)
-    notes = [run.update(sampled_B[:1], credit_B[:1]).notes for _ in range(number)]
+    notes = [run.update(groups_B[:1]).notes for _ in range(number)]
     return asked, notes
 
 
@@ -232,11 +232,11 @@ def test_a_sampler_that_has_given_back_is_not_asked_again(tmp_path, monkeypatch)
             raise torch.OutOfMemoryError("CUDA out of memory")
         return gradient(rows)
 
-    sampled_B = run.draw(run.stream.batch(0), run.config.sampling, 8, 0)
-    credit_B = run.crediting.assign(sampled_B, run.crediting.classify(sampled_B))
+    sampled_B = run.sample(run.stream.batch(0), run.config.sampling, 8, 0)
+    groups_B = run.crediting.credit(sampled_B, run.crediting.classify(sampled_B))
     asked = releases(run, monkeypatch)
     monkeypatch.setattr(run.policy, "gradient", tight)
-    report = run.update(sampled_B[:1], credit_B[:1])  # the first one: the sampler has nothing
+    report = run.update(groups_B[:1])  # the first one: the sampler has nothing
     assert (asked, run.state.is_released) == ([0], False)
     assert report.notes == ("memory ran out: compute.micro_batch is now 2",)
 

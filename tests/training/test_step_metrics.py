@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from scrl.credit.assign import credit_rule
 from scrl.credit.group_metrics import same_answer_share
 from scrl.credit.methods import METHODS
+from scrl.credit.rule import CreditedGroup, credit_rule
 from scrl.metrics import STEP_METRICS
 from scrl.policy.policy import UpdateReport
 from scrl.records import Question, Sample, Sampled
@@ -20,15 +20,16 @@ def sample(answer, entropy, tokens=2, is_finished=True):
     return Sample(text, zeros_T.astype(np.int64), zeros_T, zeros_T + entropy, is_finished)
 
 
-def triple(name, *samples, **settings):
+def credited(name, *samples, **settings):
     sampled = Sampled(Question(name, "?"), np.zeros(1, dtype=np.int64), samples)
     rule = credit_rule("scrl", **settings)
-    return sampled, rule.classify(sampled.group), rule.assign(sampled.group)
+    classes = rule.classify(sampled.group)
+    return CreditedGroup(sampled, classes, rule.credit(sampled.group, classes))
 
 
-A = triple("a", *[sample("4", 0.1)] * 3, sample("5", 0.5, tokens=10, is_finished=False))
-B = triple("b", sample("7", 0.3), sample("8", 0.3), sample(None, 0.3), sample(None, 0.3))
-SURE = triple("c", *[sample("9", 0.0)] * 4)
+A = credited("a", *[sample("4", 0.1)] * 3, sample("5", 0.5, tokens=10, is_finished=False))
+B = credited("b", sample("7", 0.3), sample("8", 0.3), sample(None, 0.3), sample(None, 0.3))
+SURE = credited("c", *[sample("9", 0.0)] * 4)
 
 
 def test_the_numbers_of_a_step():
@@ -61,7 +62,7 @@ def test_the_numbers_of_a_step():
 
 
 def test_a_question_without_signal_and_one_with_entropy_alone():
-    tie = triple("t", *[sample("1", 0.1), sample("1", 0.2), sample("2", 0.3), sample("2", 0.4)])
+    tie = credited("t", *[sample("1", 0.1), sample("1", 0.2), sample("2", 0.3), sample("2", 0.4)])
     found = step_metrics([SURE, tie], UPDATE, {})
     assert found["unanimous_share"] == 0.5
     assert found["signal_share"] == 0.5  # where all agree, no completion is better than another
@@ -73,7 +74,7 @@ def test_a_question_without_signal_and_one_with_entropy_alone():
 
 def test_answers_that_were_ruled_out_are_counted_a_question():
     # 16 completions: 14 × 4, and 1 × 5 and 1 × 6 with shares of 1/16 < 1/8; only 6 is more uncertain than the group
-    group = triple("n", *[sample("4", 0.2)] * 14, sample("5", 0.1), sample("6", 0.9))
+    group = credited("n", *[sample("4", 0.2)] * 14, sample("5", 0.1), sample("6", 0.9))
     assert step_metrics([group, SURE], UPDATE, {})["negative_answers"] == 0.5
 
 
@@ -85,8 +86,8 @@ def test_labels_that_flip_are_counted_among_questions_labelled_both_times():
 
 
 def test_a_collapse_onto_one_answer_shows_from_four_questions_on():
-    credit = {answer: triple(answer, *[sample(answer, 0.1)] * 2)[2] for answer in ("1", "2")}
-    silent = triple("s", sample(None, 0.1))[2]
+    credit = {answer: credited(answer, *[sample(answer, 0.1)] * 2).credit for answer in ("1", "2")}
+    silent = credited("s", sample(None, 0.1)).credit
     assert same_answer_share([credit["1"]] * 3) is None
     assert same_answer_share([credit["1"]] * 3 + [silent]) is None  # a question without answers is none
     assert same_answer_share([credit["1"]] * 3 + [credit["2"]]) == 0.75
@@ -97,6 +98,6 @@ def test_the_kl_is_told_where_there_is_one():
 
 
 def test_advantages_are_those_of_the_trained_completions():
-    some = triple("a", *[sample("4", 0.1)] * 3, sample("5", 0.5), num_trained=2, which_trained="first")
+    some = credited("a", *[sample("4", 0.1)] * 3, sample("5", 0.5), num_trained=2, which_trained="first")
     assert step_metrics([some], UPDATE, {})["advantage_abs_mean"] == 0.0  # the first two are alike
     assert step_metrics([some], UPDATE, {})["reward_mean"] == pytest.approx(0.5625)  # but all four earned

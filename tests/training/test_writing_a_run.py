@@ -9,8 +9,7 @@ from runs import Listener, small
 from scrl.errors import InputError, TrainingError
 from scrl.training import run_folder
 from scrl.training.loop import resume
-from scrl.training.model_card import model_card
-from scrl.training.run_folder import FILES, RunFolder, environment
+from scrl.training.run_folder import FILES, RunFolder, environment, model_card
 
 
 @pytest.fixture

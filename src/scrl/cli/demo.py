@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scrl.cli.watching import watching
+from scrl.cli.progress import watching
 from scrl.errors import ConfigError
 from scrl.recipes.demo import SEED, STEPS
-from scrl.training.folders import folder_to_resume, new_run_folder
+from scrl.training.run_folder import folder_to_resume, new_run_folder
 
 if TYPE_CHECKING:
+    from scrl.config import RunConfig
     from scrl.evaluation.statistics import Difference
     from scrl.recipes.comparison import Outcome
-    from scrl.training.config import RunConfig
 
 INTRO = """\
 A language model of 0.8 million weights, which ships with scrl, meets {questions}
@@ -120,11 +120,13 @@ def train_or_go_on(method: str, config: RunConfig, folder: Path) -> None:
     from scrl.recipes.comparison import Outcome
     from scrl.training.loop import resume, train
 
-    with watching(config.steps, method.upper()) as watcher:
+    with watching(config.steps, method.upper()) as listener:
         if not (folder / "config.yaml").is_file():
-            train(config, folder, watcher)
-        elif not Outcome.read(folder, watcher.note).is_finished(config.steps) or not (folder / "report.html").is_file():
-            resume(folder, watcher)
+            train(config, folder, listener)
+            return
+        is_finished = Outcome.read(folder, listener.note).is_finished(config.steps)
+        if not is_finished or not (folder / "report.html").is_file():
+            resume(folder, listener)
 
 
 def results_table(ttrl: Outcome, scrl: Outcome, seed: int) -> Table:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scrl.errors import ConfigError
-from scrl.extras import require_extra
+from scrl.optional_deps import require_extra
 
 OPTIONAL = {
     "peft": "LoRA: pip install 'scrl[train]'",
@@ -97,10 +97,11 @@ def _self_test() -> str:
     import torch
 
     from scrl.policy.model import load_model
-    from scrl.policy.model_places import EMBEDDED
+    from scrl.policy.model_paths import EMBEDDED
     from scrl.policy.settings import ComputeSettings
-    from scrl.rollout.local import LocalSampler, Prompt
-    from scrl.rollout.sampling import SamplingSettings
+    from scrl.sampling.draw import SamplingSettings
+    from scrl.sampling.local import LocalSampler
+    from scrl.sampling.sampler import Prompt
 
     compute = ComputeSettings(dtype="float32")
     loaded = load_model(EMBEDDED, compute)

@@ -15,14 +15,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scrl.cli.kept import kept_if_used
-from scrl.cli.watching import measured_line
+from scrl.cli.cleanup import kept_if_used
+from scrl.cli.progress import measured_line
 from scrl.errors import ConfigError
 from scrl.metrics import PASS_OR_MAJ
-from scrl.training.folders import new_run_folder
+from scrl.training.run_folder import new_run_folder
 
 if TYPE_CHECKING:
-    from scrl.evaluation.session import MeasurementSettings
+    from scrl.evaluation.benchmark_run import MeasurementSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,8 +137,8 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _settings(given: dict[str, Any], base: dict[str, Any] | None = None) -> MeasurementSettings:
-    from scrl.evaluation.session import MeasurementSettings, build_settings
-    from scrl.training.config import merged
+    from scrl.config import merged
+    from scrl.evaluation.benchmark_run import MeasurementSettings, build_settings
 
     if base is None and not {"model", "benchmarks"} <= given.keys():
         raise ConfigError("scrl evaluate MODEL BENCHMARK…: name a model and at least one benchmark or file")
@@ -147,7 +147,7 @@ def _settings(given: dict[str, Any], base: dict[str, Any] | None = None) -> Meas
 
 
 def _resumed(given: dict[str, Any], out: Path | None) -> MeasurementSettings:
-    from scrl.evaluation.session import read_settings
+    from scrl.evaluation.benchmark_run import read_settings
 
     if out is None:
         raise ConfigError("--resume: say which evaluation, with --out FOLDER")
@@ -158,7 +158,7 @@ def _resumed(given: dict[str, Any], out: Path | None) -> MeasurementSettings:
 
 
 def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> None:
-    from scrl.evaluation.session import measure
+    from scrl.evaluation.benchmark_run import measure
 
     sampling = settings.sampling
     console.print(
@@ -268,7 +268,7 @@ def _percent(value: float | None) -> str:
 def _show_prompts(settings: MeasurementSettings, console: Console) -> None:
     from scrl.answers.judge import MathVerifyJudge
     from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens, style_of
-    from scrl.evaluation.session import load_benchmarks
+    from scrl.evaluation.benchmark_run import load_benchmarks
     from scrl.policy.model import load_tokenizer
 
     tokenizer = load_tokenizer(settings.model, trust_remote_code=settings.trust_remote_code)

@@ -18,9 +18,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from scrl.answers.judge import Judge, NoJudge
-from scrl.cli.own_code import import_from_here
-from scrl.credit.assign import CreditRule, credit_rule, find_method
+from scrl.cli.user_imports import import_from_here
 from scrl.credit.methods import METHODS
+from scrl.credit.rule import CreditRule, credit_rule, find_method
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.label import label_file

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scrl.cli.own_code import import_from_here
-from scrl.credit.assign import find_method
+from scrl.cli.user_imports import import_from_here
 from scrl.credit.method import NEEDS, CreditSettings, Method
 from scrl.credit.methods import METHODS
+from scrl.credit.rule import find_method
 
 WIDTH = 150
 """Columns where the output is no terminal."""

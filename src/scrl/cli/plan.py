@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.own_code import import_from_here
 from scrl.cli.train import Settings, file_and_overrides, run_config, show_plan
+from scrl.cli.user_imports import import_from_here
 from scrl.errors import ConfigError, ScrlError
-from scrl.training.folders import refuse_existing
+from scrl.training.run_folder import refuse_existing
 
 if TYPE_CHECKING:
-    from scrl.training.config import RunConfig
+    from scrl.config import RunConfig
 
 
 def plan(
@@ -60,13 +60,13 @@ def plan(
     console = Console(highlight=False, markup=False)
     recipe = _recipe(settings)
     if recipe is None and (gpus, nodes, gpu_memory, kind, length) == (None,) * 5:
-        from scrl.training.plan import plan_anyway
+        from scrl.planning.plan import plan_anyway
 
         show_plan(plan_anyway(run_config(settings)), console)
         return
-    from scrl.training.sizing import make_sizing
-    from scrl.training.sizing_lines import sizing_lines
-    from scrl.training.step_time import make_cluster
+    from scrl.planning.sizing import make_sizing
+    from scrl.planning.sizing_lines import sizing_lines
+    from scrl.planning.step_time import make_cluster
 
     settings = tuple(_without_engine(settings))
     machines = [f"--{name}={value}" for name, value in (("gpus", gpus), ("nodes", nodes)) if value is not None]

@@ -14,7 +14,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from scrl.recipes.printed import Cell, Table
+    from scrl.recipes.paper_records import Cell, Table
 
 WIDTH = 200
 """Columns where the output is no terminal: tables are as wide as they need there, and lines are not broken."""
@@ -161,7 +161,7 @@ def _shown(cells: Sequence[Cell], column: str, absent: str) -> str:
 
 def number(cell: Cell) -> str:
     """A printed number as the paper prints it, with its marks."""
-    from scrl.recipes.printed import GAIN
+    from scrl.recipes.paper_records import GAIN
 
     form = "+.1f" if cell.metric == GAIN else ".3f" if cell.metric.startswith("entropy") else ".1f"
     return f"{cell.paper:{form}}{'*' if cell.is_peak else ''}{COPIED.get(cell.copied_from or '', '')}"

@@ -12,17 +12,17 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.kept import kept_if_used
-from scrl.cli.watching import watching
+from scrl.cli.cleanup import kept_if_used
+from scrl.cli.progress import watching
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, did_you_mean
 from scrl.reporting.text import counted
-from scrl.training.folders import folder_to_resume, new_run_folder
+from scrl.training.run_folder import folder_to_resume, new_run_folder
 
 if TYPE_CHECKING:
     from scrl.recipes.jobs import Job
-    from scrl.recipes.printed import Table
+    from scrl.recipes.paper_records import Table
     from scrl.recipes.reproduce import Choices, Observer
 
 CONTROLS = tuple(method.name for method in CONTROL_ARMS)
@@ -114,7 +114,7 @@ def _carry_out(
 
 
 def _tree(settings: Sequence[str]) -> dict[str, Any]:
-    from scrl.training.config import merged, override
+    from scrl.config import merged, override
 
     tree: dict[str, Any] = {}
     for setting in settings:
@@ -139,8 +139,8 @@ def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
 @contextmanager
 def observing(steps: int, name: str) -> Iterator[Observer]:
     """Progress of one experiment."""
-    with watching(steps, name) as watcher:
-        yield watcher
+    with watching(steps, name) as listener:
+        yield listener
 
 
 def _print_table(table: Table, choices: Choices, folder: Path, console: Console) -> None:

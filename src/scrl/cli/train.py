@@ -13,17 +13,17 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.own_code import import_from_here
-from scrl.cli.watching import PlainWatcher, watching
+from scrl.cli.progress import PlainWatcher, watching
+from scrl.cli.user_imports import import_from_here
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, InputError
 from scrl.reporting.json_lines import read_json_lines
 from scrl.reporting.results import best_step_of
-from scrl.training.folders import new_run_folder, refuse_existing
+from scrl.training.run_folder import new_run_folder, refuse_existing
 
 if TYPE_CHECKING:
-    from scrl.training.config import RunConfig
-    from scrl.training.plan import Plan
+    from scrl.config import RunConfig
+    from scrl.planning.plan import Plan
     from scrl.training.run_folder import RunFolder
 
 Settings = Annotated[str, Parameter(allow_leading_hyphen=True)]
@@ -83,20 +83,20 @@ def train(
 
 def _write_job(config: RunConfig, folder: Path, console: Console) -> None:
     """What verl would be started with, and how."""
-    from scrl.training.verl_run import prepare
+    from scrl.engines.verl.run import prepare
 
     _, command = prepare(config, folder, PlainWatcher(console, config.steps))
     console.print(Text(shlex.join(command)), soft_wrap=True)
 
 
 def _plan(config: RunConfig) -> Plan:
-    from scrl.training.plan import make_plan
+    from scrl.planning.plan import make_plan
 
     return make_plan(config)
 
 
 def _check_engine(config: RunConfig) -> None:
-    from scrl.training.engine_choice import check_engine
+    from scrl.engines.choice import check_engine
 
     check_engine(config)
 
@@ -114,10 +114,10 @@ def _new_folder(out: Path | None) -> Path:
 
 
 def _run(config: RunConfig, folder: Path) -> None:
-    from scrl.training.engine_choice import engine_of
+    from scrl.engines.choice import engine_of
 
-    with _watching(config.steps) as watcher:
-        _conclude(engine_of(config).train(config, folder, watcher), watcher.note)
+    with _watching(config.steps) as listener:
+        _conclude(engine_of(config).train(config, folder, listener), listener.note)
 
 
 @contextmanager
@@ -146,15 +146,15 @@ def _what_to_resume(settings: Sequence[str], out: Path | None) -> tuple[Path, Se
 def _resume(folder: Path, settings: Sequence[str]) -> None:
     if not folder.is_dir():
         raise InputError(f"--resume: there is no folder {folder}")
-    from scrl.training.engine_choice import check_engine, engine_of
+    from scrl.engines.choice import check_engine, engine_of
     from scrl.training.run_folder import RunFolder
 
     config = RunFolder(folder).config()
     if settings and run_config(settings, config.model_dump(mode="json")) != config:
         raise ConfigError("--resume: a run goes on with the settings it was started with; these are others")
     check_engine(config)
-    with _watching(config.steps) as watcher:
-        _conclude(engine_of(config).resume(folder, watcher), watcher.note)
+    with _watching(config.steps) as listener:
+        _conclude(engine_of(config).resume(folder, listener), listener.note)
 
 
 def _conclude(folder: RunFolder, say: Callable[[str], None]) -> None:
@@ -174,7 +174,7 @@ def _conclude(folder: RunFolder, say: Callable[[str], None]) -> None:
 
 def run_config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:
     """The settings of a run from the words of a command, laid on `base`."""
-    from scrl.training.config import read_config
+    from scrl.config import read_config
 
     return read_config(*file_and_overrides(settings), base or {})
 
@@ -214,7 +214,7 @@ def show_plan(plan: Plan, console: Console) -> None:
 
 
 def _settings_lines() -> Iterator[str]:
-    from scrl.training.config import RunConfig, setting_rows
+    from scrl.config import RunConfig, setting_rows
 
     rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
     for name, default, description in rows:

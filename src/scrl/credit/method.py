@@ -14,9 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from scrl.answers.classes import Classes
 from scrl.credit.labels import majority_positive
 from scrl.credit.rewards import spread
-from scrl.credit.verdicts import OpenVote
 from scrl.records import FACTS, Elsewhere, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
 from scrl.settings import Settings
@@ -32,7 +32,6 @@ __all__ = [
     "Group",
     "Labels",
     "Method",
-    "OpenVote",
     "Shaped",
     "Sides",
     "Tally",
@@ -87,8 +86,9 @@ NEEDS: dict[str, str] = {
 class Evidence:
     """What a method may look at: the votes of one group, and what it declared a need for."""
 
-    tally: Tally
     group: Group
+    classes: Classes
+    tally: Tally
     truth: Truth | None = None
     """The right answer."""
     reference_share: float | None = None
@@ -172,8 +172,6 @@ class Method:
     """From the entropies of a completion's tokens to their weights in the loss; None: all the same."""
     plan: Callable[[int, Any], Tree] | None = None
     """How the N completions of a question are drawn; None: each on its own."""
-    is_decided: Callable[[OpenVote, Any], bool] | None = None
-    """Whether its labels stand, whatever the completions to come will answer; None: its credit is about all N."""
 
     @property
     def has_labels(self) -> bool:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scrl.training.config import RunConfig
+from scrl.config import RunConfig
 
 
 def shared_refusals(config: RunConfig, engine: str) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting that is the embedded engine's alone; `engine` is the other's name."""
     if config.dynamic_sampling.rounds:
         yield "dynamic_sampling.rounds", f"{engine} asks the questions of a step once"
-    if config.early_verdicts:
-        yield "early_verdicts", f"{engine} draws all completions of a question at once"
     if config.sampling.stop:
         yield "sampling.stop", f"{engine} ends completions at end-of-text tokens alone"
     if config.compute.credit_workers:

@@ -7,7 +7,7 @@ import importlib.metadata
 from packaging.version import Version
 
 from scrl.errors import ConfigError
-from scrl.extras import require_extra, supported
+from scrl.optional_deps import require_extra, supported
 
 
 def require_engine(name: str) -> None:

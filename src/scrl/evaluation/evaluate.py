@@ -20,12 +20,12 @@ from pydantic import Field
 from scrl.answers.classes import find_class
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
-from scrl.credit.assign import CreditRule
+from scrl.credit.rule import CreditRule
 from scrl.credit.tally import count_votes
 from scrl.evaluation.label_quality import bare_gold
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
 from scrl.records import Group, Question, Sampled, Tally
-from scrl.rollout.sampling import SamplingSettings
+from scrl.sampling.draw import SamplingSettings
 from scrl.settings import Settings
 
 

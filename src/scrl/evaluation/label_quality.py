@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from scrl.answers.classes import Classes, find_class
+from scrl.answers.classes import Classes, classify, find_class
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
 from scrl.answers.readers import read_boxed
 from scrl.credit.pushes import gives, push
-from scrl.records import Credit, Question, Sampled, Tally
+from scrl.credit.rule import CreditedGroup
+from scrl.records import Credit, Question, Tally
 
 
 class LabelQuality:
@@ -65,16 +66,13 @@ _KEYS = (
 )  # fmt: skip
 
 
-Triple = tuple[Sampled, Classes, Credit]
-"""One question of a step: what was drawn, how the answers group, and what they earned."""
-
-
-def step_label_quality(triples_B: Sequence[Triple], judge: Judge | None = None) -> dict[str, float]:
+def step_label_quality(groups_B: Sequence[CreditedGroup], judge: Judge | None = None) -> dict[str, float]:
     """How right the labels of one training step are, for `metrics.jsonl`; empty where no question has gold."""
     quality = LabelQuality(judge)
-    for sampled, classes, credit in triples_B:
-        if sampled.question.gold is not None:
-            quality.add(classes, credit, sampled.question.gold)
+    for group in groups_B:
+        gold = group.sampled.question.gold
+        if gold is not None:
+            quality.add(group.classes, group.credit, gold)
     found = quality.summary()
     return {key: value for key in _STEP_KEYS if (value := found[key]) is not None}
 
@@ -94,6 +92,12 @@ def gold_fields(question: Question, classes: Classes, judge: Judge | None = None
         return [{"gold": question.gold} for _ in classes.class_of_G]
     right, _ = find_class(classes, answer, judge=judge)
     return [{"gold": question.gold, "correct": right is not None and j == right} for j in classes.class_of_G]
+
+
+def is_right(answer: str, gold: str, *, judge: Judge, significant_digits: int | None = None) -> bool:
+    """Whether one answer is the right one."""
+    right, _ = find_class(classify([answer], significant_digits=significant_digits), bare_gold(gold), judge=judge)
+    return right is not None
 
 
 def bare_gold(gold: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from scrl.answers.classes import Classes, find_class
 from scrl.answers.forms import canonical_form
 from scrl.answers.judge import Judge
-from scrl.credit.assign import CreditRule
+from scrl.credit.rule import CreditRule
 from scrl.errors import InputError
 from scrl.evaluation.label_quality import bare_gold
 from scrl.records import Question, Truth

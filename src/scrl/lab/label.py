@@ -17,8 +17,8 @@ from typing import IO, Any
 
 from scrl.answers.classes import Classes
 from scrl.answers.judge import Judge, MathVerifyJudge
-from scrl.credit.assign import CreditRule
 from scrl.credit.method import NEEDS
+from scrl.credit.rule import CreditRule
 from scrl.data.rollouts import GroupIndex, GroupKey, Rollout, index_rollouts, read_rollouts
 from scrl.data.whole_files import whole_file
 from scrl.errors import DataError
@@ -131,7 +131,7 @@ class _Labeller:
     def credit(self, group: Group, gold: str | None) -> Credit:
         classes = self.rule.classify(group)
         truth = truth_for(self.rule, Question(group.question_id, "", gold), classes, self.gold_judge)
-        credit = self.rule.assign(group, classes, truth)
+        credit = self.rule.credit(group, classes, truth=truth)
         self.summary.add(credit, classes, gold)
         if self.quality is not None and gold is not None:
             self.quality.add(classes, credit, gold)
@@ -145,11 +145,6 @@ def label_line(credit: Credit | None, key: GroupKey, place: int, sample: int) ->
     assert credit is not None
     j = credit.tally.class_of_G[place]
     answer_class = credit.tally.keys_K[j] if j >= 0 else None
-    label = None
-    if answer_class is not None and answer_class == credit.labels.positive:
-        label = "positive"
-    elif answer_class in credit.labels.negatives:
-        label = "negative"
     advantage = float(credit.advantages[place])
     return {
         "question_id": key[1],
@@ -158,7 +153,7 @@ def label_line(credit: Credit | None, key: GroupKey, place: int, sample: int) ->
         "answer": credit.answers[place],
         "answer_class": answer_class,
         "share": credit.tally.counts_K[j] / credit.tally.size if j >= 0 else None,
-        "label": label,
+        "label": credit.labels.of(answer_class),
         "reward": float(credit.rewards[place]),
         "advantage": None if math.isnan(advantage) else advantage,
     }

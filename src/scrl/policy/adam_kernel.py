@@ -3,7 +3,7 @@
 With split masters and one backward pass, bytes a weight: gradient 2, working 2, rest 2 and averages 8 (or 4) in; all
 but the gradient out. That is 26 (18) bytes: 198 GB for 7.6e9 weights, 46 ms at 4.3 TB/s; plain torch moves some 120.
 
-This module imports Triton; `scrl.policy.lean_optimizer` imports it, and only for weights on a GPU.
+This module imports Triton; `scrl.policy.low_memory_adamw` imports it, and only for weights on a GPU.
 """
 
 # ruff: noqa: ANN001, ANN202 (of Triton kernels, whose arguments are pointers and numbers)

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scrl.device_copy import sent, stacked
 from scrl.policy.losses import Mean, token_weights
 from scrl.policy.packing import Packing
 from scrl.records import Credit, Floats, Sampled, Tokens
-from scrl.transfer import sent, stacked
 
 PACKING_COSTS = 1.06
 """Seconds of a packed token, in those of a padded one: 1 / 17,063 against 1 / 18,000 with 16 × 3,072 on an H200."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from scrl.errors import ConfigError, InputError
-from scrl.policy.model_places import adapter_folder, base_of, model_folder
+from scrl.policy.model_paths import adapter_folder, base_of, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 
@@ -54,6 +55,9 @@ def load_model(
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # where Triton starts its kernels
     dtype = pick_dtype(compute.dtype, device)
+    if device.type == "cpu" and dtype == torch.bfloat16:
+        # A CPU without bfloat16 instructions takes another path to the same result, and torch warns about it.
+        warnings.filterwarnings("ignore", message="mkldnn_matmul failed, switching to BLAS gemm", category=UserWarning)
     needed = weight_bytes(model_folder(name), dtype, trust_remote_code)
     for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved
         _check_room(name, needed, place)

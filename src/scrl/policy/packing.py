@@ -29,9 +29,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scrl.device_copy import sent
 from scrl.errors import ConfigError
 from scrl.policy.settings import ComputeSettings
-from scrl.transfer import sent
 
 NAME = "scrl_packed"
 """Of our attention function among those of transformers."""

@@ -22,8 +22,8 @@ from torch import Tensor
 from scrl.attention import unplanned_attention
 from scrl.errors import TrainingError
 from scrl.policy.batching import MANY_TOKENS, Batch, TrainedRow, filled, is_worth_packing, num_tokens, trained_rows
-from scrl.policy.lean_optimizer import open_optimizer
 from scrl.policy.losses import clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
+from scrl.policy.low_memory_adamw import open_optimizer
 from scrl.policy.model import LanguageModel, body_and_head
 from scrl.policy.packing import packed_attention, packs_rows
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings

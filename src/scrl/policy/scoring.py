@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from scrl.attention import unplanned_attention
+from scrl.device_copy import sent, stacked
 from scrl.errors import TrainingError
 from scrl.policy.model import body_and_head
 from scrl.policy.token_scores import logit_scores, token_scores
 from scrl.records import Floats, Tokens
-from scrl.transfer import sent, stacked
 
 Pair = tuple[Tokens, Tokens]
 """A prompt and a completion."""

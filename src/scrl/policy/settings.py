@@ -84,8 +84,10 @@ class ComputeSettings(Settings):
         "auto", description="The rows of a pass one after the other, without padding. auto: on a GPU, where it pays."
     )
     sampler_rows: int = Field(512, ge=1, description="Completions written side by side; halved when memory ends.")
-    sampler: Literal["local", "vllm"] = Field(
-        "local", description="Who draws completions: local, or vllm on the same GPU (pip install 'scrl[vllm]')."
+    sampler: str = Field(
+        "local",
+        pattern=r"^(local|vllm|[\w.]+:\w+)$",
+        description="Who draws completions: local, vllm on the same GPU (pip install 'scrl[vllm]'), or module:NAME.",
     )
     vllm_memory: float = Field(
         0.4, gt=0, lt=1, description="For vllm: its cache, as a share of the GPU's memory; given back while training."

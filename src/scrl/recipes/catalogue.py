@@ -34,10 +34,10 @@ from scrl.recipes.paper_cells import (
     varied,
     varied_name,
 )
-from scrl.recipes.printed import Table
+from scrl.recipes.paper_records import Table
 
 if TYPE_CHECKING:
-    from scrl.training.config import RunConfig
+    from scrl.config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +290,7 @@ def trained_benchmark(experiment: Experiment) -> str:
 
 def config_of(experiment: Experiment, *, seed: int = 0) -> RunConfig:
     """The whole settings of a run, at the paper's scale."""
-    from scrl.training.config import build_config  # torch comes with it, which a list of recipes does not need
+    from scrl.config import build_config  # torch comes with it, which a list of recipes does not need
 
     benchmark = trained_benchmark(experiment)
     settings = appendix(experiment.model) | {

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scrl.training.config import RunConfig
+    from scrl.config import RunConfig
 
 SEED = 10
 """Of `scrl demo` and of everything at demo scale, where none is given."""
@@ -23,7 +23,7 @@ METHODS = ("ttrl", "scrl")
 
 def demo_config(method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
     """A run of a few minutes on a laptop, with `changes` on top."""
-    from scrl.training.config import build_config, merged  # torch comes with it, which `scrl --help` does not need
+    from scrl.config import build_config, merged  # torch comes with it, which `scrl --help` does not need
 
     return build_config(
         merged(

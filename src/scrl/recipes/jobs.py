@@ -10,7 +10,7 @@ from scrl.recipes.catalogue import EXPERIMENTS, Experiment, most_completions
 from scrl.recipes.own_tables import OWN_TABLES
 from scrl.recipes.paper import TABLES
 from scrl.recipes.paper_cells import start_name
-from scrl.recipes.printed import Cell, Table
+from scrl.recipes.paper_records import Cell, Table
 from scrl.recipes.scales import at_scale, benchmark_at
 
 VOTING = "voting"

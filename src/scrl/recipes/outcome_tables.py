@@ -16,7 +16,7 @@ from typing import Any
 from scrl.evaluation.statistics import Difference, bootstrap_interval, paired_difference
 from scrl.recipes.jobs import VOTING, find
 from scrl.recipes.paper_cells import LENGTHS, MODELS, PRINTED
-from scrl.recipes.printed import GAIN, SERIES, Cell, Place, Table
+from scrl.recipes.paper_records import GAIN, SERIES, Cell, Place, Table
 from scrl.recipes.reproduce import Choices
 from scrl.recipes.scales import LEVELS, at_scale, benchmark_at, length_at
 from scrl.reporting.curves import write_curves

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from scrl.credit.methods import METHODS
 from scrl.recipes.paper_cells import run_name, start_name
-from scrl.recipes.printed import SERIES, Cell, Table
+from scrl.recipes.paper_records import SERIES, Cell, Table
 
 MODEL, BENCHMARK, BUDGET = "qwen2.5-3b", "amc", "32-16"
 COLUMNS = {"pass@1": "pass@1", "pass@16": "pass@16", "labels right": "positive_accuracy", "tokens a step": "tokens"}

@@ -19,7 +19,7 @@ from scrl.recipes.paper_cells import (
     section_name,
     threshold_cells,
 )
-from scrl.recipes.printed import GAIN, SERIES, Cell, Inconsistency, Series, Table
+from scrl.recipes.paper_records import GAIN, SERIES, Cell, Inconsistency, Series, Table
 
 __all__ = ["KNOWN_INCONSISTENCIES", "SERIES", "TABLES", "Cell", "Series", "Table"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from scrl.recipes.printed import GAIN, METHODS, Block, Cell, Derived
+from scrl.recipes.paper_records import GAIN, METHODS, Block, Cell, Derived
 
 MODELS = {
     "qwen2.5-3b": "Qwen/Qwen2.5-3B",

@@ -18,25 +18,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from scrl.credit.assign import CreditRule
+from scrl.config import RunConfig, build_config, merged
+from scrl.credit.rule import CreditRule
 from scrl.data.sources import load_source
 from scrl.errors import ConfigError, DataError, InputError
+from scrl.evaluation.benchmark_run import Listener, MeasurementSettings, build_settings, measure, read_settings
 from scrl.evaluation.oracle import require_gold
-from scrl.evaluation.session import Listener, MeasurementSettings, build_settings, measure, read_settings
 from scrl.recipes.catalogue import EXPERIMENTS, trained_benchmark
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper_cells import EVALUATION
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
 from scrl.records import Question
 from scrl.reporting.json_lines import read_finished
-from scrl.training.config import RunConfig, build_config, merged
-from scrl.training.crediting import asked
+from scrl.training.listeners import RunListener
 from scrl.training.loop import resume, train
 from scrl.training.run_folder import RunFolder
-from scrl.training.watchers import Watcher
 
 
-class Observer(Watcher, Listener, Protocol):
+class Observer(RunListener, Listener, Protocol):
     """Hears of training and of evaluations."""
 
 
@@ -110,7 +109,7 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
 
 def _require_rephrasings(rule: CreditRule, questions: Sequence[Question], name: str) -> None:
     try:
-        asked(rule, questions)
+        rule.question_forms(questions)
     except InputError as error:
         raise InputError(f"{name}: {error}") from error
 

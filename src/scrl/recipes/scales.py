@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from scrl.config import RunConfig, build_config
 from scrl.data.prompts import PromptSettings
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, config_of, prompt_of, trained_benchmark
 from scrl.recipes.demo import SEED, STEPS, demo_config
 from scrl.recipes.paper_cells import LENGTHS, MODELS, PRINTED, run_name, start_name, varied_name
-from scrl.training.config import RunConfig, build_config
 
 SCALES = ("paper", "demo")
 LEVELS = {

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 
 from scrl.answers.classes import Classes
-from scrl.credit.assign import CreditRule
+from scrl.config import RunConfig
+from scrl.credit.rule import CreditRule
 from scrl.records import Group, Sampled
-from scrl.training.config import RunConfig
 
 Texts = tuple[str, ...]
 WORKERS_ON_A_GPU = 2
@@ -31,7 +31,7 @@ def number_of_workers(config: RunConfig, device: torch.device) -> int:
     """Threads for a run on this device: as many as asked for, else two on a GPU whose completions nobody else reads."""
     if config.compute.credit_workers is not None:
         return config.compute.credit_workers
-    return WORKERS_ON_A_GPU if device.type == "cuda" and not config.early_verdicts else 0
+    return WORKERS_ON_A_GPU if device.type == "cuda" else 0
 
 
 class CreditWorkers:

@@ -7,36 +7,15 @@ from its own votes can agree with itself ever more and be wrong; these are the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field, field_validator
-
-from scrl.settings import Settings
+from scrl.config import GuardSettings
 
 WATCHED = (
     "same_answer_share", "distinct_answers", "entropy_mean", "length_mean", "truncated_share", "label_flip_share",
     "no_answer_share",
 )  # fmt: skip
 """The metrics the guard looks at."""
-
-
-class GuardSettings(Settings):
-    """When a run is stopped to save it."""
-
-    mode: Literal["stop", "observe", "off"] = Field("stop", description="Stop the run, only say so, or do not look.")
-    window: int = Field(10, ge=1, description="Steps that are averaged.")
-    max_same_answer_share: float = Field(0.5, gt=0, le=1, description="Questions that all get one and the same answer.")
-    min_entropy_ratio: float = Field(0.02, ge=0, description="Entropy against that of the first steps.")
-    min_length_ratio: float = Field(0.33, ge=0, description="Length against that of the first steps.")
-    max_length_ratio: float = Field(3.0, gt=1, description="Length against that of the first steps.")
-    max_truncated_rise: float = Field(0.3, gt=0, description="Rise of the share of completions that are cut.")
-    max_no_answer_rise: float = Field(0.3, gt=0, description="Rise of the share of completions without an answer.")
-    max_label_flip_share: float = Field(0.5, gt=0, le=1, description="Questions whose label changes between visits.")
-
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _off_is_a_word(cls, value: Any) -> Any:
-        return "off" if value is False else value  # as YAML reads it
 
 
 def alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> list[str]:

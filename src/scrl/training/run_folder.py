@@ -19,12 +19,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import yaml
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
+from scrl.config import RunConfig, read_config, write_config
 from scrl.errors import InputError, TrainingError
 from scrl.reporting.report import write_report
-from scrl.training.config import RunConfig, read_config, write_config
+from scrl.reporting.text import counted
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
 PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy", "math-verify", "pydantic")
@@ -185,3 +187,57 @@ def _git(folder: Path, *words: str) -> str | None:
     except OSError:
         return None
     return found.stdout.strip() or None
+
+
+def model_card(config: RunConfig, step: int) -> str:
+    """The README.md of a checkpoint: what this model is, how it was made, and what to beware of."""
+    settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    rule = config.rule()
+    is_told = "truth" in rule.needs
+    head = {
+        "library_name": "peft" if config.lora else "transformers",
+        "base_model": config.model,
+        "tags": ["test-time-reinforcement-learning", *([] if is_told else ["label-free"]), "scrl"],
+    }
+    source = "rewards came from their gold answers: a control" if is_told else "no gold answer was used"
+    return f"""---
+{yaml.safe_dump(head, sort_keys=False)}---
+# {config.model} after {counted(step, "step")} of {rule.method.name}
+
+Adapted with [scrl](https://pypi.org/project/scrl) to the questions of {config.questions}; {source}.
+The method, {rule.method.name}: {rule.method.idea}. The model may have become more certain without having become more
+right; measure it on questions with known answers before you rely on it.
+
+```yaml
+{settings}```
+"""
+
+
+def refuse_existing(out: Path) -> None:
+    """Nothing is ever written into what is there."""
+    if (out / "config.yaml").is_file():
+        raise InputError(f"{out}: exists already; go on with that run by --resume, or give a new folder with --out")
+    if out.exists():
+        raise InputError(f"{out}: exists already; give a new folder with --out")
+
+
+def folder_to_resume(out: Path | None, what: str) -> Path:
+    """The folder in which `what` was begun."""
+    if out is None:
+        raise InputError(f"--resume: say which {what}, with --out FOLDER")
+    if not out.is_dir():
+        raise InputError(f"--resume: there is no folder {out}")
+    return out
+
+
+def new_run_folder(out: Path | None, base: Path = Path("runs")) -> Path:
+    """The given folder, which must be new; or the next free number under `base`."""
+    if out is not None:
+        refuse_existing(out)
+        out.mkdir(parents=True)
+        return out
+    base.mkdir(exist_ok=True)
+    numbers = [int(path.name) for path in base.iterdir() if path.name.isdecimal()]
+    folder = base / f"{max(numbers, default=0) + 1:03}"
+    folder.mkdir()
+    return folder

@@ -1,21 +1,36 @@
-"""What happened in one step, as numbers and as a sentence."""
+"""What happened in one step, as numbers and as a sentence; and where its seconds went."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from scrl.credit.group_metrics import group_metrics, has_signal, is_unanimous
 from scrl.credit.method import Method
-from scrl.evaluation.label_quality import Triple
+from scrl.credit.rule import CreditedGroup
 from scrl.policy.policy import UpdateReport
 
 
+class Stopwatch:
+    """Adds up seconds under the names of what they were spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Count the time inside as spent on `name`."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+
 def step_metrics(
-    triples_B: Sequence[Triple], update: UpdateReport, labels_before: Mapping[str, str | None]
+    groups_B: Sequence[CreditedGroup], update: UpdateReport, labels_before: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """One line of `metrics.jsonl` but for the seconds; `labels_before` holds each question's last positive label."""
-    sampled_B, _, credit_B = zip(*triples_B, strict=True)
+    """One line of `metrics.jsonl` without the seconds; `labels_before` holds each question's last positive label."""
     metrics: dict[str, Any] = {
         "loss": update.loss,
         "learning_rate": update.learning_rate,
@@ -24,15 +39,16 @@ def step_metrics(
         "clipped_share": update.clipped_share,
     }
     known = {key: value for key, value in metrics.items() if value is not None}
+    sampled_B, credit_B = [group.sampled for group in groups_B], [group.credit for group in groups_B]
     return known | group_metrics(sampled_B, credit_B, labels_before)
 
 
-def describe(triples_B: Sequence[Triple], method: Method) -> str:
+def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
     """`5 of 8 questions had a label, 2 unanimous, 3 abstained; 1 without signal`; `8 questions, …` without labels."""
-    credit_B = [credit for _, _, credit in triples_B]
+    credit_B = [group.credit for group in groups_B]
     labelled = sum(credit.labels.positive is not None for credit in credit_B)
     silent = sum(not has_signal(credit) for credit in credit_B)
-    what = "questions" if not any(sampled.question.is_rephrased for sampled, _, _ in triples_B) else "groups"
+    what = "questions" if not any(group.sampled.question.is_rephrased for group in groups_B) else "groups"
     unanimous = f"{sum(map(is_unanimous, credit_B))} unanimous"
     if not method.has_labels:
         return f"{len(credit_B)} {what}, {unanimous}; {silent} without signal"

@@ -72,6 +72,5 @@ INVERTED = Method(
     settings=CreditSettings,
     label=label_majority_wrong,
     reward=reward_minus_match,
-    is_decided=ttrl.is_decided,
 )
 CONTROLS = (ORACLE, RANDOM, INVERTED)

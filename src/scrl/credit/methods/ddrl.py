@@ -24,7 +24,7 @@ from scrl.answers.classes import MISSING
 from scrl.credit.advantages import both_sides, reward_advantages
 from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, Sides
 from scrl.credit.methods import ttrl
-from scrl.credit.trained import rows_by_setting
+from scrl.credit.subsample import rows_by_setting
 from scrl.records import Labels
 
 

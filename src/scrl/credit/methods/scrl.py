@@ -15,9 +15,8 @@ from typing import Literal
 from pydantic import Field
 
 from scrl.credit.labels import gated_negatives, majority_positive, rare_answers, selective_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, OpenVote, Shaped, needing
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing
 from scrl.credit.rewards import consensus_rewards, entropy_rewards, hard_rewards
-from scrl.credit.verdicts import selective_is_decided
 from scrl.records import Labels, Tally
 
 
@@ -60,11 +59,6 @@ def label_without_gate(evidence: Evidence, settings: ScrlSettings) -> Labels:
     return _without_overlap(
         _selective(evidence.tally, settings), rare_answers(evidence.tally, max_share=settings.max_negative_share)
     )
-
-
-def is_selective_decided(vote: OpenVote, settings: ScrlSettings) -> bool:
-    """The positive label or the abstention stands; p in the reward is then the share among those drawn."""
-    return selective_is_decided(vote, min_share=settings.min_share, min_margin=settings.min_margin)
 
 
 def _selective(tally: Tally, settings: ScrlSettings) -> str | None:
@@ -128,7 +122,6 @@ WITHOUT_NEGATIVE = replace(
     needs=lambda settings: frozenset({"entropy"} if settings.entropy_weight > 0 else ()),
     label=label_without_negative,
     has_negatives=False,
-    is_decided=is_selective_decided,
 )
 WITHOUT_GATE = replace(
     SCRL,

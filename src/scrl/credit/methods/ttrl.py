@@ -6,9 +6,8 @@ y⁺ = argmax_j p_j        R_i = [a_i = y⁺]
 from __future__ import annotations
 
 from scrl.credit.labels import majority_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, OpenVote, Shaped
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
 from scrl.credit.rewards import match_rewards
-from scrl.credit.verdicts import majority_is_decided
 from scrl.records import Labels
 
 
@@ -23,11 +22,6 @@ def reward(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shap
     return Shaped(rewards_G, rewards_G)
 
 
-def is_decided(vote: OpenVote, settings: CreditSettings) -> bool:  # noqa: ARG001 - a method's signature
-    """The majority stands, and with it every reward."""
-    return majority_is_decided(vote)
-
-
 TTRL = Method(
     name="ttrl",
     idea="reward 1 for the most frequent answer, 0 for all others",
@@ -37,5 +31,4 @@ TTRL = Method(
     label=label,
     reward=reward,
     has_negatives=False,
-    is_decided=is_decided,
 )

@@ -1,0 +1,341 @@
+"""The settings of a run: one tree, every default written once, unknown names refused with a suggestion.
+
+config = read_config(Path("run.yaml"), ["optimizer.learning_rate=1e-6", "credit.min_share=0.5"])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+
+from scrl.credit.rule import PRESETS, CreditRule, credit_rule
+from scrl.data.prompts import PromptSettings
+from scrl.data.questions import LoadedQuestions
+from scrl.data.sources import is_generated, load_source, reader_of
+from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.evaluation.evaluate import EvaluationSettings
+from scrl.policy.settings import (
+    ADVANTAGE_OF_VARIANT,
+    LOSS_VARIANTS,
+    ComputeSettings,
+    LoraSettings,
+    LossSettings,
+    OptimizerSettings,
+)
+from scrl.sampling.draw import SamplingSettings
+from scrl.settings import Settings
+
+TRAINER_PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "official": {"loss": {"kl_weight": 0.001, "kl": "k3", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True},
+}
+"""What the authors' released code does differently beyond credit; `paper` is the defaults."""
+
+
+REMOVED = {"early_verdicts": False}
+"""Settings of earlier versions: files that hold them with this value, which turned them off, stay valid."""
+
+
+class DynamicSamplingSettings(Settings):
+    """When questions are replaced by others."""
+
+    rounds: int = Field(0, ge=0, description="Extra draws per step at most (0: off; DAPO draws 10 times in all).")
+    tolerance: float = Field(0.01, ge=0, description="Rewards that differ by no more than this are taken as equal.")
+
+
+class GuardSettings(Settings):
+    """When a run is stopped to save it."""
+
+    mode: Literal["stop", "observe", "off"] = Field("stop", description="Stop the run, only say so, or do not look.")
+    window: int = Field(10, ge=1, description="Steps that are averaged.")
+    max_same_answer_share: float = Field(0.5, gt=0, le=1, description="Questions that all get one and the same answer.")
+    min_entropy_ratio: float = Field(0.02, ge=0, description="Entropy against that of the first steps.")
+    min_length_ratio: float = Field(0.33, ge=0, description="Length against that of the first steps.")
+    max_length_ratio: float = Field(3.0, gt=1, description="Length against that of the first steps.")
+    max_truncated_rise: float = Field(0.3, gt=0, description="Rise of the share of completions that are cut.")
+    max_no_answer_rise: float = Field(0.3, gt=0, description="Rise of the share of completions without an answer.")
+    max_label_flip_share: float = Field(0.5, gt=0, le=1, description="Questions whose label changes between visits.")
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: Any) -> Any:
+        return "off" if value is False else value  # as YAML reads it
+
+
+class RunConfig(Settings):
+    """Everything that decides what a run does."""
+
+    model: str = Field(description="A model folder, a hub id, or `embedded`.")
+    questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL.")
+    question_column: str | None = Field(None, description="The column with the question; none: found by its name.")
+    gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
+    id_column: str | None = Field(None, description="The column with the question's id.")
+    rephrased_column: str | None = Field(
+        None, description="The column with the question in other words, for methods that ask both."
+    )
+    limit: int | None = Field(None, ge=1, description="Take this many questions.")
+    data_dir: str | None = Field(
+        None, description="Folder with benchmark files NAME.jsonl; none: the environment variable SCRL_DATA."
+    )
+
+    method: str = Field("scrl", description="Who decides what is rewarded: one of `scrl methods`, or module:NAME.")
+    preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
+    credit: dict[str, Any] = Field({}, description="Settings of the method: see `scrl methods NAME`.")
+    reader: str = Field(
+        "boxed",
+        description="How an answer is read: boxed, number, last-number, choice, regex:… Benchmarks bring their own.",
+    )
+    significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
+
+    seed: int = Field(0, ge=0, description="Of everything that is drawn.")
+    steps: int = Field(100, ge=1, description="Training steps.")
+    questions_per_step: int = Field(8, ge=1, description="Questions a step.")
+    questions_per_update: int = Field(
+        1,
+        ge=1,
+        description="Questions whose completions share an optimizer step; in other words one counts as another.",
+    )
+    completions: int = Field(32, ge=2, description="N: completions sampled a question; all of them vote.")
+    trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
+    drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
+
+    prompt: PromptSettings = PromptSettings()
+    sampling: SamplingSettings = SamplingSettings()
+    dynamic_sampling: DynamicSamplingSettings = DynamicSamplingSettings()
+    loss_variant: str = Field("grpo", description=f"Fills in `loss`: {', '.join(LOSS_VARIANTS)}.")
+    loss: LossSettings = LossSettings()
+    optimizer: OptimizerSettings = OptimizerSettings()
+    lora: LoraSettings | None = Field(None, description="Train a low-rank adapter instead of all weights.")
+    compute: ComputeSettings = ComputeSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    guard: GuardSettings = GuardSettings()
+
+    engine: Literal["embedded", "trl", "verl"] = Field(
+        "embedded", description="Who trains: `embedded` on one machine, or `trl` or `verl` on many GPUs."
+    )
+    engine_options: dict[str, Any] = Field(
+        {}, description="For trl and verl: settings of theirs that no setting of ours stands for."
+    )
+    nodes: int = Field(1, ge=1, description="For verl: machines of the cluster.")
+    gpus: int = Field(1, ge=1, description="For verl: GPUs a machine.")
+    checkpoint_every: int = Field(10, ge=1, description="Steps between checkpoints.")
+    trackers: tuple[str, ...] = Field((), description="Also log to: tensorboard, wandb, trackio.")
+    trust_remote_code: bool = Field(False, description="Let a hub model bring code of its own.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_presets(cls, values: Any) -> Any:
+        """The preset, on it the named loss, on that what was given."""
+        if not isinstance(values, Mapping):
+            return values
+        values = without_removed(values)
+        preset, variant = (values.get(name, cls.model_fields[name].default) for name in ("preset", "loss_variant"))
+        if preset not in TRAINER_PRESETS:
+            raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(str(preset), TRAINER_PRESETS)}")
+        if variant not in LOSS_VARIANTS:
+            raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(str(variant), LOSS_VARIANTS)}")
+        filled: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
+        if variant in ADVANTAGE_OF_VARIANT:
+            filled["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
+        return _as_asked(merged(merged(TRAINER_PRESETS[preset], filled), values))
+
+    @field_validator("lora", mode="before")
+    @classmethod
+    def _default_adapter(cls, value: Any) -> Any:
+        return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+    @field_validator("trackers", mode="before")
+    @classmethod
+    def _one_tracker(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("model", "questions", mode="before")
+    @classmethod
+    def _name(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) else value
+
+    @model_validator(mode="after")
+    def _check_together(self) -> RunConfig:
+        if self.trained > self.completions:
+            raise ConfigError(f"trained: {self.trained} completions of {self.completions} cannot be trained on")
+        if self.evaluation.k is not None and self.evaluation.k > self.evaluation.completions:
+            raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
+        if self.engine == "embedded" and self.engine_options:
+            raise ConfigError(f"engine_options: the embedded engine has none; got {', '.join(self.engine_options)}")
+        rule = self.rule()
+        if rule.method.plan is not None:
+            rule.method.plan(self.completions, rule.settings)
+        return self
+
+    def rule(self) -> CreditRule:
+        """The method with all its choices made."""
+        return credit_rule(
+            self.method,
+            preset=self.preset,
+            reader=self.reader,
+            num_trained=self.trained,
+            seed=self.seed,
+            significant_digits=self.significant_digits,
+            max_tokens=self.sampling.max_tokens,
+            **self.credit,
+        )
+
+    def load_questions(self) -> LoadedQuestions:
+        """What is trained on."""
+        return self._load(self.questions, self.limit)
+
+    def load_held_out(self) -> LoadedQuestions | None:
+        """What is measured on besides, where there is something."""
+        source = self.evaluation.held_out
+        return self._load(source) if source else None
+
+    def _load(self, source: str, limit: int | None = None) -> LoadedQuestions:
+        return load_source(
+            source,
+            seed=self.seed,
+            limit=limit,
+            data_dir=Path(self.data_dir).expanduser() if self.data_dir is not None else None,
+            question_column=self.question_column,
+            gold_column=self.gold_column,
+            id_column=self.id_column,
+            rephrased_column=self.rephrased_column,
+        )
+
+
+def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without those that this version no longer has; refused where one was in use."""
+    for name, off in REMOVED.items():
+        if values.get(name, off) != off:
+            raise ConfigError(f"{name}: scrl 0.2 no longer has this setting; leave it out, or use scrl 0.1")
+    return {name: value for name, value in values.items() if name not in REMOVED}
+
+
+def _as_asked(values: dict[str, Any]) -> dict[str, Any]:
+    """Generated questions speak for themselves, and a benchmark says how it is read, unless a setting is given."""
+    questions, prompt = str(values.get("questions")), values.get("prompt", {})
+    if values.get("reader") is None:
+        values = merged(values, {"reader": reader_of(questions)})
+    is_given = not isinstance(prompt, Mapping) or prompt.get("instruction") is not None
+    if is_given or not is_generated(questions):
+        return values
+    return merged(values, {"prompt": {"instruction": ""}})
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `base`, mapping by mapping."""
+    result = dict(base)
+    for key, value in over.items():
+        below = result.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        result[key] = merged(below, value) if both and isinstance(below, Mapping) else value
+    return result
+
+
+def build_config(values: Mapping[str, Any]) -> RunConfig:
+    """Settings from plain values; what is wrong is said with the setting's name, the reason and the fix."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from error
+
+
+def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
+    """Settings from a YAML file (or none) laid on `base`, with `name.of.setting=value` on top."""
+    values = merged(base or {}, read_yaml(path) if path is not None else {})
+    for text in overrides:
+        values = merged(values, override(text))
+    return build_config(values)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file that holds settings."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(path, "is not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise DataError(path, f"is not YAML: {getattr(error, 'problem', error)}", mark and mark.line + 1) from error
+    if not isinstance(values, dict):
+        raise DataError(path, "must hold settings, such as `model: embedded`")
+    return values
+
+
+def write_config(config: RunConfig, path: Path) -> None:
+    """The resolved settings, as YAML that `read_config` takes back."""
+    path.write_text(
+        yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True), encoding="utf-8"
+    )
+
+
+def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every setting of the tree: dotted name, default, description."""
+    for name, field in model.model_fields.items():
+        inner = _inner_model(field.annotation)
+        if inner is None or field.default is None:
+            default = "(required)" if field.is_required() else repr(field.default)
+            yield f"{prefix}{name}", default, field.description or ""
+        if inner is not None:
+            yield from setting_rows(inner, f"{prefix}{name}.")
+
+
+def _inner_model(annotation: Any) -> type[BaseModel] | None:
+    """The settings within a setting, where it has some."""
+    kinds = (annotation, *getattr(annotation, "__args__", ()))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def override(text: str) -> dict[str, Any]:
+    """`optimizer.learning_rate=1e-6` → {"optimizer": {"learning_rate": 1e-6}}."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"{text!r}: write name=value, for instance optimizer.learning_rate=1e-6")
+    parsed = _value(value)
+    for key in reversed(name.replace("-", "_").split(".")):
+        parsed = {key: parsed}
+    tree: dict[str, Any] = parsed
+    return tree
+
+
+def _value(text: str) -> Any:
+    """Numbers, true, null, and lists and mappings in brackets are YAML; all other text is taken as it stands."""
+    if not text:
+        return ""
+    try:
+        parsed = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    is_number = isinstance(parsed, int | float) and not isinstance(parsed, bool)
+    is_yaml = is_number or text.lstrip()[:1] in "[{'\"" or text in ("true", "false", "null", "~")
+    return parsed if is_yaml else text  # YAML reads `off` as false
+
+
+def _explain(error: ValidationError) -> str:
+    problem = error.errors()[0]
+    place = [str(part) for part in problem["loc"]]
+    name = ".".join(place)
+    own = problem.get("ctx", {}).get("error")
+    if isinstance(own, ConfigError):  # raised by a check of ours, which pydantic wraps
+        return str(own)
+    if problem["type"] == "extra_forbidden":
+        return f"{name}: there is no such setting.{did_you_mean(place[-1], _fields(place[:-1]))}"
+    if problem["type"] == "missing":
+        return f"{name}: is required. {RunConfig.model_fields[place[0]].description}"
+    return f"{name}: {problem['msg']}; got {problem['input']!r}"
+
+
+def _fields(place: list[str]) -> Iterable[str]:
+    """The settings one level of the tree knows."""
+    model: type[BaseModel] = RunConfig
+    for name in place:
+        model = _inner_model(model.model_fields[name].annotation) or model
+    return model.model_fields
+
+
+assert TRAINER_PRESETS.keys() == PRESETS.keys()

@@ -1,0 +1,65 @@
+"""Which engine takes the steps of a run; `embedded` is ours, the others are imported only when they are asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from scrl.config import RunConfig
+from scrl.engines.versions import require_engine
+from scrl.errors import ConfigError
+from scrl.policy.model_paths import adapter_folder
+from scrl.training.listeners import RunListener
+from scrl.training.run_folder import RunFolder
+
+
+class Engine(NamedTuple):
+    """How a run is started and resumed; both return its folder."""
+
+    train: Callable[[RunConfig, Path, RunListener], RunFolder]
+    resume: Callable[[Path, RunListener], RunFolder]
+
+
+def check_engine(config: RunConfig) -> None:
+    """Refuse, before anything else, an engine that is not there and settings that it cannot follow."""
+    if config.engine != "verl" and (config.nodes, config.gpus) != (1, 1):
+        raise ConfigError(f"nodes, gpus: are for engine: verl; {config.engine} takes the GPUs it is started on")
+    if config.engine == "embedded" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
+    if config.engine == "embedded":
+        return
+    if adapter_folder(config.model) is not None and (config.engine == "verl" or config.engine_options.get("use_vllm")):
+        raise ConfigError(
+            f"model: {config.model} is an adapter, and verl and TRL with vLLM start from whole models; use engine: "
+            "embedded"
+        )
+    require_engine(config.engine)
+    if config.engine == "trl":
+        from scrl.engines.trl.settings import check_config
+
+        check_config(config)
+    if config.engine == "verl":
+        from scrl.engines.verl.options import check_options
+
+        check_options(config.engine_options)
+
+
+def engine_of(config: RunConfig) -> Engine:
+    """Who trains."""
+    if config.engine == "embedded":
+        from scrl.training import loop
+
+        return Engine(
+            lambda config, out, listener: loop.train(config, out, listener).folder,
+            lambda out, listener: loop.resume(out, listener).folder,
+        )
+    require_engine(config.engine)
+    if config.engine == "trl":
+        from scrl.engines.trl import run as trl_run
+
+        return Engine(trl_run.train, trl_run.resume)
+    from scrl.engines.verl import run as verl_run
+
+    return Engine(verl_run.train, verl_run.resume)

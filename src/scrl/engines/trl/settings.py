@@ -1,0 +1,169 @@
+"""Our settings → TRL's: each is translated, kept by us, or refused with the reason; none is passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from scrl.config import RunConfig
+from scrl.engines.refusals import shared_refusals
+from scrl.errors import ConfigError, did_you_mean
+from scrl.optional_deps import require_extra
+
+LOSS_TYPES = {"completion": "grpo", "token": "dapo", "constant": "dr_grpo", "pairs": "bnpo"}
+"""TRL's name for what a token's loss is divided by; `bnpo` is the mean over the tokens of a micro-batch."""
+GIVEN = frozenset({"entropy", "length", "text", "truth", "embedding"})
+"""The needs of methods that can be met here; others ask for a second prompt, the start model or all logits."""
+ELSEWHERE = "Change it, or use engine: embedded."
+
+
+def check_config(config: RunConfig) -> None:
+    """Refuse what TRL cannot do."""
+    for name, reason in _refusals(config):
+        raise ConfigError(f"{name}: {reason}. {ELSEWHERE}")
+    if config.engine_options.get("use_vllm"):
+        require_extra("vllm", "engine_options.use_vllm")
+    for name, reason in _method_refusals(config):
+        raise ConfigError(f"method: {config.method!r} {name}, and {reason}. Use another method, or engine: embedded.")
+
+
+def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
+    loss, device = config.loss, config.compute.device
+    yield from shared_refusals(config, "TRL")
+    yield from _sampling_refusals(config)
+    if loss.entropy_bonus:
+        yield "loss.entropy_bonus", "TRL weighs the entropy by tokens, not as it weighs the loss"
+    if loss.kl_weight and loss.kl != "k3":
+        yield "loss.kl", f"TRL knows the estimate k3 alone, not {loss.kl}"
+    if loss.dual_clip is not None and loss.dual_clip <= 1 + loss.clip_high:
+        yield "loss.dual_clip", "TRL takes it only above 1 + loss.clip_high"
+    if device not in ("auto", "cpu", "cuda"):
+        yield "compute.device", f"TRL takes all GPUs it sees, not {device}; choose them with CUDA_VISIBLE_DEVICES"
+    if config.evaluation.temperature is not None or config.evaluation.top_p is not None:
+        yield "evaluation", "TRL samples as in training, with no temperature or top_p of its own"
+    yield from _update_refusals(config)
+
+
+def _update_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
+    if config.compute.micro_tokens is not None:
+        yield "compute.micro_tokens", "TRL counts completions; set compute.micro_batch"
+    if config.compute.packing == "on":
+        yield "compute.packing", "TRL pads completions"
+
+
+def _sampling_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
+    if config.sampling.temperature == 0:
+        yield "sampling.temperature", "TRL draws completions, it does not take the likeliest token"
+    if config.compute.sampler != "local":
+        yield "compute.sampler", "TRL draws by itself; by vLLM with engine_options.use_vllm: true"
+
+
+def _method_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
+    method, needs = config.rule().method, config.rule().needs
+    if method.weigh_tokens is not None:
+        yield "weighs tokens", "TRL's loss has one advantage a completion"
+    if method.advantage is not None:
+        yield "makes advantages of its own", "TRL's are single numbers of mean 0"
+    if method.plan is not None:
+        yield "draws completions that share their beginnings", "TRL draws each on its own"
+    for need in sorted(needs - GIVEN):
+        yield f"needs {need!r}", "TRL has no place for it"
+
+
+def step_size(config: RunConfig, questions: int) -> int:
+    """B, which must be the same at every step, of so many questions in all."""
+    whole, rest = divmod(questions, config.questions_per_step)
+    if rest and 0 < whole < config.steps and not config.drop_last:
+        raise ConfigError(
+            f"questions_per_step: TRL's steps are all of one size, and {config.questions_per_step} do not divide the "
+            f"{questions} questions. Choose a divisor, or leave the last ones out with drop_last."
+        )
+    return min(config.questions_per_step, questions)
+
+
+def batch_sizes(config: RunConfig, questions: int, processes: int) -> dict[str, int]:
+    """One generation = one step of `questions` groups of M rows; so many rows a pass, an update and a process."""
+    groups = min(config.questions_per_update, questions)
+    if questions % groups:
+        raise ConfigError(
+            f"questions_per_update: TRL's updates are all of one size, and {groups} do not divide the {questions} "
+            "questions of a step. Choose a divisor."
+        )
+    rows, rest = divmod(groups * config.trained, processes)
+    if rest:
+        raise ConfigError(
+            f"trained: the {groups} × {config.trained} completions of an update cannot be shared out evenly among "
+            f"{processes} processes. Change trained or questions_per_update, or start another number of processes."
+        )
+    most = 2 if config.loss.mean == "pairs" else config.compute.micro_batch
+    if config.loss.mean == "pairs" and rows % 2:
+        raise ConfigError(f"loss.mean: pairs need an even number of completions a process; an update has {rows}")
+    per_pass = max(size for size in range(1, min(most, rows) + 1) if rows % size == 0)
+    return {
+        "num_generations": config.trained,
+        "per_device_train_batch_size": per_pass,
+        "gradient_accumulation_steps": rows // per_pass,
+        "steps_per_generation": rows // per_pass * (questions // groups),
+    }
+
+
+def grpo_settings(config: RunConfig, *, questions: int, processes: int, is_cpu: bool) -> dict[str, Any]:
+    """The arguments of GRPOConfig for a run of `questions` a step; `engine_options` lie on top."""
+    check_config(config)
+    sizes = batch_sizes(config, questions, processes)
+    updates = sizes["steps_per_generation"] // sizes["gradient_accumulation_steps"]
+    loss, optimizer, sampling = config.loss, config.optimizer, config.sampling
+    return sizes | {
+        "max_steps": config.steps * updates,
+        "shuffle_dataset": False,  # the order of the questions is ours
+        "scale_rewards": "none",  # rewards are advantages already
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "max_completion_length": sampling.max_tokens,
+        "loss_type": LOSS_TYPES[loss.mean],
+        "importance_sampling_level": "token" if loss.ratio == "token" else "sequence",
+        "epsilon": loss.clip_low,
+        "epsilon_high": loss.clip_high,
+        "delta": loss.dual_clip,
+        "beta": loss.kl_weight,
+        "use_bias_correction_kl": False,
+        "learning_rate": optimizer.learning_rate,
+        "lr_scheduler_type": "cosine" if optimizer.schedule == "cosine" else "constant_with_warmup",
+        "warmup_steps": round(optimizer.warmup * config.steps * updates),
+        "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1],
+        "weight_decay": optimizer.weight_decay,
+        "max_grad_norm": optimizer.max_grad_norm,
+        "gradient_checkpointing": config.compute.gradient_checkpointing,
+        "use_cpu": is_cpu,
+        "bf16": config.compute.dtype == "bfloat16" or (config.compute.dtype == "auto" and not is_cpu),
+        "seed": config.seed,
+        "logging_steps": updates,
+        "logging_nan_inf_filter": False,  # a loss that is no number must not look like one
+        "save_steps": config.checkpoint_every * updates,
+        "report_to": list(config.trackers) or "none",
+        "trust_remote_code": config.trust_remote_code,
+    }
+
+
+def differences(config: RunConfig, *, questions: int) -> Iterator[str]:
+    """What TRL does in another way than the embedded engine, where that is so with these settings."""
+    if config.questions_per_update < questions:
+        yield "TRL shuffles the completions of a step before it deals them out to updates: an update mixes questions"
+        if config.loss.mean == "token":
+            yield "TRL divides by the tokens of a step's mean update, not by those of each update"
+    if round(config.optimizer.warmup * config.steps * questions / min(config.questions_per_update, questions)):
+        yield "TRL's learning rate begins at 0: its warm-up is one update behind"
+    if config.optimizer.weight_decay:
+        yield "TRL does not decay biases and norms"
+
+
+def with_options(settings: Mapping[str, Any], options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """TRL's own settings on top of ours; one that we set is changed by our name for it."""
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"engine_options.{name}: TRL has no such setting.{did_you_mean(name, known)}")
+        if name in settings:
+            raise ConfigError(f"engine_options.{name}: is set by another setting of ours; see docs/scaling.md")
+    return dict(settings) | dict(options)

@@ -1,0 +1,1 @@
+"""`scrl plan`: memory and seconds of a run before it starts."""

@@ -1,0 +1,131 @@
+"""The shape of a language model, and what follows from it: how many weights, and how much a token is remembered with.
+
+Llama-, Mistral-, Qwen2- and Qwen3-shaped models alone: those that the group sampler knows too.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.policy.model_paths import EMBEDDED, adapter_folder, base_of, model_folder
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """The numbers of a config.json that decide sizes."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    mlp: int
+    """Hidden size within a layer's MLP."""
+    vocabulary: int
+    is_tied: bool
+    """Whether the embedding is the head too."""
+    has_qkv_bias: bool = False
+    has_qk_norm: bool = False
+
+    @property
+    def layer_weights(self) -> int:
+        """Q, K, V and O, three matrices of the MLP, two norms; biases of Q, K and V, norms of Q and K.
+
+        h (H + 2 K) D + H D h + 3 h I + 2 h (+ (H + 2 K) D) (+ 2 D)
+        """
+        projected = (self.heads + 2 * self.kv_heads) * self.head_size
+        matrices = self.hidden * (projected + self.heads * self.head_size + 3 * self.mlp)
+        small = 2 * self.hidden + self.has_qkv_bias * projected + self.has_qk_norm * 2 * self.head_size
+        return matrices + small
+
+    @property
+    def outer_weights(self) -> int:
+        """The embedding, the head where it is another matrix, and the last norm: (1 or 2) V h + h."""
+        return (2 - self.is_tied) * self.vocabulary * self.hidden + self.hidden
+
+    @property
+    def num_weights(self) -> int:
+        """All of them: W."""
+        return self.layers * self.layer_weights + self.outer_weights
+
+    def adapter_weights(self, rank: int) -> int:
+        """A low-rank adapter on all matrices of all layers: r (in + out) each."""
+        heads, kv_heads = self.heads * self.head_size, self.kv_heads * self.head_size
+        sides = 2 * (self.hidden + heads) + 2 * (self.hidden + kv_heads) + 3 * (self.hidden + self.mlp)
+        return self.layers * rank * sides
+
+    def cache_bytes(self, size: int) -> int:
+        """A token's keys and values in all layers, in numbers of so many bytes: 2 L K D size."""
+        return 2 * self.layers * self.kv_heads * self.head_size * size
+
+
+_QWEN2, _QWEN3 = {"has_qkv_bias": True}, {"has_qk_norm": True}
+SHAPES: dict[str, ModelShape] = {
+    "Qwen/Qwen2.5-0.5B": ModelShape(24, 896, 14, 2, 64, 4864, 151936, True, **_QWEN2),
+    "Qwen/Qwen2.5-1.5B": ModelShape(28, 1536, 12, 2, 128, 8960, 151936, True, **_QWEN2),
+    "Qwen/Qwen2.5-3B": ModelShape(36, 2048, 16, 2, 128, 11008, 151936, True, **_QWEN2),
+    "Qwen/Qwen2.5-Math-7B": ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False, **_QWEN2),
+    "Qwen/Qwen2.5-72B": ModelShape(80, 8192, 64, 8, 128, 29568, 152064, False, **_QWEN2),
+    "Qwen/Qwen3-4B": ModelShape(36, 2560, 32, 8, 128, 9728, 151936, True, **_QWEN3),
+    "meta-llama/Llama-3.2-1B-Instruct": ModelShape(16, 2048, 32, 8, 64, 8192, 128256, True),
+    "meta-llama/Llama-3.1-8B-Instruct": ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False),
+    "meta-llama/Llama-3.1-70B-Instruct": ModelShape(80, 8192, 64, 8, 128, 28672, 128256, False),
+}
+"""By hub id, from the published config.json of each."""
+TYPES: dict[str, dict[str, bool]] = {"llama": {}, "mistral": {}, "qwen2": _QWEN2, "qwen3": _QWEN3}
+"""By `model_type`: what it adds to a layer."""
+
+
+def shape_of(model: str) -> ModelShape:
+    """The shape of a model: of a folder by its config.json, of a hub id by SHAPES. No weights are needed."""
+    if model in SHAPES:
+        return SHAPES[model]
+    folder = Path(model_folder(EMBEDDED) if model == EMBEDDED else model).expanduser()
+    if adapter_folder(model) is not None:
+        return shape_of(base_of(folder))
+    if folder.is_dir():
+        return read_shape(folder / "config.json")
+    raise ConfigError(
+        f"model: there is no folder {model}, and no shape of that name is known.{did_you_mean(model, SHAPES)} "
+        "Or give a folder that holds the model's config.json."
+    )
+
+
+def read_shape(path: Path) -> ModelShape:
+    """The shape that a config.json describes."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror}") from error
+    except ValueError as error:  # not UTF-8, or not JSON
+        raise DataError(path, "is not JSON") from error
+    kind = values.get("model_type") if isinstance(values, dict) else None
+    if kind not in TYPES:
+        raise DataError(path, f"is of the type {kind!r}; sizes are known for {', '.join(TYPES)}")
+    if values.get("attention_bias") or values.get("mlp_bias"):
+        raise DataError(path, "has biases that such models do not have; its sizes are not known")
+    try:
+        return _shape(values)
+    except KeyError as error:
+        raise DataError(path, f"does not say {error.args[0]!r}") from error
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise DataError(path, f"has a size that is no number: {error}") from error
+
+
+def _shape(values: dict[str, Any]) -> ModelShape:
+    heads, hidden = int(values["num_attention_heads"]), int(values["hidden_size"])
+    return ModelShape(
+        layers=int(values["num_hidden_layers"]),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=int(values.get("num_key_value_heads") or heads),
+        head_size=int(values.get("head_dim") or hidden // heads),
+        mlp=int(values["intermediate_size"]),
+        vocabulary=int(values["vocab_size"]),
+        is_tied=bool(values.get("tie_word_embeddings", False)),
+        **TYPES[values["model_type"]],
+    )

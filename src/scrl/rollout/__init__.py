@@ -1,1 +1,0 @@
-"""Weights → completions: the samplers."""

@@ -1,0 +1,1 @@
+"""The captured GPU sampler: rows enter and leave one recorded decode step."""

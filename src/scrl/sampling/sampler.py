@@ -1,0 +1,146 @@
+"""What a sampler is, and how the one that `compute.sampler` names is opened.
+
+One of your own is `module:NAME`, where NAME(model, tokenizer, *, max_rows, record, on_fewer) returns a `Sampler`.
+No sampler is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from scrl.errors import ConfigError
+from scrl.policy.model import LanguageModel, pick_device
+from scrl.policy.settings import ComputeSettings
+from scrl.records import Sample, Tokens
+from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.stop_texts import StopTexts
+
+OnGroup = Callable[[int, Sequence[str]], None]
+"""(index of a prompt, texts of its completions): a group grows, or is complete.
+
+It hears of every prompt's complete group once, in order; before that, perhaps, of some completions as they end. It must
+be quick: sampling waits for it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prompt:
+    """What the completions of a group start from."""
+
+    question_id: str
+    """Random numbers depend on it."""
+    tokens_P: Tokens
+    max_tokens: int | None = None
+    """Fewer tokens than the settings allow, where the beginning of a completion is already written."""
+
+    def continued(self, prefix_T: Tokens) -> Prompt:
+        """The same question, with the beginning of a completion already written."""
+        return replace(self, tokens_P=np.concatenate((self.tokens_P, prefix_T)))
+
+
+class Sampler(Protocol):
+    """Draws groups of completions from the policy as it is at the time of the call; never sees an answer."""
+
+    note: str | None
+    """What a user should know about it."""
+    max_rows: int
+    """Completions that are decoded side by side."""
+    shares_weights: bool
+    """Whether it draws from the very weights that are trained; one with a copy must be released before an update."""
+
+    @property
+    def rows_a_call(self) -> int:
+        """Completions to ask for in one call: more than fit side by side, where those that end make room for others."""
+
+    @property
+    def drift(self) -> float | None:
+        """Mean |Δ log π| between sampler and policy over the tokens of a step; None: they are one, or unknown."""
+
+    def sample(
+        self,
+        prompts_B: Sequence[Prompt],
+        settings: SamplingSettings,
+        *,
+        num_samples: int,
+        seed: int,
+        step: int | str,
+        on_group: OnGroup | None = None,
+    ) -> list[tuple[Sample, ...]]:
+        """N completions of each prompt; completion i of a prompt is the same whichever others are drawn with it."""
+
+    def release(self) -> None:
+        """Give memory back; the next call of `sample` sees the weights as they are then."""
+
+    def texts(self, written: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
+        """Tokens as text, up to a text that ends a completion."""
+
+    def stop_texts(self, texts: tuple[str, ...]) -> StopTexts | None:
+        """What recognises the texts that end a completion; None where there are none."""
+
+
+def check_sampler(compute: ComputeSettings) -> None:
+    """Refuse a sampler that cannot run here, before a model is loaded."""
+    if compute.sampler == "vllm":
+        from scrl.sampling.vllm_engine import require_vllm
+
+        require_vllm(pick_device(compute.device))
+    elif compute.sampler != "local":
+        _own_sampler(compute.sampler)
+
+
+def open_sampler(
+    language_model: LanguageModel,
+    compute: ComputeSettings,
+    *,
+    max_length: int,
+    seed: int,
+    record: Collection[str] = (),
+    trust_remote_code: bool = False,
+    on_fewer: Callable[[str], None] | None = None,
+) -> Sampler:
+    """The sampler that `compute.sampler` names, on a model that is loaded.
+
+    `max_length` bounds the tokens of a prompt and its completion together. `record` names what is recorded of every
+    token besides log-probability and entropy. `on_fewer` hears when memory runs out and rows are halved.
+    """
+    model, tokenizer = language_model.model, language_model.tokenizer
+    if compute.sampler == "vllm":
+        from scrl.sampling.vllm import open_vllm
+
+        return open_vllm(
+            language_model,
+            compute,
+            max_length=max_length,
+            seed=seed,
+            record=record,
+            trust_remote_code=trust_remote_code,
+        )
+    if compute.sampler == "local":
+        from scrl.sampling.local import LocalSampler
+
+        return LocalSampler(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_fewer=on_fewer)
+    make = _own_sampler(compute.sampler)
+    sampler: Sampler = make(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_fewer=on_fewer)
+    return sampler
+
+
+def _own_sampler(path: str) -> Any:
+    """A user's sampler by its import path, `module:NAME`."""
+    module_name, colon, name = path.partition(":")
+    if not colon:
+        raise ConfigError(f"compute.sampler: {path!r} is neither local nor vllm; write one of your own as module:NAME")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # importing runs the user's own file, which may fail in any way
+        raise ConfigError(
+            f"compute.sampler: {path!r}: importing {module_name!r} raised {type(error).__name__}: {error}. Give "
+            "module:NAME of a module that lies in this folder or in PYTHONPATH, or is installed."
+        ) from error
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise ConfigError(f"compute.sampler: {module_name!r} has no {name!r} that can be called")
+    return found

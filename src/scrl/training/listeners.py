@@ -1,0 +1,37 @@
+"""Who hears of the progress of a run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+_LOG = logging.getLogger("scrl")
+
+
+class RunListener(Protocol):
+    """Hears what a run does, to show it to somebody."""
+
+    def note(self, text: str) -> None:
+        """Something a user should know."""
+
+    def step(self, metrics: dict[str, Any], words: str) -> None:
+        """A step is done."""
+
+    def evaluation(self, record: dict[str, Any]) -> None:
+        """An evaluation is done."""
+
+
+class Silent:
+    """Shows nothing; notes go to the log named `scrl`."""
+
+    def note(self, text: str) -> None:
+        """Log it."""
+        _LOG.warning(text)
+
+    def step(self, metrics: dict[str, Any], words: str) -> None:
+        """Log it, for those who ask for it."""
+        _LOG.info("step %d: %s", metrics["step"] + 1, words)
+
+    def evaluation(self, record: dict[str, Any]) -> None:
+        """Log it, for those who ask for it."""
+        _LOG.info("evaluation: %s", {key: value for key, value in record.items() if not isinstance(value, dict)})

@@ -1,0 +1,385 @@
+"""A model on benchmarks, through files: what is graded is what was written, and an interruption changes nothing."""
+
+import json
+import os
+
+import pytest
+import yaml
+
+from scrl.answers.judge import NoJudge
+from scrl.credit.rule import credit_rule
+from scrl.errors import ConfigError, DataError, InputError
+from scrl.evaluation.benchmark_run import build_settings, file_name, load_benchmarks, measure, read_settings
+from scrl.lab.label import label_file
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+STREAM = "arithmetic:easy:train:5"
+FILES = ("evaluations.jsonl", "results.json", "evaluation.yaml", "rollouts/arithmetic-easy-train-5.jsonl")
+
+
+class Listener:
+    """Notes down what it hears; Ctrl-C comes when `stop_after` questions are drawn."""
+
+    def __init__(self, stop_after=None):
+        self.notes, self.draws, self.records, self.stop_after = [], [], [], stop_after
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def drawn(self, benchmark, questions, total):
+        self.draws.append((benchmark, questions, total))
+        if questions == self.stop_after:
+            raise KeyboardInterrupt
+
+    def measured(self, record):
+        self.records.append(record)
+
+
+def settings_of(*benchmarks, **changes):
+    """Two completions a question, two questions at a time."""
+    values = {
+        "model": "embedded", "benchmarks": benchmarks or (STREAM,), "samples": 2,
+        "sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 24},
+        "compute": {"sampler_rows": 4, "threads": 1}, "prompt": {"instruction": ""},
+    }  # fmt: skip
+    return build_settings(values | changes)
+
+
+def contents(folder, names=FILES):
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_lines(path, records):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def no_sampling(monkeypatch):
+    """Every completion that is drawn fails the test."""
+
+    def refuse(*given, **options):
+        pytest.fail("something was drawn")
+
+    monkeypatch.setattr("scrl.sampling.local.LocalSampler.sample", refuse)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An evaluation that nothing interrupted."""
+    out = tmp_path_factory.mktemp("whole")
+    measure(settings_of(), out, Listener())
+    return out
+
+
+# Figures from a file that was written by hand: four questions, four completions each
+
+BOXED = {
+    "q0": ["7", "7", "5", None],  # gold 7
+    "q1": ["4", "4", "3", "3"],  # gold 3
+    "q2": [None, None, None, None],  # gold 9
+    "q3": ["1", "1", "1", "1"],  # no gold
+}
+GOLD = {"q0": "7", "q1": "3", "q2": "9", "q3": None}
+
+
+def entropy(name, answer):
+    return 0.2 if name == "q3" else 0.5 if answer is None else 0.1 if answer == GOLD[name] else 0.3
+
+
+@pytest.fixture
+def by_hand(tmp_path):
+    """Questions, and all their completions, so that nothing is left to draw."""
+    texts = {name: f"Compute {number}+2." for number, name in enumerate(BOXED)}
+    rows = [{"id": name, "question": texts[name], "answer": GOLD[name]} for name in BOXED]
+    questions = write_lines(tmp_path / "hand.jsonl", rows)
+    answers = [(name, number, answer) for name, given in BOXED.items() for number, answer in enumerate(given)]
+    rollouts = [
+        {
+            "question_id": name, "step": 0, "sample": number, "completion": f"\\boxed{{{answer}}}" if answer else "?",
+            "entropy": entropy(name, answer), "num_tokens": place, "finished": answer is not None,
+            "question": texts[name], **({"gold": GOLD[name]} if GOLD[name] else {}),
+        }
+        for place, (name, number, answer) in enumerate(answers, start=1)
+    ]  # fmt: skip
+    write_lines(tmp_path / "out" / "rollouts" / "hand.jsonl", rollouts)
+    return settings_of(str(questions), samples=4, ks=(2, 4)), tmp_path / "out"
+
+
+def test_figures_equal_those_worked_out_by_hand(by_hand, no_sampling):
+    settings, out = by_hand
+    (record,) = measure(settings, out, Listener())
+    assert lines(out / "evaluations.jsonl") == [record]
+    assert (record["questions"], record["gold_questions"], record["samples"]) == (4, 3, 4)
+    assert record["pass@1_by_question"] == {"q0": 0.5, "q1": 0.5, "q2": 0.0}
+    # two of four are right: 1 − C(2, 2) / C(4, 2) = 5/6
+    assert record["pass@2_by_question"] == pytest.approx({"q0": 5 / 6, "q1": 5 / 6, "q2": 0.0})
+    assert record["maj@4_by_question"] == {"q0": 1.0, "q1": 0.5, "q2": 0.0}  # q1 is a tie, q2 has no votes
+    assert record["pass@1"] == pytest.approx(1 / 3)
+    assert record["pass@2"] == pytest.approx(5 / 9)
+    assert record["pass@4"] == pytest.approx(2 / 3)
+    assert record["maj@4"] == pytest.approx(1 / 2)
+    assert record["pass@1_low"] < 1 / 3 < record["pass@1_high"]
+    assert record["answered"] == pytest.approx(11 / 16)  # 3 + 4 + 0 + 4
+    assert record["truncated"] == pytest.approx(5 / 16)
+    assert record["agreement"] == pytest.approx((2 + 2 + 0 + 4) / 16)
+    assert record["accuracy_given_answer"] == pytest.approx(4 / 7)  # of the questions with gold: 2 + 2 of 3 + 4
+    assert (record["tokens"], record["length_mean"]) == (136, 8.5)  # 1 + … + 16
+    assert record["entropy_correct"] == pytest.approx(0.1)
+    assert record["entropy_incorrect"] == pytest.approx((3 * 0.3 + 5 * 0.5) / 8)
+    assert record["entropy_mean"] == pytest.approx((4 * 0.1 + 3 * 0.3 + 5 * 0.5 + 4 * 0.2) / 16)
+
+
+def test_the_lab_reads_the_completions_and_finds_the_same_accuracy(by_hand, no_sampling):
+    settings, out = by_hand
+    (record,) = measure(settings, out, Listener())
+    summary = label_file(out / "rollouts" / "hand.jsonl", credit_rule("ttrl"))
+    assert (summary["questions"], summary["completions"], summary["gold_questions"]) == (4, 16, 3)
+    assert summary["pass@1"] == pytest.approx(record["pass@1"])
+    assert summary["pass@n"] == pytest.approx(record["pass@4"])
+    assert summary["no_answer_share"] == pytest.approx(1 - record["answered"])
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (3, "{"),
+        (1, "[]"),
+        (16, "null"),
+        (5, '{"question_id": "q1"}'),
+        (2, '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?"}'),
+        (9, ""),
+        (4, "\xff"),
+        (
+            2,
+            '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?", "entropy": "high", "num_tokens": 1, '
+            '"finished": true}',
+        ),
+        (
+            2,
+            '{"question_id": "q0", "question": "Compute 0+2.", "completion": 4, "entropy": 0.1, "num_tokens": 1, '
+            '"finished": true}',
+        ),
+    ],
+)
+def test_a_broken_line_is_named(by_hand, no_sampling, number, line):
+    settings, out = by_hand
+    path = out / "rollouts" / "hand.jsonl"
+    found = path.read_text().splitlines()
+    path.write_bytes(("\n".join([*found[: number - 1], line, *found[number:]]) + "\n").encode("latin-1"))
+    with pytest.raises(DataError, match=rf"hand\.jsonl:{number}: is not what an evaluation wrote"):
+        measure(settings, out, Listener())
+    assert not (out / "evaluations.jsonl").exists()
+
+
+@pytest.mark.parametrize("change", [{"question_id": "q9"}, {"question": "Compute 8+8."}])
+def test_completions_of_other_questions_are_refused_before_anything_is_drawn(by_hand, no_sampling, change):
+    settings, out = by_hand
+    path = out / "rollouts" / "hand.jsonl"
+    found = lines(path)
+    write_lines(path, [*found[:4], found[4] | change, *found[5:12]])  # the last question is missing
+    with pytest.raises(DataError, match=r"hand\.jsonl:5: has a completion of 'q[19]', 'Compute .*asked now is 'q1'"):
+        measure(settings, out, Listener())
+
+
+def test_new_gold_is_graded_without_drawing_anything(by_hand, no_sampling, tmp_path):
+    settings, out = by_hand
+    measure(settings, out, Listener())
+    rows = lines(tmp_path / "hand.jsonl")
+    write_lines(tmp_path / "hand.jsonl", [*rows[:3], rows[3] | {"answer": "1"}])
+    (record,) = measure(settings, out, Listener())
+    assert record["pass@1"] == pytest.approx((0.5 + 0.5 + 0 + 1) / 4)
+
+
+# Interrupted, and gone on with
+
+
+def test_what_is_left_behind(whole):
+    assert {path.relative_to(whole).as_posix() for path in whole.rglob("*") if path.is_file()} == set(FILES)
+    rollouts = lines(whole / FILES[-1])
+    assert [(line["question_id"], line["sample"]) for line in rollouts] == [
+        (f"easy-train-0-{question}", sample) for question in range(5) for sample in range(2)
+    ]
+    assert set(rollouts[0]) == {
+        "question_id", "step", "sample", "completion", "entropy", "num_tokens", "finished", "question", "gold",
+    }  # fmt: skip
+    assert read_settings(whole) == settings_of()
+    assert yaml.safe_load((whole / "evaluation.yaml").read_text())["samples"] == 2
+
+
+@pytest.mark.parametrize("stop_after", [2, 4, 5])
+def test_an_interrupted_evaluation_ends_with_the_same_bytes(whole, tmp_path, stop_after):
+    with pytest.raises(KeyboardInterrupt):
+        measure(settings_of(), tmp_path, Listener(stop_after))
+    assert not (tmp_path / "evaluations.jsonl").exists()
+    listener = Listener()
+    measure(read_settings(tmp_path), tmp_path, listener)
+    assert listener.draws[0] == (STREAM, stop_after, 5)
+    assert contents(tmp_path) == contents(whole)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.09, 0.35, 0.5, 0.77, 0.999])
+def test_a_file_cut_anywhere_ends_with_the_same_bytes(whole, tmp_path, share):
+    rollouts = (whole / FILES[-1]).read_bytes()
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / FILES[-1]).write_bytes(rollouts[: int(share * len(rollouts))])
+    measure(settings_of(), tmp_path, Listener())
+    assert contents(tmp_path) == contents(whole)
+
+
+def test_a_finished_evaluation_draws_nothing_again(whole, no_sampling):
+    before = contents(whole)
+    listener = Listener()
+    measure(read_settings(whole), whole, listener)
+    assert contents(whole) == before
+    assert listener.draws == [(STREAM, 5, 5)]
+
+
+def test_how_many_are_written_side_by_side_changes_no_answer(whole, tmp_path):
+    settings = settings_of(compute={"sampler_rows": 64, "threads": 1})
+    (record,) = measure(settings, tmp_path, Listener())
+    (other,) = lines(whole / "evaluations.jsonl")
+    assert record["pass@1_by_question"] == other["pass@1_by_question"]
+
+
+# Sets of questions
+
+
+def test_several_benchmarks_and_results_of_those_with_gold_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("Compute 3+4.\nCompute 5+6.\n")
+    listener = Listener()
+    out = tmp_path / "out"
+    first, second = measure(settings_of(str(tmp_path / "mine.txt"), "arithmetic:easy:train:1"), out, listener)
+    assert [first["benchmark"], second["benchmark"]] == [str(tmp_path / "mine.txt"), "arithmetic:easy:train:1"]
+    assert [record["questions"] for record in listener.records] == [2, 1]
+    assert "pass@1" not in first
+    assert "pass@1" in second
+    assert {path.name for path in (out / "rollouts").iterdir()} == {"mine.jsonl", "arithmetic-easy-train-1.jsonl"}
+    assert json.loads((out / "results.json").read_text())["results"].keys() == {"arithmetic:easy:train:1"}
+
+
+def test_without_any_gold_there_is_no_results_file(tmp_path):
+    (tmp_path / "mine.txt").write_text("Compute 3+4.\n")
+    (record,) = measure(settings_of(str(tmp_path / "mine.txt")), tmp_path / "out", Listener())
+    assert not [key for key in record if "@" in key or key in ("gold_questions", "entropy_correct", "by_level")]
+    assert {"answered", "truncated", "entropy_mean", "agreement"} <= record.keys()
+    assert not (tmp_path / "out" / "results.json").exists()
+
+
+def test_deleting_gold_changes_no_figure_that_needs_none(tmp_path):
+    rows = [{"id": f"q{number}", "question": f"Compute {number}+2."} for number in range(3)]
+    write_lines(tmp_path / "without" / "mine.jsonl", rows)
+    write_lines(tmp_path / "with" / "mine.jsonl", [row | {"answer": "5"} for row in rows])
+    found = [
+        measure(settings_of(str(tmp_path / kind / "mine.jsonl")), tmp_path / f"out-{kind}", Listener())[0]
+        for kind in ("without", "with")
+    ]
+    assert found[0] | {"benchmark": ""} == {key: found[1][key] for key in found[0]} | {"benchmark": ""}
+    assert "pass@1" in found[1]
+
+
+def graded_benchmark(folder):
+    """A benchmark of our own making, as large as MATH-500, with its levels."""
+    rows = [
+        {"id": n, "question": f"Compute {n % 50}+2.", "answer": str(n % 50 + 2), "level": n % 5 + 1} for n in range(500)
+    ]
+    write_lines(folder / "math500.jsonl", rows)
+
+
+def test_a_benchmark_with_levels_is_measured_by_level(tmp_path):
+    graded_benchmark(tmp_path)
+    settings = settings_of("math500:2-3", limit=4, data_dir=str(tmp_path))
+    (record,) = measure(settings, tmp_path / "out", Listener())
+    assert {level: part["questions"] for level, part in record["by_level"].items()} == {"2": 2, "3": 2}
+    values = record["pass@1_by_question"]
+    assert list(values) == ["math500-1", "math500-2", "math500-6", "math500-7"]
+    assert record["by_level"]["2"]["pass@1"] == pytest.approx((values["math500-1"] + values["math500-6"]) / 2)
+    assert record["by_level"]["3"]["pass@1"] == pytest.approx((values["math500-2"] + values["math500-7"]) / 2)
+    assert (tmp_path / "out" / "rollouts" / "math500-2-3.jsonl").is_file()
+
+
+def test_tokens_that_the_model_does_not_know_are_reported(tmp_path):
+    (tmp_path / "mine.txt").write_text("Où est la gare?\n")
+    listener = Listener()
+    measure(settings_of(str(tmp_path / "mine.txt")), tmp_path / "out", listener)
+    assert any("the tokenizer does not know" in note for note in listener.notes)
+
+
+@pytest.mark.parametrize(("max_tokens", "fix"), [(256, r"Lower it to 2\d\d\."), (3072, r"the 256 tokens the model")])
+def test_completions_beyond_the_models_positions_are_refused(tmp_path, max_tokens, fix):
+    settings = settings_of(sampling={"max_tokens": max_tokens})
+    with pytest.raises(InputError, match=fix):
+        measure(settings, tmp_path / "out", Listener())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_prompt_that_is_too_long_in_itself_is_refused(tmp_path):
+    (tmp_path / "long.txt").write_text("Compute " + "+".join(["11"] * 150) + ".\n")
+    with pytest.raises(InputError, match=r"beyond the 256 tokens the model can read\. Leave that question out\."):
+        measure(settings_of(str(tmp_path / "long.txt")), tmp_path / "out", Listener())
+
+
+def test_the_likeliest_completion_alone(tmp_path):
+    settings = settings_of(samples=1, sampling={"temperature": 0.0, "max_tokens": 24})
+    (record,) = measure(settings, tmp_path / "a", Listener())
+    (again,) = measure(settings.model_copy(update={"seed": 0}), tmp_path / "b", Listener())
+    assert record == again
+    assert record["pass@1"] == record["maj@1"]
+    assert set(record["pass@1_by_question"].values()) <= {0.0, 1.0}
+
+
+# Settings
+
+
+def test_settings_that_make_no_sense_are_refused():
+    wrong = {
+        "k: must be between 1 and the number of samples a question, 2; got 3": {"ks": (3,)},
+        "k: must be between 1 .* got 0. Choose another": {"ks": (0,)},
+        "samples: Input should be greater": {"samples": 0},
+        "sampling.top_p: Input should be": {"sampling": {"top_p": 2}},
+        "compute.rows: Extra inputs": {"compute": {"rows": 1}},
+        "prompt.style: Input should be": {"prompt": {"style": "shakespeare"}},
+        "benchmarks: Tuple should have at least 1": {"benchmarks": ()},
+        "limit: Input should be greater": {"limit": 0},
+    }
+    for reason, change in wrong.items():
+        with pytest.raises(ConfigError, match=reason):
+            settings_of(**change)
+
+
+@pytest.mark.parametrize(
+    "names", [("aime24", "aime24"), ("a/mine.jsonl", "b/mine.jsonl"), ("mine.txt", "mine.csv"), ("a:b", "a-b")]
+)
+def test_two_benchmarks_that_would_share_a_file_are_refused(names):
+    with pytest.raises(ConfigError, match=f"benchmarks: {names[0]}, {names[1]}: give each once"):
+        settings_of("amc", *names)
+
+
+def test_names_become_parts_of_a_path():
+    found = {name: file_name(name) for name in ("math500:3-5", "../x/q.jsonl", "owner/set:test", "v1.5", "q.tar.txt")}
+    assert list(found.values()) == ["math500-3-5", "q", "owner-set-test", "v1.5", "q.tar"]
+
+
+@pytest.mark.parametrize("text", ["{", "model: 3", "- a", "", "model: m\nbenchmarks: [a]\nsamplse: 3", "\xff"])
+def test_settings_that_no_evaluation_wrote(tmp_path, text):
+    (tmp_path / "evaluation.yaml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError, match=r"evaluation\.yaml: is not what an evaluation wrote"):
+        read_settings(tmp_path)
+
+
+def test_no_evaluation_to_resume(tmp_path):
+    with pytest.raises(InputError, match="there is no evaluation to resume here"):
+        read_settings(tmp_path)
+
+
+def test_gold_of_ones_own_that_nobody_could_match_is_told(tmp_path):
+    source = tmp_path / "mine.jsonl"
+    source.write_text('{"question": "2+2?", "answer": "4"}\n{"question": "3+3?", "answer": "}}{"}\n', encoding="utf-8")
+    heard = Listener()
+    load_benchmarks(settings_of(str(source)), NoJudge(), heard)
+    assert any("gold answers: 1 of 2 would be graded as wrong" in note and "mine-1" in note for note in heard.notes)

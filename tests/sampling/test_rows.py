@@ -1,0 +1,232 @@
+"""A row is its own: seeds, batches, endings, prefixes."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import (
+    END,
+    SHAPE,
+    assert_scored_as_by_plain_forward,
+    prompts,
+    set_ends,
+    tiny_model,
+    tiny_tokenizer,
+    tokens_of,
+)
+
+from scrl.sampling.draw import SamplingSettings, row_uniforms
+from scrl.sampling.eager_decode import left_padded
+from scrl.sampling.local import LocalSampler, end_tokens, waves
+from scrl.sampling.sampler import Prompt
+
+TOKENIZER = tiny_tokenizer()
+SETTINGS = SamplingSettings(max_tokens=40)
+VOCABULARY = SHAPE["vocab_size"]
+LENGTHS = (6, 1, 12, 3, 9)
+
+
+def drawn(prompts_B, settings=SETTINGS, *, model=None, num_samples=4, seed=0, step=0, max_rows=512, first=0):
+    sampler = LocalSampler(tiny_model("llama") if model is None else model, TOKENIZER, max_rows=max_rows)
+    return sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step, first=first)
+
+
+def assert_same(samples, others):
+    """The same texts and tokens; log-probabilities may differ in the last digits."""
+    assert len(samples) == len(others)
+    for samples_G, others_G in zip(samples, others, strict=True):
+        for one, other in zip(samples_G, others_G, strict=True):
+            assert one.text == other.text
+            assert one.tokens_T.tolist() == other.tokens_T.tolist()
+            assert one.is_finished == other.is_finished
+            np.testing.assert_allclose(one.logprobs_T, other.logprobs_T, atol=1e-5)
+            np.testing.assert_allclose(one.entropies_T, other.entropies_T, atol=1e-5)
+
+
+# Seeds
+
+
+def test_the_same_seed_draws_the_same():
+    prompts_B = prompts(*LENGTHS)
+    one, other = drawn(prompts_B, seed=3, step=2), drawn(prompts_B, seed=3, step=2)
+    assert tokens_of(one) == tokens_of(other)
+    assert [s.logprobs_T.tolist() for s in one[0]] == [s.logprobs_T.tolist() for s in other[0]]
+
+
+def test_another_seed_step_question_or_sample_draws_something_else():
+    tokens_P = prompts(6)[0].tokens_P
+    [first] = tokens_of(drawn([Prompt("a", tokens_P)]))
+    [seeded] = tokens_of(drawn([Prompt("a", tokens_P)], seed=1))
+    [stepped] = tokens_of(drawn([Prompt("a", tokens_P)], step=1))
+    [named] = tokens_of(drawn([Prompt("a", tokens_P)], step="evaluation"))
+    [asked] = tokens_of(drawn([Prompt("b", tokens_P)]))
+    rows = [tuple(tokens) for tokens in (*first, *seeded, *stepped, *named, *asked)]
+    assert len(set(rows)) == len(rows) == 20
+
+
+@given(st.tuples(st.integers(0, 99), st.integers(0, 99), st.text(max_size=3), st.integers(0, 99)), st.integers(0, 3))
+def test_uniforms_depend_on_each_name_and_on_nothing_else(names, changed):
+    uniforms_T = row_uniforms(*names, 5)
+    assert np.array_equal(uniforms_T, row_uniforms(*names, 9)[:5])  # a longer limit draws no other beginning
+    assert ((uniforms_T >= 0) & (uniforms_T < 1)).all()
+    others = [name + ("x" if isinstance(name, str) else 1) if n == changed else name for n, name in enumerate(names)]
+    assert not np.array_equal(uniforms_T, row_uniforms(*others, 5))
+
+
+# Batches
+
+
+def test_a_row_does_not_depend_on_the_other_prompts():
+    prompts_B = prompts(*LENGTHS)
+    together = drawn(prompts_B)
+    assert_same(together, [drawn([prompt])[0] for prompt in prompts_B])
+    assert_same(together, drawn(prompts_B[::-1])[::-1])
+    assert_same(together[1:3], drawn(prompts_B[1:3]))
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 3, 4, 7, 8, 20])
+def test_a_row_does_not_depend_on_how_many_are_written_side_by_side(max_rows):
+    prompts_B = prompts(*LENGTHS)
+    assert_same(drawn(prompts_B), drawn(prompts_B, max_rows=max_rows))
+
+
+def test_the_first_samples_of_a_larger_group_are_those_of_a_smaller_one():
+    prompts_B = prompts(*LENGTHS)
+    small, large = drawn(prompts_B, num_samples=3), drawn(prompts_B, num_samples=8)
+    assert_same(small, [samples[:3] for samples in large])
+
+
+@given(st.integers(0, 7), st.integers(1, 9), st.integers(1, 12))
+def test_waves_hold_every_sample_once_in_order_and_no_more_than_fit(num_prompts, num_samples, max_rows):
+    prompts_B = [Prompt(str(number), np.array([3])) for number in range(num_prompts)]
+    written = []
+    for prompts_of_wave, numbers in waves(prompts_B, num_samples, max_rows):
+        assert 1 <= len(prompts_of_wave) * len(numbers) <= max_rows
+        written += [(prompt.question_id, number) for prompt in prompts_of_wave for number in numbers]
+    assert written == [(prompt.question_id, number) for prompt in prompts_B for number in range(num_samples)]
+
+
+def test_no_prompts_give_no_samples():
+    assert drawn([]) == []
+
+
+def test_prompts_are_padded_on_the_left():
+    tokens_BP, mask_BP = left_padded([np.array([5]), np.array([6, 7, 8])], torch.device("cpu"))
+    assert tokens_BP[:, -1].tolist() == [5, 8]
+    assert mask_BP.tolist() == [[0, 0, 1], [1, 1, 1]]
+
+
+# Endings
+
+
+def ending_model(share=0.25):
+    """A model that ends a row with any of this share of its tokens, so at very different lengths."""
+    model = tiny_model("llama", seed=2)
+    return set_ends(model, *range(1, round(share * VOCABULARY)))
+
+
+def test_rows_that_leave_change_nothing_for_those_that_stay():
+    model, prompts_B = ending_model(0.1), prompts(*LENGTHS)
+    samples_BG = drawn(prompts_B, model=model, num_samples=8)
+    lengths = {len(sample.tokens_T) for samples_G in samples_BG for sample in samples_G}
+    assert len(lengths) > 10
+    assert max(lengths) > 10 * min(lengths)
+    assert_scored_as_by_plain_forward(model, prompts_B, samples_BG, 1.0)
+    # one row at a time: nothing ever leaves
+    assert_same(samples_BG, drawn(prompts_B, model=model, num_samples=8, max_rows=1))
+
+
+def test_a_finished_row_ends_in_an_end_token_which_counts_and_a_cut_row_has_none():
+    model, settings = ending_model(), SamplingSettings(max_tokens=6)
+    ends = set(end_tokens(model, TOKENIZER))
+    rows = [sample for samples in drawn(prompts(*LENGTHS), settings, model=model, num_samples=12) for sample in samples]
+    assert {sample.is_finished for sample in rows} == {True, False}
+    for sample in rows:
+        tokens = sample.tokens_T.tolist()
+        assert len(tokens) == len(sample.logprobs_T) == len(sample.entropies_T)
+        assert not ends.intersection(tokens[:-1])
+        assert sample.is_finished == (tokens[-1] in ends)
+        assert sample.is_finished or len(tokens) == settings.max_tokens
+
+
+def test_a_row_that_ends_with_its_last_token_is_finished():
+    model = tiny_model("llama")
+    [[free]] = drawn(prompts(5), SamplingSettings(temperature=0, max_tokens=9), model=model, num_samples=1)
+    tokens = free.tokens_T.tolist()
+    last = max(tokens.index(token) for token in tokens)  # the last token that is written for the first time
+    set_ends(model, tokens[last])
+    settings = SamplingSettings(temperature=0, max_tokens=last + 1)
+    [[ended]] = drawn(prompts(5), settings, model=model, num_samples=1)
+    assert last > 1
+    assert (ended.tokens_T.tolist(), ended.is_finished, free.is_finished) == (tokens[: last + 1], True, False)
+
+
+def test_one_token_is_the_shortest_completion_and_an_end_token_alone_has_no_text():
+    model = set_ends(tiny_model("llama"), *range(VOCABULARY))
+    for samples in drawn(prompts(*LENGTHS), model=model):
+        assert [(len(sample.tokens_T), sample.is_finished) for sample in samples] == [(1, True)] * 4
+    with torch.no_grad():
+        model.lm_head.weight[END] = 0
+    model.lm_head.register_forward_hook(lambda module, inputs, logits: logits.index_fill(-1, torch.tensor(END), 1e4))
+    [[sample]] = drawn(prompts(4), model=model, num_samples=1)
+    assert (sample.text, sample.tokens_T.tolist(), sample.is_finished) == ("", [END], True)
+    assert sample.entropy == pytest.approx(0, abs=1e-6)  # all mass on the end
+
+
+def test_both_the_models_and_the_tokenizers_ends_count():
+    model = tiny_model("llama")
+    model.generation_config.eos_token_id = 7
+    assert end_tokens(model, TOKENIZER) == [END, 7]
+    assert end_tokens(set_ends(model, 9, 8), TOKENIZER) == [END, 8, 9]
+    model.generation_config.eos_token_id = None
+    assert end_tokens(model, TOKENIZER) == [END]
+
+
+def test_tokens_the_tokenizer_does_not_know_have_no_text():
+    model = tiny_model("llama")  # three tokens of its vocabulary are padding
+    model.lm_head.register_forward_hook(
+        lambda module, inputs, logits: logits.index_fill(-1, torch.tensor(VOCABULARY - 1), 1e4)
+    )
+    [[sample]] = drawn(prompts(4), SamplingSettings(max_tokens=3, stop=("the",)), model=model, num_samples=1)
+    assert (sample.text, sample.tokens_T.tolist()) == ("", [VOCABULARY - 1] * 3)
+
+
+# Prefixes
+
+
+@pytest.mark.parametrize("kept", [0, 1, 7, 19])
+def test_going_on_from_a_prefix_writes_the_rest_of_the_same_completion(kept):
+    model = tiny_model("qwen3")
+    settings = SamplingSettings(temperature=0, max_tokens=20)
+    prompts_B = prompts(*LENGTHS)
+    whole = drawn(prompts_B, settings, model=model, num_samples=1)
+    assert {len(samples[0].tokens_T) for samples in whole} == {20}
+    continued = [prompt.continued(samples[0].tokens_T[:kept]) for prompt, samples in zip(prompts_B, whole, strict=True)]
+    rest_settings = settings.model_copy(update={"max_tokens": 20 - kept})
+    rest = drawn(continued, rest_settings, model=model, num_samples=2)
+    for prompt, samples, rests in zip(prompts_B, whole, rest, strict=True):
+        assert tokens_of([rests]) == [[samples[0].tokens_T[kept:].tolist()] * 2]
+        np.testing.assert_allclose(rests[1].entropies_T, samples[0].entropies_T[kept:], atol=1e-5)
+        assert prompt.continued(samples[0].tokens_T).question_id == prompt.question_id
+
+
+@pytest.mark.parametrize("max_rows", [2, 512])
+def test_completions_drawn_in_parts_are_those_drawn_at_once(max_rows):
+    prompts_B = prompts(*LENGTHS)
+    parts = [
+        drawn(prompts_B, num_samples=number, first=first, max_rows=max_rows)
+        for first, number in ((0, 3), (3, 1), (4, 3))
+    ]
+    joined = [(*one, *two, *three) for one, two, three in zip(*parts, strict=True)]
+    assert_same(joined, drawn(prompts_B, num_samples=7))
+
+
+@pytest.mark.parametrize("max_rows", [3, 4, 9, 512])
+def test_groups_are_told_of_once_and_in_order_as_they_are_drawn(max_rows):
+    told = []
+    sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=max_rows)
+    samples_BG = sampler.sample(
+        prompts(*LENGTHS), SETTINGS, num_samples=4, seed=0, step=0, on_group=lambda *group: told.append(group)
+    )
+    assert told == [(place, [sample.text for sample in samples_G]) for place, samples_G in enumerate(samples_BG)]

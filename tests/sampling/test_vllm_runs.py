@@ -1,0 +1,78 @@
+"""A training run and an evaluation over the stand-in for vLLM (fake_vllm.py); the real one: tests/gpu/test_vllm.py."""
+
+import json
+from types import SimpleNamespace
+
+import fake_vllm
+import pytest
+import torch
+
+from scrl.config import read_config
+from scrl.errors import ConfigError
+from scrl.evaluation import benchmark_run as session
+from scrl.evaluation import samplers
+from scrl.training.loop import train
+
+SMALL = (
+    "model=embedded", "questions=arithmetic:easy:train:4", "steps=2", "questions_per_step=2", "completions=4",
+    "trained=2", "sampling.max_tokens=12", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
+    "evaluation.top_p=0.9", "compute.threads=1", "checkpoint_every=1", "compute.sampler=vllm",
+)  # fmt: skip
+
+
+class Listener:
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def step(self, metrics, words):
+        pass
+
+    def evaluation(self, record):
+        pass
+
+    def drawn(self, benchmark, questions, total):
+        pass
+
+    def measured(self, record):
+        pass
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """What is asked of the machine, answered as a GPU's would be."""
+    fake_vllm.put_in_place(monkeypatch)
+    monkeypatch.setattr(samplers, "require_vllm", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
+
+
+def test_a_run_gives_memory_back_before_every_update_and_draws_from_what_it_learned(tmp_path, on_a_gpu):
+    heard = Listener()
+    train(read_config(None, SMALL), tmp_path / "run", heard)
+    [llm] = fake_vllm.LLM.started
+    woken = ["wake ['weights']", "load", "wake ['kv_cache']", "reset"]
+    assert llm.events == ["sleep 2", *woken, "sleep 2", *woken, "sleep 2", *woken]  # start, two steps, the last measure
+    assert llm.options["kv_cache_memory_bytes"] == 400
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["sampler_drift"] for line in lines] == pytest.approx([0, 0], abs=1e-4)
+    assert any("sampling by vLLM" in note for note in heard.notes)
+
+
+def test_a_method_that_needs_more_is_refused_before_vllm_starts(tmp_path, on_a_gpu):
+    with pytest.raises(ConfigError, match=r"more of every token \(certainty\).*use local"):
+        train(read_config(None, [*SMALL, "method=intuitor"]), tmp_path / "run", Listener())
+    assert fake_vllm.LLM.started == []
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_evaluation_draws_by_vllm(tmp_path, on_a_gpu):
+    settings = session.build_settings({
+        "model": "embedded", "benchmarks": ("arithmetic:easy:train:2",), "samples": 2, "sampling": {"max_tokens": 8},
+        "compute": {"sampler": "vllm", "threads": 1, "vllm_memory": 0.5},
+    })  # fmt: skip
+    [record] = session.measure(settings, tmp_path, Listener())
+    assert record["questions"] == 2
+    [llm] = fake_vllm.LLM.started
+    assert llm.options["kv_cache_memory_bytes"] == 500

@@ -1,0 +1,392 @@
+"""The vLLM sampler over a stand-in (fake_vllm.py): what we ask of vLLM and what we make of its answers.
+
+The proof that vLLM 0.24 itself behaves so is tests/gpu/test_vllm.py, on a machine with a GPU.
+"""
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import fake_vllm
+import numpy as np
+import pytest
+import torch
+from tiny_models import (
+    END,
+    assert_scored_as_by_plain_forward,
+    plain_scores,
+    prompts,
+    set_ends,
+    tiny_model,
+    tiny_tokenizer,
+    tokens_of,
+)
+from transformers import Gemma3Config, Gemma3TextConfig
+
+from scrl.errors import ConfigError, TrainingError
+from scrl.policy.scoring import batches, scorer
+from scrl.policy.settings import ComputeSettings
+from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.sampler import check_sampler
+from scrl.sampling.vllm import LARGEST_DRIFT, VllmSampler, refuse_more, vllm_seed
+from scrl.sampling.vllm_engine import engine_options, merged_weights, require_vllm, start_engine
+
+TOKENIZER = tiny_tokenizer()
+SETTINGS = SamplingSettings(max_tokens=6)
+PROMPTS = prompts(5, 3, 9)
+
+
+class Opened:
+    """A sampler over the stand-in, and both ends of it."""
+
+    def __init__(self, tmp_path, model=None):
+        self.model = model or tiny_model("qwen2")
+        self.model.config.save_pretrained(tmp_path)
+        rules = {"rows": 8, "cache_bytes": 2**30, "max_length": 64, "seed": 3}
+        self.engine = start_engine(self.model, engine_options(str(tmp_path), torch.float32, **rules))
+        [self.llm] = fake_vllm.LLM.started
+        self.sampler = VllmSampler(self.engine, self.model, TOKENIZER, scorer(self.model), max_rows=8)
+
+    def sample(self, prompts_B=PROMPTS, settings=SETTINGS, num_samples=3, seed=0, step=0, first=0):
+        return self.sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step, first=first)
+
+
+@pytest.fixture
+def opened(tmp_path, monkeypatch):
+    fake_vllm.put_in_place(monkeypatch)
+    return Opened(tmp_path)
+
+
+# What is drawn
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_log_probs_and_entropies_are_the_policys_own(opened, temperature):
+    samples_BG = opened.sample(settings=SETTINGS.model_copy(update={"temperature": temperature}))
+    assert [len(samples_G) for samples_G in samples_BG] == [3, 3, 3]
+    assert_scored_as_by_plain_forward(opened.model, PROMPTS, samples_BG, temperature)
+    assert opened.sampler.drift == pytest.approx(0, abs=1e-5)
+
+
+def test_groups_come_back_in_the_order_of_the_prompts(opened):
+    """The stand-in finishes the last prompt first."""
+    alone = [opened.sample([prompt])[0] for prompt in PROMPTS]
+    assert tokens_of(opened.sample()) == tokens_of(alone)
+
+
+def test_a_completion_ends_with_an_end_token_or_at_the_most_tokens(opened):
+    set_ends(opened.model, END, 5, 9, 12, 20)
+    sampler = VllmSampler(opened.engine, opened.model, TOKENIZER, scorer(opened.model), max_rows=8)
+    samples = [s for group in sampler.sample(PROMPTS, SETTINGS, num_samples=8, seed=0, step=0) for s in group]
+    assert {sample.is_finished for sample in samples} == {True, False}
+    for sample in samples:
+        assert sample.is_finished == (int(sample.tokens_T[-1]) in (END, 5, 9, 12, 20))
+        assert sample.is_finished or len(sample.tokens_T) == 6
+        assert sample.text == TOKENIZER.decode(sample.tokens_T, skip_special_tokens=True)
+    assert opened.llm.asked[-1].stop_token_ids == [END, 5, 9, 12, 20]
+
+
+def test_a_shorter_prompt_limit_holds(opened):
+    from dataclasses import replace
+
+    [samples_G] = opened.sample([replace(PROMPTS[0], max_tokens=2)])
+    assert max(len(sample.tokens_T) for sample in samples_G) <= 2
+
+
+def test_the_likeliest_tokens_are_drawn_once_and_copied(opened):
+    [samples_G] = opened.sample(PROMPTS[:1], SamplingSettings(max_tokens=4, temperature=0.0))
+    assert opened.llm.asked[-1].n == 1
+    assert tokens_of([samples_G]) == [[samples_G[0].tokens_T.tolist()] * 3]
+    logprobs_T, _ = plain_scores(opened.model, PROMPTS[0].tokens_P, samples_G[0].tokens_T, 1.0)
+    np.testing.assert_allclose(samples_G[0].logprobs_T, logprobs_T, atol=1e-5)
+
+
+def test_what_follows_a_stop_text_is_let_go_of(opened):
+    free = [s for group in opened.sample(num_samples=8) for s in group]
+    stop = next(s.text[1] for s in free if len(s.text) > 3)
+    cut = [
+        s
+        for group in opened.sample(settings=SamplingSettings(max_tokens=6, stop=(stop,)), num_samples=8)
+        for s in group
+    ]
+    assert any(sample.num_drawn is not None for sample in cut)
+    for before, after in zip(free, cut, strict=True):
+        assert after.text == (before.text[: before.text.find(stop) + 1] if stop in before.text else before.text)
+        assert after.tokens_drawn == len(before.tokens_T)
+        assert after.is_finished == (before.is_finished or stop in before.text)
+        assert len(after.tokens_T) == len(after.logprobs_T) == len(after.entropies_T)
+
+
+# Seeds
+
+
+def test_equal_seeds_draw_equally_and_others_otherwise(opened):
+    again, first = tokens_of(opened.sample()), tokens_of(opened.sample())
+    assert first == again
+    assert tokens_of(opened.sample(seed=1)) != first
+    assert tokens_of(opened.sample(step=1)) != first
+    assert len({tuple(tokens) for tokens in first[0]}) > 1  # of one question, each its own
+
+
+def test_more_completions_begin_with_the_same_ones(opened):
+    few, many = opened.sample(num_samples=2), opened.sample(num_samples=4)
+    assert tokens_of([group[:2] for group in many]) == tokens_of(few)
+    assert tokens_of([group[2:] for group in many]) == tokens_of(opened.sample(num_samples=2, first=2))
+
+
+def test_seeds_hang_on_seed_step_and_question():
+    seeds = {vllm_seed(seed, step, name) for seed in (0, 1) for step in (0, 1, "evaluation") for name in ("a", "b")}
+    assert len(seeds) == 12
+    assert all(0 <= seed < 2**62 for seed in seeds)
+
+
+# What vLLM is asked
+
+
+def test_settings_in_vllms_words(opened):
+    opened.sample(PROMPTS[:1], SamplingSettings(temperature=0.6, top_p=0.9, top_k=7, max_tokens=5), num_samples=4)
+    asked = opened.llm.asked[-1]
+    assert (asked.n, asked.temperature, asked.top_p, asked.top_k, asked.max_tokens) == (4, 0.6, 0.9, 7, 5)
+    assert (asked.detokenize, asked.flat_logprobs, asked.seed) == (False, True, vllm_seed(0, 0, PROMPTS[0].question_id))
+    assert asked.logprobs is None  # of what top-p leaves, which the policy's are not
+    assert opened.sampler.drift is None
+
+
+def test_vllm_is_started_without_weights_and_tokenizer(opened):
+    options = opened.llm.options
+    assert (options["load_format"], options["skip_tokenizer_init"], options["dtype"]) == ("dummy", True, "float32")
+    assert (options["max_num_seqs"], options["max_model_len"], options["kv_cache_memory_bytes"]) == (8, 64, 2**30)
+    assert options["enable_sleep_mode"] is options["enable_prefix_caching"] is True
+    assert options["logprobs_mode"] == "processed_logprobs"
+
+
+# Weights
+
+
+def test_what_a_model_can_look_back_over_may_stand_in_its_part_for_text():
+    part = Gemma3TextConfig(max_position_embeddings=64)
+    for shape in (part, Gemma3Config(text_config=part.to_dict())):
+        assert positions(SimpleNamespace(config=shape)) == 64
+
+
+def test_it_wakes_before_weights_are_copied_and_forgets_what_it_cached(opened):
+    opened.sample()
+    opened.sample()
+    assert opened.llm.events == ["sleep 2", "wake ['weights']", "load", "wake ['kv_cache']", "reset"]
+    opened.sampler.release()
+    opened.sampler.release()
+    assert opened.llm.events[5:] == ["sleep 2"]
+
+
+def test_after_a_release_it_draws_from_the_new_weights(opened):
+    before = tokens_of(opened.sample())
+    opened.sampler.release()
+    with torch.no_grad():
+        for weight in opened.model.parameters():
+            weight.add_(0.5 * torch.randn_like(weight))
+    after = opened.sample()
+    assert tokens_of(after) != before
+    assert opened.sampler.drift == pytest.approx(0, abs=1e-5)
+    assert_scored_as_by_plain_forward(opened.model, PROMPTS, after, 1.0)
+
+
+def test_a_weight_that_does_not_arrive_is_noticed_at_the_start(opened):
+    opened.llm.inner.deaf_to = ("model.layers.1.mlp.down_proj.weight",)
+    opened.llm.sleep = lambda level: opened.llm.events.append("sleep")  # its random weight stays a number
+    torch.nn.init.normal_(dict(opened.llm.inner.named_parameters())[opened.llm.inner.deaf_to[0]])
+    with pytest.raises(TrainingError, match=rf"differ from the policy's by \d\.\d+ nats.* at most {LARGEST_DRIFT} is"):
+        opened.sample()
+
+
+def test_weights_that_are_not_numbers_are_noticed(opened):
+    opened.llm.inner.deaf_to = ("model.norm.weight",)  # asleep, it has forgotten them
+    opened.llm.draw = lambda prompt, params, index: fake_vllm.CompletionOutput(
+        index, [3, 4], fake_vllm.FlatLogprobs([float("nan")] * 2), "length"
+    )
+    with pytest.raises(TrainingError, match="by nan nats"):
+        opened.sample()
+
+
+def test_a_weight_that_the_policy_does_not_have_is_refused(opened):
+    opened.llm.inner.load_weights = lambda weights: {name for name, _ in weights} - {"model.norm.weight"}
+    with pytest.raises(TrainingError, match=r"did not give it \(model\.norm\.weight\)\. Use local"):
+        opened.sample()
+
+
+def test_an_adapter_is_merged_without_touching_the_model():
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(
+        tiny_model("qwen2"), peft.LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
+    )
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    found = {name: weight.clone() for name, weight in merged_weights(model)}
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    expected = dict(model.merge_and_unload().named_parameters())
+    assert found.keys() == expected.keys()
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight.detach(), msg=name)
+
+
+def test_without_an_adapter_weights_are_handed_over_as_they_are():
+    model = tiny_model("llama-mqa")  # its head is its embedding, told once
+    found = dict(merged_weights(model))
+    assert found.keys() == {name for name, _ in model.named_parameters()}
+    assert all(found[name].data_ptr() == weight.data_ptr() for name, weight in model.named_parameters())
+
+
+# Drift
+
+
+def test_the_drift_is_the_mean_over_all_tokens_of_a_step(opened, monkeypatch):
+    told = [[0.1, 0.3], [0.8], [9.0], [0.5], []]
+    monkeypatch.setattr("scrl.sampling.vllm.gaps", lambda drawn, scores: np.array(told.pop(0)))
+    opened.sampler._is_checked = True
+    assert opened.sampler.drift is None
+    opened.sample(step=3)
+    opened.sample(step=3, first=3)  # a second round of the same step
+    assert opened.sampler.drift == pytest.approx(0.4)  # (0.1 + 0.3 + 0.8) / 3, not (0.2 + 0.8) / 2
+    opened.sampler.release()
+    assert opened.sampler.drift == pytest.approx(0.4)  # it is written down after the update
+    opened.sample(step="evaluation-held-out")
+    assert opened.sampler.drift == pytest.approx(0.4)  # a measurement is no step
+    opened.sample(step=4)
+    assert opened.sampler.drift == pytest.approx(0.5)
+    opened.sampler.release()
+    opened.sample(step=5)
+    assert opened.sampler.drift is None  # nothing of the step could be compared
+
+
+def test_the_self_check_is_no_part_of_the_drift(opened, monkeypatch):
+    told = [[0.04], [0.01]]
+    monkeypatch.setattr("scrl.sampling.vllm.gaps", lambda drawn, scores: np.array(told.pop(0)))
+    opened.sample()
+    assert opened.sampler.drift == 0.01
+
+
+def test_without_log_probs_of_vllm_there_is_no_self_check_to_pass(opened, monkeypatch):
+    monkeypatch.setattr("scrl.sampling.vllm.gaps", lambda drawn, scores: np.zeros(0))
+    with pytest.raises(TrainingError, match="by nan nats"):
+        opened.sample()
+
+
+# What is refused
+
+
+def test_what_cannot_be_done_is_refused_with_the_fix(opened, tmp_path):
+    with pytest.raises(ConfigError, match=r"more of every token \(margin\).*use local"):
+        refuse_more(("margin",))
+    with pytest.raises(ConfigError, match=r"sampling\.temperature: vllm takes at most 2\.0; got 3\.0"):
+        opened.sample(settings=SamplingSettings(temperature=3.0))
+    opened.llm.draw = lambda prompt, params, index: fake_vllm.CompletionOutput(index, [3], None, "abort")
+    with pytest.raises(TrainingError, match=r"ended a completion early \(abort\)"):
+        opened.sample()
+
+
+def test_vllm_that_does_not_start_says_why(monkeypatch, tmp_path):
+    def broken(**options):
+        raise ValueError("No available memory for the cache blocks.\nTry more.")
+
+    fake_vllm.put_in_place(monkeypatch, broken)
+    options = engine_options(str(tmp_path), torch.bfloat16, rows=1, cache_bytes=1, max_length=1, seed=0)
+    with pytest.raises(ConfigError, match=r"No available memory for the cache blocks\.\. Lower compute\.vllm_memory"):
+        start_engine(tiny_model("qwen2"), options)
+
+
+def pinned():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [line] = [line for line in project["optional-dependencies"]["vllm"] if line.startswith("vllm")]
+    return [f'{line} ; extra == "vllm"']
+
+
+@pytest.mark.parametrize(
+    ("version", "device", "said"),
+    [
+        (None, "cuda", r"compute\.sampler: vllm is not installed\. Install it: pip install 'scrl\[vllm\]'"),
+        ("0.25.1", "cuda", r"vllm 0\.25\.1 is not supported, only ==0\.24\.\* is"),
+        ("0.24.0", "cpu", r"compute\.sampler: vllm needs an NVIDIA GPU, and this run is on cpu; use local"),
+        ("0.24.0", "cuda:1", r"compute\.device: .* not cuda:1\. .*CUDA_VISIBLE_DEVICES=1"),
+        ("0.24.0", "cuda", None),
+        ("0.24.2", "cuda:0", None),
+    ],
+)
+def test_where_vllm_can_run(version, device, said, monkeypatch):
+    def found(name):
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(importlib.metadata, "version", found)
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: pinned())
+    if said is None:
+        require_vllm(torch.device(device))
+        return
+    with pytest.raises(ConfigError, match=said):
+        require_vllm(torch.device(device))
+
+
+def test_a_package_that_is_only_in_the_path_says_so(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "requires", missing)
+    with pytest.raises(ConfigError, match=r"compute\.sampler: .* only where scrl is installed.*pip install"):
+        require_vllm(torch.device("cuda"))
+
+
+def test_the_local_sampler_asks_for_nothing(monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: pytest.fail("looked for"))
+    check_sampler(ComputeSettings())
+
+
+# Scoring
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gpt2"])
+@pytest.mark.parametrize("most", [1, 30, 10_000])
+def test_scores_are_those_of_a_plain_forward(name, most, monkeypatch):
+    monkeypatch.setattr("scrl.policy.scoring.SCORED_TOKENS", most)
+    model, rng = tiny_model(name), np.random.default_rng(0)
+    pairs = [(rng.integers(2, 40, p), rng.integers(2, 40, t)) for p, t in ((5, 3), (1, 9), (7, 1), (2, 4))]
+    for (prompt_P, tokens_T), (logprobs_T, entropies_T) in zip(pairs, scorer(model)(pairs, 0.7), strict=True):
+        expected = plain_scores(model, prompt_P, tokens_T, 0.7)
+        np.testing.assert_allclose(logprobs_T, expected[0], atol=1e-5)
+        np.testing.assert_allclose(entropies_T, expected[1], atol=1e-5)
+
+
+def test_scoring_leaves_the_mode_alone_and_says_when_memory_ends(monkeypatch):
+    model = tiny_model("qwen2").train()
+    pair = (np.arange(3), np.arange(2))
+    scorer(model)([pair], 1.0)
+    assert model.training
+    assert scorer(model)([], 1.0) == []
+
+    def full(*given, **options):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("scrl.policy.scoring.token_scores", full)
+    with pytest.raises(TrainingError, match=r"Lower compute\.vllm_memory"):
+        scorer(model)([pair], 1.0)
+
+
+@pytest.mark.parametrize("most", [1, 7, 20, 1000])
+def test_batches_hold_every_row_once_and_no_more_than_allowed(most):
+    lengths = [3, 9, 1, 4, 4, 12, 2]
+    found = list(batches(lengths, most))
+    assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
+    for rows in found:
+        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= most
+
+
+# Groups as they are done
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_groups_are_told_of_as_vllm_finishes_them(opened, temperature):
+    told = []
+    settings = SETTINGS.model_copy(update={"temperature": temperature})
+    samples_BG = opened.sampler.sample(
+        PROMPTS, settings, num_samples=3, seed=0, step=0, on_group=lambda *group: told.append(group)
+    )
+    assert [place for place, _ in told] == [2, 1, 0]
+    assert dict(told) == {place: [s.text for s in samples_G] for place, samples_G in enumerate(samples_BG)}

@@ -1,0 +1,288 @@
+"""Settings: presets, named losses, the words of the command, and what is said about a wrong one."""
+
+from pathlib import Path
+
+import pytest
+from runs import SMALL, small
+
+import scrl
+from scrl.cli.train import file_and_overrides
+from scrl.config import RunConfig, build_config, merged, read_config, setting_rows, write_config
+from scrl.credit.methods import METHODS
+from scrl.errors import ConfigError, DataError
+from scrl.planning.plan import warnings
+from scrl.policy.settings import LoraSettings
+from scrl.recipes.demo import METHODS as DEMO_METHODS
+from scrl.recipes.demo import demo_config
+from scrl.training.guard import GuardSettings
+
+BARE = {"model": "embedded", "questions": "arithmetic:easy"}
+
+
+# Presets and variants
+
+
+def test_the_paper_preset_is_the_defaults():
+    config = build_config(BARE)
+    assert config == build_config(BARE | {"preset": "paper", "loss_variant": "grpo"})
+    loss = config.loss
+    assert (loss.kl_weight, loss.mean, loss.dual_clip) == (0, "completion", None)
+    assert (loss.ratio, loss.clip_low, loss.clip_high) == ("token", 0.2, 0.2)
+    assert (config.questions_per_step, config.completions, config.trained, config.drop_last) == (8, 32, 16, False)
+    assert config.optimizer.learning_rate == 5e-7
+
+
+def test_the_official_preset_is_what_the_authors_code_does():
+    config = build_config(BARE | {"preset": "official"})
+    loss = config.loss
+    assert (loss.kl_weight, loss.kl, loss.mean, loss.dual_clip) == (0.001, "k3", "pairs", 3.0)
+    assert config.drop_last is True
+    rule = config.rule().settings
+    assert (rule.missing_reward, rule.std, rule.ties, rule.which_trained) == (-1.0, "sample", "first-seen", "first")
+    assert (rule.min_share, rule.min_margin, rule.max_negative_share) == (0.375, 0.125, 0.125)
+
+
+def test_what_is_given_wins_over_the_preset():
+    given = {"preset": "official", "drop_last": False, "loss": {"kl_weight": 0.0}, "credit": {"std": "population"}}
+    config = build_config(BARE | given)
+    assert (config.drop_last, config.loss.kl_weight, config.loss.dual_clip) == (False, 0.0, 3.0)
+    assert (config.rule().settings.std, config.rule().settings.which_trained) == ("population", "first")
+
+
+@pytest.mark.parametrize(
+    ("variant", "loss", "advantage"),
+    [
+        ("grpo", {}, "normalised"),
+        ("dapo", {"clip_low": 0.2, "clip_high": 0.28, "mean": "token"}, "normalised"),
+        ("dr-grpo", {"mean": "constant"}, "centred"),
+        ("gspo", {"ratio": "completion", "clip_low": 3e-4, "clip_high": 4e-4}, "normalised"),
+        ("rloo", {}, "leave-one-out"),
+    ],
+)
+def test_a_named_loss_fills_in_its_settings_and_its_advantage(variant, loss, advantage):
+    config = build_config(BARE | {"loss_variant": variant})
+    plain = build_config(BARE).loss
+    assert config.loss == plain.model_copy(update=loss)
+    assert config.rule().settings.advantage == advantage
+    given = {"loss": {"clip_high": 0.9}, "credit": {"advantage": "centred"}}
+    kept = build_config(BARE | {"loss_variant": variant} | given)
+    assert (kept.loss.clip_high, kept.rule().settings.advantage) == (0.9, "centred")
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("preset=official", "loss.kl_weight=0.5"),
+        ("loss_variant=dr-grpo", "credit.min_share=0.5"),
+        ("lora.rank=2", "lora.targets=[q_proj, v_proj]", "sampling.stop=['\\n\\n', 'Q:']", "trackers=[wandb]"),
+        ("guard.mode=off", "evaluation.held_out=arithmetic:hard:held-out", "prompt.system=Ünïcode: # 'quoted'"),
+    ],
+)
+def test_the_resolved_settings_are_read_back_as_they_were(changes, tmp_path):
+    config = small(*changes)
+    write_config(config, tmp_path / "config.yaml")
+    assert read_config(tmp_path / "config.yaml") == config
+
+
+def test_a_file_of_settings_with_single_ones_on_top(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("model: embedded\nquestions: mine.txt\nloss: {clip_low: 0.1}\nguard: {mode: off}\n")
+    config = read_config(file, ["loss.clip_high=0.3", "questions=others.txt", "seed=4"])
+    assert (config.loss.clip_low, config.loss.clip_high, config.questions, config.seed) == (0.1, 0.3, "others.txt", 4)
+    assert config.guard.mode == "off"  # which YAML takes for false
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("model: embedded\nloss: [1,\n  2\nsteps: }\n", r":4: is not YAML: "),
+        ("- a\n- b\n", "must hold settings, such as `model: embedded`"),
+        ("", "must hold settings"),
+    ],
+)
+def test_a_file_that_holds_no_settings_is_refused_with_its_line(text, reason, tmp_path):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(DataError, match=rf"bad\.yaml.*{reason}"):
+        read_config(tmp_path / "bad.yaml")
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"none\.yaml: cannot be read: No such file"):
+        read_config(tmp_path / "none.yaml")
+    (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match=r"bad\.yaml: is not UTF-8 text"):
+        read_config(tmp_path / "bad.yaml")
+
+
+# Words of the command
+
+
+def test_the_words_of_the_command_are_settings():
+    words = ["--loss.clip-high", "0.3", "--drop-last", "--seed=1", "steps=2", "--limit", "-1", "--trust-remote-code"]
+    found = ["loss.clip-high=0.3", "drop-last=true", "seed=1", "steps=2", "limit=-1", "trust-remote-code=true"]
+    assert file_and_overrides(words) == (None, found)
+    config = read_config(None, [*SMALL, "loss.clip-high=0.3", "drop-last=true"])
+    assert (config.loss.clip_high, config.drop_last) == (0.3, True)
+
+
+@pytest.mark.parametrize("words", [["run.yaml", "--seed", "1"], ["--seed", "1", "run.yaml"], ["seed=1", "run.yaml"]])
+def test_the_file_may_stand_anywhere(words):
+    assert file_and_overrides(words) == (Path("run.yaml"), ["seed=1"])
+
+
+def test_there_is_one_file():
+    with pytest.raises(ConfigError, match=r"'b\.yaml': a\.yaml is the file with the settings"):
+        file_and_overrides(["a.yaml", "b.yaml"])
+
+
+def test_a_word_that_is_no_setting_is_refused():
+    with pytest.raises(ConfigError, match=r"'0\.3': settings are given as --name value, or in a file that ends in"):
+        file_and_overrides(["--seed", "1", "0.3"])
+    with pytest.raises(ConfigError, match="'=3': write name=value"):
+        read_config(None, ["=3"])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Answer: put it in \\boxed{}.", "Answer: put it in \\boxed{}."),
+        ("Solve problem #3 # now", "Solve problem #3 # now"),
+        ("# think", "# think"),
+        ("- think", "- think"),
+        ("off", "off"),
+        ("2024-01-01", "2024-01-01"),
+        ("'12'", "12"),
+        ("", ""),
+    ],
+)
+def test_text_is_taken_as_it_stands(text, value):
+    assert small(f"prompt.instruction={text}").prompt.instruction == value
+
+
+def test_numbers_lists_mappings_and_null_are_read():
+    config = small("optimizer.learning_rate=1e-6", "optimizer.betas=[0.8, 0.9]", "loss={clip_low: 0.1}", "limit=null")
+    assert (config.optimizer.learning_rate, config.optimizer.betas, config.loss.clip_low) == (1e-6, (0.8, 0.9), 0.1)
+    assert config.limit is None
+    assert small("guard.mode=off").guard == GuardSettings(mode="off")
+    assert small("drop_last=yes").drop_last is True
+    assert small("lora=true").lora == LoraSettings()
+    assert small("lora.rank=2", "lora=false").lora is None
+
+
+def test_a_benchmark_brings_its_reader():
+    values = {"model": "embedded", "questions": "gpqa"}
+    assert build_config(values).reader == "choice"
+    assert build_config(values | {"reader": "boxed"}).reader == "boxed"
+    apart = build_config(values | {"evaluation": {"held_out": "amc"}})
+    assert "held-out questions are read like the others, as choice, though theirs would be boxed" in warnings(apart)
+    assert (
+        build_config(values | {"questions": "amc"}).reader
+        == build_config(values | {"questions": "q.txt"}).reader
+        == "boxed"
+    )
+
+
+# What is wrong is said by name, with the reason and the fix
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("methd=scrl", "methd: there is no such setting. Did you mean 'method'?"),
+        ("loss.clip_hih=0.3", "loss.clip_hih: there is no such setting. Did you mean 'clip_high'?"),
+        ("lora.rnk=2", "lora.rnk: there is no such setting. Did you mean 'rank'?"),
+        ("method=scl", "method: unknown method 'scl'. Did you mean 'scrl'?"),
+        ("preset=oficial", "preset: unknown preset 'oficial'. Did you mean 'official'?"),
+        ("loss_variant=dr-grp", "loss_variant: unknown loss 'dr-grp'. Did you mean 'dr-grpo'?"),
+        ("credit.min_shar=1", "min_shar: method 'scrl' has no such setting. Did you mean 'min_share'?"),
+        ("trained=9", "trained: 9 completions of 8 cannot be trained on"),
+        ("evaluation.k=5", "evaluation.k: 5 needs as many evaluation.completions"),
+        ("steps=0", "steps: Input should be greater than or equal to 1; got 0"),
+        ("steps=many", "steps: Input should be a valid integer"),
+        ("steps=true", "steps: Input should be a number; got True"),
+        ("optimizer.learning_rate=true", "optimizer.learning_rate: Input should be a number; got True"),
+        ("credit.min_share=true", "min_share: Input should be a number"),
+        ("sampling.temperature=.nan", "sampling.temperature: Input should be a finite number"),
+        ("reader=bxed", "reader"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_the_reason(change, message):
+    with pytest.raises(ConfigError) as error:
+        small(change)
+    assert str(error.value).startswith(message)
+    assert "Value error" not in str(error.value)
+
+
+def test_a_setting_that_is_required_says_what_it_is_for():
+    with pytest.raises(ConfigError, match=r"model: is required\. A model folder, a hub id, or `embedded`\."):
+        build_config({"questions": "mine.txt"})
+
+
+# The list of settings
+
+
+def test_every_setting_is_listed_once_with_a_description():
+    rows = list(setting_rows(RunConfig))
+    names = [name for name, _, _ in rows]
+    assert len(names) == len(set(names))
+    assert [name for name, _, description in rows if not description] == []
+    parts = {"prompt", "sampling", "dynamic_sampling", "loss", "optimizer", "compute", "evaluation", "guard"}
+    assert {name.partition(".")[0] for name in names} == set(RunConfig.model_fields)
+    assert set(RunConfig.model_fields) - set(names) == parts
+    assert {"lora", "lora.rank", "loss.dual_clip", "guard.window", "sampling.stop"} <= set(names)
+    assert {name: default for name, default, _ in rows}["model"] == "(required)"
+
+
+# Questions
+
+
+def test_the_questions_and_those_held_out_are_loaded_with_the_same_columns_and_a_limit_of_their_own(tmp_path):
+    rows = "".join(f"{number},What is {number}?,{number},9\n" for number in range(3))
+    for name in ("train.csv", "held-out.csv"):
+        (tmp_path / name).write_text(f"key,text,truth,answer\n{rows}")
+    config = build_config({
+        "model": "embedded", "questions": str(tmp_path / "train.csv"), "limit": 2, "id_column": "key",
+        "question_column": "text", "gold_column": "truth",
+    })  # fmt: skip
+    assert config.load_held_out() is None
+    asked = merged(config.model_dump(), {"evaluation": {"held_out": str(tmp_path / "held-out.csv")}})
+    found = [(q.id, q.text, q.gold) for q in build_config(asked).load_held_out().questions]
+    assert found == [("0", "What is 0?", "0"), ("1", "What is 1?", "1"), ("2", "What is 2?", "2")]
+    assert [(q.id, q.text, q.gold) for q in config.load_questions().questions] == found[:2]
+
+
+def test_benchmarks_are_looked_for_in_the_folder_that_is_named(monkeypatch, tmp_path):
+    looked = []
+    monkeypatch.setattr("scrl.config.load_source", lambda source, *, data_dir, **_: looked.append(data_dir))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for named in ({}, {"data_dir": "some/folder"}, {"data_dir": "~/folder"}):
+        build_config(BARE | named).load_questions()
+    assert looked == [None, Path("some/folder"), tmp_path / "folder"]
+
+
+# Recipes
+
+
+@pytest.mark.parametrize("method", DEMO_METHODS)
+def test_both_sides_of_the_demo_differ_by_the_method_alone(method):
+    config = demo_config(method, seed=3, steps=5)
+    assert (config.method, config.seed, config.steps) == (method, 3, 5)
+    assert config.model_copy(update={"method": "scrl"}) == demo_config("scrl", seed=3, steps=5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_builds(method):
+    assert small(f"method={method}", "completions=10").rule().method.name == method  # a number that trees have
+
+
+def test_a_file_of_settings_can_be_given_from_python(tmp_path):
+    (tmp_path / "run.yaml").write_text("model: embedded\nquestions: arithmetic:easy\nstepz: 3\n")
+    for path in (str(tmp_path / "run.yaml"), tmp_path / "run.yaml"):
+        with pytest.raises(ConfigError, match="stepz"):
+            scrl.train(path)
+    with pytest.raises(DataError, match=r"nowhere\.yaml: cannot be read"):
+        scrl.train(str(tmp_path / "nowhere.yaml"))
