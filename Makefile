@@ -1,55 +1,53 @@
-# make demo   the main job on embedded defaults          make test   the test suite
-# make check  format, lint, types, docs and tests        make bench  the benchmarks
-# make docs   the pages of docs/ as a site in site/
-# make test-engines  the tests against TRL and verl, each in an environment of its own (test-trl, test-verl)
-# make test-gpu      the tests that need a GPU
-# make test-kernels  the GPU's kernels without one: interpreted, and compiled for Hopper
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
+.DEFAULT_GOAL := help
 
-.PHONY: demo test test-engines test-trl test-verl test-gpu test-kernels lint docs check bench dist clean
+.PHONY: help demo test test-engines test-trl test-verl test-gpu test-kernels lint docs check bench dist clean
 
-demo: $(STAMP)
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(STAMP)  ## adapt the embedded model to questions without answers; sets everything up first
 	$(BIN)/scrl demo
 
-test: $(STAMP)
+test: $(STAMP)  ## the test suite; sets everything up first
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --cov=src/scrl --cov-report=term-missing:skip-covered
 	$(BIN)/python -m coverage report --include='*/scrl/answers/*,*/scrl/credit/*' --fail-under=98 --format=total
 
-test-engines: test-trl test-verl
+test-engines: test-trl test-verl  ## the tests against TRL and verl, each in an environment of its own
 
-test-trl: .venv-trl/.installed
+test-trl: .venv-trl/.installed  ## the tests against TRL
 	.venv-trl/bin/python -m pytest tests/engines/test_trl_engine.py tests/engines/test_trl_settings.py tests/policy/test_trl_parity.py
 
-test-verl: .venv-verl/.installed
+test-verl: .venv-verl/.installed  ## the tests against verl
 	.venv-verl/bin/python -m pytest tests/engines/test_verl_engine.py tests/engines/test_verl_settings.py
 
-test-gpu:  # with the Python at hand, whose torch has to know the GPU
+test-gpu:  ## the tests that need a GPU
 	PYTHONPATH=src $(PYTHON) -m pytest -W default -m gpu tests/gpu
 	PYTHONPATH=src $(PYTHON) -m pytest -W default tests/sampling/test_kernels.py
 
-test-kernels: .venv-triton/.installed
+test-kernels: .venv-triton/.installed  ## the GPU kernels without a GPU: interpreted, and compiled for Hopper
 	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/sampling/test_kernels.py tests/sampling/test_kernel_builds.py
 
-lint: $(STAMP)
+lint: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: $(STAMP)
+docs: $(STAMP)  ## the pages of docs/ as a site in site/
 	$(BIN)/mkdocs build --strict  # not --quiet, which counts no warnings
 
-check: lint docs test
+check: lint docs test  ## lint, docs, test
 
-bench: $(STAMP)
+bench: $(STAMP)  ## benchmarks that run on a laptop
 	$(BIN)/python benchmarks/labelling.py
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/token_scores.py
 
-dist: $(STAMP)
+dist: $(STAMP)  ## wheel and source archive
 	$(BIN)/python -m build
 
 $(STAMP): pyproject.toml constraints.txt
@@ -84,5 +82,5 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps --target .venv-triton triton==3.6.0 numpy==2.3.5
 	@touch .venv-triton/.installed
 
-clean:
+clean:  ## delete everything that make has made
 	rm -rf $(VENV) .venv-trl .venv-verl .venv-triton dist build site .pytest_cache .mypy_cache .ruff_cache .coverage

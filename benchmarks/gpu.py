@@ -1,11 +1,11 @@
-"""Everything that is said of one GPU, in one command: all samplers and all ways to update, in one run.
+"""All numbers of one GPU in one command: all samplers and all ways to update.
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --what ours,vllm       # fewer samplers
     python benchmarks/gpu.py --ways none            # without the updates
 
-Random weights in the shape of Qwen2.5-3B. Each sampler has a process of its own, because vLLM does not give back all
-it takes; the numbers are those of `gpu_sampling.py` and `gpu_update.py`, which explain them.
+Random weights in the shape of Qwen2.5-3B. Each sampler runs in a separate process, because vLLM does not free all its
+memory; the numbers are those of `gpu_sampling.py` and `gpu_update.py`, which explain them.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ HERE = Path(__file__).parent
 CASES = ("4x64x128", "8x64x512", "16x64x2048/700")
 """Prompts × completions × tokens; the last with ends, after 700 tokens on average."""
 APART = "-apart"
-"""vLLM with its engine in a process of its own, as its server has it; without, in one process, as a trainer has it."""
+"""vLLM with its engine in a separate process, as in its server; without the suffix in one process, as in a trainer."""
 AS_A_SERVER = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1", "VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
-"""Spawned, not forked: torch has looked for a GPU by then, after which a forked process may not use it."""
+"""Spawned, not forked: torch has initialized the GPU by then, and a forked process could not use it."""
 NEVER_REFILLED = ("dynamic", "static")
-"""`generate` is measured where all completions are of one length: it does not fill rows again."""
+"""`generate` is measured only on completions of one length: it does not replace rows that have ended."""
 
 
-def sampled(engine: str) -> Iterator[dict[str, Any]]:
-    """What one sampler does in each case, and the limit by arithmetic."""
+def results_of(engine: str) -> Iterator[dict[str, Any]]:
+    """The results of one sampler, case by case."""
     what = engine.removesuffix(APART)
     cases = [case for case in CASES if engine not in NEVER_REFILLED or "/" not in case]
     apart = AS_A_SERVER if engine.endswith(APART) else {}
     command = [sys.executable, str(HERE / "gpu_sampling.py"), *cases, "--what", what, "--json"]
     with (
-        tempfile.TemporaryFile("w+") as said,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=os.environ | apart) as process,
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=os.environ | apart) as process,
     ):
         assert process.stdout is not None
         yield from (json.loads(text) for text in process.stdout if text.startswith('{"engine"'))
         if process.wait():
-            said.seek(0)
-            last = (said.read().strip().splitlines() or ["no output"])[-1]
+            errors.seek(0)
+            last = (errors.read().strip().splitlines() or ["no output"])[-1]
             yield {"engine": engine, "skipped": f"exit code {process.returncode}: {last}"}
 
 
@@ -72,7 +72,7 @@ def main() -> None:
         sys.exit("gpu: there is no GPU here")
     print("| sampler | completions | tokens/s | runs | of the limit | seconds to start |\n|---|---|---|---|---|---|")
     for engine in options.what.split(","):
-        for result in sampled(engine):
+        for result in results_of(engine):
             print(line(engine, result), flush=True)
     print(flush=True)
     if options.ways != "none":

@@ -1,4 +1,4 @@
-"""Tokens sampled per second on a GPU: ours, transformers' `generate` and vLLM, on the same random weights' shape.
+"""Tokens sampled per second on a GPU: ours, transformers' `generate` and vLLM, on random weights of the same shape.
 
     python benchmarks/gpu_sampling.py                                       # Qwen2.5-3B, 4 prompts × 64 × 128 tokens
     python benchmarks/gpu_sampling.py 4x64x128 8x64x512 16x64x2048/700      # three cases, each engine started once
@@ -6,10 +6,10 @@
     python benchmarks/gpu_sampling.py --what ours --profile                 # microseconds of each kernel in a step
 
 Weights are random in the shape of the named model, so nothing is downloaded. End tokens are ignored unless a case ends
-in `/700`: then so many words end a completion that it has 700 tokens on average. Ours records the log-probability
-and the full-vocabulary entropy of every token, vLLM the log-probability, `generate` nothing. A median of `--repeats`
-calls; one before the first case is not counted, it is the start-up (`static` compiles for each case, and has one before
-each). With `--repeats 0` that first call is what counts.
+in `/700`: then enough tokens end a completion for a mean length of 700. Ours records the log-probability and the
+full-vocabulary entropy of every token, vLLM the log-probability, `generate` nothing. The result is the median of
+`--repeats` calls; one before the first case is the start-up and not counted (`static` compiles for each case, and has
+one before each). With `--repeats 0` that first call counts.
 """
 
 from __future__ import annotations
@@ -32,19 +32,15 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from scrl.sampling.draw import SamplingSettings
-from scrl.sampling.eager_decode import left_padded
+from scrl.sampling.eager_decode import left_pad
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 
 _LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 5e5,
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
+    "rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
-}
-# kind, hidden, inner, layers, heads, key heads, head size, words, tied
+}  # fmt: skip
+# kind, hidden, intermediate, layers, heads, key heads, head size, vocabulary, tied
 _SHAPES: dict[str, tuple[str, int, int, int, int, int, int, int, bool]] = {
     "qwen2.5-0.5b": ("qwen2", 896, 4864, 24, 14, 2, 64, 151936, True),
     "qwen2.5-1.5b": ("qwen2", 1536, 8960, 28, 12, 2, 128, 151936, True),
@@ -79,28 +75,17 @@ def case_of(text: str) -> Case:
 
 def config_of(name: str) -> Any:
     """The configuration of a named shape."""
-    kind, hidden, inner, layers, heads, kv_heads, head, words, tied = _SHAPES[name]
+    kind, hidden, intermediate, layers, heads, kv_heads, head, vocabulary, tied = _SHAPES[name]
     rope = _LLAMA3 if kind == "llama" else {"rope_type": "default", "rope_theta": 1e6}
     return AutoConfig.for_model(
-        kind,
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=kv_heads,
-        head_dim=head,
-        vocab_size=words,
-        tie_word_embeddings=tied,
-        rope_parameters=rope,
-        max_position_embeddings=32768,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
+        kind, hidden_size=hidden, intermediate_size=intermediate, num_hidden_layers=layers, num_attention_heads=heads,
+        num_key_value_heads=kv_heads, head_dim=head, vocab_size=vocabulary, tie_word_embeddings=tied,
+        rope_parameters=rope, max_position_embeddings=32768, bos_token_id=None, eos_token_id=None, pad_token_id=0,
+    )  # fmt: skip
 
 
 class Silent:
-    """As much of a tokenizer as the sampler asks for; texts are left out of the timing for all."""
+    """As much of a tokenizer as the sampler uses; no engine is timed decoding texts."""
 
     eos_token_id = None
 
@@ -118,27 +103,26 @@ def build(name: str) -> Any:
 
 
 def end_tokens(model: str, case: Case) -> list[int]:
-    """Words that end a completion, spread over the vocabulary: near-uniform draws hit one in `mean_length`."""
-    words = config_of(model).vocab_size
-    number = round(words / case.mean_length) if case.mean_length else 0
-    return [int(place) for place in np.linspace(0, words - 1, number)]
+    """Tokens that end a completion, spread over the vocabulary: near-uniform draws hit one in `mean_length`."""
+    vocabulary = config_of(model).vocab_size
+    number = round(vocabulary / case.mean_length) if case.mean_length else 0
+    return [int(token) for token in np.linspace(0, vocabulary - 1, number)]
 
 
 def prompts_of(case: Case, length: int) -> list[Prompt]:
     """Random prompts of one length."""
-    rng = np.random.default_rng(0)
-    tokens_BP = rng.integers(1, 100_000, (case.prompts, length))
+    tokens_BP = np.random.default_rng(0).integers(1, 100_000, (case.prompts, length))
     return [Prompt(f"question {number}", tokens_P) for number, tokens_P in enumerate(tokens_BP)]
 
 
 Work = Callable[[int], int]
-"""Sample once, for a step of that number; the tokens sampled."""
+"""(number of a step) → the tokens sampled for it."""
 Facts = Callable[[], dict[str, Any]]
 Engine = Callable[[Case], tuple[Work, Facts]]
 
 
 def ours(options: argparse.Namespace) -> Engine:
-    """The sampler; what it is asked afterwards."""
+    """The local sampler."""
     model = build(options.model)
     last: list[LocalSampler] = []
 
@@ -159,10 +143,9 @@ def ours(options: argparse.Namespace) -> Engine:
             return sum(len(sample.tokens_T) for samples in samples_B for sample in samples)
 
         def facts() -> dict[str, Any]:
-            writer = sampler._writer
-            said = [note for note in (sampler.note, *notes) if note]
-            counts = {} if writer is None else {"captures": writer.captures, "interrupted": writer.interrupted}
-            return {"rows": sampler.max_rows, **counts, "notes": said}
+            engine = sampler._engine
+            counts = {} if engine is None else {"captures": engine.captures, "preemptions": engine.preemptions}
+            return {"rows": sampler.max_rows, **counts, "notes": [note for note in (sampler.note, *notes) if note]}
 
         return work, facts
 
@@ -176,25 +159,17 @@ def generate(options: argparse.Namespace, cache: str) -> Engine:
     def prepare(case: Case) -> tuple[Work, Facts]:
         ends = end_tokens(options.model, case)
         prompts = prompts_of(case, options.prompt_tokens)
-        tokens_BP, mask_BP = left_padded([prompt.tokens_P for prompt in prompts], torch.device("cuda"))
+        tokens_BP, mask_BP = left_pad([prompt.tokens_P for prompt in prompts], torch.device("cuda"))
 
         def work(step: int) -> int:
             torch.manual_seed(step)
-            written = model.generate(
-                input_ids=tokens_BP,
-                attention_mask=mask_BP,
-                num_return_sequences=case.samples,
-                do_sample=True,
-                temperature=options.temperature,
-                top_k=0,
-                top_p=options.top_p,
-                max_new_tokens=case.tokens,
-                min_new_tokens=None if ends else case.tokens,
-                eos_token_id=ends or None,
-                pad_token_id=0,
+            tokens_RT = model.generate(
+                input_ids=tokens_BP, attention_mask=mask_BP, num_return_sequences=case.samples, do_sample=True,
+                temperature=options.temperature, top_k=0, top_p=options.top_p, max_new_tokens=case.tokens,
+                min_new_tokens=None if ends else case.tokens, eos_token_id=ends or None, pad_token_id=0,
                 **({"cache_implementation": "static"} if cache == "static" else {}),
-            )[:, tokens_BP.shape[1] :]
-            is_end_RT = torch.isin(written, torch.tensor(ends, device="cuda", dtype=written.dtype))
+            )[:, tokens_BP.shape[1] :]  # fmt: skip
+            is_end_RT = torch.isin(tokens_RT, torch.tensor(ends, device="cuda", dtype=tokens_RT.dtype))
             return int((is_end_RT.cumsum(dim=-1) - is_end_RT.long() == 0).sum())
 
         return work, dict
@@ -203,44 +178,32 @@ def generate(options: argparse.Namespace, cache: str) -> Engine:
 
 
 def vllm(options: argparse.Namespace) -> Engine:
-    """vLLM in this process, with the log-probability of what it draws."""
+    """vLLM in this process, with the log-probability of each drawn token."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     from vllm import LLM, SamplingParams
 
     folder = tempfile.mkdtemp()
     config = config_of(options.model)
-    config.architectures = [{"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM"}[
-        config.model_type
-    ]]  # fmt: skip
+    config.architectures = [f"{config.model_type.capitalize()}ForCausalLM"]
     config.dtype = "bfloat16"
     config.save_pretrained(folder)
+    max_length = options.prompt_tokens + max(case.tokens for case in options.cases) + 1
     llm = LLM(
-        folder,
-        load_format="dummy",
-        skip_tokenizer_init=True,
-        dtype="bfloat16",
-        max_model_len=options.prompt_tokens + max(case.tokens for case in options.cases) + 1,
-        max_num_seqs=options.rows,
-        gpu_memory_utilization=0.85,
-    )
+        folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max_length,
+        max_num_seqs=options.rows, gpu_memory_utilization=0.85,
+    )  # fmt: skip
 
     def prepare(case: Case) -> tuple[Work, Facts]:
         ends = end_tokens(options.model, case)
-        asked = [{"prompt_token_ids": prompt.tokens_P.tolist()} for prompt in prompts_of(case, options.prompt_tokens)]
+        inputs = [{"prompt_token_ids": prompt.tokens_P.tolist()} for prompt in prompts_of(case, options.prompt_tokens)]
         params = SamplingParams(
-            n=case.samples,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            max_tokens=case.tokens,
-            ignore_eos=True,
-            stop_token_ids=ends or None,
-            logprobs=0,
-            detokenize=False,
-        )
+            n=case.samples, temperature=options.temperature, top_p=options.top_p, max_tokens=case.tokens,
+            ignore_eos=True, stop_token_ids=ends or None, logprobs=0, detokenize=False,
+        )  # fmt: skip
 
         def work(_: int) -> int:
-            outputs = llm.generate(asked, params, use_tqdm=False)
+            outputs = llm.generate(inputs, params, use_tqdm=False)
             return sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
 
         return work, dict
@@ -265,7 +228,7 @@ def timed(work: Work, step: int) -> tuple[float, int]:
     return time.perf_counter() - start, tokens
 
 
-def measured(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def measure(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """One engine: start-up, then the median of some calls, case by case."""
     torch.cuda.empty_cache()
     start = time.perf_counter()
@@ -298,7 +261,7 @@ def measured(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]
 
 
 def print_profile(work: Work) -> None:
-    """Microseconds and calls of every kernel in a step, the dearest first; a step is one call of the drawing kernel."""
+    """Microseconds and calls of every kernel per step, the slowest first; a step is one call of the drawing kernel."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
@@ -308,20 +271,20 @@ def print_profile(work: Work) -> None:
         if event.device_type.name == "CUDA":
             spent[event.name][0] += event.time_range.elapsed_us()
             spent[event.name][1] += 1
-    steps = max((count for name, (_, count) in spent.items() if name.startswith("_choose")), default=1.0)
-    print(f"{'µs a step':>10} {'calls':>7}  kernel ({steps:.0f} steps)")
+    steps = max((count for name, (_, count) in spent.items() if name.startswith("_draw_tokens")), default=1.0)
+    print(f"{'µs/step':>10} {'calls':>7}  kernel ({steps:.0f} steps)")
     for name, (microseconds, count) in sorted(spent.items(), key=lambda item: -item[1][0])[:30]:
         print(f"{microseconds / steps:10.1f} {count / steps:7.1f}  {name[:110]}")
     busy = sum(total for total, _ in spent.values())
     print(f"{busy / steps:10.1f} {'':7}  all; {1e6 * seconds / steps:.1f} by the clock")
 
 
-def mean_place(case: Case) -> float:
-    """Tokens a row has already written, on average over steps: half of all, or with ends at a rate of 1 / m
+def mean_length(case: Case) -> float:
+    """The length of a row's completion, on average over steps: half of the most, or with ends at a rate of 1 / m
 
         ∫ t e^(−t/m) dt / ∫ e^(−t/m) dt from 0 to T  =  m (1 − x / (e^x − 1)), x = T / m,
 
-    because a row that ends makes room for another, so that long rows are there for more steps than short ones.
+    because a row that ends is replaced by another, so long rows are there for more steps than short ones.
     """
     if not case.mean_length:
         return case.tokens / 2
@@ -330,12 +293,11 @@ def mean_place(case: Case) -> float:
 
 
 def limit(options: argparse.Namespace, case: Case) -> float:
-    """Tokens per second by arithmetic: the larger of reading weights and multiplying, then reading what is cached."""
-    _, hidden, inner, layers, heads, kv_heads, head, words, _ = _SHAPES[options.model]
-    weights = layers * (hidden * head * 2 * (heads + kv_heads) + 3 * hidden * inner) + words * hidden
+    """Tokens per second by arithmetic: the larger of reading weights and multiplying, plus reading the cache."""
+    _, hidden, intermediate, layers, heads, kv_heads, head, vocabulary, _ = _SHAPES[options.model]
+    weights = layers * (hidden * head * 2 * (heads + kv_heads) + 3 * hidden * intermediate) + vocabulary * hidden
     rows = min(options.rows, case.prompts * case.samples)
-    length = mean_place(case)
-    cached = 2 * layers * kv_heads * head * 2 * (rows * length + case.prompts * options.prompt_tokens)
+    cached = 2 * layers * kv_heads * head * 2 * (rows * mean_length(case) + case.prompts * options.prompt_tokens)
     seconds = max(2 * weights / 4.3e12, 2 * weights * rows / 700e12) + cached / 4.3e12
     return float(rows / seconds)
 
@@ -351,11 +313,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument(
-        "--release",
-        action="store_true",
-        help="give ours' memory back after every call, as training does where it is short",
-    )
+    parser.add_argument("--release", action="store_true", help="free our memory after every call, as training may")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each result")
     options = parser.parse_args()
@@ -371,12 +329,12 @@ def main() -> None:
     if not options.json:
         print(f"{options.model}, prompts of {options.prompt_tokens} tokens", flush=True)
     for name in options.what.split(","):
-        for result in measured(name, options):
+        for result in measure(name, options):
             print(json.dumps(result) if options.json else line(result), flush=True)
 
 
 def line(result: dict[str, Any]) -> str:
-    """What is shown of a result."""
+    """A result as text."""
     if "skipped" in result:
         return f"{result['engine']:>8}  skipped: {result['skipped']}"
     speed = result["tokens_per_second"]

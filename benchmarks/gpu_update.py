@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scrl.policy.batching import TrainedRow
+from scrl.policy.batching import TrainingRow
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
@@ -146,7 +146,7 @@ class LigerPolicy(Policy):
     def _batch_loss(self, batch: Any) -> tuple[Tensor, Any]:
         from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss  # type: ignore[import-not-found, unused-ignore]
 
-        body, head = self._plain  # type: ignore[misc]
+        body, head = self._scorer.parts  # type: ignore[misc]
         hidden_RLE = body(input_ids=batch.tokens_RL, use_cache=False).last_hidden_state
         mask_RT, places_RT = batch.mask_RT, torch.arange(PROMPT, batch.tokens_RL.shape[1], device=head.weight.device)
         loss_function = LigerFusedLinearGRPOLoss(
@@ -154,7 +154,7 @@ class LigerPolicy(Policy):
         )
         loss, _ = loss_function(
             hidden_RLE[:, places_RT - 1], head.weight, batch.tokens_RL[:, places_RT], mask_RT,
-            batch.rises_R + batch.falls_R, old_per_token_logps=batch.old_logprobs_RT,
+            batch.positive_part_R + batch.negative_part_R, old_per_token_logps=batch.old_logprobs_RT,
         )  # fmt: skip
         loss = loss * len(mask_RT) / self.rows_in_all  # a mean over the rows of a pass, made one over all
         return loss, {"clipped": 0, "tokens": len(batch.targets_n), "loss": loss.detach()}
@@ -217,10 +217,10 @@ def measured(work: Callable[[], Any], device: torch.device) -> tuple[float, floa
     return time.perf_counter() - start, torch.cuda.max_memory_allocated() / GB if is_cuda else 0.0
 
 
-def gradient_of(way: str, policy: Policy, rows: Sequence[TrainedRow]) -> None:
+def gradient_of(way: str, policy: Policy, rows: Sequence[TrainingRow]) -> None:
     """Leave the gradient in the weights."""
-    with patch("scrl.policy.policy.token_scores", SCORES[way]):
-        policy._that_fits(policy.gradient, rows)
+    with patch("scrl.policy.scoring.token_scores", SCORES[way]):
+        policy._retry(policy.gradient, rows)
 
 
 def norm_of_gradient(language_model: LanguageModel) -> float:

@@ -2,10 +2,9 @@
 
     python benchmarks/sampling.py [--questions 8] [--completions 32] [--repeats 7]
 
-The embedded model at temperature 1, at most 72 tokens a completion, all completions side by side. Ours also records
-the log-probability and the full-vocabulary entropy of every token; `generate` draws tokens and nothing else. The two
-alternate and the best repeat of each counts. Tokens are those up to and including a completion's end; what is computed
-for rows that have ended is not counted for either.
+The embedded model at temperature 1, at most 72 tokens per completion, all completions side by side. Ours also records
+the log-probability and the full-vocabulary entropy of every token; `generate` only draws tokens. The two alternate and
+the best repeat of each counts. Tokens count up to and including a completion's end.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.model_paths import EMBEDDED
 from scrl.policy.settings import ComputeSettings
 from scrl.sampling.draw import SamplingSettings
-from scrl.sampling.eager_decode import left_padded
+from scrl.sampling.eager_decode import left_pad
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 
@@ -30,16 +29,16 @@ SETTINGS = SamplingSettings(temperature=1.0, max_tokens=72)
 
 
 def sampler_tokens(sampler: LocalSampler, prompts: list[Prompt], completions: int, step: int) -> int:
-    """Sample with ours; the number of tokens written."""
+    """The number of tokens of one call of ours."""
     samples_B = sampler.sample(prompts, SETTINGS, num_samples=completions, seed=0, step=step)
     return sum(len(sample.tokens_T) for samples in samples_B for sample in samples)
 
 
 def generate_tokens(language_model: LanguageModel, prompts: list[Prompt], completions: int, step: int) -> int:
-    """Sample with transformers; the number of tokens written."""
-    tokens_BP, mask_BP = left_padded([prompt.tokens_P for prompt in prompts], language_model.device)
+    """The number of tokens of one call of transformers."""
+    tokens_BP, mask_BP = left_pad([prompt.tokens_P for prompt in prompts], language_model.device)
     torch.manual_seed(step)
-    written = language_model.model.generate(
+    tokens_RT = language_model.model.generate(
         input_ids=tokens_BP,
         attention_mask=mask_BP,
         num_return_sequences=completions,
@@ -51,7 +50,7 @@ def generate_tokens(language_model: LanguageModel, prompts: list[Prompt], comple
         use_cache=True,
         pad_token_id=language_model.tokenizer.pad_token_id,
     )[:, tokens_BP.shape[1] :]
-    is_end_RT = written == language_model.tokenizer.eos_token_id
+    is_end_RT = tokens_RT == language_model.tokenizer.eos_token_id
     return int((is_end_RT.cumsum(dim=-1) - is_end_RT.long() == 0).sum())
 
 
@@ -73,8 +72,8 @@ def main() -> None:
     language_model = load_model(EMBEDDED, compute)
     language_model.model.eval()
     questions = arithmetic_questions("medium", options.questions)
-    asking = PromptSettings(instruction="")
-    prompts = [Prompt(q.id, prompt_tokens(q, language_model.tokenizer, asking)) for q in questions]
+    style = PromptSettings(instruction="")
+    prompts = [Prompt(q.id, prompt_tokens(q, language_model.tokenizer, style)) for q in questions]
     sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=compute.sampler_rows)
     assert sampler.note is None
     works: tuple[Callable[[int], int], ...] = (

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from runs import SMALL, small
 
 import scrl
 from scrl.cli.train import file_and_overrides
@@ -17,6 +16,11 @@ from scrl.recipes.demo import demo_config
 from scrl.training.guard import GuardSettings
 
 BARE = {"model": "embedded", "questions": "arithmetic:easy"}
+SMALL = ("model=embedded", "questions=arithmetic:easy", "completions=8", "trained=4", "evaluation.completions=4")
+
+
+def small(*changes):
+    return read_config(None, [*SMALL, *changes])
 
 
 # Presets and variants
@@ -97,24 +101,19 @@ def test_a_file_of_settings_with_single_ones_on_top(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("content", "reason"),
     [
-        ("model: embedded\nloss: [1,\n  2\nsteps: }\n", r":4: is not YAML: "),
-        ("- a\n- b\n", "must hold settings, such as `model: embedded`"),
-        ("", "must hold settings"),
+        (b"model: embedded\nloss: [1,\n  2\nsteps: }\n", r":4: is not YAML: "),
+        (b"- a\n- b\n", "must hold settings, such as `model: embedded`"),
+        (b"", "must hold settings"),
+        (b"\xff\xfe", ": is not UTF-8 text"),
+        (None, ": cannot be read: No such file"),
     ],
 )
-def test_a_file_that_holds_no_settings_is_refused_with_its_line(text, reason, tmp_path):
-    (tmp_path / "bad.yaml").write_text(text)
+def test_a_file_that_holds_no_settings_is_refused_with_its_line(content, reason, tmp_path):
+    if content is not None:
+        (tmp_path / "bad.yaml").write_bytes(content)
     with pytest.raises(DataError, match=rf"bad\.yaml.*{reason}"):
-        read_config(tmp_path / "bad.yaml")
-
-
-def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"none\.yaml: cannot be read: No such file"):
-        read_config(tmp_path / "none.yaml")
-    (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match=r"bad\.yaml: is not UTF-8 text"):
         read_config(tmp_path / "bad.yaml")
 
 
@@ -134,16 +133,17 @@ def test_the_file_may_stand_anywhere(words):
     assert file_and_overrides(words) == (Path("run.yaml"), ["seed=1"])
 
 
-def test_there_is_one_file():
-    with pytest.raises(ConfigError, match=r"'b\.yaml': a\.yaml is the file with the settings"):
-        file_and_overrides(["a.yaml", "b.yaml"])
-
-
-def test_a_word_that_is_no_setting_is_refused():
-    with pytest.raises(ConfigError, match=r"'0\.3': settings are given as --name value, or in a file that ends in"):
-        file_and_overrides(["--seed", "1", "0.3"])
-    with pytest.raises(ConfigError, match="'=3': write name=value"):
-        read_config(None, ["=3"])
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["a.yaml", "b.yaml"], r"'b\.yaml': a\.yaml is the file with the settings"),
+        (["--seed", "1", "0.3"], r"'0\.3': settings are given as --name value, or in a file that ends in"),
+        (["=3"], "'=3': write name=value"),
+    ],
+)
+def test_a_word_that_is_no_setting_is_refused(words, reason):
+    with pytest.raises(ConfigError, match=reason):
+        read_config(*file_and_overrides(words))
 
 
 @pytest.mark.parametrize(
@@ -179,11 +179,8 @@ def test_a_benchmark_brings_its_reader():
     assert build_config(values | {"reader": "boxed"}).reader == "boxed"
     apart = build_config(values | {"evaluation": {"held_out": "amc"}})
     assert "held-out questions are read like the others, as choice, though theirs would be boxed" in warnings(apart)
-    assert (
-        build_config(values | {"questions": "amc"}).reader
-        == build_config(values | {"questions": "q.txt"}).reader
-        == "boxed"
-    )
+    for questions in ("amc", "q.txt"):
+        assert build_config(values | {"questions": questions}).reader == "boxed"
 
 
 # What is wrong is said by name, with the reason and the fix
@@ -220,9 +217,6 @@ def test_a_wrong_setting_is_named_with_the_reason(change, message):
 def test_a_setting_that_is_required_says_what_it_is_for():
     with pytest.raises(ConfigError, match=r"model: is required\. A model folder, a hub id, or `embedded`\."):
         build_config({"questions": "mine.txt"})
-
-
-# The list of settings
 
 
 def test_every_setting_is_listed_once_with_a_description():

@@ -18,9 +18,8 @@ from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import BENCHMARKS
 from scrl.data.prompts import STYLES
 from scrl.data.questions import COLUMN_NAMES
-from scrl.recipes.catalogue import EXPERIMENTS
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES
 from scrl.recipes.jobs import jobs
-from scrl.recipes.own_tables import OWN_TABLES
 from scrl.recipes.paper import KNOWN_INCONSISTENCIES, TABLES
 from scrl.recipes.scales import LEVELS, SCALES, SMALL_REWARDS, at_scale
 from scrl.records import Sample
@@ -170,9 +169,9 @@ def test_benchmarks_are_those_of_the_code():
     assert [row[0].strip("`") for row in rows] == list(BENCHMARKS)
     for row, source in zip(rows, BENCHMARKS.values(), strict=True):
         assert int(row[1]) == source.num_questions
-        assert row[2] == source.hub + (" (gated)" if source.is_gated else "")
-        assert row[3] == ", ".join(filter(None, (source.config, source.split)))
-        assert row[4].strip("`") == source.revision[:8]
+        assert row[2] == source.hub.name + (" (gated)" if source.is_gated else "")
+        assert row[3] == ", ".join(filter(None, (source.hub.config, source.hub.split)))
+        assert row[4].strip("`") == source.hub.revision[:8]
         assert row[5].strip("`") == source.reader
 
 

@@ -14,7 +14,8 @@ import pytest
 import scrl
 from scrl.cli.main import main
 from scrl.credit.method import CreditSettings, Labels, Method, Shaped, needing, spread
-from scrl.credit.rule import credit_rule, find_method
+from scrl.credit.methods import find_method
+from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError
 
 PAGE = (Path(__file__).parent.parent / "docs" / "your-own-method.md").read_text(encoding="utf-8")

@@ -4,31 +4,31 @@
     credit = scrl.assign_credit(group, method="scrl")
     credit.labels.positive, credit.labels.negatives, credit.rewards, credit.advantages
 
-    scrl.train({"model": "embedded", "questions": "arithmetic:medium", "prompt": {"instruction": ""}}, out="my-run")
+    result = scrl.train({"model": "my-model", "steps": 50}, questions=["What is 2 + 2?", "What is 3 · 4?"])
+    result.checkpoint, result.metrics
 
 Importing this package loads neither torch nor transformers nor a plotting library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrl.answers.classes import Classes, classify, same_answer
 from scrl.answers.judge import Judge, MathVerifyJudge, NoJudge
 from scrl.answers.readers import get_reader
+from scrl.api import TrainingResult, evaluate, label, resume, sample, train
+from scrl.credit.method import Evidence, Method
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, assign_credit, credit_rule
 from scrl.errors import ConfigError, DataError, InputError, JudgeError, ReaderError, ScrlError
 from scrl.lab.label import label_file
-from scrl.records import Completion, Credit, Group, Labels, Tally
+from scrl.records import Completion, Credit, Elsewhere, Group, Labels, Question, Tally
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig
-    from scrl.training.run import Run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "METHODS",
@@ -39,38 +39,39 @@ __all__ = [
     "Credit",
     "CreditRule",
     "DataError",
+    "Elsewhere",
+    "Evidence",
     "Group",
     "InputError",
     "Judge",
     "JudgeError",
     "Labels",
     "MathVerifyJudge",
+    "Method",
     "NoJudge",
+    "Question",
     "ReaderError",
+    "RunConfig",
     "ScrlError",
     "Tally",
+    "TrainingResult",
     "assign_credit",
     "classify",
     "credit_rule",
+    "evaluate",
     "get_reader",
+    "label",
     "label_file",
+    "resume",
     "same_answer",
+    "sample",
     "train",
 ]
 
 
-def train(config: RunConfig | Mapping[str, Any] | str | Path, out: str | Path | None = None) -> Run:
-    """Adapt a model to questions without answers, with the settings of `scrl train`, in a new folder (under runs/).
+def __getattr__(name: str) -> Any:
+    if name == "RunConfig":  # importing it loads torch
+        from scrl.config import RunConfig
 
-    Settings are given by name, as the YAML file that holds them, or as they were built.
-    """
-    from scrl.config import build_config, read_config
-    from scrl.training.listeners import Silent
-    from scrl.training.loop import train as run_training
-    from scrl.training.run_folder import new_run_folder
-
-    if isinstance(config, str | Path):
-        settings = read_config(Path(config))
-    else:
-        settings = build_config(config) if isinstance(config, Mapping) else config
-    return run_training(settings, new_run_folder(None if out is None else Path(out)), Silent())
+        return RunConfig
+    raise AttributeError(f"module 'scrl' has no attribute {name!r}")

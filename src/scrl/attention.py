@@ -1,4 +1,4 @@
-"""Attention for lengths that come once."""
+"""Attention over sequence lengths that are not seen again."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from contextlib import AbstractContextManager
 
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-UNPLANNED = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
-
-def unplanned_attention() -> AbstractContextManager[None]:
-    """SDPA by any kernels but cuDNN's: those are faster once they are planned, which takes 80 ms for every length."""
-    return sdpa_kernel(UNPLANNED)
+def attention_without_cudnn() -> AbstractContextManager[None]:
+    """SDPA by any kernel but cuDNN's, which is faster once planned, but planning takes 80 ms for every new length."""
+    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])

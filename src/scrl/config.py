@@ -1,4 +1,4 @@
-"""The settings of a run: one tree, every default written once, unknown names refused with a suggestion.
+"""The settings of a run: one tree with every default; unknown names are refused with a suggestion.
 
 config = read_config(Path("run.yaml"), ["optimizer.learning_rate=1e-6", "credit.min_share=0.5"])
 """
@@ -34,10 +34,8 @@ TRAINER_PRESETS: dict[str, dict[str, Any]] = {
     "official": {"loss": {"kl_weight": 0.001, "kl": "k3", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True},
 }
 """What the authors' released code does differently beyond credit; `paper` is the defaults."""
-
-
 REMOVED = {"early_verdicts": False}
-"""Settings of earlier versions: files that hold them with this value, which turned them off, stay valid."""
+"""Settings of earlier versions, and the value that turned them off: files with that value stay valid."""
 
 
 class DynamicSamplingSettings(Settings):
@@ -48,11 +46,14 @@ class DynamicSamplingSettings(Settings):
 
 
 class GuardSettings(Settings):
-    """When a run is stopped to save it."""
+    """When a run is stopped because it collapses."""
 
-    mode: Literal["stop", "observe", "off"] = Field("stop", description="Stop the run, only say so, or do not look.")
+    mode: Literal["stop", "observe", "off"] = Field("stop", description="Stop the run, only report, or do not check.")
     window: int = Field(10, ge=1, description="Steps that are averaged.")
     max_same_answer_share: float = Field(0.5, gt=0, le=1, description="Questions that all get one and the same answer.")
+    max_stock_label_share: float = Field(
+        0.6, gt=0, le=1, description="Positive labels that are stock answers: popular with the other questions too."
+    )
     min_entropy_ratio: float = Field(0.02, ge=0, description="Entropy against that of the first steps.")
     min_length_ratio: float = Field(0.33, ge=0, description="Length against that of the first steps.")
     max_length_ratio: float = Field(3.0, gt=1, description="Length against that of the first steps.")
@@ -91,15 +92,15 @@ class RunConfig(Settings):
     )
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
-    seed: int = Field(0, ge=0, description="Of everything that is drawn.")
+    seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
-    questions_per_step: int = Field(8, ge=1, description="Questions a step.")
+    questions_per_step: int = Field(8, ge=1, description="Questions per step.")
     questions_per_update: int = Field(
         1,
         ge=1,
-        description="Questions whose completions share an optimizer step; in other words one counts as another.",
+        description="Questions whose completions share an optimizer step; a rephrased question counts separately.",
     )
-    completions: int = Field(32, ge=2, description="N: completions sampled a question; all of them vote.")
+    completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
 
@@ -118,30 +119,33 @@ class RunConfig(Settings):
         "embedded", description="Who trains: `embedded` on one machine, or `trl` or `verl` on many GPUs."
     )
     engine_options: dict[str, Any] = Field(
-        {}, description="For trl and verl: settings of theirs that no setting of ours stands for."
+        {}, description="For trl and verl: their own settings, beyond those of scrl."
     )
     nodes: int = Field(1, ge=1, description="For verl: machines of the cluster.")
-    gpus: int = Field(1, ge=1, description="For verl: GPUs a machine.")
+    gpus: int = Field(1, ge=1, description="For verl: GPUs per machine.")
     checkpoint_every: int = Field(10, ge=1, description="Steps between checkpoints.")
     trackers: tuple[str, ...] = Field((), description="Also log to: tensorboard, wandb, trackio.")
-    trust_remote_code: bool = Field(False, description="Let a hub model bring code of its own.")
+    trust_remote_code: bool = Field(False, description="Run code that comes with a hub model.")
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_presets(cls, values: Any) -> Any:
-        """The preset, on it the named loss, on that what was given."""
+        """The preset, then the named loss, then what was given."""
         if not isinstance(values, Mapping):
             return values
-        values = without_removed(values)
+        for name, off in REMOVED.items():
+            if values.get(name, off) != off:
+                raise ConfigError(f"{name}: scrl 0.2 no longer has this setting; leave it out, or use scrl 0.1")
+        values = {name: value for name, value in values.items() if name not in REMOVED}
         preset, variant = (values.get(name, cls.model_fields[name].default) for name in ("preset", "loss_variant"))
         if preset not in TRAINER_PRESETS:
             raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(str(preset), TRAINER_PRESETS)}")
         if variant not in LOSS_VARIANTS:
             raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(str(variant), LOSS_VARIANTS)}")
-        filled: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
+        loss: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
-            filled["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
-        return _as_asked(merged(merged(TRAINER_PRESETS[preset], filled), values))
+            loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
+        return _with_source_defaults(merged(merged(TRAINER_PRESETS[preset], loss), values))
 
     @field_validator("lora", mode="before")
     @classmethod
@@ -185,11 +189,11 @@ class RunConfig(Settings):
         )
 
     def load_questions(self) -> LoadedQuestions:
-        """What is trained on."""
+        """The training questions."""
         return self._load(self.questions, self.limit)
 
     def load_held_out(self) -> LoadedQuestions | None:
-        """What is measured on besides, where there is something."""
+        """The held-out questions, if any."""
         source = self.evaluation.held_out
         return self._load(source) if source else None
 
@@ -206,37 +210,26 @@ class RunConfig(Settings):
         )
 
 
-def without_removed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without those that this version no longer has; refused where one was in use."""
-    for name, off in REMOVED.items():
-        if values.get(name, off) != off:
-            raise ConfigError(f"{name}: scrl 0.2 no longer has this setting; leave it out, or use scrl 0.1")
-    return {name: value for name, value in values.items() if name not in REMOVED}
-
-
-def _as_asked(values: dict[str, Any]) -> dict[str, Any]:
-    """Generated questions speak for themselves, and a benchmark says how it is read, unless a setting is given."""
+def _with_source_defaults(values: dict[str, Any]) -> dict[str, Any]:
+    """Unless given, a benchmark chooses its reader, and generated questions have no instruction."""
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
     if values.get("reader") is None:
         values = merged(values, {"reader": reader_of(questions)})
-    is_given = not isinstance(prompt, Mapping) or prompt.get("instruction") is not None
-    if is_given or not is_generated(questions):
-        return values
-    return merged(values, {"prompt": {"instruction": ""}})
+    has_no_instruction = isinstance(prompt, Mapping) and prompt.get("instruction") is None
+    return merged(values, {"prompt": {"instruction": ""}}) if has_no_instruction and is_generated(questions) else values
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `base`, mapping by mapping."""
+    """`base` updated with `over`, recursively."""
     result = dict(base)
     for key, value in over.items():
-        below = result.get(key)
-        both = isinstance(value, Mapping) and isinstance(below, Mapping)
-        result[key] = merged(below, value) if both and isinstance(below, Mapping) else value
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return result
 
 
 def build_config(values: Mapping[str, Any]) -> RunConfig:
-    """Settings from plain values; what is wrong is said with the setting's name, the reason and the fix."""
+    """Settings from plain values; errors name the setting, the reason and the fix."""
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
@@ -244,7 +237,7 @@ def build_config(values: Mapping[str, Any]) -> RunConfig:
 
 
 def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
-    """Settings from a YAML file (or none) laid on `base`, with `name.of.setting=value` on top."""
+    """`base`, updated with a YAML file and then with `name.of.setting=value`."""
     values = merged(base or {}, read_yaml(path) if path is not None else {})
     for text in overrides:
         values = merged(values, override(text))
@@ -286,7 +279,7 @@ def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str
 
 
 def _inner_model(annotation: Any) -> type[BaseModel] | None:
-    """The settings within a setting, where it has some."""
+    """The nested settings class of a setting, if it is one."""
     kinds = (annotation, *getattr(annotation, "__args__", ()))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
@@ -296,15 +289,15 @@ def override(text: str) -> dict[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"{text!r}: write name=value, for instance optimizer.learning_rate=1e-6")
-    parsed = _value(value)
-    for key in reversed(name.replace("-", "_").split(".")):
-        parsed = {key: parsed}
-    tree: dict[str, Any] = parsed
+    *outer, last = name.replace("-", "_").split(".")
+    tree = {last: _value(value)}
+    for key in reversed(outer):
+        tree = {key: tree}
     return tree
 
 
 def _value(text: str) -> Any:
-    """Numbers, true, null, and lists and mappings in brackets are YAML; all other text is taken as it stands."""
+    """Numbers, true, null, and lists and mappings in brackets are YAML; all other text is taken literally."""
     if not text:
         return ""
     try:
@@ -320,22 +313,17 @@ def _explain(error: ValidationError) -> str:
     problem = error.errors()[0]
     place = [str(part) for part in problem["loc"]]
     name = ".".join(place)
-    own = problem.get("ctx", {}).get("error")
-    if isinstance(own, ConfigError):  # raised by a check of ours, which pydantic wraps
-        return str(own)
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigError):  # raised by one of our validators
+        return str(cause)
     if problem["type"] == "extra_forbidden":
-        return f"{name}: there is no such setting.{did_you_mean(place[-1], _fields(place[:-1]))}"
+        model: type[BaseModel] = RunConfig
+        for part in place[:-1]:
+            model = _inner_model(model.model_fields[part].annotation) or model
+        return f"{name}: there is no such setting.{did_you_mean(place[-1], model.model_fields)}"
     if problem["type"] == "missing":
         return f"{name}: is required. {RunConfig.model_fields[place[0]].description}"
     return f"{name}: {problem['msg']}; got {problem['input']!r}"
-
-
-def _fields(place: list[str]) -> Iterable[str]:
-    """The settings one level of the tree knows."""
-    model: type[BaseModel] = RunConfig
-    for name in place:
-        model = _inner_model(model.model_fields[name].annotation) or model
-    return model.model_fields
 
 
 assert TRAINER_PRESETS.keys() == PRESETS.keys()

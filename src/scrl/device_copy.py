@@ -1,4 +1,4 @@
-"""Numbers on their way between host and device, while the device goes on with what it was told to do."""
+"""Copies between host and device that do not make the device wait."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 
-def stacked(rows_R: Sequence[NDArray[Any]], dtype: DTypeLike) -> NDArray[Any]:
-    """Rows of different lengths as one array [R, longest], with zeros behind each."""
+def pad_rows(rows_R: Sequence[NDArray[Any]], dtype: DTypeLike) -> NDArray[Any]:
+    """Rows of different lengths as one array [R, longest], padded with zeros on the right."""
     values_RT = np.zeros((len(rows_R), max(map(len, rows_R))), dtype=dtype)
     for row, values_T in enumerate(rows_R):
         values_RT[row, : len(values_T)] = values_T
     return values_RT
 
 
-def sent(values: NDArray[np.generic], device: torch.device) -> Tensor:
-    """To a device. To a GPU by way of memory that it can read itself: other memory waits for all that was begun."""
+def to_device(values: NDArray[np.generic], device: torch.device) -> Tensor:
+    """Copy to a device; to a GPU from pinned memory, since any other copy waits for all work already queued."""
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 class HostCopy(NamedTuple):
-    """A tensor that is good once the event has happened."""
+    """A tensor on the host that is valid once the event has happened."""
 
     tensor: Tensor
     event: Any
 
-    def get(self) -> Tensor:
-        """The tensor, as soon as it is here."""
+    def wait(self) -> Tensor:
+        """The tensor, once the copy has finished."""
         if self.event is not None:
             self.event.synchronize()
         return self.tensor
 
 
-def host_copy(tensor: Tensor) -> HostCopy:
-    """From a device, as it is after what the device was told to do before; nobody waits for it here."""
+def copy_to_host(tensor: Tensor) -> HostCopy:
+    """Start a copy of the tensor as it is after the work already queued; returns at once."""
     if not tensor.is_cuda:
         return HostCopy(tensor.clone(), None)
     copy = tensor.to("cpu", non_blocking=True)  # to pinned memory

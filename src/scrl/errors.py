@@ -1,11 +1,11 @@
-"""Everything that can go wrong, as one tree.
+"""The tree of errors.
 
     ScrlError
     ├── InputError          the user's input is wrong (exit code 2)
     │   ├── ConfigError     a setting: also a ValueError
     │   └── DataError       a file, with its line: also a ValueError
-    ├── TrainingError       a run cannot go on (not a number, no room left): its last checkpoint is intact
-    ├── ReaderError         a user's own answer reader failed
+    ├── TrainingError       a run cannot go on (NaN, out of memory, disk full): its last checkpoint is intact
+    ├── ReaderError         a user's answer reader failed
     └── JudgeError          the math-verify judge cannot run
 
 Messages name the setting or the file and line, the reason, and the fix.
@@ -44,7 +44,7 @@ class TrainingError(ScrlError):
 
 
 class ReaderError(ScrlError):
-    """A user's own answer reader raised or returned something that is no answer."""
+    """A user's answer reader raised an error or returned something that is no answer."""
 
 
 class JudgeError(ScrlError):

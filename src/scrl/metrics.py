@@ -1,6 +1,6 @@
-"""The metric vocabulary: every number a run writes, with its meaning, in one place.
+"""Every number that a run writes per training step, with its meaning.
 
-`metrics.jsonl` has one line a training step, `evaluations.jsonl` one line an evaluation. An undefined value is absent.
+`metrics.jsonl` has one line per step; an undefined value is absent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PASS_OR_MAJ = re.compile(r"(pass|maj)@([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number: its key in the files, and what it means."""
+    """One number: its key in the file and its meaning."""
 
     key: str
     meaning: str
@@ -45,8 +45,8 @@ STEP_METRICS: dict[str, Metric] = {
         _share("unanimous_share", "questions on which all completions agree"),
         _share("signal_share", "questions whose trained completions differ in advantage"),
         _share("agreement", "completions that give the most frequent answer of their question"),
-        Metric("distinct_answers", "distinct answers a question"),
-        Metric("negative_answers", "answers ruled out a question"),
+        Metric("distinct_answers", "distinct answers per question"),
+        Metric("negative_answers", "answers ruled out per question"),
         _share("no_answer_share", "completions without an answer", "low"),
         _share("stock_share", "completions that give one of the three answers most popular over the other questions"),
         _share("stock_label_share", "positive labels that are one of those stock answers", "low"),
@@ -55,8 +55,8 @@ STEP_METRICS: dict[str, Metric] = {
         _share("label_flip_share", "questions whose positive label differs from the one they had last time", "low"),
         _share("same_answer_share", "questions that share the most common majority answer: 1 is a collapse", "low"),
         Metric("entropy_mean", "mean entropy of a completion, in nats"),
-        Metric("length_mean", "mean tokens a completion"),
-        _share("truncated_share", "completions cut at the most tokens allowed", "low"),
+        Metric("length_mean", "mean tokens per completion"),
+        _share("truncated_share", "completions cut at the token limit", "low"),
         Metric("undecided_pairs", "pairs of answers not decided in time", "low"),
         Metric("tokens", "tokens sampled in the step"),
         Metric("sampler_drift", "mean |difference| of a token's log-probability between vLLM and the policy", "low"),

@@ -1,4 +1,4 @@
-"""Which versions of an optional package are supported: those of our extra of its name, said once in pyproject.toml."""
+"""Supported versions of optional packages: those of the extras in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from scrl.errors import ConfigError
 
 
 def require_extra(name: str, setting: str) -> None:
-    """Refuse a package that is not installed, or that is not of a version this one was tested with.
-
-    `setting` is the one that asked for it.
-    """
+    """Refuse a package that is missing or of an unsupported version; `setting` is the one that asked for it."""
     try:
         wanted = supported(name)
     except importlib.metadata.PackageNotFoundError:
@@ -34,6 +31,6 @@ def require_extra(name: str, setting: str) -> None:
 
 
 def supported(name: str) -> Requirement:
-    """What our extra asks for."""
+    """The requirement of the extra of this name."""
     lines = map(Requirement, importlib.metadata.requires("scrl") or ())
     return next(line for line in lines if line.name == name and str(line.marker).endswith(f'"{name}"'))

@@ -274,7 +274,7 @@ class Credit:
     """Pairs of answers the judge did not decide in time; they count as different."""
     stock: tuple[str, ...] = ()
     """The stock answers of the other questions; none while too few of them have been seen."""
-    sides: tuple[Floats, Floats] | None = None
-    """P_i ≥ 0 and Q_i ≤ 0 with Â = P + Q, where a method has both of one completion; None: the signs of Â."""
+    split_advantages: tuple[Floats, Floats] | None = None
+    """P_i ≥ 0 and Q_i ≤ 0 with Â = P + Q, where a method gives a completion both; None: split by the sign of Â."""
     token_weights_G: tuple[Floats, ...] | None = None
     """The weight of each token of each completion in the loss; None: all the same."""

@@ -1,4 +1,4 @@
-"""What all settings have in common: they do not change, know all their names, and take no yes or no for a number."""
+"""The base of all settings: immutable, no unknown names, and no true or false where a number is meant."""
 
 from __future__ import annotations
 
@@ -10,21 +10,16 @@ from pydantic_core import PydanticCustomError
 
 
 class Settings(BaseModel):
-    """Settings, checked as they are made."""
+    """Settings, validated when they are made."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_no_truth(cls, value: Any, info: ValidationInfo) -> Any:
-        """`--steps` with its number forgotten is `steps: true`, which Python takes for 1."""
-        field = cls.model_fields[str(info.field_name)]
-        if isinstance(value, bool) and _is_number(field.annotation):
+    def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`--steps` without its number arrives as `steps: true`, which Python takes for 1."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        types = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+        if isinstance(value, bool) and {int, float} & set(types) and bool not in types:
             raise PydanticCustomError("number_type", "Input should be a number")
         return value
-
-
-def _is_number(annotation: Any) -> bool:
-    """Whether numbers are meant and truth values are not."""
-    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    return bool({int, float} & set(options)) and bool not in options

@@ -11,11 +11,12 @@ from commands import read, scrl
 from rich.console import Console
 
 from scrl.cli.demo import demo as demo_command
-from scrl.cli.demo import labels_table, results_table, train_or_go_on, verdicts
+from scrl.cli.demo import train_or_go_on
 from scrl.cli.main import main
 from scrl.errors import ConfigError, InputError
-from scrl.recipes.comparison import BENCHMARKS, Outcome, lies
 from scrl.recipes.demo import demo_config
+from scrl.recipes.demo_outcome import BENCHMARKS, Outcome, labels_table, lies, results_table, verdicts
+from scrl.reporting.tables import as_terminal
 
 
 @pytest.fixture(scope="module")
@@ -167,24 +168,18 @@ def test_a_lead_is_called_a_lead_and_a_tie_in_pass_at_16_is_not():
         "SCRL is NOT ahead of TTRL in pass@16 on held-out: 90.0% against 90.0%.",
         "SCRL is NOT ahead of TTRL in maj@16 on held-out: 60.0% against 60.0%.",
     ]
-
-
-def test_where_scrl_is_ahead_in_everything_nothing_else_is_said():
+    # where SCRL is ahead in everything, nothing else is said
     found = said(outcome("ttrl", (0.6, 0.6)), outcome("scrl", (0.8, 0.8), (0.75,), at_16=(0.95, 0.65)))
-    assert not any("NOT ahead" in sentence for sentence in found)
     assert found[2:] == [
         "SCRL is ahead of TTRL in pass@1 on stream: +20.0 [+20.0, +20.0].",
         "SCRL is ahead of TTRL in pass@1 on held-out: +25.0 [+25.0, +25.0].",
     ]
 
 
-def test_a_loss_is_called_one():
+def test_a_loss_is_called_one_and_noise_is_called_noise():
     found = said(outcome("ttrl", (0.8, 0.8)), outcome("scrl", (0.3, 0.3)))
     assert found[1] == "SCRL is clearly below its start in pass@1 on the stream: -20.0 [-20.0, -20.0]."
     assert found[2] == "SCRL is NOT ahead of TTRL in pass@1 on stream: -50.0 [-50.0, -50.0]."
-
-
-def test_noise_is_called_noise_and_nothing_is_called_nothing():
     # +0.3 and −0.1: the mean over two questions, +0.1, has an interval from −0.1 to +0.3
     found = said(outcome("ttrl", (0.5, 0.5)), outcome("scrl", (0.8, 0.4)))
     assert found[0] == "TTRL is level with its start in pass@1 on the stream: +0.0 [+0.0, +0.0]."
@@ -203,7 +198,7 @@ def test_the_tables_hold_every_benchmark_and_the_means_over_the_steps():
     ttrl, scrl_ = outcome("ttrl", (0.6, 0.6)), outcome("scrl", (0.8, 0.8))
     text = io.StringIO()
     console = Console(file=text, width=100)
-    console.print(results_table(ttrl, scrl_, 0), labels_table(ttrl, scrl_))
+    console.print(as_terminal(results_table(ttrl, scrl_, 0)), as_terminal(labels_table(ttrl, scrl_)))
     rows = " ".join(text.getvalue().split())
     for benchmark in BENCHMARKS:
         assert f"{benchmark}, start 50.0 [40.0, 60.0]" in rows
@@ -235,10 +230,9 @@ def write(folder, *visits):
 
 
 def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
-    honest = votes("2+2", 0, ["4", "4", "5"], right="4", positive="4")
     ttrl = write(
         tmp_path / "ttrl",
-        honest,
+        votes("2+2", 0, ["4", "4", "5"], right="4", positive="4"),
         votes("3*9", 0, ["28", "28", "27", "1"], right="27", positive="28", advantage=0.5),
         votes("3*9", 4, ["28", "28", "28", "27"], right="27", positive="28"),
     )
@@ -256,14 +250,11 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
     ]
 
 
-def test_a_method_that_rewards_another_answer_than_the_most_frequent_one_is_said_to(tmp_path):
+def test_a_rewarded_answer_need_not_be_the_most_frequent_one_and_a_run_may_have_no_lies(tmp_path):
     run = write(tmp_path / "ttrl", votes("1+1", 0, ["3", "3", "5", "5"], right="2", positive="5"))
     (story,) = lies([run], pytest.fail)
     assert "3 gets 2 of 4 votes and is wrong; 2 gets 0." in story
     assert "TTRL rewards 5" in story
     assert "rewards nothing" not in story
-
-
-def test_a_run_without_lies_tells_none(tmp_path):
-    run = write(tmp_path / "ttrl", votes("1+1", 0, ["2", "2", None], right="2"), votes("1-1", 0, [None], right="0"))
-    assert list(lies([run], pytest.fail)) == []
+    honest = write(tmp_path / "scrl", votes("1+1", 0, ["2", "2", None], right="2"), votes("1-1", 0, [None], right="0"))
+    assert list(lies([honest], pytest.fail)) == []

@@ -71,6 +71,7 @@ def test_the_summary_counts_and_grades(rollouts, tmp_path):
         "schema_version": 1,
         "method": "scrl",
         "preset": "paper",
+        "steps": 1,
         "questions": 2,
         "completions": 20,
         "no_answer_share": 0.1,
@@ -91,9 +92,64 @@ def test_the_summary_counts_and_grades(rollouts, tmp_path):
         "entropy_auroc": pytest.approx(5 / 6),
         "pass@1": 0.5,  # 8/16 and 2/4
         "pass@n": 1.0,
+        # half of the completions are right in both, so cov(Â, right) is half of their advantage: 1 in the tie of q2; in q1
+        # (0.508125 − μ)/σ of the rewards 8 × 0.508125, 4 × −0.001875, −0.094375, 0.018125, 2 × −0.125
+        "push_right": pytest.approx((0.5 + 0.5 * (0.508125 - 0.233203125) / 0.2779263) / 2, abs=1e-4),
+        "push_stock_wrong": None,  # two questions have too few others for stock answers
     }
     assert "positive label" in done.stdout
     assert "--std-floor" in done.stdout
+
+
+def stream(steps=2, questions=9, own=("4", "4", "5", "6")):
+    """Every question says 4 half of the time and an answer of its own; in the last step they say 7."""
+    for step in range(steps):
+        for number in range(questions):
+            stock = "7" if step and step == steps - 1 else own[0]
+            for answer in (stock, stock, own[2], f"{1000 + number}"):
+                yield row(f"q{number}", answer, step=step, gold=f"{1000 + number}")
+
+
+def test_contrast_looks_at_the_other_questions_of_the_step_and_at_earlier_ones(tmp_path):
+    file = write(tmp_path / "rollouts.jsonl", sorted(stream(), key=lambda line: line["question_id"]))  # steps are mixed
+    words = ("label", file, "--method", "contrast", "--out", tmp_path / "l", "--summary", tmp_path / "s")
+    done = scrl(*words)
+    assert done.returncode == 0, done.stderr
+    rewards = {
+        (line["step"], line["question_id"], line["answer_class"]): line["reward"] for line in read(tmp_path / "l")
+    }
+    # step 0: 4 has ½ everywhere, 5 has ¼, the question's own answer is nowhere else
+    assert rewards[0, "q3", "4"] == pytest.approx(0.5 - 1.5 * 0.5)
+    assert rewards[0, "q3", "5"] == pytest.approx(0.25 - 1.5 * 0.25)
+    assert rewards[0, "q3", "1003"] == 0.25
+    assert rewards[1, "q3", "7"] == pytest.approx(0.5 - 1.5 * 0.5)  # the last visits of all others were of this step
+    summary = json.loads((tmp_path / "s").read_text())
+    assert (summary["steps"], summary["positive_questions"]) == (2, 0)
+    assert summary["stock_share"] == 0.75  # 4 or 7, 5, and the smallest of the answers given once, which is of others
+    assert summary["push_stock"] < 0 < summary["push_right"]
+    assert summary["push_stock_wrong"] == pytest.approx(summary["push_stock"])
+    assert "at their last visit" in " ".join(done.stdout.split())
+    # a file in another order gives the same labels
+    other = write(tmp_path / "other.jsonl", reversed(list(stream())))
+    assert scrl("label", other, "--method", "contrast", "--out", tmp_path / "l2").returncode == 0
+    assert rewards == {
+        (line["step"], line["question_id"], line["answer_class"]): line["reward"] for line in read(tmp_path / "l2")
+    }
+
+
+def test_a_file_without_steps_is_one_step_and_says_so(tmp_path):
+    lines = [{key: value for key, value in line.items() if key != "step"} for line in stream(steps=1)]
+    done = scrl("label", write(tmp_path / "r.jsonl", lines), "--method", "contrast", "--summary", tmp_path / "s")
+    assert "The file has one step" in done.stdout
+    assert json.loads((tmp_path / "s").read_text())["steps"] == 1
+    assert scrl("label", tmp_path / "r.jsonl", "--method", "ttrl").stdout.count("push towards") == 3
+
+
+def test_one_question_has_no_elsewhere(tmp_path):
+    done = scrl("label", write(tmp_path / "r.jsonl", Q2), "--method", "contrast", "--out", tmp_path / "l")
+    assert done.returncode == 2
+    assert "method 'contrast' compares a question's votes with those of other questions" in done.stderr
+    assert not (tmp_path / "l").exists()
 
 
 def test_gold_changes_no_label(rollouts, tmp_path):

@@ -1,6 +1,7 @@
 """`scrl methods`: what there is to choose from."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from commands import small_terminal
@@ -26,9 +27,8 @@ def test_every_method_is_listed_once_with_idea_equation_needs_and_paper(capsys):
         assert method.paper in text
         assert method.idea.split()[0] in text
         assert method.equation.split(",")[0][:20] in text
-    row = next(line for line in lines if line.startswith(" self-harmony "))
-    assert "partner" in row
-    assert "nothing" in next(line for line in lines if line.startswith(" ttrl "))
+    for name, needs in {"self-harmony": "partner", "ttrl": "nothing"}.items():
+        assert needs in next(line for line in lines if line.startswith(f" {name} "))
 
 
 def test_a_terminal_of_80_columns_breaks_no_word(capsys, monkeypatch):
@@ -95,8 +95,6 @@ def test_no_help_offers_an_empty_list(capsys, command):
 def test_settings_of_any_type_are_shown(capsys, monkeypatch):
     class Settings(CreditSettings):
         pair: tuple[float, float] | None = Field(None, description="Two numbers.")
-
-    from dataclasses import replace
 
     monkeypatch.setitem(METHODS, "mine", replace(METHODS["ttrl"], name="mine", settings=Settings))
     assert " pair None Two numbers." in said(capsys, "mine")

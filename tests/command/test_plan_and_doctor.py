@@ -13,7 +13,7 @@ from transformers import Gemma3Config
 from scrl.cli.main import main
 from scrl.config import build_config
 from scrl.errors import InputError
-from scrl.planning.plan import make_plan, plan_anyway, warnings
+from scrl.planning.plan import make_plan, warnings
 from scrl.policy.model_paths import model_folder
 
 BASE = {
@@ -69,7 +69,7 @@ def test_memory_is_counted_by_its_large_parts():
     cache = memory.pop("sampler's cache")
     assert memory == {"weights": 4 * weights, "masters": 0, "gradients": 4 * weights, "optimizer": 8 * weights, "start model": 0}  # fmt: skip
     # rows × tokens × 4 layers × (keys and values) × 1 head of 32 numbers × 4 bytes
-    rows, a_token = 8 * 8, 4 * 2 * 32 * 4
+    rows, a_token = 4 * 8, 4 * 2 * 32 * 4
     assert cache % (rows * a_token) == 0
     assert 64 < cache // (rows * a_token) <= 64 + longest + 4
     half = make_plan(config(limit=4, compute={"dtype": "bfloat16"}, loss={"kl_weight": 0.1})).memory_bytes
@@ -97,7 +97,7 @@ def test_a_model_whose_configuration_has_a_part_for_text_is_planned(tmp_path):
     settings = {"model": str(folder), "limit": 1, "completions": 8, "trained": 4}
     cache = make_plan(config(**settings)).memory_bytes["sampler's cache"]
     # rows × tokens × 2 layers × (keys and values) × 1 head of 16 numbers × 4 bytes
-    rows, a_token = 8 * 8, 2 * 2 * 16 * 4
+    rows, a_token = 8, 2 * 2 * 16 * 4
     assert cache % (rows * a_token) == 0
     assert 64 < cache // (rows * a_token) < 64 + 20
     with pytest.raises(InputError, match="beyond the 128 tokens the model can read"):
@@ -176,7 +176,7 @@ def test_the_plan_looks_at_gold_at_held_out_questions_and_at_the_folder_as_the_r
 
 
 def test_a_model_that_is_not_here_is_planned_from_its_shape(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (tmp_path / "mine.txt").write_text("1 + 1?\n2 + 2?\n")
     words = ["--questions", str(tmp_path / "mine.txt"), "--sampling.max-tokens", "100", "--compute.dtype", "bfloat16"]
     assert main(["plan", "--model", "Qwen/Qwen2.5-3B", *words]) == 0
@@ -188,7 +188,7 @@ def test_a_model_that_is_not_here_is_planned_from_its_shape(tmp_path, capsys, mo
     )
     assert "scrl: 2 questions × 32 completions → 16 trained → 32 sequences → 2 updates a step" in lines
     assert "3,085,938,688 weights; " in out
-    assert "sampler's cache 2.64" in out  # room for 8 · 32 rows of 200 + 100 tokens · 36,864 bytes
+    assert "sampler's cache 0.66" in out  # room for 2 · 32 rows of 200 + 100 tokens · 36,864 bytes
     assert "first prompt" not in out
     # a run could not be started
     assert main(["train", "--dry-run", "--model", "Qwen/Qwen2.5-3B", *words]) == 2
@@ -201,15 +201,16 @@ def test_a_folder_with_a_config_alone_is_planned_as_the_model_would_be(tmp_path)
     whole = make_plan(config(limit=4))
     folder = Path(model_folder("embedded"))
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    plan = plan_anyway(config(limit=4, model=str(tmp_path), prompt={"instruction": "", "max_tokens": 50}))
-    assert plan_anyway(config(limit=4)) == whole
+    shape_only = config(limit=4, model=str(tmp_path), prompt={"instruction": "", "max_tokens": 50})
+    plan = make_plan(shape_only, by_shape=True)
+    assert make_plan(config(limit=4), by_shape=True) == whole
     assert plan.first_prompt is None
     assert (plan.num_weights, plan.updates, plan.epochs) == (whole.num_weights, whole.updates, whole.epochs)
     assert any(line.endswith("taken to have 50 tokens") for line in plan.lines)
     parts = plan.memory_bytes | {"sampler's cache": 0}
     assert parts == whole.memory_bytes | {"sampler's cache": 0}
-    # 8 questions × 32 completions, 64 + 50 tokens of 4 layers × (keys and values) × 1 head of 32 numbers × 4 bytes
-    assert plan.memory_bytes["sampler's cache"] == 8 * 32 * (64 + 50) * 4 * 2 * 32 * 4
+    # 4 questions × 32 completions, 64 + 50 tokens of 4 layers × (keys and values) × 1 head of 32 numbers × 4 bytes
+    assert plan.memory_bytes["sampler's cache"] == 4 * 32 * (64 + 50) * 4 * 2 * 32 * 4
 
 
 # Doctor

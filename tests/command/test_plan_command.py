@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scrl.cli.main import app, main
-from scrl.planning.sizing_lines import WIDTH
+from scrl.planning import step_time
+from scrl.planning.lines import WIDTH
 from scrl.recipes.catalogue import EXPERIMENTS
 
 RECIPE = "qwen2.5-3b/aime25/32-16/scrl"
@@ -130,6 +131,15 @@ def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
     assert re.search(r"^  logits +– +3\.77$", narrow, re.MULTILINE)
     assert re.search(r"^  sum, of 80 +70\.99 +77\.96$", narrow, re.MULTILINE)
     assert started(narrow)[-2:] == ["--compute.micro-tokens", "1875"]
+
+
+def test_the_page_says_what_was_measured(capsys, monkeypatch):
+    decode = {("embedded", "H200", "decode"): step_time.Efficiency(0.7, "0.5B, 512 rows")}
+    monkeypatch.setattr(step_time, "MEASURED", decode)
+    out = page(capsys, "plan", RECIPE, "--gpus", "1").replace("\n  ", " ")
+    assert "estimated (half assumed efficiencies: decode 0.70, 0.5B, 512 rows; mfu 0.35, assumed)" in out
+    assert re.search(r"^embedded .* estimated \(half assumed\)$", out, re.MULTILINE)
+    assert "estimated (assumed efficiencies)" in page(capsys, "plan", RECIPE, "--kind", "A100").replace("\n  ", " ")
 
 
 def test_several_machines_are_told_of_each_other(capsys):

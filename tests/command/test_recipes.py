@@ -9,8 +9,8 @@ from commands import scrl, small_terminal
 from scrl.cli.main import main
 from scrl.cli.recipes import folded, lines_of
 from scrl.config import build_config
-from scrl.recipes.catalogue import EXPERIMENTS, NOT_IN_PAPER, config_of
-from scrl.recipes.paper import TABLES
+from scrl.recipes.catalogue import EXPERIMENTS, config_of
+from scrl.recipes.paper import NOT_IN_PAPER, TABLES
 from scrl.recipes.scales import config_at
 
 

@@ -14,7 +14,7 @@ from commands import COMMAND, read
 from rich.console import Console
 
 from scrl.cli.main import main
-from scrl.cli.progress import BarWatcher, progress_on
+from scrl.cli.progress import BarProgress, progress_bar
 
 SMALL = (
     "--scale", "demo", "--set", "limit=2", "--set", "questions_per_step=2", "--set", "completions=4",
@@ -132,11 +132,6 @@ def test_another_table_in_the_same_folder_shares_its_runs(call, tmp_path):
     assert (tmp_path / "r/seed-10/evaluations/embedded/medium/32-16/scrl/evaluations.jsonl").is_file()
 
 
-def test_one_run_is_no_runs(call):
-    words = ("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--no-voting", "--dry-run")
-    assert "1 training run and 2 evaluations, for seed 10:" in call(*words)[1]
-
-
 def test_several_seeds_have_folders_of_their_own_and_are_averaged(call, tmp_path):
     code, out, _ = call("table-entropy", *ONE_STEP, "--seeds", 1, 2, 1, "--out", "r")
     assert code == 0
@@ -165,6 +160,8 @@ def test_a_dry_run_writes_nothing(call, tmp_path):
     # levels × budgets × (TTRL, SCRL, two controls), and four ablations of two levels; SCRL's runs have votes to match
     assert f"{3 * 2 * 4 + 2 * 4} training runs and {3 + 3 * 2 * 4 + 2 * 4 + 3 * 2} evaluations, for seed 10:" in out
     assert call("table-main", "--dry-run")[0] == 0
+    alone = call("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--no-voting", "--dry-run")
+    assert "1 training run and 2 evaluations, for seed 10:" in alone[1]
     assert not list(tmp_path.iterdir())
 
 
@@ -227,9 +224,9 @@ def test_ctrl_c_in_the_middle_of_a_run_and_resumed(call, tmp_path):
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_on_a_narrow_terminal_the_words_are_cut_and_the_bar_stays(width):
     console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
-    progress = progress_on(console)
+    progress = progress_bar(console)
     words = "7 of 8 questions had a label and 3 of them ruled something out"
-    listener = BarWatcher(console, 30, "embedded/easy/32-16/scrl", progress)
+    listener = BarProgress(console, 30, "embedded/easy/32-16/scrl", progress)
     listener.step({"step": 11, "agreement": 0.5, "entropy_mean": 0.25}, words)
     console.print(progress.get_renderable())
     (line,) = console.file.getvalue().splitlines()

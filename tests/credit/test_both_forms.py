@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.methods.self_harmony import divergence, harmonic_answer
+from scrl.credit.methods.related.self_harmony import divergence, harmonic_answer
 from scrl.credit.rule import credit_rule
 from scrl.credit.tally import count_votes
 from scrl.errors import InputError

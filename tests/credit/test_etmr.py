@@ -74,8 +74,8 @@ def test_residual_advantages_by_hand():
     # h̄ = 1.0/5 = 0.2; 2 − h/h̄ = 2 − 0.5, 2 − 1, 2 − 1, 2 − 2.5 → 0, 2 − 0
     credit = credit_of(reshape="residual", eps=0)
     assert credit.advantages == pytest.approx([1.837117, 1.224745, -0.816497, 0, -1.632993], abs=1e-6)
-    assert credit.sides[0] == pytest.approx(np.maximum(credit.advantages, 0))
-    assert credit.sides[1] == pytest.approx(np.minimum(credit.advantages, 0))
+    assert credit.split_advantages[0] == pytest.approx(np.maximum(credit.advantages, 0))
+    assert credit.split_advantages[1] == pytest.approx(np.minimum(credit.advantages, 0))
 
 
 def test_the_mean_entropy_is_that_of_the_completions_trained_on_or_of_all():

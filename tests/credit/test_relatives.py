@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scrl.answers.judge import NoJudge
 from scrl.credit.methods import METHODS
-from scrl.credit.methods.dare import probabilities
+from scrl.credit.methods.related.dare import probabilities
 from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Completion, Group

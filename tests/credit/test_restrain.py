@@ -62,7 +62,7 @@ def test_the_worked_example():
     # N = 8: 4 × "7", 2 × "5", 2 missing. w as above: 12.182494/13.182494 = 0.924142 and 0.075858
     # candidate 7, f = 0.5: A = +1 / −1; candidate 5, f = 0.25: A = √3 = 1.732051 / −1/√3 = −0.577350
     credit = credit_of([*"7777", *"55", None, None])
-    rises, falls = credit.sides
+    rises, falls = credit.split_advantages
     assert rises == pytest.approx([0.924142] * 4 + [0.075858 * 1.732051] * 2 + [0, 0], abs=1e-6)
     # 7: −0.577350 · 0.075858 = −0.043797; 5: −0.924142; missing: −0.924142 − 0.043797
     assert falls == pytest.approx([-0.043797] * 4 + [-0.924142] * 2 + [-0.967939] * 2, abs=1e-6)
@@ -89,7 +89,7 @@ def test_the_closed_form_where_the_ratio_is_1(answers):
 def test_one_answer_for_all_is_no_signal():
     credit = credit_of(["7"] * 6)
     assert not credit.advantages.any()
-    assert [side.tolist() for side in credit.sides] == [[0] * 6, [0] * 6]
+    assert [side.tolist() for side in credit.split_advantages] == [[0] * 6, [0] * 6]
 
 
 def test_shares_come_from_all_and_advantages_from_those_trained_on():
@@ -106,16 +106,16 @@ def test_shares_come_from_all_and_advantages_from_those_trained_on():
                 wanted += weight * (sqrt((1 - f) / f) if answers[i] == a else -sqrt(f / (1 - f)))
         assert credit.advantages[i] == pytest.approx(wanted)
     assert np.isnan(np.delete(credit.advantages, trained)).all()
-    assert np.isnan(np.delete(credit.sides[0], trained)).all()
+    assert np.isnan(np.delete(credit.split_advantages[0], trained)).all()
 
 
 def test_the_settings_of_the_advantage_are_kept():
     # candidate 7 of [7, 5]: r = 1, 0, centred ±0.5; candidate 5 the other way round; weights ½ each
     credit = credit_of(["7", "5"], advantage="centred")
-    assert credit.sides[0].tolist() == [0.25, 0.25]
-    assert credit.sides[1].tolist() == [-0.25, -0.25]
+    assert credit.split_advantages[0].tolist() == [0.25, 0.25]
+    assert credit.split_advantages[1].tolist() == [-0.25, -0.25]
     # sample std of (1, 0) is √½: ±0.5/√½ = ±0.7071
-    assert credit_of(["7", "5"], std="sample").sides[0] == pytest.approx([0.35355] * 2, abs=1e-5)
+    assert credit_of(["7", "5"], std="sample").split_advantages[0] == pytest.approx([0.35355] * 2, abs=1e-5)
 
 
 def test_overlong_completions_lose_whatever_the_label_is():
@@ -126,8 +126,8 @@ def test_overlong_completions_lose_whatever_the_label_is():
     shaping = {"overlong_buffer": 20, "max_tokens": 40, "advantage": "centred", "weigh_questions": False}
     credit = credit_rule("restrain", judge=NoJudge(), **shaping).credit(group)
     # the first loses 1. candidate 7: r = 0, 1, 0, 0, mean ¼; candidate 5: r = −1, 0, 1, 1, mean ¼; weights ½ each
-    assert credit.sides[0].tolist() == [0.0, 0.375, 0.375, 0.375]
-    assert credit.sides[1].tolist() == [-0.125 - 0.625, -0.125, -0.125, -0.125]
+    assert credit.split_advantages[0].tolist() == [0.0, 0.375, 0.375, 0.375]
+    assert credit.split_advantages[1].tolist() == [-0.125 - 0.625, -0.125, -0.125, -0.125]
 
 
 # The penalty
@@ -137,7 +137,7 @@ def test_where_nobody_agrees_every_completion_gets_exactly_minus_delta():
     answers = [*(str(n) for n in range(15)), None]  # N = 16: κ = 2, the most frequent answer has 1
     credit = credit_of(answers)
     assert credit.advantages.tolist() == [-1.0] * 16
-    assert credit.sides[0].tolist() == [0.0] * 16
+    assert credit.split_advantages[0].tolist() == [0.0] * 16
     assert credit.rewards.tolist() == [-1.0] * 16
     assert credit.labels.positive is None
     assert credit_of(answers, penalty=0.3).advantages.tolist() == [-0.3] * 16
@@ -205,8 +205,8 @@ def test_two_scalars_are_the_clipped_objective_summed_over_all_answers(answers, 
     credit = credit_of(answers, reference_share=share, num_trained=4, seed=seed % 99, min_share=0)
     rows = list(credit.trained)
     ratios_M = np.exp(np.random.default_rng(seed).normal(0, 0.5, len(rows)))
-    rises_M, falls_M = credit.sides[0][rows], credit.sides[1][rows]
-    found_M = rises_M * np.minimum(ratios_M, 1 + high) + falls_M * np.maximum(ratios_M, 1 - low)
+    positive_part_M, negative_part_M = credit.split_advantages[0][rows], credit.split_advantages[1][rows]
+    found_M = positive_part_M * np.minimum(ratios_M, 1 + high) + negative_part_M * np.maximum(ratios_M, 1 - low)
     weight = exp(-((share - 1) ** 2) / (2 * 0.5**2))
     wanted_M = objective_by_hand(answers, rows, ratios_M, weight=weight, low=low, high=high)
     assert found_M == pytest.approx(wanted_M, abs=1e-9)
@@ -215,7 +215,7 @@ def test_two_scalars_are_the_clipped_objective_summed_over_all_answers(answers, 
 def test_one_advantage_would_only_approximate_it():
     answers, ratio = answers_of({"7": 4, "5": 3, "3": 1}), 1.5
     credit = credit_of(answers)
-    both = credit.sides[0] * min(ratio, 1.2) + credit.sides[1] * max(ratio, 0.8)
+    both = credit.split_advantages[0] * min(ratio, 1.2) + credit.split_advantages[1] * max(ratio, 0.8)
     collapsed = np.minimum(ratio * credit.advantages, 1.2 * credit.advantages)
     assert both == pytest.approx(
         objective_by_hand(answers, range(8), np.full(8, ratio), weight=1.0, low=0.2, high=0.2), abs=1e-9
@@ -226,7 +226,7 @@ def test_one_advantage_would_only_approximate_it():
 @given(st.lists(st.sampled_from("12345") | st.none(), min_size=1, max_size=30), st.floats(0, 1))
 def test_rises_rise_and_falls_fall_and_balance_where_not_all_are_penalised(answers, share):
     credit = credit_of(answers, reference_share=share)
-    rises, falls = credit.sides
+    rises, falls = credit.split_advantages
     assert (rises >= 0).all()
     assert (falls <= 0).all()
     if credit.labels.positive is not None:

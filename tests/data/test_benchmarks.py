@@ -37,14 +37,14 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub; `hub(rows)` is what it will give, and its answer is the list of what it was asked for."""
+    """A fake hub; `hub(rows)` sets what it returns and gives the list of its calls."""
     monkeypatch.delenv("SCRL_DATA", raising=False)
 
     def give(rows):
-        asked = []
+        calls = []
 
         def load_dataset(path, **options):
-            asked.append((path, options))
+            calls.append((path, options))
             if isinstance(rows, Exception):
                 raise rows
             return rows
@@ -52,7 +52,7 @@ def hub(monkeypatch):
         fake = ModuleType("datasets")
         fake.load_dataset = load_dataset
         monkeypatch.setitem(sys.modules, "datasets", fake)
-        return asked
+        return calls
 
     return give
 
@@ -70,11 +70,11 @@ def test_the_benchmarks_of_the_paper_with_their_sizes():
 @pytest.mark.parametrize("source", BENCHMARKS.values(), ids=lambda source: source.name)
 def test_every_entry_is_whole(source):
     assert BENCHMARKS[source.name] is source
-    assert re.fullmatch(r"[\w-]+/[\w-]+", source.hub)
-    assert re.fullmatch(r"[0-9a-f]{40}", source.revision)
+    assert re.fullmatch(r"[\w-]+/[\w-]+", source.hub.name)
+    assert re.fullmatch(r"[0-9a-f]{40}", source.hub.revision)
     assert source.reader in READERS
     assert source.reader == ("choice" if source.name.startswith("gpqa") else "boxed")
-    assert bool(source.levels) == (source.level_column is not None) == (source.name == "math500")
+    assert bool(source.levels) == (source.name == "math500")
 
 
 # From a folder
@@ -94,20 +94,23 @@ def test_the_folder_may_be_named_by_the_environment(folder, monkeypatch, tmp_pat
     monkeypatch.setenv("SCRL_DATA", str(folder("amc")))
     assert len(load_benchmark("amc", data_dir=None).questions) == 83
     with pytest.raises(DataError, match=r"elsewhere: there is no such folder of benchmarks\. Either name a folder"):
-        load_benchmark("amc", data_dir=tmp_path / "elsewhere")  # what is given wins
+        load_benchmark("amc", data_dir=tmp_path / "elsewhere")  # data_dir takes precedence
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SCRL_DATA", "~")
+    assert len(load_benchmark("amc", data_dir=None).questions) == 83
 
 
-def test_questions_without_ids_are_numbered(folder):
-    rows = [{"question": row["question"], "answer": row["answer"]} for row in rows_for("aime25")]
+def test_ids_rephrasings_and_answers_are_those_of_the_file(folder):
+    rows = rows_for("aime25")
+    rows[0]["answer"], rows[1]["answer"], rows[2]["answer"] = "025", "142.0", 7
+    rows[3]["rephrased"] = "In other words: What is 3 + 1?"
+    questions = load_benchmark("aime25", data_dir=folder("aime25", rows)).questions
+    assert [question.gold for question in questions[:3]] == ["025", "142.0", "7"]
+    assert [question.rephrased for question in questions[2:4]] == [None, "In other words: What is 3 + 1?"]
+    for row in rows:
+        del row["id"]
     questions = load_benchmark("aime25", data_dir=folder("aime25", rows)).questions
     assert [question.id for question in questions] == [f"aime25-{i}" for i in range(30)]
-
-
-def test_answers_stay_as_their_source_writes_them(folder):
-    rows = rows_for("aime24")
-    rows[0]["answer"], rows[1]["answer"], rows[2]["answer"] = "025", "142.0", 7
-    golds = [question.gold for question in load_benchmark("aime24", data_dir=folder("aime24", rows)).questions]
-    assert golds[:3] == ["025", "142.0", "7"]
 
 
 def test_a_limit_takes_the_first_ones_of_a_whole_benchmark(folder):
@@ -132,29 +135,29 @@ def test_levels_are_chosen_by_name(folder):
     some = load_benchmark("math500:2-4", data_dir=data_dir, limit=4)
     assert [question.level for question in some.questions] == ["2", "3", "4", "2"]
     assert "300 of them are of level 2, 3, 4." in some.notes
-    assert load_benchmark("math500:1-5", data_dir=data_dir).questions == load_benchmark(
-        "math500", data_dir=data_dir
-    ).questions  # fmt: skip
+    every = load_benchmark("math500", data_dir=data_dir).questions
+    assert load_benchmark("math500:1-5", data_dir=data_dir).questions == every
 
 
-@pytest.mark.parametrize("levels", ["", "0", "6", "5-3", "3-", "-3", "1-2-3", "five", "3,4"])
-def test_levels_that_are_none_are_refused(levels):
-    with pytest.raises(ConfigError, match=r"Write math500:LEVEL or math500:FROM-TO, levels 1 to 5\.$"):
-        load_benchmark(f"math500:{levels}", data_dir=None)
-
-
-def test_a_benchmark_without_levels_is_refused_with_some():
-    with pytest.raises(ConfigError, match=r"aime24:3: aime24 has no levels; write aime24\. With levels: math500\."):
-        load_benchmark("aime24:3", data_dir=None)
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        *(
+            (f"math500:{levels}", r"no such levels\. Write math500:LEVEL or math500:FROM-TO, levels 1 to 5\.$")
+            for levels in ("", "0", "6", "5-3", "3-", "-3", "1-2-3", "five", "3,4")
+        ),
+        ("aime24:3", r"aime24:3: aime24 has no levels; write aime24\. With levels: math500\."),
+        ("aime2024", r"aime2024: there is no such benchmark\. Did you mean 'aime24'"),
+        ("MATH-500", r"MATH-500: there is no such benchmark\. Did you mean 'math500'"),
+        ("gpqa-main", r"gpqa-main: there is no such benchmark\. Did you mean 'gpqa'"),
+    ],
+)
+def test_an_unknown_name_or_level_is_refused(name, reason):
+    with pytest.raises(ConfigError, match=reason):
+        load_benchmark(name, data_dir=None)
 
 
 # What may be wrong with a folder
-
-
-@pytest.mark.parametrize(("name", "near"), [("aime2024", "aime24"), ("MATH-500", "math500"), ("gpqa-main", "gpqa")])
-def test_an_unknown_benchmark_suggests_the_nearest(name, near):
-    with pytest.raises(ConfigError, match=f"{name}: there is no such benchmark. Did you mean '{near}'"):
-        load_benchmark(name, data_dir=None)
 
 
 def test_a_file_that_is_not_there_names_both_ways(folder):
@@ -174,8 +177,7 @@ def test_another_number_of_questions_is_refused(folder, change):
     rows = [*rows_for("aime24"), {"id": "more", "question": "?", "answer": "1"}][: 30 + change]
     with pytest.raises(DataError) as error:
         load_benchmark("aime24", data_dir=folder("aime24", rows))
-    reason = f"aime24.jsonl: has {30 + change} questions, but AIME 2024 has 30: numbers on it would not compare. Put"
-    assert reason in str(error.value)
+    assert f"aime24.jsonl: has {30 + change} questions, but AIME 2024 has 30: numbers" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -250,14 +252,14 @@ def test_text_without_control_characters_is_left_alone(text):
 def test_the_hubs_columns_become_a_question(hub, name, fields, question):
     source = BENCHMARKS[name]
     others = [{**fields, source.id_column: f"{i}x"} if source.id_column else fields for i in range(1, 2_000)]
-    asked = hub([fields, *others][: source.num_questions])
+    calls = hub([fields, *others][: source.num_questions])
     loaded = load_benchmark(name, data_dir=None)
     assert loaded.questions[0] == question
     assert len(loaded.questions) == source.num_questions
-    config = {"name": source.config} if source.config else {}
-    assert asked == [(source.hub, {**config, "split": source.split, "revision": source.revision})]
-    assert loaded.notes[1].startswith(f"Hub data set {source.hub}, ")
-    assert loaded.notes[1].endswith(f"split '{source.split}', revision {source.revision}.")
+    hub_name, split, revision, config = source.hub
+    assert calls == [(hub_name, {"split": split, "revision": revision} | ({"name": config} if config else {}))]
+    assert loaded.notes[1].startswith(f"Hub data set {hub_name}, ")
+    assert loaded.notes[1].endswith(f"split '{split}', revision {revision}.")
 
 
 GPQA_ROW = {
@@ -273,10 +275,10 @@ GPQA_ROW = {
 @pytest.mark.parametrize("name", ["gpqa", "gpqa_diamond"])
 def test_gpqa_comes_with_its_options(hub, name):
     source = BENCHMARKS[name]
-    asked = hub([{**GPQA_ROW, "Record ID": f"rec{i}"} for i in range(source.num_questions)])
+    calls = hub([{**GPQA_ROW, "Record ID": f"rec{i}"} for i in range(source.num_questions)])
     question = load_benchmark(name, data_dir=None).questions[0]
     assert question == Question(f"{name}-rec0", "Which is even?\n\nA. one\nB. five\nC. three\nD. two", "D")
-    assert asked[0][1]["name"] == {"gpqa": "gpqa_main", "gpqa_diamond": "gpqa_diamond"}[name]
+    assert calls[0][1]["name"] == {"gpqa": "gpqa_main", "gpqa_diamond": "gpqa_diamond"}[name]
 
 
 @given(st.text(min_size=1).filter(str.strip))
@@ -330,17 +332,3 @@ def test_without_folder_and_without_the_hub_both_ways_are_named(hub, monkeypatch
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"and to load it as a hub data set: pip install 'scrl\[hub\]'\. Either name"):
         load_benchmark(name, data_dir=None)
-
-
-def test_a_file_may_have_questions_in_other_words(folder):
-    rows = [{**row, "rephrased": f"In other words: {row['question']}"} for row in rows_for("aime24")]
-    found = load_benchmark("aime24", data_dir=folder("aime24", rows)).questions
-    assert found[3].rephrased == "In other words: What is 3 + 1?"
-    assert load_benchmark("aime24", data_dir=folder("aime24")).questions[3].rephrased is None
-
-
-def test_a_home_folder_is_found(folder, monkeypatch, tmp_path):
-    folder("aime24")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("SCRL_DATA", "~")
-    assert len(load_benchmark("aime24", data_dir=None).questions) == 30

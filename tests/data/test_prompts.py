@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from transformers import Gemma3Config, Gemma3TextConfig
 
-from scrl.data.prompts import STYLES, PromptSettings, checked_prompts, no_room, prompt_text, prompt_tokens, style_of
+from scrl.data.prompts import STYLES, PromptSettings, filter_overlong, no_room, prompt_text, prompt_tokens, style_of
 from scrl.errors import ConfigError, InputError
 from scrl.records import Question
 
@@ -40,34 +40,18 @@ def test_a_base_model_gets_the_question_the_instruction_and_a_new_line():
     assert text(BASE, instruction="Be brief.") == "What is 2 + 2? Be brief.\n"
 
 
-def test_a_chat_model_is_spoken_to_through_its_template():
-    assert text(CHAT, instruction="") == "\x01<user>What is 2 + 2?</><assistant>"
-    assert text(CHAT, instruction="Be brief.") == "\x01<user>What is 2 + 2? Be brief.</><assistant>"
-    assert text(CHAT, style="chat", instruction="") == text(CHAT, instruction="")
-
-
-def test_a_system_message_comes_first():
-    assert text(CHAT, instruction="", system="You count.") == (
-        "\x01<system>You count.</><user>What is 2 + 2?</><assistant>"
-    )
-
-
-def test_a_chat_model_can_be_given_plain_text():
-    assert text(CHAT, style="plain", instruction="") == "What is 2 + 2?\n"
-
-
-def test_what_needs_a_template_is_refused_where_there_is_none():
-    with pytest.raises(
-        ConfigError, match=r"prompt\.style: 'chat' was asked for, but the tokenizer has no chat template"
-    ):
-        text(BASE, style="chat")
-    with pytest.raises(ConfigError, match=r"prompt\.system: a system message needs a chat template"):
-        text(BASE, system="You count.")
-
-
-def test_a_system_message_that_plain_text_would_drop_is_refused():
-    with pytest.raises(ConfigError, match=r"prompt\.system: plain text has no place for a system message"):
-        text(CHAT, style="plain", system="You count.")
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"instruction": ""}, "\x01<user>What is 2 + 2?</><assistant>"),
+        ({"instruction": "", "style": "chat"}, "\x01<user>What is 2 + 2?</><assistant>"),
+        ({"instruction": "Be brief."}, "\x01<user>What is 2 + 2? Be brief.</><assistant>"),
+        ({"instruction": "", "system": "Count."}, "\x01<system>Count.</><user>What is 2 + 2?</><assistant>"),
+        ({"instruction": "", "style": "plain"}, "What is 2 + 2?\n"),
+    ],
+)
+def test_a_chat_model_gets_messages_through_its_template_unless_plain(settings, expected):
+    assert text(CHAT, **settings) == expected
 
 
 def test_special_tokens_are_added_to_plain_text_and_not_a_second_time_to_a_template():
@@ -81,9 +65,7 @@ def test_special_tokens_are_added_to_plain_text_and_not_a_second_time_to_a_templ
 def test_a_prompt_that_is_too_long_or_empty_is_refused():
     settings = PromptSettings(instruction="", max_tokens=16)
     assert len(prompt_tokens(QUESTION, BASE, settings)) == 16  # 15 letters and the first token
-    reason = (
-        r"question 'q1': its prompt has 16 tokens, more than prompt\.max_tokens \(15\)\. Shorten it, or allow more\."
-    )
+    reason = r"question 'q1': its prompt has 16 tokens, more than prompt\.max_tokens \(15\)\. Shorten it"
     with pytest.raises(InputError, match=reason):
         prompt_tokens(QUESTION, BASE, settings.model_copy(update={"max_tokens": 15}))
 
@@ -212,17 +194,25 @@ def test_of_several_templates_the_default_one_decides():
     assert style_of(Letters(smollm), PromptSettings()) == "chat"
 
 
-@pytest.mark.parametrize("style", [style for style in STYLES if style != "plain"])
-def test_a_style_that_needs_a_template_is_refused_where_there_is_none(style):
-    reason = rf"prompt\.style: '{style}' was asked for, but the tokenizer has no chat template; use 'plain'"
-    with pytest.raises(ConfigError, match=reason):
-        text(BASE, style=style)
+NO_TEMPLATE = r"prompt\.style: '{}' was asked for, but the tokenizer has no chat template; use 'plain'"
 
 
-def test_a_switch_that_the_template_lacks_is_refused():
-    reason = "template has no switch 'enable_thinking'; use 'auto', which is 'qwen' here"
+@pytest.mark.parametrize(
+    ("template", "settings", "reason"),
+    [
+        *((None, {"style": style}, NO_TEMPLATE.format(style)) for style in STYLES if style != "plain"),
+        (None, {"system": "Count."}, r"prompt\.system: a system message needs a chat template"),
+        ("x", {"system": "Count.", "style": "plain"}, r"prompt\.system: plain text has no place for a system message"),
+        (
+            TEMPLATES["qwen"],
+            {"style": "qwen3-thinking"},
+            "no switch 'enable_thinking'; use 'auto', which is 'qwen' here",
+        ),
+    ],
+)
+def test_what_the_template_cannot_do_is_refused(template, settings, reason):
     with pytest.raises(ConfigError, match=reason):
-        text(Letters(TEMPLATES["qwen"]), style="qwen3-thinking")
+        text(Letters(template), **settings)
 
 
 def test_every_style_can_be_set():
@@ -237,7 +227,7 @@ MANY = [Question(f"q{length}", "x" * length) for length in range(1, 8)]
 
 def test_prompts_that_fit_are_left_alone():
     settings = PromptSettings(instruction="", max_tokens=9)  # 7 letters, the first token and the new line
-    assert checked_prompts(MANY, BASE, settings) == (MANY, [])
+    assert filter_overlong(MANY, BASE, settings) == (MANY, [])
 
 
 @pytest.mark.parametrize("is_nested", [False, True], ids=["plain", "with a part for text"])
@@ -252,17 +242,11 @@ def test_prompts_that_are_too_long_are_reported_together():
     settings = PromptSettings(instruction="", max_tokens=5)
     report = "4 of 7 prompts have more than 5 tokens, the longest 9: q4, q5, q6, …"
     with pytest.raises(InputError) as error:
-        checked_prompts(MANY, BASE, settings)
+        filter_overlong(MANY, BASE, settings)
     fix = "Allow more, or leave those questions out with prompt.overlong: drop."
     assert str(error.value) == f"prompt.max_tokens: {report}. {fix}"
     dropping = settings.model_copy(update={"overlong": "drop"})
-    assert checked_prompts(MANY, BASE, dropping) == (
-        MANY[:3],
-        [f"{report}; they are left out (prompt.overlong: drop)."],
-    )
-
-
-def test_dropping_every_question_is_refused():
-    settings = PromptSettings(instruction="", max_tokens=2, overlong="drop")
-    with pytest.raises(InputError, match=r"7 of 7 prompts .*: q1, q2, q3, …\. Allow more\.$"):
-        checked_prompts(MANY, BASE, settings)
+    notes = [f"{report}; they are left out (prompt.overlong: drop)."]
+    assert filter_overlong(MANY, BASE, dropping) == (MANY[:3], notes)
+    with pytest.raises(InputError, match=r"7 of 7 prompts .*: q1, q2, q3, …\. Allow more\.$"):  # none would be left
+        filter_overlong(MANY, BASE, dropping.model_copy(update={"max_tokens": 2}))

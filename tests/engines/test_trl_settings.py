@@ -6,9 +6,8 @@ import pytest
 
 from scrl.config import RunConfig, read_config, setting_rows
 from scrl.credit.methods import METHODS
-from scrl.engines.choice import check_engine
+from scrl.engines.choice import check_engine, require_engine
 from scrl.engines.trl.settings import batch_sizes, check_config, differences, grpo_settings, step_size, with_options
-from scrl.engines.versions import require_engine
 from scrl.errors import ConfigError
 from scrl.optional_deps import supported
 
@@ -62,7 +61,7 @@ TRANSLATED = {
 """A change of each → TRL's setting; the defaults are 100 steps of 8 questions, an update each."""
 REFUSED = {
     "dynamic_sampling.rounds=1": "asks the questions of a step once",
-    "sampling.stop=[x]": "end-of-text tokens alone",
+    "sampling.stop=[x]": "only at end-of-text tokens",
     "sampling.temperature=0": "does not take the likeliest token",
     "loss.entropy_bonus=0.1": "weighs the entropy by tokens",
     "loss.dual_clip=1.1": "only above 1",
@@ -71,8 +70,8 @@ REFUSED = {
     "compute.sampler=vllm": "engine_options.use_vllm",
     "compute.micro_tokens=4096": "counts completions",
     "compute.packing=on": "pads completions",
-    "optimizer.state=bfloat16": "has float32 alone",
-    "optimizer.masters=split": "has float32 alone",
+    "optimizer.state=bfloat16": "has only float32",
+    "optimizer.masters=split": "has only float32",
     "evaluation.temperature=0.6": "samples as in training",
 }
 NEVER_ALONE = {"loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "nodes", "gpus"}
@@ -95,7 +94,7 @@ def test_a_setting_is_refused(change):
 
 
 def test_other_estimates_of_the_kl_are_refused():
-    with pytest.raises(ConfigError, match=r"loss\.kl: TRL knows the estimate k3 alone, not k1"):
+    with pytest.raises(ConfigError, match=r"loss\.kl: TRL has only the estimate k3, not k1"):
         check_config(config("loss.kl_weight=0.1", "loss.kl=k1"))
 
 

@@ -6,21 +6,31 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 import verl_on_cpu
-from verl_on_cpu import Workers, compose, open_engine, put_completions, write_tiny_model
+from verl_on_cpu import (
+    PROMPTS,
+    TEMPERATURE,
+    TEXTS,
+    open_trainer,
+    open_workers,
+    run_config,
+    sampled_by_transformers,
+    take_step,
+    verl_config,
+    write_tiny_model,
+)
 
 from scrl.answers.judge import NoJudge
-from scrl.config import build_config, override
-from scrl.engines.verl.job import Job, verl_settings
-from scrl.engines.verl.options import check_options
+from scrl.config import override
+from scrl.credit.elsewhere import LastVotes
+from scrl.engines.verl.settings import check_options
 from scrl.errors import ConfigError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
-from scrl.records import Question, Sample, Sampled
 from scrl.training.crediting import Crediting
 
 pytestmark = [
@@ -28,33 +38,6 @@ pytestmark = [
     pytest.mark.skipif(not importlib.util.find_spec("verl"), reason="verl is not installed"),
     pytest.mark.filterwarnings("default"),  # verl and Ray have many
 ]
-
-PROMPTS = ("two and three? ", "what is it? ")
-# 5 of 8 agree on 5, and two on 6; eight different answers, one of them missing
-VOTES = (["5", "5", "6", "5", None, "6", "5", "5"], ["1", "2", "3", None, "5", "6", "7", "8"])
-TEXTS = tuple([f"so \\boxed{{{vote}}}" if vote else "I do not know" for vote in votes] for votes in VOTES)
-TEMPERATURE = 0.7
-
-
-def run_config(folder, **changes):
-    values = {
-        "model": str(folder),
-        "questions": "arithmetic:easy:train:2",
-        "engine": "verl",
-        "completions": 8,
-        "trained": 4,
-        "questions_per_update": 2,
-        "sampling": {"temperature": TEMPERATURE, "max_tokens": 40},
-        "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 1e6},
-        "compute": {"attention": "eager", "threads": 1},
-        "seed": 3,
-    }
-    return build_config(values | changes)
-
-
-def their_config(folder, **changes):
-    job = Job(str(folder), "train.parquet", "validation.parquet", questions=2, prompt_tokens=20)
-    return compose(verl_settings(run_config(folder, **changes), job))
 
 
 @pytest.fixture(scope="module")
@@ -84,73 +67,30 @@ def queue(ray, model):
         for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
             patch.setenv(name, value)
         verl_on_cpu.register_cpu()
-        transfer_queue.init(their_config(model).transfer_queue)
+        transfer_queue.init(verl_config(model).transfer_queue)
         yield transfer_queue
         transfer_queue.close()
-
-
-def open_trainer(config, workers, folder):
-    """The trainer as verl finds it, with what it would sample already in the queue."""
-    from transformers import AutoTokenizer
-    from verl.trainer.ppo.v1 import get_trainer_cls
-
-    trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
-    trainer.tokenizer = AutoTokenizer.from_pretrained(folder)
-    trainer.actor_rollout_wg = workers
-    trainer.on_sample_end = lambda: None
-    trainer.reward_loop_manager = type("Rewards", (), {"reward_loop_worker_handles": []})()
-    return trainer
-
-
-def take_step(trainer, texts=TEXTS, *, step=1, extra=True):
-    """One step of verl's; (the rows trained on, metrics)."""
-    from transfer_queue import KVBatchMeta
-
-    keys, tags = put_completions(PROMPTS, texts, trainer.tokenizer, step=step, extra=extra)
-    trainer.global_steps, trainer.timing_raw = step, {}
-    drawn = KVBatchMeta(partition_id="train", keys=keys, tags=tags)
-    trainer.replay_buffer = type("Buffer", (), {"sample": lambda self, **_: (drawn, {})})()
-    metrics = {}
-    return trainer._step_once(metrics, {}, sample_batch_size=2), metrics
 
 
 def rows_left(queue):
     return len((queue.kv_list("train") or {}).get("train", {}))
 
 
-@torch.no_grad()
-def sampled_by_transformers(folder, question, prompt, texts):
-    """The same completions with log π and H of each token by transformers: the embedded engine's view."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    head = tokenizer.encode(prompt)
-    samples = []
-    for text in texts:
-        tokens = [*tokenizer.encode(text), tokenizer.eos_token_id]
-        logits = model(torch.tensor([head + tokens])).logits[0, len(head) - 1 : -1].double() / TEMPERATURE
-        logprobs_TV = logits.log_softmax(-1)
-        chosen_T = logprobs_TV.gather(-1, torch.tensor(tokens)[:, None])[:, 0].numpy()
-        entropies_T = -(logprobs_TV.exp() * logprobs_TV).sum(-1).numpy()
-        samples.append(Sample(text, np.array(tokens), chosen_T, entropies_T, is_finished=True))
-    return Sampled(Question(question, prompt), np.array(head), tuple(samples), step=0)
-
-
-def embedded_credit(folder, config, entropies):
+def embedded_credit(folder, config, entropies, texts=TEXTS, *, step=1, last_votes=None):
     """The groups of a step, and what the embedded engine makes of them; entropies are those that verl has measured.
 
     They equal those of transformers to 1e-5; but where entropies alone tell completions apart, advantages magnify that.
     """
-    sampled_B = [sampled_by_transformers(folder, f"q{n}", PROMPTS[n], TEXTS[n]) for n in range(2)]
-    for n, sampled in enumerate(sampled_B):
-        measured_G = [entropies[f"s1u{n}_{row}_0"] for row in range(8)]
-        for sample, measured_T in zip(sampled.samples_G, measured_G, strict=True):
+    sampled_B = []
+    for n, texts_G in enumerate(texts):
+        sampled = sampled_by_transformers(folder, f"q{n}", PROMPTS[n], texts_G, step - 1)
+        measured_G = [entropies[f"s{step}u{n}_{row}_0"] for row in range(8)]
+        pairs = list(zip(sampled.samples_G, measured_G, strict=True))
+        for sample, measured_T in pairs if step == 1 else ():  # before the weights change
             np.testing.assert_allclose(measured_T, sample.entropies_T, atol=1e-5)
-        pairs = zip(sampled.samples_G, measured_G, strict=True)
         samples_G = tuple(replace(sample, entropies_T=measured_T) for sample, measured_T in pairs)
-        sampled_B[n] = replace(sampled, samples_G=samples_G)
-    crediting = Crediting(config.rule(), NoJudge(), {})
+        sampled_B.append(replace(sampled, samples_G=samples_G))
+    crediting = Crediting(config.rule(), NoJudge(), last_votes=last_votes or LastVotes())
     return sampled_B, [group.credit for group in crediting.credit(sampled_B, crediting.classify(sampled_B))]
 
 
@@ -161,13 +101,15 @@ METHODS = [
     {"method": "scrl", "loss_variant": "dr-grpo"},
     {"method": "spine"},
     {"method": "ddrl"},
+    {"method": "contrast"},
 ]
 
 
 @pytest.mark.parametrize("changes", METHODS, ids=lambda changes: " ".join(map(str, changes.values())))
-def test_the_update_is_given_the_credit_of_the_embedded_engine(queue, model, changes):
-    config = their_config(model, **changes)
-    workers = Workers(open_engine(model, config.actor_rollout_ref.actor), config.actor_rollout_ref.actor)
+def test_the_update_is_given_the_credit_of_the_embedded_engine(queue, model, changes, monkeypatch):
+    monkeypatch.setattr("scrl.credit.elsewhere.MIN_OTHERS", 1)  # of the two questions here, one is the other
+    config = verl_config(model, **changes)
+    workers = open_workers(config, model)
     trainer = open_trainer(config, workers, model)
     batch, metrics = take_step(trainer)
     ours = run_config(model, **changes)
@@ -199,9 +141,36 @@ def test_the_update_is_given_the_credit_of_the_embedded_engine(queue, model, cha
     assert rows_left(queue) == 0  # those that were not trained on are gone already
 
 
+def test_a_resumed_run_knows_the_votes_of_earlier_steps(queue, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("scrl.credit.elsewhere.MIN_OTHERS", 1)
+    config = verl_config(model, method="contrast")
+    config.trainer.default_local_dir = str(tmp_path)
+    workers = open_workers(config, model)
+    workers.save_checkpoint = workers.load_checkpoint = lambda *_, **__: None
+    for step, texts in ((1, TEXTS), (2, TEXTS[:1])):
+        config.trainer.v1.trainer_mode = "scrl"
+        trainer = open_trainer(config, workers, model)
+        trainer.train_dataloader = SimpleNamespace(state_dict=dict, load_state_dict=lambda _: None)
+        trainer._load_checkpoint()
+        assert trainer.global_steps == step - 1
+        batch, metrics = take_step(trainer, texts, step=step)
+        queue.kv_clear(keys=batch.keys, partition_id="train")
+        trainer._save_checkpoint()
+    ours = run_config(model, method="contrast")
+    _, first_B = embedded_credit(model, ours, workers.entropies)
+    votes = LastVotes().after((f"q{n}", credit.tally) for n, credit in enumerate(first_B))
+    _, [credit] = embedded_credit(model, ours, workers.entropies, TEXTS[:1], step=2, last_votes=votes)
+    _, [alone] = embedded_credit(model, ours, workers.entropies, TEXTS[:1], step=2)
+    assert not np.allclose(credit.rewards, alone.rewards, atol=1e-3)
+    for row in credit.trained:
+        assert workers.seen[1]["scores"][f"s2u0_{row}_0"] == pytest.approx(credit.rewards[row], abs=1e-6)
+        np.testing.assert_allclose(workers.seen[1]["advantages"][f"s2u0_{row}_0"], credit.advantages[row], atol=1e-6)
+    assert "scrl/stock_share" in metrics
+
+
 def test_steps_follow_each_other_and_labels_are_remembered(queue, model):
-    config = their_config(model)
-    workers = Workers(open_engine(model, config.actor_rollout_ref.actor), config.actor_rollout_ref.actor)
+    config = verl_config(model)
+    workers = open_workers(config, model)
     trainer = open_trainer(config, workers, model)
     for step in (1, 2):
         batch, metrics = take_step(trainer, step=step)
@@ -213,8 +182,8 @@ def test_steps_follow_each_other_and_labels_are_remembered(queue, model):
 
 
 def test_completions_that_failed_are_filled_up_with_padding(queue, model):
-    config = their_config(model)
-    workers = Workers(open_engine(model, config.actor_rollout_ref.actor), config.actor_rollout_ref.actor)
+    config = verl_config(model)
+    workers = open_workers(config, model)
     trainer = open_trainer(config, workers, model)
     batch, _ = take_step(trainer, (TEXTS[0], TEXTS[1][:3]), extra=False)
     [seen] = workers.seen
@@ -226,8 +195,16 @@ def test_completions_that_failed_are_filled_up_with_padding(queue, model):
     queue.kv_clear(keys=batch.keys, partition_id="train")
 
 
+def test_questions_without_a_name_cannot_be_compared_with_others(queue, model):
+    config = verl_config(model, method="contrast")
+    workers = open_workers(config, model)
+    with pytest.raises(ConfigError, match=r"data\.train_files: method 'contrast' .*extra_info\.question_id"):
+        take_step(open_trainer(config, workers, model), extra=False)
+    queue.kv_clear(keys=list(queue.kv_list("train")["train"]), partition_id="train")
+
+
 def test_every_question_asks_for_all_votes(queue, model):
-    config = their_config(model)
+    config = verl_config(model)
     trainer = open_trainer(config, None, model)
     trainer.global_steps = 1
     rows = [{"raw_prompt": np.array([{"role": "user"}], dtype=object), "index": n} for n in range(2)]
@@ -257,15 +234,11 @@ def test_the_plugin_is_found_inside_a_ray_worker_and_is_light(ray):
 BAD = [
     ({"algorithm": {"adv_estimator": "gae"}}, "algorithm.adv_estimator: 'gae' cannot be used"),
     ({"algorithm": {"rollout_correction": {"bypass_mode": True}}}, "algorithm.rollout_correction.bypass_mode: True"),
-    ({"algorithm": {"use_kl_in_reward": True}}, "use_kl_loss instead"),
-    ({"custom_reward_function": {"path": "mine.py"}}, "custom_reward_function.path: verl 0.9 passes it over"),
-    ({"reward_model": {"reward_manager": "naive"}}, "reward_model.reward_manager: verl 0.9 passes it over"),
-    ({"scrl": {"min_share": 0.5}}, "scrl.min_share: is not a setting of this engine"),
-    ({"scrl": {"trained": 4}}, "Set actor_rollout_ref.rollout.n instead"),
-    ({"scrl": {"credit": {"min_shares": 0.5}}}, "min_shares"),
-    ({"scrl": {"completions": 2}}, "trained: 4 completions of 2 cannot be trained on"),
+    ({"custom_reward_function": {"path": "mine.py"}}, "custom_reward_function.path: verl 0.9 ignores it"),
+    ({"reward_model": {"reward_manager": "naive"}}, "reward_model.reward_manager: verl 0.9 ignores it"),
     ({"scrl": {"method": "oracle"}}, "needs 'truth'"),
 ]
+"""Some of those in test_verl_settings.py, in the whole of verl's own configuration."""
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD, ids=[message for _, message in BAD])
@@ -273,7 +246,7 @@ def test_what_verl_would_pass_over_is_refused(queue, model, changes, message):
     from omegaconf import OmegaConf, open_dict
     from verl.trainer.ppo.v1 import get_trainer_cls
 
-    config = their_config(model)
+    config = verl_config(model)
     with open_dict(config):
         config.merge_with(OmegaConf.create(changes))
     with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
@@ -281,8 +254,8 @@ def test_what_verl_would_pass_over_is_refused(queue, model, changes, message):
 
 
 def test_a_method_that_pushes_both_ways_is_refused(queue, model):
-    config = their_config(model, method="restrain", credit={"weigh_questions": False})
-    workers = Workers(open_engine(model, config.actor_rollout_ref.actor), config.actor_rollout_ref.actor)
+    config = verl_config(model, method="restrain", credit={"weigh_questions": False})
+    workers = open_workers(config, model)
     trainer = open_trainer(config, workers, model)
     with pytest.raises(ConfigError, match="up and down at once"):
         take_step(trainer)
@@ -339,7 +312,7 @@ def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
     )
     command = [sys.executable, "-m", "scrl", "train", *words.split(), "--out", str(tmp_path / "run"), "--dry-run"]
     refused = subprocess.run([*command, "--trained", "3"], capture_output=True, text=True, timeout=200)
-    assert (refused.returncode, "cannot be shared out evenly among 4 GPUs" in refused.stderr) == (2, True)
+    assert (refused.returncode, "cannot be divided evenly among 4 GPUs" in refused.stderr) == (2, True)
     unknown = [*command, "--engine_options.trainer.totl_epochs", "3"]
     refused = subprocess.run(unknown, capture_output=True, text=True, timeout=200)
     assert (refused.returncode, "engine_options.trainer.totl_epochs: verl has no" in refused.stderr) == (2, True)

@@ -10,16 +10,24 @@ import pytest
 from listeners import Listener
 
 from scrl.config import build_config, merged
-from scrl.engines.verl.job import CHOICES, Job, verl_settings
-from scrl.engines.verl.options import check_options, unknown_options
-from scrl.engines.verl.run import differences, point_to_last, resume, set_aside, step_line, write_metrics
+from scrl.engines.choice import require_engine
+from scrl.engines.verl import run as verl_run
+from scrl.engines.verl.run import differences, link_last, move_log, resume, write_metrics
 from scrl.engines.verl.score import compute_score
-from scrl.engines.verl.settings import OURS, leaves, read_settings, value_at
-from scrl.engines.versions import refuse_trl
+from scrl.engines.verl.settings import (
+    CREDIT_SETTINGS,
+    Job,
+    check_options,
+    leaves,
+    read_settings,
+    unknown_options,
+    value_at,
+    verl_settings,
+)
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.training.run_folder import RunFolder
 
-JOB = Job("/runs/001", "/runs/001/train.parquet", "/runs/001/validation.parquet", questions=30, prompt_tokens=200)
+JOB = Job("/runs/001", questions=30, prompt_tokens=200)
 DEFAULTS = {
     "algorithm": {"norm_adv_by_std_in_grpo": True, "use_kl_in_reward": False},
     "actor_rollout_ref": {"rollout": {"response_length": 64, "do_sample": True}},
@@ -49,7 +57,8 @@ def back(settings):
 def test_credit_survives_the_way_to_verl_and_back(changes):
     ours = config(**changes)
     read = back(verl_settings(ours, JOB))
-    assert [getattr(read, name) for name in (*OURS, "trained")] == [getattr(ours, name) for name in (*OURS, "trained")]
+    names = (*CREDIT_SETTINGS, "trained")
+    assert [getattr(read, name) for name in names] == [getattr(ours, name) for name in names]
     assert read.rule().settings == ours.rule().settings
 
 
@@ -66,7 +75,7 @@ def test_every_setting_of_the_loss_and_the_optimizer_has_its_place():
             nodes=2,
             gpus=8,
         ),
-        JOB._replace(nodes=2, gpus=8),
+        JOB,
     )
     actor, rollout = settings["actor_rollout_ref"]["actor"], settings["actor_rollout_ref"]["rollout"]
     places = {
@@ -87,18 +96,15 @@ def test_every_setting_of_the_loss_and_the_optimizer_has_its_place():
     assert trainer["v1"] == {"trainer_mode": "scrl"}
 
 
-def test_without_gold_verl_does_not_validate():
-    trainer = verl_settings(config(), JOB._replace(is_measured=False))["trainer"]
-    assert (trainer["val_before_train"], trainer["test_freq"]) == (False, -1)
-
-
-def test_a_run_without_dual_clip_has_one_that_never_binds():
+def test_without_gold_verl_does_not_validate_and_without_a_dual_clip_none_binds():
     assert verl_settings(config(), JOB)["actor_rollout_ref"]["actor"]["clip_ratio_c"] >= 1e6
+    trainer = verl_settings(config(), JOB._replace(has_gold=False))["trainer"]
+    assert (trainer["val_before_train"], trainer["test_freq"]) == (False, -1)
 
 
 @pytest.mark.parametrize(("nodes", "gpus", "units"), [(1, 1, 1), (1, 4, 4), (8, 8, 8)])
 def test_a_small_machine_has_few_storage_processes(nodes, gpus, units):
-    settings = verl_settings(config(trained=64, completions=64), JOB._replace(nodes=nodes, gpus=gpus))
+    settings = verl_settings(config(trained=64, completions=64, nodes=nodes, gpus=gpus), JOB)
     assert value_at(settings, "transfer_queue.backend.SimpleStorage.num_data_storage_units") == units
 
 
@@ -106,7 +112,7 @@ def test_options_of_verl_lie_on_top_but_not_on_settings_of_ours():
     options = {"actor_rollout_ref": {"rollout": {"tensor_model_parallel_size": 4, "gpu_memory_utilization": 0.8}}}
     rollout = verl_settings(config(engine_options=options), JOB)["actor_rollout_ref"]["rollout"]
     assert (rollout["tensor_model_parallel_size"], rollout["gpu_memory_utilization"], rollout["n"]) == (4, 0.8, 16)
-    assert CHOICES["actor_rollout_ref"]["rollout"]["tensor_model_parallel_size"] == 1
+    assert verl_settings(config(), JOB)["actor_rollout_ref"]["rollout"]["tensor_model_parallel_size"] == 1
     ours = {"actor_rollout_ref": {"rollout": {"n": 4}}}
     with pytest.raises(ConfigError, match=r"engine_options\.actor_rollout_ref\.rollout\.n: is set by another"):
         verl_settings(config(engine_options=ours), JOB)
@@ -145,30 +151,30 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
 
 
 @pytest.mark.parametrize(
-    ("changes", "job", "message"),
+    ("changes", "message"),
     [
-        ({"dynamic_sampling": {"rounds": 2}}, JOB, r"dynamic_sampling\.rounds: verl asks"),
-        ({"sampling": {"stop": "###"}}, JOB, r"sampling\.stop"),
-        ({"sampling": {"temperature": 0}}, JOB, r"sampling\.temperature"),
-        ({"preset": "official"}, JOB, r"loss\.mean: verl has no mean over pairs"),
-        ({"loss": {"ratio": "completion", "dual_clip": 3.0}}, JOB, r"loss\.dual_clip"),
-        ({"lora": {"dropout": 0.1}}, JOB, r"lora\.dropout"),
-        ({"compute": {"credit_workers": 1}}, JOB, r"compute\.credit_workers: verl hands over all completions"),
-        ({"compute": {"sampler": "vllm"}}, JOB, r"compute\.sampler: verl draws by a sampler of its own"),
-        ({"compute": {"device": "cpu"}}, JOB, r"compute\.device: verl trains on GPUs"),
-        ({"compute": {"packing": "off"}}, JOB, r"compute\.packing: verl packs where"),
-        ({"optimizer": {"state": "bfloat16"}}, JOB, r"optimizer\.state: verl's optimizer has float32 alone"),
-        ({"optimizer": {"masters": "split"}}, JOB, r"optimizer\.masters: verl's optimizer has float32 alone"),
-        ({"trained": 6}, JOB._replace(gpus=4), "6 completions of an update cannot be shared out evenly among 4 GPUs"),
-        ({"method": "etmr", "completions": 33}, JOB, "share their beginnings|completions: a root"),
-        ({"method": "self-harmony"}, JOB, "needs 'partner'"),
-        ({"method": "intuitor"}, JOB, "needs 'certainty'"),
-        ({"method": "spine", "loss": {"mean": "token"}}, JOB, "weighs tokens"),
+        ({"dynamic_sampling": {"rounds": 2}}, r"dynamic_sampling\.rounds: verl asks"),
+        ({"sampling": {"stop": "###"}}, r"sampling\.stop"),
+        ({"sampling": {"temperature": 0}}, r"sampling\.temperature"),
+        ({"preset": "official"}, r"loss\.mean: verl has no mean over pairs"),
+        ({"loss": {"ratio": "completion", "dual_clip": 3.0}}, r"loss\.dual_clip"),
+        ({"lora": {"dropout": 0.1}}, r"lora\.dropout"),
+        ({"compute": {"credit_workers": 1}}, r"compute\.credit_workers: verl returns all completions"),
+        ({"compute": {"sampler": "vllm"}}, r"compute\.sampler: verl has its own sampler"),
+        ({"compute": {"device": "cpu"}}, r"compute\.device: verl trains on GPUs"),
+        ({"compute": {"packing": "off"}}, r"compute\.packing: verl packs where"),
+        ({"optimizer": {"state": "bfloat16"}}, r"optimizer\.state: verl's optimizer has only float32"),
+        ({"optimizer": {"masters": "split"}}, r"optimizer\.masters: verl's optimizer has only float32"),
+        ({"trained": 6, "gpus": 4}, "6 completions of an update cannot be divided evenly among 4 GPUs"),
+        ({"method": "etmr", "completions": 33}, "share their beginnings|completions: a root"),
+        ({"method": "self-harmony"}, "needs 'partner'"),
+        ({"method": "intuitor"}, "needs 'certainty'"),
+        ({"method": "spine", "loss": {"mean": "token"}}, "weighs tokens"),
     ],
 )
-def test_what_verl_cannot_do_is_refused(changes, job, message):
+def test_what_verl_cannot_do_is_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
-        verl_settings(config(**changes), job)
+        verl_settings(config(**changes), JOB)
 
 
 @pytest.mark.parametrize(
@@ -179,11 +185,14 @@ def test_what_verl_cannot_do_is_refused(changes, job, message):
         ({"algorithm": {"norm_adv_by_std_in_grpo": False}}, r"\+scrl\.credit\.advantage=centred"),
         ({"algorithm": {"filter_groups": {"enable": True}}}, "filter_groups"),
         ({"reward": {"reward_model": {"enable": True}}}, r"reward\.reward_model\.enable"),
-        (
-            {"custom_reward_function": {"path": "mine.py", "name": None}},
-            r"custom_reward_function\.path: verl 0\.9 passes",
-        ),
-        ({"reward_model": {"model": {"path": "org/reward"}}}, r"reward_model\.model\.path: verl 0\.9 passes"),
+        ({"custom_reward_function": {"path": "x.py", "name": None}}, r"reward_function\.path: verl 0\.9 ignores"),
+        ({"reward_model": {"model": {"path": "org/reward"}}}, r"reward_model\.model\.path: verl 0\.9 ignores"),
+        ({"algorithm": {"use_kl_in_reward": True}}, "use_kl_loss instead"),
+        ({"reward_model": {"reward_manager": "naive"}}, r"reward_model\.reward_manager: verl 0\.9 ignores"),
+        ({"scrl": {"min_share": 0.5}}, r"scrl\.min_share: is not a setting of this engine"),
+        ({"scrl": {"trained": 4}}, r"Set actor_rollout_ref\.rollout\.n instead"),
+        ({"scrl": {"credit": {"min_shares": 0.5}}}, "min_shares"),
+        ({"scrl": {"method": "oracle"}}, "needs 'truth'"),
         ({"scrl": {"optimizer": {}}}, r"scrl\.optimizer: .*Set actor_rollout_ref\.actor\.optim instead"),
         ({"scrl": {"metod": "scrl"}}, r"scrl\.metod: .*Did you mean 'method'"),
         ({"scrl": {"method": "scrll"}}, "Did you mean 'scrl'"),
@@ -198,15 +207,14 @@ def test_what_verl_would_pass_over_is_refused(changes, message):
 @pytest.mark.parametrize(("trl", "clashes"), [("1.16.0", True), ("0.20.0", False), (None, False)])
 def test_verl_is_refused_beside_the_trl_that_it_cannot_import_from(monkeypatch, trl, clashes):
     def version(name):
-        if trl is None:
+        if name == "trl" and trl is None:
             raise PackageNotFoundError(name)
-        return trl
+        return trl if name == "trl" else "0.9.1"
 
     monkeypatch.setattr("importlib.metadata.version", version)
-    with (
-        pytest.raises(ConfigError, match=r"trl 1\.16\.0 is installed.*pip uninstall trl") if clashes else nullcontext()
-    ):
-        refuse_trl()
+    refusal = pytest.raises(ConfigError, match=r"trl 1\.16\.0 is installed.*pip uninstall trl")
+    with refusal if clashes else nullcontext():
+        require_engine("verl")
 
 
 def test_names_of_a_tree():
@@ -238,14 +246,13 @@ def test_what_verl_logged_becomes_metrics(tmp_path):
     said = []
     assert write_metrics(folder, said.append) == 2
     assert said == ["verl.jsonl: line 4, the last one, is incomplete and was left out"]
-    set_aside(tmp_path)  # verl writes over its log
+    move_log(tmp_path)  # verl writes over its log
     log.write_text(json.dumps({"step": 2, "data": logged | {"scrl/reward_mean": 0.75}}) + "\n")
-    set_aside(tmp_path)
+    move_log(tmp_path)
     assert write_metrics(folder, said.append) == 2
     first, second = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert first == {"step": 0, "grad_norm": 2.0, "seconds_rollout": 3.0, "reward_mean": 0.25}
     assert (second["step"], second["reward_mean"]) == (1, 0.75)
-    assert step_line({"other": 1}) == {}
 
 
 def test_the_newest_checkpoint_is_last(tmp_path):
@@ -253,13 +260,16 @@ def test_the_newest_checkpoint_is_last(tmp_path):
         (tmp_path / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface").mkdir(parents=True)
     folder = RunFolder(tmp_path)
     for _ in range(2):
-        point_to_last(folder)
+        link_last(folder)
         assert folder.last.resolve().parts[-3] == "global_step_10"
 
 
-def test_only_a_run_of_verl_can_be_resumed_with_verl(tmp_path):
+def test_what_verl_cannot_be_started_with_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"has no verl\.yaml"):
         resume(tmp_path, None)
+    alone = config(model="embedded", questions="arithmetic:easy:train:1", method="contrast")
+    with pytest.raises(InputError, match="there is only one question"):
+        verl_run.prepare(alone, tmp_path / "run", Listener())
 
 
 def test_differences_are_said_where_they_apply():
@@ -269,13 +279,10 @@ def test_differences_are_said_where_they_apply():
 
 
 def test_a_failure_of_verl_is_a_failure(tmp_path, monkeypatch):
-    from scrl.engines.verl.trainer import run as verl_run
-    from scrl.training.listeners import Silent
-
     (tmp_path / "verl.yaml").write_text("{}")
     monkeypatch.setattr(verl_run, "command_for", lambda out: ["false"])
     with pytest.raises(TrainingError, match="verl ended with exit code 1 after 0 steps"):
-        resume(tmp_path, Silent())
+        resume(tmp_path, Listener())
 
 
 VERL = """
@@ -317,8 +324,6 @@ time.sleep(60)
 
 @pytest.mark.parametrize("end", ENDS)
 def test_what_verl_did_until_it_was_stopped_is_written_down(end, tmp_path, monkeypatch):
-    from scrl.engines.verl.trainer import run as verl_run
-
     class Hearing(Listener):
         def note(self, text):
             super().note(text)

@@ -10,8 +10,20 @@ import os
 import tempfile
 import types
 from functools import partial
+from types import SimpleNamespace
 
+import numpy as np
 import torch
+
+from scrl.config import build_config
+from scrl.engines.verl.settings import Job, verl_settings
+from scrl.records import Question, Sample, Sampled
+
+PROMPTS = ("two and three? ", "what is it? ")
+# 5 of 8 agree on 5, and two on 6; eight different answers, one of them missing
+VOTES = (["5", "5", "6", "5", None, "6", "5", "5"], ["1", "2", "3", None, "5", "6", "7", "8"])
+TEXTS = tuple([f"so \\boxed{{{vote}}}" if vote else "I do not know" for vote in votes] for votes in VOTES)
+TEMPERATURE = 0.7
 
 
 def register_cpu():
@@ -244,3 +256,72 @@ def write_tiny_model(folder):
         for weight in model.parameters():
             weight.mul_(8)
     model.save_pretrained(folder)
+
+
+def run_config(folder, **changes):
+    values = {
+        "model": str(folder),
+        "questions": "arithmetic:easy:train:2",
+        "engine": "verl",
+        "completions": 8,
+        "trained": 4,
+        "questions_per_update": 2,
+        "sampling": {"temperature": TEMPERATURE, "max_tokens": 40},
+        "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 1e6},
+        "compute": {"attention": "eager", "threads": 1},
+        "seed": 3,
+    }
+    return build_config(values | changes)
+
+
+def verl_config(folder, **changes):
+    job = Job(str(folder), questions=2, prompt_tokens=20)
+    return compose(verl_settings(run_config(folder, **changes), job))
+
+
+def open_workers(config, folder):
+    return Workers(open_engine(folder, config.actor_rollout_ref.actor), config.actor_rollout_ref.actor)
+
+
+def open_trainer(config, workers, folder):
+    """The trainer as verl finds it, with what it would sample already in the queue."""
+    from transformers import AutoTokenizer
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)
+    trainer.tokenizer = AutoTokenizer.from_pretrained(folder)
+    trainer.actor_rollout_wg = workers
+    trainer.on_sample_end = lambda: None
+    trainer.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
+    return trainer
+
+
+def take_step(trainer, texts=TEXTS, *, step=1, extra=True):
+    """One step of verl's; (the rows trained on, metrics)."""
+    from transfer_queue import KVBatchMeta
+
+    keys, tags = put_completions(PROMPTS[: len(texts)], texts, trainer.tokenizer, step=step, extra=extra)
+    trainer.global_steps, trainer.timing_raw = step, {}
+    drawn = KVBatchMeta(partition_id="train", keys=keys, tags=tags)
+    trainer.replay_buffer = SimpleNamespace(sample=lambda **_: (drawn, {}))
+    metrics = {}
+    return trainer._step_once(metrics, {}, sample_batch_size=2), metrics
+
+
+@torch.no_grad()
+def sampled_by_transformers(folder, question, prompt, texts, step):
+    """The same completions with log π and H of each token by transformers: the embedded engine's view."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    head = tokenizer.encode(prompt)
+    samples = []
+    for text in texts:
+        tokens = [*tokenizer.encode(text), tokenizer.eos_token_id]
+        logits = model(torch.tensor([head + tokens])).logits[0, len(head) - 1 : -1].double() / TEMPERATURE
+        logprobs_TV = logits.log_softmax(-1)
+        chosen_T = logprobs_TV.gather(-1, torch.tensor(tokens)[:, None])[:, 0].numpy()
+        entropies_T = -(logprobs_TV.exp() * logprobs_TV).sum(-1).numpy()
+        samples.append(Sample(text, np.array(tokens), chosen_T, entropies_T, is_finished=True))
+    return Sampled(Question(question, prompt), np.array(head), tuple(samples), step)

@@ -7,10 +7,8 @@ import pytest
 import yaml
 
 from scrl.answers.judge import NoJudge
-from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.benchmark_run import build_settings, file_name, load_benchmarks, measure, read_settings
-from scrl.lab.label import label_file
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"
@@ -18,25 +16,25 @@ FILES = ("evaluations.jsonl", "results.json", "evaluation.yaml", "rollouts/arith
 
 
 class Listener:
-    """Notes down what it hears; Ctrl-C comes when `stop_after` questions are drawn."""
+    """Records its calls; Ctrl-C comes when `stop_after` questions are done."""
 
     def __init__(self, stop_after=None):
-        self.notes, self.draws, self.records, self.stop_after = [], [], [], stop_after
+        self.notes, self.questions, self.records, self.stop_after = [], [], [], stop_after
 
     def note(self, text):
         self.notes.append(text)
 
-    def drawn(self, benchmark, questions, total):
-        self.draws.append((benchmark, questions, total))
+    def progress(self, benchmark, questions, total):
+        self.questions.append((benchmark, questions, total))
         if questions == self.stop_after:
             raise KeyboardInterrupt
 
-    def measured(self, record):
+    def result(self, record):
         self.records.append(record)
 
 
 def settings_of(*benchmarks, **changes):
-    """Two completions a question, two questions at a time."""
+    """Two completions per question, two questions at a time."""
     values = {
         "model": "embedded", "benchmarks": benchmarks or (STREAM,), "samples": 2,
         "sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 24},
@@ -62,11 +60,7 @@ def write_lines(path, records):
 @pytest.fixture
 def no_sampling(monkeypatch):
     """Every completion that is drawn fails the test."""
-
-    def refuse(*given, **options):
-        pytest.fail("something was drawn")
-
-    monkeypatch.setattr("scrl.sampling.local.LocalSampler.sample", refuse)
+    monkeypatch.setattr("scrl.sampling.local.LocalSampler.sample", lambda *a, **k: pytest.fail("something was drawn"))
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +114,8 @@ def test_figures_equal_those_worked_out_by_hand(by_hand, no_sampling):
     # two of four are right: 1 − C(2, 2) / C(4, 2) = 5/6
     assert record["pass@2_by_question"] == pytest.approx({"q0": 5 / 6, "q1": 5 / 6, "q2": 0.0})
     assert record["maj@4_by_question"] == {"q0": 1.0, "q1": 0.5, "q2": 0.0}  # q1 is a tie, q2 has no votes
-    assert record["pass@1"] == pytest.approx(1 / 3)
-    assert record["pass@2"] == pytest.approx(5 / 9)
-    assert record["pass@4"] == pytest.approx(2 / 3)
-    assert record["maj@4"] == pytest.approx(1 / 2)
+    scores = [record[name] for name in ("pass@1", "pass@2", "pass@4", "maj@4")]
+    assert scores == pytest.approx([1 / 3, 5 / 9, 2 / 3, 1 / 2])
     assert record["pass@1_low"] < 1 / 3 < record["pass@1_high"]
     assert record["answered"] == pytest.approx(11 / 16)  # 3 + 4 + 0 + 4
     assert record["truncated"] == pytest.approx(5 / 16)
@@ -135,14 +127,9 @@ def test_figures_equal_those_worked_out_by_hand(by_hand, no_sampling):
     assert record["entropy_mean"] == pytest.approx((4 * 0.1 + 3 * 0.3 + 5 * 0.5 + 4 * 0.2) / 16)
 
 
-def test_the_lab_reads_the_completions_and_finds_the_same_accuracy(by_hand, no_sampling):
-    settings, out = by_hand
-    (record,) = measure(settings, out, Listener())
-    summary = label_file(out / "rollouts" / "hand.jsonl", credit_rule("ttrl"))
-    assert (summary["questions"], summary["completions"], summary["gold_questions"]) == (4, 16, 3)
-    assert summary["pass@1"] == pytest.approx(record["pass@1"])
-    assert summary["pass@n"] == pytest.approx(record["pass@4"])
-    assert summary["no_answer_share"] == pytest.approx(1 - record["answered"])
+ROLLOUT = {
+    "question_id": "q0", "question": "Compute 0+2.", "completion": "?", "entropy": 0.1, "num_tokens": 1, "finished": True,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -155,16 +142,8 @@ def test_the_lab_reads_the_completions_and_finds_the_same_accuracy(by_hand, no_s
         (2, '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?"}'),
         (9, ""),
         (4, "\xff"),
-        (
-            2,
-            '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?", "entropy": "high", "num_tokens": 1, '
-            '"finished": true}',
-        ),
-        (
-            2,
-            '{"question_id": "q0", "question": "Compute 0+2.", "completion": 4, "entropy": 0.1, "num_tokens": 1, '
-            '"finished": true}',
-        ),
+        (2, json.dumps(ROLLOUT | {"entropy": "high"})),
+        (2, json.dumps(ROLLOUT | {"completion": 4})),
     ],
 )
 def test_a_broken_line_is_named(by_hand, no_sampling, number, line):
@@ -219,7 +198,7 @@ def test_an_interrupted_evaluation_ends_with_the_same_bytes(whole, tmp_path, sto
     assert not (tmp_path / "evaluations.jsonl").exists()
     listener = Listener()
     measure(read_settings(tmp_path), tmp_path, listener)
-    assert listener.draws[0] == (STREAM, stop_after, 5)
+    assert listener.questions[0] == (STREAM, stop_after, 5)
     assert contents(tmp_path) == contents(whole)
 
 
@@ -237,7 +216,7 @@ def test_a_finished_evaluation_draws_nothing_again(whole, no_sampling):
     listener = Listener()
     measure(read_settings(whole), whole, listener)
     assert contents(whole) == before
-    assert listener.draws == [(STREAM, 5, 5)]
+    assert listener.questions == [(STREAM, 5, 5)]
 
 
 def test_how_many_are_written_side_by_side_changes_no_answer(whole, tmp_path):
@@ -251,48 +230,37 @@ def test_how_many_are_written_side_by_side_changes_no_answer(whole, tmp_path):
 
 
 def test_several_benchmarks_and_results_of_those_with_gold_alone(tmp_path):
-    (tmp_path / "mine.txt").write_text("Compute 3+4.\nCompute 5+6.\n")
-    listener = Listener()
-    out = tmp_path / "out"
+    (tmp_path / "mine.txt").write_text("Compute 3+4.\nOù est la gare?\n")
+    listener, out = Listener(), tmp_path / "out"
     first, second = measure(settings_of(str(tmp_path / "mine.txt"), "arithmetic:easy:train:1"), out, listener)
     assert [first["benchmark"], second["benchmark"]] == [str(tmp_path / "mine.txt"), "arithmetic:easy:train:1"]
     assert [record["questions"] for record in listener.records] == [2, 1]
-    assert "pass@1" not in first
-    assert "pass@1" in second
+    assert ("pass@1" in first, "pass@1" in second) == (False, True)
+    assert any("the tokenizer does not know" in note for note in listener.notes)
     assert {path.name for path in (out / "rollouts").iterdir()} == {"mine.jsonl", "arithmetic-easy-train-1.jsonl"}
     assert json.loads((out / "results.json").read_text())["results"].keys() == {"arithmetic:easy:train:1"}
-
-
-def test_without_any_gold_there_is_no_results_file(tmp_path):
-    (tmp_path / "mine.txt").write_text("Compute 3+4.\n")
-    (record,) = measure(settings_of(str(tmp_path / "mine.txt")), tmp_path / "out", Listener())
-    assert not [key for key in record if "@" in key or key in ("gold_questions", "entropy_correct", "by_level")]
-    assert {"answered", "truncated", "entropy_mean", "agreement"} <= record.keys()
-    assert not (tmp_path / "out" / "results.json").exists()
 
 
 def test_deleting_gold_changes_no_figure_that_needs_none(tmp_path):
     rows = [{"id": f"q{number}", "question": f"Compute {number}+2."} for number in range(3)]
     write_lines(tmp_path / "without" / "mine.jsonl", rows)
     write_lines(tmp_path / "with" / "mine.jsonl", [row | {"answer": "5"} for row in rows])
-    found = [
+    without, with_gold = (
         measure(settings_of(str(tmp_path / kind / "mine.jsonl")), tmp_path / f"out-{kind}", Listener())[0]
         for kind in ("without", "with")
-    ]
-    assert found[0] | {"benchmark": ""} == {key: found[1][key] for key in found[0]} | {"benchmark": ""}
-    assert "pass@1" in found[1]
-
-
-def graded_benchmark(folder):
-    """A benchmark of our own making, as large as MATH-500, with its levels."""
-    rows = [
-        {"id": n, "question": f"Compute {n % 50}+2.", "answer": str(n % 50 + 2), "level": n % 5 + 1} for n in range(500)
-    ]
-    write_lines(folder / "math500.jsonl", rows)
+    )
+    assert without | {"benchmark": ""} == {key: with_gold[key] for key in without} | {"benchmark": ""}
+    assert "pass@1" in with_gold
+    assert not [key for key in without if "@" in key or key in ("gold_questions", "entropy_correct", "by_level")]
+    assert {"answered", "truncated", "entropy_mean", "agreement"} <= without.keys()
+    assert not (tmp_path / "out-without" / "results.json").exists()
 
 
 def test_a_benchmark_with_levels_is_measured_by_level(tmp_path):
-    graded_benchmark(tmp_path)
+    rows = [
+        {"id": n, "question": f"Compute {n % 50}+2.", "answer": str(n % 50 + 2), "level": n % 5 + 1} for n in range(500)
+    ]
+    write_lines(tmp_path / "math500.jsonl", rows)  # as large as MATH-500
     settings = settings_of("math500:2-3", limit=4, data_dir=str(tmp_path))
     (record,) = measure(settings, tmp_path / "out", Listener())
     assert {level: part["questions"] for level, part in record["by_level"].items()} == {"2": 2, "3": 2}
@@ -303,25 +271,25 @@ def test_a_benchmark_with_levels_is_measured_by_level(tmp_path):
     assert (tmp_path / "out" / "rollouts" / "math500-2-3.jsonl").is_file()
 
 
-def test_tokens_that_the_model_does_not_know_are_reported(tmp_path):
-    (tmp_path / "mine.txt").write_text("Où est la gare?\n")
-    listener = Listener()
-    measure(settings_of(str(tmp_path / "mine.txt")), tmp_path / "out", listener)
-    assert any("the tokenizer does not know" in note for note in listener.notes)
-
-
-@pytest.mark.parametrize(("max_tokens", "fix"), [(256, r"Lower it to 2\d\d\."), (3072, r"the 256 tokens the model")])
-def test_completions_beyond_the_models_positions_are_refused(tmp_path, max_tokens, fix):
-    settings = settings_of(sampling={"max_tokens": max_tokens})
+@pytest.mark.parametrize(
+    ("text", "max_tokens", "fix"),
+    [
+        ("Compute 3+4.", 256, r"Lower it to 2\d\d\."),
+        ("Compute 3+4.", 3072, r"the 256 tokens the model"),
+        (
+            "Compute " + "+".join(["11"] * 150) + ".",
+            24,
+            r"the 256 tokens the model can read\. Leave that question out\.",
+        ),
+    ],
+)
+def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path, text, max_tokens, fix):
+    (tmp_path / "mine.txt").write_text(text)
     with pytest.raises(InputError, match=fix):
-        measure(settings, tmp_path / "out", Listener())
+        measure(
+            settings_of(str(tmp_path / "mine.txt"), sampling={"max_tokens": max_tokens}), tmp_path / "out", Listener()
+        )
     assert not (tmp_path / "out").exists()
-
-
-def test_a_prompt_that_is_too_long_in_itself_is_refused(tmp_path):
-    (tmp_path / "long.txt").write_text("Compute " + "+".join(["11"] * 150) + ".\n")
-    with pytest.raises(InputError, match=r"beyond the 256 tokens the model can read\. Leave that question out\."):
-        measure(settings_of(str(tmp_path / "long.txt")), tmp_path / "out", Listener())
 
 
 def test_the_likeliest_completion_alone(tmp_path):
@@ -367,19 +335,16 @@ def test_names_become_parts_of_a_path():
 
 @pytest.mark.parametrize("text", ["{", "model: 3", "- a", "", "model: m\nbenchmarks: [a]\nsamplse: 3", "\xff"])
 def test_settings_that_no_evaluation_wrote(tmp_path, text):
+    with pytest.raises(InputError, match="there is no evaluation to resume here"):
+        read_settings(tmp_path)
     (tmp_path / "evaluation.yaml").write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match=r"evaluation\.yaml: is not what an evaluation wrote"):
         read_settings(tmp_path)
 
 
-def test_no_evaluation_to_resume(tmp_path):
-    with pytest.raises(InputError, match="there is no evaluation to resume here"):
-        read_settings(tmp_path)
-
-
-def test_gold_of_ones_own_that_nobody_could_match_is_told(tmp_path):
+def test_gold_in_a_file_that_nobody_could_match_is_reported(tmp_path):
     source = tmp_path / "mine.jsonl"
     source.write_text('{"question": "2+2?", "answer": "4"}\n{"question": "3+3?", "answer": "}}{"}\n', encoding="utf-8")
-    heard = Listener()
-    load_benchmarks(settings_of(str(source)), NoJudge(), heard)
-    assert any("gold answers: 1 of 2 would be graded as wrong" in note and "mine-1" in note for note in heard.notes)
+    listener = Listener()
+    load_benchmarks(settings_of(str(source)), NoJudge(), listener)
+    assert any("gold answers: 1 of 2 would be graded as wrong" in note and "mine-1" in note for note in listener.notes)

@@ -40,9 +40,6 @@ def test_the_keys_are_those_that_lm_eval_writes():
     assert (found["configs"]["amc"]["repeats"], found["config"]["random_seed"]) == (16, 3)
     assert found["config"]["model_args"] == "pretrained=tiny"
     assert json.loads(json.dumps(found)) == found
-
-
-def test_the_likeliest_token_is_no_sampling():
     assert not results_json([record(temperature=0.0)])["configs"]["amc"]["generation_kwargs"]["do_sample"]
 
 

@@ -90,12 +90,6 @@ def test_p_values_of_pure_chance_are_spread_evenly():
     assert found.mean() == pytest.approx(0.5, abs=0.06)
 
 
-@pytest.mark.parametrize(("values", "words"), [([], "one or more questions"), ([float("nan")], "finite")])
-def test_differences_are_checked(values, words):
-    with pytest.raises(ValueError, match=words):
-        sign_flip_p_value(values, seed=0)
-
-
 # Several seeds
 
 
@@ -132,7 +126,15 @@ def test_the_same_values_again_narrow_nothing(values, times):
     assert found.least == found.most == pytest.approx(found.mean, abs=1e-12)
 
 
-@pytest.mark.parametrize(("seeds", "words"), [([], "one or more seeds"), ([{}], "one or more questions")])
-def test_seeds_are_checked(seeds, words):
+@pytest.mark.parametrize(
+    ("function", "values", "words"),
+    [
+        (sign_flip_p_value, [], "one or more questions"),
+        (sign_flip_p_value, [float("nan")], "finite"),
+        (mean_over_seeds, [], "one or more seeds"),
+        (mean_over_seeds, [{}], "one or more questions"),
+    ],
+)
+def test_values_are_checked(function, values, words):
     with pytest.raises(ValueError, match=words):
-        mean_over_seeds(seeds, seed=0)
+        function(values, seed=0)

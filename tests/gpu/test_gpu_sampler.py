@@ -1,4 +1,4 @@
-"""The sampler with captured steps on a GPU, against plain forward passes: random weights in the shapes of real models."""
+"""The sampler with captured steps on a GPU against plain forward passes, on random weights in the shapes of real models."""
 
 import gc
 
@@ -8,11 +8,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from scrl.sampling.draw import SamplingSettings
-from scrl.sampling.gpu import graph_engine as graph_writer
-from scrl.sampling.gpu import reference_ops as twins
-from scrl.sampling.gpu import scheduler as row_plan
-from scrl.sampling.gpu.decode_state import ALIVE, FIELDS, JOB, LIMIT, Desk, Written
-from scrl.sampling.gpu.scheduler import smallest_pool
+from scrl.sampling.gpu import graph_engine, reference_ops, scheduler
+from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, FIELDS, LIMIT, Completions, DecodeState
+from scrl.sampling.gpu.scheduler import min_pages
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 
@@ -29,7 +27,7 @@ SMALL = {"num_hidden_layers": 3, "intermediate_size": 1001, "max_position_embedd
 
 
 class Silent:
-    """As much of a tokenizer as the sampler asks for."""
+    """As much of a tokenizer as the sampler uses."""
 
     eos_token_id = None
 
@@ -69,6 +67,7 @@ def model_of(name, words=WORDS, dtype=torch.bfloat16):
 
 
 NAMES = ("qwen2.5-0.5b", "qwen2.5-3b", "qwen3-4b", "llama-3.2-3b")
+HOW = {"seed": 0, "step": 0}
 
 
 def prompts(*lengths, words=WORDS):
@@ -77,11 +76,11 @@ def prompts(*lengths, words=WORDS):
 
 
 def sampler_of(model, max_rows=256, record=()):
-    heard = []
-    sampler = LocalSampler(model, Silent(), max_rows=max_rows, record=record, on_fewer=heard.append)
+    notes = []
+    sampler = LocalSampler(model, Silent(), max_rows=max_rows, record=record, on_fewer=notes.append)
     assert sampler.note is None
-    assert sampler._writer is not None
-    sampler.heard = heard
+    assert sampler._engine is not None
+    sampler.notes = notes
     return sampler
 
 
@@ -107,23 +106,18 @@ def differences(model, prompts_B, samples_BG, temperature=1.0):
             tokens_T = torch.from_numpy(sample.tokens_T).to("cuda")
             entropies_T = torch.special.entr(logprobs_TV.exp()).sum(-1)
             logprobs_T = logprobs_TV.gather(1, tokens_T[:, None])[:, 0]
-            found.append(
-                (
-                    np.abs(sample.logprobs_T - logprobs_T.cpu().numpy()),
-                    np.abs(sample.entropies_T - entropies_T.cpu().numpy()),
-                )
-            )
+            pairs = ((sample.logprobs_T, logprobs_T), (sample.entropies_T, entropies_T))
+            found.append([np.abs(one - other.cpu().numpy()) for one, other in pairs])
     return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_greedy_tokens_are_those_of_a_float32_forward(name):
-    """Every token is the likeliest, unless the two likeliest logits differ by less than 1e-3."""
+    """Every token is the likeliest, unless the two highest logits differ by less than 1e-3."""
     model = model_of(name, dtype=torch.float32)
     prompts_B = prompts(1, 17, 300)
-    samples_BG = sampler_of(model).sample(
-        prompts_B, SamplingSettings(temperature=0, max_tokens=80), num_samples=3, seed=0, step=0
-    )
+    settings = SamplingSettings(temperature=0, max_tokens=80)
+    samples_BG = sampler_of(model).sample(prompts_B, settings, num_samples=3, **HOW)
     for prompt, samples_G in zip(prompts_B, samples_BG, strict=True):
         for sample in samples_G:
             logits_TV = plain_logits(model, prompt, sample)
@@ -138,23 +132,22 @@ def test_scores_in_bfloat16_are_close_to_a_float32_forward(name):
     model = model_of(name)
     prompts_B = prompts(1, 17, 300)
     settings = SamplingSettings(temperature=0.8, max_tokens=100)
-    samples_BG = sampler_of(model).sample(prompts_B, settings, num_samples=16, seed=0, step=0)
+    samples_BG = sampler_of(model).sample(prompts_B, settings, num_samples=16, **HOW)
     logprobs, entropies = differences(model, prompts_B, samples_BG, 0.8)
     assert logprobs.mean() < 0.02
     assert entropies.mean() < 0.02
 
 
-def test_captured_steps_write_what_steps_one_by_one_write():
+def test_captured_steps_draw_what_steps_without_capture_draw():
     model = model_of("qwen2.5-3b")
     prompts_B, settings = prompts(40, 9), SamplingSettings(max_tokens=60)
-    captured = sampler_of(model)
-    one_by_one = sampler_of(model)
-    one_by_one._writer._stepper._can_capture = False
-    found = [each.sample(prompts_B, settings, num_samples=20, seed=0, step=0) for each in (captured, one_by_one)]
-    assert captured._writer.captures > 0
-    assert one_by_one._writer.captures == 0
-    assert captured.heard == []
-    assert tokens_of(found[0]) == tokens_of(found[1])
+    captured, not_captured = sampler_of(model), sampler_of(model)
+    not_captured._engine._graphs._can_capture = False
+    found, expected = (each.sample(prompts_B, settings, num_samples=20, **HOW) for each in (captured, not_captured))
+    assert captured._engine.captures > 0
+    assert not_captured._engine.captures == 0
+    assert captured.notes == []
+    assert tokens_of(found) == tokens_of(expected)
 
 
 @pytest.mark.parametrize(
@@ -167,14 +160,13 @@ def test_captured_steps_write_what_steps_one_by_one_write():
     ids=["top-p", "top-k", "greedy"],
 )
 def test_restricted_draws_and_facts_are_those_of_plain_torch(settings):
-    """In float32 the two paths round alike enough for nearly all rows to agree to the end."""
+    """In float32 the two paths round similarly enough for nearly all rows to agree to the end."""
     model = model_of("qwen2.5-0.5b", dtype=torch.float32)
     prompts_B = prompts(40, 9)
-    fast = sampler_of(model, record=("margin", "certainty"))
-    slow = sampler_of(model, record=("margin", "certainty"))
-    slow._writer = None  # GroupDecoder and sampling.draw
-    found, expected = (each.sample(prompts_B, settings, num_samples=32, seed=0, step=0) for each in (fast, slow))
-    pairs = [(a, b) for one, two in zip(found, expected, strict=True) for a, b in zip(one, two, strict=True)]
+    captured, eager = (sampler_of(model, record=("margin", "certainty")) for _ in range(2))
+    eager._engine = None  # GroupDecoder and sampling.draw
+    found, expected = (each.sample(prompts_B, settings, num_samples=32, **HOW) for each in (captured, eager))
+    pairs = list(zip(sum(found, ()), sum(expected, ()), strict=True))
     same = [(a, b) for a, b in pairs if a.tokens_T.tolist() == b.tokens_T.tolist()]
     assert len(same) >= 0.95 * len(pairs)
     for one, other in same:
@@ -186,14 +178,12 @@ def test_rows_enter_as_others_end():
     model = model_of("qwen3-4b")
     model.generation_config.eos_token_id = list(range(0, WORDS, 50))  # lengths of about 50 tokens, spread widely
     prompts_B, settings = prompts(30, 5, 61, 17, 200, 8), SamplingSettings(max_tokens=300)
-    samples_BG = sampler_of(model, max_rows=32).sample(prompts_B, settings, num_samples=24, seed=0, step=0)
-    lengths = [len(sample.tokens_T) for samples_G in samples_BG for sample in samples_G]
-    assert len(set(lengths)) > 20
+    samples_BG = sampler_of(model, max_rows=32).sample(prompts_B, settings, num_samples=24, **HOW)
+    assert len({len(sample.tokens_T) for sample in sum(samples_BG, ())}) > 20
     ends = set(model.generation_config.eos_token_id)
-    for samples_G in samples_BG:
-        for sample in samples_G:
-            assert sample.is_finished == (int(sample.tokens_T[-1]) in ends)
-            assert not ends & set(sample.tokens_T[:-1].tolist())
+    for sample in sum(samples_BG, ()):
+        assert sample.is_finished == (int(sample.tokens_T[-1]) in ends)
+        assert not ends & set(sample.tokens_T[:-1].tolist())
     logprobs, _ = differences(model, prompts_B, samples_BG)
     assert logprobs.mean() < 0.02
 
@@ -205,33 +195,33 @@ class Spelled(Silent):
         return [" ".join(map(str, row)) for row in rows]
 
 
-def test_groups_are_told_of_as_they_grow():
+def test_groups_are_reported_as_they_grow():
     model = model_of("qwen3-4b")
     model.generation_config.eos_token_id = list(range(0, WORDS, 50))
     prompts_B, settings = prompts(30, 5, 61, 17, 200, 8), SamplingSettings(max_tokens=300)
-    how = {"num_samples": 24, "seed": 0, "step": 0}
-    told_B = [[] for _ in prompts_B]
+    how = {"num_samples": 24, **HOW}
+    heard_B = [[] for _ in prompts_B]
     sampler = LocalSampler(model, Spelled(), max_rows=32)
-    samples_BG = sampler.sample(prompts_B, settings, **how, on_group=lambda place, texts: told_B[place].append(texts))
+    samples_BG = sampler.sample(prompts_B, settings, **how, on_group=lambda group, texts: heard_B[group].append(texts))
     assert tokens_of(samples_BG) == tokens_of(sampler.sample(prompts_B, settings, **how))
-    for told, samples_G in zip(told_B, samples_BG, strict=True):
-        assert told[-1] == [" ".join(map(str, sample.tokens_T)) for sample in samples_G]
-        assert told[-1] == [sample.text for sample in samples_G]
-        assert [len(texts) for texts in told] in ([12, 18, 21, 24], [12, 18, 24], [12, 24], [24])
-        assert all(set(some) <= set(told[-1]) for some in told)
-    assert sum(map(len, told_B)) > 2 * len(told_B)
+    for heard, samples_G in zip(heard_B, samples_BG, strict=True):
+        assert heard[-1] == [" ".join(map(str, sample.tokens_T)) for sample in samples_G]
+        assert heard[-1] == [sample.text for sample in samples_G]
+        assert [len(texts) for texts in heard] in ([12, 18, 21, 24], [12, 18, 24], [12, 24], [24])
+        assert all(set(some) <= set(heard[-1]) for some in heard)
+    assert sum(map(len, heard_B)) > 2 * len(heard_B)
 
 
-def test_rows_that_have_to_make_room_go_on(monkeypatch):
-    monkeypatch.setattr(row_plan, "ENOUGH_FINISHED", 1)
-    monkeypatch.setattr(row_plan, "TYPICAL", 0.0)
-    monkeypatch.setattr(graph_writer, "whole_pool", lambda rows, slots, page: smallest_pool(rows, page) + 24)
+def test_preempted_rows_go_on(monkeypatch):
+    monkeypatch.setattr(scheduler, "ENOUGH_LENGTHS", 1)
+    monkeypatch.setattr(scheduler, "QUANTILE", 0.0)
+    monkeypatch.setattr(graph_engine, "max_pages", lambda rows, slots, page_size: min_pages(rows, page_size) + 24)
     model = model_of("qwen2.5-0.5b")
-    model.generation_config.eos_token_id = [3]  # most go to the limit, four pages, and are let in with fewer
+    model.generation_config.eos_token_id = [3]  # most reach the limit, four pages, and are admitted with fewer
     prompts_B, settings = prompts(30, 5), SamplingSettings(max_tokens=900)
     sampler = sampler_of(model, max_rows=64)
-    samples_BG = sampler.sample(prompts_B, settings, num_samples=40, seed=0, step=0)
-    assert sampler._writer.interrupted > 0
+    samples_BG = sampler.sample(prompts_B, settings, num_samples=40, **HOW)
+    assert sampler._engine.preemptions > 0
     logprobs, _ = differences(model, prompts_B, samples_BG)
     assert logprobs.mean() < 0.02
 
@@ -239,42 +229,42 @@ def test_rows_that_have_to_make_room_go_on(monkeypatch):
 def test_long_completions():
     model = model_of("qwen3-4b")
     prompts_B, settings = prompts(1000, 3), SamplingSettings(max_tokens=3000)
-    samples_BG = sampler_of(model).sample(prompts_B, settings, num_samples=2, seed=0, step=0)
-    assert {len(sample.tokens_T) for samples_G in samples_BG for sample in samples_G} == {3000}
+    samples_BG = sampler_of(model).sample(prompts_B, settings, num_samples=2, **HOW)
+    assert {len(sample.tokens_T) for sample in sum(samples_BG, ())} == {3000}
     logprobs, _ = differences(model, prompts_B, samples_BG)
     assert logprobs.mean() < 0.02
     assert logprobs[2500:3000].mean() < 0.03
 
 
-def test_memory_goes_back_and_new_weights_are_seen():
+def test_memory_is_freed_and_new_weights_are_seen():
     model = model_of("qwen2.5-3b")
     sampler, prompts_B, settings = sampler_of(model), prompts(40, 9), SamplingSettings(max_tokens=60)
     gc.collect()
     allocated = torch.cuda.memory_allocated()
-    before = sampler.sample(prompts_B, settings, num_samples=20, seed=0, step=0)
+    before = sampler.sample(prompts_B, settings, num_samples=20, **HOW)
     sampler.release()
     assert torch.cuda.memory_allocated() < allocated + 2**27  # cuBLAS keeps its workspaces
-    assert tokens_of(sampler.sample(prompts_B, settings, num_samples=20, seed=0, step=0)) == tokens_of(before)
+    assert tokens_of(sampler.sample(prompts_B, settings, num_samples=20, **HOW)) == tokens_of(before)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(1.05)
-    after = sampler.sample(prompts_B, settings, num_samples=20, seed=0, step=0)
+    after = sampler.sample(prompts_B, settings, num_samples=20, **HOW)
     assert tokens_of(after) != tokens_of(before)
     assert differences(model, prompts_B, after)[0].mean() < 0.02
 
 
-def drawn_by(part, logits_RV, settings):
-    """One token a row, and its scores."""
+def drawn_by(ops, logits_RV, settings):
+    """One token per row, and its scores."""
     rows = len(logits_RV)
-    state = torch.zeros(len(FIELDS), rows, dtype=torch.int32, device="cuda")
-    state[ALIVE], state[LIMIT], state[JOB] = 1, 9, torch.arange(rows)
-    knobs = torch.tensor([settings.temperature or 1.0, settings.top_p], device="cuda")
-    desk = Desk(state, None, None, torch.tensor([-1], dtype=torch.int32, device="cuda"), knobs)
+    fields = torch.zeros(len(FIELDS), rows, dtype=torch.int32, device="cuda")
+    fields[ALIVE], fields[LIMIT], fields[COMPLETION] = 1, 9, torch.arange(rows)
+    draw_params = torch.tensor([settings.temperature or 1.0, settings.top_p], device="cuda")
+    state = DecodeState(fields, None, None, torch.tensor([-1], dtype=torch.int32, device="cuda"), draw_params)
     uniforms = torch.from_numpy(np.random.default_rng(1).random((rows + 1, 1), dtype=np.float32)).to("cuda")
     blank = torch.zeros(rows + 1, 1, device="cuda")
-    written = Written(blank.int(), blank.clone(), blank.clone(), blank[:, 0].int(), uniforms, {})
-    part.choose(logits_RV, desk, written, settings)
-    return written
+    completions = Completions(blank.int(), blank.clone(), blank.clone(), blank[:, 0].int(), uniforms, {})
+    ops.draw_tokens(logits_RV, state, completions, settings)
+    return completions
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.8])
@@ -285,7 +275,7 @@ def test_tokens_are_drawn_as_often_as_they_should_be(top_p):
     rows = 65_536
     logits_V = torch.randn(40, generator=torch.Generator().manual_seed(3)).to("cuda")
     settings = SamplingSettings(top_p=top_p)
-    tokens = drawn_by(kernels, logits_V.expand(rows, -1).contiguous(), settings).tokens_JT[:rows, 0]
+    tokens = drawn_by(kernels, logits_V.expand(rows, -1).contiguous(), settings).tokens_CT[:rows, 0]
     probs_V = logits_V.softmax(0).double()
     if top_p < 1:
         order = probs_V.argsort(descending=True)
@@ -307,10 +297,10 @@ def test_a_real_vocabulary_is_drawn_from_as_by_plain_torch(top_p, spread):
 
     logits_RV = spread * torch.randn(128, 151_936, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
     settings = SamplingSettings(temperature=0.6, top_p=top_p)
-    found, expected = (drawn_by(part, logits_RV, settings) for part in (kernels, twins))
-    torch.testing.assert_close(found.entropies_JT, expected.entropies_JT, atol=1e-3, rtol=1e-4)
+    found, expected = (drawn_by(ops, logits_RV, settings) for ops in (kernels, reference_ops))
+    torch.testing.assert_close(found.entropies_CT, expected.entropies_CT, atol=1e-3, rtol=1e-4)
     # Sums over a vocabulary round differently: where words weigh 1e-5 each, a neighbour may be drawn.
-    distance = (found.tokens_JT - expected.tokens_JT).abs()[:128, 0]
+    distance = (found.tokens_CT - expected.tokens_CT).abs()[:128, 0]
     assert (distance == 0).float().mean() > (0.9 if spread > 1 else 0.5)
-    logprobs = torch.log_softmax(logits_RV.double() / 0.6, -1).gather(1, found.tokens_JT[:128].long())
-    torch.testing.assert_close(found.logprobs_JT[:128].double(), logprobs, atol=1e-4, rtol=1e-4)
+    logprobs = torch.log_softmax(logits_RV.double() / 0.6, -1).gather(1, found.tokens_CT[:128].long())
+    torch.testing.assert_close(found.logprobs_CT[:128].double(), logprobs, atol=1e-4, rtol=1e-4)

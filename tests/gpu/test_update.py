@@ -6,9 +6,9 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from scrl.policy.batching import TrainedRow
-from scrl.policy.low_memory_adamw import LeanOptimizer
-from scrl.policy.model import LanguageModel, body_and_head
+from scrl.policy.batching import TrainingRow
+from scrl.policy.low_memory_adamw import LowMemoryAdamW
+from scrl.policy.model import LanguageModel
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
@@ -100,7 +100,7 @@ def random_rows(lengths=(300, 17, 128, 1, 511), prompt=20):
     rng = np.random.default_rng(0)
     prompt_P = rng.integers(0, 4096, prompt)
     return [
-        TrainedRow(prompt_P, rng.integers(0, 4096, n), np.full(n, -8.3), max(a, 0.0), min(a, 0.0), np.full(n, 1 / 957))
+        TrainingRow(prompt_P, rng.integers(0, 4096, n), np.full(n, -8.3), max(a, 0.0), min(a, 0.0), np.full(n, 1 / 957))
         for n, a in zip(lengths, rng.standard_normal(len(lengths)), strict=True)
     ]
 
@@ -204,7 +204,7 @@ def test_the_kernel_steps_as_plain_torch_does(dtype, masters, state):
     torch.manual_seed(0)
     start = torch.randn(100_003).to(dtype)
     weights = [nn.Parameter(start.clone().to(device)) for device in (CUDA, "cpu")]
-    optimizers = [LeanOptimizer([weight], settings, 10) for weight in weights]
+    optimizers = [LowMemoryAdamW([weight], settings, 10) for weight in weights]
     for _ in range(10):
         grad = torch.randn(100_003).to(dtype)
         norms = []
@@ -227,7 +227,7 @@ def test_a_whole_update_moves_the_masters():
     held = policy.optimizer._weights
     before = [weight.master(slice(None)).clone() for weight in held]
     policy._set_mode()
-    measured = policy._step(policy.rescored(rows))
+    measured = policy._step(policy.rescore(rows))
     assert measured["clipped"] == 0
     assert 0 < measured["grad_norm"] < 100
     assert all((weight.master(slice(None)) != old).any() for weight, old in zip(held, before, strict=True))

@@ -7,7 +7,7 @@ from torch import nn
 
 from scrl.policy import fused_token_scores, logit_kernels
 from scrl.policy.fused_token_scores import FusedTokenScores
-from scrl.policy.low_memory_adamw import LeanOptimizer
+from scrl.policy.low_memory_adamw import LowMemoryAdamW
 from scrl.policy.settings import OptimizerSettings
 from scrl.policy.token_scores import token_scores
 
@@ -53,10 +53,10 @@ def compare_steps(dtype, masters, state):
     )
     random = torch.Generator().manual_seed(0)
     start = torch.randn(1100, generator=random).to(dtype)  # a block of 1,024, and a part of one
-    optimizers = [LeanOptimizer([nn.Parameter(start.clone())], settings, 10) for _ in range(2)]
+    optimizers = [LowMemoryAdamW([nn.Parameter(start.clone())], settings, 10) for _ in range(2)]
     for number in range(10):
         grad = torch.randn(1100, generator=random).to(dtype)
-        for optimizer, way in zip(optimizers, ("_move_by_kernel", "_move_by_chunks"), strict=True):
+        for optimizer, way in zip(optimizers, ("_step_by_kernel", "_step_by_chunks"), strict=True):
             getattr(optimizer, way)(optimizer._weights[0], grad, 0.5, seed=number)
             optimizer.update += 1
     found, wanted = (optimizer._weights[0] for optimizer in optimizers)

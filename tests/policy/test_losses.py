@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrl.policy.losses import (
+    Clip,
     clipped_surrogate,
     completion_ratios,
     is_clipped,
@@ -17,23 +18,23 @@ from scrl.policy.losses import (
     token_weights,
 )
 
-CLIP = {"clip_low": 0.2, "clip_high": 0.28}
+CLIP, DUAL_CLIP = Clip(0.2, 0.28), Clip(0.2, 0.28, 3.0)
 PROBS = [0.5, 0.3, 0.2]
 
 
-def sides(advantages):
+def split(advantage):
     """P = max(Â, 0) and Q = min(Â, 0)."""
-    advantages_R = torch.as_tensor(advantages, dtype=torch.float64)
+    advantages_R = torch.tensor([advantage], dtype=torch.float64)
     return advantages_R.clamp(min=0), advantages_R.clamp(max=0)
 
 
-def loss_and_gradient(target, old_prob, advantage, **options):
+def loss_and_gradient(target, old_prob, advantage, clip=CLIP):
     """ℓ of one token drawn from softmax(z) = PROBS, and ∂ℓ/∂z."""
     logits_V = torch.tensor(PROBS, dtype=torch.float64).log().requires_grad_()
     logprobs_RT = torch.log_softmax(logits_V, dim=-1)[target].view(1, 1)
     old_RT = torch.tensor([[math.log(old_prob)]], dtype=torch.float64)
     ratios_RT = token_ratios(logprobs_RT, old_RT)
-    loss = clipped_surrogate(ratios_RT, *sides([advantage]), **CLIP, **options).sum()
+    loss = clipped_surrogate(ratios_RT, *split(advantage), clip).sum()
     [grad] = torch.autograd.grad(loss, logits_V)
     return float(loss.detach()), grad.tolist()
 
@@ -72,41 +73,46 @@ def test_clipped_surrogate_by_hand(old_prob, advantage, loss, grad):
     assert found_grad == pytest.approx(grad, abs=1e-12)
     ratio = torch.tensor([[0.3 / old_prob]], dtype=torch.float64)
     flat = advantage != 0 and not any(grad)
-    assert bool(is_clipped(ratio, *sides([advantage]), **CLIP)) == flat
+    assert bool(is_clipped(ratio, *split(advantage), CLIP)) == flat
 
 
 def test_dual_clip_bounds_the_loss_of_a_bad_token_that_became_likely():
     # r = 0.3/0.05 = 6, Â = −2: ℓ = 12 without, −c Â = 6 with c = 3, and flat there
     assert loss_and_gradient(1, 0.05, -2.0)[0] == pytest.approx(12, abs=1e-12)
-    loss, grad = loss_and_gradient(1, 0.05, -2.0, dual_clip=3.0)
+    loss, grad = loss_and_gradient(1, 0.05, -2.0, DUAL_CLIP)
     assert loss == pytest.approx(6, abs=1e-12)
     assert grad == pytest.approx([0, 0, 0], abs=1e-12)
     # r = 1.5 < 3: as without; and a good token is never touched by it
-    assert loss_and_gradient(1, 0.2, -2.0, dual_clip=3.0) == loss_and_gradient(1, 0.2, -2.0)
-    assert loss_and_gradient(1, 0.05, 2.0, dual_clip=3.0) == loss_and_gradient(1, 0.05, 2.0)
-
-
-@given(st.floats(0.01, 20), st.floats(0, 3), st.floats(-3, 0), st.floats(0, 0.9), st.floats(0, 2))
-def test_both_sides_of_a_completion_are_clipped_apart(ratio, rise, fall, low, high):
-    """−P min(r, 1 + ε) − Q max(r, 1 − ε) is the sum of two surrogates, one for each sign."""
-    ratios = torch.tensor([[ratio]], dtype=torch.float64)
-    both, rising, falling = (
-        float(clipped_surrogate(ratios, torch.tensor([p]), torch.tensor([q]), clip_low=low, clip_high=high))
-        for p, q in ((rise, fall), (rise, 0.0), (0.0, fall))
-    )
-    assert both == pytest.approx(rising + falling, abs=1e-5)
-    assert rising == pytest.approx(-min(ratio * rise, min(max(ratio, 1 - low), 1 + high) * rise), abs=1e-5)
-    assert falling == pytest.approx(-min(ratio * fall, min(max(ratio, 1 - low), 1 + high) * fall), abs=1e-5)
+    assert loss_and_gradient(1, 0.2, -2.0, DUAL_CLIP) == loss_and_gradient(1, 0.2, -2.0)
+    assert loss_and_gradient(1, 0.05, 2.0, DUAL_CLIP) == loss_and_gradient(1, 0.05, 2.0)
 
 
 @given(st.floats(0.01, 20), st.floats(-3, 3), st.floats(0, 0.9), st.floats(0, 2), st.floats(1.01, 5))
 def test_the_surrogate_never_promises_more_than_the_unclipped_one(ratio, advantage, low, high, dual):
-    ratios, advantages = torch.tensor([[ratio]], dtype=torch.float64), torch.tensor([advantage], dtype=torch.float64)
-    loss = float(clipped_surrogate(ratios, *sides(advantages), clip_low=low, clip_high=high))
+    ratios = torch.tensor([[ratio]], dtype=torch.float64)
+    loss, dual_loss = (
+        float(clipped_surrogate(ratios, *split(advantage), Clip(low, high, most))) for most in (None, dual)
+    )
     assert loss >= -ratio * advantage - 1e-12
-    dual_loss = float(clipped_surrogate(ratios, *sides(advantages), clip_low=low, clip_high=high, dual_clip=dual))
     assert dual_loss <= loss
     assert dual_loss == loss if advantage >= 0 else dual_loss <= dual * -advantage
+
+
+@pytest.mark.parametrize("advantage", [2.0, 0.0, -2.0])
+def test_a_ratio_that_overflows_gives_numbers(advantage):
+    logprobs_RT = torch.tensor([[0.0]], requires_grad=True)
+    ratios_RT = token_ratios(logprobs_RT, torch.tensor([[-200.0]]))
+    loss = clipped_surrogate(ratios_RT, *(part_R.float() for part_R in split(advantage)), CLIP).sum()
+    loss.backward()
+    # Â > 0: clipped at 1.28, ℓ = −1.28 · 2; Â < 0: ℓ = 2 e²⁰
+    assert float(loss.detach()) == pytest.approx({2.0: -2.56, 0.0: 0.0, -2.0: 2 * math.exp(20)}[advantage])
+    assert float(logprobs_RT.grad) == 0
+
+
+def test_what_dual_clip_takes_away_is_clipped_too():
+    ratios_RT = torch.tensor([[0.5, 1.0, 2.9, 3.1]])
+    for clip, expected in ((CLIP, [True, False, False, False]), (DUAL_CLIP, [True, False, False, True])):
+        assert is_clipped(ratios_RT, *split(-1.0), clip)[0].tolist() == expected
 
 
 # GSPO
@@ -200,20 +206,3 @@ def test_empty_completions_and_no_completions_have_finite_weights(mean):
     assert np.isfinite(token_weights([0, 0, 3], mean, 10)).all()
     assert np.isfinite(token_weights([0], mean, 10)).all()
     assert token_weights([], mean, 10).shape == (0,)
-
-
-@pytest.mark.parametrize("advantage", [2.0, 0.0, -2.0])
-def test_a_ratio_that_overflows_gives_numbers(advantage):
-    logprobs_RT = torch.tensor([[0.0]], requires_grad=True)
-    ratios_RT = token_ratios(logprobs_RT, torch.tensor([[-200.0]]))
-    loss = clipped_surrogate(ratios_RT, *(side.float() for side in sides([advantage])), **CLIP).sum()
-    loss.backward()
-    # Â > 0: clipped at 1.28, ℓ = −1.28 · 2; Â < 0: ℓ = 2 e²⁰
-    assert float(loss.detach()) == pytest.approx({2.0: -2.56, 0.0: 0.0, -2.0: 2 * math.exp(20)}[advantage])
-    assert float(logprobs_RT.grad) == 0
-
-
-def test_what_dual_clip_takes_away_is_clipped_too():
-    ratios_RT = torch.tensor([[0.5, 1.0, 2.9, 3.1]])
-    for dual_clip, expected in ((None, [True, False, False, False]), (3.0, [True, False, False, True])):
-        assert is_clipped(ratios_RT, *sides([-1.0]), **CLIP, dual_clip=dual_clip)[0].tolist() == expected

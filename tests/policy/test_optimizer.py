@@ -7,34 +7,139 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from optimizer_steps import LOW_MEMORY, assert_equal, copies, give_gradient, layers, masters_of, take_step
 from torch import nn
 
+from scrl.policy.low_memory_adamw import open_optimizer
 from scrl.policy.optimizer import Optimizer, learning_rate_factor
 from scrl.policy.settings import OptimizerSettings
 
 STEADY = OptimizerSettings(warmup=0.0, schedule="constant", weight_decay=0.0)
+every_optimizer = pytest.mark.parametrize("options", [{}, *LOW_MEMORY])
+both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 
 
-def linear(dtype, seed=0):
+class Line(nn.Linear):
     """Weights of 0.05 to 0.2, as in a trained model: there bfloat16 numbers are 2⁻¹² to 2⁻¹⁰ apart."""
-    random = torch.Generator().manual_seed(seed)
-    layer = nn.Linear(8, 4, bias=False)
-    with torch.no_grad():
-        layer.weight.copy_(torch.empty(4, 8).uniform_(0.05, 0.2, generator=random))
-    return layer.to(dtype)
+
+    def __init__(self):
+        super().__init__(8, 4, bias=False, dtype=torch.bfloat16)
+        random = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            self.weight.copy_(torch.empty(4, 8).uniform_(0.05, 0.2, generator=random))
+
+    def give_gradient(self, number=0):
+        """∂/∂W of a loss that is linear in W: its signs stay, its sizes change."""
+        random = torch.Generator().manual_seed(number)
+        self(torch.rand(3, 8, generator=random).bfloat16() + 0.5).float().sum().backward()
 
 
-def give_gradient(layer, number=0):
-    """∂/∂W of a loss that is linear in W: its signs stay, its sizes change."""
-    random = torch.Generator().manual_seed(number)
-    inputs = torch.rand(3, 8, generator=random).to(layer.weight.dtype) + 0.5
-    layer(inputs).float().sum().backward()
+# Masters
 
 
-def stepped(layer, optimizer, number=0):
-    give_gradient(layer, number)
+def test_one_small_step_moves_the_masters_but_hardly_a_bfloat16_weight():
+    line = Line()
+    before = line.weight.detach().clone()
+    optimizer = Optimizer([line.weight], STEADY, updates=2000)
+    [master] = optimizer._masters
+    master_before = master.detach().clone()
+    line.give_gradient()
     optimizer.collect()
-    return optimizer.step()
+    optimizer.step()
+    # AdamW's first step is the learning rate in the direction of −sign(gradient)
+    torch.testing.assert_close(master.detach(), master_before - 5e-7, atol=1e-8, rtol=0)
+    assert torch.equal(line.weight, before)  # half the distance to the next number is at least 2⁻¹³ = 1.2e-4
+
+
+def test_many_small_steps_move_bfloat16_weights_that_plain_bfloat16_adamw_leaves_where_they_are():
+    line, plain = Line(), Line()
+    before = line.weight.detach().clone()
+    optimizer = Optimizer([line.weight], STEADY, updates=2000)
+    adamw = torch.optim.AdamW([plain.weight], lr=5e-7, weight_decay=0.0)
+    for number in range(2000):
+        line.give_gradient(number % 7)
+        optimizer.collect()
+        optimizer.step()
+        plain.give_gradient(number % 7)
+        adamw.step()
+        adamw.zero_grad()
+    assert torch.equal(plain.weight, before)
+    # 2,000 · 5e-7 = 1e-3, about one to four steps of bfloat16
+    assert bool((line.weight < before).all())
+    moved = (before.float() - line.weight.detach().float()).mean()
+    assert float(moved) == pytest.approx(1e-3, rel=0.2)
+    with torch.no_grad():
+        assert float(line(torch.ones(1, 8, dtype=torch.bfloat16)).sum()) < float(before.sum())
+
+
+def test_float32_weights_are_their_own_masters():
+    model = layers(torch.float32)
+    optimizer = Optimizer(model.parameters(), STEADY, updates=10)
+    assert all(one is other for one, other in zip(optimizer._masters, model.parameters(), strict=True))
+    assert optimizer.state()["masters"] == []
+
+
+@every_optimizer
+def test_frozen_weights_and_those_without_a_gradient_are_left_alone(options):
+    model, unused = layers(), nn.Linear(2, 2).bfloat16()
+    model[2].requires_grad_(False)
+    weights = [*model.parameters(), *unused.parameters()]
+    optimizer = open_optimizer(weights, OptimizerSettings(**options), 10)
+    alone = nn.ParameterList([model[2].weight, *unused.parameters()])
+    before = copies(alone)
+    take_step(model, optimizer, 0)
+    assert_equal(alone, before)
+
+
+@both_dtypes
+def test_gradients_are_added_up_over_micro_batches(dtype):
+    model, others = layers(dtype), [layers(dtype) for _ in range(2)]
+    optimizer = Optimizer(model.parameters(), STEADY, updates=10)
+    for number, other in enumerate(others):
+        give_gradient(model, number)
+        optimizer.collect()
+        give_gradient(other, number)
+    for master, *parts in zip(optimizer._masters, *(other.parameters() for other in others), strict=True):
+        torch.testing.assert_close(master.grad, sum(part.grad.float() for part in parts))
+    optimizer.clear()
+    assert all(weight.grad is None for weight in (*optimizer._masters, *model.parameters()))
+
+
+def test_a_step_is_adamws_own():
+    """Against torch's AdamW with the same clipping and decay, over several steps."""
+    numbers = {"learning_rate": 1e-2, "weight_decay": 0.1, "max_grad_norm": 0.5}
+    settings = OptimizerSettings(warmup=0.0, schedule="constant", **numbers)
+    model, plain = layers(torch.float32), layers(torch.float32)
+    optimizer = Optimizer(model.parameters(), settings, updates=10)
+    adamw = torch.optim.AdamW(plain.parameters(), lr=1e-2, betas=(0.9, 0.999), weight_decay=0.1)
+    for number in range(5):
+        norm = take_step(model, optimizer, number)
+        give_gradient(plain, 10 * number)
+        assert norm == pytest.approx(float(nn.utils.clip_grad_norm_(plain.parameters(), 0.5)), rel=1e-6)
+        adamw.step()
+        adamw.zero_grad()
+        for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(one, other, atol=1e-7, rtol=0)
+
+
+@both_dtypes
+@every_optimizer
+def test_a_gradient_that_is_no_number_is_reported_and_thrown_away(options, dtype):
+    model = layers(dtype)
+    before = copies(model)
+    optimizer = open_optimizer(model.parameters(), OptimizerSettings(**options), 10)
+    optimizer.expect(1)
+    give_gradient(model, 0)
+    model[0].weight.grad[0, 0] = math.nan
+    optimizer.collect()
+    assert math.isnan(optimizer.step())
+    assert optimizer.update == 0
+    assert_equal(model.parameters(), before)
+    assert all(weight.grad is None for weight in (*model.parameters(), *getattr(optimizer, "_masters", ())))
+    assert all(weight.gradient is None for weight in getattr(optimizer, "_weights", ()))
+
+
+# Saving
 
 
 def state_through_a_file(optimizer):
@@ -44,138 +149,30 @@ def state_through_a_file(optimizer):
     return torch.load(file, weights_only=True)
 
 
-# Masters
-
-
-def test_one_small_step_moves_the_masters_but_hardly_a_bfloat16_weight():
-    layer = linear(torch.bfloat16)
-    before = layer.weight.detach().clone()
-    optimizer = Optimizer(layer.parameters(), STEADY, updates=2000)
-    [master] = optimizer._masters
-    master_before = master.detach().clone()
-    stepped(layer, optimizer)
-    # AdamW's first step is the learning rate in the direction of −sign(gradient)
-    torch.testing.assert_close(master.detach(), master_before - 5e-7, atol=1e-8, rtol=0)
-    assert torch.equal(layer.weight, before)  # half the distance to the next number is at least 2⁻¹³ = 1.2e-4
-
-
-def test_many_small_steps_move_bfloat16_weights_that_plain_bfloat16_adamw_leaves_where_they_are():
-    layer, plain = linear(torch.bfloat16), linear(torch.bfloat16)
-    before = layer.weight.detach().clone()
-    optimizer = Optimizer(layer.parameters(), STEADY, updates=2000)
-    adamw = torch.optim.AdamW(plain.parameters(), lr=5e-7, weight_decay=0.0)
-    for number in range(2000):
-        stepped(layer, optimizer, number % 7)
-        give_gradient(plain, number % 7)
-        adamw.step()
-        adamw.zero_grad()
-    assert torch.equal(plain.weight, before)
-    # 2,000 · 5e-7 = 1e-3, about one to four steps of bfloat16
-    assert bool((layer.weight < before).all())
-    moved = (before.float() - layer.weight.detach().float()).mean()
-    assert float(moved) == pytest.approx(1e-3, rel=0.2)
-    with torch.no_grad():
-        assert float(layer(torch.ones(1, 8, dtype=torch.bfloat16)).sum()) < float(before.sum())
-
-
-def test_float32_weights_are_their_own_masters():
-    layer = linear(torch.float32)
-    optimizer = Optimizer(layer.parameters(), STEADY, updates=10)
-    assert optimizer._masters[0] is layer.weight
-    assert optimizer.state()["masters"] == []
-
-
-def test_frozen_weights_are_left_alone():
-    model = nn.Sequential(linear(torch.float32), nn.Linear(4, 2))
-    model[1].requires_grad_(False)
-    before = model[1].weight.detach().clone()
-    optimizer = Optimizer(model.parameters(), STEADY, updates=10)
-    stepped(model[0], optimizer)
-    assert torch.equal(model[1].weight, before)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_are_added_up_over_micro_batches(dtype):
-    layer = linear(dtype)
-    optimizer = Optimizer(layer.parameters(), STEADY, updates=10)
-    [master] = optimizer._masters
-    give_gradient(layer, 1)
-    first = layer.weight.grad.detach().float().clone()
-    optimizer.collect()
-    give_gradient(layer, 2)
-    optimizer.collect()
-    layer.weight.grad = None if dtype == torch.bfloat16 else layer.weight.grad
-    other = linear(dtype)
-    give_gradient(other, 2)
-    torch.testing.assert_close(master.grad, first + other.weight.grad.float())
-    optimizer.clear()
-    assert master.grad is None
-    assert layer.weight.grad is None
-
-
-def test_a_step_is_adamws_own():
-    """Against torch's AdamW with the same clipping and decay, over several steps."""
-    settings = OptimizerSettings(
-        learning_rate=1e-2, warmup=0.0, schedule="constant", weight_decay=0.1, max_grad_norm=0.5
-    )
-    layer, plain = linear(torch.float32), linear(torch.float32)
-    optimizer = Optimizer(layer.parameters(), settings, updates=10)
-    adamw = torch.optim.AdamW(plain.parameters(), lr=1e-2, betas=(0.9, 0.999), weight_decay=0.1)
-    for number in range(5):
-        norm = stepped(layer, optimizer, number)
-        give_gradient(plain, number)
-        assert norm == pytest.approx(float(plain.weight.grad.norm()), rel=1e-6)  # before it is scaled down
-        nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
-        adamw.step()
-        adamw.zero_grad()
-        torch.testing.assert_close(layer.weight, plain.weight, atol=1e-7, rtol=0)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_gradient_that_is_no_number_is_reported_and_thrown_away(dtype):
-    layer = linear(dtype)
-    before = layer.weight.detach().clone()
-    optimizer = Optimizer(layer.parameters(), STEADY, updates=10)
-    give_gradient(layer)
-    layer.weight.grad[0, 0] = math.nan
-    optimizer.collect()
-    assert math.isnan(optimizer.step())
-    assert torch.equal(layer.weight, before)
-    assert optimizer.update == 0
-    assert layer.weight.grad is None
-    assert optimizer._masters[0].grad is None
-
-
-# Saving
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_restored_optimizer_goes_on_exactly(dtype):
-    settings = OptimizerSettings(learning_rate=3e-3, warmup=0.3, weight_decay=0.1)
-    layer = linear(dtype)
-    optimizer = Optimizer(layer.parameters(), settings, updates=20)
+@both_dtypes
+@every_optimizer
+def test_a_restored_optimizer_goes_on_exactly(options, dtype):
+    settings = OptimizerSettings(learning_rate=3e-3, warmup=0.3, weight_decay=0.1, **options)
+    model, again = layers(dtype), layers(dtype)
+    optimizer = open_optimizer(model.parameters(), settings, 20)
     for number in range(7):
-        stepped(layer, optimizer, number)
-    state = state_through_a_file(optimizer)
-    again = linear(dtype, seed=99)
-    with torch.no_grad():
-        again.weight.copy_(layer.weight)  # as a checkpoint of the model does
-    restored = Optimizer(again.parameters(), settings, updates=20)
-    restored.restore(state)
+        take_step(model, optimizer, number)
+    again.load_state_dict(model.state_dict())  # as a checkpoint of the model does
+    restored = open_optimizer(again.parameters(), settings, 20)
+    restored.restore(state_through_a_file(optimizer))
     assert (restored.update, restored.learning_rate) == (7, optimizer.learning_rate)
     for number in range(7, 20):
-        assert stepped(layer, optimizer, number) == stepped(again, restored, number)
-        assert torch.equal(layer.weight, again.weight)
-        assert torch.equal(optimizer._masters[0], restored._masters[0])
+        assert take_step(model, optimizer, number) == take_step(again, restored, number)
+        assert_equal(model.parameters(), again.parameters())
+        assert_equal(masters_of(optimizer), masters_of(restored))
 
 
 def test_restored_masters_are_rounded_into_the_working_weights():
-    layer = linear(torch.bfloat16)
-    optimizer = Optimizer(layer.parameters(), STEADY.model_copy(update={"learning_rate": 0.1}), updates=10)
-    stepped(layer, optimizer)
-    other = linear(torch.bfloat16, seed=1)
+    model, other = layers(), layers()
+    optimizer = Optimizer(model.parameters(), STEADY.model_copy(update={"learning_rate": 0.1}), updates=10)
+    take_step(model, optimizer, 0)
     Optimizer(other.parameters(), STEADY, updates=10).restore(state_through_a_file(optimizer))
-    assert torch.equal(other.weight, layer.weight)
+    assert_equal(other.parameters(), model.parameters())
 
 
 # The schedule. 10 updates with a warm-up of 0.2: 2 updates rise, then half a cosine over 8
@@ -214,11 +211,11 @@ def test_the_factor_is_above_0_and_at_most_1_and_never_rises_after_the_warm_up(u
 
 
 def test_the_learning_rate_is_that_of_the_next_update():
-    layer = linear(torch.float32)
-    optimizer = Optimizer(layer.parameters(), OptimizerSettings(learning_rate=1.0, warmup=0.2), updates=10)
+    model = layers(torch.float32)
+    optimizer = Optimizer(model.parameters(), OptimizerSettings(learning_rate=1.0, warmup=0.2), updates=10)
     rates = []
     for number in range(10):
         rates.append(optimizer.learning_rate)
-        stepped(layer, optimizer, number)
+        take_step(model, optimizer, number)
     expected = [0.5, 1] + [0.5 * (1 + math.cos(math.pi * place / 8)) for place in range(8)]
     assert rates == pytest.approx(expected, abs=1e-12)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from updates import (
     ADVANTAGES,
+    ENDS,
     SMALL,
+    Memory,
     assert_close,
     cohere,
     collected_gradient,
@@ -20,17 +22,21 @@ from updates import (
     draw_group,
     embedded,
     make_policy,
+    random_model,
     small_model,
     tied_gpt2,
-    weights_of,
+    uneven_group,
+    with_adapter,
 )
 
 from scrl.errors import ConfigError, TrainingError
-from scrl.policy.batching import TrainedRow, filled, is_worth_packing, num_tokens, packed, padded
-from scrl.policy.model import LanguageModel, body_and_head, load_model
-from scrl.policy.packing import Packing, attend_within_rows, packs_rows, why_not_packed
-from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, LoraSettings
+from scrl.policy.batching import Batch, TrainingRow, is_worth_packing, num_tokens, split_by_tokens
+from scrl.policy.model import load_model
+from scrl.policy.packing import Packing, attend_within_rows, choose_packing, why_not_packed
+from scrl.policy.scoring import body_and_head
+from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings
 
+CPU = torch.device("cpu")
 PACKED = {"packing": "on"}
 VARIANTS = {
     **LOSS_VARIANTS,
@@ -43,20 +49,15 @@ VARIANTS = {
 
 @pytest.fixture(scope="module")
 def group():
-    sampled = draw_group(embedded(), max_tokens=24)
-    assert len({len(sample.tokens_T) for sample in sampled.samples_G}) > 1
-    return sampled
+    return uneven_group()
 
 
 def row(prompt, completion):
-    return TrainedRow(np.arange(prompt), np.arange(completion), np.zeros(completion), 1.0, 0.0, np.ones(completion))
+    return TrainingRow(np.arange(prompt), np.arange(completion), np.zeros(completion), 1.0, 0.0, np.ones(completion))
 
 
 def qwen2(**config):
-    torch.manual_seed(0)
-    ends = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
-    model = Qwen2ForCausalLM(Qwen2Config(**SMALL | {"num_hidden_layers": 2} | ends, **config))
-    return LanguageModel("qwen2", model, embedded().tokenizer, torch.device("cpu"), has_adapter=False)
+    return random_model(Qwen2ForCausalLM, Qwen2Config(**SMALL | {"num_hidden_layers": 2} | ENDS, **config))
 
 
 def windowed():
@@ -72,19 +73,15 @@ def test_the_gradient_is_that_of_padded_rows(group, variant):
     options = {"max_tokens": 24, "micro_batch": 4, "temperature": 0.7, **VARIANTS[variant]}
     policies = [make_policy(language_model, **options, compute=compute) for compute in (PACKED, None)]
     disturb(language_model)
-    (found, of_packed), (wanted, of_padded) = (collected_gradient(p, group, credit_of(ADVANTAGES)) for p in policies)
+    (found, sums), (wanted, wanted_sums) = (collected_gradient(p, group, credit_of(ADVANTAGES)) for p in policies)
     assert [policy.is_packed for policy in policies] == [True, False]
     assert float(wanted.norm()) > 1e-4
     assert_close(found, wanted, 1e-6)
-    assert of_packed == pytest.approx(of_padded, rel=1e-5, abs=1e-6)
+    assert sums == pytest.approx(wanted_sums, rel=1e-5, abs=1e-6)
 
 
-def adapted():
-    return embedded(lora=LoraSettings(rank=4))
-
-
-@pytest.mark.parametrize("make", [small_model, tied_gpt2, qwen2, windowed, adapted])
-def test_so_it_is_with_other_models(make):
+@pytest.mark.parametrize("make", [small_model, tied_gpt2, qwen2, windowed, with_adapter])
+def test_other_models_give_the_gradient_of_padded_rows_too(make):
     language_model = make()
     sampled = draw_group(language_model)
     disturb(language_model)
@@ -97,12 +94,11 @@ def test_so_it_is_with_other_models(make):
 
 @pytest.mark.parametrize("packing", ["on", "off"])
 def test_activations_can_be_computed_again(group, packing):
-    compute = ComputeSettings(device="cpu", gradient_checkpointing=True, packing=packing)
-    language_model, plain = load_model("embedded", compute), embedded()
+    compute = {"gradient_checkpointing": True, "packing": packing}
+    language_model, plain = load_model("embedded", ComputeSettings(device="cpu", **compute)), embedded()
     disturb(language_model)
     disturb(plain)
-    changes = {"gradient_checkpointing": True, "packing": packing}
-    policy = make_policy(language_model, max_tokens=24, micro_batch=3, compute=changes)
+    policy = make_policy(language_model, max_tokens=24, micro_batch=3, compute=compute)
     policy._set_mode()
     found, _ = collected_gradient(policy, group, credit_of(ADVANTAGES))
     wanted, _ = collected_gradient(make_policy(plain, max_tokens=24), group, credit_of(ADVANTAGES))
@@ -124,7 +120,7 @@ def test_the_model_attends_as_before_when_it_is_done(group):
 def test_bfloat16_rows_are_scored_again_without_padding(group):
     language_model = small_model(dtype=torch.bfloat16)
     policy = make_policy(language_model, max_tokens=24, compute=PACKED)
-    rows = policy.rescored(policy.rows([(group, credit_of(ADVANTAGES))]))
+    rows = policy.rescore(policy.rows([(group, credit_of(ADVANTAGES))]))
     with torch.no_grad():
         logprobs_RT, _ = policy.score(policy._batch(rows))
     for each, logprobs_T in zip(rows, logprobs_RT, strict=True):
@@ -135,35 +131,85 @@ def test_bfloat16_rows_are_scored_again_without_padding(group):
 # Models that cannot
 
 
-def test_a_model_with_another_attention_is_padded_or_refused(group):
-    torch.manual_seed(0)
-    ends = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
-    capped = Gemma2ForCausalLM(Gemma2Config(**SMALL, **ends, head_dim=8, final_logit_softcapping=None))
-    language_model = LanguageModel("gemma2", capped, embedded().tokenizer, torch.device("cpu"), has_adapter=False)
-    assert body_and_head(capped) is not None
+def test_a_model_with_another_attention_is_padded_or_refused():
+    config = Gemma2Config(**SMALL, **ENDS, head_dim=8, final_logit_softcapping=None)
+    language_model = random_model(Gemma2ForCausalLM, config)
+    assert body_and_head(language_model.model) is not None
     reason = "NotImplementedError: attention within rows has no softcap"
-    assert why_not_packed(capped.model) == reason
+    assert why_not_packed(language_model.model.model) == reason
     with pytest.raises(ConfigError, match=rf"compute.packing: .*\({reason}\); set it to auto or off"):
         make_policy(language_model, compute=PACKED)
     assert not make_policy(language_model).is_packed
 
 
 class Body(torch.nn.Linear):
-    """Hidden states by position; what is packed ends in this error, or in hidden states that are off by so much."""
+    """Hidden states by position; packed rows end in this error, or in hidden states that are off by this factor."""
 
     def __init__(self, outcome):
         super().__init__(1, 4)
         self.config, self.outcome = SimpleNamespace(_attn_implementation="sdpa"), outcome
 
     def forward(self, input_ids, use_cache, position_ids=None, packing=None):
-        if packing is None:
-            return SimpleNamespace(
-                last_hidden_state=super().forward(torch.arange(input_ids.shape[1])[None, :, None] + 1.0)
-            )
-        if isinstance(self.outcome, Exception):
+        if packing is not None and isinstance(self.outcome, Exception):
             raise self.outcome
-        hidden_1NE = super().forward(position_ids[..., None] + 1.0)
-        return SimpleNamespace(last_hidden_state=hidden_1NE * (1 + self.outcome))
+        positions_1L = torch.arange(input_ids.shape[1])[None] if packing is None else position_ids
+        hidden_1LE = super().forward(positions_1L[..., None] + 1.0)
+        return SimpleNamespace(last_hidden_state=hidden_1LE * (1 if packing is None else 1 + self.outcome))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (0.0, None),
+        (5e-5, None),
+        (2e-4, "this model gives packed rows other hidden states than each row alone"),
+        (ImportError("cannot import name 'varlen_attn'"), "ImportError: cannot import name 'varlen_attn'"),
+        (TypeError("varlen_attn() got 'window_size'\nand more"), "TypeError: varlen_attn() got 'window_size'"),
+        (KeyError("packing"), "KeyError: 'packing'"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_the_reason_is_told_where_rows_cannot_be_packed(outcome, reason):
+    body = Body(outcome)
+    assert why_not_packed(body) == reason
+    assert body.training
+    assert body.config._attn_implementation == "sdpa"
+    on_a_gpu = (body, SimpleNamespace(weight=SimpleNamespace(is_cuda=True)))
+    note = None if reason is None else f"rows are padded, as they cannot be packed ({reason})"
+    assert choose_packing(on_a_gpu, ComputeSettings()) == (reason is None, note)
+    assert choose_packing(on_a_gpu, ComputeSettings(packing="off")) == (False, None)
+    assert choose_packing(on_a_gpu, ComputeSettings(attention="eager")) == (False, None)
+
+
+def test_memory_that_runs_out_is_no_fault_of_the_model():
+    body = Body(torch.OutOfMemoryError("no room left"))
+    with pytest.raises(torch.OutOfMemoryError):
+        why_not_packed(body)
+    assert body.training
+
+
+def test_a_model_that_changes_its_logits_is_not_packed():
+    assert not make_policy(cohere()).is_packed
+    with pytest.raises(ConfigError, match=r"compute.packing: .*\(this model changes its logits\)"):
+        make_policy(cohere(), compute=PACKED)
+
+
+def test_qwen3_can_be_packed():
+    assert why_not_packed(random_model(Qwen3ForCausalLM, Qwen3Config(**SMALL, **ENDS, head_dim=8)).model.model) is None
+
+
+def test_attention_refuses_what_it_does_not_know():
+    parts, packing, module = torch.zeros(3, 1, 2, 4, 8), Packing.of([3, 1], CPU), torch.nn.Module()
+    for others in ({"softcap": 30.0}, {"s_aux": torch.zeros(2)}):
+        with pytest.raises(NotImplementedError, match="attention within rows has no"):
+            attend_within_rows(module, *parts, None, packing=packing, **others)
+    with pytest.raises(NotImplementedError, match="no mask"):
+        attend_within_rows(module, *parts, torch.zeros(1, 1, 4, 4), packing=packing)
+    with pytest.raises(TypeError, match="packing"):
+        attend_within_rows(module, *parts, None)
+
+
+# Where it pays
 
 
 @pytest.mark.parametrize(
@@ -186,148 +232,30 @@ def test_rows_are_packed_by_default_where_that_pays(lengths, pays):
     assert make_policy(embedded(), compute=PACKED)._batch(rows).packing is not None
 
 
-@pytest.mark.parametrize(
-    ("outcome", "reason"),
-    [
-        (0.0, None),
-        (5e-5, None),
-        (2e-4, "this model gives packed rows other hidden states than each row alone"),
-        (ImportError("cannot import name 'varlen_attn'"), "ImportError: cannot import name 'varlen_attn'"),
-        (TypeError("varlen_attn() got 'window_size'\nand more"), "TypeError: varlen_attn() got 'window_size'"),
-        (KeyError("packing"), "KeyError: 'packing'"),
-        (RuntimeError(), "RuntimeError"),
-    ],
-)
-def test_the_reason_is_told_where_rows_cannot_be_packed(outcome, reason):
-    body = Body(outcome)
-    assert why_not_packed(body) == reason
-    assert body.training
-    assert body.config._attn_implementation == "sdpa"
-    on_a_gpu = (body, SimpleNamespace(weight=SimpleNamespace(is_cuda=True)))
-    note = None if reason is None else f"rows are padded, as they cannot be packed ({reason})"
-    assert packs_rows(on_a_gpu, ComputeSettings()) == (reason is None, note)
-    assert packs_rows(on_a_gpu, ComputeSettings(packing="off")) == (False, None)
-    assert packs_rows(on_a_gpu, ComputeSettings(attention="eager")) == (False, None)
+# Batches
 
 
-def test_memory_that_runs_out_is_no_fault_of_the_model():
-    body = Body(torch.OutOfMemoryError("no room left"))
-    with pytest.raises(torch.OutOfMemoryError):
-        why_not_packed(body)
-    assert body.training
-
-
-def test_a_model_that_changes_its_logits_is_not_packed():
-    assert not make_policy(cohere()).is_packed
-    with pytest.raises(ConfigError, match=r"compute.packing: .*\(this model changes its logits\)"):
-        make_policy(cohere(), compute=PACKED)
-
-
-def test_qwen3_can_be_packed():
-    model = Qwen3ForCausalLM(Qwen3Config(**SMALL, head_dim=8, pad_token_id=0, bos_token_id=None, eos_token_id=1))
-    assert why_not_packed(model.model) is None
-
-
-def test_attention_refuses_what_it_does_not_know():
-    parts = torch.zeros(3, 1, 2, 4, 8)
-    packing = Packing.of([3, 1], torch.device("cpu"))
-    module = torch.nn.Module()
-    for others in ({"softcap": 30.0}, {"s_aux": torch.zeros(2)}):
-        with pytest.raises(NotImplementedError, match="attention within rows has no"):
-            attend_within_rows(module, *parts, None, packing=packing, **others)
-    with pytest.raises(NotImplementedError, match="no mask"):
-        attend_within_rows(module, *parts, torch.zeros(1, 1, 4, 4), packing=packing)
-    with pytest.raises(TypeError, match="packing"):
-        attend_within_rows(module, *parts, None)
-
-
-# Places
-
-
-def test_packed_and_padded_places_by_hand():
+def test_packed_and_padded_batches_by_hand():
     rows = [row(2, 3), row(1, 1)]
-    tokens_RL, starts_R = padded(rows)
-    assert tokens_RL.tolist() == [[0, 1, 0, 1, 2], [0, 0, 0, 0, 0]]
-    assert starts_R.tolist() == [0, 5]
-    tokens_1N, starts_R = packed(rows)
-    assert tokens_1N.tolist() == [[0, 1, 0, 1, 2, 0, 0]]
-    assert starts_R.tolist() == [0, 5]
-    packing = Packing.of([each.length for each in rows], torch.device("cpu"))
-    assert packing.borders.tolist() == [0, 5, 7]
-    assert packing.borders.dtype == torch.int32
-    assert packing.positions_1N.tolist() == [[0, 1, 2, 3, 4, 0, 1]]
+    padded, packed = (Batch.of(rows, CPU, is_packed) for is_packed in (False, True))
+    assert padded.tokens_RL.tolist() == [[0, 1, 0, 1, 2], [0, 0, 0, 0, 0]]
+    assert packed.tokens_RL.tolist() == [[0, 1, 0, 1, 2, 0, 0]]
+    for batch in (padded, packed):  # the second row starts at 5 in both
+        assert batch.states_n.tolist() == [1, 2, 3, 5]
+        assert batch.targets_n.tolist() == [0, 1, 2, 0]
+        assert batch.mask_RT.tolist() == [[True, True, True], [True, False, False]]
+    assert padded.packing is None
+    assert packed.packing.cu_seqlens.tolist() == [0, 5, 7]
+    assert packed.packing.cu_seqlens.dtype == torch.int32
+    assert packed.packing.positions_1L.tolist() == [[0, 1, 2, 3, 4, 0, 1]]
     assert (num_tokens(rows, True), num_tokens(rows, False)) == (7, 10)
 
 
 @given(st.lists(st.integers(1, 20), max_size=12), st.integers(1, 60), st.booleans())
 def test_parts_are_as_full_as_their_tokens_allow(lengths, most, is_packed):
     rows = [row(1, length) for length in lengths]
-    parts = filled(rows, most, is_packed)
+    parts = split_by_tokens(rows, most, is_packed)
     assert [each for part in parts for each in part] == rows
     assert all(len(part) == 1 or num_tokens(part, is_packed) <= most for part in parts)
     for part, after in pairwise(parts):
         assert num_tokens([*part, after[0]], is_packed) > most
-
-
-# Memory
-
-
-class Memory:
-    """Room for so many tokens in a forward pass; notes the tokens of each."""
-
-    def __init__(self, language_model, room):
-        self.room, self.runs = room, []
-        language_model.model.model.register_forward_pre_hook(self.check, with_kwargs=True)
-
-    def check(self, module, args, kwargs):
-        self.runs.append(kwargs["input_ids"].numel())
-        if self.runs[-1] > self.room:
-            raise torch.OutOfMemoryError("no room left")
-
-
-@pytest.mark.parametrize("packing", ["on", "off"])
-def test_when_memory_runs_out_the_tokens_halve_and_the_update_is_the_same(packing):
-    language_model, spacious = small_model(), small_model()
-    group = draw_group(language_model)
-    policy = make_policy(language_model, compute={"packing": packing, "micro_tokens": 10_000})
-    rows = policy.rows([(group, credit_of(ADVANTAGES))])
-    tokens = num_tokens(rows, packing == "on")
-    memory = Memory(language_model, room=tokens // 2)
-    report = policy.update([group], [credit_of(ADVANTAGES)])
-    assert policy.micro_tokens == tokens // 2
-    assert policy.micro_batch == 16
-    assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
-    assert memory.runs[0] == tokens
-    assert all(run <= tokens // 2 for run in memory.runs[1:])
-    make_policy(spacious, compute={"packing": packing}).update([group], [credit_of(ADVANTAGES)])
-    assert_close(weights_of(language_model), weights_of(spacious), 1e-5)
-
-
-def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out(group):
-    language_model = small_model()
-    policy = make_policy(language_model, micro_batch=4, max_tokens=24, compute=PACKED)
-    rows = policy.rows([(group, credit_of(ADVANTAGES))])
-    tokens = max(num_tokens(rows[first : first + 4], True) for first in (0, 4))
-    memory = Memory(language_model, room=tokens // 2)
-    report = policy.update([group], [credit_of(ADVANTAGES)])
-    assert (policy.micro_batch, policy.micro_tokens) == (4, tokens // 2)
-    assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
-    assert all(run <= tokens // 2 for run in memory.runs[1:])
-
-
-def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
-    language_model = small_model()
-    policy = make_policy(language_model, micro_batch=3, max_tokens=60, compute=PACKED)
-    memory = Memory(language_model, room=40)
-    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
-        policy._that_fits(policy.gradient, [row(4, 50), row(4, 6), row(4, 6)])
-    # 74 tokens; 54 of one completion, and 10 + 10; those one by one; at last with smaller blocks of logits
-    assert (memory.runs, policy.micro_tokens) == ([74, 54, 54, 54], 10)
-
-
-def test_no_room_for_the_tokens_of_one_completion_is_an_error(group):
-    language_model = small_model()
-    policy = make_policy(language_model, max_tokens=24, compute={"packing": "on", "micro_tokens": 64})
-    Memory(language_model, room=0)
-    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
-        policy.update([group], [credit_of(ADVANTAGES)])

@@ -18,13 +18,15 @@ from updates import (
     plain_gradient,
     small_model,
     tied_gpt2,
+    uneven_group,
+    with_adapter,
 )
 
-from scrl.policy.batching import TrainedRow
-from scrl.policy.model import body_and_head
+from scrl.policy.batching import TrainingRow
 from scrl.policy.policy import totals
-from scrl.policy.settings import LOSS_VARIANTS, LoraSettings, LossSettings
-from scrl.records import Sample, Sampled
+from scrl.policy.scoring import body_and_head
+from scrl.policy.settings import LOSS_VARIANTS, LossSettings
+from scrl.records import Question, Sample, Sampled
 
 VARIANTS = {
     **LOSS_VARIANTS,
@@ -37,10 +39,13 @@ VARIANTS = {
 
 @pytest.fixture(scope="module")
 def group():
-    """A group of the embedded model's own completions, of different lengths."""
-    sampled = draw_group(embedded(), max_tokens=24)
-    assert len({len(sample.tokens_T) for sample in sampled.samples_G}) > 1
-    return sampled
+    return uneven_group()
+
+
+def random_group(lengths, prompt_length):
+    rng = np.random.default_rng(0)
+    samples = tuple(Sample("", rng.integers(0, 24, n), rng.uniform(-4, -2, n), np.zeros(n), True) for n in lengths)
+    return Sampled(Question("q", "q"), rng.integers(0, 24, prompt_length), samples)
 
 
 # Against the plain implementation
@@ -55,11 +60,11 @@ def test_the_gradient_is_that_of_a_plain_implementation(variant, temperature):
     credit = credit_of(ADVANTAGES)
     options = {"temperature": temperature, "max_tokens": 24}
     policy = make_policy(language_model, **VARIANTS[variant], **options)
-    found, measured = collected_gradient(policy, sampled, credit)
+    found, sums = collected_gradient(policy, sampled, credit)
     wanted, loss = plain_gradient(language_model, sampled, credit, LossSettings(**VARIANTS[variant]), **options)
     assert float(wanted.norm()) > 1e-4
     assert_close(found, wanted, 1e-5)
-    assert measured["loss"] == pytest.approx(loss, abs=1e-6)
+    assert sums["loss"] == pytest.approx(loss, abs=1e-6)
 
 
 @pytest.mark.parametrize("make", [small_model, tied_gpt2, cohere])
@@ -75,7 +80,7 @@ def test_other_architectures_give_the_plain_gradient_too(make):
 
 
 def test_an_adapter_gets_the_plain_gradient_and_nothing_else_gets_one():
-    language_model = embedded(lora=LoraSettings(rank=4))
+    language_model = with_adapter()
     sampled = draw_group(language_model, max_tokens=24)
     disturb(language_model, 0.1)
     policy = make_policy(language_model, max_tokens=24)
@@ -95,16 +100,7 @@ def test_an_adapter_gets_the_plain_gradient_and_nothing_else_gets_one():
 )
 def test_any_rows_give_the_plain_gradient(rows, prompt_length, micro_batch):
     language_model = small_model()
-    rng = np.random.default_rng(0)
-
-    def sample(length):
-        return Sample("", rng.integers(0, 24, length), rng.uniform(-4, -2, length), np.zeros(length), True)
-
-    sampled = Sampled(
-        draw_group(language_model, size=1).question,
-        rng.integers(0, 24, prompt_length),
-        tuple(sample(n) for n, _ in rows),
-    )
+    sampled = random_group([length for length, _ in rows], prompt_length)
     credit = credit_of([advantage for _, advantage in rows])
     found, _ = collected_gradient(make_policy(language_model, micro_batch=micro_batch), sampled, credit)
     wanted, _ = plain_gradient(language_model, sampled, credit, LossSettings())
@@ -131,8 +127,8 @@ def test_micro_batches_change_no_gradient(group, variant):
     gradients = {}
     for micro_batch in (1, 2, 5, 16):
         policy = make_policy(language_model, micro_batch=micro_batch, max_tokens=24, **VARIANTS[variant])
-        gradients[micro_batch], measured = collected_gradient(policy, group, credit_of(ADVANTAGES))
-        assert measured["tokens"] == sum(len(sample.tokens_T) for sample in group.samples_G)
+        gradients[micro_batch], sums = collected_gradient(policy, group, credit_of(ADVANTAGES))
+        assert sums["tokens"] == sum(len(sample.tokens_T) for sample in group.samples_G)
     for gradient in gradients.values():
         assert_close(gradient, gradients[16], 1e-6)
 
@@ -170,26 +166,25 @@ def test_on_fresh_samples_every_ratio_is_1(variant, temperature):
 
 
 def test_an_advantage_of_0_gives_a_gradient_of_0(group):
-    found, measured = collected_gradient(make_policy(embedded(), max_tokens=24), group, credit_of([0.0] * 6))
+    found, sums = collected_gradient(make_policy(embedded(), max_tokens=24), group, credit_of([0.0] * 6))
     assert float(found.abs().max()) == 0
-    assert measured["loss"] == 0
+    assert sums["loss"] == 0
 
 
 def test_a_step_up_makes_good_completions_likelier_and_bad_ones_less_likely(group):
-    language_model = embedded()
-    policy = make_policy(language_model, max_tokens=24)
-    rows = policy.rows([(group, credit_of([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]))])
+    policy, credit = make_policy(embedded(), max_tokens=24), credit_of([1.0, -1.0] * 3)
+    rows = policy.rows([(group, credit)])
 
     def surrogate():
         with torch.no_grad():
             logprobs_RT, _ = policy.score(policy._batch(rows))
         return sum(
-            (row.rise + row.fall) * row.weights_T[0] * float(logprobs_R.sum())
-            for row, logprobs_R in zip(rows, logprobs_RT, strict=True)
+            (row.positive_part + row.negative_part) * row.weights_T[0] * float(logprobs_T.sum())
+            for row, logprobs_T in zip(rows, logprobs_RT, strict=True)
         )
 
     before = surrogate()
-    policy.update([group], [credit_of([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])])
+    policy.update([group], [credit])
     assert surrogate() > before
 
 
@@ -197,12 +192,7 @@ def test_a_step_up_makes_good_completions_likelier_and_bad_ones_less_likely(grou
 
 
 def test_a_prompt_of_one_token_and_a_completion_of_one_token():
-    language_model = small_model()
-    sampled = Sampled(
-        draw_group(language_model, size=1).question,
-        np.array([5]),
-        (Sample("", np.array([7]), np.array([-3.0]), np.array([1.0]), True),),
-    )
+    language_model, sampled = small_model(), random_group([1], 1)
     found, _ = collected_gradient(make_policy(language_model), sampled, credit_of([1.0]))
     wanted, _ = plain_gradient(language_model, sampled, credit_of([1.0]), LossSettings())
     assert_close(found, wanted, 1e-5)
@@ -213,15 +203,14 @@ def test_an_empty_completion_adds_nothing(group, variant):
     language_model = embedded()
     policy = make_policy(language_model, micro_batch=1, max_tokens=24, **VARIANTS[variant])
     policy.optimizer.clear()
-    empty = TrainedRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 0.0, np.zeros(0))
-    measured = totals(policy.gradient([empty]))
-    assert (measured["loss"], measured["tokens"]) == (0, 0)
+    empty = TrainingRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 0.0, np.zeros(0))
+    sums = totals(policy.gradient([empty]))
+    assert (sums["loss"], sums["tokens"]) == (0, 0)
     assert all(master.grad is None or not master.grad.any() for master in policy.optimizer._masters)
 
 
 def test_a_model_whose_head_is_altered_is_run_whole():
     assert body_and_head(cohere().model) is None
-    body, head = body_and_head(small_model().model)
-    tokens = torch.tensor([[3, 4, 5]])
-    model = small_model().model
+    model, tokens = small_model().model, torch.tensor([[3, 4, 5]])
+    body, head = body_and_head(model)
     torch.testing.assert_close(head(body(tokens).last_hidden_state), model(tokens).logits)

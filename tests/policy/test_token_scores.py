@@ -30,6 +30,11 @@ def full_scores(hidden_nE, weight_VE, bias_V, targets_n, temperature):
     return logprobs_nV[range(len(targets_n)), targets_n], -(logprobs_nV.exp() * logprobs_nV).sum(dim=-1)
 
 
+def upstreams(which="logprob and entropy", tokens=N):
+    a_n, b_n = torch.randn(2, tokens, generator=torch.Generator().manual_seed(9))
+    return a_n if "logprob" in which else None, b_n if "entropy" in which else None
+
+
 def gradients(scores, upstream, leaves):
     """Of Σ upstream · score, with None for a score that nothing depends on."""
     total = sum(
@@ -38,9 +43,9 @@ def gradients(scores, upstream, leaves):
     return torch.autograd.grad(total, [leaf for leaf in leaves if leaf is not None])
 
 
-def upstreams(which, tokens=N):
-    a_n, b_n = torch.randn(2, tokens, generator=torch.Generator().manual_seed(9))
-    return a_n if "logprob" in which else None, b_n if "entropy" in which else None
+def assert_all_close(found, wanted, tolerance=1e-5):
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one.double(), other.double(), atol=tolerance, rtol=tolerance)
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
@@ -48,32 +53,22 @@ def test_scores_from_whole_logits_are_the_same(temperature):
     *leaves, targets_n = problem()
     scores = logit_scores(torch.nn.functional.linear(*leaves), targets_n, temperature)
     expected = full_scores(*leaves, targets_n, temperature)
-    upstream = upstreams("logprob and entropy")
-    for found, wanted in (
-        (scores, expected),
-        (gradients(scores, upstream, leaves), gradients(expected, upstream, leaves)),
-    ):
-        for one, other in zip(found, wanted, strict=True):
-            torch.testing.assert_close(one.double(), other.double(), atol=1e-5, rtol=1e-5)
+    assert_all_close(scores, expected)
+    assert_all_close(gradients(scores, upstreams(), leaves), gradients(expected, upstreams(), leaves))
 
 
 @pytest.mark.parametrize("chunk_elements", [1, V, 2 * V, 5 * V + 3, N * V, 2**25])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_scores_and_gradients_are_those_of_the_full_computation(chunk_elements, bias, temperature):
-    *leaves, targets_n = problem(bias=bias)
-    hidden_nE, weight_VE, bias_V = leaves
-    scores = token_scores(
-        hidden_nE, weight_VE, targets_n, bias_V=bias_V, temperature=temperature, chunk_elements=chunk_elements
-    )
+    hidden_nE, weight_VE, bias_V, targets_n = problem(bias=bias)
+    leaves, options = (hidden_nE, weight_VE, bias_V), {"temperature": temperature, "chunk_elements": chunk_elements}
+    scores = token_scores(hidden_nE, weight_VE, targets_n, bias_V=bias_V, **options)
     expected = full_scores(*leaves, targets_n, temperature)
-    for score, full in zip(scores, expected, strict=True):
-        torch.testing.assert_close(score.double(), full, atol=1e-5, rtol=1e-5)
-    upstream = upstreams("logprob and entropy")
-    found, wanted = gradients(scores, upstream, leaves), gradients(expected, upstream, leaves)
+    assert_all_close(scores, expected)
+    found = gradients(scores, upstreams(), leaves)
     assert len(found) == 2 + bias
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert_all_close(found, gradients(expected, upstreams(), leaves))
 
 
 @pytest.mark.parametrize("which", ["logprob", "entropy"])
@@ -81,21 +76,16 @@ def test_one_of_the_two_scores_can_be_differentiated_alone(which):
     *leaves, targets_n = problem()
     scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2], temperature=0.8, chunk_elements=4 * V)
     expected = full_scores(*leaves, targets_n, 0.8)
-    upstream = upstreams(which)
-    for one, other in zip(gradients(scores, upstream, leaves), gradients(expected, upstream, leaves), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+    assert_all_close(gradients(scores, upstreams(which), leaves), gradients(expected, upstreams(which), leaves))
 
 
 @settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 9), st.floats(0.2, 3), st.integers(1, 60))
 def test_any_problem_in_any_chunks(seed, tokens, temperature, chunk_elements):
-    *leaves, targets_n = problem(seed=seed, tokens=tokens)
-    hidden_nE, weight_VE, bias_V = leaves
-    scores = token_scores(
-        hidden_nE, weight_VE, targets_n, bias_V=bias_V, temperature=temperature, chunk_elements=chunk_elements
-    )
-    expected = full_scores(*leaves, targets_n, temperature)
-    upstream = upstreams("logprob and entropy", tokens)
+    hidden_nE, weight_VE, bias_V, targets_n = problem(seed=seed, tokens=tokens)
+    leaves, options = (hidden_nE, weight_VE, bias_V), {"temperature": temperature, "chunk_elements": chunk_elements}
+    scores = token_scores(hidden_nE, weight_VE, targets_n, bias_V=bias_V, **options)
+    expected, upstream = full_scores(*leaves, targets_n, temperature), upstreams(tokens=tokens)
     for one, other in zip(gradients(scores, upstream, leaves), gradients(expected, upstream, leaves), strict=True):
         scale = 1 + float(other.abs().max())
         torch.testing.assert_close(one / scale, other / scale, atol=2e-5, rtol=0)
@@ -106,9 +96,8 @@ def test_the_gradient_is_the_slope():
 
     The scores are float32: with a step of 1e-2 their rounding of 1e-7 moves a slope by 1e-5, curvature by about 1e-4.
     """
-    *leaves, targets_n = problem(tokens=3)
-    hidden_nE, weight_VE, bias_V = leaves
-    a_n, b_n = upstreams("logprob and entropy", 3)
+    hidden_nE, weight_VE, bias_V, targets_n = problem(tokens=3)
+    leaves, (a_n, b_n) = (hidden_nE, weight_VE, bias_V), upstreams(tokens=3)
 
     def total():
         logprobs_n, entropies_n = token_scores(hidden_nE, weight_VE, targets_n, bias_V=bias_V, temperature=0.9)
@@ -118,14 +107,12 @@ def test_the_gradient_is_the_slope():
     for leaf, grad in zip(leaves, found, strict=True):
         slopes = torch.zeros_like(leaf)
         with torch.no_grad():
-            for place in range(leaf.numel()):
-                kept = float(leaf.view(-1)[place])
-                ends = []
-                for moved in (kept + 1e-2, kept - 1e-2):
-                    leaf.view(-1)[place] = moved
+            for index in range(leaf.numel()):
+                before, ends = float(leaf.view(-1)[index]), []
+                for value in (before + 1e-2, before - 1e-2, before):
+                    leaf.view(-1)[index] = value
                     ends.append(float(total()))
-                leaf.view(-1)[place] = kept
-                slopes.view(-1)[place] = (ends[0] - ends[1]) / 2e-2
+                slopes.view(-1)[index] = (ends[0] - ends[1]) / 2e-2
         torch.testing.assert_close(grad, slopes, atol=2e-3, rtol=2e-3)
 
 
@@ -144,28 +131,21 @@ def test_three_tokens_by_hand():
     assert of_entropy.squeeze().tolist() == pytest.approx([-2 * eighth, eighth, eighth], abs=1e-6)
 
 
-def test_float64_inputs_give_float32_scores_and_float64_gradients():
-    *leaves, targets_n = problem(dtype=torch.float64)
+@pytest.mark.parametrize(
+    ("dtype", "of_scores", "of_gradients"),
+    [(torch.float64, 1e-5, 1e-5), (torch.bfloat16, 0.1, 0.05)],  # in bfloat16 logits up to 8 round to 2⁻⁶
+)
+def test_scores_are_float32_and_gradients_have_the_type_of_the_inputs(dtype, of_scores, of_gradients):
+    *leaves, targets_n = problem(dtype=dtype)
     scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2], chunk_elements=3 * V)
     expected = full_scores(*leaves, targets_n, 1.0)
     assert {score.dtype for score in scores} == {torch.float32}
-    upstream = upstreams("logprob and entropy")
-    for one, other in zip(gradients(scores, upstream, leaves), gradients(expected, upstream, leaves), strict=True):
-        assert one.dtype == torch.float64
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
-
-
-def test_bfloat16_inputs_give_float32_scores_and_bfloat16_gradients():
-    *leaves, targets_n = problem(dtype=torch.bfloat16)
-    scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2], chunk_elements=3 * V)
-    expected = full_scores(*leaves, targets_n, 1.0)
     for score, full in zip(scores, expected, strict=True):
-        assert score.dtype == torch.float32
-        torch.testing.assert_close(score.double(), full, atol=0.1, rtol=0)  # logits up to 8 round to 2⁻⁶
-    upstream = upstreams("logprob and entropy")
-    for one, other in zip(gradients(scores, upstream, leaves), gradients(expected, upstream, leaves), strict=True):
-        assert one.dtype == torch.bfloat16
-        assert float((one.float() - other.float()).norm() / other.float().norm()) < 0.05
+        torch.testing.assert_close(score.double(), full, atol=of_scores, rtol=0)
+    found, wanted = (gradients(some, upstreams(), leaves) for some in (scores, expected))
+    assert {grad.dtype for grad in found} == {dtype}
+    for one, other in zip(found, wanted, strict=True):
+        assert float((one.double() - other.double()).norm() / other.double().norm()) < of_gradients
 
 
 def test_impossible_tokens_give_no_nan():
@@ -193,7 +173,7 @@ def test_no_tokens_give_no_scores_and_a_gradient_of_zero():
     *leaves, targets_n = problem(tokens=0)
     scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2])
     assert [score.shape for score in scores] == [(0,), (0,)]
-    for grad in gradients(scores, upstreams("logprob and entropy", 0), leaves):
+    for grad in gradients(scores, upstreams(tokens=0), leaves):
         assert float(grad.abs().sum()) == 0
 
 

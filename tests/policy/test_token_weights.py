@@ -12,10 +12,11 @@ from updates import (
     collected_gradient,
     credit_of,
     disturb,
-    draw_group,
     embedded,
     make_policy,
+    plain_gradient,
     plain_scores,
+    uneven_group,
 )
 
 from scrl.credit.rule import credit_rule
@@ -31,13 +32,12 @@ TRAINED = (0, 1, 2, 4, 5)  # an odd number: the last of the pairs has one comple
 def drawn():
     """A model that has moved since it wrote some completions, and the completions, of different lengths."""
     language_model = embedded()
-    sampled = draw_group(language_model, max_tokens=MAX_TOKENS)
-    assert len({len(sample.tokens_T) for sample in sampled.samples_G}) > 1
+    sampled = uneven_group(language_model)
     disturb(language_model)
     return language_model, sampled
 
 
-def weighed(sampled, weights_G):
+def weighed(weights_G):
     return replace(credit_of(ADVANTAGES, TRAINED), token_weights_G=tuple(weights_G))
 
 
@@ -47,7 +47,7 @@ def top_tokens(sampled):
 
 
 def shares(numbers, mean):
-    """What each completion's tokens weigh, from the numbers of chosen tokens, in the words of the books."""
+    """The weight of each completion's tokens, from the numbers of chosen tokens."""
     if mean == "completion":  # mean over its tokens, then over completions
         return [1 / (len(numbers) * number) for number in numbers]
     if mean == "token":  # mean over all tokens
@@ -77,25 +77,18 @@ def chosen_loss(model, sampled, credit, loss):
     return total
 
 
-def chosen_gradient(language_model, *args):
-    weights = list(language_model.model.parameters())
-    loss = chosen_loss(language_model.model, *args)
-    grads = torch.autograd.grad(loss, weights, allow_unused=True)
-    flat = [torch.zeros_like(w) if g is None else g for g, w in zip(grads, weights, strict=True)]
-    return torch.cat([grad.flatten() for grad in flat]), float(loss.detach())
-
-
 @pytest.mark.parametrize("more", [{}, {"entropy_bonus": 0.05}, {"ratio": "completion"}], ids=["plain", "bonus", "gspo"])
 @pytest.mark.parametrize("mean", MEANS)
 def test_the_gradient_is_that_of_the_chosen_tokens_alone(drawn, mean, more):
     language_model, sampled = drawn
-    credit = weighed(sampled, top_tokens(sampled))
+    credit = weighed(top_tokens(sampled))
     policy = make_policy(language_model, max_tokens=MAX_TOKENS, micro_batch=2, mean=mean, **more)
-    found, measured = collected_gradient(policy, sampled, credit)
-    wanted, loss = chosen_gradient(language_model, sampled, credit, LossSettings(mean=mean, **more))
+    found, sums = collected_gradient(policy, sampled, credit)
+    settings = LossSettings(mean=mean, **more)
+    wanted, loss = plain_gradient(language_model, sampled, credit, settings, plain_loss=chosen_loss)
     assert float(wanted.norm()) > 1e-4
     assert_close(found, wanted, 1e-5)
-    assert measured["loss"] == pytest.approx(loss, abs=1e-6)
+    assert sums["loss"] == pytest.approx(loss, abs=1e-6)
     everything, _ = collected_gradient(policy, sampled, credit_of(ADVANTAGES, TRAINED))
     assert float((found - everything).norm()) > 1e-3 * float(everything.norm())
 
@@ -104,32 +97,32 @@ def test_the_gradient_is_that_of_the_chosen_tokens_alone(drawn, mean, more):
 def test_weights_of_one_change_no_bit(drawn, mean):
     language_model, sampled = drawn
     policy = make_policy(language_model, max_tokens=MAX_TOKENS, mean=mean)
-    ones = weighed(sampled, [np.ones(len(sample.tokens_T)) for sample in sampled.samples_G])
-    found, measured = collected_gradient(policy, sampled, ones)
-    plain, plainly = collected_gradient(policy, sampled, credit_of(ADVANTAGES, TRAINED))
-    assert torch.equal(found, plain)
-    assert measured == plainly
+    ones = weighed([np.ones(len(sample.tokens_T)) for sample in sampled.samples_G])
+    found, sums = collected_gradient(policy, sampled, ones)
+    wanted, sums_without = collected_gradient(policy, sampled, credit_of(ADVANTAGES, TRAINED))
+    assert torch.equal(found, wanted)
+    assert sums == sums_without
 
 
 @pytest.mark.parametrize("mean", ["completion", "token", "pairs"])
 def test_the_scale_of_the_weights_is_irrelevant_where_the_loss_divides_by_length(drawn, mean):
     language_model, sampled = drawn
     policy = make_policy(language_model, max_tokens=MAX_TOKENS, mean=mean)
-    once, thrice, hardly = (
-        collected_gradient(policy, sampled, weighed(sampled, [scale * own_T for own_T in top_tokens(sampled)]))[0]
+    wanted, large, small = (
+        collected_gradient(policy, sampled, weighed([scale * own_T for own_T in top_tokens(sampled)]))[0]
         for scale in (1, 3, 0.01)  # a hundredth: the weights of a completion add up to less than one token
     )
-    assert_close(thrice, once)
-    assert_close(hardly, once)
+    assert_close(large, wanted)
+    assert_close(small, wanted)
 
 
 def test_a_completion_without_weight_adds_nothing(drawn):
     language_model, sampled = drawn
     policy = make_policy(language_model, max_tokens=MAX_TOKENS)
-    nothing = weighed(sampled, [np.zeros(len(sample.tokens_T)) for sample in sampled.samples_G])
-    found, measured = collected_gradient(policy, sampled, nothing)
+    nothing = weighed([np.zeros(len(sample.tokens_T)) for sample in sampled.samples_G])
+    found, sums = collected_gradient(policy, sampled, nothing)
     assert not found.any()
-    assert measured["loss"] == 0
+    assert sums["loss"] == 0
 
 
 def test_tokens_without_a_weight_are_not_counted_as_clipped(drawn):
@@ -138,7 +131,7 @@ def test_tokens_without_a_weight_are_not_counted_as_clipped(drawn):
     _, of_all = collected_gradient(policy, sampled, credit_of(ADVANTAGES, TRAINED))
     assert of_all["trained"] == of_all["tokens"] == sum(len(sampled.samples_G[row].tokens_T) for row in TRAINED)
     weights_G = top_tokens(sampled)
-    _, of_some = collected_gradient(policy, sampled, weighed(sampled, weights_G))
+    _, of_some = collected_gradient(policy, sampled, weighed(weights_G))
     chosen = sum(float(weights_G[row].sum()) for row in TRAINED)
     assert 0 < of_some["clipped"] <= of_some["trained"] == chosen < of_some["tokens"] == of_all["tokens"]
     assert of_some["clipped"] < of_all["clipped"]

@@ -4,19 +4,12 @@ import math
 
 import numpy as np
 import torch
-from transformers import (
-    CohereConfig,
-    CohereForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-)
+from transformers import CohereConfig, CohereForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from scrl.policy.losses import token_weights
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.policy import Policy, totals
-from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
+from scrl.policy.settings import ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sampled, Tally
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import LocalSampler
@@ -33,33 +26,39 @@ SMALL = {
     "num_key_value_heads": 1,
     "initializer_range": 0.2,
 }
+ENDS = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
 
 
 def embedded(**options):
     return load_model("embedded", CPU, **options)
 
 
-def small_model(seed=0, *, dtype=torch.float32, **config):
-    """A random model of the embedded one's vocabulary, with its tokenizer."""
-    torch.manual_seed(seed)
-    model = LlamaForCausalLM(LlamaConfig(**SMALL | config)).to(dtype)
-    return LanguageModel("small", model, embedded().tokenizer, torch.device("cpu"), has_adapter=False)
+def with_adapter():
+    return embedded(lora=LoraSettings(rank=4))
 
 
-def tied_gpt2(dropout=0.0, seed=0):
+def random_model(kind, config, dtype=torch.float32):
+    """A model with random weights and the embedded one's tokenizer."""
+    torch.manual_seed(0)
+    return LanguageModel(
+        kind.__name__, kind(config).to(dtype), embedded().tokenizer, torch.device("cpu"), has_adapter=False
+    )
+
+
+def small_model(dtype=torch.float32):
+    return random_model(LlamaForCausalLM, LlamaConfig(**SMALL), dtype)
+
+
+def tied_gpt2():
     """Another shape: absolute positions, biases, the head tied to the embeddings."""
-    torch.manual_seed(seed)
-    dropouts = {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": dropout}
     shape = {"vocab_size": 24, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "initializer_range": 0.2}
-    model = GPT2LMHeadModel(GPT2Config(**shape, **dropouts))
-    return LanguageModel("gpt2", model, embedded().tokenizer, torch.device("cpu"), has_adapter=False)
+    dropouts = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    return random_model(GPT2LMHeadModel, GPT2Config(**shape, **dropouts))
 
 
 def cohere():
     """A model that scales its logits: head(body) would be wrong for it."""
-    torch.manual_seed(0)
-    config = CohereConfig(**SMALL, logit_scale=0.25, pad_token_id=0, bos_token_id=None, eos_token_id=1)
-    return LanguageModel("cohere", CohereForCausalLM(config), embedded().tokenizer, torch.device("cpu"), False)
+    return random_model(CohereForCausalLM, CohereConfig(**SMALL, **ENDS, logit_scale=0.25))
 
 
 def make_policy(
@@ -83,6 +82,13 @@ def draw_group(language_model, text="Compute 7+8-3.", *, size=6, temperature=1.0
     return Sampled(Question(text, text), prompt_P, samples_G, step)
 
 
+def uneven_group(language_model=None):
+    """A group of the embedded model's own completions, at most 24 tokens long and of different lengths."""
+    sampled = draw_group(language_model or embedded(), max_tokens=24)
+    assert len({len(sample.tokens_T) for sample in sampled.samples_G}) > 1
+    return sampled
+
+
 def credit_of(advantages, trained=None):
     size = len(advantages)
     tally = Tally((), (), (-1,) * size, None, None, None)
@@ -92,11 +98,11 @@ def credit_of(advantages, trained=None):
 
 
 def collected_gradient(policy, sampled, credit):
-    """What `Policy.gradient` leaves behind, as one vector, and what it measured."""
+    """What `Policy.gradient` leaves behind, as one vector, and its sums."""
     policy.optimizer.clear()
-    measured = totals(policy.gradient(policy.rows([(sampled, credit)])))
+    sums = totals(policy.gradient(policy.rows([(sampled, credit)])))
     masters = policy.optimizer._masters
-    return torch.cat([torch.zeros(m.numel()) if m.grad is None else m.grad.flatten() for m in masters]), measured
+    return torch.cat([torch.zeros(m.numel()) if m.grad is None else m.grad.flatten() for m in masters]), sums
 
 
 def plain_scores(model, prompt_P, tokens_T, temperature):
@@ -118,15 +124,12 @@ def plain_loss(model, sampled, credit, loss, *, temperature=1.0, max_tokens=12, 
     total = torch.zeros(())
     for sample, row, weight in zip(samples, credit.trained, weights, strict=True):
         advantage = float(credit.advantages[row])
-        logprobs, entropies = plain_scores(model, sampled.prompt_P, sample.tokens_T, temperature)
+        given = (sampled.prompt_P, sample.tokens_T, temperature)
+        logprobs, entropies = plain_scores(model, *given)
         logratios = [new - old for new, old in zip(logprobs, sample.logprobs_T.tolist(), strict=True)]
         if loss.ratio == "completion":
             logratios = [sum(logratios) / len(logratios)] * len(logratios)
-        references = (
-            logprobs
-            if reference is None
-            else plain_scores(reference, sampled.prompt_P, sample.tokens_T, temperature)[0]
-        )
+        references = logprobs if reference is None else plain_scores(reference, *given)[0]
         for place, logratio in enumerate(logratios):
             ratio = logratio.exp()
             clipped = torch.clamp(ratio, 1 - loss.clip_low, 1 + loss.clip_high)
@@ -141,7 +144,7 @@ def plain_loss(model, sampled, credit, loss, *, temperature=1.0, max_tokens=12, 
     return total
 
 
-def plain_gradient(language_model, *args, **options):
+def plain_gradient(language_model, *args, plain_loss=plain_loss, **options):
     """(gradient as one vector, loss) by autograd."""
     weights = [weight for weight in language_model.model.parameters() if weight.requires_grad]
     loss = plain_loss(language_model.model, *args, **options)
@@ -168,3 +171,19 @@ def disturb(language_model, size=0.02, seed=7):
         for weight in language_model.model.parameters():
             if weight.requires_grad:
                 weight.add_(size * torch.randn(weight.shape, generator=random))
+
+
+class Memory:
+    """Room for this many rows or tokens in a forward pass of the model's body; records the passes in `runs`."""
+
+    def __init__(self, language_model, room, *, unit="rows", full_after=0):
+        self.room, self.unit, self.full_after, self.runs = room, unit, full_after, []
+        language_model.model.model.register_forward_pre_hook(self.check, with_kwargs=True)
+
+    def check(self, module, args, kwargs):
+        rows, columns = kwargs["input_ids"].shape
+        if columns == 3:
+            return  # a new policy looks at the model's head
+        self.runs.append(rows if self.unit == "rows" else rows * columns)
+        if self.runs[-1] > self.room and len(self.runs) > self.full_after:
+            raise torch.OutOfMemoryError("no room left")

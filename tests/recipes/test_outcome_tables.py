@@ -14,18 +14,16 @@ from scrl.recipes.outcome_tables import (
     Value,
     caption_of,
     cell_text,
-    numbers_of,
-    sheet_of,
-    table_at,
+    number_table,
+    outcome_table,
     values_of,
     write_figure,
 )
-from scrl.recipes.paper import TABLES
-from scrl.recipes.paper_records import GAIN, SERIES
+from scrl.recipes.paper import GAIN, SERIES, TABLES
 from scrl.recipes.reproduce import Choices
-from scrl.recipes.scales import benchmark_at
-from scrl.reporting.curves import write_curves
-from scrl.reporting.result_tables import as_csv, as_latex, as_markdown
+from scrl.recipes.scales import benchmark_at, table_at
+from scrl.reporting.plots import write_curves
+from scrl.reporting.tables import as_csv, as_latex, as_markdown
 from scrl.seeds import generator_for
 
 STEP = {series.key: 0.25 for series in SERIES.values()}
@@ -70,21 +68,23 @@ def fake(out, table, scale, seed=0):
 @pytest.mark.parametrize("scale", ["paper", "demo"])
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_is_filled_from_its_files(name, scale, tmp_path):
-    table = with_controls(with_voting(TABLES[name]), ("oracle",))
+    table, choices = with_controls(with_voting(TABLES[name]), ("oracle",)), Choices(scale=scale)
+    scaled, _ = table_at(table, scale)
+    assert values_of(table, choices, tmp_path) == {}  # nothing is done yet
+    made = outcome_table(scaled, {}, caption_of(table, {}, choices, tmp_path))
+    assert all(cell.startswith("–") for row in made.rows for cell in row[2:])
     fake(tmp_path, table, scale)
-    values, scaled = values_of(table, scale, (0,), tmp_path), table_at(table, scale)
-    empty = [cell for cell in scaled.cells if cell.place not in values]
-    assert not empty
+    values = values_of(table, choices, tmp_path)
+    assert not [cell for cell in scaled.cells if cell.place not in values]
     assert scale == "paper" or all(cell.paper is None for cell in scaled.cells)
-    choices = Choices(scale=scale)
-    sheet = sheet_of(scaled, values, caption_of(table, values, choices, tmp_path))
-    assert len(sheet.rows) == len(scaled.rows)
-    for row in sheet.rows:
+    made = outcome_table(scaled, values, caption_of(table, values, choices, tmp_path))
+    assert len(made.rows) == len(scaled.rows)
+    for row in made.rows:
         assert len(row) == 2 + len(scaled.columns)
-    for text in (as_markdown(sheet), as_latex(sheet)):
+    for text in (as_markdown(made), as_latex(made)):
         assert "None" not in text
         assert "nan" not in text
-    found = list(csv.DictReader(io.StringIO(as_csv(numbers_of(scaled, values, scale)))))
+    found = list(csv.DictReader(io.StringIO(as_csv(number_table(scaled, values, scale)))))
     assert [bool(line["value"]) for line in found] == [cell.place in values for cell in scaled.cells]
     assert {line["experiment"] for line in found} - {""} == {job.name for job in jobs([table], scale)}
     if table.measured_with == "training":
@@ -92,23 +92,14 @@ def test_every_table_is_filled_from_its_files(name, scale, tmp_path):
         assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
 
 
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize("scale", ["paper", "demo"])
-def test_nothing_done_leaves_every_cell_empty(name, scale, tmp_path):
-    table = with_voting(TABLES[name])
-    assert values_of(table, scale, (0,), tmp_path) == {}
-    sheet = sheet_of(table_at(table, scale), {}, caption_of(table, {}, Choices(scale=scale), tmp_path))
-    assert all(cell.startswith("–") for row in sheet.rows for cell in row[2:])
-
-
 def test_at_demo_scale_equal_rows_and_columns_are_printed_once():
-    main = table_at(TABLES["table-main"], "demo")
+    main = table_at(TABLES["table-main"], "demo")[0]
     assert main.columns == ("hard", "medium", "easy", "Avg")
     assert [row for _, row in main.rows] == ["embedded", "embedded + TTRL", "embedded + SCRL", "embedded Δ"] * 2
     average = next(cell for cell in main.cells if cell.column == "Avg")
     assert [column for _, _, column, _ in average.derived.of] == ["hard", "medium", "easy"]
     # COMPASS is what the 1B model is held against, RESTRAIN the 8B: their gains must not share a row
-    llama = table_at(TABLES["table-llama"], "demo")
+    llama = table_at(TABLES["table-llama"], "demo")[0]
     sections = {f"Instruct models, for Llama-{size}-Instruct" for size in ("3.2-1B", "3.1-8B")}
     assert {section for section, _ in llama.rows} == sections
     baselines = {(cell.section, cell.derived.of[1][1]) for cell in llama.cells if cell.metric == GAIN}
@@ -118,12 +109,12 @@ def test_at_demo_scale_equal_rows_and_columns_are_printed_once():
     }
     for cell in llama.cells:
         assert all(section == cell.section for section, *_ in (cell.derived.of if cell.derived else ()))
-    assert table_at(TABLES["table-reasoning"], "demo").columns == ("48 tokens", "72 tokens")
-    assert {section for section, _ in table_at(TABLES["table-generalisation"], "demo").rows} == {"trained on hard"}
+    assert table_at(TABLES["table-reasoning"], "demo")[0].columns == ("48 tokens", "72 tokens")
+    assert {section for section, _ in table_at(TABLES["table-generalisation"], "demo")[0].rows} == {"trained on hard"}
     (own,) = select(["qwen2.5-3b/minerva/32-16/scrl"])
-    assert [row for _, row in table_at(own, "demo").rows] == ["embedded/start", "embedded/easy/32-16/scrl"]
+    assert [row for _, row in table_at(own, "demo")[0].rows] == ["embedded/start", "embedded/easy/32-16/scrl"]
     for table in TABLES.values():
-        assert table_at(table, "paper") is table
+        assert table_at(table, "paper")[0] is table
 
 
 # Numbers by hand
@@ -145,7 +136,7 @@ def measured(out, name, benchmark, values, seed=0, kind="evaluations", **more):
 def test_a_gain_is_the_paired_difference(tmp_path):
     measured(tmp_path, A, "aime25", {"a": 0.0, "b": 0.5, "c": 0.25, "d": 0.25})
     measured(tmp_path, B, "aime25", {"d": 0.5, "c": 0.5, "b": 0.75, "a": 0.25})  # another order; + ¼ everywhere
-    values = values_of(TABLES["table-main"], "paper", (0,), tmp_path)
+    values = values_of(TABLES["table-main"], Choices(), tmp_path)
     assert values[place("Qwen2.5-3B + TTRL")].mean == pytest.approx(25)
     assert values[place("Qwen2.5-3B + SCRL")].mean == pytest.approx(50)
     gain = values[place("Qwen2.5-3B Δ", metric=GAIN)]
@@ -159,7 +150,7 @@ def test_an_average_is_the_mean_of_its_columns(tmp_path):
         measured(tmp_path, "qwen2.5-3b/start", benchmark, [0.1 * number])
         for method, more in {"ttrl": 0.1, "scrl": 0.3}.items():
             measured(tmp_path, f"qwen2.5-3b/{benchmark}/32-16/{method}", benchmark, [0.1 * number + more])
-    values = values_of(TABLES["table-main"], "paper", (0,), tmp_path)
+    values = values_of(TABLES["table-main"], Choices(), tmp_path)
     assert values[place("Qwen2.5-3B", "Avg")].mean == pytest.approx((0 + 10 + 20 + 30 + 40) / 5)
     assert values[place("Qwen2.5-3B + SCRL", "Avg")].mean == pytest.approx(50)
     assert values[place("Qwen2.5-3B Δ", "Avg", GAIN)].mean == pytest.approx(20)
@@ -169,23 +160,23 @@ def test_seeds_are_averaged_question_by_question(tmp_path):
     measured(tmp_path, A, "aime25", [0.0, 0.5], seed=1)
     measured(tmp_path, A, "aime25", [1.0, 0.5], seed=2)
     row = place("Qwen2.5-3B + TTRL")
-    both = values_of(TABLES["table-main"], "paper", (1, 2), tmp_path)[row]
+    both = values_of(TABLES["table-main"], Choices(seeds=(1, 2)), tmp_path)[row]
     assert both.by_question == {"q0": 0.5, "q1": 0.5}
     assert (both.mean, both.low, both.high) == pytest.approx((50, 50, 50))
-    assert values_of(TABLES["table-main"], "paper", (1,), tmp_path)[row].mean == pytest.approx(25)
-    assert row not in values_of(TABLES["table-main"], "paper", (1, 2, 3), tmp_path)  # a seed is not done yet
+    assert values_of(TABLES["table-main"], Choices(seeds=(1,)), tmp_path)[row].mean == pytest.approx(25)
+    assert row not in values_of(TABLES["table-main"], Choices(seeds=(1, 2, 3)), tmp_path)  # a seed is not done yet
     measured(tmp_path, A, "aime25", {"other": 0.5, "another": 1.0}, seed=4)  # questions of its own
-    three = values_of(TABLES["table-main"], "paper", (1, 4), tmp_path)[row]
+    three = values_of(TABLES["table-main"], Choices(seeds=(1, 4)), tmp_path)[row]
     assert three.mean == pytest.approx(100 * (0 + 0.5 + 0.5 + 1.0) / 4)
 
 
 def test_a_starred_value_is_the_peak_of_the_runs_own_evaluations(tmp_path):
     name, row = "qwen2.5-math-7b/minerva/32-16/ttrl", place("Qwen2.5-Math-7B + TTRL", "Minerva")
     measured(tmp_path, name, "minerva", [0.1])
-    assert values_of(TABLES["table-main"], "paper", (0,), tmp_path)[row].mean == pytest.approx(10)
+    assert values_of(TABLES["table-main"], Choices(), tmp_path)[row].mean == pytest.approx(10)
     lines = [evaluation("stream", [value], step=step) for step, value in enumerate((0.2, 0.45, 0.3))]
     write(tmp_path / "seed-0" / "runs" / name / "evaluations.jsonl", [*lines, evaluation("held-out", [0.9])])
-    values = values_of(TABLES["table-main"], "paper", (0,), tmp_path)
+    values = values_of(TABLES["table-main"], Choices(), tmp_path)
     assert values[row].mean == pytest.approx(45)
     cell = next(cell for cell in TABLES["table-main"].cells if cell.place == row)
     assert cell_text(cell, values[row]) == "45.0 [45.0, 45.0] (14.5*)"
@@ -197,7 +188,7 @@ def test_voting_shows_the_majority_of_all_votes_and_their_number(tmp_path):
         line = {"samples": votes, f"maj@{votes}_by_question": {"q0": 1.0, "q1": 0.5}}
         measured(tmp_path, B, "aime25", [0.0, 0.0], seed=seed, kind="voting", **line)
     row = place("Qwen2.5-3B, voting", metric=VOTING)
-    value = values_of(table, "paper", (0, 1, 2), tmp_path)[row]
+    value = values_of(table, Choices(seeds=(0, 1, 2)), tmp_path)[row]
     assert (value.mean, value.votes) == (pytest.approx(75), 12)  # 36 votes in 3 seeds
     cell = next(cell for cell in table.cells if cell.place == row)
     assert cell_text(cell, value).endswith(" with 12 votes")
@@ -206,19 +197,19 @@ def test_voting_shows_the_majority_of_all_votes_and_their_number(tmp_path):
 def test_numbers_of_steps_are_averaged_over_the_run(tmp_path):
     run = tmp_path / "seed-0" / "runs" / "qwen2.5-3b" / "minerva" / "32-16" / "scrl" / "metrics.jsonl"
     write(run, [{"step": 0, "distinct_answers": 4, "positive_share": 0.5}, {"step": 1, "distinct_answers": 8}])
-    values = values_of(TABLES["failure-minerva"], "paper", (0,), tmp_path)
+    values = values_of(TABLES["failure-minerva"], Choices(), tmp_path)
     assert values[SECTION, "SCRL", "distinct_answers", "distinct_answers"] == Value(6)
     assert values[SECTION, "SCRL", "abstention", "abstention"] == Value(0.5)
     run = tmp_path / "seed-0" / "runs" / "qwen2.5-3b" / "amc" / "32-16" / "scrl" / "metrics.jsonl"
     write(run, [{"step": 0, "pass@1": 0.25}, {"step": 1, "pass@1": 0.5}])
-    (value,) = values_of(TABLES["figure-dynamics-3b"], "paper", (0,), tmp_path).values()
+    (value,) = values_of(TABLES["figure-dynamics-3b"], Choices(), tmp_path).values()
     assert value.mean == pytest.approx(37.5)  # in %, as everywhere
 
 
 def test_entropies_come_from_the_rollouts(tmp_path):
     measured(tmp_path, "qwen2.5-3b/start", "amc", [0.5], kind="rollouts", entropy_correct=0.2254)
     measured(tmp_path, "qwen2.5-3b/start", "amc", [0.5], entropy_correct=9.0)
-    values = values_of(TABLES["table-entropy"], "paper", (0,), tmp_path)
+    values = values_of(TABLES["table-entropy"], Choices(), tmp_path)
     row = ("Qwen2.5-3B", "Correct Trajectories", "AMC", "entropy_correct")
     cell = next(cell for cell in TABLES["table-entropy"].cells if cell.place == row)
     assert cell_text(cell, values[row]) == "0.225 (0.225)"
@@ -240,7 +231,7 @@ def test_cells_say_ours_first_then_the_papers():
 
 def test_the_caption_says_how_many_of_what_for_this_table_alone(tmp_path):
     measured(tmp_path, B, "aime25", [0.5] * 30)
-    measured(tmp_path, B, "amc", [0.5] * 83)  # asked for by another table
+    measured(tmp_path, B, "amc", [0.5] * 83)  # of another table
     measured(tmp_path, "qwen3-4b/start/10240", "aime25", [0.5] * 7)
     some = {place("SCRL"): Value(50, 40, 60)}
     caption = caption_of(TABLES["table-ablation"], some, Choices(seeds=(0, 5)), tmp_path)
@@ -254,22 +245,21 @@ def test_the_caption_says_how_many_of_what_for_this_table_alone(tmp_path):
 
 def test_the_caption_says_nothing_that_is_not_so(tmp_path):
     def caption(name, scale="paper"):
-        (table,) = select([name])
-        return caption_of(table, values_of(table, scale, (0,), tmp_path), Choices(scale=scale), tmp_path)
+        (table,), choices = select([name]), Choices(scale=scale)
+        return caption_of(table, values_of(table, choices, tmp_path), choices, tmp_path)
 
-    assert "parentheses" in caption("table-main")
-    assert "* is the best evaluation on the way" in caption("table-main")
+    main = caption("table-main")
+    assert "parentheses" in main
+    assert "* is the best evaluation on the way" in main
+    assert "intervals" not in main  # nothing is measured yet
     assert "* is" not in caption("table-ablation")
-    assert "parentheses" not in caption("methods")
-    assert "parentheses" not in caption("table-main", "demo")
+    assert "parentheses" not in caption("methods") + caption("table-main", "demo")
     assert "the mean over all steps of each run, seed 0" in caption("figure-labels")
     assert "checkpoint" not in caption("table-entropy")
     assert caption("qwen2.5-3b/amc/32-16/scrl").startswith("qwen2.5-3b/amc/32-16/scrl. pass@1 in % before and after")
-    rollouts = tmp_path / "seed-0" / "rollouts" / "qwen2.5-3b" / "start" / "evaluations.jsonl"
-    write(rollouts, [evaluation("amc", [0.5] * 83, samples=32)])
+    measured(tmp_path, "qwen2.5-3b/start", "amc", [0.5] * 83, kind="rollouts", samples=32)
     assert "83 questions × 32 samples" in caption("table-entropy")
     assert "intervals" not in caption("table-entropy")  # entropies have none
-    assert "intervals" not in caption("table-main")  # nothing is measured yet
     measured(tmp_path, A, "aime25", [0.0, 0.5])
     assert "last checkpoint, 95 % intervals over questions" in caption("table-main")
 
@@ -280,7 +270,7 @@ def test_files_that_nobody_wrote_are_named(tmp_path):
     for text, reason in (('{"benchmark": "amc"}\n{"bench', "ends in half a line"), ("{\n", "1: is not JSON")):
         path.write_text(text)
         with pytest.raises(DataError, match=reason):
-            values_of(TABLES["table-main"], "paper", (0,), tmp_path)
+            values_of(TABLES["table-main"], Choices(), tmp_path)
 
 
 # Curves

@@ -43,9 +43,8 @@ def test_tables_come_by_name_and_experiments_are_tables_of_their_own():
 
 def test_the_beginning_of_names_means_all_of_them():
     (table,) = select(["qwen2.5-3b/aime25/32-16/"])
-    assert set(table.experiments) == {
-        "qwen2.5-3b/start", *(name for name in EXPERIMENTS if name.startswith("qwen2.5-3b/aime25/32-16/"))
-    }  # fmt: skip
+    below = {name for name in EXPERIMENTS if name.startswith("qwen2.5-3b/aime25/32-16/")}
+    assert set(table.experiments) == {"qwen2.5-3b/start"} | below
     assert len(table.cells) == len({cell.place for cell in table.cells})
     (start,) = select(["qwen3-4b/start"])
     assert [cell.experiment for cell in start.cells] == ["qwen3-4b/start/10240", "qwen3-4b/start/15360"]
@@ -54,10 +53,8 @@ def test_the_beginning_of_names_means_all_of_them():
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_can_be_reproduced_alone(name):
     (table,) = select([name])
-    experiment = EXPERIMENTS[name]
-    expected = {start_of(experiment), name}
-    assert set(table.experiments) == expected
-    assert len(jobs([with_voting(table)], "demo")) == len(expected)
+    assert set(table.experiments) == {start_of(EXPERIMENTS[name]), name}
+    assert len(jobs([with_voting(table)], "demo")) == len(table.experiments)
 
 
 @pytest.mark.parametrize(
@@ -133,17 +130,13 @@ def test_controls_of_varied_thresholds_are_not_run_and_rows_without_a_method_say
     assert len(rows(table)) == len(rows(TABLES["table-thresholds"])) + 1
     (own,) = select([SCRL_3B])
     assert rows(with_controls(own, ("random",)))[-1] == "qwen2.5-3b/aime25/32-16/random"
+    assert all(with_controls(table, ()) == table for table in TABLES.values())
 
 
 def test_controls_and_voting_do_not_multiply():
     table = with_controls(with_voting(TABLES["table-main"]), ("random",))
     assert len(rows(table)) == len(rows(TABLES["table-main"])) + 4 + 4
     assert {cell.experiment for cell in table.cells if cell.metric == VOTING} <= EXPERIMENTS.keys()
-
-
-def test_without_controls_a_table_stays_as_it_is():
-    for table in TABLES.values():
-        assert with_controls(table, ()) == table
 
 
 def test_voting_stands_below_the_start_of_every_run_of_scrl():
@@ -170,9 +163,16 @@ def test_measured_as_the_paper_does():
     assert (settings.samples, settings.sampling.temperature, settings.sampling.top_p) == (16, 0.6, 0.95)
     assert (settings.sampling.max_tokens, settings.prompt.style, settings.prompt.max_tokens) == (3072, "qwen", 512)
     assert (settings.model, settings.benchmarks, settings.seed, settings.data_dir) == ("weights", ("aime25",), 3, "d")
+
+
+def test_rollouts_are_drawn_as_training_draws_them_with_the_users_settings():
     start = job_of("qwen2.5-3b/start", table="table-entropy")
-    rollouts = rollout_settings(start, Choices(), 0, "weights")
-    assert (rollouts.samples, rollouts.sampling.temperature, rollouts.sampling.top_p) == (32, 0.6, 1.0)
+    settings = rollout_settings(start, Choices(), 0, "weights")
+    assert (settings.samples, settings.sampling.temperature, settings.sampling.top_p) == (32, 0.6, 1.0)
+    overrides = {"completions": 4, "sampling": {"temperature": 0.9, "max_tokens": 40}}
+    demo = job_of("qwen2.5-3b/start", "demo", "table-entropy")
+    settings = rollout_settings(demo, Choices(scale="demo", overrides=overrides), 10, "embedded")
+    assert (settings.samples, settings.sampling.temperature, settings.sampling.top_p) == (4, 0.9, 1.0)
 
 
 def test_settings_on_top_hold_for_evaluations_too():
@@ -268,12 +268,6 @@ def test_what_is_measured_is_not_measured_again_and_other_benchmarks_are_added(m
     assert measured.asked == [("amc",), ("amc", "math500")]
 
 
-def test_another_start_model_is_not_taken_for_the_one_that_was_measured(measured, tmp_path):
-    reproduce._measure(settings_of("amc", model="./one"), tmp_path, None)
-    with pytest.raises(ConfigError, match="was made with other settings"):
-        reproduce._measure(settings_of("amc", model="./other"), tmp_path, None)
-
-
 def test_questions_that_a_method_cannot_use_are_told_before_the_first_run(monkeypatch, tmp_path):
     def load(source, **options):
         return LoadedQuestions((Question("q", "What is 1 + 1?", "2"),), ())
@@ -284,14 +278,6 @@ def test_questions_that_a_method_cannot_use_are_told_before_the_first_run(monkey
     with pytest.raises(InputError, match=r"qwen2\.5-3b/amc/32-16/self-harmony: question 'q' has no"):
         reproduce.carry_out(all_jobs, Choices(), tmp_path, None)
     assert not list(tmp_path.iterdir())
-
-
-def test_rollouts_are_drawn_as_training_draws_them_with_the_users_settings():
-    job = next(job for job in jobs([TABLES["table-entropy"]], "demo") if job.rollouts_on)
-    overrides = {"completions": 4, "sampling": {"temperature": 0.9, "max_tokens": 40}}
-    settings = rollout_settings(job, Choices(scale="demo", overrides=overrides), 10, "embedded")
-    assert (settings.samples, settings.sampling.temperature, settings.sampling.top_p) == (4, 0.9, 1.0)
-    assert rollout_settings(job, Choices(scale="demo"), 10, "embedded").samples == 32
 
 
 @pytest.mark.parametrize("text", ["{bad", "[]", "{}", "\xff"])
@@ -315,7 +301,7 @@ def test_an_addition_that_was_interrupted_is_gone_on_with(measured, tmp_path):
 
 def test_measured_with_other_settings_is_refused(measured, tmp_path):
     reproduce._measure(settings_of("amc"), tmp_path, None)
-    for more in ({"samples": 4}, {"seed": 1}, {"sampling": {"max_tokens": 9}}, {"limit": 2}):
+    for more in ({"samples": 4}, {"seed": 1}, {"sampling": {"max_tokens": 9}}, {"limit": 2}, {"model": "./other"}):
         with pytest.raises(ConfigError, match="was made with other settings; give another --out"):
             reproduce._measure(settings_of("amc", **more), tmp_path, None)
 

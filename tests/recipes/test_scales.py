@@ -29,6 +29,14 @@ def test_a_run_at_demo_scale_keeps_its_method_and_takes_the_rest_from_the_demo(e
     assert all(getattr(config, name) == getattr(demo, name) for name in same)
 
 
+def test_seed_and_steps_can_be_given_and_start_models_have_a_prompt():
+    config = config_at(RUNS[0], "demo", seed=0, steps=3)
+    assert (config.seed, config.steps) == (0, 3)
+    start = EXPERIMENTS["qwen2.5-math-7b/start"]
+    assert prompt_at(start, "paper").style == "qwen-math"
+    assert prompt_at(start, "demo").instruction == ""
+
+
 def test_at_the_papers_scale_nothing_changes():
     for experiment in EXPERIMENTS.values():
         assert at_scale(experiment, "paper") == experiment
@@ -64,17 +72,6 @@ def test_the_tables_of_the_demo_are_small():
     assert len(runs("table-main")) == 12  # 3 levels · 2 budgets · 2 methods
     assert len(runs("table-ablation")) == 10  # 2 levels · 5 methods
     assert len(runs("table-main") | runs("table-ablation")) == 20  # two are shared
-
-
-def test_seed_and_steps_can_be_given():
-    config = config_at(RUNS[0], "demo", seed=0, steps=3)
-    assert (config.seed, config.steps) == (0, 3)
-
-
-def test_prompts_at_each_scale():
-    start = EXPERIMENTS["qwen2.5-math-7b/start"]
-    assert prompt_at(start, "paper").style == "qwen-math"
-    assert prompt_at(start, "demo").instruction == ""
 
 
 def test_the_mapping_names_every_benchmark_and_level():

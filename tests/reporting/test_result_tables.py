@@ -9,20 +9,9 @@ from run_files import CONFIG, evaluation_line, write_lines
 
 from scrl.errors import DataError, InputError
 from scrl.evaluation.statistics import Difference
-from scrl.reporting.result_tables import (
-    MARKS,
-    Share,
-    Sheet,
-    as_csv,
-    as_latex,
-    as_markdown,
-    cell_text,
-    joined_seeds,
-    latex_escape,
-    result_rows,
-    result_sheet,
-)
-from scrl.reporting.results import read_place, split_step
+from scrl.reporting.evaluations import read_place, split_step
+from scrl.reporting.result_rows import MARKS, group_by_seed, result_rows, result_table
+from scrl.reporting.tables import Share, Table, as_csv, as_latex, as_markdown, cell_text, latex_escape
 
 
 def graded(step, values, benchmark="toy", **more):
@@ -50,15 +39,15 @@ def test_a_run_has_a_row_for_start_best_peak_and_last(make_run):
     folder = make_run(evaluations=[evaluation_line(step, score) for step, score in scores.items()])
     note_best(folder, 10)
     rows = rows_of(folder)
-    assert [(row.marks, row.steps_S) for row in rows] == [
+    assert [(row.marks, row.steps) for row in rows] == [
         (("start",), (0,)), (("best",), (10,)), (("peak",), (20,)), (("last",), (30,)),
     ]  # fmt: skip
     last = rows[-1]
     assert (last.model, last.method, last.benchmark) == ("tiny/model", "scrl", "toy")
     assert last.scores["pass@1"] == Share(0.6, 0.52, 0.6 + 0.07)
     assert last.scores["pass@16"] == Share(0.6 + 0.2)  # an older file, without its interval
-    assert (last.answered, last.truncated) == (Share(0.98), Share(0.015))
-    assert (last.questions, last.samples, last.temperature, last.seeds_S) == (12, 16, 0.6, (7,))
+    assert last.shares == {"agreement": Share(0.55), "answered": Share(0.98), "truncated": Share(0.015)}
+    assert (last.questions, last.samples, last.temperature, last.seeds) == (12, 16, 0.6, (7,))
 
 
 def test_marks_that_fall_on_one_evaluation_share_its_row(make_run):
@@ -82,15 +71,15 @@ def test_a_best_step_that_was_not_evaluated_is_told(make_run):
 def test_without_gold_there_is_no_peak_and_no_score(make_run):
     rows = rows_of(make_run(gold=False))
     assert [(row.marks, row.scores) for row in rows] == [(("start",), {}), (("last",), {})]
-    sheet = result_sheet(rows)
-    assert "pass@1" not in sheet.header
-    assert [cell_text(cell) for cell in sheet.columns[sheet.header.index("agreement")]] == ["55.0", "55.0"]
+    table = result_table(rows)
+    assert "pass@1" not in table.header
+    assert [cell_text(cell) for cell in table.columns[table.header.index("agreement")]] == ["55.0", "55.0"]
 
 
 def test_agreement_has_a_column_where_it_was_written_down(make_run):
     old = [{key: value for key, value in evaluation_line(0, 0.5).items() if key != "agreement"}]
-    assert "agreement" not in result_sheet(rows_of(make_run("old", evaluations=old))).header
-    both = result_sheet(rows_of(make_run("also", evaluations=old, config={"seed": 1}), make_run("new")))
+    assert "agreement" not in result_table(rows_of(make_run("old", evaluations=old))).header
+    both = result_table(rows_of(make_run("also", evaluations=old, config={"seed": 1}), make_run("new")))
     assert [cell_text(cell) for cell in both.columns[both.header.index("agreement")]][:2] == ["–", "55.0"]
 
 
@@ -102,22 +91,17 @@ def test_an_evaluation_folder_has_a_row_a_benchmark(tmp_path):
         assert [(row.benchmark, row.marks, row.questions) for row in rows] == [
             ("amc", (), 2), ("math500", (), 1),
         ]  # fmt: skip
-        assert (rows[0].method, rows[0].seeds_S) == (None, (4,))
+        assert (rows[0].method, rows[0].seeds) == (None, (4,))
         assert rows[0].scores["maj@16"] == Share(0.5, 0.4, 0.6)
 
 
-def test_a_run_that_has_just_begun_has_its_start_alone(make_run):
-    assert [row.marks for row in rows_of(make_run(evaluations=[evaluation_line(0, 0.5)]))] == [("start",)]
-
-
-def test_a_step_can_be_asked_for(make_run):
+def test_one_evaluation_is_the_start_and_a_step_can_be_named(make_run):
+    once = make_run("once", evaluations=[evaluation_line(0, 0.5)])
+    assert [row.marks for row in rows_of(once)] == [("start",)]
     (row,) = rows_of(f"{make_run()}@15")
-    assert (row.marks, row.steps_S) == (("chosen",), (15,))
-
-
-def test_one_benchmark_measured_in_two_ways_is_two_rows(make_run):
-    lines = [evaluation_line(0, 0.2), evaluation_line(0, 0.3, temperature=0.0)]
-    assert [row.temperature for row in rows_of(make_run(evaluations=lines))] == [0.6, 0.0]
+    assert (row.marks, row.steps) == (("chosen",), (15,))
+    ways = [evaluation_line(0, 0.2), evaluation_line(0, 0.3, temperature=0.0)]
+    assert [row.temperature for row in rows_of(make_run("ways", evaluations=ways))] == [0.6, 0.0]
 
 
 # Seeds
@@ -131,15 +115,15 @@ def seeded(make_run, seed, last):
 def test_runs_that_differ_in_the_seed_alone_share_a_row(make_run):
     folders = [seeded(make_run, 10, {"q1": 0.25, "q2": 1.0}), seeded(make_run, 11, {"q1": 1.0, "q2": 0.25})]
     start, last = rows_of(*folders)
-    assert (last.places, last.seeds_S) == (tuple(map(str, folders)), (10, 11))
-    assert (last.marks, last.steps_S) == (("peak", "last"), (30, 30))
+    assert (last.places, last.seeds) == (tuple(map(str, folders)), (10, 11))
+    assert (last.marks, last.steps) == (("peak", "last"), (30, 30))
     assert last.scores["pass@1"] == Share(0.625, 0.625, 0.625, 0.625, 0.625)  # (0.25 + 1)/2 on each question
     assert start.scores["pass@1"] == Share(0.25, 0.0, 0.5, 0.25, 0.25)
     assert last.scores["maj@16"] == Share(0.625, least=0.625, most=0.625)  # not by question: no interval
     assert last.questions == 2
-    sheet = result_sheet([start, last])
-    assert (sheet.rows[1][-1], sheet.rows[1][5]) == ("10, 11", 30)
-    assert "Of several seeds" in sheet.caption
+    table = result_table([start, last])
+    assert (table.rows[1][-1], table.rows[1][5]) == ("10, 11", 30)
+    assert "Of several seeds" in table.caption
 
 
 def test_peaks_at_different_steps_name_each_step(make_run):
@@ -147,16 +131,16 @@ def test_peaks_at_different_steps_name_each_step(make_run):
     late = [graded(0, {"q": 0.0}), graded(15, {"q": 0.25}), graded(30, {"q": 0.75})]
     runs = [make_run(f"r{seed}", config=CONFIG | {"seed": seed}, evaluations=x) for seed, x in ((1, early), (2, late))]
     found = {row.marks: row for row in rows_of(*runs)}
-    assert found[("peak",)].steps_S == (15, 30)
+    assert found[("peak",)].steps == (15, 30)
     assert found[("peak",)].scores["pass@1"].value == 0.875
     assert found[("last",)].scores["pass@1"].value == 0.625
-    assert result_sheet([found[("peak",)]]).rows[0][5] == "15, 30"
+    assert result_table([found[("peak",)]]).rows[0][5] == "15, 30"
 
 
 def test_a_seed_that_is_not_done_is_missing_from_the_later_rows(make_run):
     done = seeded(make_run, 1, {"q1": 1.0, "q2": 1.0})
     begun = make_run("begun", config=CONFIG | {"seed": 2}, evaluations=[graded(0, {"q1": 1.0, "q2": 0.5})])
-    assert [(row.marks, row.seeds_S) for row in rows_of(done, begun)] == [
+    assert [(row.marks, row.seeds) for row in rows_of(done, begun)] == [
         (("start",), (1, 2)),
         (("peak", "last"), (1,)),
     ]
@@ -174,7 +158,7 @@ def test_the_best_of_some_seeds_is_not_shown(make_run):
 def test_other_runs_keep_their_own_rows(make_run, change):
     values = {"q1": 1.0, "q2": 1.0}
     folders = [seeded(make_run, 1, values), make_run("other", config=CONFIG | change)]
-    assert [len(group) for group in joined_seeds([read_place(str(folder)) for folder in folders])] == [1, 1]
+    assert [len(group) for group in group_by_seed([read_place(str(folder)) for folder in folders])] == [1, 1]
 
 
 # Reading
@@ -199,41 +183,38 @@ def test_a_folder_whose_name_has_an_at_sign_is_a_folder(tmp_path):
 def test_places_that_hold_nothing_say_what_to_give_instead(make_run, tmp_path):
     (tmp_path / "empty").mkdir()
     inner = make_run("demo/scrl")
+    off = CONFIG | {"evaluation": {"is_off": True}}
+    measured = make_run("out/seed-0/evaluations/tiny/scrl")
     for place, words in {
         tmp_path / "nowhere": "there is no such folder or file",
         tmp_path / "empty": "has no evaluations.jsonl; give the folder of a run or of scrl evaluate",
         tmp_path / "demo": f"it holds {inner}: give these",
         make_run("new", evaluations=[]): "holds no evaluation yet",
+        make_run("alone", evaluations=[], config=off): (
+            r"made without them \(evaluation\.is_off\); measure it: scrl evaluate RUN/checkpoints/last"
+        ),
+        make_run("out/seed-0/runs/tiny/scrl", evaluations=[], config=off): (
+            f"its last checkpoint was measured in {measured}"
+        ),
     }.items():
         with pytest.raises(DataError, match=words):
             read_place(str(place))
-    off = {"evaluation": {"is_off": True}}
-    alone = make_run("alone", evaluations=[], config=CONFIG | off)
-    words = r"made without them \(evaluation\.is_off\); measure it: scrl evaluate RUN/checkpoints/last"
-    with pytest.raises(DataError, match=words):
-        read_place(str(alone))
-    run = make_run("out/seed-0/runs/tiny/scrl", evaluations=[], config=CONFIG | off)
-    measured = make_run("out/seed-0/evaluations/tiny/scrl")
-    with pytest.raises(DataError, match=rf"its last checkpoint was measured in {measured}"):
-        read_place(str(run))
     with pytest.raises(InputError, match=r"@7: has no evaluation after step 7; there are those after 0, 15, 30"):
         read_place(f"{inner}@7")
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("key", "value"),
     [
-        {"pass@1_by_question": [1.0]},
-        {"pass@1_by_question": {}},
-        {"pass@1_by_question": {"q": "1"}},
-        {"maj@16_low": "low"},
+        ("pass@1_by_question", [1.0]),
+        ("pass@1_by_question", {}),
+        ("pass@1_by_question", {"q": "1"}),
+        ("maj@16_low", "low"),
     ],
 )
-def test_values_that_make_no_sense_are_refused(make_run, change):
-    folder = make_run(evaluations=[evaluation_line(3, 0.5) | change])
-    with pytest.raises(
-        DataError, match=rf"evaluations.jsonl: the evaluation of 'toy' at step 3: field '{next(iter(change))}'"
-    ):
+def test_values_that_make_no_sense_are_refused(make_run, key, value):
+    folder = make_run(evaluations=[evaluation_line(3, 0.5) | {key: value}])
+    with pytest.raises(DataError, match=rf"evaluations.jsonl: the evaluation of 'toy' at step 3: field '{key}'"):
         read_place(str(folder))
 
 
@@ -249,7 +230,7 @@ def test_a_broken_state_is_named(make_run, text):
 # Formats
 
 
-SHEET = Sheet(
+TABLE = Table(
     header=("method", "pass@1", "gain", "n"),
     rows=(
         ("scrl | ttrl", Share(1 / 3, 0.25, 0.4375), Difference(-0.0625, -0.1, 0.02), 64),
@@ -267,7 +248,7 @@ def test_cells_are_rounded_to_a_tenth_of_a_percent_point():
 
 
 def test_markdown_stays_in_its_cells():
-    assert as_markdown(SHEET) == (
+    assert as_markdown(TABLE) == (
         "pass@1 ± 95 % → better\n"
         "\n"
         "| method       |             pass@1 |               gain |   n |\n"
@@ -289,11 +270,11 @@ def test_markdown_stays_in_its_cells():
     ],
 )
 def test_markdown_shows_text_as_it_stands(text, shown):
-    assert as_markdown(Sheet((text,), ())) == f"| {shown} |\n| {'-' * (len(shown))} |\n"
+    assert as_markdown(Table((text,), ())) == f"| {shown} |\n| {'-' * (len(shown))} |\n"
 
 
 def test_latex_is_a_booktabs_table():
-    assert as_latex(SHEET) == (
+    assert as_latex(TABLE) == (
         "\\begin{table}[t]\n"
         "\\centering\n"
         "\\caption{pass@1 $\\pm$ 95 \\% $\\rightarrow$ better}\n"
@@ -309,40 +290,37 @@ def test_latex_is_a_booktabs_table():
     )
 
 
-def test_latex_has_no_caption_where_there_is_none_and_no_row_that_is_an_option():
-    text = as_latex(Sheet(("a",), (("[1em]",), ("*",))))
-    assert "caption" not in text
-    assert "\n{}[1em] \\\\\n{}* \\\\\n" in text
-
-
 def test_latex_escapes_every_special_character_once():
     assert latex_escape(r"\ { } $ ~ ^ < >") == (
         r"\textbackslash{} \{ \} \$ \textasciitilde{} \textasciicircum{} \textless{} \textgreater{}"
     )
     assert latex_escape("τ ≥ 0.375, 32×16, a—b…") == r"$\tau$ $\geq$ 0.375, 32$\times$16, a---b\dots{}"
     assert latex_escape("a\n\tb") == "a b"
+    text = as_latex(Table(("a",), (("[1em]",), ("*",))))
+    assert "caption" not in text
+    assert "\n{}[1em] \\\\\n{}* \\\\\n" in text  # not an argument of the line end before it
 
 
 def test_csv_has_full_numbers_and_a_column_a_bound():
-    read = list(csv.reader(io.StringIO(as_csv(SHEET))))
+    read = list(csv.reader(io.StringIO(as_csv(TABLE))))
     assert read == [
         ["method", "pass@1", "pass@1_low", "pass@1_high", "pass@1_least", "pass@1_most", "gain", "gain_low", "gain_high", "n"],
         ["scrl | ttrl", repr(1 / 3), "0.25", "0.4375", "", "", "-0.0625", "-0.1", "0.02", "64"],
         ["50%_a & b#1", "0.5", "", "", "0.4", "0.6", "", "", "", ""],
     ]  # fmt: skip
-    assert as_csv(Sheet(('say "a, b"',), (("x\ny",),))) == '"say ""a, b"""\n"x\ny"\n'
+    assert as_csv(Table(('say "a, b"',), (("x\ny",),))) == '"say ""a, b"""\n"x\ny"\n'
 
 
 def test_the_table_of_results_says_all_that_belongs_to_a_number(make_run):
     lines = [evaluation_line(0, 0.25), evaluation_line(30, 0.5, **{"pass@4": 0.6, "maj@4": 0.55})]
-    sheet = result_sheet(rows_of(make_run(evaluations=lines)))
-    assert sheet.header == (
+    table = result_table(rows_of(make_run(evaluations=lines)))
+    assert table.header == (
         "place", "model", "method", "benchmark", "evaluation", "step", "pass@1", "pass@4", "pass@16", "maj@4", "maj@16",
         "agreement", "answered", "truncated", "n", "samples", "temperature", "seeds",
     )  # fmt: skip
-    assert [cell_text(cell) for cell in sheet.rows[0]][4:] == [
+    assert [cell_text(cell) for cell in table.rows[0]][4:] == [
         "start", "0", "25.0 [17.0, 32.0]", "–", "45.0", "–", "35.0", "55.0", "98.0", "1.5", "12", "16", "0.6", "7",
     ]  # fmt: skip
-    assert "peak: the highest pass@1, chosen by the gold answers, so it flatters" in sheet.caption
-    assert "seed" not in sheet.caption
-    assert all(f"{mark}:" not in sheet.caption for mark in MARKS.keys() - {"start", "peak", "last"})
+    assert "peak: the highest pass@1, chosen by the gold answers, so it flatters" in table.caption
+    assert "seed" not in table.caption
+    assert all(f"{mark}:" not in table.caption for mark in MARKS.keys() - {"start", "peak", "last"})

@@ -1,8 +1,8 @@
 """A stand-in for vLLM 0.24, with the names and attributes of its classes that we use, over a small model on the CPU.
 
-It shows that we translate rightly, not that vLLM does as it does here: that is shown by tests/gpu/test_vllm.py alone.
-As vLLM it starts with weights of its own, forgets them when it sleeps, gives completion i the seed `seed + i`, and
-tells of requests as they finish, here the last one first.
+It shows that we call vLLM correctly, not that vLLM behaves as it does here: for that there is tests/gpu/test_vllm.py.
+Like vLLM it starts with random weights, drops them when it sleeps, gives completion i the seed `seed + i`, and returns
+requests as they finish, here the last one first.
 """
 
 import sys
@@ -53,12 +53,12 @@ class RequestOutput:
 
 
 class Inner:
-    """vLLM's model; it says which weights it was given."""
+    """vLLM's model; `load_weights` returns the names of those it was given."""
 
     def __init__(self, model):
         self.model = model
         self.deaf_to: tuple[str, ...] = ()
-        """Weights that it takes without a word and drops."""
+        """Weights that it silently drops."""
 
     def named_parameters(self):
         return self.model.named_parameters()

@@ -13,17 +13,17 @@ from triton.backends import nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from scrl.sampling.gpu import attention_kernels, draw_kernels, kernels
+from scrl.sampling.gpu import attention_kernels, decode_state, draw_kernels, kernels
 
 REALS = {"eps", "scale"}
 FLOATS = {
-    *("knobs", "sums", "all_sums", "parts", "logits", "all_logits", "logprobs", "entropies", "uniforms"),
+    *("params", "sums", "all_sums", "parts", "logits", "all_logits", "logprobs", "entropies", "uniforms"),
     *("margins", "certainties"),
 }
 INTEGERS = {"state", "table", "prompts", "teams", "ends", "tokens", "lengths"}
-COUNTS = {"slots", "width", "prompt_width", "splits", "first", "words", "blocks", "tokens_most"}
-ROWS = {"TOKEN_ROW": 0, "PLACE_ROW": 1, "SUFFIX_ROW": 2, "ALIVE_ROW": 3, "LIMIT_ROW": 4, "JOB_ROW": 5, "PROMPT_ROW": 6}
-ROWS["PREFIX_ROW"] = 7
+COUNTS = {"slots", "width", "prompt_width", "splits", "first", "vocabulary", "blocks", "max_tokens"}
+FIELDS = ("TOKEN", "LENGTH", "SUFFIX", "ALIVE", "LIMIT", "COMPLETION", "PROMPT", "PREFIX")
+ROWS = {f"{name}_ROW": getattr(decode_state, name) for name in FIELDS}
 
 
 def kind_of(name, real):
@@ -39,7 +39,7 @@ def resources(kernel, constants, real="bf16", **options):
     """Registers, and bytes of stack, of one kernel for sm_90."""
     constants = constants | {name: ROWS[name] for name in kernel.arg_names if name in ROWS}
     signature = {n: "constexpr" if n in constants else kind_of(n, real) for n in kernel.arg_names}
-    aligned = [n for n in kernel.arg_names if signature[n].startswith("*") or n == "words"]
+    aligned = [n for n in kernel.arg_names if signature[n].startswith("*") or n == "vocabulary"]
     attributes = {(kernel.arg_names.index(n),): [["tt.divisibility", 16]] for n in aligned}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
@@ -59,34 +59,34 @@ def page(group, team, size, last, real="bf16", alone=False):
     constants["M"] = max(16, triton.next_power_of_2(group * max(1, team)))
     tile = attention_kernels.tile_of(torch.float32 if real == "fp32" else torch.bfloat16, bool(team))
     constants |= {"N": tile.tokens, "PRECISION": "ieee" if real == "fp32" else "tf32"}
-    return resources(attention_kernels._page, constants, real, num_warps=tile.warps, num_stages=tile.stages)
+    return resources(attention_kernels._attend_page, constants, real, num_warps=tile.warps, num_stages=tile.stages)
 
 
-def choose(greedy, nucleus, facts):
+def draw(greedy, nucleus, facts):
     """The drawing kernel in one of its forms."""
     constants = {"BLOCK": 4096, "BLOCKS": 64, "ENDS": 2, "GREEDY": greedy, "NUCLEUS": nucleus}
     constants |= {"MARGIN": facts, "CERTAINTY": facts}
-    return resources(draw_kernels._choose, constants, num_warps=16 if nucleus else 8)
+    return resources(draw_kernels._draw_tokens, constants, num_warps=16 if nucleus else 8)
 
 
 def main():
     """One JSON object: kernel → resources."""
     merge = {"HEADS": 16, "G": 8, "GROUP": 8, "D": 128, "PAGE": 256, "ALONE": False}
-    turn = {"HEADS": 16, "KV": 2, "D": 128, "PAGE": 256, "NORM": True, "BLOCK": kernels.HEADS_AT_ONCE}
+    rope = {"HEADS": 16, "KV": 2, "D": 128, "PAGE": 256, "NORM": True, "BLOCK": kernels.HEADS_PER_PROGRAM}
     found = {
-        "add_norm": resources(kernels._add_norm, {"SIZE": 2048, "BLOCK": 2048, "ADD": True}, num_warps=4),
-        "turn_and_store": resources(kernels._turn_and_store, turn, num_warps=1),
-        "gated": resources(kernels._gated, {"SIZE": 11008, "BLOCK": 1024}, num_warps=4),
+        "add_rms_norm": resources(kernels._add_rms_norm, {"SIZE": 2048, "BLOCK": 2048, "ADD": True}, num_warps=4),
+        "rope_and_store": resources(kernels._rope_and_store, rope, num_warps=1),
+        "silu_and_mul": resources(kernels._silu_and_mul, {"SIZE": 11008, "BLOCK": 1024}, num_warps=4),
         "own pages, 8 heads of 128": page(8, 0, 128, False),
         "only page, 7 heads of 64": page(7, 0, 64, True),
         "only page and prompt, 8 heads of 128": page(8, 0, 128, True, alone=True),
         "shared pages, 8 × 8 heads of 128": page(8, 8, 128, False),
         "shared pages, float32": page(4, 16, 128, False, "fp32"),
-        "merge": resources(attention_kernels._merge, merge, num_warps=4),
+        "merge": resources(attention_kernels._merge_pages, merge, num_warps=4),
         "sum_blocks": resources(draw_kernels._sum_blocks, {"BLOCK": 4096}, num_warps=4),
-        "choose": choose(False, False, False),
-        "choose greedily, with facts": choose(True, False, True),
-        "choose from a nucleus": choose(False, True, False),
+        "draw": draw(False, False, False),
+        "draw greedily, with facts": draw(True, False, True),
+        "draw from a nucleus": draw(False, True, False),
     }
     json.dump(found, sys.stdout, indent=1, ensure_ascii=False)
 

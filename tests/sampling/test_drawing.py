@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from scrl.sampling import draw as sampling
-from scrl.sampling.draw import SamplingSettings, draw, invert_cdf, restrict, row_uniforms, stacked_uniforms
+from scrl.sampling.draw import SamplingSettings, draw, invert_cdf, restrict, row_uniforms
 
 PROBS = [0.4, 0.25, 0.15, 0.1, 0.06, 0.04]
 UNIFORMS = st.one_of(st.floats(0, 1, exclude_max=True), st.sampled_from([0.0, 1 - 2**-53, 1 - 2**-24, 0.5, 2**-1074]))
@@ -78,6 +77,18 @@ def test_nothing_outside_the_kept_set_is_ever_drawn(weights, top_p, top_k, unifo
     assert probs_V[token] > 0
 
 
+@given(st.integers(0, 2**31), st.floats(0.05, 0.999), st.sampled_from([0, 3, 16, 40, 64, 100]), st.floats(0.1, 8))
+def test_sorting_the_likeliest_tokens_first_changes_nothing(seed, top_p, top_k, spread):
+    logits_RV = (torch.randn(3, 64, generator=torch.Generator().manual_seed(seed)) * spread).bfloat16()  # ties
+    probs_RV = torch.softmax(logits_RV.float(), dim=-1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scrl.sampling.draw.TOP_CANDIDATES", 1_000)
+        whole_RV = restrict(probs_RV, top_p, top_k)
+        patch.setattr("scrl.sampling.draw.TOP_CANDIDATES", 16)
+        quick_RV = restrict(probs_RV, top_p, top_k)
+    assert torch.equal(whole_RV > 0, quick_RV > 0)
+
+
 # Inverting the cumulative distribution
 
 
@@ -125,11 +136,6 @@ def test_greedy_takes_the_likeliest_token_and_records_temperature_1():
     assert float(drawn.logprobs_R) == pytest.approx(math.log(3 / 4), abs=1e-6)
 
 
-def test_uniforms_are_stacked_a_row_each():
-    stacked_RT = stacked_uniforms([np.array([0.1, 0.2]), np.array([0.3, 1 - 2**-53])], torch.device("cpu"))
-    assert stacked_RT.tolist() == [[0.1, 0.2], [0.3, 1 - 2**-53]]
-
-
 # Settings
 
 
@@ -157,15 +163,3 @@ def test_settings_that_make_no_sense_are_refused(settings):
 )
 def test_restricted_means_that_some_tokens_cannot_be_drawn(settings, is_restricted):
     assert SamplingSettings(**settings).is_restricted == is_restricted
-
-
-@given(st.integers(0, 2**31), st.floats(0.05, 0.999), st.sampled_from([0, 3, 16, 40, 64, 100]), st.floats(0.1, 8))
-def test_looking_at_the_likeliest_tokens_first_changes_nothing(seed, top_p, top_k, spread):
-    logits_RV = (torch.randn(3, 64, generator=torch.Generator().manual_seed(seed)) * spread).bfloat16()  # ties
-    probs_RV = torch.softmax(logits_RV.float(), dim=-1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampling, "NUCLEUS", 1_000)
-        whole_RV = restrict(probs_RV, top_p, top_k)
-        patch.setattr(sampling, "NUCLEUS", 16)
-        quick_RV = restrict(probs_RV, top_p, top_k)
-    assert torch.equal(whole_RV > 0, quick_RV > 0)

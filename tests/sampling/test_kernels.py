@@ -1,6 +1,6 @@
-"""Each Triton kernel against its twin in plain torch: on a GPU where there is one, else interpreted (make test-kernels).
+"""Each Triton kernel against plain torch: on a GPU where there is one, else interpreted (make test-kernels).
 
-Triton asks whether to interpret when it is first imported, by whomever, so that must be said before Python starts.
+Triton decides whether to interpret when it is first imported, so that is set before Python starts.
 """
 
 # ruff: noqa: E402
@@ -18,22 +18,21 @@ if not ON_GPU and os.environ.get("TRITON_INTERPRET") != "1":
 pytest.importorskip("triton")
 
 from scrl.sampling.draw import SamplingSettings
-from scrl.sampling.gpu import kernels
-from scrl.sampling.gpu import reference_ops as twins
+from scrl.sampling.gpu import kernels, reference_ops
 from scrl.sampling.gpu.decode_state import (
     ALIVE,
+    COMPLETION,
     FIELDS,
-    JOB,
+    LENGTH,
     LIMIT,
-    PLACE,
     PREFIX,
     PROMPT,
     SUFFIX,
-    Desk,
-    Pages,
-    Written,
+    Completions,
+    DecodeState,
+    PageTables,
 )
-from scrl.sampling.gpu.draw_kernels import choose
+from scrl.sampling.gpu.draw_kernels import draw_tokens
 from scrl.sampling.gpu.fused_weights import Layer, Linear, Shape
 
 pytestmark = [  # Triton's interpreter
@@ -50,9 +49,7 @@ def close(found, expected):
     if expected.dtype == torch.float32:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         return
-    error = (
-        found.float() - expected.float()
-    ).abs()  # bfloat16 keeps 8 bits, and the interpreter rounds them its own way
+    error = (found.float() - expected.float()).abs()  # bfloat16 keeps 8 bits, and the interpreter rounds otherwise
     assert error.mean() < 0.02 * expected.float().abs().mean()
     assert (error <= 0.06 * expected.float().abs().clamp(min=1)).all()
 
@@ -62,142 +59,146 @@ def numbers(*sizes, seed=0, dtype=torch.float32):
     return torch.randn(sizes, generator=generator).to(DEVICE, dtype)
 
 
-def shape_of(heads, kv_heads, head_size, words=50):
-    return Shape(1, heads, kv_heads, head_size, heads * head_size, 48, words, head_size**-0.5, 1e-6)
+def shape_of(heads, kv_heads, head_size):
+    return Shape(1, heads, kv_heads, head_size, heads * head_size, 48, 50, head_size**-0.5, 1e-6)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("rows", "size"), [(1, 8), (3, 96), (5, 1000)])
-def test_add_norm(rows, size, dtype):
+def test_add_rms_norm(rows, size, dtype):
     hidden, residual, weight = (numbers(*s, seed=n, dtype=dtype) for n, s in enumerate([(rows, size)] * 2 + [(size,)]))
     for before in (None, residual):
-        for found, expected in zip(
-            kernels.add_norm(hidden, before, weight, 1e-6), twins.add_norm(hidden, before, weight, 1e-6), strict=True
-        ):
+        results = (ops.add_rms_norm(hidden, before, weight, 1e-6) for ops in (kernels, reference_ops))
+        for found, expected in zip(*results, strict=True):
             close(found, expected)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("rows", "size"), [(1, 8), (3, 1030)])
-def test_gated(rows, size, dtype):
+def test_silu_and_mul(rows, size, dtype):
     gate_up = numbers(rows, 2 * size, dtype=dtype)
-    close(kernels.gated(gate_up), twins.gated(gate_up))
+    close(kernels.silu_and_mul(gate_up), reference_ops.silu_and_mul(gate_up))
 
 
-def board(prefixes, suffixes, groups, shape, page=16, dtype=torch.float32, seed=0, has_teams=True):
+def paged_rows(prefixes, suffixes, groups, shape, page=16, dtype=torch.float32, has_teams=True):
     """Rows with prompts of `prefixes[groups[r]]` tokens and `suffixes[r]` tokens of their own, on shuffled pages."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     needed = [-(-length // page) for length in prefixes], [-(-(length + 1) // page) for length in suffixes]
-    free = list(rng.permutation(np.arange(1, 1 + sum(needed[0]) + sum(needed[1]))))
+    num_pages = 1 + sum(needed[0]) + sum(needed[1])
+    free = list(rng.permutation(np.arange(1, num_pages)))
     slots = len(suffixes) + 2  # the last two slots are empty
-    prompt_BP, suffix_SP = np.zeros((len(prefixes), 8), dtype=np.int32), np.zeros((slots, 8), dtype=np.int32)
-    for table, numbers_of in zip((prompt_BP, suffix_SP), needed, strict=True):
-        for row, number in enumerate(numbers_of):
-            table[row, :number] = [free.pop() for _ in range(number)]
-    state = np.zeros((len(FIELDS), slots), dtype=np.int32)
-    state[PROMPT, : len(groups)], state[SUFFIX, : len(suffixes)] = groups, suffixes
-    state[PREFIX, : len(groups)] = [prefixes[group] for group in groups]
-    teams_SN = np.full((slots, max(1, 64 // shape.group)), -1, dtype=np.int32)
+    prompt_table, suffix_table = np.zeros((len(prefixes), 8), dtype=np.int32), np.zeros((slots, 8), dtype=np.int32)
+    for table, counts in zip((prompt_table, suffix_table), needed, strict=True):
+        for row, count in enumerate(counts):
+            table[row, :count] = [free.pop() for _ in range(count)]
+    fields = np.zeros((len(FIELDS), slots), dtype=np.int32)
+    fields[PROMPT, : len(groups)], fields[SUFFIX, : len(suffixes)] = groups, suffixes
+    fields[PREFIX, : len(groups)] = [prefixes[group] for group in groups]
+    teams = np.full((slots, max(1, 64 // shape.group)), -1, dtype=np.int32)
     members = [[row for row, each in enumerate(groups) if each == group] for group in range(len(prefixes))]
     for team, rows in enumerate(rows for group, rows in enumerate(members) if prefixes[group]):
-        teams_SN[team, : len(rows)] = rows
+        teams[team, : len(rows)] = rows
     angles = numbers(200, shape.head_size // 2, seed=1).repeat(1, 2)
-
-    def to(array):
-        return torch.from_numpy(array).to(DEVICE)
-
-    desk = Desk(to(state), angles.cos().to(dtype), angles.sin().to(dtype), None, None)
-    pages = Pages(to(suffix_SP), to(prompt_BP), to(teams_SN), max(needed[1]), max(needed[0]), slots * has_teams)
-    pool = (1 + sum(needed[0]) + sum(needed[1]), shape.kv_heads, page, shape.head_size)
-    keys, values = (torch.full(pool, float("nan"), dtype=dtype, device=DEVICE) for _ in range(2))
-    tables = [(prompt_BP, prefixes), (suffix_SP, [length + 1 for length in suffixes])]
-    for number, pool in enumerate((keys, values)):  # what no row may look at is not a number
+    on_device = [torch.from_numpy(array).to(DEVICE) for array in (suffix_table, prompt_table, teams, fields)]
+    state = DecodeState(on_device.pop(), angles.cos().to(dtype), angles.sin().to(dtype), None, None)
+    tables = PageTables(*on_device, max(needed[1]), max(needed[0]), slots * has_teams)
+    pools = [
+        torch.full((num_pages, shape.kv_heads, page, shape.head_size), float("nan"), dtype=dtype, device=DEVICE)
+        for _ in range(2)
+    ]  # what no row may attend to is not a number
+    for number, pool in enumerate(pools):
         pool[0] = 0
-        for table, lengths in tables:
+        for table, lengths in ((prompt_table, prefixes), (suffix_table, [length + 1 for length in suffixes])):
             for row, length in enumerate(lengths):
                 for place in range(length):
                     pool[table[row, place // page], :, place % page] = numbers(
                         shape.kv_heads, shape.head_size, seed=1000 * number + 7 * row + place, dtype=dtype
                     )
-    return desk, pages, keys, values
+    return state, tables, *pools
 
 
 SHAPES = [(7, 1, 64), (12, 2, 16), (16, 2, 32), (4, 2, 16), (3, 1, 16), (2, 2, 16)]
 
 
+SUFFIXES = pytest.mark.parametrize(
+    "suffixes", [(0, 16, 5, 40, 15), (0, 9, 5, 14, 15)], ids=["several pages", "one page"]
+)
+
+
+def assert_attends_alike(prefixes, suffixes, shape, dtype, **options):
+    cache = paged_rows(prefixes, suffixes, [0, 0, 2, 1, 0], shape, dtype=dtype, **options)
+    queries = numbers(7, shape.heads, shape.head_size, dtype=dtype)  # two of the rows are not there
+    found, expected = (ops.attend(queries, shape, *cache) for ops in (kernels, reference_ops))
+    close(found[:5], expected[:5])
+    return found
+
+
 @pytest.mark.parametrize("dtype", DOT_TYPES)
 @pytest.mark.parametrize("sizes", SHAPES, ids=str)
-@pytest.mark.parametrize("suffixes", [(0, 16, 5, 40, 15), (0, 9, 5, 14, 15)], ids=["several pages", "one page"])
+@SUFFIXES
 def test_attention_over_shared_and_own_pages(suffixes, sizes, dtype):
-    shape = shape_of(*sizes)
-    place = board([19, 0, 33], suffixes, [0, 0, 2, 1, 0], shape, dtype=dtype)
-    queries = numbers(7, shape.heads, shape.head_size, dtype=dtype)  # two of the rows are not there
-    found, expected = (part.attend(queries, shape, *place) for part in (kernels, twins))
-    close(found[:5], expected[:5])
-    assert torch.isfinite(found).all()
+    assert torch.isfinite(assert_attends_alike([19, 0, 33], suffixes, shape_of(*sizes), dtype)).all()
 
 
 @pytest.mark.parametrize("dtype", DOT_TYPES)
-@pytest.mark.parametrize("suffixes", [(0, 16, 5, 40, 15), (0, 9, 5, 14, 15)], ids=["several pages", "one page"])
+@SUFFIXES
 def test_rows_that_read_their_prompts_alone(suffixes, dtype):
-    shape = shape_of(7, 1, 16)
-    place = board([9, 0, 16], suffixes, [0, 0, 2, 1, 0], shape, dtype=dtype, has_teams=False)
-    queries = numbers(7, shape.heads, shape.head_size, dtype=dtype)
-    found, expected = (part.attend(queries, shape, *place) for part in (kernels, twins))
-    close(found[:5], expected[:5])
+    assert_attends_alike([9, 0, 16], suffixes, shape_of(7, 1, 16), dtype, has_teams=False)
 
 
 @pytest.mark.parametrize("has_norm", [False, True])
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("sizes", SHAPES[:3], ids=str)
-def test_turning_and_storing(sizes, dtype, has_norm):
+def test_rope_and_store(sizes, dtype, has_norm):
     shape = shape_of(*sizes)
     norms = [numbers(shape.head_size, seed=n, dtype=dtype) if has_norm else None for n in (5, 6)]
     nothing = Linear(None, None)
     layer = Layer(None, nothing, *norms, nothing, None, nothing, nothing)
     qkv = numbers(5, (shape.heads + 2 * shape.kv_heads) * shape.head_size, dtype=dtype)
     results = []
-    for part in (kernels, twins):
-        desk, pages, keys, values = board([19, 0, 33], [0, 16, 5, 40, 15], [0, 0, 2, 1, 0], shape, dtype=dtype)
-        queries = part.turn_and_store(qkv, layer, shape, desk, pages, keys, values)
-        results.append((queries, keys.nan_to_num(7.0), values.nan_to_num(7.0)))
+    for ops in (kernels, reference_ops):
+        cache = paged_rows([19, 0, 33], [0, 16, 5, 40, 15], [0, 0, 2, 1, 0], shape, dtype=dtype)
+        queries = ops.rope_and_store(qkv, layer, shape, *cache)
+        results.append((queries, *(pool.nan_to_num(7.0) for pool in cache[2:])))
     for found, expected in zip(*results, strict=True):
         close(found, expected)
 
 
-def draw_board(rows, words, facts, settings, seed=0):
+def rows_to_draw(rows, vocabulary, facts, settings, seed=0):
     """Rows in the middle of their completions, one of them dead."""
     rng = np.random.default_rng(seed)
-    state = np.zeros((len(FIELDS), rows + 1), dtype=np.int32)
-    state[PLACE, :rows], state[LIMIT] = rng.integers(0, 4, rows), rng.integers(2, 6, rows + 1)
-    state[ALIVE, :rows], state[JOB, :rows] = state[PLACE, :rows] < state[LIMIT, :rows], rng.permutation(rows)
-    state[ALIVE, rows // 2] = rows < 2
-    ends = torch.arange(words - words // 3, words, dtype=torch.int32)[:4]
+    fields = np.zeros((len(FIELDS), rows + 1), dtype=np.int32)
+    fields[LENGTH, :rows], fields[LIMIT] = rng.integers(0, 4, rows), rng.integers(2, 6, rows + 1)
+    fields[ALIVE, :rows] = fields[LENGTH, :rows] < fields[LIMIT, :rows]
+    fields[COMPLETION, :rows] = rng.permutation(rows)
+    fields[ALIVE, rows // 2] = rows < 2
+    ends = torch.arange(vocabulary - vocabulary // 3, vocabulary, dtype=torch.int32)[:4]
     ends = torch.cat((ends, torch.full((4 - len(ends),), -1, dtype=torch.int32)))
-    knobs = torch.tensor([settings.temperature or 1.0, settings.top_p])
-    desk = Desk(torch.from_numpy(state).to(DEVICE), None, None, ends.to(DEVICE), knobs.to(DEVICE))
+    params = torch.tensor([settings.temperature or 1.0, settings.top_p])
+    state = DecodeState(torch.from_numpy(fields).to(DEVICE), None, None, ends.to(DEVICE), params.to(DEVICE))
 
     def blank(dtype=torch.float32):
         return torch.zeros(rows + 1, 6, dtype=dtype, device=DEVICE)
 
     uniforms = torch.from_numpy(rng.random((rows + 1, 6), dtype=np.float32)).to(DEVICE)
     lengths = torch.zeros(rows + 1, dtype=torch.int32, device=DEVICE)
-    return desk, Written(blank(torch.int32), blank(), blank(), lengths, uniforms, {name: blank() for name in facts})
+    facts_CT = {name: blank() for name in facts}
+    return state, Completions(blank(torch.int32), blank(), blank(), lengths, uniforms, facts_CT)
 
 
-def assert_drawn_alike(logits, settings, facts=(), seed=0, block=32):
-    rows, words = logits.shape
+def assert_drawn_alike(logits, settings, facts=(), seed=0):
+    rows, vocabulary = logits.shape
     results = []
-    for part in (lambda *args: choose(*args, block=block), twins.choose):
-        desk, written = draw_board(rows, words, facts, settings, seed)
-        part(logits, desk, written, settings)
-        results.append((desk.state, written))
-    (state, found), (expected_state, expected) = results
-    assert state.tolist() == expected_state.tolist()
-    assert found.tokens_JT[:rows].tolist() == expected.tokens_JT[:rows].tolist()
-    assert found.lengths_J[:rows].tolist() == expected.lengths_J[:rows].tolist()
-    pairs = [(found.logprobs_JT, expected.logprobs_JT), (found.entropies_JT, expected.entropies_JT)]
-    for one, other in (*pairs, *((found.facts_JT[name], expected.facts_JT[name]) for name in facts)):
+    for draw in (partial(draw_tokens, block=32), reference_ops.draw_tokens):
+        state, completions = rows_to_draw(rows, vocabulary, facts, settings, seed)
+        draw(logits, state, completions, settings)
+        results.append((state.fields, completions))
+    (fields, found), (expected_fields, expected) = results
+    assert fields.tolist() == expected_fields.tolist()
+    assert found.tokens_CT[:rows].tolist() == expected.tokens_CT[:rows].tolist()
+    assert found.lengths_C[:rows].tolist() == expected.lengths_C[:rows].tolist()
+    pairs = [(found.logprobs_CT, expected.logprobs_CT), (found.entropies_CT, expected.entropies_CT)]
+    for one, other in (*pairs, *((found.facts_CT[name], expected.facts_CT[name]) for name in facts)):
         torch.testing.assert_close(one[:rows], other[:rows], atol=2e-5, rtol=1e-4)
 
 
@@ -213,9 +214,9 @@ KINDS = [
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=lambda s: f"{s.temperature},{s.top_p}")
-@pytest.mark.parametrize(("words", "spread"), [(1, 1.0), (31, 4.0), (64, 0.01), (150, 3.0)])
-def test_drawing(settings, words, spread):
-    assert_drawn_alike(spread * numbers(5, words, seed=words), settings, seed=words)
+@pytest.mark.parametrize(("vocabulary", "spread"), [(1, 1.0), (31, 4.0), (64, 0.01), (150, 3.0)])
+def test_drawing(settings, vocabulary, spread):
+    assert_drawn_alike(spread * numbers(5, vocabulary, seed=vocabulary), settings, seed=vocabulary)
 
 
 def test_of_equally_likely_tokens_the_first_are_kept():
@@ -235,48 +236,52 @@ def test_tokens_that_cannot_be_drawn():
 
 
 def test_facts_are_recorded():
-    for words in (2, 70):
-        assert_drawn_alike(3 * numbers(5, words), SamplingSettings(temperature=0.7), facts=("margin", "certainty"))
+    for vocabulary in (2, 70):
+        logits, settings = 3 * numbers(5, vocabulary), SamplingSettings(temperature=0.7)
+        assert_drawn_alike(logits, settings, facts=("margin", "certainty"))
+
+
+def first_tokens(logits, settings, uniform=None):
+    """The completions of rows that have just begun, after one draw."""
+    state, completions = rows_to_draw(*logits.shape, (), settings)
+    state.fields[ALIVE, : len(logits)], state.fields[LENGTH], state.fields[LIMIT] = 1, 0, 6
+    if uniform is not None:
+        completions.uniforms_CT.fill_(uniform)
+    draw_tokens(logits, state, completions, settings, block=32)
+    return completions
 
 
 def test_a_uniform_number_next_to_1_draws_a_token_that_can_be_drawn():
-    settings = SamplingSettings()
     logits = numbers(4, 100)
     logits[:, 90:] = -torch.inf
-    desk, written = draw_board(4, 100, (), settings)
-    desk.state[ALIVE, :4] = 1
-    desk.state[PLACE], desk.state[LIMIT] = 0, 6
-    written.uniforms_JT.fill_(1.0)
-    choose(logits, desk, written, settings, block=32)
-    assert ((written.tokens_JT[:4, 0] < 90) & (written.tokens_JT[:4, 0] > 60)).all()
-    assert torch.isfinite(written.logprobs_JT).all()
+    completions = first_tokens(logits, SamplingSettings(), uniform=1.0)
+    assert ((completions.tokens_CT[:4, 0] < 90) & (completions.tokens_CT[:4, 0] > 60)).all()
+    assert torch.isfinite(completions.logprobs_CT).all()
 
 
 def test_logits_that_are_not_numbers_are_recorded_as_such():
     for settings in KINDS:
-        desk, written = draw_board(2, 64, (), settings)
-        desk.state[ALIVE, :2], desk.state[PLACE], desk.state[LIMIT] = 1, 0, 6
-        choose(torch.full((2, 64), float("nan"), device=DEVICE), desk, written, settings, block=32)
-        assert not torch.isfinite(written.logprobs_JT[:2, 0]).any()
-        assert ((written.tokens_JT >= 0) & (written.tokens_JT < 64)).all()
+        completions = first_tokens(torch.full((2, 64), float("nan"), device=DEVICE), settings)
+        assert not torch.isfinite(completions.logprobs_CT[:2, 0]).any()
+        assert ((completions.tokens_CT >= 0) & (completions.tokens_CT < 64)).all()
 
 
 @pytest.mark.parametrize("name", ["llama-mqa", "qwen3"])
 def test_whole_completions(name):
-    """All kernels together, rows entering as others end, against the slower path."""
-    from tiny_models import END, prompts, set_ends, tiny_model, tiny_tokenizer, tokens_of
+    """All kernels together, rows entering as others end, against eager decoding."""
+    from tiny_models import END, TOKENIZER, prompts, set_ends, tiny_model, tokens_of
 
-    from scrl.sampling.gpu.graph_engine import GraphWriter
+    from scrl.sampling.gpu.graph_engine import GraphEngine
     from scrl.sampling.local import LocalSampler
 
     model = set_ends(tiny_model(name), END, 7, 9).to(DEVICE)
     prompts_B, settings = prompts(1, 20), SamplingSettings(max_tokens=10)
-    parts = SimpleNamespace(**{name: getattr(kernels, name) for name in kernels.__all__})
-    parts.choose = partial(choose, block=32)
-    slow, fast = (LocalSampler(model, tiny_tokenizer(), max_rows=3) for _ in range(2))
-    slow._writer = None
-    fast._writer = GraphWriter(model, fast._ends, parts, page=16)
-    expected, found = (each.sample(prompts_B, settings, num_samples=2, seed=1, step=0) for each in (slow, fast))
+    ops = SimpleNamespace(**{name: getattr(kernels, name) for name in kernels.__all__})
+    ops.draw_tokens = partial(draw_tokens, block=32)
+    eager, captured = (LocalSampler(model, TOKENIZER, max_rows=3) for _ in range(2))
+    eager._engine = None
+    captured._engine = GraphEngine(model, captured._end_tokens, ops, page_size=16)
+    found, expected = (each.sample(prompts_B, settings, num_samples=2, seed=1, step=0) for each in (captured, eager))
     assert tokens_of(found) == tokens_of(expected)
     for one, other in zip(sum(found, ()), sum(expected, ()), strict=True):
         np.testing.assert_allclose(one.logprobs_T, other.logprobs_T, atol=1e-4)

@@ -1,4 +1,6 @@
-"""A row is its own: seeds, batches, endings, prefixes."""
+"""A row depends on its own seed and prompt alone: seeds, batches, ends, prefixes."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,40 +10,28 @@ from hypothesis import strategies as st
 from tiny_models import (
     END,
     SHAPE,
+    TOKENIZER,
+    assert_same,
     assert_scored_as_by_plain_forward,
     prompts,
     set_ends,
     tiny_model,
-    tiny_tokenizer,
     tokens_of,
 )
 
 from scrl.sampling.draw import SamplingSettings, row_uniforms
-from scrl.sampling.eager_decode import left_padded
-from scrl.sampling.local import LocalSampler, end_tokens, waves
+from scrl.sampling.eager_decode import left_pad
+from scrl.sampling.local import LocalSampler, end_tokens, row_batches
 from scrl.sampling.sampler import Prompt
 
-TOKENIZER = tiny_tokenizer()
 SETTINGS = SamplingSettings(max_tokens=40)
 VOCABULARY = SHAPE["vocab_size"]
 LENGTHS = (6, 1, 12, 3, 9)
 
 
-def drawn(prompts_B, settings=SETTINGS, *, model=None, num_samples=4, seed=0, step=0, max_rows=512, first=0):
+def drawn(prompts_B, settings=SETTINGS, *, model=None, num_samples=4, seed=0, step=0, max_rows=512):
     sampler = LocalSampler(tiny_model("llama") if model is None else model, TOKENIZER, max_rows=max_rows)
-    return sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step, first=first)
-
-
-def assert_same(samples, others):
-    """The same texts and tokens; log-probabilities may differ in the last digits."""
-    assert len(samples) == len(others)
-    for samples_G, others_G in zip(samples, others, strict=True):
-        for one, other in zip(samples_G, others_G, strict=True):
-            assert one.text == other.text
-            assert one.tokens_T.tolist() == other.tokens_T.tolist()
-            assert one.is_finished == other.is_finished
-            np.testing.assert_allclose(one.logprobs_T, other.logprobs_T, atol=1e-5)
-            np.testing.assert_allclose(one.entropies_T, other.entropies_T, atol=1e-5)
+    return sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step)
 
 
 # Seeds
@@ -86,7 +76,7 @@ def test_a_row_does_not_depend_on_the_other_prompts():
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 4, 7, 8, 20])
-def test_a_row_does_not_depend_on_how_many_are_written_side_by_side(max_rows):
+def test_a_row_does_not_depend_on_how_many_are_decoded_side_by_side(max_rows):
     prompts_B = prompts(*LENGTHS)
     assert_same(drawn(prompts_B), drawn(prompts_B, max_rows=max_rows))
 
@@ -98,13 +88,23 @@ def test_the_first_samples_of_a_larger_group_are_those_of_a_smaller_one():
 
 
 @given(st.integers(0, 7), st.integers(1, 9), st.integers(1, 12))
-def test_waves_hold_every_sample_once_in_order_and_no_more_than_fit(num_prompts, num_samples, max_rows):
+def test_batches_hold_every_sample_once_in_order_and_no_more_than_fit(num_prompts, num_samples, max_rows):
     prompts_B = [Prompt(str(number), np.array([3])) for number in range(num_prompts)]
-    written = []
-    for prompts_of_wave, numbers in waves(prompts_B, num_samples, max_rows):
-        assert 1 <= len(prompts_of_wave) * len(numbers) <= max_rows
-        written += [(prompt.question_id, number) for prompt in prompts_of_wave for number in numbers]
-    assert written == [(prompt.question_id, number) for prompt in prompts_B for number in range(num_samples)]
+    rows = []
+    for batch, numbers in row_batches(prompts_B, num_samples, max_rows):
+        assert 1 <= len(batch) * len(numbers) <= max_rows
+        rows += [(prompt.question_id, number) for prompt in batch for number in numbers]
+    assert rows == [(prompt.question_id, number) for prompt in prompts_B for number in range(num_samples)]
+
+
+@pytest.mark.parametrize("max_rows", [3, 4, 9, 512])
+def test_groups_are_reported_once_and_in_order(max_rows):
+    heard = []
+    sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=max_rows)
+    samples_BG = sampler.sample(
+        prompts(*LENGTHS), SETTINGS, num_samples=4, seed=0, step=0, on_group=lambda *report: heard.append(report)
+    )
+    assert heard == [(group, [sample.text for sample in samples_G]) for group, samples_G in enumerate(samples_BG)]
 
 
 def test_no_prompts_give_no_samples():
@@ -112,12 +112,12 @@ def test_no_prompts_give_no_samples():
 
 
 def test_prompts_are_padded_on_the_left():
-    tokens_BP, mask_BP = left_padded([np.array([5]), np.array([6, 7, 8])], torch.device("cpu"))
+    tokens_BP, mask_BP = left_pad([np.array([5]), np.array([6, 7, 8])], torch.device("cpu"))
     assert tokens_BP[:, -1].tolist() == [5, 8]
     assert mask_BP.tolist() == [[0, 0, 1], [1, 1, 1]]
 
 
-# Endings
+# Ends
 
 
 def ending_model(share=0.25):
@@ -211,22 +211,45 @@ def test_going_on_from_a_prefix_writes_the_rest_of_the_same_completion(kept):
         assert prompt.continued(samples[0].tokens_T).question_id == prompt.question_id
 
 
-@pytest.mark.parametrize("max_rows", [2, 512])
-def test_completions_drawn_in_parts_are_those_drawn_at_once(max_rows):
-    prompts_B = prompts(*LENGTHS)
-    parts = [
-        drawn(prompts_B, num_samples=number, first=first, max_rows=max_rows)
-        for first, number in ((0, 3), (3, 1), (4, 3))
-    ]
-    joined = [(*one, *two, *three) for one, two, three in zip(*parts, strict=True)]
-    assert_same(joined, drawn(prompts_B, num_samples=7))
+# Limits of single prompts, which trees rely on
+
+LIMIT_30 = SamplingSettings(max_tokens=30)
 
 
-@pytest.mark.parametrize("max_rows", [3, 4, 9, 512])
-def test_groups_are_told_of_once_and_in_order_as_they_are_drawn(max_rows):
-    told = []
-    sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=max_rows)
-    samples_BG = sampler.sample(
-        prompts(*LENGTHS), SETTINGS, num_samples=4, seed=0, step=0, on_group=lambda *group: told.append(group)
-    )
-    assert told == [(place, [sample.text for sample in samples_G]) for place, samples_G in enumerate(samples_BG)]
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_row_at_its_own_limit_is_not_finished_never_grows_and_disturbs_nobody(name):
+    model, prompts_B = tiny_model(name), prompts(6, 3, 9, 4)
+    sampler = LocalSampler(model, TOKENIZER, max_rows=512)
+    free = sampler.sample(prompts_B, LIMIT_30, num_samples=3, seed=0, step=0)
+    limits = (2, None, 11, 30)
+    limited = [replace(prompt, max_tokens=limit) for prompt, limit in zip(prompts_B, limits, strict=True)]
+    for samples, others, limit in zip(
+        sampler.sample(limited, LIMIT_30, num_samples=3, seed=0, step=0), free, limits, strict=True
+    ):
+        for sample, other in zip(samples, others, strict=True):
+            assert sample.tokens_T.tolist() == other.tokens_T[:limit].tolist()
+            assert sample.logprobs_T == pytest.approx(other.logprobs_T[:limit], abs=1e-5)
+            assert sample.is_finished == (other.is_finished and len(other.tokens_T) <= (limit or 30))
+
+
+def test_the_end_of_text_at_the_very_limit_is_an_end():
+    sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=512)
+    [prompt] = prompts(6)
+    [free] = sampler.sample([prompt], LIMIT_30, num_samples=40, seed=0, step=0)
+    ended = next(sample for sample in free if sample.is_finished and 1 < len(sample.tokens_T) < 30)
+    number, length = free.index(ended), len(ended.tokens_T)
+    for limit, is_finished in ((length, True), (length - 1, False)):
+        [samples] = sampler.sample([replace(prompt, max_tokens=limit)], LIMIT_30, num_samples=40, seed=0, step=0)
+        assert samples[number].is_finished == is_finished
+        assert len(samples[number].tokens_T) == limit
+
+
+def test_rows_that_are_done_are_not_run_beyond_what_the_model_can_read():
+    """A long prompt beside many short ones: GPT-2 has 128 positions, and a table that ends there."""
+    model, (long, *short) = tiny_model("gpt2"), prompts(120, *[10] * 9)
+    sampler = LocalSampler(model, TOKENIZER, max_rows=512)
+    sampler._end_tokens = [10_000]  # no token ends a completion
+    prompts_B = [replace(long, max_tokens=8), *short]
+    samples_BG = sampler.sample(prompts_B, LIMIT_30, num_samples=1, seed=0, step=0)
+    assert [len(sample.tokens_T) for [sample] in samples_BG] == [8] + [30] * 9
+    assert_scored_as_by_plain_forward(model, prompts_B, samples_BG, 1.0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import END, WORDS, prompts, tiny_model, tiny_tokenizer
+from tiny_models import END, TOKENIZER, WORDS, prompts, tiny_model
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -14,7 +14,6 @@ from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.stop_texts import StopTexts
 
-TOKENIZER = tiny_tokenizer()
 SAMPLER = LocalSampler(tiny_model("llama", seed=4), TOKENIZER, max_rows=512)
 PROMPTS = prompts(5, 2, 8)
 

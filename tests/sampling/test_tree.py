@@ -1,4 +1,4 @@
-"""Trees of rollouts: what leaves share, what they cost, and that each is as good as a completion on its own."""
+"""Trees of completions: what leaves share, what they cost, and that each is as good as a completion drawn alone."""
 
 from dataclasses import replace
 
@@ -7,15 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_models import (
-    END,
-    WORDS,
-    assert_scored_as_by_plain_forward,
-    prompts,
-    tiny_model,
-    tiny_tokenizer,
-    tokens_of,
-)
+from tiny_models import END, TOKENIZER, WORDS, assert_scored_as_by_plain_forward, prompts, tiny_model, tokens_of
 
 from scrl.credit.method import Tree
 from scrl.data.arithmetic import arithmetic_questions
@@ -30,7 +22,6 @@ from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.tree import cut_at_stop, fork_places, sample_tree
 
-TOKENIZER = tiny_tokenizer()
 TREE = Tree(roots=3, forks=2, branches=2)
 SETTINGS = SamplingSettings(max_tokens=30)
 LENGTHS = (6, 1, 12)
@@ -44,17 +35,18 @@ def grown(
     return sample_tree(sampler, prompts_B or prompts(*LENGTHS), settings, tree, seed=seed, step=step)
 
 
-def families(leaves, tree=TREE):
-    """(root, place of the fork, branch) of every branch of one question's leaves."""
-    size = 1 + tree.forks * tree.branches
+def families(leaves_BG, tree=TREE):
+    """(root, place of the fork, branch) of every branch."""
+    size, leaves, found = 1 + tree.forks * tree.branches, flat(leaves_BG), []
     for first in range(0, len(leaves), size):
         root, *branches = leaves[first : first + size]
         places = np.repeat(fork_places(root.entropies_T, tree.forks), tree.branches)
-        yield from ((root, int(place), branch) for place, branch in zip(places, branches, strict=True))
+        found += [(root, int(place), branch) for place, branch in zip(places, branches, strict=True)]
+    return found
 
 
-def all_families(leaves_B, tree=TREE):
-    return [family for leaves in leaves_B for family in families(leaves, tree)]
+def flat(leaves_BG):
+    return [leaf for leaves_G in leaves_BG for leaf in leaves_G]
 
 
 # Where a root forks
@@ -81,23 +73,23 @@ def test_of_equal_entropies_the_first_are_forks_and_a_short_root_forks_at_its_be
 
 
 def test_a_tree_has_as_many_leaves_as_were_planned_roots_first():
-    leaves_B = grown()
-    assert [len(leaves) for leaves in leaves_B] == [15, 15, 15] == [TREE.leaves] * 3
+    leaves_BG = grown()
+    assert [len(leaves) for leaves in leaves_BG] == [15, 15, 15] == [TREE.leaves] * 3
     roots = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=512).sample(
         prompts(*LENGTHS), SETTINGS, num_samples=3, seed=0, step=0
     )
-    assert tokens_of(roots) == [tokens[::5] for tokens in tokens_of(leaves_B)]  # a root is a plain completion
+    assert tokens_of(roots) == [tokens[::5] for tokens in tokens_of(leaves_BG)]  # a root is a plain completion
 
 
 def test_leaves_of_a_fork_share_what_stands_before_it_bit_by_bit():
-    for root, place, branch in all_families(grown(record=("margin", "certainty"))):
+    for root, place, branch in families(grown(record=("margin", "certainty"))):
         for name in ("tokens_T", "logprobs_T", "entropies_T", "margins_T", "certainties_T"):
             assert getattr(branch, name)[:place].tolist() == getattr(root, name)[:place].tolist()
             assert len(getattr(branch, name)) == len(branch.tokens_T)
 
 
 def test_the_token_at_a_fork_is_drawn_anew_from_the_same_distribution():
-    found = all_families(grown(tree=Tree(4, 2, 8)), Tree(4, 2, 8))
+    found = families(grown(tree=Tree(4, 2, 8)), Tree(4, 2, 8))
     at_fork = [(root.tokens_T[place], branch.tokens_T[place]) for root, place, branch in found]
     assert 0 < sum(one == other for one, other in at_fork) < len(at_fork)
     for root, place, branch in found:
@@ -110,36 +102,35 @@ def test_the_token_at_a_fork_is_drawn_anew_from_the_same_distribution():
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_every_leaf_is_scored_as_by_a_plain_forward(name, temperature):
     model = tiny_model(name)
-    leaves_B = grown(model, SamplingSettings(temperature=temperature, max_tokens=30))
-    assert_scored_as_by_plain_forward(model, prompts(*LENGTHS), leaves_B, temperature)
+    leaves_BG = grown(model, SamplingSettings(temperature=temperature, max_tokens=30))
+    assert_scored_as_by_plain_forward(model, prompts(*LENGTHS), leaves_BG, temperature)
 
 
 def test_texts_are_those_of_whole_leaves():
-    for leaf in (leaf for leaves in grown() for leaf in leaves):
+    for leaf in flat(grown()):
         assert leaf.text == TOKENIZER.decode(leaf.tokens_T, skip_special_tokens=True)
 
 
 def test_no_leaf_is_longer_than_allowed():
     sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=512)
-    sampler._ends = [10_000]  # no token ends a completion
+    sampler._end_tokens = [10_000]  # no token ends a completion
     for leaves in sample_tree(sampler, prompts(*LENGTHS), SETTINGS, TREE, seed=0, step=0):
         assert [len(leaf.tokens_T) for leaf in leaves] == [30] * 15
         assert not any(leaf.is_finished for leaf in leaves)
-    lengths = [len(leaf.tokens_T) for leaves in grown(settings=SamplingSettings(max_tokens=1)) for leaf in leaves]
-    assert lengths == [1] * 45
+    assert [len(leaf.tokens_T) for leaf in flat(grown(settings=SamplingSettings(max_tokens=1)))] == [1] * 45
 
 
 def test_a_prompt_with_a_limit_of_its_own_keeps_it():
     [short, free] = prompts(5, 5)
-    leaves_B = grown(prompts_B=[replace(short, max_tokens=4), free])
-    assert max(len(leaf.tokens_T) for leaf in leaves_B[0]) <= 4 < max(len(leaf.tokens_T) for leaf in leaves_B[1])
+    leaves_BG = grown(prompts_B=[replace(short, max_tokens=4), free])
+    assert max(len(leaf.tokens_T) for leaf in leaves_BG[0]) <= 4 < max(len(leaf.tokens_T) for leaf in leaves_BG[1])
 
 
 def test_roots_shorter_than_their_forks_have_all_their_leaves_and_no_two_by_the_same_draws():
     model, tree = tiny_model("llama"), Tree(2, 4, 2)
-    leaves_B = grown(model, SamplingSettings(max_tokens=2), tree)
-    assert [len(leaves) for leaves in leaves_B] == [18] * 3
-    forks_at_0 = [leaf.tokens_T.tolist() for leaf in leaves_B[2][1:7]]  # places 0, 0, 0, 1 or 0, 0, 0, 0
+    leaves_BG = grown(model, SamplingSettings(max_tokens=2), tree)
+    assert [len(leaves) for leaves in leaves_BG] == [18] * 3
+    forks_at_0 = [leaf.tokens_T.tolist() for leaf in leaves_BG[2][1:7]]  # places 0, 0, 0, 1 or 0, 0, 0, 0
     assert len({tuple(tokens) for tokens in forks_at_0}) > 2  # were draws repeated, there would be no more than two
 
 
@@ -165,20 +156,19 @@ def test_both_decoders_grow_the_same_tree():
 
 
 def test_a_stop_text_across_a_fork_ends_a_leaf():
-    plain_B = grown()
-    roots = [root.text for root, _, _ in all_families(plain_B)]
+    plain_BG = grown()
+    roots = [root.text for root, _, _ in families(plain_BG)]
     crossing = {
-        TOKENIZER.decode(branch.tokens_T[place - 1 : place + 1]): (root, place, branch)
-        for root, place, branch in all_families(plain_B)
+        TOKENIZER.decode(branch.tokens_T[place - 1 : place + 1]): (place, branch)
+        for _, place, branch in families(plain_BG)
         if place > 0 and len(branch.tokens_T) > place + 3 and branch.tokens_T[place] != END
     }
     stops = [stop for stop in crossing if len(stop) == 2 and not any(stop in text for text in roots)]
     assert stops
     for stop in stops[:3]:
-        _, place, branch = crossing[stop]
-        leaves = [leaf for leaves in grown(settings=SamplingSettings(max_tokens=30, stop=(stop,))) for leaf in leaves]
-        before = [leaf for leaves in plain_B for leaf in leaves]
-        leaf = leaves[before.index(branch)]
+        place, branch = crossing[stop]
+        leaves = flat(grown(settings=SamplingSettings(max_tokens=30, stop=(stop,))))
+        leaf = leaves[flat(plain_BG).index(branch)]
         assert leaf.tokens_T.tolist() == branch.tokens_T[: place + 1].tolist()
         assert leaf.logprobs_T.tolist() == branch.logprobs_T[: place + 1].tolist()
         assert leaf.is_finished
@@ -200,28 +190,26 @@ def test_a_stop_text_that_the_last_token_allowed_completes_is_an_end():
 
 def test_a_stop_text_within_a_branch_ends_it_there():
     stop = ("e", "5")
-    for leaf in (leaf for leaves in grown(settings=SamplingSettings(max_tokens=30, stop=stop)) for leaf in leaves):
+    for leaf in flat(grown(settings=SamplingSettings(max_tokens=30, stop=stop))):
         assert not any(word in leaf.text[:-1] for word in stop)
-        ends_by_itself = leaf.tokens_T[-1] == END or leaf.text.endswith(stop)
-        assert leaf.is_finished == ends_by_itself
+        assert leaf.is_finished == (leaf.tokens_T[-1] == END or leaf.text.endswith(stop))
 
 
 # What it costs
 
 
-def implied_tokens(leaves_B, tree):
-    """Whole roots, and of each branch what stands from its fork on."""
-    size = 1 + tree.forks * tree.branches
-    roots = sum(len(root.tokens_T) for leaves in leaves_B for root in leaves[::size])
-    return roots + sum(len(branch.tokens_T) - place for _, place, branch in all_families(leaves_B, tree))
+def cost(leaves_BG, tree):
+    """Whole roots, and of each branch what stands from its fork on; the share of what as many apart would cost."""
+    drawn, apart = (sum(map(count, flat(leaves_BG))) for count in (lambda s: s.tokens_drawn, lambda s: len(s.tokens_T)))
+    roots = flat(leaves_BG)[:: 1 + tree.forks * tree.branches]
+    branches = sum(len(branch.tokens_T) - place for _, place, branch in families(leaves_BG, tree))
+    assert drawn == sum(len(root.tokens_T) for root in roots) + branches
+    return drawn / apart
 
 
 @pytest.mark.parametrize("tree", [TREE, Tree(2, 3, 1), Tree(1, 1, 4)])
 def test_the_tokens_drawn_are_those_that_the_forks_imply(tree):
-    leaves_B = grown(tree=tree)
-    drawn = sum(leaf.tokens_drawn for leaves in leaves_B for leaf in leaves)
-    assert drawn == implied_tokens(leaves_B, tree)
-    assert drawn < sum(len(leaf.tokens_T) for leaves in leaves_B for leaf in leaves)
+    assert cost(grown(tree=tree), tree) < 1
 
 
 def test_what_a_sampler_drew_past_a_stop_text_counts_for_the_leaf():
@@ -242,7 +230,7 @@ def test_what_a_sampler_drew_past_a_stop_text_counts_for_the_leaf():
 
 
 class Evenly:
-    """A sampler whose completions all have `length` tokens, with entropies that know nothing."""
+    """A sampler whose completions all have `length` tokens, with random entropies."""
 
     def __init__(self, length):
         self._length, self._random = length, np.random.default_rng(0)
@@ -266,13 +254,13 @@ class Evenly:
     # (1 + N B / 2) / (1 + N B): (1 + 2)/5, (1 + 3)/7, (1 + 0.5)/2; half a token more, as the one at the fork is redrawn
     [(2, 2, 3 / 5), (3, 2, 4 / 7), (1, 1, 3 / 4)],
 )
-def test_forks_that_fall_evenly_save_what_the_paper_says(forks, branches, share):
+def test_evenly_spread_forks_save_what_the_paper_says(forks, branches, share):
     tree = Tree(roots=400, forks=forks, branches=branches)
     settings = SamplingSettings(max_tokens=200)
     [leaves] = sample_tree(Evenly(200), [Prompt("q", np.zeros(3, int))], settings, tree, seed=0, step=0)
-    drawn, apart = sum(leaf.tokens_drawn for leaf in leaves), sum(len(leaf.tokens_T) for leaf in leaves)
-    assert apart == 200 * tree.leaves
-    assert drawn / apart == pytest.approx(share, abs=0.015)  # 400 places a fork: σ of the mean below 0.29/20 · 0.8
+    assert sum(len(leaf.tokens_T) for leaf in leaves) == 200 * tree.leaves
+    # 400 places per fork: σ of the mean below 0.29/20 · 0.8
+    assert cost([leaves], tree) == pytest.approx(share, abs=0.015)
 
 
 # The embedded model
@@ -288,8 +276,8 @@ def embedded_trees(embedded):
     questions = list(arithmetic_questions("easy", 4, seed=0))
     prompts_B = [Prompt(q.id, prompt_tokens(q, embedded.tokenizer, PromptSettings(instruction=""))) for q in questions]
     sampler = LocalSampler(embedded.model, embedded.tokenizer, max_rows=512, record=("margin",))
-    leaves_B = sample_tree(sampler, prompts_B, SamplingSettings(max_tokens=64), TREE, seed=0, step=0)
-    return prompts_B, leaves_B
+    leaves_BG = sample_tree(sampler, prompts_B, SamplingSettings(max_tokens=64), TREE, seed=0, step=0)
+    return prompts_B, leaves_BG
 
 
 def test_leaves_are_scored_by_the_update_as_they_were_when_drawn(embedded, embedded_trees):
@@ -324,50 +312,5 @@ def test_margins_of_leaves_are_those_of_a_plain_forward(embedded, embedded_trees
 
 
 def test_a_tree_of_the_embedded_model_costs_less_than_its_leaves_apart(embedded_trees):
-    _, leaves_B = embedded_trees
-    drawn = sum(leaf.tokens_drawn for leaves in leaves_B for leaf in leaves)
-    apart = sum(len(leaf.tokens_T) for leaves in leaves_B for leaf in leaves)
-    assert drawn == implied_tokens(leaves_B, TREE)
-    assert drawn / apart == pytest.approx(0.6, abs=0.1)  # 0.589: its forks fall about evenly
-
-
-# Limits of single prompts, which forks rely on
-
-
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_a_row_at_its_own_limit_is_not_finished_never_grows_and_disturbs_nobody(name):
-    model, prompts_B = tiny_model(name), prompts(6, 3, 9, 4)
-    sampler = LocalSampler(model, TOKENIZER, max_rows=512)
-    free = sampler.sample(prompts_B, SETTINGS, num_samples=3, seed=0, step=0)
-    limits = (2, None, 11, 30)
-    limited = [replace(prompt, max_tokens=limit) for prompt, limit in zip(prompts_B, limits, strict=True)]
-    for samples, others, limit in zip(
-        sampler.sample(limited, SETTINGS, num_samples=3, seed=0, step=0), free, limits, strict=True
-    ):
-        for sample, other in zip(samples, others, strict=True):
-            assert sample.tokens_T.tolist() == other.tokens_T[:limit].tolist()
-            assert sample.logprobs_T == pytest.approx(other.logprobs_T[:limit], abs=1e-5)
-            assert sample.is_finished == (other.is_finished and len(other.tokens_T) <= (limit or 30))
-
-
-def test_the_end_of_text_at_the_very_limit_is_an_end():
-    sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=512)
-    [prompt] = prompts(6)
-    [free] = sampler.sample([prompt], SETTINGS, num_samples=40, seed=0, step=0)
-    ended = next(sample for sample in free if sample.is_finished and 1 < len(sample.tokens_T) < 30)
-    number, length = free.index(ended), len(ended.tokens_T)
-    for limit, is_finished in ((length, True), (length - 1, False)):
-        [samples] = sampler.sample([replace(prompt, max_tokens=limit)], SETTINGS, num_samples=40, seed=0, step=0)
-        assert samples[number].is_finished == is_finished
-        assert len(samples[number].tokens_T) == limit
-
-
-def test_rows_that_are_done_are_not_run_beyond_what_the_model_can_read():
-    """A long beginning beside many short ones: GPT-2 has 128 places, and a table that ends there."""
-    model, (long, *short) = tiny_model("gpt2"), prompts(120, *[10] * 9)
-    sampler = LocalSampler(model, TOKENIZER, max_rows=512)
-    sampler._ends = [10_000]  # no token ends a completion
-    asked = [replace(long, max_tokens=8), *short]
-    samples_BG = sampler.sample(asked, SETTINGS, num_samples=1, seed=0, step=0)
-    assert [len(sample.tokens_T) for [sample] in samples_BG] == [8] + [30] * 9
-    assert_scored_as_by_plain_forward(model, asked, samples_BG, 1.0)
+    share = cost(embedded_trees[1], TREE)
+    assert share == pytest.approx(0.6, abs=0.1)  # 0.589: its forks fall about evenly

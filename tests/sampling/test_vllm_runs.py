@@ -2,15 +2,16 @@
 
 import json
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import fake_vllm
 import pytest
 import torch
+from listeners import Listener
 
 from scrl.config import read_config
 from scrl.errors import ConfigError
-from scrl.evaluation import benchmark_run as session
-from scrl.evaluation import samplers
+from scrl.evaluation import benchmark_run
 from scrl.training.loop import train
 
 SMALL = (
@@ -20,40 +21,27 @@ SMALL = (
 )  # fmt: skip
 
 
-class Listener:
-    def __init__(self):
-        self.notes = []
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def step(self, metrics, words):
-        pass
-
-    def evaluation(self, record):
-        pass
-
-    def drawn(self, benchmark, questions, total):
-        pass
-
-    def measured(self, record):
-        pass
-
-
 @pytest.fixture
 def on_a_gpu(monkeypatch):
-    """What is asked of the machine, answered as a GPU's would be."""
+    """Questions about the machine are answered as if it had a GPU."""
     fake_vllm.put_in_place(monkeypatch)
-    monkeypatch.setattr(samplers, "require_vllm", lambda device: None)
+    monkeypatch.setattr("scrl.sampling.vllm_engine.require_vllm", lambda device: None)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
 
 
-def test_a_run_gives_memory_back_before_every_update_and_draws_from_what_it_learned(tmp_path, on_a_gpu):
+def test_a_run_frees_memory_before_every_update_and_draws_from_what_it_learned(tmp_path, on_a_gpu):
     heard = Listener()
     train(read_config(None, SMALL), tmp_path / "run", heard)
     [llm] = fake_vllm.LLM.started
     woken = ["wake ['weights']", "load", "wake ['kv_cache']", "reset"]
-    assert llm.events == ["sleep 2", *woken, "sleep 2", *woken, "sleep 2", *woken]  # start, two steps, the last measure
+    assert llm.events == [
+        "sleep 2",
+        *woken,
+        "sleep 2",
+        *woken,
+        "sleep 2",
+        *woken,
+    ]  # start, two steps, the last evaluation
     assert llm.options["kv_cache_memory_bytes"] == 400
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["sampler_drift"] for line in lines] == pytest.approx([0, 0], abs=1e-4)
@@ -68,11 +56,11 @@ def test_a_method_that_needs_more_is_refused_before_vllm_starts(tmp_path, on_a_g
 
 
 def test_an_evaluation_draws_by_vllm(tmp_path, on_a_gpu):
-    settings = session.build_settings({
+    settings = benchmark_run.build_settings({
         "model": "embedded", "benchmarks": ("arithmetic:easy:train:2",), "samples": 2, "sampling": {"max_tokens": 8},
         "compute": {"sampler": "vllm", "threads": 1, "vllm_memory": 0.5},
     })  # fmt: skip
-    [record] = session.measure(settings, tmp_path, Listener())
+    [record] = benchmark_run.measure(settings, tmp_path, Mock())
     assert record["questions"] == 2
     [llm] = fake_vllm.LLM.started
     assert llm.options["kv_cache_memory_bytes"] == 500

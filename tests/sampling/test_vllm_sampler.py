@@ -1,10 +1,12 @@
 """The vLLM sampler over a stand-in (fake_vllm.py): what we ask of vLLM and what we make of its answers.
 
-The proof that vLLM 0.24 itself behaves so is tests/gpu/test_vllm.py, on a machine with a GPU.
+That vLLM 0.24 itself behaves so is tested by tests/gpu/test_vllm.py, on a machine with a GPU.
 """
 
 import importlib.metadata
 import tomllib
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,25 +16,24 @@ import pytest
 import torch
 from tiny_models import (
     END,
+    TOKENIZER,
     assert_scored_as_by_plain_forward,
     plain_scores,
     prompts,
     set_ends,
     tiny_model,
-    tiny_tokenizer,
     tokens_of,
 )
 from transformers import Gemma3Config, Gemma3TextConfig
 
 from scrl.errors import ConfigError, TrainingError
-from scrl.policy.scoring import batches, scorer
+from scrl.policy.scoring import scorer
 from scrl.policy.settings import ComputeSettings
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.sampler import check_sampler
-from scrl.sampling.vllm import LARGEST_DRIFT, VllmSampler, refuse_more, vllm_seed
+from scrl.sampling.vllm import MAX_DRIFT, VllmSampler, max_positions, refuse_more, vllm_seed
 from scrl.sampling.vllm_engine import engine_options, merged_weights, require_vllm, start_engine
 
-TOKENIZER = tiny_tokenizer()
 SETTINGS = SamplingSettings(max_tokens=6)
 PROMPTS = prompts(5, 3, 9)
 
@@ -48,8 +49,8 @@ class Opened:
         [self.llm] = fake_vllm.LLM.started
         self.sampler = VllmSampler(self.engine, self.model, TOKENIZER, scorer(self.model), max_rows=8)
 
-    def sample(self, prompts_B=PROMPTS, settings=SETTINGS, num_samples=3, seed=0, step=0, first=0):
-        return self.sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step, first=first)
+    def sample(self, prompts_B=PROMPTS, settings=SETTINGS, num_samples=3, seed=0, step=0, **more):
+        return self.sampler.sample(prompts_B, settings, num_samples=num_samples, seed=seed, step=step, **more)
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_groups_come_back_in_the_order_of_the_prompts(opened):
 def test_a_completion_ends_with_an_end_token_or_at_the_most_tokens(opened):
     set_ends(opened.model, END, 5, 9, 12, 20)
     sampler = VllmSampler(opened.engine, opened.model, TOKENIZER, scorer(opened.model), max_rows=8)
-    samples = [s for group in sampler.sample(PROMPTS, SETTINGS, num_samples=8, seed=0, step=0) for s in group]
+    samples = sum(sampler.sample(PROMPTS, SETTINGS, num_samples=8, seed=0, step=0), ())
     assert {sample.is_finished for sample in samples} == {True, False}
     for sample in samples:
         assert sample.is_finished == (int(sample.tokens_T[-1]) in (END, 5, 9, 12, 20))
@@ -88,8 +89,6 @@ def test_a_completion_ends_with_an_end_token_or_at_the_most_tokens(opened):
 
 
 def test_a_shorter_prompt_limit_holds(opened):
-    from dataclasses import replace
-
     [samples_G] = opened.sample([replace(PROMPTS[0], max_tokens=2)])
     assert max(len(sample.tokens_T) for sample in samples_G) <= 2
 
@@ -103,19 +102,24 @@ def test_the_likeliest_tokens_are_drawn_once_and_copied(opened):
 
 
 def test_what_follows_a_stop_text_is_let_go_of(opened):
-    free = [s for group in opened.sample(num_samples=8) for s in group]
+    free = sum(opened.sample(num_samples=8), ())
     stop = next(s.text[1] for s in free if len(s.text) > 3)
-    cut = [
-        s
-        for group in opened.sample(settings=SamplingSettings(max_tokens=6, stop=(stop,)), num_samples=8)
-        for s in group
-    ]
+    cut = sum(opened.sample(settings=SamplingSettings(max_tokens=6, stop=(stop,)), num_samples=8), ())
     assert any(sample.num_drawn is not None for sample in cut)
     for before, after in zip(free, cut, strict=True):
         assert after.text == (before.text[: before.text.find(stop) + 1] if stop in before.text else before.text)
         assert after.tokens_drawn == len(before.tokens_T)
         assert after.is_finished == (before.is_finished or stop in before.text)
         assert len(after.tokens_T) == len(after.logprobs_T) == len(after.entropies_T)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_groups_are_reported_as_vllm_finishes_them(opened, temperature):
+    heard = []
+    settings = SETTINGS.model_copy(update={"temperature": temperature})
+    samples_BG = opened.sample(settings=settings, on_group=lambda *report: heard.append(report))
+    assert [group for group, _ in heard] == [2, 1, 0]
+    assert dict(heard) == {group: [s.text for s in samples_G] for group, samples_G in enumerate(samples_BG)}
 
 
 # Seeds
@@ -126,16 +130,11 @@ def test_equal_seeds_draw_equally_and_others_otherwise(opened):
     assert first == again
     assert tokens_of(opened.sample(seed=1)) != first
     assert tokens_of(opened.sample(step=1)) != first
-    assert len({tuple(tokens) for tokens in first[0]}) > 1  # of one question, each its own
+    assert len({tuple(tokens) for tokens in first[0]}) > 1  # completions of one question differ
+    assert [tokens[:2] for tokens in first] == tokens_of(opened.sample(num_samples=2))  # fewer are the first of more
 
 
-def test_more_completions_begin_with_the_same_ones(opened):
-    few, many = opened.sample(num_samples=2), opened.sample(num_samples=4)
-    assert tokens_of([group[:2] for group in many]) == tokens_of(few)
-    assert tokens_of([group[2:] for group in many]) == tokens_of(opened.sample(num_samples=2, first=2))
-
-
-def test_seeds_hang_on_seed_step_and_question():
+def test_seeds_depend_on_seed_step_and_question():
     seeds = {vllm_seed(seed, step, name) for seed in (0, 1) for step in (0, 1, "evaluation") for name in ("a", "b")}
     assert len(seeds) == 12
     assert all(0 <= seed < 2**62 for seed in seeds)
@@ -164,10 +163,10 @@ def test_vllm_is_started_without_weights_and_tokenizer(opened):
 # Weights
 
 
-def test_what_a_model_can_look_back_over_may_stand_in_its_part_for_text():
+def test_the_longest_sequence_may_be_set_in_a_models_text_config():
     part = Gemma3TextConfig(max_position_embeddings=64)
     for shape in (part, Gemma3Config(text_config=part.to_dict())):
-        assert positions(SimpleNamespace(config=shape)) == 64
+        assert max_positions(SimpleNamespace(config=shape)) == 64
 
 
 def test_it_wakes_before_weights_are_copied_and_forgets_what_it_cached(opened):
@@ -195,7 +194,7 @@ def test_a_weight_that_does_not_arrive_is_noticed_at_the_start(opened):
     opened.llm.inner.deaf_to = ("model.layers.1.mlp.down_proj.weight",)
     opened.llm.sleep = lambda level: opened.llm.events.append("sleep")  # its random weight stays a number
     torch.nn.init.normal_(dict(opened.llm.inner.named_parameters())[opened.llm.inner.deaf_to[0]])
-    with pytest.raises(TrainingError, match=rf"differ from the policy's by \d\.\d+ nats.* at most {LARGEST_DRIFT} is"):
+    with pytest.raises(TrainingError, match=rf"differ from the policy's by \d\.\d+ nats.* at most {MAX_DRIFT} is"):
         opened.sample()
 
 
@@ -239,17 +238,17 @@ def test_without_an_adapter_weights_are_handed_over_as_they_are():
 
 
 def test_the_drift_is_the_mean_over_all_tokens_of_a_step(opened, monkeypatch):
-    told = [[0.1, 0.3], [0.8], [9.0], [0.5], []]
-    monkeypatch.setattr("scrl.sampling.vllm.gaps", lambda drawn, scores: np.array(told.pop(0)))
+    gaps = [[0.1, 0.3], [0.8], [9.0], [0.5], []]
+    monkeypatch.setattr("scrl.sampling.vllm.logprob_gaps", lambda drawn, scores: np.array(gaps.pop(0)))
     opened.sampler._is_checked = True
     assert opened.sampler.drift is None
     opened.sample(step=3)
-    opened.sample(step=3, first=3)  # a second round of the same step
+    opened.sample(step=3)  # a second call of the same step
     assert opened.sampler.drift == pytest.approx(0.4)  # (0.1 + 0.3 + 0.8) / 3, not (0.2 + 0.8) / 2
     opened.sampler.release()
-    assert opened.sampler.drift == pytest.approx(0.4)  # it is written down after the update
+    assert opened.sampler.drift == pytest.approx(0.4)  # it is logged after the update
     opened.sample(step="evaluation-held-out")
-    assert opened.sampler.drift == pytest.approx(0.4)  # a measurement is no step
+    assert opened.sampler.drift == pytest.approx(0.4)  # an evaluation is no step
     opened.sample(step=4)
     assert opened.sampler.drift == pytest.approx(0.5)
     opened.sampler.release()
@@ -258,14 +257,14 @@ def test_the_drift_is_the_mean_over_all_tokens_of_a_step(opened, monkeypatch):
 
 
 def test_the_self_check_is_no_part_of_the_drift(opened, monkeypatch):
-    told = [[0.04], [0.01]]
-    monkeypatch.setattr("scrl.sampling.vllm.gaps", lambda drawn, scores: np.array(told.pop(0)))
+    gaps = [[0.04], [0.01]]
+    monkeypatch.setattr("scrl.sampling.vllm.logprob_gaps", lambda drawn, scores: np.array(gaps.pop(0)))
     opened.sample()
     assert opened.sampler.drift == 0.01
 
 
 def test_without_log_probs_of_vllm_there_is_no_self_check_to_pass(opened, monkeypatch):
-    monkeypatch.setattr("scrl.sampling.vllm.gaps", lambda drawn, scores: np.zeros(0))
+    monkeypatch.setattr("scrl.sampling.vllm.logprob_gaps", lambda drawn, scores: np.zeros(0))
     with pytest.raises(TrainingError, match="by nan nats"):
         opened.sample()
 
@@ -273,7 +272,7 @@ def test_without_log_probs_of_vllm_there_is_no_self_check_to_pass(opened, monkey
 # What is refused
 
 
-def test_what_cannot_be_done_is_refused_with_the_fix(opened, tmp_path):
+def test_what_cannot_be_done_is_refused_with_the_fix(opened):
     with pytest.raises(ConfigError, match=r"more of every token \(margin\).*use local"):
         refuse_more(("margin",))
     with pytest.raises(ConfigError, match=r"sampling\.temperature: vllm takes at most 2\.0; got 3\.0"):
@@ -318,10 +317,7 @@ def test_where_vllm_can_run(version, device, said, monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "version", found)
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: pinned())
-    if said is None:
-        require_vllm(torch.device(device))
-        return
-    with pytest.raises(ConfigError, match=said):
+    with nullcontext() if said is None else pytest.raises(ConfigError, match=said):
         require_vllm(torch.device(device))
 
 
@@ -334,59 +330,6 @@ def test_a_package_that_is_only_in_the_path_says_so(monkeypatch):
         require_vllm(torch.device("cuda"))
 
 
-def test_the_local_sampler_asks_for_nothing(monkeypatch):
+def test_the_local_sampler_needs_no_package(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: pytest.fail("looked for"))
     check_sampler(ComputeSettings())
-
-
-# Scoring
-
-
-@pytest.mark.parametrize("name", ["qwen2", "gpt2"])
-@pytest.mark.parametrize("most", [1, 30, 10_000])
-def test_scores_are_those_of_a_plain_forward(name, most, monkeypatch):
-    monkeypatch.setattr("scrl.policy.scoring.SCORED_TOKENS", most)
-    model, rng = tiny_model(name), np.random.default_rng(0)
-    pairs = [(rng.integers(2, 40, p), rng.integers(2, 40, t)) for p, t in ((5, 3), (1, 9), (7, 1), (2, 4))]
-    for (prompt_P, tokens_T), (logprobs_T, entropies_T) in zip(pairs, scorer(model)(pairs, 0.7), strict=True):
-        expected = plain_scores(model, prompt_P, tokens_T, 0.7)
-        np.testing.assert_allclose(logprobs_T, expected[0], atol=1e-5)
-        np.testing.assert_allclose(entropies_T, expected[1], atol=1e-5)
-
-
-def test_scoring_leaves_the_mode_alone_and_says_when_memory_ends(monkeypatch):
-    model = tiny_model("qwen2").train()
-    pair = (np.arange(3), np.arange(2))
-    scorer(model)([pair], 1.0)
-    assert model.training
-    assert scorer(model)([], 1.0) == []
-
-    def full(*given, **options):
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr("scrl.policy.scoring.token_scores", full)
-    with pytest.raises(TrainingError, match=r"Lower compute\.vllm_memory"):
-        scorer(model)([pair], 1.0)
-
-
-@pytest.mark.parametrize("most", [1, 7, 20, 1000])
-def test_batches_hold_every_row_once_and_no_more_than_allowed(most):
-    lengths = [3, 9, 1, 4, 4, 12, 2]
-    found = list(batches(lengths, most))
-    assert sorted(row for rows in found for row in rows) == list(range(len(lengths)))
-    for rows in found:
-        assert len(rows) == 1 or len(rows) * max(lengths[row] for row in rows) <= most
-
-
-# Groups as they are done
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.0])
-def test_groups_are_told_of_as_vllm_finishes_them(opened, temperature):
-    told = []
-    settings = SETTINGS.model_copy(update={"temperature": temperature})
-    samples_BG = opened.sampler.sample(
-        PROMPTS, settings, num_samples=3, seed=0, step=0, on_group=lambda *group: told.append(group)
-    )
-    assert [place for place, _ in told] == [2, 1, 0]
-    assert dict(told) == {place: [s.text for s in samples_G] for place, samples_G in enumerate(samples_BG)}

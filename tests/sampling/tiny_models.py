@@ -19,12 +19,15 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from scrl.sampling.gpu import reference_ops
+from scrl.sampling.gpu.graph_engine import GraphEngine
+from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 
 WORDS = ("<pad>", "<end>", *string.ascii_lowercase, *"0123456789", " ", ".", "=", "the", "ab", "cd", "\n\n", "E.", "xy")
 END = 1
 SHAPE = {
-    "vocab_size": len(WORDS) + 3,  # padded, as many published vocabularies are: the tokenizer knows three tokens less
+    "vocab_size": len(WORDS) + 3,  # padded, as many published vocabularies are: three tokens have no text
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
@@ -78,13 +81,23 @@ def tiny_model(name, seed=0):
 
 
 def tiny_tokenizer():
-    """One token a word; texts are joined without spaces between them."""
+    """One token per word; texts are joined without spaces between them."""
     inner = Tokenizer(models.BPE({word: number for number, word in enumerate(WORDS)}, []))
     inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     inner.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token="<pad>", eos_token="<end>", clean_up_tokenization_spaces=False
     )
+
+
+TOKENIZER = tiny_tokenizer()
+
+
+def captured_sampler(model, *, max_rows=512, page_size=16, record=(), tokenizer=TOKENIZER):
+    """A sampler that decodes as on a GPU, here in plain torch."""
+    sampler = LocalSampler(model, tokenizer, max_rows=max_rows, record=record)
+    sampler._engine = GraphEngine(model, sampler._end_tokens, reference_ops, page_size=page_size)
+    return sampler
 
 
 def prompts(*lengths, seed=0):
@@ -114,6 +127,16 @@ def assert_scored_as_by_plain_forward(model, prompts_B, samples_BG, temperature,
 def tokens_of(samples_BG):
     """Everything that was drawn, as lists, to compare."""
     return [[sample.tokens_T.tolist() for sample in samples_G] for samples_G in samples_BG]
+
+
+def assert_same(found_BG, expected_BG):
+    """The same texts and tokens; log-probabilities may differ in the last digits."""
+    assert tokens_of(found_BG) == tokens_of(expected_BG)
+    for one, other in zip(sum(found_BG, ()), sum(expected_BG, ()), strict=True):
+        assert (one.text, one.is_finished, one.num_drawn) == (other.text, other.is_finished, other.num_drawn)
+        for name in ("logprobs_T", "entropies_T", "margins_T"):
+            if getattr(other, name) is not None:
+                np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-5)
 
 
 def set_ends(model, *ends):

@@ -17,7 +17,10 @@ SMALL = (
     "compute.threads=1", "checkpoint_every=1",
 )  # fmt: skip
 """As settings of `read_config`, and as words of the command."""
-GOLD_METRICS = {"majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "pass@1"}
+GOLD_METRICS = {
+    "majority_accuracy", "positive_accuracy", "negative_accuracy", "truth_flagged", "pass@1", "push_right",
+    "push_stock_wrong",
+}  # fmt: skip
 
 
 def small(*changes):

@@ -3,8 +3,8 @@
 import pytest
 from runs import do, metrics
 
-from scrl.sampling.gpu import reference_ops as twins
-from scrl.sampling.gpu.graph_engine import GraphWriter
+from scrl.sampling.gpu import reference_ops
+from scrl.sampling.gpu.graph_engine import GraphEngine
 from scrl.sampling.local import LocalSampler
 
 LEARNS = ("steps=3", "optimizer.learning_rate=1e-3", "evaluation.every=2", "evaluation.completions=2")
@@ -13,30 +13,30 @@ LEARNS = ("steps=3", "optimizer.learning_rate=1e-3", "evaluation.every=2", "eval
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """The memory that each rollout was written in."""
-    arenas, init, write = [], LocalSampler.__init__, GraphWriter.write
+    caches, init, write = [], LocalSampler.__init__, GraphEngine.generate
 
-    def with_writer(self, model, *given, **named):
+    def with_engine(self, model, *given, **named):
         init(self, model, *given, **named)
-        self._writer = GraphWriter(model, self._ends, twins, page=32)
+        self._engine = GraphEngine(model, self._end_tokens, reference_ops, page_size=32)
 
     def noted(self, *given, **named):
         results = write(self, *given, **named)
-        arenas.append(self._arena)
+        caches.append(self._cache)
         return results
 
     def switch_on():
-        monkeypatch.setattr(LocalSampler, "__init__", with_writer)
-        monkeypatch.setattr(GraphWriter, "write", noted)
-        return arenas
+        monkeypatch.setattr(LocalSampler, "__init__", with_engine)
+        monkeypatch.setattr(GraphEngine, "generate", noted)
+        return caches
 
     return switch_on
 
 
 def test_a_run_learns_what_it_learns_elsewhere_in_memory_that_it_keeps(as_on_a_gpu, tmp_path):
     do(tmp_path / "elsewhere", *LEARNS)
-    arenas = as_on_a_gpu()
+    caches = as_on_a_gpu()
     do(tmp_path / "gpu", *LEARNS, "compute.credit_workers=2")
     for found, expected in zip(metrics(tmp_path / "gpu"), metrics(tmp_path / "elsewhere"), strict=True):
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
     assert len(metrics(tmp_path / "gpu")) == 3
-    assert len({id(arena) for arena in arenas}) < len(arenas) - 2  # rollouts and evaluations share it
+    assert len({id(cache) for cache in caches}) < len(caches) - 2  # rollouts and evaluations share it

@@ -15,8 +15,8 @@ from scrl.answers.judge import MathVerifyJudge
 from scrl.credit.rule import credit_rule
 from scrl.errors import ReaderError
 from scrl.records import Question, Sample, Sampled
-from scrl.sampling.gpu import reference_ops as twins
-from scrl.sampling.gpu.graph_engine import GraphWriter
+from scrl.sampling.gpu import reference_ops
+from scrl.sampling.gpu.graph_engine import GraphEngine
 from scrl.sampling.local import LocalSampler
 from scrl.training.credit_workers import BackgroundClasses, CreditWorkers, number_of_workers
 from scrl.training.loop import train
@@ -243,11 +243,11 @@ def test_a_run_is_the_same_with_workers_and_without(settings, tmp_path):
 def test_a_run_with_captured_steps_is_the_same_with_workers_and_without(tmp_path, monkeypatch):
     init, take, sizes = LocalSampler.__init__, BackgroundClasses.take, []
 
-    def with_writer(self, model, *given, **named):
+    def with_engine(self, model, *given, **named):
         init(self, model, *given, **named)
-        self._writer = GraphWriter(model, self._ends, twins, page=32)
+        self._engine = GraphEngine(model, self._end_tokens, reference_ops, page_size=32)
 
-    monkeypatch.setattr(LocalSampler, "__init__", with_writer)
+    monkeypatch.setattr(LocalSampler, "__init__", with_engine)
     monkeypatch.setattr(
         BackgroundClasses, "take", lambda self, place, texts: sizes.append(len(texts)) or take(self, place, texts)
     )
@@ -261,8 +261,8 @@ def test_a_run_with_captured_steps_is_the_same_with_workers_and_without(tmp_path
 
 def test_groups_are_handed_over_while_others_are_still_sampled(tmp_path, monkeypatch):
     events = []
-    write, take = LocalSampler._write, BackgroundClasses.take
-    monkeypatch.setattr(LocalSampler, "_write", lambda *given: events.append("write") or write(*given))
+    write, take = LocalSampler._decode_batch, BackgroundClasses.take
+    monkeypatch.setattr(LocalSampler, "_decode_batch", lambda *given: events.append("write") or write(*given))
     monkeypatch.setattr(
         BackgroundClasses, "take", lambda self, place, texts: events.append(place) or take(self, place, texts)
     )

@@ -146,16 +146,16 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):
 
 def fill_the_disk_at_the_second_step():
     """From then on no file may grow beyond a megabyte; the weights have three."""
-    from scrl.cli.progress import PlainWatcher
+    from scrl.cli.progress import PlainProgress
 
-    step = PlainWatcher.step
+    step = PlainProgress.step
 
     def and_then(self, metrics, words):
         step(self, metrics, words)
         if metrics["step"] == 1:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
-    PlainWatcher.step = and_then
+    PlainProgress.step = and_then
 
 
 def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_goes_on(tmp_path):

@@ -6,10 +6,10 @@ r"""Completion text → the answer it claims, or None.
 | `number` | `#### 18`, a box, or "the answer is 18" |
 | `last-number` | the same, else the last number in the text |
 | `choice` | `\boxed{C}`, "answer: (C)", or a letter alone on the last line |
-| `regex:PATTERN` | the last match of your own pattern: its first group, or all of it |
-| `package.module.function` | your own Python function, text → answer or None |
+| `regex:PATTERN` | the last match of your pattern: its first group, or all of it |
+| `package.module.function` | your Python function, text → answer or None |
 
-A completion is data: nothing of it is evaluated, and no text makes the built-in readers raise. An empty box is no
+A completion is data: nothing in it is evaluated, and no text makes the built-in readers raise. An empty box is no
 answer.
 """
 
@@ -44,7 +44,7 @@ _ANY_NUMBER = re.compile(_NUMBER)
 _FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$(?! ?\d)|\\\(([^$]{1,60}?)\\\))")
 """The answer is $\\frac{3}{4}$: all of it. $18, not $9: no formula, but money."""
 _WINDOW = 80
-"""How far behind "the answer is" an answer may reach."""
+"""How many characters after "the answer is" are read."""
 
 _CHOICE = re.compile(
     r"\s{0,8}(?:(?i:option|choice|answer)\W{0,4})?[\s({\[*_$\\]{0,8}"
@@ -58,7 +58,7 @@ _LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])[\s*_$)\].:]{0,8}")
 
 
 def read_boxed(text: str) -> str | None:
-    """The content of the last balanced box; None without one, or when it is empty."""
+    """The content of the last balanced box; None if there is none or it is empty."""
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None
@@ -71,7 +71,7 @@ def read_number(text: str) -> str | None:
     """`#### 18`, else a box, else the number after "the answer is"."""
     hashes = _HASHES.findall(text)
     if hashes:
-        return _tidy_number(hashes[-1])
+        return _clean_number(hashes[-1])
     boxed = read_boxed(text)
     if boxed is not None:
         return boxed
@@ -81,7 +81,7 @@ def read_number(text: str) -> str | None:
             return _nonempty(formula[1] or formula[2])
         found = _ANY_NUMBER.search(statement.rpartition("=")[2])
         if found:
-            return _tidy_number(found[0])
+            return _clean_number(found[0])
     return None
 
 
@@ -91,7 +91,7 @@ def read_last_number(text: str) -> str | None:
     if stated is not None:
         return stated
     numbers = _ANY_NUMBER.findall(text)
-    return _tidy_number(numbers[-1]) if numbers else None
+    return _clean_number(numbers[-1]) if numbers else None
 
 
 def read_choice(text: str) -> str | None:
@@ -107,8 +107,8 @@ def read_choice(text: str) -> str | None:
     chosen = _CHOSEN.findall(text)
     if chosen:
         return str(chosen[-1])
-    lines = text.rstrip().rsplit("\n", 1)
-    lone = _LONE_CHOICE.fullmatch(lines[-1][-_WINDOW:].strip())
+    last_line = text.rstrip().rpartition("\n")[2]
+    lone = _LONE_CHOICE.fullmatch(last_line[-_WINDOW:].strip())
     return lone[1] if lone else None
 
 
@@ -157,7 +157,7 @@ def _imported_reader(path: str) -> Reader:
     module_name, _, function_name = path.replace(":", ".").rpartition(".")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except Exception as error:  # importing runs the user's own file, which may fail in any way
+    except Exception as error:  # importing runs the user's file, which may raise anything
         raise ConfigError(
             f"reader: cannot load {path!r}: {error}. Give package.module.function, importable from here."
         ) from error
@@ -197,7 +197,7 @@ def _box_at(text: str, start: int) -> str | None:
 
 
 def _bare_box(text: str) -> str | None:
-    r"""What stands behind a \boxed without braces, up to a space or a dollar sign: `5`, `\frac{1}{2}`."""
+    r"""What follows a \boxed without braces, up to a space or a dollar sign: `5`, `\frac{1}{2}`."""
     depth = 0
     for index, letter in enumerate(text):
         depth += (letter == "{") - (letter == "}")
@@ -207,7 +207,7 @@ def _bare_box(text: str) -> str | None:
 
 
 def _last_balanced_box(text: str) -> str | None:
-    """One pass with a stack, so that a text full of unclosed boxes costs no more than any other."""
+    """The last balanced box, in one pass with a stack: a text full of unclosed boxes takes linear time."""
     stack: list[int | None] = []
     last: tuple[int, str] | None = None
     for brace in _BRACES.finditer(text):
@@ -222,5 +222,5 @@ def _last_balanced_box(text: str) -> str | None:
     return last[1] if last else None
 
 
-def _tidy_number(text: str) -> str:
+def _clean_number(text: str) -> str:
     return re.sub(r"[$\\]", "", text).replace("−", "-").strip()

@@ -1,4 +1,4 @@
-"""What stays of a command that did not come to its end."""
+"""The folder of a command that fails or is stopped."""
 
 from __future__ import annotations
 
@@ -10,13 +10,23 @@ from rich.console import Console
 
 
 @contextmanager
-def kept_if_used(folder: Path, how_to_go_on: str, console: Console) -> Iterator[None]:
-    """A folder that nothing was written to does not stay behind; what was begun can be gone on with."""
+def removed_if_empty(folder: Path) -> Iterator[None]:
+    """After an error, remove the folder if nothing was written to it."""
     try:
         yield
-    except BaseException as error:
+    except BaseException:
         with suppress(OSError):
             folder.rmdir()
-        if isinstance(error, KeyboardInterrupt) and folder.is_dir():
-            console.print(f"stopped; go on with: {how_to_go_on}", soft_wrap=True)
+        raise
+
+
+@contextmanager
+def resumable(folder: Path, command: str, console: Console) -> Iterator[None]:
+    """The same; after Ctrl-C, say with which command to resume."""
+    try:
+        with removed_if_empty(folder):
+            yield
+    except KeyboardInterrupt:
+        if folder.is_dir():
+            console.print(f"stopped; go on with: {command}", soft_wrap=True)
         raise

@@ -53,7 +53,7 @@ def _lines() -> Iterator[str]:
     yield f"ok    {os.cpu_count()} CPU cores, torch uses {torch.get_num_threads()}"
     yield from _devices()
     free = shutil.disk_usage(Path.cwd()).free / 2**30
-    yield f"{'ok   ' if free > 5 else 'low  '} {free:.0f} GiB free here; a checkpoint needs 14 bytes a trained weight"
+    yield f"{'ok   ' if free > 5 else 'low  '} {free:.0f} GiB free here; a checkpoint needs 14 bytes per trained weight"
     yield _self_test()
 
 
@@ -86,7 +86,8 @@ def _devices() -> Iterator[str]:
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)
         total = properties.total_memory / 2**30
-        # Full training in bf16 with float32 masters: 2 + 4 + 6 + 8 bytes a weight; a fifth is left for activations.
+        # Full training in bfloat16, as planning/memory.py counts it: 2 + 4 + 6 + 8 bytes per weight; a fifth is left
+        # for activations.
         weights = 0.8 * properties.total_memory / 20 / 1e9
         yield f"ok    cuda:{number} {properties.name}, {total:.0f} GiB: full training to {weights:.1f} billion weights"
 

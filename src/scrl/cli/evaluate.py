@@ -1,4 +1,4 @@
-"""`scrl evaluate`: pass@1, pass@k and maj@k of a model on benchmarks or questions of one's own."""
+"""`scrl evaluate`: pass@1, pass@k and maj@k of a model on benchmarks or your own questions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scrl.cli.cleanup import kept_if_used
-from scrl.cli.progress import measured_line
+from scrl.cli.cleanup import resumable
+from scrl.cli.progress import result_line
 from scrl.errors import ConfigError
 from scrl.metrics import PASS_OR_MAJ
 from scrl.training.run_folder import new_run_folder
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Single settings; what is not given is the paper's, or the benchmark's."""
+    """Single settings; the defaults are the paper's, or the benchmark's."""
 
-    samples: Annotated[int | None, Parameter(help="Completions a question. [16]")] = None
+    samples: Annotated[int | None, Parameter(help="Completions per question. [16]")] = None
     temperature: Annotated[float | None, Parameter(help="0 takes the likeliest token. [0.6]")] = None
     top_p: Annotated[float | None, Parameter(help="Draw from the likeliest tokens of this mass. [0.95]")] = None
-    max_tokens: Annotated[int | None, Parameter(help="Completions are cut after so many tokens. [3072]")] = None
+    max_tokens: Annotated[int | None, Parameter(help="Tokens per completion at most. [3072]")] = None
     k: Annotated[
         tuple[int, ...], Parameter(help="The k of pass@k and maj@k; again for another. [the number of samples]")
     ] = ()
-    seed: Annotated[int | None, Parameter(help="Draws other completions. [0]")] = None
-    limit: Annotated[int | None, Parameter(help="Only the first so many questions of each benchmark.")] = None
+    seed: Annotated[int | None, Parameter(help="Seed of the sampling. [0]")] = None
+    limit: Annotated[int | None, Parameter(help="Only the first questions of each benchmark, this many.")] = None
     data_dir: Annotated[
         Path | None, Parameter(help="Folder with NAME.jsonl; else the variable SCRL_DATA, else the hub.")
     ] = None
@@ -47,7 +47,7 @@ class Options:
     reader: Annotated[
         str | None, Parameter(help="How answers are read: boxed, number, last-number, choice, regex:…")
     ] = None
-    significant_digits: Annotated[int | None, Parameter(help="Numbers are rounded to so many digits.")] = None
+    significant_digits: Annotated[int | None, Parameter(help="Numbers are rounded to this many digits.")] = None
     prompt_style: Annotated[
         str | None, Parameter(help="auto, qwen, qwen-math, llama, qwen3, qwen3-thinking, chat or plain. [auto]")
     ] = None
@@ -58,15 +58,15 @@ class Options:
     device: Annotated[str | None, Parameter(help="auto, cpu, cuda, … [auto]")] = None
     dtype: Annotated[str | None, Parameter(help="auto, float32 or bfloat16. [auto]")] = None
     sampler_rows: Annotated[int | None, Parameter(help="Completions written side by side. [512]")] = None
-    sampler: Annotated[str | None, Parameter(help="Who draws: local, or vllm on a GPU. [local]")] = None
+    sampler: Annotated[str | None, Parameter(help="local, or vllm on a GPU. [local]")] = None
     vllm_memory: Annotated[float | None, Parameter(help="Its cache, as a share of the GPU's memory. [0.4]")] = None
-    trust_remote_code: Annotated[bool, Parameter(negative="", help="Let a hub model bring code of its own.")] = False
+    trust_remote_code: Annotated[bool, Parameter(negative="", help="Run code that comes with a hub model.")] = False
 
     def as_settings(self) -> dict[str, Any]:
         """Those that were given, by the names of `MeasurementSettings`."""
-        return _given(
+        return _without_none(
             samples=self.samples,
-            sampling=_given(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens),
+            sampling=_without_none(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens),
             ks=self.k or None,
             seed=self.seed,
             limit=self.limit,
@@ -76,14 +76,14 @@ class Options:
             id_column=self.id_column,
             reader=self.reader,
             significant_digits=self.significant_digits,
-            prompt=_given(
+            prompt=_without_none(
                 style=self.prompt_style,
                 instruction=self.instruction,
                 system=self.system,
                 max_tokens=self.max_prompt_tokens,
                 overlong="drop" if self.drop_overlong else None,
             ),
-            compute=_given(
+            compute=_without_none(
                 device=self.device,
                 dtype=self.dtype,
                 sampler_rows=self.sampler_rows,
@@ -121,38 +121,37 @@ def evaluate(
     show_prompt
         Print the exact prompt of the first question of each benchmark, and stop.
     """
-    given = options.as_settings() | _given(model=model, benchmarks=benchmarks or None)
+    overrides = options.as_settings() | _without_none(model=model, benchmarks=benchmarks or None)
     console = Console(highlight=False, markup=False)
-    settings = _resumed(given, out) if resume else _settings(given)
+    if resume and out is None:
+        raise ConfigError("--resume: say which evaluation, with --out FOLDER")
+    settings = _resume_settings(overrides, out) if resume and out is not None else _settings(overrides)
     if show_prompt:
         _show_prompts(settings, console)
         return
-    folder = out if resume and out is not None else new_run_folder(out)
-    _measure(settings, folder, console)
+    _measure(settings, out if resume and out is not None else new_run_folder(out), console)
 
 
-def _given(**values: Any) -> dict[str, Any]:
-    """What was said on the command line."""
+def _without_none(**values: Any) -> dict[str, Any]:
+    """The options that were used."""
     return {name: value for name, value in values.items() if value is not None and value != {}}
 
 
-def _settings(given: dict[str, Any], base: dict[str, Any] | None = None) -> MeasurementSettings:
+def _settings(overrides: dict[str, Any], base: dict[str, Any] | None = None) -> MeasurementSettings:
     from scrl.config import merged
     from scrl.evaluation.benchmark_run import MeasurementSettings, build_settings
 
-    if base is None and not {"model", "benchmarks"} <= given.keys():
+    if base is None and not {"model", "benchmarks"} <= overrides.keys():
         raise ConfigError("scrl evaluate MODEL BENCHMARK…: name a model and at least one benchmark or file")
     defaults = {"sampling": MeasurementSettings.model_fields["sampling"].default.model_dump()}
-    return build_settings(merged(base or defaults, given))
+    return build_settings(merged(base or defaults, overrides))
 
 
-def _resumed(given: dict[str, Any], out: Path | None) -> MeasurementSettings:
+def _resume_settings(overrides: dict[str, Any], out: Path) -> MeasurementSettings:
     from scrl.evaluation.benchmark_run import read_settings
 
-    if out is None:
-        raise ConfigError("--resume: say which evaluation, with --out FOLDER")
     settings = read_settings(out)
-    if _settings(given, settings.model_dump(mode="json")) != settings:
+    if _settings(overrides, settings.model_dump(mode="json")) != settings:
         raise ConfigError("--resume: an evaluation goes on with the settings it was started with; these are others")
     return settings
 
@@ -167,12 +166,12 @@ def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> N
         f"{settings.seed} → {folder}",
         soft_wrap=True,
     )
-    started = time.perf_counter()
-    with kept_if_used(folder, f"scrl evaluate --resume --out {folder}", console):
+    start = time.perf_counter()
+    with resumable(folder, f"scrl evaluate --resume --out {folder}", console):
         records = measure(settings, folder, _Lines(console))
-    for table in results_tables(records):
-        console.print(table)
-    seconds = time.perf_counter() - started
+    for first in range(0, len(records), 3):
+        console.print(results_table(records[first : first + 3]))
+    seconds = time.perf_counter() - start
     tokens = sum(record["tokens"] for record in records)
     names = ", ".join(sorted(path.name for path in folder.iterdir() if path.name != "evaluation.yaml"))
     console.print(f"{tokens:,} tokens in {seconds:.0f} s. In {folder}: {names}", soft_wrap=True)
@@ -189,51 +188,61 @@ class _Lines:
     def note(self, text: str) -> None:
         self._console.print(Text(text), soft_wrap=True)
 
-    def drawn(self, benchmark: str, questions: int, total: int) -> None:
+    def progress(self, benchmark: str, questions: int, total: int) -> None:
         if time.monotonic() - self._last >= 10 or questions == total:
             self._last = time.monotonic()
             self.note(f"{benchmark}: {questions} of {total} questions")
 
-    def measured(self, record: dict[str, Any]) -> None:
-        self.note(measured_line(record))
+    def result(self, record: dict[str, Any]) -> None:
+        self.note(result_line(record))
 
 
-def results_tables(records: list[dict[str, Any]]) -> Iterator[Table]:
-    """Three benchmarks side by side, in %."""
-    for first in range(0, len(records), 3):
-        yield _results_table(records[first : first + 3])
+def results_table(records: list[dict[str, Any]]) -> Table:
+    """Some benchmarks side by side, in %."""
 
+    def row(name: str, show: Callable[[dict[str, Any]], str]) -> None:
+        table.add_row(name, *map(show, records))
 
-def _results_table(records: list[dict[str, Any]]) -> Table:
-    names = dict.fromkeys(name for record in records for name in record if PASS_OR_MAJ.fullmatch(name))
-    title = "in %, with 95 % intervals over questions" if names else "in %"
+    metrics = dict.fromkeys(name for record in records for name in record if PASS_OR_MAJ.fullmatch(name))
+    title = "in %, with 95 % intervals over questions" if metrics else "in %"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for column in ("", *(record["benchmark"] for record in records)):
         table.add_column(column, no_wrap=bool(column))
-    rows: dict[str, Callable[[dict[str, Any]], str]] = {
-        "questions × samples": lambda record: f"{record['questions']} × {record['samples']}",
-        **({"questions with gold": _num_with_gold} if any(map(_is_partly_gold, records)) else {}),
-        **{name: partial(_interval, name=name) for name in names},
-        "answered": lambda record: _percent(record["answered"]),
-        "agreement": lambda record: _percent(record["agreement"]),
-        "right, if answered": lambda record: _percent(record.get("accuracy_given_answer")),
-        "truncated": lambda record: _percent(record["truncated"]),
-        "tokens a completion": lambda record: f"{record['length_mean']:.0f}",
-        "entropy, right": partial(_nats, kind="correct"),
-        "entropy, wrong": partial(_nats, kind="incorrect"),
-        "entropy, all": partial(_nats, kind="mean"),
-    }
-    for words, show in rows.items():
-        table.add_row(words, *map(show, records))
+    row("questions × samples", lambda record: f"{record['questions']} × {record['samples']}")
+    if any(record["questions"] != record.get("gold_questions") for record in records):
+        row("questions with gold", lambda record: str(record.get("gold_questions", 0)))
+    for metric in metrics:
+        row(metric, partial(_with_interval, metric=metric))
+    row("answered", lambda record: _percent(record["answered"]))
+    row("agreement", lambda record: _percent(record["agreement"]))
+    row("right, if answered", lambda record: _percent(record.get("accuracy_given_answer")))
+    row("truncated", lambda record: _percent(record["truncated"]))
+    row("tokens a completion", lambda record: f"{record['length_mean']:.0f}")
+    row("entropy, right", partial(_nats, key="entropy_correct"))
+    row("entropy, wrong", partial(_nats, key="entropy_incorrect"))
+    row("entropy, all", partial(_nats, key="entropy_mean"))
     return table
 
 
+def _nats(record: dict[str, Any], key: str) -> str:
+    return "–" if record.get(key) is None else f"{record[key]:.3f}"
+
+
+def _with_interval(record: dict[str, Any], metric: str) -> str:
+    low, value, high = (_percent(record.get(key)) for key in (f"{metric}_low", metric, f"{metric}_high"))
+    return f"{value} [{low}, {high}]" if metric in record else "–"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
 FEW_ANSWERED = 0.1
-"""A smaller share of completions with an answer says more about how they were asked and read than about the model."""
+"""A smaller share of completions with an answer says more about prompt and reader than about the model."""
 
 
 def hints(records: list[dict[str, Any]]) -> Iterator[str]:
-    """What to try where hardly anything was answered."""
+    """What to try if hardly anything was answered."""
     few = [record for record in records if record["answered"] < FEW_ANSWERED]
     if few:
         shares = ", ".join(f"{record['benchmark']} ({record['truncated']:.0%} cut at --max-tokens)" for record in few)
@@ -243,38 +252,16 @@ def hints(records: list[dict[str, Any]]) -> Iterator[str]:
         )
 
 
-def _num_with_gold(record: dict[str, Any]) -> str:
-    return str(record.get("gold_questions", 0))
-
-
-def _is_partly_gold(record: dict[str, Any]) -> bool:
-    return bool(record["questions"] != record.get("gold_questions"))
-
-
-def _nats(record: dict[str, Any], kind: str) -> str:
-    value = record.get(f"entropy_{kind}")
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _interval(record: dict[str, Any], name: str) -> str:
-    low, value, high = (_percent(record.get(key)) for key in (f"{name}_low", name, f"{name}_high"))
-    return f"{value} [{low}, {high}]" if name in record else "–"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
 def _show_prompts(settings: MeasurementSettings, console: Console) -> None:
     from scrl.answers.judge import MathVerifyJudge
-    from scrl.data.prompts import checked_prompts, prompt_text, prompt_tokens, style_of
+    from scrl.data.prompts import filter_overlong, prompt_text, prompt_tokens, style_of
     from scrl.evaluation.benchmark_run import load_benchmarks
     from scrl.policy.model import load_tokenizer
 
     tokenizer = load_tokenizer(settings.model, trust_remote_code=settings.trust_remote_code)
     lines = _Lines(console)
     for benchmark in load_benchmarks(settings, MathVerifyJudge(), lines):
-        kept, notes = checked_prompts(benchmark.questions, tokenizer, benchmark.prompt)
+        kept, notes = filter_overlong(benchmark.questions, tokenizer, benchmark.prompt)
         for note in notes:
             lines.note(f"{benchmark.name}: {note}")
         lengths = [len(prompt_tokens(question, tokenizer, benchmark.prompt)) for question in kept]

@@ -19,8 +19,9 @@ from rich.table import Table
 
 from scrl.answers.judge import Judge, NoJudge
 from scrl.cli.user_imports import import_from_here
-from scrl.credit.methods import METHODS
-from scrl.credit.rule import CreditRule, credit_rule, find_method
+from scrl.credit.elsewhere import NUM_STOCK
+from scrl.credit.methods import METHODS, find_method
+from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.label import label_file
@@ -179,7 +180,7 @@ def progress_bar(path: Path) -> Iterator[Callable[[int], None] | None]:
 
 
 _ROWS: dict[str, str] = {
-    "questions": "questions (once a step)",
+    "questions": "questions (once per step)",
     "completions": "completions",
     "no_answer_share": "without an answer",
     "positive_questions": "questions with a positive label",
@@ -196,6 +197,11 @@ _ROWS: dict[str, str] = {
     "entropy_auroc": "wrong answers more uncertain than the right one",
     "pass@1": "completions that are right (pass@1)",
     "pass@n": "questions with a right completion (pass@n)",
+    "stock_share": "completions that give a stock answer",
+    "stock_label_share": "positive labels that are stock answers",
+    "push_right": "push towards right answers, × 1,000",
+    "push_stock": "push towards stock answers, × 1,000",
+    "push_stock_wrong": "push towards stock answers that are wrong, × 1,000",
 }
 
 
@@ -206,7 +212,10 @@ def summary_table(result: dict[str, Any]) -> Table:
         if key not in result:
             continue
         value = result[key]
-        shown = "–" if value is None else f"{value:.1%}" if isinstance(value, float) else f"{value:,}"
+        if key.startswith("push_") and value is not None:
+            shown = f"{1000 * value:+.1f}"
+        else:
+            shown = "–" if value is None else f"{value:.1%}" if isinstance(value, float) else f"{value:,}"
         table.add_row(words, shown)
     return table
 
@@ -222,6 +231,12 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
     if result["given_answers"]:
         came = counted(result["given_answers"], "completion")
         yield f"{came} came with an 'answer', which was taken instead of reading the text."
+    if "push_stock" in result or "elsewhere" in rule.needs:
+        if result["steps"] == 1:
+            which = "The file has one step: stock answers are the {} most popular answers of all other questions"
+        else:
+            which = "Stock answers are the {} most popular answers of the other questions at their last visit"
+        yield f"{which.format(NUM_STOCK)}. A push is the covariance of advantage and event."
     if result["no_answer_share"] > 0.9:
         yield "Hardly any completion has an answer. Try --reader number, last-number, choice or one of your own."
     if rule.num_trained == 1 and rule.method.advantage is None:

@@ -16,6 +16,7 @@ from scrl.cli.compare import compare
 from scrl.cli.demo import demo
 from scrl.cli.doctor import doctor
 from scrl.cli.evaluate import evaluate
+from scrl.cli.evidence import evidence
 from scrl.cli.label import label
 from scrl.cli.methods import methods
 from scrl.cli.plan import plan
@@ -33,12 +34,11 @@ app = App(
     suppress_keyboard_interrupt=False,
     default_parameter=Parameter(negative_iterable=()),  # no --empty-seeds beside --seeds
 )
-for command in (demo, train, plan, evaluate, compare, label, methods, report, recipes, reproduce, doctor):
+for command in (demo, train, plan, evaluate, compare, label, methods, report, recipes, reproduce, evidence, doctor):
     app.command(command)
 
 
-# Before torch is loaded: threads that sleep while they wait cost little on an idle machine, and on a busy one they keep
-# a run from slowing down tenfold.
+# Set before torch is loaded: spinning threads slow a run down tenfold on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # an arrow must not end a run where the terminal knows none
+            stream.reconfigure(errors="replace")  # a terminal without arrows must not end a run
     errors = Console(stderr=True, soft_wrap=True)
     try:
         app(
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         errors.print(Text(f"error: {error}"))
         return 2
-    except BrokenPipeError:  # whoever read the output has enough of it
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ScrlError, OSError) as error:

@@ -12,13 +12,12 @@ from rich.text import Text
 
 from scrl.cli.user_imports import import_from_here
 from scrl.credit.method import NEEDS, CreditSettings, Method
-from scrl.credit.methods import METHODS
-from scrl.credit.rule import find_method
+from scrl.credit.methods import METHODS, find_method
 
 WIDTH = 150
-"""Columns where the output is no terminal."""
+"""Columns where the output is not a terminal."""
 NARROW = 120
-"""On a terminal with fewer, the list has two columns."""
+"""On a terminal with fewer columns, the table has two columns."""
 BEYOND_REWARDS = {
     "choose": "which completions are trained on",
     "advantage": "the advantages",
@@ -41,8 +40,7 @@ def methods(name: str | None = None, /) -> None:
     """
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)
     if name is None:
-        show = overview if console.width >= NARROW else narrow_overview
-        console.print(show(list(METHODS.values())))
+        console.print(overview(list(METHODS.values()), is_narrow=console.width < NARROW))
         console.print("All about one, with its settings: scrl methods NAME", soft_wrap=True)
         return
     import_from_here()
@@ -52,33 +50,28 @@ def methods(name: str | None = None, /) -> None:
     console.print(settings_table(method.settings))
 
 
-def overview(methods: list[Method]) -> Table:
-    """A row a method: idea and equation, needs, paper."""
+def overview(methods: list[Method], *, is_narrow: bool) -> Table:
+    """One row per method: idea and equation, needs, paper; in two columns if narrow."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("method", no_wrap=True)
-    table.add_column("idea and equation")
-    table.add_column("needs besides votes")
-    table.add_column("paper", no_wrap=True)
+    if is_narrow:
+        table.add_column("method, paper, needs besides votes", max_width=max(len(method.name) for method in methods))
+        table.add_column("idea and equation")
+    else:
+        table.add_column("method", no_wrap=True)
+        table.add_column("idea and equation")
+        table.add_column("needs besides votes")
+        table.add_column("paper", no_wrap=True)
     for method in methods:
-        table.add_row(
-            method.name, f"{method.idea}\n{method.equation}", ", ".join(_needs(method)) or "nothing", method.paper
-        )
-    return table
-
-
-def narrow_overview(methods: list[Method]) -> Table:
-    """The same in two columns."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("method, paper, needs besides votes", max_width=max(len(method.name) for method in methods))
-    table.add_column("idea and equation")
-    for method in methods:
-        needs = ", ".join(_needs(method)) or "nothing"
-        table.add_row(f"{method.name}\n{method.paper}\n{needs}", f"{method.idea}\n{method.equation}")
+        idea, needs = f"{method.idea}\n{method.equation}", ", ".join(_needs(method)) or "nothing"
+        if is_narrow:
+            table.add_row(f"{method.name}\n{method.paper}\n{needs}", idea)
+        else:
+            table.add_row(method.name, idea, needs, method.paper)
     return table
 
 
 def about(method: Method) -> Iterator[str]:
-    """What there is to say of a method before its settings."""
+    """Everything about a method except its settings."""
     yield f"{method.name}: {method.idea}"
     yield f"equation: {method.equation}"
     yield f"paper: {method.paper}"
@@ -86,8 +79,8 @@ def about(method: Method) -> Iterator[str]:
         yield f"needs: {name}: {NEEDS.get(name, 'unknown')}"
     if not _needs(method):
         yield "needs: nothing besides votes"
-    decided = [words for field, words in BEYOND_REWARDS.items() if getattr(method, field) is not None]
-    yield f"decides: {', '.join(['labels', 'rewards', *decided])}"
+    beyond = [words for field, words in BEYOND_REWARDS.items() if getattr(method, field) is not None]
+    yield f"decides: {', '.join(['labels', 'rewards', *beyond])}"
     yield "settings: --credit.NAME VALUE in scrl train, --NAME VALUE in scrl label"
 
 
@@ -97,11 +90,11 @@ def _needs(method: Method) -> list[str]:
 
 
 def settings_table(settings: type[CreditSettings]) -> Table:
-    """Its own settings first, then those that all methods share."""
+    """The method's own settings first, then those that all methods share."""
     shared = CreditSettings.model_fields
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("setting", "default"):
-        table.add_column(column, no_wrap=True)
+    table.add_column("setting", no_wrap=True)
+    table.add_column("default", no_wrap=True)
     table.add_column("")
     for name, field in sorted(settings.model_fields.items(), key=lambda item: item[0] in shared):
         table.add_row(name.replace("_", "-"), str(field.default), field.description or "")

@@ -60,22 +60,22 @@ def plan(
     console = Console(highlight=False, markup=False)
     recipe = _recipe(settings)
     if recipe is None and (gpus, nodes, gpu_memory, kind, length) == (None,) * 5:
-        from scrl.planning.plan import plan_anyway
+        from scrl.planning.plan import make_plan
 
-        show_plan(plan_anyway(run_config(settings)), console)
+        show_plan(make_plan(run_config(settings), by_shape=True), console)
         return
-    from scrl.planning.sizing import make_sizing
-    from scrl.planning.sizing_lines import sizing_lines
+    from scrl.planning.fit import plan_on_gpus
+    from scrl.planning.lines import plan_lines
     from scrl.planning.step_time import make_cluster
 
     settings = tuple(_without_engine(settings))
     machines = [f"--{name}={value}" for name, value in (("gpus", gpus), ("nodes", nodes)) if value is not None]
     config = _config(recipe, [*settings, *machines])
     cluster = make_cluster(kind, gpus=config.gpus, nodes=config.nodes, memory_gib=gpu_memory)
-    sizing = make_sizing(config, cluster, length=length)
-    for line in sizing_lines(sizing, _start(recipe, settings)):
+    gpu_plan = plan_on_gpus(config, cluster, length=length)
+    for line in plan_lines(gpu_plan, _start(recipe, settings)):
         console.print(Text(line), soft_wrap=True)
-    if sizing.best is None:
+    if gpu_plan.best is None:
         raise ScrlError("no engine can do this on these GPUs; what would stands above")
 
 

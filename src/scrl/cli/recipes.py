@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table as Grid
 from rich.text import Text
 
+from scrl.reporting.tables import Table, as_terminal
+
 if TYPE_CHECKING:
-    from scrl.recipes.paper_records import Cell, Table
+    from rich.table import Table as RichTable
+
+    from scrl.recipes.paper import Cell, PaperTable
 
 WIDTH = 200
-"""Columns where the output is no terminal: tables are as wide as they need there, and lines are not broken."""
+"""Columns where the output is no terminal: there tables are as wide as they need, and lines are not broken."""
 COPIED = {"COMPASS": "†", "RESTRAIN": "‡"}
 
 
@@ -53,36 +55,41 @@ def recipes(table: str | None = None, /, *, experiment: str | None = None, scale
         _show(console, shown)
         _say(console, (*notes(shown), ""))
     if table is None:
-        console.print(settings_grid() if _fits(console, settings_grid()) else narrow_settings_grid())
+        settings = settings_table()
+        console.print(settings if _fits(console, settings) else _narrowed(settings))
         _say(console, closing_lines())
 
 
-def _say(console: Console, lines: Sequence[str] | Iterator[str]) -> None:
+def _say(console: Console, lines: Iterable[str]) -> None:
     """On a terminal, lines are broken between words."""
     for line in lines:
         console.print(Text(line), soft_wrap=not console.is_terminal)
 
 
-def _show(console: Console, table: Table) -> None:
+def _show(console: Console, table: PaperTable) -> None:
     """The table; where it is wider than the terminal, what measures its rows stands below it."""
-    whole = grid(table)
+    lines = list(lines_of(table))
+    rows = tuple((line.label, *line.values, line.source) for line in lines)
+    whole = as_terminal(Table(("", *table.columns, "experiments"), rows))
     if _fits(console, whole):
         console.print(whole)
         return
-    console.print(narrow_grid(table))
-    for line in source_lines(table, console.width):
-        console.print(Text(line), soft_wrap=True)  # a long name stays one, to be copied
+    headings = (re.sub(r"[ _](?=\w\w)", "\n", column) for column in table.columns)  # one word per line
+    console.print(as_terminal(Table(("", *headings), tuple(row[:-1] for row in rows)), wraps=True))
+    for text in source_lines(lines, console.width):
+        console.print(Text(text), soft_wrap=True)  # a long name stays one, to be copied
 
 
-def _fits(console: Console, made: Grid) -> bool:
-    return console.measure(made, options=console.options.update_width(WIDTH)).maximum <= console.width
+def _fits(console: Console, rich_table: RichTable) -> bool:
+    return console.measure(rich_table, options=console.options.update_width(WIDTH)).maximum <= console.width
 
 
 def settings_lines(name: str, scale: str) -> Iterator[str]:
     """An experiment's settings as YAML, and what of them the paper does not state."""
     import yaml
 
-    from scrl.recipes.catalogue import NOT_IN_PAPER, UNSTATED_EVERYWHERE, find_experiment
+    from scrl.recipes.catalogue import find_experiment
+    from scrl.recipes.paper import NOT_IN_PAPER, UNSTATED_EVERYWHERE
     from scrl.recipes.scales import config_at, mapping
 
     experiment = find_experiment(name)
@@ -100,48 +107,30 @@ class Line(NamedTuple):
     """A row as it is shown."""
 
     label: str
-    values: tuple[str, ...] = ()
-    source: str = ""
+    values: tuple[str, ...]
+    source: str
     """What measures it; nothing for the name of a section."""
 
 
-def lines_of(table: Table) -> Iterator[Line]:
+def lines_of(table: PaperTable) -> Iterator[Line]:
     """Each section's name, and its rows."""
     sections = [section for section, _ in table.rows]
+    absent = "curve" if table.measured_with == "training" else "in words"
     for number, (section, row) in enumerate(table.rows):
         if section not in sections[:number]:
-            yield Line(section)
+            yield Line(section, ("",) * len(table.columns), "")
         cells = [cell for cell in table.cells if (cell.section, cell.row) == (section, row)]
-        absent = "curve" if table.measured_with == "training" else "in words"
-        values = tuple(_shown(cells, column, absent) for column in table.columns)
+        values = tuple(
+            " ".join(absent if cell.paper is None else number_text(cell) for cell in cells if cell.column == column)
+            for column in table.columns
+        )
         yield Line(f"  {row}", values, _source(cells))
 
 
-def grid(table: Table) -> Grid:
-    """The table as printed, with the experiments behind each row."""
-    made = Grid(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("", *table.columns, "experiments"):
-        made.add_column(column, no_wrap=True)
-    for line in lines_of(table):
-        made.add_row(line.label, *line.values, line.source)
-    return made
-
-
-def narrow_grid(table: Table) -> Grid:
-    """The table without the experiments; its head may take several lines."""
-    made = Grid(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    made.add_column("", no_wrap=True)
-    for column in table.columns:
-        made.add_column(re.sub(r"[ _](?=\w\w)", "\n", column))  # a word a line
-    for line in lines_of(table):
-        made.add_row(line.label, *line.values)
-    return made
-
-
-def source_lines(table: Table, width: int) -> Iterator[str]:
+def source_lines(lines: Sequence[Line], width: int) -> Iterator[str]:
     """What measures each row, in lines that are broken between words."""
     yield "experiments:"
-    for line in lines_of(table):
+    for line in lines:
         text = f"{line.label.strip()}: {line.source}" if line.source else line.label
         indent = "  " if line.source else " "
         yield from wrap(
@@ -154,14 +143,9 @@ def source_lines(table: Table, width: int) -> Iterator[str]:
         )
 
 
-def _shown(cells: Sequence[Cell], column: str, absent: str) -> str:
-    """The numbers of a row in one column: the value, and beside it an arrow's."""
-    return " ".join(absent if cell.paper is None else number(cell) for cell in cells if cell.column == column)
-
-
-def number(cell: Cell) -> str:
-    """A printed number as the paper prints it, with its marks."""
-    from scrl.recipes.paper_records import GAIN
+def number_text(cell: Cell) -> str:
+    """A number as the paper prints it, with its marks."""
+    from scrl.recipes.paper import GAIN
 
     form = "+.1f" if cell.metric == GAIN else ".3f" if cell.metric.startswith("entropy") else ".1f"
     return f"{cell.paper:{form}}{'*' if cell.is_peak else ''}{COPIED.get(cell.copied_from or '', '')}"
@@ -182,69 +166,53 @@ def folded(names: Sequence[str]) -> str:
     return "/".join(choice[0] if len(choice) == 1 else f"{{{','.join(choice)}}}" for choice in choices)
 
 
-def notes(table: Table) -> Iterator[str]:
+def notes(table: PaperTable) -> Iterator[str]:
     """What a reader of the table should know."""
+    from scrl.recipes.catalogue import EXPERIMENTS
+    from scrl.recipes.paper import KNOWN_INCONSISTENCIES, NOT_IN_PAPER
+
     yield f"scrl reproduce {table.name}"
     if any(cell.is_peak for cell in table.cells):
         yield "* the best value before the run degraded, not the last"
     for work in dict.fromkeys(cell.copied_from for cell in table.cells if cell.copied_from):
         yield f"{COPIED[work]} the paper copied it from {work}; where an experiment is named, it is a run of our own"
     yield from (f"{series.name}: {series.meaning}" for series in table.series)
-    yield from _unstated(table)
-    for odd in _inconsistencies(table):
-        yield f"inconsistent: {odd}"
-
-
-def _unstated(table: Table) -> Iterator[str]:
-    """What the paper leaves open: about the table, and about some of its experiments."""
-    from scrl.recipes.catalogue import EXPERIMENTS, NOT_IN_PAPER
-
     yield from (f"not in the paper: {key}: {NOT_IN_PAPER[key]}" for key in table.not_in_paper)
     experiments = [EXPERIMENTS[name] for name in table.experiments]
     for key in dict.fromkeys(key for experiment in experiments for key in experiment.not_in_paper):
         number = sum(key in experiment.not_in_paper for experiment in experiments)
         yield f"not in the paper: {key}: {NOT_IN_PAPER[key]} ({number} of {len(experiments)} experiments)"
-
-
-def _inconsistencies(table: Table) -> Iterator[str]:
-    from scrl.recipes.paper import KNOWN_INCONSISTENCIES
-
     for odd in KNOWN_INCONSISTENCIES:
         if odd.table == table.name:
-            section, row, column, _ = odd.place
-            yield f"{section}, {row}, {column}: {odd.printed:g} is printed, {odd.implied:g} implied: {odd.reason}"
+            where = ", ".join(odd.place[:3])
+            yield f"inconsistent: {where}: {odd.printed:g} is printed, {odd.implied:g} implied: {odd.reason}"
 
 
-def settings_grid() -> Grid:
+def settings_table() -> RichTable:
     """The appendix's settings (tab:parameter), and the number of passes."""
-    from scrl.recipes.catalogue import EPISODES, HYPERPARAMETERS, SHORTER
-    from scrl.recipes.paper_cells import PRINTED
+    from scrl.recipes.catalogue import SHORTER
+    from scrl.recipes.paper import EPISODES, HYPERPARAMETERS, PRINTED
 
-    made = Grid(title="settings: tab:parameter and text", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for column in ("", "Qwen2.5-3B", "Qwen2.5-Math-7B", "setting"):
-        made.add_column(column, no_wrap=True)
-    for row in HYPERPARAMETERS:
-        made.add_row(row.printed, str(row.small), str(row.large), row.setting or row.note)
+    rows = [(row.printed, str(row.small), str(row.large), row.setting or row.note) for row in HYPERPARAMETERS]
     for benchmark, episodes in EPISODES.items():
         shorter = [f"{fewer} at {n}/{m}" for (_, name, n, m), fewer in SHORTER.items() if name == benchmark]
         small = f"{episodes} ({', '.join(shorter)})" if shorter else str(episodes)
-        made.add_row(f"Episodes, {PRINTED[benchmark]}", small, str(episodes), "steps")
-    return made
+        rows.append((f"Episodes, {PRINTED[benchmark]}", small, str(episodes), "steps"))
+    header = ("", "Qwen2.5-3B", "Qwen2.5-Math-7B", "setting")
+    return as_terminal(Table(header, tuple(rows), "settings: tab:parameter and text"))
 
 
-def narrow_settings_grid() -> Grid:
+def _narrowed(settings: RichTable) -> RichTable:
     """The same with room for every word in 80 columns."""
-    made = settings_grid()
-    made.columns[0].no_wrap, made.columns[0].max_width = False, 18
-    made.columns[-1].no_wrap = False
-    return made
+    settings.columns[0].no_wrap, settings.columns[0].max_width = False, 18
+    settings.columns[-1].no_wrap = False
+    return settings
 
 
 def closing_lines() -> Iterator[str]:
     """What holds for all runs, and the totals."""
-    from scrl.recipes.catalogue import EXPERIMENTS, NOT_IN_PAPER, UNSTATED_EVERYWHERE
-    from scrl.recipes.own_tables import OWN_TABLES
-    from scrl.recipes.paper import ILLUSTRATIONS, TABLES
+    from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES
+    from scrl.recipes.paper import ILLUSTRATIONS, NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE
 
     yield from (f"not in the paper, for all: {key}: {NOT_IN_PAPER[key]}" for key in UNSTATED_EVERYWHERE)
     yield from (f"{label}: {what}; nothing to reproduce" for label, what in ILLUSTRATIONS.items())

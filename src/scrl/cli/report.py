@@ -47,13 +47,14 @@ def _write_page(runs: list[Path], out: Path | None) -> None:
 
 
 def _write_table(names: tuple[str, ...], format: str, out: Path | None) -> None:
-    from scrl.reporting.result_tables import FORMATS, result_rows, result_sheet
-    from scrl.reporting.results import read_place
+    from scrl.reporting.evaluations import read_place
+    from scrl.reporting.result_rows import result_rows, result_table
+    from scrl.reporting.tables import FORMATS
 
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise InputError(f"{out}: give a file in a folder that exists")
     places = [read_place(name) for name in names]
-    table = FORMATS[format](result_sheet(result_rows(places)))
+    table = FORMATS[format](result_table(result_rows(places)))
     for note in (note for place in places for note in place.notes):
         print(f"note: {note}", file=sys.stderr)
     if out is None:

@@ -12,8 +12,8 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.cleanup import kept_if_used
-from scrl.cli.progress import watching
+from scrl.cli.cleanup import resumable
+from scrl.cli.progress import show_progress
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, did_you_mean
@@ -22,7 +22,7 @@ from scrl.training.run_folder import folder_to_resume, new_run_folder
 
 if TYPE_CHECKING:
     from scrl.recipes.jobs import Job
-    from scrl.recipes.paper_records import Table
+    from scrl.recipes.paper import PaperTable
     from scrl.recipes.reproduce import Choices, Observer
 
 CONTROLS = tuple(method.name for method in CONTROL_ARMS)
@@ -100,13 +100,13 @@ def reproduce(
 
 
 def _carry_out(
-    tables: Sequence[Table], all_jobs: Sequence[Job], choices: Choices, folder: Path, console: Console
+    tables: Sequence[PaperTable], all_jobs: Sequence[Job], choices: Choices, folder: Path, console: Console
 ) -> None:
     from scrl.recipes.reproduce import carry_out
 
     console.print(f"writing to {folder}\n", soft_wrap=True)
     started = time.perf_counter()
-    with kept_if_used(folder, f"the same command and --resume --out {folder}", console):
+    with resumable(folder, f"the same command and --resume --out {folder}", console):
         carry_out(all_jobs, choices, folder, observing)
     for table in tables:
         _print_table(table, choices, folder, console)
@@ -139,22 +139,23 @@ def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
 @contextmanager
 def observing(steps: int, name: str) -> Iterator[Observer]:
     """Progress of one experiment."""
-    with watching(steps, name) as listener:
+    with show_progress(steps, name) as listener:
         yield listener
 
 
-def _print_table(table: Table, choices: Choices, folder: Path, console: Console) -> None:
-    from scrl.recipes.outcome_tables import caption_of, numbers_of, sheet_of, table_at, values_of, write_figure
-    from scrl.reporting.result_tables import as_csv, as_latex, as_markdown
+def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Console) -> None:
+    from scrl.recipes.outcome_tables import caption_of, number_table, outcome_table, values_of, write_figure
+    from scrl.recipes.scales import table_at
+    from scrl.reporting.tables import as_csv, as_latex, as_markdown
 
-    values = values_of(table, choices.scale, choices.seeds, folder)
-    scaled = table_at(table, choices.scale)
-    sheet = sheet_of(scaled, values, caption_of(table, values, choices, folder))
+    values = values_of(table, choices, folder)
+    scaled, _ = table_at(table, choices.scale)
+    outcome = outcome_table(scaled, values, caption_of(table, values, choices, folder))
     stem = table.name.replace("/", "-")
-    write_whole(folder / f"{stem}.md", as_markdown(sheet))
-    write_whole(folder / f"{stem}.tex", as_latex(sheet))
-    write_whole(folder / f"{stem}.csv", as_csv(numbers_of(scaled, values, choices.scale)))
-    console.print(Text(as_markdown(sheet)), soft_wrap=True)
+    write_whole(folder / f"{stem}.md", as_markdown(outcome))
+    write_whole(folder / f"{stem}.tex", as_latex(outcome))
+    write_whole(folder / f"{stem}.csv", as_csv(number_table(scaled, values, choices.scale)))
+    console.print(Text(as_markdown(outcome)), soft_wrap=True)
     if table.measured_with == "training":
         write_figure(table, choices, folder, folder / f"{stem}.svg")
         console.print(f"drawn in {folder / stem}.svg", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Code of the user's own, such as a method `module:NAME`."""
+"""Imports of the user's modules, such as a method `module:NAME`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def import_from_here() -> None:
-    """Let modules be imported from where the command was started; installed ones of the same name come first."""
+    """Let modules be imported from the current folder; installed ones of the same name take precedence."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

@@ -6,7 +6,7 @@ from math import fsum, sqrt
 
 import numpy as np
 
-from scrl.credit.method import CreditSettings, Sides
+from scrl.credit.method import CreditSettings, SplitAdvantage
 from scrl.records import Floats
 
 
@@ -20,9 +20,9 @@ def reward_advantages(rewards_M: Floats, settings: CreditSettings) -> Floats:
     return group_advantages(rewards_M, sample_std=sample_std, eps=settings.eps, std_floor=settings.std_floor)
 
 
-def both_sides(advantages_M: Floats) -> Sides:
+def split_by_sign(advantages_M: Floats) -> SplitAdvantage:
     """P = max(Â, 0), Q = min(Â, 0)."""
-    return Sides(np.maximum(advantages_M, 0), np.minimum(advantages_M, 0))
+    return SplitAdvantage(np.maximum(advantages_M, 0), np.minimum(advantages_M, 0))
 
 
 def group_advantages(rewards_G: Floats, *, sample_std: bool, eps: float, std_floor: float) -> Floats:

@@ -33,7 +33,7 @@ __all__ = [
     "Labels",
     "Method",
     "Shaped",
-    "Sides",
+    "SplitAdvantage",
     "Tally",
     "Tree",
     "Truth",
@@ -63,8 +63,7 @@ class CreditSettings(Settings):
     overlong_buffer: int = Field(
         0,
         ge=0,
-        description="L_buf: the reward falls over the last tokens before a completion is cut, so many of them "
-        "(0: off; DAPO: 4096 of 20480).",
+        description="L_buf: the reward falls over this many tokens before a completion is cut (0: off; DAPO: 4096).",
     )
     overlong_weight: float = Field(1.0, ge=0, description="How far it falls until there.")
 
@@ -121,16 +120,16 @@ class Shaped:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sides:
-    """Advantages of the completions trained on, rising and falling apart: P ≥ 0, Q ≤ 0.
+class SplitAdvantage:
+    """Advantages of the completions trained on, as a positive part P ≥ 0 and a negative part Q ≤ 0.
 
         objective = P · min(r, 1 + ε_high) + Q · max(r, 1 − ε_low)
 
     A single advantage Â is P = max(Â, 0), Q = min(Â, 0): the clipped objective of PPO.
     """
 
-    rises_M: Floats
-    falls_M: Floats
+    positive_part_M: Floats
+    negative_part_M: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +142,7 @@ class Tree:
 
     @property
     def leaves(self) -> int:
-        """Completions a question: M (1 + N B)."""
+        """Completions per question: M (1 + N B)."""
         return self.roots * (1 + self.forks * self.branches)
 
 
@@ -165,13 +164,13 @@ class Method:
     has_negatives: bool = True
     """Whether it can rule answers out."""
     choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
-    """Which M completions to train on; None: by `which_trained`."""
-    advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], Sides] | None = None
+    """Which M completions to train on, where votes decide it (DDRL balances them); None: by `which_trained`."""
+    advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None
     """The advantages of the completions trained on; None: by `advantage`, from their rewards."""
     weigh_tokens: Callable[[Floats, Any], Floats] | None = None
-    """From the entropies of a completion's tokens to their weights in the loss; None: all the same."""
+    """Token entropies of a completion → token weights in the loss, which no reward can say (SPINE); None: all equal."""
     plan: Callable[[int, Any], Tree] | None = None
-    """How the N completions of a question are drawn; None: each on its own."""
+    """How the N completions are sampled, where they share beginnings (ETMR); None: each on its own."""
 
     @property
     def has_labels(self) -> bool:

@@ -6,7 +6,6 @@ credit.labels.positive, credit.labels.negatives, credit.rewards, credit.advantag
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -19,11 +18,11 @@ from pydantic import ValidationError
 from scrl.answers.classes import Classes, classify, split_classes
 from scrl.answers.judge import Judge
 from scrl.answers.readers import Reader, get_reader
-from scrl.credit.advantages import both_sides, reward_advantages
+from scrl.credit.advantages import reward_advantages, split_by_sign
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.labels import SLACK
-from scrl.credit.method import NEEDS, CreditSettings, Evidence, Method, Shaped, Sides
-from scrl.credit.methods import METHODS
+from scrl.credit.method import NEEDS, CreditSettings, Evidence, Method, Shaped, SplitAdvantage
+from scrl.credit.methods import find_method
 from scrl.credit.rewards import overlong_penalties
 from scrl.credit.subsample import check_number, rows_by_setting
 from scrl.credit.tally import count_votes
@@ -118,18 +117,18 @@ class CreditRule:
         shaped = self._overlong(evidence, earned)
         trained = self._trained(evidence, labels)
         rows = list(trained)
-        sides = self._sides(evidence, labels, shaped, rows)
+        split = self._split_advantages(evidence, labels, shaped, rows)
         return Credit(
             answers=tuple(None if j < 0 else a for a, j in zip(classes.answers_G, classes.class_of_G, strict=True)),
             tally=evidence.tally,
             labels=labels,
             rewards=shaped.rewards_G,
-            advantages=_at_rows(sides.rises_M + sides.falls_M, rows, evidence.tally.size),
+            advantages=_at_rows(split.positive_part_M + split.negative_part_M, rows, evidence.tally.size),
             trained=trained,
             is_entropy_only=_is_constant(shaped.label_part_G[rows]) and not _is_constant(shaped.rewards_G[rows]),
             undecided_pairs=classes.undecided_pairs,
             stock=evidence.elsewhere.stock if evidence.elsewhere else (),
-            sides=_sides_at_rows(sides, rows, evidence.tally.size) if self.method.advantage else None,
+            split_advantages=_split_at_rows(split, rows, evidence.tally.size) if self.method.advantage else None,
         )
 
     def _of_kind(self, kind: type[Kind], part: str, found: object) -> Kind:
@@ -180,10 +179,10 @@ class CreditRule:
             )
         return rows
 
-    def _sides(self, evidence: Evidence, labels: Labels, shaped: Shaped, rows: list[int]) -> Sides:
+    def _split_advantages(self, evidence: Evidence, labels: Labels, shaped: Shaped, rows: list[int]) -> SplitAdvantage:
         if self.method.advantage is not None:
             return self.method.advantage(evidence, labels, shaped, rows, self.settings)
-        return both_sides(reward_advantages(shaped.rewards_G[rows], self.settings))
+        return split_by_sign(reward_advantages(shaped.rewards_G[rows], self.settings))
 
     def token_weights(self, entropies_G: Sequence[Floats]) -> tuple[Floats, ...] | None:
         """The weights of the tokens of some completions in the loss; None: all the same."""
@@ -247,8 +246,8 @@ def _at_rows(values_M: Floats, rows: list[int], size: int) -> Floats:
     return values_G
 
 
-def _sides_at_rows(sides: Sides, rows: list[int], size: int) -> tuple[Floats, Floats]:
-    return _at_rows(sides.rises_M, rows, size), _at_rows(sides.falls_M, rows, size)
+def _split_at_rows(split: SplitAdvantage, rows: list[int], size: int) -> tuple[Floats, Floats]:
+    return _at_rows(split.positive_part_M, rows, size), _at_rows(split.negative_part_M, rows, size)
 
 
 def _is_constant(values_G: Floats) -> bool:
@@ -291,39 +290,6 @@ def credit_rule(
         significant_digits=significant_digits,
         max_tokens=max_tokens,
     )
-
-
-def find_method(name: str) -> Method:
-    """A method by its name in METHODS, or one of the user's own by its import path, `module:NAME`."""
-    if name in METHODS:
-        return METHODS[name]
-    if ":" in name:
-        return _imported_method(name)
-    raise ConfigError(
-        f"method: unknown method {name!r}.{did_you_mean(name, METHODS)} One of your own is written module:NAME."
-    )
-
-
-def _imported_method(path: str) -> Method:
-    module_name, _, attribute = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # importing runs the user's own file, which may fail in any way
-        raise ConfigError(
-            f"method: {path!r}: importing {module_name!r} raised {type(error).__name__}: {error}. Give module:NAME of "
-            "a module that lies in this folder or in PYTHONPATH, or is installed."
-        ) from error
-    found = getattr(module, attribute, None)
-    if isinstance(found, Method):
-        return found
-    if found is not None:
-        raise ConfigError(
-            f"method: {path!r} is of type {type(found).__name__}, not a Method. Make one with Method(...) of "
-            "scrl.credit.method."
-        )
-    methods = [name for name, value in vars(module).items() if isinstance(value, Method)]
-    hint = did_you_mean(attribute, methods) if methods else " There is no Method in it."
-    raise ConfigError(f"method: {module_name!r} has no {attribute!r}.{hint}")
 
 
 def _check_needs_are_known(method: Method, settings: CreditSettings) -> None:

@@ -1,7 +1,7 @@
 """Question files and hub data sets → questions.
 
-Only the question's text is required. A gold answer is for measuring alone. What was taken as what is said in `notes`,
-and whatever cannot be read without guessing raises `DataError` with file, line, reason and fix.
+Only the question's text is required; a gold answer is used only for measuring. `notes` say which column was taken as
+what. Anything ambiguous or unreadable raises `DataError` with file, line, reason and fix.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from scrl.data.tables import LINES, SHAPE, Row, kind, read_table
+from scrl.data.jsonl import kind
+from scrl.data.tables import LINES, SHAPE, Row, read_table
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.records import Question
 
@@ -29,9 +30,9 @@ COLUMN_NAMES = {
     "id_column": ("id question_id uid unique_id qid problem_id", "index idx"),
     "rephrased_column": ("rephrased rephrased_question", "paraphrase"),
 }
-"""Well-known names of columns by the option that names another, best first; two of one rank are ambiguous."""
+"""Well-known column names per option, best first; two of the same rank are ambiguous."""
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-_EATEN_BACKSLASH = re.compile("\b(?:oxed|egin|inom|eta|ar)|\frac")
+_LOST_BACKSLASH = re.compile("\b(?:oxed|egin|inom|eta|ar)|\frac")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class LoadedQuestions:
 
 
 class Columns(NamedTuple):
-    """Which column is what; None where there is none."""
+    """Which column is what; None if there is none."""
 
     question: str
     gold: str | None
@@ -65,34 +66,43 @@ def load_questions(
     """The questions of a file (.jsonl .json .csv .tsv .parquet .txt) or of a hub data set (`owner/name[:split]`).
 
     Columns are found by well-known names unless given. White space around texts is dropped. Without ids, question i
-    (from 0) of `amc.csv` is `amc-i`. `limit` takes the first so many.
+    (from 0) of `amc.csv` is `amc-i`. `limit` keeps only the first questions.
     """
-    given = (question_column, gold_column, id_column, rephrased_column)
-    _check_options(source, given, limit)
+    if not str(source).strip():
+        raise ConfigError("the source of questions is empty: give a file or a hub data set (owner/name)")
+    check_limit(limit)
+    options = (question_column, gold_column, id_column, rephrased_column)
+    names = [name for name in options if name is not None]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{', '.join(COLUMN_NAMES)} must be different columns, found {', '.join(names)}")
     table, stem = read_table(source)
     rows = list(islice(table.rows, limit))
     if not rows:
         fix = LINES if Path(source).suffix.lower() == ".txt" else SHAPE
         raise DataError(source, f"there are no questions in it. {fix}")
-    columns = _find_columns(rows, given)
+    columns = _find_columns(rows, options)
     questions = make_questions(rows, columns, stem)
-    notes = (*table.notes, *_column_notes(rows, columns, stem), *_question_notes(questions, limit))
+    notes = (*table.notes, *_notes(rows, columns, stem, questions), *limit_note(limit, len(questions)))
     return LoadedQuestions(questions, notes)
 
 
 def make_questions(rows: Sequence[Row], columns: Columns, stem: str) -> tuple[Question, ...]:
-    """One question a row, with ids that differ; without a column of ids they are numbered, `stem-0` first."""
+    """One question per row, with unique ids; without an id column they are numbered from `stem-0`."""
     questions = tuple(
         Question(
-            id=_id(row, columns.id, stem),
-            text=_asked(row, columns.question),
-            gold=_gold(row, columns.gold),
-            level=_level(row, columns.level),
-            rephrased=_rephrased(row, columns.rephrased),
+            id=f"{stem}-{row.number}" if columns.id is None else _id(row, columns.id),
+            text=_question(row, columns.question),
+            gold=None if columns.gold is None else _gold(row, columns.gold),
+            level=None if columns.level is None else _level(row, columns.level),
+            rephrased=None if columns.rephrased is None else _message(row, columns.rephrased),
         )
         for row in rows
     )
-    _refuse_repeated_ids(rows, questions)
+    first: dict[str, Row] = {}
+    for row, question in zip(rows, questions, strict=True):
+        if first.setdefault(question.id, row) is not row:
+            reason = f"id {question.id!r} stands here again, first on {first[question.id].place}"
+            raise row.error(f"{reason}. Make ids unique, or rename the column to have the questions numbered.")
     return questions
 
 
@@ -102,28 +112,25 @@ def check_limit(limit: int | None) -> None:
         raise ConfigError(f"limit must be 1 or more, found {limit}; leave it out to take all questions")
 
 
-def _check_options(source: str | Path, given: Sequence[str | None], limit: int | None) -> None:
-    if not str(source).strip():
-        raise ConfigError("the source of questions is empty: give a file or a hub data set (owner/name)")
-    check_limit(limit)
-    columns = [column for column in given if column is not None]
-    if len(set(columns)) < len(columns):
-        raise ConfigError(f"{', '.join(COLUMN_NAMES)} must be different columns, found {', '.join(columns)}")
+def limit_note(limit: int | None, taken: int) -> tuple[str, ...]:
+    """A note if the limit was reached."""
+    return (f"The first {limit} question(s) are taken (limit).",) if limit == taken else ()
 
 
 # Which column is what
 
 
-def _find_columns(rows: Sequence[Row], given: Sequence[str | None]) -> Columns:
+def _find_columns(rows: Sequence[Row], options: Sequence[str | None]) -> Columns:
+    """`options` are the columns that the user named, in the order of COLUMN_NAMES."""
     source = rows[0].source
     names = list(dict.fromkeys(name for row in rows for name in row.fields))
-    for option, wanted in zip(COLUMN_NAMES, given, strict=True):
-        if wanted is not None and wanted not in names:
-            raise DataError(source, f"there is no column {wanted!r}, given as {option}.{did_you_mean(wanted, names)}")
-    free = [name for name in names if name not in given]
+    for option, name in zip(COLUMN_NAMES, options, strict=True):
+        if name is not None and name not in names:
+            raise DataError(source, f"there is no column {name!r}, given as {option}.{did_you_mean(name, names)}")
+    free = [name for name in names if name not in options]
     question, gold, id_, rephrased = (
-        _detect(source, option, free) if wanted is None else wanted
-        for option, wanted in zip(COLUMN_NAMES, given, strict=True)
+        _detect(source, option, free) if name is None else name
+        for option, name in zip(COLUMN_NAMES, options, strict=True)
     )
     if question is None:
         reason = f"no column looks like the question. Columns: {', '.join(names) or 'none'}."
@@ -133,30 +140,28 @@ def _find_columns(rows: Sequence[Row], given: Sequence[str | None]) -> Columns:
 
 def _detect(source: str, option: str, names: Sequence[str]) -> str | None:
     for rank in COLUMN_NAMES[option]:
-        found = [name for name in names if re.sub(r"[\s-]+", "_", name.strip().lower()) in rank.split()]
-        if len(found) > 1:
-            reason = f"the columns {' and '.join(map(repr, found))} could each be it: say which one with {option}"
+        matches = [name for name in names if re.sub(r"[\s-]+", "_", name.strip().lower()) in rank.split()]
+        if len(matches) > 1:
+            reason = f"the columns {' and '.join(map(repr, matches))} could each be it: say which one with {option}"
             raise DataError(source, f"{reason}. Columns: {', '.join(names)}.")
-        if found:
-            return found[0]
+        if matches:
+            return matches[0]
     return None
 
 
 # One cell → text
 
 
-def _id(row: Row, column: str | None, stem: str) -> str:
-    if column is None:
-        return f"{stem}-{row.number}"
+def _id(row: Row, column: str) -> str:
     value = row.fields.get(column)
     if value is None or not str(value).strip():
         raise row.error(f"field {column!r} is empty. Give every question an id, or rename the column to number them.")
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise row.error(f"field {column!r} must be text or a whole number, found {kind(value)}")
-    return _checked(row, column, str(value))
+    return _clean(row, column, str(value))
 
 
-def _asked(row: Row, column: str) -> str:
+def _question(row: Row, column: str) -> str:
     if column not in row.fields:
         raise row.error(f"field {column!r} is missing; there is only: {', '.join(row.fields) or 'nothing'}")
     text = _message(row, column)
@@ -165,72 +170,53 @@ def _asked(row: Row, column: str) -> str:
     return text
 
 
-def _rephrased(row: Row, column: str | None) -> str | None:
-    """The question in other words, where this row has it."""
-    return None if column is None else _message(row, column)
-
-
 def _message(row: Row, column: str) -> str | None:
-    """What is said to the model: text or chat messages; None where nothing is."""
-    value = row.fields.get(column)
-    text = _last_user_message(row, column, value) if isinstance(value, list) else value
+    """Text, or the last user message of a chat; None if empty."""
+    text = row.fields.get(column)
+    if isinstance(text, list):
+        if not all(isinstance(message, dict) and {"role", "content"} <= set(message) for message in text):
+            raise row.error(f'field {column!r} is a list, but not of chat messages {{"role": "user", "content": "…"}}')
+        from_user = [message["content"] for message in text if message["role"] == "user"]
+        if not from_user:
+            raise row.error(f"field {column!r} has chat messages, but none of role 'user'")
+        text = from_user[-1]
     if text is None or text == "" or (isinstance(text, str) and text.isspace()):
         return None
     if not isinstance(text, str):
         raise row.error(f"field {column!r} must be text or chat messages, found {kind(text)}")
-    return _checked(row, column, text)
+    return _clean(row, column, text)
 
 
-def _last_user_message(row: Row, column: str, messages: list[Any]) -> Any:
-    if not all(isinstance(message, dict) and {"role", "content"} <= set(message) for message in messages):
-        raise row.error(f'field {column!r} is a list, but not of chat messages {{"role": "user", "content": "…"}}')
-    asked = [message["content"] for message in messages if message["role"] == "user"]
-    if not asked:
-        raise row.error(f"field {column!r} has chat messages, but none of role 'user'")
-    return asked[-1]
-
-
-def _gold(row: Row, column: str | None) -> str | None:
-    value = None if column is None else row.fields.get(column)
-    if column is None or value is None:
+def _gold(row: Row, column: str) -> str | None:
+    value = row.fields.get(column)
+    if value is None:
         return None
     is_finite = isinstance(value, float | Decimal) and math.isfinite(value)
     if not is_finite and type(value) not in (str, int):
         reason = f"field {column!r}, taken as the gold answer, must be text, a number or null, found {kind(value)}"
         raise row.error(f"{reason}. Say which column holds it with gold_column, or rename this one.")
-    return _checked(row, column, str(value)) or None
+    return _clean(row, column, str(value)) or None
 
 
-def _level(row: Row, column: str | None) -> str | None:
-    value = None if column is None else row.fields.get(column)
-    if column is None or value is None:
+def _level(row: Row, column: str) -> str | None:
+    value = row.fields.get(column)
+    if value is None:
         return None
     if type(value) not in (str, int):
         raise row.error(f"field {column!r} must be text or a whole number, found {kind(value)}")
-    return _checked(row, column, str(value)) or None
+    return _clean(row, column, str(value)) or None
 
 
-def _checked(row: Row, column: str, text: str) -> str:
-    """The text without white space around it, if it can be written to a file and was not garbled by JSON escapes."""
+def _clean(row: Row, column: str, text: str) -> str:
+    """The text without white space around it; text that JSON escapes have garbled is refused."""
     if _UNWRITABLE.search(text):
         raise row.error(f"field {column!r} has a NUL or half a surrogate pair in it: remove it")
-    if _EATEN_BACKSLASH.search(text):
+    if _LOST_BACKSLASH.search(text):
         raise row.error(f"field {column!r} has lost a backslash, as in '\\frac': in JSON it is written '\\\\frac'")
     return text.strip()
 
 
-# What was done
-
-
-def _refuse_repeated_ids(rows: Sequence[Row], questions: Sequence[Question]) -> None:
-    first: dict[str, Row] = {}
-    for row, question in zip(rows, questions, strict=True):
-        if first.setdefault(question.id, row) is not row:
-            reason = f"id {question.id!r} stands here again, first on {first[question.id].place}"
-            raise row.error(f"{reason}. Make ids unique, or rename the column to have the questions numbered.")
-
-
-def _column_notes(rows: Sequence[Row], columns: Columns, stem: str) -> Iterator[str]:
+def _notes(rows: Sequence[Row], columns: Columns, stem: str, questions: Sequence[Question]) -> Iterator[str]:
     yield f"Question: column {columns.question!r}."
     if any(isinstance(row.fields[columns.question], list) for row in rows):
         yield "Chat messages: the last user message is the question; system messages and earlier turns are left out."
@@ -244,21 +230,13 @@ def _column_notes(rows: Sequence[Row], columns: Columns, stem: str) -> Iterator[
     others = dict.fromkeys(name for row in rows for name in row.fields if name not in columns)
     if others:
         yield f"Columns left out: {', '.join(others)}."
-
-
-def _question_notes(questions: Sequence[Question], limit: int | None) -> Iterator[str]:
-    golden = sum(question.gold is not None for question in questions)
-    if 0 < golden < len(questions):
-        yield f"{golden} of {len(questions)} questions have a gold answer."
-    rephrased = sum(question.rephrased is not None for question in questions)
-    if 0 < rephrased < len(questions):
-        yield f"{rephrased} of {len(questions)} questions have a rephrasing."
-    repeated = len(questions) - len({question.text for question in questions})
-    if repeated:
-        yield f"{repeated} question(s) repeat the text of an earlier one; they are kept."
-    yield from limit_note(limit, len(questions))
-
-
-def limit_note(limit: int | None, taken: int) -> tuple[str, ...]:
-    """A note where a limit was met."""
-    return (f"The first {limit} question(s) are taken (limit).",) if limit == taken else ()
+    total = len(questions)
+    num_gold = sum(question.gold is not None for question in questions)
+    if 0 < num_gold < total:
+        yield f"{num_gold} of {total} questions have a gold answer."
+    num_rephrased = sum(question.rephrased is not None for question in questions)
+    if 0 < num_rephrased < total:
+        yield f"{num_rephrased} of {total} questions have a rephrasing."
+    num_repeats = total - len({question.text for question in questions})
+    if num_repeats:
+        yield f"{num_repeats} question(s) repeat the text of an earlier one; they are kept."

@@ -1,18 +1,23 @@
-"""Which engine takes the steps of a run; `embedded` is ours, the others are imported only when they are asked for."""
+"""Which engine runs the steps, and what none but ours can do; TRL and verl are imported only where they are chosen."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.version import Version
 
 from scrl.config import RunConfig
-from scrl.engines.versions import require_engine
 from scrl.errors import ConfigError
+from scrl.optional_deps import require_extra, supported
 from scrl.policy.model_paths import adapter_folder
-from scrl.training.listeners import RunListener
-from scrl.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from scrl.training.listeners import RunListener
+    from scrl.training.run_folder import RunFolder
 
 
 class Engine(NamedTuple):
@@ -22,8 +27,27 @@ class Engine(NamedTuple):
     resume: Callable[[Path, RunListener], RunFolder]
 
 
+def engine_of(config: RunConfig) -> Engine:
+    """The engine that a run's settings name."""
+    if config.engine == "embedded":
+        from scrl.training import loop
+
+        return Engine(
+            lambda config, out, listener: loop.train(config, out, listener).folder,
+            lambda out, listener: loop.resume(out, listener).folder,
+        )
+    require_engine(config.engine)
+    if config.engine == "trl":
+        from scrl.engines.trl import run as trl_run
+
+        return Engine(trl_run.train, trl_run.resume)
+    from scrl.engines.verl import run as verl_run
+
+    return Engine(verl_run.train, verl_run.resume)
+
+
 def check_engine(config: RunConfig) -> None:
-    """Refuse, before anything else, an engine that is not there and settings that it cannot follow."""
+    """Refuse, before anything else, an engine that is not installed and settings that it cannot follow."""
     if config.engine != "verl" and (config.nodes, config.gpus) != (1, 1):
         raise ConfigError(f"nodes, gpus: are for engine: verl; {config.engine} takes the GPUs it is started on")
     if config.engine == "embedded" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -41,25 +65,37 @@ def check_engine(config: RunConfig) -> None:
 
         check_config(config)
     if config.engine == "verl":
-        from scrl.engines.verl.options import check_options
+        from scrl.engines.verl.settings import check_options
 
         check_options(config.engine_options)
 
 
-def engine_of(config: RunConfig) -> Engine:
-    """Who trains."""
-    if config.engine == "embedded":
-        from scrl.training import loop
+def require_engine(name: str) -> None:
+    """Refuse an engine that is not installed, or not in a version of our extra of its name.
 
-        return Engine(
-            lambda config, out, listener: loop.train(config, out, listener).folder,
-            lambda out, listener: loop.resume(out, listener).folder,
-        )
-    require_engine(config.engine)
-    if config.engine == "trl":
-        from scrl.engines.trl import run as trl_run
+    verl 0.9's workers import a class with a value head from any TRL they find; the TRL of our extra has none.
+    """
+    require_extra(name, "engine")
+    if name == "verl":
+        try:
+            trl = importlib.metadata.version("trl")
+        except importlib.metadata.PackageNotFoundError:
+            return
+        if supported("trl").specifier.contains(Version(trl), prereleases=True):
+            raise ConfigError(
+                f"engine: verl does not start where trl {trl} is installed: it imports what is no longer there. Give "
+                "verl an environment of its own, or: pip uninstall trl"
+            )
 
-        return Engine(trl_run.train, trl_run.resume)
-    from scrl.engines.verl import run as verl_run
 
-    return Engine(verl_run.train, verl_run.resume)
+def shared_refusals(config: RunConfig, engine: str) -> Iterator[tuple[str, str]]:
+    """(setting, reason) for every setting that neither TRL nor verl can follow; `engine` is the one to name."""
+    if config.dynamic_sampling.rounds:
+        yield "dynamic_sampling.rounds", f"{engine} asks the questions of a step once"
+    if config.sampling.stop:
+        yield "sampling.stop", f"{engine} ends completions only at end-of-text tokens"
+    if config.compute.credit_workers:
+        yield "compute.credit_workers", f"{engine} returns all completions of a step at once"
+    for name in ("state", "masters"):
+        if getattr(config.optimizer, name) != "float32":
+            yield f"optimizer.{name}", f"{engine}'s optimizer has only float32"

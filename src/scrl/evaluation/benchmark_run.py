@@ -1,19 +1,19 @@
-"""`scrl evaluate`: a model on some benchmarks, every completion kept, resumable.
+"""`scrl evaluate`: a model on benchmarks, every completion kept, resumable.
 
     OUT/evaluation.yaml              the settings
     OUT/rollouts/aime24.jsonl        every completion, as `scrl label` reads it
-    OUT/evaluations.jsonl            a line a benchmark
-    OUT/results.json                 the same in the shape of lm-evaluation-harness
+    OUT/evaluations.jsonl            one line per benchmark
+    OUT/results.json                 the same in the format of lm-evaluation-harness
 
-Completions are drawn and written some questions at a time, and every figure is computed from what was written: an
-evaluation that was interrupted and gone on with ends with the same files as one that was not.
+Completions are written a few questions at a time, and every figure is computed from the files: an evaluation that was
+interrupted and resumed ends with the same files as one that was not.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -25,21 +25,25 @@ from pydantic import Field, ValidationError, model_validator
 
 from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.rule import CreditRule, credit_rule
-from scrl.data.prompts import PromptSettings, checked_prompts, no_room, prompt_tokens
+from scrl.data.jsonl import parse_object
+from scrl.data.prompts import PromptSettings, filter_overlong, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, is_generated, load_source, reader_of
 from scrl.data.tables import SUFFIXES
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, DataError, InputError
-from scrl.evaluation.evaluate import Answered, Conditions, evaluate
-from scrl.evaluation.gold_check import BOX_READERS, check_gold, gold_problem
+from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
+from scrl.evaluation.gold_check import BOX_READERS, gold_problem
 from scrl.evaluation.lm_eval import results_json
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.settings import ComputeSettings
-from scrl.records import Completion, Group, Question, Sample
+from scrl.records import Completion, Group, Question
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
 from scrl.settings import Settings
+
+_FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
+"""The fields of a rollout that are read back."""
 
 
 class MeasurementSettings(Settings):
@@ -66,10 +70,8 @@ class MeasurementSettings(Settings):
     def _check_ks(self) -> MeasurementSettings:
         for k in self.ks:
             if not 1 <= k <= self.samples:
-                raise ConfigError(
-                    f"k: must be between 1 and the number of samples a question, {self.samples}; got {k}. Choose "
-                    "another, or draw more (samples)."
-                )
+                reason = f"must be between 1 and the number of samples a question, {self.samples}; got {k}"
+                raise ConfigError(f"k: {reason}. Choose another, or draw more (samples).")
         names = [file_name(benchmark) for benchmark in self.benchmarks]
         twice = [each for each, name in zip(self.benchmarks, names, strict=True) if names.count(name) > 1]
         if twice:
@@ -78,34 +80,45 @@ class MeasurementSettings(Settings):
 
 
 def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
-    """Settings from plain values; what is wrong is said with the setting's name and the reason."""
+    """Settings from plain values; errors name the setting and the reason."""
     try:
         return MeasurementSettings.model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
-        own = problem.get("ctx", {}).get("error")
-        if isinstance(own, ConfigError):
-            raise own from error
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):
+            raise cause from error
         name = ".".join(str(part) for part in problem["loc"])
         raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
 
 
-class Listener(Protocol):
-    """Hears how far an evaluation has come."""
+def read_settings(out: Path) -> MeasurementSettings:
+    """The settings an evaluation was started with."""
+    path = out / "evaluation.yaml"
+    if not path.is_file():
+        raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
+    try:
+        return build_settings(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except (yaml.YAMLError, UnicodeDecodeError, ConfigError) as error:
+        raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
+
+
+class BenchmarkListener(Protocol):
+    """Follows an evaluation."""
 
     def note(self, text: str) -> None:
         """Something a user should know."""
 
-    def drawn(self, benchmark: str, questions: int, total: int) -> None:
-        """So many questions of a benchmark have their completions."""
+    def progress(self, benchmark: str, questions: int, total: int) -> None:
+        """This many questions of a benchmark have their completions."""
 
-    def measured(self, record: dict[str, Any]) -> None:
+    def result(self, record: dict[str, Any]) -> None:
         """A benchmark is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """One set of questions, ready to be asked."""
+    """A set of questions, and how they are asked and graded."""
 
     name: str
     questions: tuple[Question, ...]
@@ -124,38 +137,15 @@ def file_name(benchmark: str) -> str:
     return name.replace(":", "-").replace("/", "-")
 
 
-def load_benchmarks(settings: MeasurementSettings, gold_judge: Judge, listener: Listener) -> list[Benchmark]:
-    """All questions, their gold answers checked, before a model is loaded."""
-    return [_load_benchmark(name, settings, gold_judge, listener) for name in settings.benchmarks]
-
-
-def _load_benchmark(name: str, settings: MeasurementSettings, gold_judge: Judge, listener: Listener) -> Benchmark:
-    known = benchmark_of(name)
-    data_dir = Path(settings.data_dir) if settings.data_dir is not None else None
-    columns = {column: getattr(settings, column) for column in ("question_column", "gold_column", "id_column")}
-    loaded = load_source(name, seed=settings.seed, limit=settings.limit, data_dir=data_dir, **columns)
-    for note in loaded.notes:
-        listener.note(f"{name}: {note}")
-    reader = settings.reader if settings.reader is not None else reader_of(name)
-    rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
-    if known is not None:
-        check_gold(loaded.questions, reader, gold_judge)
-    elif reader in BOX_READERS and (problem := gold_problem(loaded.questions, reader, gold_judge)) is not None:
-        listener.note(f"{name}: gold answers: {problem}")
-    has_none = is_generated(name) and settings.prompt.instruction is None  # generated questions speak for themselves
-    prompt = settings.prompt.model_copy(update={"instruction": ""}) if has_none else settings.prompt
-    return Benchmark(name, loaded.questions, rule, prompt)
-
-
-def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> list[dict[str, Any]]:
-    """Draw, keep and grade; what an earlier call has left in `out` is gone on with. One record a benchmark."""
+def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListener) -> list[dict[str, Any]]:
+    """Sample, write and grade, starting from what an earlier call has left in `out`. One record per benchmark."""
     if settings.compute.threads is not None:
         torch.set_num_threads(settings.compute.threads)
     check_sampler(settings.compute)
-    gold_judge = MathVerifyJudge()  # for gold alone: what it remembers must not reach the votes
+    gold_judge = MathVerifyJudge()  # only for gold: what it remembers must not reach the votes
     benchmarks = load_benchmarks(settings, gold_judge, listener)
     language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
-    ready = [_ask(benchmark, language_model, settings, listener) for benchmark in benchmarks]
+    benchmarks = [_check_prompts(benchmark, language_model, settings, listener) for benchmark in benchmarks]
     sampler = open_sampler(
         language_model,
         settings.compute,
@@ -169,14 +159,13 @@ def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> lis
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
     write_whole(out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
     records = []
-    for benchmark in ready:
-        _draw_what_is_missing(benchmark, language_model, sampler, settings, out, listener)
-        answered_Q = list(_read_back(benchmark, settings.samples, out / benchmark.file))
-        conditions = Conditions(
-            benchmark.name, settings.model, settings.sampling, settings.ks or (settings.samples,), settings.seed
-        )
+    ks = settings.ks or (settings.samples,)
+    for benchmark in benchmarks:
+        _sample_missing(benchmark, language_model.tokenizer, sampler, settings, out / benchmark.file, listener)
+        answered_Q = list(_read_rollouts(benchmark.questions, settings.samples, out / benchmark.file))
+        conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
         records.append(evaluate(answered_Q, benchmark.rule, conditions, gold_judge=gold_judge))
-        listener.measured(records[-1])
+        listener.result(records[-1])
     write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     graded = [record for record in records if "pass@1" in record]
     if graded:
@@ -184,20 +173,42 @@ def measure(settings: MeasurementSettings, out: Path, listener: Listener) -> lis
     return records
 
 
-def _ask(
-    benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: Listener
+def load_benchmarks(settings: MeasurementSettings, gold_judge: Judge, listener: BenchmarkListener) -> list[Benchmark]:
+    """All questions, their gold answers checked, before a model is loaded."""
+    benchmarks = []
+    data_dir = Path(settings.data_dir) if settings.data_dir is not None else None
+    columns = {column: getattr(settings, column) for column in ("question_column", "gold_column", "id_column")}
+    for name in settings.benchmarks:
+        loaded = load_source(name, seed=settings.seed, limit=settings.limit, data_dir=data_dir, **columns)
+        for note in loaded.notes:
+            listener.note(f"{name}: {note}")
+        reader = settings.reader if settings.reader is not None else reader_of(name)
+        rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
+        is_known = benchmark_of(name) is not None
+        problem = gold_problem(loaded.questions, reader, gold_judge) if is_known or reader in BOX_READERS else None
+        if problem is not None and is_known:
+            raise DataError("gold answers", problem)
+        if problem is not None:
+            listener.note(f"{name}: gold answers: {problem}")
+        prompt = settings.prompt
+        if is_generated(name) and prompt.instruction is None:  # generated questions need no instruction
+            prompt = prompt.model_copy(update={"instruction": ""})
+        benchmarks.append(Benchmark(name, loaded.questions, rule, prompt))
+    return benchmarks
+
+
+def _check_prompts(
+    benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: BenchmarkListener
 ) -> Benchmark:
-    """The benchmark with the questions whose prompts can be used."""
+    """The benchmark without overlong prompts; prompt and completion must fit the model's context."""
     tokenizer = language_model.tokenizer
-    kept, notes = checked_prompts(benchmark.questions, tokenizer, benchmark.prompt)
-    for note in notes:
-        listener.note(f"{benchmark.name}: {note}")
+    kept, notes = filter_overlong(benchmark.questions, tokenizer, benchmark.prompt)
     prompts_Q = [prompt_tokens(question, tokenizer, benchmark.prompt) for question in kept]
     unknown = sum(int(token == tokenizer.unk_token_id) for tokens_P in prompts_Q for token in tokens_P)
     if unknown:
-        listener.note(
-            f"{benchmark.name}: the tokenizer does not know {unknown} tokens of the prompts; see --show-prompt"
-        )
+        notes.append(f"the tokenizer does not know {unknown} tokens of the prompts; see --show-prompt")
+    for note in notes:
+        listener.note(f"{benchmark.name}: {note}")
     longest = max(map(len, prompts_Q))
     problem = no_room(longest, settings.sampling.max_tokens, language_model.model.config)
     if problem is not None:
@@ -205,47 +216,44 @@ def _ask(
     return replace(benchmark, questions=tuple(kept))
 
 
-def _draw_what_is_missing(
+def _sample_missing(
     benchmark: Benchmark,
-    language_model: LanguageModel,
+    tokenizer: Any,
     sampler: Sampler,
     settings: MeasurementSettings,
-    out: Path,
-    listener: Listener,
+    path: Path,
+    listener: BenchmarkListener,
 ) -> None:
-    path, total = out / benchmark.file, len(benchmark.questions)
-    at_once = max(1, sampler.rows_a_call // settings.samples)
-    done, end = _whole_parts(path, max(1, sampler.max_rows // settings.samples), settings.samples, total)
+    """Append the completions that `path` does not have yet."""
+    samples, total = settings.samples, len(benchmark.questions)
+    done, end = _resume_point(path, max(1, sampler.max_rows // samples), samples, total)
     if done:
-        asked = replace(benchmark, questions=benchmark.questions[:done])
-        for _ in _read_back(asked, settings.samples, path):
-            pass  # what does not belong here is refused before anything is dropped or drawn
-        listener.drawn(benchmark.name, done, total)
+        for _ in _read_rollouts(benchmark.questions[:done], samples, path):
+            pass  # completions of other questions are refused before anything is dropped or sampled
+        listener.progress(benchmark.name, done, total)
     if path.is_file():
         os.truncate(path, end)
-    for first in range(done, total, at_once):
-        questions = benchmark.questions[first : first + at_once]
-        prompts = [Prompt(q.id, prompt_tokens(q, language_model.tokenizer, benchmark.prompt)) for q in questions]
+    batch_size = max(1, sampler.rows_per_call // samples)
+    for first in range(done, total, batch_size):
+        questions = benchmark.questions[first : first + batch_size]
+        prompts = [Prompt(q.id, prompt_tokens(q, tokenizer, benchmark.prompt)) for q in questions]
         samples_BG = sampler.sample(
-            prompts, settings.sampling, num_samples=settings.samples, seed=settings.seed, step="evaluation"
+            prompts, settings.sampling, num_samples=samples, seed=settings.seed, step="evaluation"
         )
-        lines = [line for q, samples_G in zip(questions, samples_BG, strict=True) for line in _lines(q, samples_G)]
+        lines = [
+            rollout_fields(question, 0, number, sample) | ({} if question.gold is None else {"gold": question.gold})
+            for question, samples_G in zip(questions, samples_BG, strict=True)
+            for number, sample in enumerate(samples_G)
+        ]
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
-        listener.drawn(benchmark.name, first + len(questions), total)
+        listener.progress(benchmark.name, first + len(questions), total)
 
 
-def _lines(question: Question, samples_G: Sequence[Sample]) -> Iterator[dict[str, Any]]:
-    """The completions of one question as rollouts."""
-    gold = {"gold": question.gold} if question.gold is not None else {}
-    for number, sample in enumerate(samples_G):
-        yield rollout_fields(question, 0, number, sample) | gold
-
-
-def _whole_parts(path: Path, part: int, samples: int, total: int) -> tuple[int, int]:
+def _resume_point(path: Path, batch_size: int, samples: int, total: int) -> tuple[int, int]:
     """How many questions an interrupted evaluation has done, and where in the file the last of them ends.
 
-    A `part` is what is written side by side: begun anew as a whole, its numbers are rounded as they would have been.
+    Questions decoded side by side are sampled again together, so that their numbers are rounded as before.
     """
     if not path.is_file():
         return 0, 0
@@ -253,53 +261,36 @@ def _whole_parts(path: Path, part: int, samples: int, total: int) -> tuple[int, 
     with path.open("rb") as file:
         ends += [file.tell() for raw in iter(file.readline, b"") if raw.endswith(b"\n")]
     questions = min((len(ends) - 1) // samples, total)
-    done = questions if questions == total else questions // part * part
+    done = questions if questions == total else questions // batch_size * batch_size
     return done, ends[done * samples]
 
 
-def _read_back(benchmark: Benchmark, samples: int, path: Path) -> Iterator[Answered]:
-    """The completions of every question, from what was written: `samples` lines each, in the order of the questions."""
+def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) -> Iterator[AnsweredQuestion]:
+    """The completions of every question as they were written: `samples` lines each, in the order of the questions."""
     with path.open("rb") as file:
-        numbered = enumerate(file, start=1)
-        for question in benchmark.questions:
-            lines_G = [_parsed(path, number, raw, question) for number, raw in islice(numbered, samples)]
-            yield Answered(
+        lines = enumerate(file, start=1)
+        for question in questions:
+            rollouts_G = [_parse_rollout(path, number, raw, question) for number, raw in islice(lines, samples)]
+            completions = tuple(Completion(rollout["completion"], rollout["entropy"]) for rollout in rollouts_G)
+            yield AnsweredQuestion(
                 question=question,
-                group=Group(tuple(Completion(line["completion"], line["entropy"]) for line in lines_G), question.id),
-                entropies_G=tuple(line["entropy"] for line in lines_G),
-                lengths_G=tuple(line["num_tokens"] for line in lines_G),
-                finished_G=tuple(line["finished"] for line in lines_G),
+                group=Group(completions, question.id),
+                entropies_G=tuple(rollout["entropy"] for rollout in rollouts_G),
+                lengths_G=tuple(rollout["num_tokens"] for rollout in rollouts_G),
+                finished_G=tuple(rollout["finished"] for rollout in rollouts_G),
             )
 
 
-_KINDS = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
-"""What is read back of a line."""
-
-
-def _parsed(path: Path, number: int, raw: bytes, question: Question) -> dict[str, Any]:
+def _parse_rollout(path: Path, number: int, raw: bytes, question: Question) -> dict[str, Any]:
     """One line, which must be of this question."""
     try:
-        line: dict[str, Any] = json.loads(raw)
-        asked = line["question_id"], line["question"]
-        if not all(type(line[name]) is kind for name, kind in _KINDS.items()):
+        rollout = parse_object(raw, path, number)
+        id_, text = rollout["question_id"], rollout["question"]
+        if not all(type(rollout[name]) is kind for name, kind in _FIELD_TYPES.items()):
             raise TypeError
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (DataError, KeyError, TypeError) as error:
         raise DataError(path, "is not what an evaluation wrote; delete the file to draw it anew", number) from error
-    if asked != (question.id, question.text):
-        raise DataError(
-            path,
-            f"has a completion of {asked[0]!r}, {asked[1]!r}; asked now is {question.id!r}, {question.text!r}",
-            number,
-        )
-    return line
-
-
-def read_settings(out: Path) -> MeasurementSettings:
-    """The settings an evaluation was started with."""
-    path = out / "evaluation.yaml"
-    if not path.is_file():
-        raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
-    try:
-        return build_settings(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError, ConfigError) as error:
-        raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
+    if (id_, text) != (question.id, question.text):
+        reason = f"has a completion of {id_!r}, {text!r}; asked now is {question.id!r}, {question.text!r}"
+        raise DataError(path, reason, number)
+    return rollout

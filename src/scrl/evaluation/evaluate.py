@@ -1,16 +1,15 @@
-"""A model on a set of questions: pass@k, maj@k, entropy; gold answers are read here and go no further.
+"""A model on a set of questions: pass@k, maj@k, entropy.
 
 Conventions, the same for every figure: a completion without an answer is wrong; a question without any answer is wrong
 in pass@1, pass@k and maj@k alike; a question without gold counts in no figure that needs gold. Intervals are 95 %,
-over questions. All evaluations of one run draw with the same random numbers, so that two of them differ by the weights
-alone.
+over questions. All evaluations of one run draw the same random numbers, so that two of them differ only by the weights.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from scrl.credit.rule import CreditRule
 from scrl.credit.tally import count_votes
 from scrl.evaluation.label_quality import bare_gold
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
-from scrl.records import Group, Question, Sampled, Tally
+from scrl.records import Group, Question, Sampled
 from scrl.sampling.draw import SamplingSettings
 from scrl.settings import Settings
 
@@ -33,7 +32,7 @@ class EvaluationSettings(Settings):
     """When and on what a run is measured."""
 
     every: int = Field(0, ge=0, description="Steps between evaluations; 0: before the first step and after the last.")
-    completions: int = Field(16, ge=1, description="Completions a question.")
+    completions: int = Field(16, ge=1, description="Completions per question.")
     k: int | None = Field(None, ge=1, description="The k of pass@k and maj@k; none: all completions.")
     questions: int | None = Field(None, ge=1, description="Measure on this many training questions; none: all.")
     held_out: str | None = Field(None, description="A second set of questions, never trained on.")
@@ -56,8 +55,8 @@ class Conditions:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """One question with its completions, as far as measuring looks at them."""
+class AnsweredQuestion:
+    """One question with what is measured of its completions."""
 
     question: Question
     group: Group
@@ -67,8 +66,8 @@ class Answered:
     finished_G: tuple[bool, ...]
 
     @classmethod
-    def of(cls, sampled: Sampled) -> Answered:
-        """What was just drawn."""
+    def of(cls, sampled: Sampled) -> AnsweredQuestion:
+        """From new samples."""
         return cls(
             question=sampled.question,
             group=sampled.group,
@@ -79,7 +78,7 @@ class Answered:
 
 
 def evaluate(
-    answered_Q: Sequence[Answered], rule: CreditRule, conditions: Conditions, *, gold_judge: Judge | None = None
+    answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, conditions: Conditions, *, gold_judge: Judge | None = None
 ) -> dict[str, Any]:
     """One line of `evaluations.jsonl`. Values that need gold are absent where no question has any."""
     graded_Q = [_grade(answered, rule, conditions, gold_judge) for answered in answered_Q]
@@ -102,89 +101,86 @@ def evaluate(
         "length_mean": float(np.mean(lengths)),
         "entropy_mean": float(np.mean([h for answered in answered_Q for h in answered.entropies_G])),
     }
-    return record | _gold_part([graded for graded in graded_Q if graded.is_gold], conditions)
+    return record | _gold_part([graded for graded in graded_Q if graded.is_gold], conditions.seed)
 
 
 def questions_digest(questions: Sequence[Question]) -> str:
-    """The same for the same ids and texts in any order: ids alone, such as `mine-0`, do not say what was asked."""
-    asked = sorted((question.id, question.text) for question in questions)
-    return hashlib.blake2b(json.dumps(asked).encode(), digest_size=8).hexdigest()
+    """A hash of ids and texts, in any order: an id such as `mine-0` does not identify a question."""
+    pairs = sorted((question.id, question.text) for question in questions)
+    return hashlib.blake2b(json.dumps(pairs).encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class _Graded:
-    """One question, counted; what follows `is_gold` means nothing without gold."""
+class _GradedQuestion:
+    """One question, counted; the fields after `is_gold` mean nothing without gold."""
 
     id: str
     level: str | None
     agreement: float
     answered: float
     is_gold: bool
-    values: dict[str, float]
+    scores: dict[str, float]
     """pass@1, pass@k, maj@k."""
     entropies: tuple[tuple[float, bool], ...]
-    """(h, is it right) of each completion."""
+    """(entropy, whether it is right) of each completion."""
 
 
-def _grade(answered: Answered, rule: CreditRule, conditions: Conditions, gold_judge: Judge | None) -> _Graded:
+def _grade(
+    answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions, gold_judge: Judge | None
+) -> _GradedQuestion:
     classes = rule.classify(answered.group)
     tally = count_votes(classes, answered.entropies_G)
     gold = bare_gold(answered.question.gold) if answered.question.gold is not None else None
     is_gold = gold is not None and canonical_form(gold) is not None
     right = find_class(classes, gold or "", judge=gold_judge)[0] if is_gold else None
-    pairs = zip(answered.entropies_G, tally.class_of_G, strict=True)
-    return _Graded(
+    num_answered = sum(tally.counts_K)
+    num_correct = 0 if right is None else tally.counts_K[right]
+    scores = {"pass@1": num_correct / tally.size}
+    for k in sorted(set(conditions.ks)):
+        scores[f"pass@{k}"] = pass_at_k(tally.size, num_correct, k)
+        num_missing = tally.size - num_answered
+        scores[f"maj@{k}"] = majority_at_k(tally.counts_K, right, num_missing, k, seed=conditions.seed)
+    return _GradedQuestion(
         id=answered.question.id,
         level=answered.question.level,
         agreement=max(tally.counts_K, default=0) / tally.size,
-        answered=sum(tally.counts_K) / tally.size,
+        answered=num_answered / tally.size,
         is_gold=is_gold,
-        values=dict(_values(tally, right, conditions)),
-        entropies=tuple((entropy, right is not None and number == right) for entropy, number in pairs),
+        scores=scores,
+        entropies=tuple(
+            (entropy, right is not None and number == right)
+            for entropy, number in zip(answered.entropies_G, tally.class_of_G, strict=True)
+        ),
     )
 
 
-def _values(tally: Tally, right: int | None, conditions: Conditions) -> Iterator[tuple[str, float]]:
-    correct = 0 if right is None else tally.counts_K[right]
-    missing = tally.size - sum(tally.counts_K)
-    yield "pass@1", correct / tally.size
-    for k in sorted(set(conditions.ks)):
-        yield f"pass@{k}", pass_at_k(tally.size, correct, k)
-        yield f"maj@{k}", majority_at_k(tally.counts_K, right, missing, k, seed=conditions.seed)
-
-
-def _gold_part(graded_Q: Sequence[_Graded], conditions: Conditions) -> dict[str, Any]:
+def _gold_part(graded_Q: Sequence[_GradedQuestion], seed: int) -> dict[str, Any]:
+    """The figures that need gold; those of right or wrong completions are absent where there are none."""
     if not graded_Q:
         return {}
-    names = graded_Q[0].values
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
+    names = graded_Q[0].scores
     for name in names:
-        found |= _with_interval(name, [graded.values[name] for graded in graded_Q], conditions.seed)
-    by_question = {f"{name}_by_question": {graded.id: graded.values[name] for graded in graded_Q} for name in names}
-    return found | _conditional(graded_Q) | _by_level(graded_Q, conditions.seed) | by_question
+        figures |= _with_interval(name, [graded.scores[name] for graded in graded_Q], seed)
+    figures["gold_questions"] = len(graded_Q)
+    pairs = [pair for graded in graded_Q for pair in graded.entropies]
+    right, wrong = ([h for h, is_right in pairs if is_right == wanted] for wanted in (True, False))
+    num_answered = sum(graded.answered * len(graded.entropies) for graded in graded_Q)
+    if num_answered:
+        figures["accuracy_given_answer"] = len(right) / num_answered
+    if right:
+        figures["entropy_correct"] = float(np.mean(right))
+    if wrong:
+        figures["entropy_incorrect"] = float(np.mean(wrong))
+    levels = sorted({graded.level for graded in graded_Q if graded.level is not None})
+    if levels:
+        of_level = {level: [g.scores["pass@1"] for g in graded_Q if g.level == level] for level in levels}
+        figures["by_level"] = {
+            level: {"questions": len(part), **_with_interval("pass@1", part, seed)} for level, part in of_level.items()
+        }
+    return figures | {f"{name}_by_question": {graded.id: graded.scores[name] for graded in graded_Q} for name in names}
 
 
 def _with_interval(name: str, values_Q: Sequence[float], seed: int) -> dict[str, float]:
     low, high = bootstrap_interval(values_Q, seed=seed)
     return {name: float(np.mean(values_Q)), f"{name}_low": low, f"{name}_high": high}
-
-
-def _conditional(graded_Q: Sequence[_Graded]) -> dict[str, Any]:
-    """What is known of the right and of the wrong completions alone; absent where there are none."""
-    pairs = [pair for graded in graded_Q for pair in graded.entropies]
-    right, wrong = ([h for h, is_right in pairs if is_right == wanted] for wanted in (True, False))
-    num_answered = sum(graded.answered * len(graded.entropies) for graded in graded_Q)
-    return {
-        "gold_questions": len(graded_Q),
-        **({"accuracy_given_answer": len(right) / num_answered} if num_answered else {}),
-        **({"entropy_correct": float(np.mean(right))} if right else {}),
-        **({"entropy_incorrect": float(np.mean(wrong))} if wrong else {}),
-    }
-
-
-def _by_level(graded_Q: Sequence[_Graded], seed: int) -> dict[str, Any]:
-    """pass@1 at each level of difficulty, where the source has levels."""
-    levels = sorted({graded.level for graded in graded_Q if graded.level is not None})
-    parts = {level: [graded.values["pass@1"] for graded in graded_Q if graded.level == level] for level in levels}
-    found = {level: {"questions": len(part), **_with_interval("pass@1", part, seed)} for level, part in parts.items()}
-    return {"by_level": found} if found else {}

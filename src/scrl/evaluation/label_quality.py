@@ -15,7 +15,7 @@ from scrl.answers.judge import Judge
 from scrl.answers.readers import read_boxed
 from scrl.credit.pushes import gives, push
 from scrl.credit.rule import CreditedGroup
-from scrl.records import Credit, Question, Tally
+from scrl.records import Credit, Question, Tally, Truth
 
 
 class LabelQuality:
@@ -28,12 +28,12 @@ class LabelQuality:
         self._counts: dict[str, int] = dict.fromkeys(_KEYS, 0)
         self.undecided_pairs = 0
 
-    def add(self, classes: Classes, credit: Credit, gold: str) -> None:
-        """Take one group into account; gold in which there is nothing to compare with is passed over."""
+    def add(self, classes: Classes, credit: Credit, gold: str) -> Truth | None:
+        """Take one group into account; its right class. Gold with nothing to compare is passed over: None."""
         tally, labels = credit.tally, credit.labels
         answer = bare_gold(gold)
         if canonical_form(answer) is None:
-            return
+            return None
         right, undecided = find_class(classes, answer, judge=self._judge)
         self.undecided_pairs += undecided
         truth = None if right is None else tally.keys_K[right]
@@ -46,9 +46,13 @@ class LabelQuality:
         votes = 0 if right is None else tally.counts_K[right]
         self._note("pass@1", [votes / tally.size])
         self._note("pass@n", [votes > 0])
-        self._note("push_right", [push(credit, gives(credit, (truth,)))])
+        return Truth(truth)
+
+    def add_pushes(self, credit: Credit, truth: Truth) -> None:
+        """Where the advantages of one group push; towards stock answers only where these are known."""
+        self._note("push_right", [push(credit, gives(credit, (truth.key,)))])
         if credit.stock:
-            self._note("push_stock_wrong", [push(credit, gives(credit, set(credit.stock) - {truth}))])
+            self._note("push_stock_wrong", [push(credit, gives(credit, set(credit.stock) - {truth.key}))])
 
     def summary(self) -> dict[str, float | None]:
         """The means, None where nothing was counted."""
@@ -71,8 +75,9 @@ def step_label_quality(groups_B: Sequence[CreditedGroup], judge: Judge | None = 
     quality = LabelQuality(judge)
     for group in groups_B:
         gold = group.sampled.question.gold
-        if gold is not None:
-            quality.add(group.classes, group.credit, gold)
+        truth = None if gold is None else quality.add(group.classes, group.credit, gold)
+        if truth is not None:
+            quality.add_pushes(group.credit, truth)
     found = quality.summary()
     return {key: value for key in _STEP_KEYS if (value := found[key]) is not None}
 

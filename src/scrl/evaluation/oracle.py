@@ -1,4 +1,4 @@
-"""Gold answers for the one method that is told them: the upper bound that label-free methods are held against."""
+"""Gold answers for the one method that is told them, the upper bound for label-free methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scrl.records import Question, Truth
 
 
 def truth_for(rule: CreditRule, question: Question, classes: Classes, judge: Judge | None) -> Truth | None:
-    """Which class is right, for a rule that needs to be told; None for all other rules, and without gold."""
+    """Which class is right, for a rule that needs the truth; None for all other rules, and without gold."""
     if "truth" not in rule.needs or not _has_gold(question):
         return None
     right, _ = find_class(classes, bare_gold(question.gold or ""), judge=judge)
@@ -22,7 +22,7 @@ def truth_for(rule: CreditRule, question: Question, classes: Classes, judge: Jud
 
 
 def require_gold(rule: CreditRule, questions: Sequence[Question], source: str = "method") -> None:
-    """Refuse, before anything is sampled or written, a method that must be told what nobody knows."""
+    """Refuse a method that needs gold for questions without it, before anything is sampled or written."""
     unknown = [question.id for question in questions if not _has_gold(question)]
     if "truth" in rule.needs and unknown:
         raise InputError(

@@ -1,7 +1,9 @@
 """Rollout file → labels file: what a method would make of completions that were sampled elsewhere.
 
 Two passes. The first checks every line, so that a bad file leaves nothing behind; the second labels each group as
-soon as its last line has been read, and keeps answers of open groups only, never their texts.
+soon as its last line has been read, and keeps answers of open groups only, never their texts. A method that looks at
+the votes of other questions labels the groups of a step together, once the last of them has been read; where a rule
+pushes is measured step by step too, whatever the method.
 """
 
 from __future__ import annotations
@@ -11,20 +13,23 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from scrl.answers.classes import Classes
 from scrl.answers.judge import Judge, MathVerifyJudge
+from scrl.credit.elsewhere import LastVotes, require_others
 from scrl.credit.method import NEEDS
+from scrl.credit.pushes import push_to_stock, stock_share
 from scrl.credit.rule import CreditRule
+from scrl.credit.tally import count_votes
 from scrl.data.rollouts import GroupIndex, GroupKey, Rollout, index_rollouts, read_rollouts
 from scrl.data.whole_files import whole_file
 from scrl.errors import DataError
 from scrl.evaluation.label_quality import LabelQuality
 from scrl.evaluation.oracle import require_gold, truth_for
-from scrl.records import FACTS, Completion, Credit, Group, Question, Unread
+from scrl.records import FACTS, Completion, Credit, Elsewhere, Group, Question, Tally, Truth, Unread
 
 SCHEMA_VERSION = 1
 _CHANGED = "the file changed while it was read; label a copy, or wait until it is complete"
@@ -37,6 +42,27 @@ class _OpenGroup:
     completions: list[Completion] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
     credit: Credit | None = None
+
+
+class _ReadGroup(NamedTuple):
+    """A group of a step whose other groups may still be to come."""
+
+    open_group: _OpenGroup
+    group: Group
+    classes: Classes
+    gold: str | None
+
+
+@dataclass(slots=True)
+class _StepVotes:
+    """What is kept of a step until its last group has been read."""
+
+    to_come: int
+    visits: list[tuple[str, Tally]] = field(default_factory=list)
+    uncredited: list[_ReadGroup] = field(default_factory=list)
+    """Groups of a method that needs the votes of the whole step."""
+    credited: list[tuple[str, Credit, Truth | None]] = field(default_factory=list)
+    """(question, credit, right class), for the pushes."""
 
 
 @dataclass(slots=True)
@@ -53,6 +79,9 @@ class LabelSummary:
     """Completions that came with an answer of their own, which was taken instead of reading their text."""
     gold_questions: int = 0
     group_sizes: Counter[int] = field(default_factory=Counter)
+    steps: int = 0
+    pushes: dict[str, list[float]] = field(default_factory=dict)
+    """Of every group whose stock answers are known, by metric."""
 
     def add(self, credit: Credit, classes: Classes, gold: str | None) -> None:
         """Count one group."""
@@ -74,6 +103,7 @@ class LabelSummary:
             "schema_version": SCHEMA_VERSION,
             "method": rule.method.name,
             "preset": rule.preset,
+            "steps": self.steps,
             "questions": questions,
             "completions": completions,
             "no_answer_share": self.missing / completions,
@@ -86,7 +116,20 @@ class LabelSummary:
             "group_sizes": {str(size): count for size, count in sorted(self.group_sizes.items())},
             "gold_questions": self.gold_questions,
             "undecided_pairs": undecided,
+            **{name: sum(values) / len(values) for name, values in self.pushes.items()},
         } | (quality.summary() if quality else {})
+
+    def add_pushes(self, credit: Credit) -> None:
+        """Where the advantages of one group push, without gold."""
+        stock_label = None if credit.labels.positive is None else float(credit.labels.positive in credit.stock)
+        found = {
+            "stock_share": stock_share(credit),
+            "stock_label_share": stock_label,
+            "push_stock": push_to_stock(credit),
+        }
+        for name, value in found.items():
+            if credit.stock and value is not None:
+                self.pushes.setdefault(name, []).append(value)
 
 
 def label_file(
@@ -106,12 +149,15 @@ def label_file(
     index = index_rollouts(path, needs=needs, method=rule.method.name, on_bytes=on_bytes)
     _check_trained(path, index, rule.num_trained)
     require_gold(rule, [Question(name, "", group.gold) for (_, name), group in index.items()], str(path))
+    if "elsewhere" in rule.needs:
+        require_others([name for _, name in index], rule.method.name)
     has_gold = any(group.gold is not None for group in index.values())
     # Unless the caller gave one, gold has a judge of its own: what it decides or fails to decide touches no label.
     gold_judge = rule.judge or MathVerifyJudge()
     summary, quality = LabelSummary(), LabelQuality(gold_judge) if has_gold else None
     with _whole_file(out) as labels, _whole_file(audit) as audits:
-        labeller = _Labeller(rule, summary, quality, audits, gold_judge)
+        steps = {step: _StepVotes(count) for step, count in sorted(Counter(step for step, _ in index).items())}
+        labeller = _Labeller(rule, summary, quality, audits, gold_judge, steps)
         for key, place, group in _in_order(path, index, labeller, on_bytes):
             if labels is not None:
                 labels.write(_json_line(label_line(group.credit, key, place, group.samples[place])))
@@ -127,17 +173,45 @@ class _Labeller:
     quality: LabelQuality | None
     audits: IO[str] | None
     gold_judge: Judge
+    steps: dict[int, _StepVotes]
+    """Steps that are not finished, in order."""
+    last_votes: LastVotes = field(default_factory=LastVotes)
 
-    def credit(self, group: Group, gold: str | None) -> Credit:
-        classes = self.rule.classify(group)
-        truth = truth_for(self.rule, Question(group.question_id, "", gold), classes, self.gold_judge)
-        credit = self.rule.credit(group, classes, truth=truth)
+    def take(self, open_group: _OpenGroup, group: Group, gold: str | None) -> None:
+        """A group has been read: label it, or keep it until its step has been read."""
+        read = _ReadGroup(open_group, group, self.rule.classify(group), gold)
+        step = self.steps[group.step]
+        step.visits.append((group.question_id, count_votes(read.classes, None)))
+        step.to_come -= 1
+        if "elsewhere" in self.rule.needs:
+            step.uncredited.append(read)
+        else:
+            self._credit(step, read, None)
+        while self.steps and not next(iter(self.steps.values())).to_come:
+            self._finish(self.steps.pop(next(iter(self.steps))))
+
+    def _finish(self, step: _StepVotes) -> None:
+        """All groups of a step and of the steps before it have been read."""
+        self.summary.steps += 1
+        self.last_votes = self.last_votes.after(step.visits)
+        for read in step.uncredited:
+            self._credit(step, read, self.last_votes.elsewhere(read.group.question_id, read.classes.keys_K))
+        for question_id, credit, truth in step.credited:
+            known = replace(credit, stock=self.last_votes.elsewhere(question_id, ()).stock)
+            self.summary.add_pushes(known)
+            if self.quality is not None and truth is not None:
+                self.quality.add_pushes(known, truth)
+
+    def _credit(self, step: _StepVotes, read: _ReadGroup, elsewhere: Elsewhere | None) -> None:
+        group, classes, gold = read.group, read.classes, read.gold
+        told = truth_for(self.rule, Question(group.question_id, "", gold), classes, self.gold_judge)
+        credit = read.open_group.credit = self.rule.credit(group, classes, truth=told, elsewhere=elsewhere)
         self.summary.add(credit, classes, gold)
-        if self.quality is not None and gold is not None:
-            self.quality.add(classes, credit, gold)
+        truth = None if self.quality is None or gold is None else self.quality.add(classes, credit, gold)
+        light = replace(credit, answers=(), tally=replace(credit.tally, entropies_G=None, class_entropies_K=None))
+        step.credited.append((group.question_id, light, truth))
         if self.audits is not None:
             self.audits.writelines(_json_line(line) for line in audit_lines(group, classes))
-        return credit
 
 
 def label_line(credit: Credit | None, key: GroupKey, place: int, sample: int) -> dict[str, Any]:
@@ -192,8 +266,7 @@ def _in_order(
         labeller.summary.given_answers += bool(rollout.text) and not isinstance(rollout.answer, Unread)
         if len(group.completions) == index[key].size:
             del open_groups[key]
-            whole = Group(tuple(group.completions), question_id=key[1], step=key[0])
-            group.credit = labeller.credit(whole, index[key].gold)
+            labeller.take(group, Group(tuple(group.completions), question_id=key[1], step=key[0]), index[key].gold)
         while waiting and waiting[0][2].credit is not None:
             yield waiting.popleft()
     if waiting:

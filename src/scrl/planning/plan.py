@@ -1,10 +1,10 @@
-"""What a run will do and need, said before anything runs."""
+"""What a run will do and need on this machine, said before anything runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -14,9 +14,8 @@ from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
 from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
-from scrl.planning.capacity import GIB, rows_of_a_pass, trained_bytes
-from scrl.planning.shapes import shape_of
-from scrl.planning.sizing import PROMPT
+from scrl.planning.memory import GIB, PROMPT, Layout, Work, parts, work_of
+from scrl.planning.shapes import ModelShape, counted_shape, shape_of
 from scrl.policy.model import device_of, load_tokenizer, loading, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
@@ -38,166 +37,102 @@ class Plan:
     """None where there is no tokenizer to make it."""
 
 
-class Loaded(NamedTuple):
-    """A model without its weights."""
+def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
+    """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights.
 
-    shape: Any
-    """Its configuration."""
-    tokenizer: Any
-    num_weights: int
-
-
-class Sizes(NamedTuple):
-    """What memory depends on besides the settings."""
-
-    num_weights: int
-    cached_numbers: int
-    """Keys and values of a token."""
-    prompt_tokens: int
-    """Of the longest prompt."""
-
-
-def make_plan(config: RunConfig) -> Plan:
-    """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights."""
-    return _whole_plan(config, _found(config), _load(config))
-
-
-def plan_anyway(config: RunConfig) -> Plan:
-    """The same; where the model cannot be had but its shape is known, as much as follows from that."""
-    found = _found(config)
+    With `by_shape`, a model that cannot be had is planned from its shape, where that is known; the plan then gives the
+    reason, and that prompts are not looked at.
+    """
+    loaded = _load_questions(config)
     try:
-        loaded = _load(config)
+        model_config, tokenizer, num_weights = _load_model(config)
     except InputError as error:
-        return _plan_by_shape(config, found, error)
-    return _whole_plan(config, found, loaded)
-
-
-def _found(config: RunConfig) -> LoadedQuestions:
-    """The questions, if a run could start with them."""
-    found, held_out = config.load_questions(), config.load_held_out()
-    require_gold(config.rule(), found.questions)
-    trained = {question.text for question in found.questions}
-    shared = sum(question.text in trained for question in held_out.questions) if held_out else 0
-    if not held_out or not shared:
-        return found
-    note = f"{shared} of the {len(held_out.questions)} held-out questions are trained on: they are not held out"
-    return replace(found, notes=(*found.notes, note))
-
-
-def _load(config: RunConfig) -> Loaded:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    folder = model_folder(config.model)
-    trust = {"trust_remote_code": config.trust_remote_code}
-    with loading(config.model):
-        shape = AutoConfig.from_pretrained(folder, **trust)
-        tokenizer = load_tokenizer(config.model, **trust)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(shape, **trust)
-    return Loaded(shape, tokenizer, sum(weight.numel() for weight in model.parameters()))
-
-
-def _whole_plan(config: RunConfig, found: LoadedQuestions, loaded: Loaded) -> Plan:
-    shape, tokenizer, num_weights = loaded
-    questions, too_long = usable_questions(config, tokenizer, shape, found.questions)
+        if not by_shape:
+            raise
+        try:
+            shape = shape_of(config.model)
+        except InputError:
+            raise error from None
+        longest = min(PROMPT, config.prompt.max_tokens)
+        why = f"planned from its shape alone: prompts are not looked at, and taken to have {longest} tokens"
+        return _plan(config, loaded.questions, (*loaded.notes, str(error), why), shape, longest)
+    questions, too_long = usable_questions(config, tokenizer, model_config, loaded.questions)
     forms = config.rule().question_forms(questions)
     longest = max(len(prompt_tokens(form, tokenizer, config.prompt)) for form in forms)
-    plan = _plan(config, questions, Sizes(num_weights, _cached_numbers(shape), longest))
-    first_prompt = prompt_text(questions[0], tokenizer, config.prompt)
-    return replace(plan, lines=(*found.notes, *too_long, *plan.lines), first_prompt=first_prompt)
+    shape = counted_shape(model_config, num_weights)
+    plan = _plan(config, questions, (*loaded.notes, *too_long), shape, longest)
+    return replace(plan, first_prompt=prompt_text(questions[0], tokenizer, config.prompt))
 
 
-def _plan_by_shape(config: RunConfig, found: LoadedQuestions, why: InputError) -> Plan:
-    """Prompts are not looked at, which is said with the reason; that is raised where no shape is known either."""
-    try:
-        shape = shape_of(config.model)
-    except InputError:
-        raise why from None
-    longest = min(PROMPT, config.prompt.max_tokens)
-    plan = _plan(config, found.questions, Sizes(shape.num_weights, shape.cache_bytes(1), longest))
-    said = f"planned from its shape alone: prompts are not looked at, and taken to have {longest} tokens"
-    return replace(plan, lines=(*found.notes, str(why), said, *plan.lines))
+def _load_questions(config: RunConfig) -> LoadedQuestions:
+    """The questions, if a run could start with them."""
+    loaded, held_out = config.load_questions(), config.load_held_out()
+    require_gold(config.rule(), loaded.questions)
+    trained = {question.text for question in loaded.questions}
+    shared = sum(question.text in trained for question in held_out.questions) if held_out else 0
+    if not held_out or not shared:
+        return loaded
+    note = f"{shared} of the {len(held_out.questions)} held-out questions are trained on: they are not held out"
+    return replace(loaded, notes=(*loaded.notes, note))
 
 
-def _plan(config: RunConfig, questions: Sequence[Question], sizes: Sizes) -> Plan:
+def _load_model(config: RunConfig) -> tuple[Any, Any, int]:
+    """The model's configuration, its tokenizer, and how many weights it has."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    trust = {"trust_remote_code": config.trust_remote_code}
+    folder = model_folder(config.model)
+    with loading(config.model):
+        model_config = AutoConfig.from_pretrained(folder, **trust)
+        tokenizer = load_tokenizer(config.model, **trust)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(model_config, **trust)
+    return model_config, tokenizer, sum(weight.numel() for weight in model.parameters())
+
+
+def _plan(
+    config: RunConfig, questions: Sequence[Question], notes: Sequence[str], shape: ModelShape, longest: int
+) -> Plan:
+    """With prompts of at most `longest` tokens."""
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     check_others(stream, config.dynamic_sampling)
-    groups = len(config.rule().question_forms(questions)) // len(questions)
-    memory = memory_bytes(config, sizes, groups)
-    updates = stream.updates(config.steps, config.questions_per_update, groups)
+    work = replace(work_of(config, len(questions)), prompt=longest)
+    forms = len(config.rule().question_forms(questions)) // len(questions)
+    updates = stream.updates(config.steps, config.questions_per_update, forms)
     epochs = config.steps / stream.steps_per_epoch
-    lines = (
-        *_sizes(config, stream, groups, updates, epochs),
-        _memory_line(config, sizes.num_weights, memory),
-        *warnings(config),
-    )
-    return Plan(updates, epochs, sizes.num_weights, memory, lines)
-
-
-def _sizes(config: RunConfig, stream: QuestionStream, groups: int, updates: int, epochs: float) -> Iterator[str]:
-    questions = min(config.questions_per_step, len(stream.questions))
-    batch = questions * groups
-    both = " × 2, as they are and in other words," if groups == 2 else ""
-    yield (
-        f"{config.method}: {questions} questions{both} × {config.completions} completions → {config.trained} trained → "
-        f"{batch * config.trained} sequences → {-(-batch // config.questions_per_update)} updates a step"
-    )
-    asked_in_all = config.steps * (1 + config.dynamic_sampling.rounds) * batch
+    groups = config.steps * work.rollouts * work.questions
     if "reference_share" in config.rule().needs:  # the start model is asked everything once
-        asked_in_all += len(stream.questions) * groups
-    yield (
-        f"{config.steps} steps, {updates} updates, {epochs:.1f} epochs of {len(stream.questions)} questions; up to "
-        f"{asked_in_all * config.completions * config.sampling.max_tokens:,} tokens sampled"
-    )
-
-
-def memory_bytes(config: RunConfig, sizes: Sizes, groups: int) -> dict[str, int]:
-    """The large parts of memory. With an adapter, gradients and optimizer are small and left out."""
-    num_weights, cached_numbers, prompt_tokens = sizes
-    device = device_of(config.compute) if config.engine == "embedded" else pick_device(config.compute.device)
-    size = pick_dtype(config.compute.dtype, device).itemsize
-    trained = 0 if config.lora else num_weights
-    columns = prompt_tokens + config.sampling.max_tokens
-    passed = rows_of_a_pass(config.compute.micro_batch, config.compute.micro_tokens, columns)
-    is_one_pass = config.trained * config.questions_per_update <= passed
-    each = trained_bytes(config.optimizer.masters, config.optimizer.state, size, is_one_pass=is_one_pass)
-    if config.compute.sampler == "vllm":
-        sampler = {"sampler's cache": _vllm_cache(config, device), "vLLM's weights": num_weights * size}
-    else:
-        rows = min(config.compute.sampler_rows, config.questions_per_step * groups * config.completions)
-        sampler = {"sampler's cache": rows * columns * cached_numbers * size}
-    return {
-        "weights": num_weights * size,
-        "masters": trained * each.masters,
-        "gradients": trained * each.gradients,
-        "optimizer": trained * each.averages,
-        "start model": num_weights * size if config.loss.kl_weight and not config.lora else 0,
-        **sampler,
-    }
-
-
-def _cached_numbers(shape: Any) -> int:
-    """Keys and values of a token."""
-    shape = shape.get_text_config()
-    heads = getattr(shape, "num_key_value_heads", None) or getattr(shape, "num_attention_heads", 1)
-    head = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    return int(shape.num_hidden_layers * 2 * heads * head)
-
-
-def _vllm_cache(config: RunConfig, device: torch.device) -> int:
-    """A share of the GPU's memory; 0 where there is no GPU to ask."""
-    if device.type != "cuda":
-        return 0
-    return int(config.compute.vllm_memory * torch.cuda.get_device_properties(device).total_memory)
-
-
-def _memory_line(config: RunConfig, num_weights: int, memory: dict[str, int]) -> str:
-    total = sum(memory.values())
-    parts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
+        groups += len(questions) * forms
+    memory = memory_bytes(config, shape, work)
+    amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
     above = "activations"
     if not memory["sampler's cache"]:
         above += f" and vLLM's cache (a share of {config.compute.vllm_memory:g} of the GPU)"
-    return f"{num_weights:,} weights; about {total / GIB:.2f} GiB ({parts}), and {above} on top"
+    both = " × 2, as they are and in other words," if forms == 2 else ""
+    lines = (
+        *notes,
+        f"{config.method}: {work.questions // forms} questions{both} × {config.completions} completions → "
+        f"{config.trained} trained → {work.trained_rows} sequences → {work.updates} updates a step",
+        f"{config.steps} steps, {updates} updates, {epochs:.1f} epochs of {len(questions)} questions; up to "
+        f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
+        f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and {above} on top",
+        *warnings(config),
+    )
+    return Plan(updates, epochs, shape.num_weights, memory, lines)
+
+
+def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
+    """The large parts of memory, as the embedded engine takes it; what an adapter adds is small and left out."""
+    device = device_of(config.compute) if config.engine == "embedded" else pick_device(config.compute.device)
+    size = pick_dtype(config.compute.dtype, device).itemsize
+    work = replace(work, size=size, adapter_rank=0 if config.lora else None)
+    total = 0  # of a GPU, of which vLLM takes a share
+    if device.type == "cuda" and work.vllm_memory is not None:
+        total = torch.cuda.get_device_properties(device).total_memory
+    layout = Layout("embedded", "none", 1)
+    amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work), total)}
+    names = ["weights", "masters", "gradients", "optimizer", "start model", "sampler's cache"]
+    return {name: amounts[name] for name in (names if work.vllm_memory is None else [*names, "vLLM's weights"])}
 
 
 def warnings(config: RunConfig) -> Iterator[str]:

@@ -1,12 +1,13 @@
-"""The shape of a language model, and what follows from it: how many weights, and how much a token is remembered with.
+"""The shape of a language model: how many weights it has, and how many bytes of KV cache a token takes.
 
-Llama-, Mistral-, Qwen2- and Qwen3-shaped models alone: those that the group sampler knows too.
+Shapes are known by name or config.json for Llama-, Mistral-, Qwen2- and Qwen3-shaped models, which the group sampler
+knows too; of any other model that transformers can open, weights are counted and only the cache follows from the shape.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from scrl.policy.model_paths import EMBEDDED, adapter_folder, base_of, model_fol
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """The numbers of a config.json that decide sizes."""
+    """The numbers of a config.json that decide sizes. In formulas: E hidden, H heads, H_kv kv_heads, D head_size, V."""
 
     layers: int
     hidden: int
@@ -30,36 +31,37 @@ class ModelShape:
     """Whether the embedding is the head too."""
     has_qkv_bias: bool = False
     has_qk_norm: bool = False
+    counted_weights: int | None = None
+    """Of a model of another type, for which the formulas below do not hold."""
 
     @property
     def layer_weights(self) -> int:
         """Q, K, V and O, three matrices of the MLP, two norms; biases of Q, K and V, norms of Q and K.
 
-        h (H + 2 K) D + H D h + 3 h I + 2 h (+ (H + 2 K) D) (+ 2 D)
+        E (H + 2 H_kv) D + H D E + 3 E mlp + 2 E (+ (H + 2 H_kv) D) (+ 2 D)
         """
         projected = (self.heads + 2 * self.kv_heads) * self.head_size
         matrices = self.hidden * (projected + self.heads * self.head_size + 3 * self.mlp)
-        small = 2 * self.hidden + self.has_qkv_bias * projected + self.has_qk_norm * 2 * self.head_size
-        return matrices + small
+        return matrices + 2 * self.hidden + self.has_qkv_bias * projected + self.has_qk_norm * 2 * self.head_size
 
     @property
     def outer_weights(self) -> int:
-        """The embedding, the head where it is another matrix, and the last norm: (1 or 2) V h + h."""
+        """The embedding, the head where it is another matrix, and the last norm: (1 or 2) V E + E."""
         return (2 - self.is_tied) * self.vocabulary * self.hidden + self.hidden
 
     @property
     def num_weights(self) -> int:
         """All of them: W."""
-        return self.layers * self.layer_weights + self.outer_weights
+        return self.counted_weights or self.layers * self.layer_weights + self.outer_weights
 
     def adapter_weights(self, rank: int) -> int:
-        """A low-rank adapter on all matrices of all layers: r (in + out) each."""
+        """A low-rank adapter on all matrices of all layers: rank · (in + out) each."""
         heads, kv_heads = self.heads * self.head_size, self.kv_heads * self.head_size
         sides = 2 * (self.hidden + heads) + 2 * (self.hidden + kv_heads) + 3 * (self.hidden + self.mlp)
         return self.layers * rank * sides
 
     def cache_bytes(self, size: int) -> int:
-        """A token's keys and values in all layers, in numbers of so many bytes: 2 L K D size."""
+        """A token's keys and values in all layers, in numbers of `size` bytes: 2 · layers · H_kv · D · size."""
         return 2 * self.layers * self.kv_heads * self.head_size * size
 
 
@@ -109,11 +111,19 @@ def read_shape(path: Path) -> ModelShape:
     if values.get("attention_bias") or values.get("mlp_bias"):
         raise DataError(path, "has biases that such models do not have; its sizes are not known")
     try:
-        return _shape(values)
+        return replace(_shape(values), **TYPES[kind])
     except KeyError as error:
         raise DataError(path, f"does not say {error.args[0]!r}") from error
     except (TypeError, ValueError, ZeroDivisionError) as error:
         raise DataError(path, f"has a size that is no number: {error}") from error
+
+
+def counted_shape(config: Any, num_weights: int) -> ModelShape:
+    """The shape of a model of any type by its configuration in transformers, with the weights it was found to have."""
+    text = config.get_text_config()
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
+    values = {name: getattr(text, name, None) for name in names}
+    return replace(_shape(values | {"intermediate_size": 0}), counted_weights=num_weights)
 
 
 def _shape(values: dict[str, Any]) -> ModelShape:
@@ -127,5 +137,4 @@ def _shape(values: dict[str, Any]) -> ModelShape:
         mlp=int(values["intermediate_size"]),
         vocabulary=int(values["vocab_size"]),
         is_tied=bool(values.get("tie_word_embeddings", False)),
-        **TYPES[values["model_type"]],
     )

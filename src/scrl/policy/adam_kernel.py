@@ -1,9 +1,9 @@
-"""One kernel for a step of `LeanOptimizer`: everything about a weight is read once and written once.
+"""One kernel for a step of `LowMemoryAdamW`: everything about a weight is read once and written once.
 
-With split masters and one backward pass, bytes a weight: gradient 2, working 2, rest 2 and averages 8 (or 4) in; all
-but the gradient out. That is 26 (18) bytes: 198 GB for 7.6e9 weights, 46 ms at 4.3 TB/s; plain torch moves some 120.
+With split masters and one backward pass, bytes per weight: gradient 2, working 2, rest 2 and averages 8 (or 4) in; all
+but the gradient out. That is 26 (18) bytes: 198 GB for 7.6e9 weights, 46 ms at 4.3 TB/s; plain torch moves about 120.
 
-This module imports Triton; `scrl.policy.low_memory_adamw` imports it, and only for weights on a GPU.
+This module imports Triton, and is itself imported only for weights on a GPU.
 """
 
 # ruff: noqa: ANN001, ANN202 (of Triton kernels, whose arguments are pointers and numbers)
@@ -35,9 +35,9 @@ def adam_step(
     seed: int,
 ) -> None:
     """AdamW's update number `update` (the first is 1) with the gradient times `scale`, in place."""
-    n, kernel = weight_n.numel(), _adam_kernel
-    launch: Any = kernel[(triton.cdiv(n, BLOCK),)]
-    launch(
+    n = weight_n.numel()
+    kernel: Any = _adam_kernel
+    kernel[(triton.cdiv(n, BLOCK),)](
         weight_n, weight_n if rest_n is None else rest_n, means_n, squares_n, grad_n, n, scale, seed,
         betas[0], 1 - betas[0], betas[1], 1 - betas[1], learning_rate / (1 - betas[0] ** update),
         (1 - betas[1] ** update) ** -0.5, epsilon, learning_rate * weight_decay, HAS_REST=rest_n is not None,

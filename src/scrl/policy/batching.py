@@ -1,7 +1,7 @@
 """Completions with their credit → rows to train on → the tensors of one pass.
 
-    rows = trained_rows(pairs, mean, max_tokens)
-    for part in filled(rows, micro_tokens, is_packed):
+    rows = training_rows(pairs, mean, max_tokens)
+    for part in split_by_tokens(rows, micro_tokens, is_packed):
         batch = Batch.of(part, device, is_packed)
 
 Shapes: R completions of a batch, L columns, P prompt tokens, T completion tokens, n completion tokens of all R.
@@ -10,34 +10,37 @@ Shapes: R completions of a batch, L columns, P prompt tokens, T completion token
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from scrl.device_copy import sent, stacked
+from scrl.attention import attention_without_cudnn
+from scrl.device_copy import pad_rows, to_device
 from scrl.policy.losses import Mean, token_weights
-from scrl.policy.packing import Packing
+from scrl.policy.packing import Packing, packed_attention
 from scrl.records import Credit, Floats, Sampled, Tokens
 
-PACKING_COSTS = 1.06
-"""Seconds of a packed token, in those of a padded one: 1 / 17,063 against 1 / 18,000 with 16 × 3,072 on an H200."""
+PACKING_COST = 1.06
+"""Time per packed token over time per padded one: 1 / 17,063 against 1 / 18,000 with 16 × 3,072 on an H200."""
 MANY_TOKENS = 2**15
-"""Of a pass: so many that cuDNN may plan for their length, without which padded rows are not the faster ones."""
+"""From this many tokens per pass on, cuDNN may plan for their length; below it, padded rows are never faster."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TrainedRow:
+class TrainingRow:
     """One completion to train on."""
 
     prompt_P: Tokens
     tokens_T: Tokens
     old_logprobs_T: Floats | None
     """log π_old; None where π_old is the policy as it is when the row is trained on."""
-    rise: float
+    positive_part: float
     """P ≥ 0."""
-    fall: float
+    negative_part: float
     """Q ≤ 0; the advantage is P + Q."""
     weights_T: Floats
     """Of its tokens in the loss."""
@@ -48,41 +51,27 @@ class TrainedRow:
         return len(self.prompt_P) + len(self.tokens_T)
 
 
-def trained_rows(pairs: Sequence[tuple[Sampled, Credit]], mean: Mean, max_tokens: int) -> list[TrainedRow]:
+def training_rows(pairs: Sequence[tuple[Sampled, Credit]], mean: Mean, max_tokens: int) -> list[TrainingRow]:
     """The trained completions of one update, each token with its weight in the loss."""
-    chosen = [(sampled, credit, row) for sampled, credit in pairs for row in credit.trained]
-    own_R = [_own_weights(sampled, credit, row) for sampled, credit, row in chosen]
-    shared_R = token_weights([float(own_T.sum()) for own_T in own_R], mean, max_tokens)
-    return [
-        TrainedRow(
-            sampled.prompt_P,
-            sampled.samples_G[row].tokens_T,
-            sampled.samples_G[row].logprobs_T,
-            *_sides(credit, row),
-            weights_T=shared * own_T,
-        )
-        for (sampled, credit, row), own_T, shared in zip(chosen, own_R, shared_R, strict=True)
+    chosen = [(sampled, sampled.samples_G[row], credit, row) for sampled, credit in pairs for row in credit.trained]
+    own_weights_R = [
+        np.ones(len(sample.tokens_T)) if credit.token_weights_G is None else credit.token_weights_G[row]
+        for _, sample, credit, row in chosen
     ]
+    weights_R = token_weights([float(own_T.sum()) for own_T in own_weights_R], mean, max_tokens)
+    rows = []
+    for (sampled, sample, credit, row), own_T, weight in zip(chosen, own_weights_R, weights_R, strict=True):
+        advantage = float(credit.advantages[row])
+        parts = (max(advantage, 0.0), min(advantage, 0.0))
+        if credit.split_advantages is not None:
+            parts = (float(credit.split_advantages[0][row]), float(credit.split_advantages[1][row]))
+        rows.append(TrainingRow(sampled.prompt_P, sample.tokens_T, sample.logprobs_T, *parts, weight * own_T))
+    return rows
 
 
-def _own_weights(sampled: Sampled, credit: Credit, row: int) -> Floats:
-    """What a method makes of a completion's tokens: all the same, unless it says otherwise."""
-    if credit.token_weights_G is not None:
-        return credit.token_weights_G[row]
-    return np.ones(len(sampled.samples_G[row].tokens_T))
-
-
-def _sides(credit: Credit, row: int) -> tuple[float, float]:
-    """P and Q of a completion."""
-    if credit.sides is not None:
-        return float(credit.sides[0][row]), float(credit.sides[1][row])
-    advantage = float(credit.advantages[row])
-    return max(advantage, 0.0), min(advantage, 0.0)
-
-
-def filled(rows: Sequence[TrainedRow], most: int, is_packed: bool) -> list[Sequence[TrainedRow]]:
+def split_by_tokens(rows: Sequence[TrainingRow], most: int, is_packed: bool) -> list[Sequence[TrainingRow]]:
     """`rows` in order, in parts of at most `most` tokens, but at least one row."""
-    parts: list[list[TrainedRow]] = []
+    parts: list[list[TrainingRow]] = []
     for row in rows:
         if parts and num_tokens([*parts[-1], row], is_packed) <= most:
             parts[-1].append(row)
@@ -91,14 +80,14 @@ def filled(rows: Sequence[TrainedRow], most: int, is_packed: bool) -> list[Seque
     return [*parts]
 
 
-def is_worth_packing(rows: Sequence[TrainedRow]) -> bool:
-    """Whether packing is the faster of the two: always, but for many tokens in rows of nearly one length."""
+def is_worth_packing(rows: Sequence[TrainingRow]) -> bool:
+    """Whether packing is faster than padding: always, except for many tokens in rows of nearly the same length."""
     padded, packed = (num_tokens(rows, is_packed) for is_packed in (False, True))
-    return padded < MANY_TOKENS or padded > PACKING_COSTS * packed
+    return padded < MANY_TOKENS or padded > PACKING_COST * packed
 
 
-def num_tokens(rows: Sequence[TrainedRow], is_packed: bool) -> int:
-    """What a pass over these rows computes, padding included."""
+def num_tokens(rows: Sequence[TrainingRow], is_packed: bool) -> int:
+    """Tokens that a pass over these rows computes, padding included."""
     lengths = [row.length for row in rows]
     return sum(lengths) if is_packed else len(lengths) * max(lengths)
 
@@ -108,50 +97,50 @@ class Batch:
     """R rows, packed, or padded on the right: with causal attention nothing needs to be masked."""
 
     tokens_RL: Tensor
-    """Prompts and completions; all of them in one row where they are packed."""
+    """Prompts and completions; [1, L] with one after the other where they are packed."""
     packing: Packing | None
     mask_RT: Tensor
     """Where the completions have a token."""
     targets_n: Tensor
     """The completions' tokens, one completion after the other."""
-    places_n: Tensor
-    """Where each of them is predicted: the place of the token before it among all `tokens_RL`, row after row."""
+    states_n: Tensor
+    """The flat index into `tokens_RL` of the hidden state that predicts each of them: that of the token before it."""
     old_logprobs_RT: Tensor | None
-    rises_R: Tensor
-    falls_R: Tensor
+    positive_part_R: Tensor
+    negative_part_R: Tensor
     weights_RT: Tensor
 
+    def attention(self, parts: tuple[Any, Any] | None) -> AbstractContextManager[None]:
+        """The context for forward and backward passes over this batch; `parts`: the model's body and head, if any."""
+        if self.packing is not None and parts:
+            return packed_attention(parts[0].config)
+        return nullcontext() if self.tokens_RL.numel() >= MANY_TOKENS else attention_without_cudnn()
+
     @classmethod
-    def of(cls, rows: Sequence[TrainedRow], device: torch.device, is_packed: bool) -> Batch:
-        """Of these rows, on this device, without waiting for it."""
-        tokens_RL, starts_R = packed(rows) if is_packed else padded(rows)
+    def of(cls, rows: Sequence[TrainingRow], device: torch.device, is_packed: bool) -> Batch:
+        """These rows on a device, without waiting for it."""
+        joined_R = [np.concatenate((row.prompt_P, row.tokens_T)) for row in rows]
+        if is_packed:
+            tokens_RL = np.concatenate(joined_R).astype(np.int64)[None]
+            starts_R = np.cumsum([0, *map(len, joined_R[:-1])])
+        else:
+            tokens_RL = pad_rows(joined_R, np.int64)
+            starts_R = tokens_RL.shape[1] * np.arange(len(rows))
         lengths = [len(row.tokens_T) for row in rows]
         mask_RT = np.arange(max(lengths)) < np.asarray(lengths)[:, None]
-        old_R = [row.old_logprobs_T for row in rows if row.old_logprobs_T is not None]
-        firsts_R = starts_R + np.asarray([len(row.prompt_P) for row in rows])
         rows_n, columns_n = mask_RT.nonzero()
-        sides_R2 = np.asarray([(row.rise, row.fall) for row in rows], dtype=np.float32)
-        rises_R, falls_R = sent(sides_R2, device).unbind(1)
+        firsts_R = starts_R + np.asarray([len(row.prompt_P) for row in rows])
+        old_R = [row.old_logprobs_T for row in rows if row.old_logprobs_T is not None]
+        parts_R2 = np.asarray([(row.positive_part, row.negative_part) for row in rows], dtype=np.float32)
+        positive_part_R, negative_part_R = to_device(parts_R2, device).unbind(1)
         return cls(
-            tokens_RL=sent(tokens_RL, device),
+            tokens_RL=to_device(tokens_RL, device),
             packing=Packing.of([row.length for row in rows], device) if is_packed else None,
-            mask_RT=sent(mask_RT, device),
-            targets_n=sent(np.concatenate([row.tokens_T for row in rows]).astype(np.int64), device),
-            places_n=sent(firsts_R[rows_n] + columns_n - 1, device),
-            old_logprobs_RT=sent(stacked(old_R, np.float32), device) if old_R else None,
-            rises_R=rises_R,
-            falls_R=falls_R,
-            weights_RT=sent(stacked([row.weights_T for row in rows], np.float32), device),
+            mask_RT=to_device(mask_RT, device),
+            targets_n=to_device(np.concatenate([row.tokens_T for row in rows]).astype(np.int64), device),
+            states_n=to_device(firsts_R[rows_n] + columns_n - 1, device),
+            old_logprobs_RT=to_device(pad_rows(old_R, np.float32), device) if old_R else None,
+            positive_part_R=positive_part_R,
+            negative_part_R=negative_part_R,
+            weights_RT=to_device(pad_rows([row.weights_T for row in rows], np.float32), device),
         )
-
-
-def padded(rows: Sequence[TrainedRow]) -> tuple[Tokens, Tokens]:
-    """Prompts and completions [R, L], and where each row starts when they are read row after row."""
-    tokens_RL = stacked([np.concatenate((row.prompt_P, row.tokens_T)) for row in rows], np.int64)
-    return tokens_RL, tokens_RL.shape[1] * np.arange(len(rows))
-
-
-def packed(rows: Sequence[TrainedRow]) -> tuple[Tokens, Tokens]:
-    """Prompts and completions [1, N], and where each row starts."""
-    tokens_N = np.concatenate([part for row in rows for part in (row.prompt_P, row.tokens_T)]).astype(np.int64)
-    return tokens_N[None], np.cumsum([0, *(row.length for row in rows[:-1])])

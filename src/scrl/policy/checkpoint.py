@@ -49,30 +49,30 @@ def restore(policy: Policy, folder: Path) -> None:
         policy.optimizer.restore(torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True))
     except (OSError, RuntimeError, ValueError, KeyError, UnpicklingError, SafetensorError) as error:
         raise InputError(f"{folder}: the checkpoint cannot be read back: {error}") from error
-    saved = read_state(folder)
-    policy.micro_batch, policy.micro_tokens = saved["micro_batch"], saved.get("micro_tokens", policy.micro_tokens)
+    state = read_state(folder)
+    policy.micro_batch, policy.micro_tokens = state["micro_batch"], state.get("micro_tokens", policy.micro_tokens)
 
 
 def load_weights(language_model: LanguageModel, folder: Path) -> None:
-    """Put a checkpoint's weights into the model that is already there."""
+    """Copy a checkpoint's weights into a loaded model."""
     from safetensors.torch import load_file
 
     weights: dict[str, torch.Tensor] = {}
     for part in sorted(folder.glob("*.safetensors")):
         weights |= load_file(part)
     model = language_model.model
+    info: Any
     if language_model.has_adapter:
         from peft import set_peft_model_state_dict
 
-        loaded: Any = set_peft_model_state_dict(model, weights)
-        unexpected = loaded.unexpected_keys
-        missing = [key for key in loaded.missing_keys if ".lora_" in key]  # the model's own are not in its file
-        if unexpected or missing:
-            raise InputError(
-                f"{folder}: its adapter does not fit the model: missing {missing}, unexpected {unexpected}"
-            )
-        return
-    missing, unexpected = model.load_state_dict(weights, strict=False)
-    tied = set(getattr(model, "_tied_weights_keys", None) or ()) if model.config.tie_word_embeddings else set()
-    if unexpected or set(missing) - tied:
-        raise InputError(f"{folder}: its weights do not fit the model: missing {missing}, unexpected {unexpected}")
+        info = set_peft_model_state_dict(model, weights)
+        missing = [key for key in info.missing_keys if ".lora_" in key]  # the base model's are not in the file
+    else:
+        info = model.load_state_dict(weights, strict=False)
+        tied = (getattr(model, "_tied_weights_keys", None) or ()) if model.config.tie_word_embeddings else ()
+        missing = [key for key in info.missing_keys if key not in tied]
+    if missing or info.unexpected_keys:
+        kind = "adapter does" if language_model.has_adapter else "weights do"
+        raise InputError(
+            f"{folder}: its {kind} not fit the model: missing {missing}, unexpected {info.unexpected_keys}"
+        )

@@ -1,4 +1,4 @@
-"""Two Triton kernels over a block of logits [c tokens × V], whose plain twin is `token_scores`.
+"""Two Triton kernels over a block of logits [c tokens × V]; `token_scores` has the same in plain torch.
 
     z = (x + bias) / T,   log Z = log Σ eᶻ,   log π(y) = z_y − log Z,   H = −Σ π log π
 
@@ -6,7 +6,7 @@
 V = 151,936 that is 2.1 GB in and nothing out (0.49 ms at 4.3 TB/s), and 2.1 GB in and 1.05 GB out (0.73 ms); the
 matrix product that makes the block is 2.15 TFLOP at E = 2,048 (3.1 ms at 700 TFLOP/s).
 
-This module imports Triton; `scrl.policy.fused_token_scores` imports it, and only for tensors on a GPU.
+This module imports Triton, and is itself imported only for tensors on a GPU.
 """
 
 # ruff: noqa: ANN001, ANN202 (of Triton kernels, whose arguments are pointers and numbers)
@@ -53,8 +53,7 @@ def turn_into_gradient(
 
     `out_cV` may be `logits_cV` itself: each logit is read by the thread that writes its gradient.
     """
-    c, V = logits_cV.shape
-    a_c, b_c = grads
+    (c, V), (a_c, b_c) = logits_cV.shape, grads
     if not c:
         return
     kernel: Any = _gradient_kernel
@@ -70,7 +69,7 @@ def turn_into_gradient(
 def _score_kernel(
     logits, targets, bias, scores, row_stride, c, scale, V: tl.constexpr, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One program a row. With m the largest z so far, s = Σ eᶻ⁻ᵐ and t = Σ (z − m) eᶻ⁻ᵐ:
+    """One program per row. With m the largest z so far, s = Σ eᶻ⁻ᵐ and t = Σ (z − m) eᶻ⁻ᵐ:
 
     log Z = m + log s,  H = log s − t / s;  when m grows to m', t ← e^(m−m') (t + (m − m') s), s ← e^(m−m') s.
     """
@@ -107,7 +106,7 @@ def _gradient_kernel(
     logits, targets, bias, entropies, logsums, a, b, out, row_stride, out_stride, scale,
     V: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_A: tl.constexpr, HAS_B: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """One program a row and block of the vocabulary."""
+    """One program per row and block of the vocabulary."""
     row = tl.program_id(0).to(tl.int64)
     v = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     z = tl.load(logits + row * row_stride + v, mask=v < V, other=-float("inf"))

@@ -5,18 +5,18 @@ weight × loss, with the weights fixed before the batch is split: so a split int
 
 | name     | ratio        | clip          | mean                                        | advantage   |
 |----------|--------------|---------------|---------------------------------------------|-------------|
-| GRPO     | a token      | ±0.2          | over a completion's tokens, then completions | normalised  |
-| DAPO     | a token      | −0.2, +0.28   | over all tokens                             | normalised  |
-| Dr. GRPO | a token      | ±0.2          | sum over tokens / the most tokens allowed   | centred     |
-| GSPO     | a completion | −3e-4, +4e-4  | as GRPO                                     | normalised  |
-| RLOO     | a token      | ±0.2          | as GRPO                                     | leave-one-out |
+| GRPO     | token        | ±0.2          | over a completion's tokens, then completions | normalised  |
+| DAPO     | token        | −0.2, +0.28   | over all tokens                             | normalised  |
+| Dr. GRPO | token        | ±0.2          | sum over tokens / the most tokens allowed   | centred     |
+| GSPO     | completion   | −3e-4, +4e-4  | as GRPO                                     | normalised  |
+| RLOO     | token        | ±0.2          | as GRPO                                     | leave-one-out |
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,15 @@ from scrl.records import Floats
 Mean = Literal["completion", "token", "constant", "pairs"]
 KLEstimate = Literal["k1", "k2", "k3"]
 MAX_LOG_RATIO = 20.0
-"""Of a token: e²⁰ is far beyond every clip, and 0 · ∞ would be no number."""
+"""Of a token: e²⁰ is far beyond every clip, and 0 · ∞ would be NaN."""
+
+
+class Clip(NamedTuple):
+    """Where ratios are clipped: below 1 − ε_low, above 1 + ε_high, and with dual clip above c."""
+
+    low: float
+    high: float
+    dual: float | None = None
 
 
 def token_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor) -> Tensor:
@@ -36,7 +44,7 @@ def token_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor) -> Tensor:
 
 
 def completion_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor, mask_RT: Tensor) -> Tensor:
-    """GSPO: s = exp(mean_t (log π − log π_old)), one a completion, spread over its tokens.
+    """GSPO: s = exp(mean_t (log π − log π_old)), one per completion, spread over its tokens.
 
     Each token carries s · π(y_t) / sg[π(y_t)], whose value is s and whose gradient is that token's part of it.
     """
@@ -45,46 +53,30 @@ def completion_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor, mask_RT: Ten
     return torch.exp(mean_R1.detach() + logprobs_RT - logprobs_RT.detach())
 
 
-def clipped_surrogate(
-    ratios_RT: Tensor,
-    rises_R: Tensor,
-    falls_R: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float | None = None,
-) -> Tensor:
+def clipped_surrogate(ratios_RT: Tensor, positive_part_R: Tensor, negative_part_R: Tensor, clip: Clip) -> Tensor:
     """ℓ_t = −P min(r, 1 + ε_high) − Q max(r, 1 − ε_low), P ≥ 0 ≥ Q; with dual clip c the second ratio is at most c.
 
     With P = max(Â, 0) and Q = min(Â, 0) this is −min(r Â, clip(r, 1 − ε_low, 1 + ε_high) Â), and with dual clip the
     loss of a negative advantage is at most −c Â.
     """
-    rising_RT = ratios_RT.clamp(max=1 + clip_high)
-    falling_RT = ratios_RT.clamp(min=1 - clip_low, max=dual_clip)
-    return -rises_R[:, None] * rising_RT - falls_R[:, None] * falling_RT
+    rising_RT = ratios_RT.clamp(max=1 + clip.high)
+    falling_RT = ratios_RT.clamp(min=1 - clip.low, max=clip.dual)
+    return -positive_part_R[:, None] * rising_RT - negative_part_R[:, None] * falling_RT
 
 
-def is_clipped(
-    ratios_RT: Tensor,
-    rises_R: Tensor,
-    falls_R: Tensor,
-    *,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float | None = None,
-) -> Tensor:
-    """Where clipping has taken the gradient away."""
-    most = math.inf if dual_clip is None else dual_clip
-    is_rising_RT = (ratios_RT <= 1 + clip_high) & (rises_R[:, None] > 0)
-    is_falling_RT = (ratios_RT >= 1 - clip_low) & (ratios_RT <= most) & (falls_R[:, None] < 0)
-    has_advantage_R1 = (rises_R[:, None] > 0) | (falls_R[:, None] < 0)
-    return has_advantage_R1 & ~(is_rising_RT | is_falling_RT)
+def is_clipped(ratios_RT: Tensor, positive_part_R: Tensor, negative_part_R: Tensor, clip: Clip) -> Tensor:
+    """Where clipping removes the gradient."""
+    most = math.inf if clip.dual is None else clip.dual
+    has_positive_R1, has_negative_R1 = positive_part_R[:, None] > 0, negative_part_R[:, None] < 0
+    is_rising_RT = (ratios_RT <= 1 + clip.high) & has_positive_R1
+    is_falling_RT = (ratios_RT >= 1 - clip.low) & (ratios_RT <= most) & has_negative_R1
+    return (has_positive_R1 | has_negative_R1) & ~(is_rising_RT | is_falling_RT)
 
 
 def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstimate) -> Tensor:
-    """An estimate of KL(π ‖ π_ref) a token, with d = log π_ref − log π: k1 = −d, k2 = d²/2, k3 = eᵈ − d − 1.
+    """An estimate of KL(π ‖ π_ref) per token, with d = log π_ref − log π: k1 = −d, k2 = d²/2, k3 = eᵈ − d − 1.
 
-    As a loss, k1 has an expected gradient of 0: it can be measured, but it does not hold the policy back.
+    As a loss, k1 has an expected gradient of 0: it can be measured, but it does not constrain the policy.
     """
     difference_RT = reference_RT - logprobs_RT
     if estimate == "k1":
@@ -97,7 +89,7 @@ def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstim
 def token_weights(lengths_R: Sequence[float], mean: Mean, max_tokens: int) -> Floats:
     """The weight of each token of each of R completions, so that the loss is Σ weight · ℓ.
 
-    Where a method weighs tokens, a completion is as long as the sum of their weights; one without any weight adds
+    Where a method weighs tokens, a completion's length is the sum of their weights; one without any weight adds
     nothing, whatever it is divided by.
 
     completion: 1 / (R · T_i)      token: 1 / Σ T      constant: 1 / (R · most tokens allowed)

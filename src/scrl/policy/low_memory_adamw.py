@@ -1,22 +1,22 @@
 """AdamW in fewer bytes, with the same float32 masters.
 
-| bytes a weight of a bfloat16 model  | `Optimizer` | here                                                       |
-|-------------------------------------|-------------|------------------------------------------------------------|
-| working weights                     | 2           | 2                                                          |
-| masters                             | 4           | 4, or 2: split, see below                                  |
-| gradient                            | 4 + 2       | 2 where an update is one backward pass, 4 where it is more |
-| AdamW's averages                    | 8           | 8, or 4: bfloat16                                          |
+| bytes per weight of a bfloat16 model | `Optimizer` | here                                                       |
+|--------------------------------------|-------------|------------------------------------------------------------|
+| working weights                      | 2           | 2                                                          |
+| masters                              | 4           | 4, or 2: split, see below                                  |
+| gradient                             | 4 + 2       | 2 where an update is one backward pass, 4 where it is more |
+| AdamW's averages                     | 8           | 8, or 4: bfloat16                                          |
 
 Split masters: a float32 has 32 bits, and the working weight already holds its upper half. With u the bits of the master
 as an integer, the working weight is h = ⌊(u + 2¹⁵) / 2¹⁶⌋ (the nearest bfloat16) and the rest u − 2¹⁶ h is kept in 16
 bits: together they are the master, to the last bit.
 
 Averages in bfloat16: v ← β₂ v + (1 − β₂) g² changes v by 0.1 % at β₂ = 0.999, less than half the distance of two
-bfloat16 numbers (0.4 to 0.8 %), so the nearest number would never let v fall. They are rounded up or down at random
-instead, with the probability that keeps their expectation; the draws depend on the number of the update alone.
+bfloat16 numbers (0.4 to 0.8 %), so rounding to the nearest would never let v fall. They are rounded stochastically
+instead, which keeps their expectation; the draws depend only on the number of the update.
 
-On a GPU a step is one kernel a weight (`scrl.policy.adam_kernel`). Elsewhere it goes over each weight in chunks, so
-that nothing of float32 is ever as large as the model.
+On a GPU a step is one kernel per weight (`scrl.policy.adam_kernel`). Elsewhere it goes over each weight in chunks, so
+that nothing in float32 is ever as large as the model.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from scrl.policy.optimizer import Optimizer, Scheduled
+from scrl.policy.optimizer import BaseOptimizer, Optimizer
 from scrl.policy.settings import OptimizerSettings
 
 CHUNK = 2**25
-"""Weights at a time: 128 MiB for each float32 number of theirs."""
+"""Weights at a time: 128 MiB for each of their float32 numbers."""
 EPSILON = 1e-8
 
 
 def open_optimizer(
     weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int
-) -> Optimizer | LeanOptimizer:
+) -> Optimizer | LowMemoryAdamW:
     """The optimizer that the settings ask for."""
-    is_lean = settings.state != "float32" or settings.masters != "float32"
-    return (LeanOptimizer if is_lean else Optimizer)(weights, settings, updates)
+    is_plain = settings.state == settings.masters == "float32"
+    return (Optimizer if is_plain else LowMemoryAdamW)(weights, settings, updates)
 
 
-class LeanOptimizer(Scheduled):
+class LowMemoryAdamW(BaseOptimizer):
     """As `Optimizer`: gradients in, working weights out."""
 
     def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
@@ -54,28 +54,24 @@ class LeanOptimizer(Scheduled):
         is_split, dtype = settings.masters == "split", getattr(torch, settings.state)
         self._weights = [_Weight(weight, is_split, dtype) for weight in weights if weight.requires_grad]
         self._is_sum = True
-        for each in self._weights:
-            if each.working.dtype != torch.float32:
-                parameter: Any = each.working
-                parameter.register_post_accumulate_grad_hook(lambda _, each=each: self._add(each))
+        for weight in self._weights:
+            if weight.working.dtype != torch.float32:
+                parameter: Any = weight.working
+                parameter.register_post_accumulate_grad_hook(lambda _, weight=weight: self._add(weight))
 
     def expect(self, micro_batches: int) -> None:
-        """How many backward passes the next gradient is the sum of; that of one stays as autograd leaves it."""
+        """The gradient of a single backward pass stays as autograd leaves it."""
         self._is_sum = micro_batches > 1
 
     def _add(self, weight: _Weight) -> None:
-        """Take a gradient over as soon as it is complete, so that those of all weights never exist twice."""
+        """Add a gradient to the sum as soon as it is complete, so that those of all weights never exist twice."""
         grad = weight.working.grad
-        if not self._is_sum or grad is None:
-            return
-        weight.grad = grad.float() if weight.grad is None else weight.grad.add_(grad)
-        weight.working.grad = None
-
-    def collect(self) -> None:
-        """Nothing is left to do after a backward pass."""
+        if self._is_sum and grad is not None:
+            weight.grad = grad.float() if weight.grad is None else weight.grad.add_(grad)
+            weight.working.grad = None
 
     def clear(self) -> None:
-        """Forget all gradients."""
+        """Drop all gradients."""
         for weight in self._weights:
             weight.grad = weight.working.grad = None
 
@@ -83,27 +79,25 @@ class LeanOptimizer(Scheduled):
     def step(self) -> float:
         """One update; the norm of the gradient before it was scaled down."""
         norms = [
-            torch.linalg.vector_norm(g, dtype=torch.float32) for w in self._weights if (g := w.gradient) is not None
+            torch.linalg.vector_norm(grad, dtype=torch.float32)
+            for weight in self._weights
+            if (grad := weight.gradient) is not None
         ]
         norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
         if math.isfinite(norm):
-            self._move(min(1.0, self._settings.max_grad_norm / (norm + 1e-6)))
+            scale = min(1.0, self._settings.max_grad_norm / (norm + 1e-6))
+            for number, weight in enumerate(self._weights):
+                if (grad := weight.gradient) is None:
+                    continue
+                is_kernel = grad.is_cuda and find_spec("triton") is not None
+                step = self._step_by_kernel if is_kernel else self._step_by_chunks
+                step(weight, grad.flatten(), scale, seed=self.update << 20 | number)
+                weight.grad = weight.working.grad = None
             self.update += 1
         self.clear()
         return norm
 
-    def _move(self, scale: float) -> None:
-        for number, weight in enumerate(self._weights):
-            if (grad := weight.gradient) is None:
-                continue
-            seed = self.update << 20 | number
-            if grad.is_cuda and find_spec("triton") is not None:
-                self._move_by_kernel(weight, grad.flatten(), scale, seed)
-            else:
-                self._move_by_chunks(weight, grad.flatten(), scale, seed)
-            weight.grad = weight.working.grad = None
-
-    def _move_by_kernel(self, weight: _Weight, grad_n: Tensor, scale: float, seed: int) -> None:
+    def _step_by_kernel(self, weight: _Weight, grad_n: Tensor, scale: float, seed: int) -> None:
         from scrl.policy.adam_kernel import adam_step
 
         settings = self._settings
@@ -113,7 +107,7 @@ class LeanOptimizer(Scheduled):
             update=self.update + 1, seed=seed,
         )  # fmt: skip
 
-    def _move_by_chunks(self, weight: _Weight, grad_n: Tensor, scale: float, seed: int) -> None:
+    def _step_by_chunks(self, weight: _Weight, grad_n: Tensor, scale: float, seed: int) -> None:
         settings = self._settings
         random = torch.Generator(grad_n.device).manual_seed(seed)
         before = torch.tensor(float(self.update), device=grad_n.device)
@@ -128,8 +122,8 @@ class LeanOptimizer(Scheduled):
             )  # fmt: skip
             weight.keep(part, master_n)
             if weight.means.dtype != torch.float32:
-                weight.means[part] = rounded_at_random(mean_n, random)
-                weight.squares[part] = rounded_at_random(square_n, random)
+                weight.means[part] = round_stochastically(mean_n, random)
+                weight.squares[part] = round_stochastically(square_n, random)
 
     def state(self) -> dict[str, Any]:
         """Everything a resumed run needs besides the working weights."""
@@ -141,13 +135,13 @@ class LeanOptimizer(Scheduled):
         """Go on from `state`; the working weights are as they were then."""
         self.update = state["update"]
         for name in ("rest", "means", "squares"):
-            for weight, saved in zip(self._weights, state[name], strict=True):
-                if saved is not None:
-                    getattr(weight, name).copy_(saved)
+            for weight, value in zip(self._weights, state[name], strict=True):
+                if value is not None:
+                    getattr(weight, name).copy_(value)
 
 
 class _Weight:
-    """A trained weight with what its updates need, all but the weight itself flat."""
+    """A trained weight with what its updates need; everything but the weight itself is flat."""
 
     def __init__(self, working: nn.Parameter, is_split: bool, dtype: torch.dtype) -> None:
         self.working = working
@@ -164,7 +158,7 @@ class _Weight:
 
     @property
     def flat_n(self) -> Tensor:
-        """The working weight where it lies now: a sampler may have moved it."""
+        """The working weight in its current memory: a sampler may have moved it."""
         return self.working.detach().view(-1)
 
     @property
@@ -178,29 +172,29 @@ class _Weight:
         """As float32."""
         if self.rest is None:
             return self.flat_n[part]
-        return joined(self.flat_n[part], self.rest[part]) if self.rest.dtype == torch.int16 else self.rest[part]
+        return join_halves(self.flat_n[part], self.rest[part]) if self.rest.dtype == torch.int16 else self.rest[part]
 
     def keep(self, part: slice, master_n: Tensor) -> None:
-        """Hold the master from now on; where it is held in place, it already is."""
+        """Store the new master; where `master` gave a view of it, it is stored already."""
         if self.rest is not None and self.rest.dtype == torch.int16:
-            self.flat_n[part], self.rest[part] = split(master_n)
+            self.flat_n[part], self.rest[part] = split_halves(master_n)
         elif self.rest is not None:
             self.flat_n[part] = master_n
 
 
-def split(master_n: Tensor) -> tuple[Tensor, Tensor]:
+def split_halves(master_n: Tensor) -> tuple[Tensor, Tensor]:
     """(the nearest bfloat16, what it lacks as int16) of float32 numbers."""
     bits_n = master_n.view(torch.int32)
     upper_n = (bits_n + 2**15) >> 16
     return upper_n.to(torch.int16).view(torch.bfloat16), (bits_n - (upper_n << 16)).to(torch.int16)
 
 
-def joined(weight_n: Tensor, rest_n: Tensor) -> Tensor:
+def join_halves(weight_n: Tensor, rest_n: Tensor) -> Tensor:
     """The float32 numbers that were split."""
     return ((weight_n.view(torch.int16).to(torch.int32) << 16) + rest_n).view(torch.float32)
 
 
-def rounded_at_random(values_n: Tensor, random: torch.Generator) -> Tensor:
-    """bfloat16 numbers beside float32 ones, with these as their expectation."""
+def round_stochastically(values_n: Tensor, random: torch.Generator) -> Tensor:
+    """float32 numbers as neighbouring bfloat16 ones, whose expectation they are."""
     noise_n = torch.randint(2**16, values_n.shape, dtype=torch.int32, generator=random, device=values_n.device)
     return ((values_n.view(torch.int32) + noise_n) >> 16).to(torch.int16).view(torch.bfloat16)

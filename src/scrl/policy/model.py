@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,26 +40,24 @@ class LanguageModel:
 
 
 def load_model(
-    name: str,
-    compute: ComputeSettings,
-    *,
-    lora: LoraSettings | None = None,
-    trust_remote_code: bool = False,
+    name: str, compute: ComputeSettings, *, lora: LoraSettings | None = None, trust_remote_code: bool = False
 ) -> LanguageModel:
-    """A causal model by folder, hub id or the name `embedded`; an adapter is put on it where `lora` asks for one.
+    """A causal model by folder, hub id or the name `embedded`, with a new adapter where `lora` asks for one.
 
     The folder of an adapter gives the model it was trained on with the adapter merged into its weights.
     """
     device = pick_device(compute.device)
     if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # where Triton starts its kernels
+        torch.cuda.set_device(device)  # Triton launches its kernels there
     dtype = pick_dtype(compute.dtype, device)
     if device.type == "cpu" and dtype == torch.bfloat16:
-        # A CPU without bfloat16 instructions takes another path to the same result, and torch warns about it.
+        # On a CPU without bfloat16 instructions torch computes the same in another way, and warns about it.
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed, switching to BLAS gemm", category=UserWarning)
     needed = weight_bytes(model_folder(name), dtype, trust_remote_code)
     for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved
-        _check_room(name, needed, place)
+        free = free_bytes(place)
+        if free is not None and needed > free:
+            raise _no_room(name, needed, free, place)
     model, tokenizer = _load(name, dtype, compute.attention, trust_remote_code)
     remove_dropout(model)
     if lora is not None:
@@ -75,22 +72,8 @@ def load_model(
     return LanguageModel(name, model, tokenizer, device, lora is not None)
 
 
-ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
-"""How torch is told; newer versions also know PYTORCH_ALLOC_CONF."""
-
-
-def let_segments_grow() -> None:
-    """Let torch map memory piece by piece instead of asking the driver for blocks of every size that comes up.
-
-    No two updates have rows of the same lengths, and a block that is a little too small would be asked for anew, which
-    takes the driver milliseconds. Whoever has set the variable is not overruled.
-    """
-    if ALLOCATOR not in os.environ and "PYTORCH_ALLOC_CONF" not in os.environ:
-        os.environ[ALLOCATOR] = "expandable_segments:True"
-
-
 def weight_bytes(folder: str, dtype: torch.dtype, trust_remote_code: bool = False) -> int:
-    """What a model's weights take, from its configuration alone; 0 where they are stored in some type of their own."""
+    """The size of a model's weights, from its configuration alone; 0 where they are quantized."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with loading(folder):
@@ -103,21 +86,15 @@ def weight_bytes(folder: str, dtype: torch.dtype, trust_remote_code: bool = Fals
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """The memory that a device has left; None where it does not say."""
+    """The free memory of a device; None where it is unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
         return None
-    with contextlib.suppress(OSError, StopIteration):  # this file is Linux's
+    with contextlib.suppress(OSError, StopIteration):  # only Linux has this file
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
     return None
-
-
-def _check_room(name: str, needed: int, device: torch.device) -> None:
-    free = free_bytes(device)
-    if free is not None and needed > free:
-        raise _no_room(name, needed, free, device)
 
 
 def _no_room(name: str, needed: int, free: int | None, device: torch.device) -> InputError:
@@ -129,7 +106,7 @@ def _no_room(name: str, needed: int, free: int | None, device: torch.device) -> 
 
 
 def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
-    """The tokenizer of a model alone."""
+    """The tokenizer of a model; an adapter's folder may have one too."""
     from transformers import AutoTokenizer
 
     adapter = adapter_folder(name)
@@ -140,13 +117,13 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
 
 
 def _load(name: str, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> tuple[Any, Any]:
-    """All weights in memory, those of an adapter merged in, and the tokenizer."""
+    """The model in CPU memory, with an adapter merged in, and the tokenizer."""
     adapter = adapter_folder(name)
     if adapter is None:
         model = _load_weights(model_folder(name), dtype, attention, trust_remote_code)
     else:
         base, _ = _load(base_of(adapter), dtype, attention, trust_remote_code)
-        model = _merged(base, adapter)
+        model = _merge(base, adapter)
     tokenizer = load_tokenizer(name, trust_remote_code=trust_remote_code)
     if tokenizer.eos_token_id is None:
         raise InputError(f"model: the tokenizer of {name} has no end-of-text token; set eos_token in its folder")
@@ -157,25 +134,22 @@ def _load_weights(folder: str, dtype: torch.dtype, attention: str, trust_remote_
     from transformers import AutoModelForCausalLM
 
     with loading(folder), quiet_progress():
-        model, found = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            attn_implementation=attention,
-            output_loading_info=True,
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation=attention, output_loading_info=True,
             trust_remote_code=trust_remote_code,
-        )
-    if found["missing_keys"]:
-        missing = ", ".join(sorted(found["missing_keys"])[:3])
+        )  # fmt: skip
+    if info["missing_keys"]:
+        missing = ", ".join(sorted(info["missing_keys"])[:3])
         raise InputError(f"model: the weights of {folder} are incomplete: {missing} and perhaps more are not there")
     if model.can_generate():
         make_savable(model.generation_config)
     return model
 
 
-def _merged(base: Any, adapter: Path) -> Any:
-    """W + ΔW in place of W, all of it trainable again; it goes by the adapter's name, or one on top would lose it.
+def _merge(base: Any, adapter: Path) -> Any:
+    """W + ΔW in place of W, all of it trainable again.
 
-    The sum is rounded to the type of the weights: in bfloat16 a ΔW below some 1/500 of W is mostly lost.
+    The sum is rounded to the type of the weights: in bfloat16 a ΔW below about 1/500 of W is mostly lost.
     """
     try:
         from peft import PeftModel
@@ -184,19 +158,19 @@ def _merged(base: Any, adapter: Path) -> Any:
             f"model: {adapter} is an adapter, which needs the package peft. Install it with: pip install 'scrl[train]'"
         ) from error
     with loading(str(adapter)), quiet_progress(), warnings.catch_warnings():
-        warnings.filterwarnings("error", "Found missing adapter keys")  # where W would stay without its ΔW
+        warnings.filterwarnings("error", "Found missing adapter keys")  # some W would be left without its ΔW
         try:
             model: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu").merge_and_unload()
         except UserWarning as error:
             raise ValueError(f"it does not fit its model: {_first_line(error)[:200]}") from error
-    model.name_or_path = model.config.name_or_path = str(adapter)
+    model.name_or_path = model.config.name_or_path = str(adapter)  # what an adapter on top will name as its base
     return model.requires_grad_(True)
 
 
 def make_savable(generation: Any) -> None:
-    """Let numbers for sampling count: beside `do_sample: false` transformers reads them, but refuses to write them.
+    """Set `do_sample`: without it transformers reads settings for sampling, but refuses to write them.
 
-    At temperature 0 it does not sample; of the likeliest token alone, which is the same, it does.
+    It refuses to sample at temperature 0, too; top_k 1, which gives the same, it accepts.
     """
     if _why_not_savable(generation) and not generation.do_sample:
         generation.do_sample = True
@@ -205,14 +179,13 @@ def make_savable(generation: Any) -> None:
 
 
 def check_savable(language_model: LanguageModel) -> None:
-    """Refuse, before anything is trained, a model that transformers would not write again."""
+    """Refuse, before anything is trained, a model that transformers would refuse to save."""
     model = language_model.model
-    if not model.can_generate() or not (reason := _why_not_savable(model.generation_config)):
-        return
-    raise InputError(
-        f"model: {language_model.name}: its generation_config.json can be read, but not be saved with a checkpoint: "
-        f"{reason}. Correct that file."
-    )
+    if model.can_generate() and (reason := _why_not_savable(model.generation_config)):
+        raise InputError(
+            f"model: {language_model.name}: its generation_config.json can be read, but not be saved with a "
+            f"checkpoint: {reason}. Correct that file."
+        )
 
 
 def _why_not_savable(generation: Any) -> str | None:
@@ -225,7 +198,7 @@ def _why_not_savable(generation: Any) -> str | None:
 
 @contextlib.contextmanager
 def loading(name: str) -> Iterator[None]:
-    """What transformers raises over a model it cannot load becomes an error that names the model and the reason."""
+    """Turn what transformers raises over a model it cannot load into an error with the model's name and the reason."""
     try:
         yield
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
@@ -233,16 +206,16 @@ def loading(name: str) -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    """The beginning of what an error says, or else its kind."""
+    """Of an error's message, or else the name of its type."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 @contextlib.contextmanager
 def quiet_progress() -> Iterator[None]:
-    """Without the progress bars of a library: a run has its own.
+    """Hide the progress bars of transformers: a run has its own.
 
-    Nor with what peft says of an adapter on a model without a config.json in its place (an adapter's, a hub's when
-    offline): that it takes the vocabulary to be as it was, which it is.
+    And peft's warning that it assumes an unchanged vocabulary where it finds no config.json of the base model (whose
+    folder is an adapter's, or on the hub while offline): it is unchanged.
     """
     from transformers.utils import logging
 
@@ -260,8 +233,8 @@ def quiet_progress() -> Iterator[None]:
 def remove_dropout(model: nn.Module) -> None:
     """Switch off the model's own dropout: with it, π would not be the policy that sampled.
 
-    It is a module, or a number that a module keeps (OPT, BLOOM), or one that is read from the configuration in every
-    pass (Falcon); so the config.json of what is trained says 0 too. An adapter, whose dropout stays, is added later.
+    It may be a module, a number in a module (OPT, BLOOM), or one read from the configuration in every pass (Falcon); so
+    the saved config.json says 0 too. An adapter, which keeps its dropout, is added later.
     """
     from transformers import PretrainedConfig
 
@@ -282,28 +255,25 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise ConfigError("lora: needs the package peft. Install it with: pip install 'scrl[train]'") from error
+    options: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    config = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,  # type: ignore[arg-type, unused-ignore]
-        lora_dropout=lora.dropout,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-    )
+    config = LoraConfig(**options, target_modules=targets, task_type="CAUSAL_LM")
     try:
         return get_peft_model(model, config)
-    except ValueError as error:  # no module has such a name, or it is of a kind that cannot have an adapter
+    except ValueError as error:  # no module has this name, or it cannot have an adapter
         raise ConfigError(f"lora.targets: {error}") from error
 
 
 def device_of(compute: ComputeSettings) -> torch.device:
-    """Where a run of the embedded engine computes; its memory grows in place.
+    """The device of a run of the embedded engine; on a GPU torch's allocator is set up before its first use.
 
-    To be asked before anything else uses a GPU: torch reads how to take its memory once. Not beside vLLM, which could
-    not give memory back that was taken piece by piece.
+    No two updates have rows of the same lengths, and a memory block that is a little too small would have to be
+    allocated anew, which takes milliseconds: segments that can grow avoid that. vLLM could not give such memory back,
+    and a variable that the user has set is left alone.
     """
-    if compute.sampler == "local" and compute.device != "cpu" and torch.cuda.is_available():
-        let_segments_grow()
+    is_ours = compute.sampler == "local" and compute.device != "cpu" and torch.cuda.is_available()
+    if is_ours and not {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} & os.environ.keys():
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     return pick_device(compute.device)
 
 
@@ -318,34 +288,13 @@ def pick_device(name: str) -> torch.device:
     try:
         torch.empty(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = shorten(_first_line(error), 120, placeholder=" …")  # torch may list all it was built for
+        reason = shorten(_first_line(error), 120, placeholder=" …")  # torch may list all that it was built for
         raise ConfigError(f"compute.device: {name!r} cannot be used here: {reason}; see scrl doctor") from error
     return device
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The working weights' type: half size on a GPU, full on a CPU."""
+    """The type of the working weights: with `auto` bfloat16 on a GPU, float32 elsewhere."""
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     return torch.float32 if name == "float32" else torch.bfloat16
-
-
-def body_and_head(model: Any) -> tuple[nn.Module, nn.Linear] | None:
-    """The part that gives hidden states and the linear head on top, where the logits are just head(body).
-
-    None where a model does something else to its logits (a cap, a scale): then the logits are taken from it whole.
-    """
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    head, body = inner.get_output_embeddings(), getattr(inner, inner.base_model_prefix, None)
-    config = inner.config.get_text_config()
-    if not isinstance(head, nn.Linear) or body is None or getattr(config, "final_logit_softcapping", None):
-        return None  # a cap does not show on small logits; everything else shows below
-    tokens_13 = torch.arange(3, device=head.weight.device)[None]
-    was_training = model.training
-    model.eval()
-    with torch.no_grad():
-        expected = model(input_ids=tokens_13, use_cache=False).logits
-        found = head(body(input_ids=tokens_13, use_cache=False).last_hidden_state)
-    model.train(was_training)
-    is_plain = found.shape == expected.shape and torch.allclose(found, expected, rtol=1e-3, atol=1e-4)
-    return (body, head) if is_plain else None

@@ -1,4 +1,4 @@
-"""Where a model lies that is given by a name: in the package, in a folder, on the hub, or under an adapter."""
+"""Where the model of a name is: in the package, in a folder, on the hub, or under an adapter."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ ADAPTER = "adapter_config.json"
 
 
 def model_folder(name: str) -> str:
-    """Where the model lies: the embedded one in the package, a folder, or else a hub id for transformers to find.
-
-    Of an adapter it is where the model lies that it was trained on: all the same but for its weights.
-    """
+    """The folder of a model, or a hub id for transformers to find; for an adapter, that of the model under it."""
     if name == EMBEDDED:
         return str(files("scrl.data") / "arithmetic_model")
     path = Path(name).expanduser()
     if adapter_folder(name) is not None:
-        return _folder_under(path)
+        return _base_folder(path)
     if path.is_dir():
-        _check_folder(path)
+        if not (path / "config.json").is_file():
+            inner = path / "checkpoints" / "last"
+            hint = f"; did you mean {inner}?" if inner.is_dir() else "; give a Hugging Face model folder"
+            raise InputError(f"model: {path} has no config.json{hint}")
+        if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
+            raise InputError(f"model: {path} has a config but no weights (*.safetensors); is the download complete?")
         return str(path)
     if path.exists():
         raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
@@ -34,32 +36,23 @@ def model_folder(name: str) -> str:
     return name
 
 
-def _check_folder(path: Path) -> None:
-    if not (path / "config.json").is_file():
-        inner = path / "checkpoints" / "last"
-        hint = f"; did you mean {inner}?" if inner.is_dir() else "; give a Hugging Face model folder"
-        raise InputError(f"model: {path} has no config.json{hint}")
-    if not any(path.glob("*.safetensors")) and not any(path.glob("*.bin")):
-        raise InputError(f"model: {path} has a config but no weights (*.safetensors); is the download complete?")
-
-
 def adapter_folder(name: str) -> Path | None:
-    """The folder of that name, where it holds an adapter and not a model of its own."""
+    """The folder of this name, where it holds an adapter rather than a whole model."""
     path = Path(name).expanduser()
     return path if (path / ADAPTER).is_file() else None
 
 
 def base_of(adapter: Path) -> str:
-    """The name of the model that an adapter was trained on; the embedded one may lie elsewhere by now."""
+    """The name of the model that an adapter was trained on; the package with the embedded one may have moved."""
     try:
         base = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"model: {adapter / ADAPTER} does not say base_model_name_or_path") from error
-    is_ours = Path(str(base)).parts[-3:] == Path(model_folder(EMBEDDED)).parts[-3:]
-    return EMBEDDED if is_ours else str(base)
+    is_embedded = Path(str(base)).parts[-3:] == Path(model_folder(EMBEDDED)).parts[-3:]
+    return EMBEDDED if is_embedded else str(base)
 
 
-def _folder_under(adapter: Path) -> str:
+def _base_folder(adapter: Path) -> str:
     base = base_of(adapter)
     if Path(base).expanduser().resolve() == adapter.resolve():
         raise InputError(f"model: {adapter} is an adapter of itself; correct base_model_name_or_path of {ADAPTER}")

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from scrl.policy.settings import OptimizerSettings
 
 
 def learning_rate_factor(update: int, updates: int, settings: OptimizerSettings) -> float:
-    """The share of the highest learning rate at one update: a straight rise, then half a cosine down to 0."""
+    """The share of the highest learning rate at one update: a linear rise, then half a cosine down to 0."""
     warmup = round(settings.warmup * updates)
     if update < warmup:
         return (update + 1) / warmup
@@ -27,7 +27,7 @@ def learning_rate_factor(update: int, updates: int, settings: OptimizerSettings)
     return 0.5 * (1 + math.cos(math.pi * min(1.0, (update - warmup) / max(1, updates - warmup))))
 
 
-class Scheduled:
+class BaseOptimizer:
     """Counts updates and knows the learning rate of the next one."""
 
     def __init__(self, settings: OptimizerSettings, updates: int) -> None:
@@ -41,14 +41,25 @@ class Scheduled:
         """Of the next update."""
         return self._settings.learning_rate * learning_rate_factor(self.update, self._updates, self._settings)
 
+    def expect(self, micro_batches: int) -> None:
+        """Called before the first backward pass with the number of passes that the gradient is the sum of."""
 
-class Optimizer(Scheduled):
+    def collect(self) -> None:
+        """Called after every backward pass."""
+
+
+class Optimizer(BaseOptimizer):
     """Collects gradients in float32, steps the masters, and rounds them into the working weights."""
 
     def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
         super().__init__(settings, updates)
         self._working = [weight for weight in weights if weight.requires_grad]
-        self._masters = [weight if weight.dtype == torch.float32 else _master(weight) for weight in self._working]
+        self._masters = [
+            weight if weight.dtype == torch.float32 else nn.Parameter(weight.detach().float().clone())
+            for weight in self._working
+        ]
+        pairs = zip(self._working, self._masters, strict=True)
+        self._copies = [(working, master) for working, master in pairs if working is not master]
         self._adam = torch.optim.AdamW(
             self._masters,
             lr=settings.learning_rate,
@@ -57,46 +68,38 @@ class Optimizer(Scheduled):
             fused=all(master.device.type in ("cpu", "cuda") for master in self._masters),
         )
 
-    def expect(self, micro_batches: int) -> None:
-        """How many backward passes the next gradient is the sum of: all the same here."""
-
     def collect(self) -> None:
-        """Add the working weights' gradients to the masters' and clear them; after every micro-batch."""
-        for working, master in zip(self._working, self._masters, strict=True):
-            if working is master or working.grad is None:
-                continue
-            master.grad = working.grad.float() if master.grad is None else master.grad.add_(working.grad)
-            working.grad = None
+        """Add the working weights' gradients to the masters' and clear them."""
+        for working, master in self._copies:
+            if working.grad is not None:
+                master.grad = working.grad.float() if master.grad is None else master.grad.add_(working.grad)
+                working.grad = None
 
     def clear(self) -> None:
-        """Forget all gradients."""
+        """Drop all gradients."""
         for weight in (*self._working, *self._masters):
             weight.grad = None
 
     def step(self) -> float:
         """One update; the norm of the gradient before it was scaled down."""
         norm = float(torch.nn.utils.clip_grad_norm_(self._masters, self._settings.max_grad_norm))
-        if not math.isfinite(norm):
-            self.clear()
-            return norm
-        for group in self._adam.param_groups:
-            group["lr"] = self.learning_rate
-        self._adam.step()
-        self.update += 1
+        if math.isfinite(norm):
+            for group in self._adam.param_groups:
+                group["lr"] = self.learning_rate
+            self._adam.step()
+            self.update += 1
+            self._round()
         self.clear()
-        self._round()
         return norm
 
     @torch.no_grad()
     def _round(self) -> None:
-        pairs = [(w, m) for w, m in zip(self._working, self._masters, strict=True) if w is not m]
-        if pairs:  # few kernels for all of them
-            torch._foreach_copy_([working for working, _ in pairs], [master for _, master in pairs])
+        if self._copies:  # few kernels for all of them
+            torch._foreach_copy_([working for working, _ in self._copies], [master for _, master in self._copies])
 
     def state(self) -> dict[str, Any]:
         """Everything a resumed run needs; masters only where they are not the working weights."""
-        pairs = zip(self._working, self._masters, strict=True)
-        masters: list[Tensor] = [master.detach() for working, master in pairs if working is not master]
+        masters = [master.detach() for _, master in self._copies]
         return {"update": self.update, "adam": self._adam.state_dict(), "masters": masters}
 
     @torch.no_grad()
@@ -104,11 +107,6 @@ class Optimizer(Scheduled):
         """Go on from `state`."""
         self.update = state["update"]
         self._adam.load_state_dict(state["adam"])
-        separate = [m for w, m in zip(self._working, self._masters, strict=True) if w is not m]
-        for master, saved in zip(separate, state["masters"], strict=True):
-            master.copy_(saved)
+        for (_, master), value in zip(self._copies, state["masters"], strict=True):
+            master.copy_(value)
         self._round()
-
-
-def _master(weight: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(weight.detach().float().clone())

@@ -13,14 +13,14 @@ from scrl.settings import Settings
 class LossSettings(Settings):
     """How advantages become a loss."""
 
-    ratio: Literal["token", "completion"] = Field("token", description="r a token (GRPO), or a completion (GSPO).")
+    ratio: Literal["token", "completion"] = Field("token", description="r per token (GRPO), or completion (GSPO).")
     clip_low: float = Field(0.2, ge=0, description="ε_low: the ratio is clipped below 1 − ε_low.")
     clip_high: float = Field(0.2, ge=0, description="ε_high: the ratio is clipped above 1 + ε_high.")
     dual_clip: float | None = Field(None, gt=1, description="c: with a negative advantage the loss is at most −c·Â.")
     mean: Mean = Field("completion", description="What a token's loss is divided by.")
     kl_weight: float = Field(0.0, ge=0, description="Weight of the KL estimate to the start model.")
     kl: KLEstimate = Field("k3", description="Which estimate of that KL.")
-    entropy_bonus: float = Field(0.0, description="Weight of the mean entropy, which is added to what is maximised.")
+    entropy_bonus: float = Field(0.0, description="Weight of the mean entropy in the objective.")
 
 
 LOSS_VARIANTS: dict[str, dict[str, Any]] = {
@@ -40,17 +40,16 @@ class OptimizerSettings(Settings):
     """AdamW with a warm-up and a cosine."""
 
     learning_rate: float = Field(5e-7, gt=0, description="The highest learning rate.")
-    warmup: float = Field(0.03, ge=0, le=1, description="Share of all updates over which it rises in a straight line.")
-    schedule: Literal["cosine", "constant"] = Field("cosine", description="What it does then: fall to 0, or stay.")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's averages.")
+    warmup: float = Field(0.03, ge=0, le=1, description="Share of all updates over which it rises linearly.")
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="Afterwards: fall to 0, or stay.")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's β₁ and β₂.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, description="Longer gradients are scaled down to this norm.")
     state: Literal["float32", "bfloat16"] = Field(
-        "float32", description="AdamW's two averages: 8 bytes a weight, or 4, rounded up or down at random."
+        "float32", description="AdamW's two averages: 8 bytes per weight, or 4, rounded stochastically."
     )
     masters: Literal["float32", "split"] = Field(
-        "float32",
-        description="Of bfloat16 weights: a copy of 4 bytes a weight, or the 2 bytes the weights lack; both are exact.",
+        "float32", description="Of bfloat16 weights: a copy, 4 bytes per weight, or the 2 that they lack; both exact."
     )
 
 
@@ -66,28 +65,28 @@ class LoraSettings(Settings):
 class ComputeSettings(Settings):
     """What runs where, and how much at a time.
 
-    None of this changes what is computed, rounding aside; but another sampler draws with other random numbers.
+    None of this changes what is computed, except for rounding; but another sampler draws other random numbers.
     """
 
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Of the working weights. auto: bfloat16 on a GPU."
+        "auto", description="Type of the working weights. auto: bfloat16 on a GPU."
     )
-    micro_batch: int = Field(16, ge=1, description="Completions a forward and backward pass; halved when memory ends.")
+    micro_batch: int = Field(16, ge=1, description="Completions per pass; halved when memory runs out.")
     micro_tokens: int | None = Field(
         None,
         ge=1,
-        description="Tokens a pass, prompts included, instead of completions; halved when memory ends. Packed rows are "
-        "counted so from then on.",
+        description="Tokens per pass, prompts included, instead of completions; halved when memory runs out, after "
+        "which packed rows are always counted in tokens.",
     )
     packing: Literal["auto", "on", "off"] = Field(
         "auto", description="The rows of a pass one after the other, without padding. auto: on a GPU, where it pays."
     )
-    sampler_rows: int = Field(512, ge=1, description="Completions written side by side; halved when memory ends.")
+    sampler_rows: int = Field(512, ge=1, description="Completions decoded side by side; halved when memory runs out.")
     sampler: str = Field(
         "local",
         pattern=r"^(local|vllm|[\w.]+:\w+)$",
-        description="Who draws completions: local, vllm on the same GPU (pip install 'scrl[vllm]'), or module:NAME.",
+        description="What draws completions: local, vllm on the same GPU (pip install 'scrl[vllm]'), or module:NAME.",
     )
     vllm_memory: float = Field(
         0.4, gt=0, lt=1, description="For vllm: its cache, as a share of the GPU's memory; given back while training."
@@ -97,6 +96,6 @@ class ComputeSettings(Settings):
         ge=0,
         description="Threads that read and judge answers during sampling; 0: afterwards; none: 2 on a GPU, else 0.",
     )
-    gradient_checkpointing: bool = Field(False, description="Compute activations twice instead of keeping them.")
+    gradient_checkpointing: bool = Field(False, description="Recompute activations instead of keeping them.")
     attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
     threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")

@@ -6,7 +6,7 @@ them. With a = ∂L/∂log π(y) and b = ∂L/∂H:
 
     ∂L/∂z_v = a (1[v = y] − π_v) − b π_v (log π_v + H)
 
-On a GPU the same is done by kernels (`scrl.policy.fused_token_scores`); what is here is what they are tested against.
+On a GPU kernels do the same (`scrl.policy.fused_token_scores`); they are tested against this file.
 
 Shapes: n tokens, E hidden size, V vocabulary.
 """
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from scrl.policy.fused_token_scores import CHUNK_ELEMENTS as FUSED_CHUNK_ELEMENTS
-from scrl.policy.fused_token_scores import FusedTokenScores, parts
+from scrl.policy.fused_token_scores import FusedTokenScores, cast_to, parts
 
 CHUNK_ELEMENTS = 2**25
 """Largest [tokens × vocabulary] block held at a time: 128 MiB of fp32."""
@@ -39,32 +39,28 @@ def token_scores(
 ) -> tuple[Tensor, Tensor]:
     """(log π(target), H) of each token, fp32, differentiable in the hidden states and in the head.
 
-    `chunk_elements`: the largest [tokens × vocabulary] block held at a time; none: what suits the device.
+    `chunk_elements`: the largest [tokens × vocabulary] block held at a time; None: what suits the device.
     """
-    if is_fused(hidden_nE):
-        fused: Any = FusedTokenScores.apply
-        size = chunk_elements or FUSED_CHUNK_ELEMENTS
-        logprobs_n, entropies_n = fused(hidden_nE, weight_VE, bias_V, targets_n, temperature, size)
-        return logprobs_n, entropies_n
-    chunk = max(1, (chunk_elements or CHUNK_ELEMENTS) // weight_VE.shape[0])
-    apply: Any = _TokenScores.apply
-    logprobs_n, entropies_n = apply(hidden_nE, weight_VE, bias_V, targets_n, temperature, chunk)
+    has_kernels = is_fused(hidden_nE)
+    function: Any = FusedTokenScores if has_kernels else _TokenScores
+    size = chunk_elements or (FUSED_CHUNK_ELEMENTS if has_kernels else CHUNK_ELEMENTS)
+    logprobs_n, entropies_n = function.apply(hidden_nE, weight_VE, bias_V, targets_n, temperature, size)
     return logprobs_n, entropies_n
 
 
 def logit_scores(logits_nV: Tensor, targets_n: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """The same from logits that are there already, for models that do more than h Wᵀ."""
+    """The same from whole logits, for models that do more than h Wᵀ."""
     return _scores(torch.log_softmax(logits_nV.float() / temperature, dim=-1), targets_n)
 
 
 def is_fused(hidden_nE: Tensor) -> bool:
-    """Whether the kernels do it: on a GPU with Triton, which torch brings along on Linux, and torch 2.8 or newer."""
+    """Whether kernels do it: on a GPU with Triton, which torch brings along on Linux, and torch 2.8 or newer."""
     return hidden_nE.is_cuda and hidden_nE.dtype in FUSED_DTYPES and _has_kernels()
 
 
 @cache
 def _has_kernels() -> bool:
-    """Triton, and matrix products whose result has another type than their factors."""
+    """Triton, and matrix products whose result has another dtype than their factors."""
     product: Any = torch.ops.aten.mm
     return find_spec("triton") is not None and "dtype_out" in product.overloads()
 
@@ -78,8 +74,9 @@ class _TokenScores(torch.autograd.Function):
         bias_V: Tensor | None,
         targets_n: Tensor,
         temperature: float,
-        chunk: int,
+        chunk_elements: int,
     ) -> tuple[Tensor, Tensor]:
+        chunk = max(1, chunk_elements // len(weight_VE))
         scores_n2 = torch.empty(len(hidden_nE), 2, dtype=torch.float32, device=hidden_nE.device)
         for part in parts(len(hidden_nE), chunk):
             logprobs_cV = _logprobs(hidden_nE[part], weight_VE, bias_V, temperature)
@@ -92,11 +89,10 @@ class _TokenScores(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden_nE, weight_VE, bias_V, targets_n, entropies_n = ctx.saved_tensors
-        grad_hidden = torch.empty_like(hidden_nE) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(weight_VE, dtype=torch.float32) if ctx.needs_input_grad[1] else None
-        grad_bias = (
-            None if bias_V is None or not ctx.needs_input_grad[2] else torch.zeros_like(bias_V, dtype=torch.float32)
-        )
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.empty_like(hidden_nE) if needs_hidden else None
+        grad_weight = torch.zeros_like(weight_VE, dtype=torch.float32) if needs_weight else None
+        grad_bias = torch.zeros_like(bias_V, dtype=torch.float32) if bias_V is not None and needs_bias else None
         for part in parts(len(hidden_nE), ctx.chunk):
             logprobs_cV = _logprobs(hidden_nE[part], weight_VE, bias_V, ctx.temperature)
             a_c, b_c = (None if grad is None else grad[part] for grad in grads)
@@ -108,14 +104,7 @@ class _TokenScores(torch.autograd.Function):
                 grad_hidden[part] = grad_cV @ weight_VE
             if grad_weight is not None:
                 grad_weight += grad_cV.T @ hidden_nE[part]
-        return (
-            grad_hidden,
-            None if grad_weight is None else grad_weight.to(weight_VE.dtype),
-            None if grad_bias is None else grad_bias.to(bias_V.dtype),
-            None,
-            None,
-            None,
-        )
+        return grad_hidden, cast_to(weight_VE, grad_weight), cast_to(bias_V, grad_bias), None, None, None
 
 
 def _logprobs(hidden_cE: Tensor, weight_VE: Tensor, bias_V: Tensor | None, temperature: float) -> Tensor:

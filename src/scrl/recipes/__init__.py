@@ -1,1 +1,1 @@
-"""Functions that return a run's settings: the demo, and later the rows of the paper."""
+"""The paper's numbers, the experiments behind them and how to carry them out; and the demo."""

@@ -6,11 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.catalogue import EXPERIMENTS, Experiment, most_completions
-from scrl.recipes.own_tables import OWN_TABLES
-from scrl.recipes.paper import TABLES
-from scrl.recipes.paper_cells import start_name
-from scrl.recipes.paper_records import Cell, Table
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, most_completions, start_name
+from scrl.recipes.paper import TABLES, Cell, PaperTable
 from scrl.recipes.scales import at_scale, benchmark_at
 
 VOTING = "voting"
@@ -25,9 +22,9 @@ class Job:
     """As the catalogue has it, at the paper's scale."""
     name: str
     """At the chosen scale."""
-    measured_on: tuple[str, ...]
+    measured_on: tuple[str, ...] = ()
     """Benchmarks, by the paper's names."""
-    rollouts_on: tuple[str, ...]
+    rollouts_on: tuple[str, ...] = ()
     """Benchmarks whose entropies are measured as training samples."""
     has_voting: bool = False
     """Whether its start model votes with as many tokens as it sampled."""
@@ -38,13 +35,13 @@ class Job:
         return self.experiment.trained_on is not None
 
 
-def select(names: Iterable[str]) -> list[Table]:
-    """Tables by name; an experiment, or the beginning of some experiments' names, is a table of its own."""
+def select(names: Iterable[str]) -> list[PaperTable]:
+    """Tables by name; an experiment, or the beginning of some experiments' names, makes a table itself."""
     known = TABLES | OWN_TABLES
     return [known[name] if name in known else _own_table(name) for name in names]
 
 
-def _own_table(name: str) -> Table:
+def _own_table(name: str) -> PaperTable:
     below = f"{name.rstrip('/')}/"
     wanted = [name] if name in EXPERIMENTS else [each for each in EXPERIMENTS if each.startswith(below)]
     if not wanted:
@@ -53,67 +50,51 @@ def _own_table(name: str) -> Table:
             f"{name}: there is no such table or experiment.{did_you_mean(name, known).partition(' Known:')[0]} "
             "`scrl recipes` lists them."
         )
-    cells = tuple(cell for each in wanted for cell in _own_cells(name, EXPERIMENTS[each]))
-    return Table(name, name, "", "pass@1 in % before and after training.", _once(cells))
+    cells = {cell.place: cell for each in wanted for cell in _own_cells(name, EXPERIMENTS[each])}
+    return PaperTable(name, name, "", "pass@1 in % before and after training.", tuple(cells.values()))
 
 
 def _own_cells(table: str, experiment: Experiment) -> Iterator[Cell]:
     """pass@1 of an experiment and of its start model; of a start model on all that the paper measures it on."""
+    printed: dict[tuple[str, str], float | None] = {}  # by experiment and benchmark, as the paper has it first
+    for paper_table in TABLES.values():
+        for cell in paper_table.cells:
+            if cell.experiment is not None and cell.metric == "pass@1" and paper_table.measured_with == "evaluation":
+                printed.setdefault((cell.experiment, cell.measured_on), cell.paper)
     for name in dict.fromkeys((start_of(experiment), experiment.name)):
-        for (measured, benchmark), paper in _printed_accuracies().items():
+        for (measured, benchmark), value in printed.items():
             if measured == name and experiment.trained_on in (None, benchmark):
-                yield Cell(table, "", name, benchmark, "pass@1", paper, name, benchmark)
-
-
-def _printed_accuracies() -> dict[tuple[str, str], float | None]:
-    """(experiment, benchmark) → pass@1 as printed first."""
-    found: dict[tuple[str, str], float | None] = {}
-    for table in TABLES.values():
-        for cell in table.cells:
-            if cell.experiment is not None and cell.metric == "pass@1" and table.measured_with == "evaluation":
-                found.setdefault((cell.experiment, cell.measured_on), cell.paper)
-    return found
-
-
-def _once(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    return tuple({cell.place: cell for cell in cells}.values())
+                yield Cell(table, "", name, benchmark, "pass@1", value, name, benchmark)
 
 
 def start_of(experiment: Experiment) -> str:
-    """The experiment that measures the model before training; long completions have a start of their own."""
+    """The experiment that measures the model before training; a varied length has its own."""
     model, *_ = experiment.name.split("/")
     longer = start_name(model, str(experiment.max_tokens))
     return longer if longer in EXPERIMENTS else start_name(model)
 
 
-def with_controls(table: Table, controls: Sequence[str]) -> Table:
+def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:
     """The table with a row for each control arm below every row of SCRL."""
     extra = []
     for cell in table.cells:
         experiment = EXPERIMENTS.get(cell.experiment or "")
         if experiment is None or experiment.method != "scrl" or experiment.credit or cell.metric == VOTING:
             continue
-        extra += [(cell, _control_cell(cell, experiment, method)) for method in controls]
+        for method in controls:
+            name = _with_method(experiment.name, method)
+            row = cell.row.replace("SCRL", method) if "SCRL" in cell.row else f"{cell.row}, {method}"
+            row = name if cell.row == cell.experiment else row
+            extra.append((cell, replace(cell, row=row, paper=None, experiment=name, is_peak=False)))
     return _with_rows(table, extra)
 
 
-def _control_cell(cell: Cell, experiment: Experiment, method: str) -> Cell:
-    name = _with_method(experiment.name, method)
-    return replace(cell, row=_control_row(cell, name, method), paper=None, experiment=name, is_peak=False)
-
-
-def _control_row(cell: Cell, name: str, method: str) -> str:
-    if cell.row == cell.experiment:
-        return name
-    return cell.row.replace("SCRL", method) if "SCRL" in cell.row else f"{cell.row}, {method}"
-
-
-def with_voting(table: Table) -> Table:
+def with_voting(table: PaperTable) -> PaperTable:
     """The table with a row below every start model: the same model voting with as many tokens as SCRL's run sampled."""
     starts = {
         (cell.section, cell.experiment, cell.column): cell
         for cell in table.cells
-        if cell.metric == "pass@1" and cell.experiment in EXPERIMENTS and find(cell.experiment).method is None
+        if cell.metric == "pass@1" and cell.experiment in EXPERIMENTS and EXPERIMENTS[cell.experiment].method is None
     }
     extra = []
     for cell in table.cells:
@@ -126,8 +107,8 @@ def with_voting(table: Table) -> Table:
     return _with_rows(table, extra)
 
 
-def _with_rows(table: Table, extra: Sequence[tuple[Cell, Cell]]) -> Table:
-    """New cells, each in a row of its own below the row of another."""
+def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTable:
+    """The table with new cells, in rows below those of the cells they are paired with."""
     order: list[tuple[str, str]] = []
     for row in table.rows:
         below = dict.fromkeys((new.section, new.row) for old, new in extra if (old.section, old.row) == row)
@@ -150,31 +131,25 @@ def _with_method(name: str, method: str) -> str:
     return "/".join((*parts[:3], method, *parts[4:]))
 
 
-def jobs(tables: Sequence[Table], scale: str) -> list[Job]:
+def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
     """Every experiment that the tables need, once at this scale, with all that is measured of it; starts come first."""
     found: dict[str, Job] = {}
-    for table in tables:
-        for cell in table.cells:
-            if cell.experiment is None:
-                continue
-            experiment = find(cell.experiment)
-            name = at_scale(experiment, scale).name
-            job = found.get(name) or Job(experiment, name, (), ())
-            found[name] = _with_cell(job, table, cell, scale)
+    for table, cell in ((each, cell) for each in tables for cell in each.cells):
+        if cell.experiment is None:
+            continue
+        experiment = find(cell.experiment)
+        name = at_scale(experiment, scale).name
+        job = found.setdefault(name, Job(experiment, name))
+        if cell.metric == VOTING:
+            found[name] = replace(job, has_voting=True)
+        elif table.measured_with == "rollouts":
+            found[name] = replace(job, rollouts_on=_with_benchmark(job.rollouts_on, cell.measured_on, scale))
+        elif table.measured_with == "evaluation" and cell.metric.startswith(("pass@", "entropy_")):
+            found[name] = replace(job, measured_on=_with_benchmark(job.measured_on, cell.measured_on, scale))
     return sorted(found.values(), key=lambda job: job.is_run)
 
 
-def _with_cell(job: Job, table: Table, cell: Cell, scale: str) -> Job:
-    if cell.metric == VOTING:
-        return replace(job, has_voting=True)
-    if table.measured_with == "training" or not cell.metric.startswith(("pass@", "entropy_")):
-        return job
-    if table.measured_with == "rollouts":
-        return replace(job, rollouts_on=_and(job.rollouts_on, cell.measured_on, scale))
-    return replace(job, measured_on=_and(job.measured_on, cell.measured_on, scale))
-
-
-def _and(known: tuple[str, ...], benchmark: str, scale: str) -> tuple[str, ...]:
-    """One benchmark more, unless another that is the same at this scale is there already."""
+def _with_benchmark(known: tuple[str, ...], benchmark: str, scale: str) -> tuple[str, ...]:
+    """One benchmark more, unless one that is the same at this scale is there already."""
     is_there = benchmark_at(benchmark, scale) in {benchmark_at(name, scale) for name in known}
     return known if is_there else (*known, benchmark)

@@ -1,158 +1,212 @@
-"""What the paper prints: its tables, and what its figures show. `paper_cells` has the numbers, `catalogue` makes runs.
+"""What the paper prints, read from `paper.yaml`: its tables, what its figures show, and where it contradicts itself.
 
-Where the paper contradicts itself, it is said here.
+Numbers that the paper computes from others (Δ, Avg) are cells too, each with the cells it follows from.
 """
 
 from __future__ import annotations
 
-from scrl.recipes.paper_cells import (
-    ablation_cells,
-    bare_name,
-    dynamics_cells,
-    entropy_cells,
-    failure_cells,
-    generalisation_cells,
-    label_cells,
-    llama_cells,
-    main_cells,
-    reasoning_cells,
-    section_name,
-    threshold_cells,
-)
-from scrl.recipes.paper_records import GAIN, SERIES, Cell, Inconsistency, Series, Table
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Literal
 
-__all__ = ["KNOWN_INCONSISTENCIES", "SERIES", "TABLES", "Cell", "Series", "Table"]
+import yaml
+
+GAIN = "Δ"
+"""The metric of a cell that says how much better one row is than another."""
+Place = tuple[str, str, str, str]
+"""Section, row, column, metric: where a number stands in its table."""
 
 
-def _series(*names: str) -> tuple[Series, ...]:
-    return tuple(SERIES[name] for name in names)
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A number computed from others: their mean, or the first minus the second."""
+
+    how: Literal["mean", "difference"]
+    of: tuple[Place, ...]
+
+    def value(self, values: Mapping[Place, float]) -> float | None:
+        """From the numbers it follows from; None where one of them is missing."""
+        given = [values[place] for place in self.of if place in values]
+        if len(given) < len(self.of):
+            return None
+        return sum(given) / len(given) if self.how == "mean" else given[0] - given[1]
 
 
-TABLES: dict[str, Table] = {
-    table.name: table
-    for table in (
-        Table(
-            "table-main",
-            "Main results on various reasoning benchmarks",
-            "tab:main_results",
-            "pass@1 in % of two Qwen models on five benchmarks at two budgets; Δ is SCRL over TTRL.",
-            tuple(main_cells()),
-        ),
-        Table(
-            "table-llama",
-            "Pass@1 accuracy on Llama-3-Instruct models",
-            "tab:main_results2",
-            "pass@1 in % at 64/32; MATH-500 for the 1B model, AMC for the 8B; Δ is over COMPASS and RESTRAIN.",
-            tuple(llama_cells()),
-        ),
-        Table(
-            "table-ablation",
-            "Ablation study of SCRL components on Qwen2.5-3B",
-            "tab:ablation",
-            "pass@1 in % with one part of SCRL taken out; the arrows compare with the whole of it.",
-            tuple(ablation_cells()),
-            not_in_paper=("ablation budget",),
-        ),
-        Table(
-            "table-generalisation",
-            "Generalization performance of Qwen2.5-3B trained on AIME25",
-            "tab:general_results",
-            "pass@1 and pass@16 in % on benchmarks that were not trained on.",
-            tuple(generalisation_cells()),
-            not_in_paper=("budget",),
-        ),
-        Table(
-            "table-thresholds",
-            "Parameter analysis of τ_pos and τ_neg on Qwen2.5-Math-7B",
-            "tab:hyperment",
-            "pass@1 in % at 64/32; the last row is the main configuration.",
-            tuple(threshold_cells("table-thresholds")),
-        ),
-        Table(
-            "table-margin-entropy",
-            "Parameter analysis of τ_marg and λ_H on Qwen2.5-Math-7B",
-            "tab:hyperment2",
-            "pass@1 in % at 64/32; the last row is the main configuration.",
-            tuple(threshold_cells("table-margin-entropy")),
-        ),
-        Table(
-            "table-entropy",
-            "Average trajectory-level entropy for correct and incorrect answers",
-            "tab:entropy",
-            "Nats a token of the start model's completions, as training samples them.",
-            tuple(entropy_cells()),
-            measured_with="rollouts",
-            not_in_paper=("rollout completions",),
-        ),
-        Table(
-            "table-reasoning",
-            "Pass@1 accuracy on large reasoning models using Qwen3-4B",
-            "tab:lrm",
-            "pass@1 in % on AIME25, thinking, with completions of at most 10k and 15k tokens; Δ is SCRL over TTRL.",
-            tuple(reasoning_cells()),
-        ),
-        Table(
-            "figure-labels",
-            "Statistics of positive and negative pseudo-label estimation on AMC using Qwen2.5-3B",
-            "fig:label_accuracy",
-            "How right the labels are and how many there are, step by step.",
-            tuple(label_cells()),
-            _series("positive_accuracy", "positive_share", "negative_accuracy", "negative_answers"),
-            "training",
-            ("budget", "curves"),
-        ),
-        Table(
-            "figure-dynamics-3b",
-            "Training dynamics of SCRL and TTRL on Qwen2.5-3B",
-            "fig:qwen25-3b-train-dynamic",
-            "pass@1 throughout training, of the completions that each step samples.",
-            tuple(dynamics_cells("figure-dynamics-3b", "qwen2.5-3b")),
-            _series("pass@1"),
-            "training",
-            ("budget", "curves"),
-        ),
-        Table(
-            "figure-dynamics-7b",
-            "Training dynamics of SCRL and TTRL on Qwen2.5-Math-7B",
-            "fig:qwen25math-train-dynamic",
-            "pass@1 throughout training, of the completions that each step samples.",
-            tuple(dynamics_cells("figure-dynamics-7b", "qwen2.5-math-7b")),
-            _series("pass@1"),
-            "training",
-            ("budget", "curves"),
-        ),
-        Table(
-            "failure-minerva",
-            "Failure analysis: SCRL below TTRL on Minerva with Qwen2.5-3B",
-            "Failure Analysis",
-            "Are answers fragmented, and does SCRL abstain? pass@1 in %, the others averaged over a run's steps.",
-            tuple(failure_cells()),
-            _series("distinct_answers", "abstention"),
-        ),
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One printed number, or one curve of a figure."""
+
+    table: str
+    section: str
+    row: str
+    column: str
+    metric: str
+    """`pass@1`, `pass@16`, `entropy_…`, `Δ`, or the name of a `Series`."""
+    paper: float | None
+    """As printed; None where the paper draws it or only talks about it."""
+    experiment: str | None
+    """What measures it; None where it is derived."""
+    measured_on: str
+    """A benchmark's name; empty where the number is a mean over several."""
+    copied_from: str | None = None
+    """The work from which the paper took the number: no run of the authors stands behind it."""
+    is_peak: bool = False
+    """Starred: the best value before the run degraded, not the last."""
+    derived: Derived | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return self.section, self.row, self.column, self.metric
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A number of every training step, as read from a line of `metrics.jsonl`."""
+
+    name: str
+    key: str
+    meaning: str
+    is_complement: bool = False
+    """One minus the key's value."""
+
+    def value(self, line: Mapping[str, float]) -> float | None:
+        """Of one step; None where it is undefined."""
+        if self.key not in line:
+            return None
+        return 1 - line[self.key] if self.is_complement else line[self.key]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTable:
+    """One table or figure of the paper."""
+
+    name: str
+    title: str
+    label: str
+    """Its \\label in the paper."""
+    caption: str
+    cells: tuple[Cell, ...]
+    series: tuple[Series, ...] = ()
+    """Of a figure, and of what is averaged over a run."""
+    measured_with: Literal["evaluation", "rollouts", "training"] = "evaluation"
+    """evaluation: `EVALUATION`; rollouts: as training samples, before the first step; training: `series`."""
+    not_in_paper: tuple[str, ...] = ()
+    """What the paper leaves open about the table as a whole: keys of NOT_IN_PAPER."""
+
+    @property
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Section and row, in print order."""
+        return tuple(dict.fromkeys((cell.section, cell.row) for cell in self.cells))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The headings, in print order."""
+        return tuple(dict.fromkeys(cell.column for cell in self.cells))
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """Every experiment that a cell needs, once."""
+        return tuple(dict.fromkeys(cell.experiment for cell in self.cells if cell.experiment is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperparameter:
+    """One row of the appendix's table of settings (tab:parameter)."""
+
+    printed: str
+    small: float | str
+    """Of Qwen2.5-3B; and of all others, where the text does not say otherwise."""
+    large: float | str
+    """Of Qwen2.5-Math-7B."""
+    setting: str | None = None
+    """Its name in a run's settings."""
+    note: str = ""
+    """Why it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inconsistency:
+    """A printed number that does not follow from the paper's other numbers."""
+
+    table: str
+    place: Place
+    printed: float
+    implied: float
+    reason: str
+
+
+def _table(name: str, fields: Mapping[str, Any]) -> PaperTable:
+    return PaperTable(
+        name,
+        fields["title"],
+        fields["label"],
+        fields["caption"],
+        tuple(cell for block in fields["blocks"] for cell in _cells(name, block)),
+        tuple(SERIES[series] for series in fields.get("series", ())),
+        fields.get("measured_with", "evaluation"),
+        tuple(fields.get("not_in_paper", ())),
     )
-}
-"""Every table with results, every figure with data, and the failure analysis."""
 
 
-ILLUSTRATIONS = {"fig:intro": "a drawing of weak consensus", "fig:overview": "a drawing of the method"}
-"""The figures that show no data."""
+def _cells(table: str, block: Mapping[str, Any]) -> Iterator[Cell]:
+    """The cells of a block, row by row; the head of `paper.yaml` says what its fields mean."""
+    section, mean, columns = block["section"], block.get("mean"), block["columns"]
+    if isinstance(columns, list):
+        columns = {PRINTED[benchmark]: {"benchmark": benchmark} for benchmark in columns}
+    benchmarks = {column: heading["benchmark"] for column, heading in columns.items()}
+    for row, fields in block["rows"].items():
+        copied = fields.get("copied")
+        printed = fields.get("printed", "").split()
+        numbers = printed[:-1] if mean else printed
+        for (column, heading), number in zip(columns.items(), numbers, strict=bool(numbers)):
+            if number == "–":
+                continue
+            run, benchmark = fields["run"], benchmarks[column]
+            run = run.replace("<benchmark>", benchmark).replace("<length>", str(heading.get("length")))
+            metric = fields.get("metric") or heading.get("metric", "pass@1")
+            value = float(number.rstrip("*")) if number[0].isdigit() else None
+            yield Cell(table, section, row, column, metric, value, run, benchmark, copied, number.endswith("*"))
+        if mean and printed:
+            of = tuple((section, row, column, "pass@1") for column in columns)
+            average = float(printed[-1])
+            yield Cell(table, section, row, mean, "pass@1", average, None, "", copied, derived=Derived("mean", of))
+        gains = fields.get("gains", "").split()
+        averages = {mean: ""} if mean else {}
+        for (column, benchmark), number in zip((benchmarks | averages).items(), gains, strict=bool(gains)):
+            pair = tuple((section, name, column, "pass@1") for name in (fields.get("of", row), fields["over"]))
+            difference = Derived("difference", pair)
+            yield Cell(table, section, row, column, GAIN, float(number), None, benchmark, derived=difference)
 
 
-def _gain_of_means(budget: str, model: str, printed: float, implied: float) -> Inconsistency:
-    place = (section_name(budget), f"{bare_name(model)} {GAIN}", "Avg", GAIN)
-    reason = "the difference of the rounded averages; the average of the gains, rounded once, is another"
-    return Inconsistency("table-main", place, printed, implied, reason)
-
-
-KNOWN_INCONSISTENCIES = (
-    _gain_of_means("32-16", "qwen2.5-math-7b", 7.7, 7.64),
-    _gain_of_means("64-32", "qwen2.5-3b", 0.7, 0.64),
-    _gain_of_means("64-32", "qwen2.5-math-7b", 7.9, 7.96),
-    Inconsistency(
-        "table-thresholds",
-        ("Qwen2.5-Math-7B", "τ_pos 0.375, τ_neg 0.125", "AMC", "pass@1"),
-        67.5,
-        68.5,
-        "the main configuration, which table-main and table-margin-entropy print as 68.5",
-    ),
+_PAPER: dict[str, Any] = yaml.load(
+    files("scrl.recipes").joinpath("paper.yaml").read_bytes(),
+    Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),  # noqa: S506 - both are safe; the first is faster
 )
+MODELS: dict[str, str] = _PAPER["models"]
+"""The name in an experiment's name → the hub id."""
+PRINTED: dict[str, str] = _PAPER["benchmarks"]
+"""The benchmarks → what the tables call them."""
+BUDGETS: dict[str, tuple[int, int]] = {name: (votes, trained) for name, (votes, trained) in _PAPER["budgets"].items()}
+"""Completions that vote, and those trained on."""
+LENGTHS: dict[str, int] = _PAPER["lengths"]
+"""The most tokens of a completion in the table of large reasoning models."""
+EVALUATION: dict[str, float] = _PAPER["evaluation"]
+"""How every accuracy is measured; the most tokens are the experiment's."""
+EPISODES: dict[str, int] = _PAPER["episodes"]
+"""Passes over a benchmark."""
+HYPERPARAMETERS = tuple(Hyperparameter(printed, *row) for printed, row in _PAPER["hyperparameters"].items())
+SERIES = {name: Series(name, **({"key": name} | fields)) for name, fields in _PAPER["series"].items()}
+"""What the figures and the failure analysis follow through training."""
+TABLES = {name: _table(name, fields) for name, fields in _PAPER["tables"].items()}
+"""Every table with results, every figure with data, and the failure analysis."""
+ILLUSTRATIONS: dict[str, str] = _PAPER["illustrations"]
+"""The figures that show no data."""
+KNOWN_INCONSISTENCIES = tuple(
+    Inconsistency(**(fields | {"place": tuple(fields["place"])})) for fields in _PAPER["inconsistencies"]
+)
+UNSTATED_EVERYWHERE: tuple[str, ...] = tuple(_PAPER["not_in_paper"]["everywhere"])
+"""What the paper does not state about any run."""
+NOT_IN_PAPER: dict[str, str] = _PAPER["not_in_paper"]["somewhere"] | _PAPER["not_in_paper"]["everywhere"]
+"""What the paper does not state, and our choice."""

@@ -13,34 +13,33 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from scrl.config import RunConfig, build_config, merged
-from scrl.credit.rule import CreditRule
+from scrl.data.jsonl import read_json_lines
 from scrl.data.sources import load_source
 from scrl.errors import ConfigError, DataError, InputError
-from scrl.evaluation.benchmark_run import Listener, MeasurementSettings, build_settings, measure, read_settings
+from scrl.evaluation.benchmark_run import BenchmarkListener, MeasurementSettings, build_settings, measure, read_settings
 from scrl.evaluation.oracle import require_gold
 from scrl.recipes.catalogue import EXPERIMENTS, trained_benchmark
 from scrl.recipes.jobs import Job
-from scrl.recipes.paper_cells import EVALUATION
+from scrl.recipes.paper import EVALUATION
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
 from scrl.records import Question
-from scrl.reporting.json_lines import read_finished
 from scrl.training.listeners import RunListener
 from scrl.training.loop import resume, train
 from scrl.training.run_folder import RunFolder
 
 
-class Observer(RunListener, Listener, Protocol):
-    """Hears of training and of evaluations."""
+class Observer(RunListener, BenchmarkListener, Protocol):
+    """Receives the events of training and of evaluations."""
 
 
 Observing = Callable[[int, str], AbstractContextManager[Observer]]
-"""(steps, name) → whoever watches a run of so many steps."""
+"""(steps, name) → the observer of a run with this many steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Choices:
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None
     """Fewer or more than the recipe has."""
-    overrides: Mapping[str, Any] | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}; evaluations take those they share."""
     data_dir: str | None = None
 
@@ -71,13 +70,13 @@ REFUSED = {
 
 def check(all_jobs: Sequence[Job], choices: Choices) -> None:
     """Refuse, before anything is done, settings that some run or evaluation would refuse later."""
-    for name in choices.overrides or {}:
+    for name in choices.overrides:
         if name in REFUSED:
             raise ConfigError(f"{name}: cannot be set in a reproduction; {REFUSED[name]}")
     models = sorted({at_scale(job.experiment, choices.scale).model for job in all_jobs})
-    if "model" in (choices.overrides or {}) and len(models) > 1:
+    if "model" in choices.overrides and len(models) > 1:
         raise ConfigError(f"model: one cannot stand for {', '.join(models)}; reproduce their experiments one by one")
-    some_run = next(Job(each, each.name, (), ()) for each in EXPERIMENTS.values() if each.method == "scrl")
+    some_run = next(Job(each, each.name) for each in EXPERIMENTS.values() if each.method == "scrl")
     for seed in choices.seeds:
         for job in (some_run, *all_jobs):  # start models alone have no settings of a run to check
             model = at_scale(job.experiment, choices.scale).model
@@ -92,7 +91,7 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
 def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
     """Refuse, before days of training, a benchmark that is not there and questions that some method cannot use."""
     data_dir = Path(choices.data_dir).expanduser() if choices.data_dir is not None else None
-    limit = (choices.overrides or {}).get("limit")
+    limit = choices.overrides.get("limit")
 
     @cache
     def load(source: str) -> tuple[Question, ...]:
@@ -104,14 +103,10 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
         if job.is_run:
             config = _config(job, choices, choices.seeds[0])
             require_gold(config.rule(), load(config.questions), job.name)
-            _require_rephrasings(config.rule(), load(config.questions), job.name)
-
-
-def _require_rephrasings(rule: CreditRule, questions: Sequence[Question], name: str) -> None:
-    try:
-        rule.question_forms(questions)
-    except InputError as error:
-        raise InputError(f"{name}: {error}") from error
+            try:
+                config.rule().question_forms(load(config.questions))
+            except InputError as error:
+                raise InputError(f"{job.name}: {error}") from error
 
 
 def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: Observing) -> None:
@@ -124,7 +119,7 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: O
 
 def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Observing) -> None:
     config = _config(job, choices, seed) if job.is_run else None
-    model = str((choices.overrides or {}).get("model", at_scale(job.experiment, choices.scale).model))
+    model = str(choices.overrides.get("model", at_scale(job.experiment, choices.scale).model))
     with observing(config.steps if config else 0, job.name) as observer:
         if config is not None:
             run = out / "runs" / job.name
@@ -143,11 +138,12 @@ def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Obse
 
 def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
     config = config_at(job.experiment, choices.scale, seed=seed, steps=choices.steps)
-    changes = merged({"data_dir": choices.data_dir}, choices.overrides or {})
+    changes = merged({"data_dir": choices.data_dir}, choices.overrides)
     return build_config(merged(config.model_dump(mode="json"), changes))
 
 
 def _train(config: RunConfig, folder: Path, observer: Observer) -> None:
+    """Train a run that is not there, go on with one that is not finished."""
     if not (folder / "config.yaml").is_file():
         train(config, folder, observer)
         return
@@ -177,7 +173,7 @@ def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> Me
 
 def rollout_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
     """As training samples: all N completions at its temperature, without top-p, unless the user sets others."""
-    experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides or {}
+    experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides
     given = overrides.get("sampling", {})
     sampling = {"temperature": given.get("temperature", experiment.temperature), "top_p": given.get("top_p", 1.0)}
     completions = overrides.get("completions", experiment.completions)
@@ -185,7 +181,7 @@ def rollout_settings(job: Job, choices: Choices, seed: int, model: str) -> Measu
 
 
 def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) -> MeasurementSettings:
-    """The start model with as many completions a question as the run's tokens would have bought."""
+    """The start model with as many completions per question as the run's tokens would have bought."""
     lines = read_finished(run / "metrics.jsonl")
     completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
     votes = max(1, round(completions / len(config.load_questions().questions)))
@@ -202,7 +198,7 @@ def _settings(
     samples: int,
     sampling: Mapping[str, float],
 ) -> MeasurementSettings:
-    experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides or {}
+    experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides
     max_tokens = overrides.get("sampling", {}).get("max_tokens", experiment.max_tokens)
     values = {
         "model": model,
@@ -220,25 +216,25 @@ SHARED = ("prompt", "compute", "limit", "reader", "significant_digits", "trust_r
 """Settings of a run that hold for its evaluations too; and sampling.max_tokens."""
 
 
-def _measure(settings: MeasurementSettings, folder: Path, listener: Listener) -> None:
+def _measure(settings: MeasurementSettings, folder: Path, listener: BenchmarkListener) -> None:
     """Measure what was not measured before; benchmarks that another table asked for stay."""
     if (folder / "evaluation.yaml").is_file():
         before = read_settings(folder)
-        model = before.model if _is_checkpoint(before.model) and _is_checkpoint(settings.model) else settings.model
+        is_checkpoint = all(Path(model).parts[-2:] == LAST for model in (before.model, settings.model))
+        model = before.model if is_checkpoint else settings.model  # the whole folder may have been moved since
         if before != settings.model_copy(update={"benchmarks": before.benchmarks, "model": model}):
             raise _other_settings(folder)
         both = tuple(dict.fromkeys((*before.benchmarks, *settings.benchmarks)))
         settings = settings.model_copy(update={"benchmarks": both})
-        if set(both) <= _measured(folder):
+        if set(both) <= {line["benchmark"] for line in read_finished(folder / "evaluations.jsonl")}:
             return
     measure(settings, folder, listener)
 
 
-def _is_checkpoint(model: str) -> bool:
-    """Whether a model is what a run of this folder left: it may lie elsewhere now, together with everything else."""
-    return Path(model).parts[-2:] == LAST
+def read_finished(path: Path) -> list[dict[str, Any]]:
+    """All lines of a file that nothing writes to any more; a file that is not there has none."""
 
+    def refuse(_message: str) -> None:
+        raise DataError(path, "ends in half a line; delete the folder it lies in, and what is missing is made again")
 
-def _measured(folder: Path) -> set[str]:
-    """The benchmarks that an evaluation has done."""
-    return {line["benchmark"] for line in read_finished(folder / "evaluations.jsonl")}
+    return [line.fields for line in read_json_lines(path, refuse)] if path.is_file() else []

@@ -1,7 +1,7 @@
-"""The same experiments at another size: `demo` runs each of them on a laptop, through the same code.
+"""The same experiments and tables at another size: `demo` runs each of them on a laptop, through the same code.
 
 Method, thresholds, completions and those trained on stay; model, questions, lengths and steps become those of the demo.
-Experiments that are one and the same at that size have one and the same name, so that it is run once.
+Experiments that become the same get the same name, so they are run once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,17 @@ from dataclasses import replace
 from scrl.config import RunConfig, build_config
 from scrl.data.prompts import PromptSettings
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.catalogue import EXPERIMENTS, Experiment, config_of, prompt_of, trained_benchmark
+from scrl.recipes.catalogue import (
+    EXPERIMENTS,
+    Experiment,
+    config_of,
+    prompt_of,
+    run_name,
+    start_name,
+    trained_benchmark,
+)
 from scrl.recipes.demo import SEED, STEPS, demo_config
-from scrl.recipes.paper_cells import LENGTHS, MODELS, PRINTED, run_name, start_name, varied_name
+from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, Cell, PaperTable, Place
 
 SCALES = ("paper", "demo")
 LEVELS = {
@@ -22,9 +30,7 @@ LEVELS = {
 }  # fmt: skip
 """Which level of generated arithmetic stands for a benchmark."""
 SHORT = {LENGTHS["10,240"]: 48}
-"""Where length is what an experiment varies, the shorter one becomes this; everything else is as long as the demo."""
-
-
+"""Where an experiment varies the length, the shorter one becomes this; everything else is as long as the demo."""
 SMALL_REWARDS = ("rent", "intuitor")
 """Methods whose rewards are entropies and the like: the demo's std_floor would silence them, so they have none."""
 _DEMO = demo_config("scrl", seed=SEED, steps=STEPS)
@@ -36,9 +42,17 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
     if _checked(scale) == "paper":
         return experiment
     max_tokens = length_at(experiment.max_tokens, scale)
+    varied = ",".join(f"{name}={value:g}" for name, value in experiment.credit)
+    length = "" if max_tokens == _DEMO.sampling.max_tokens else str(max_tokens)
+    more = filter(None, (varied, length))
+    if experiment.trained_on is None or experiment.method is None:
+        name = start_name("embedded", *more)
+    else:
+        budget = f"{experiment.completions}-{experiment.trained}"
+        name = run_name("embedded", LEVELS[experiment.trained_on], budget, experiment.method, *more)
     return replace(
         experiment,
-        name=_demo_name(experiment, str(max_tokens) if max_tokens != _DEMO.sampling.max_tokens else ""),
+        name=name,
         model=_DEMO.model,
         trained_on=experiment.trained_on and benchmark_at(experiment.trained_on, scale),
         max_tokens=max_tokens,
@@ -47,16 +61,8 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
     )
 
 
-def _demo_name(experiment: Experiment, length: str) -> str:
-    more = (*varied_name(experiment.credit), *([length] if length else ()))
-    if experiment.trained_on is None or experiment.method is None:
-        return start_name("embedded", *more)
-    budget = f"{experiment.completions}-{experiment.trained}"
-    return run_name("embedded", LEVELS[experiment.trained_on], budget, experiment.method, *more)
-
-
 def benchmark_at(benchmark: str, scale: str) -> str:
-    """The questions that stand for a benchmark: the very ones a run is trained on, as in the paper."""
+    """The questions that stand for a benchmark: those a run is trained on, as in the paper."""
     return benchmark if _checked(scale) == "paper" else _questions(LEVELS[benchmark])
 
 
@@ -70,7 +76,7 @@ def _questions(level: str) -> str:
 
 
 def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, steps: int | None = None) -> RunConfig:
-    """The settings of a run of the catalogue at a scale; seed and steps are the scale's own where none are given."""
+    """The settings of a run at a scale; seed and steps are the scale's where none are given."""
     if _checked(scale) == "paper":
         config = config_of(experiment) if seed is None else config_of(experiment, seed=seed)
         return config if steps is None else build_config(config.model_dump(mode="json") | {"steps": steps})
@@ -89,7 +95,7 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
 
 
 def prompt_at(experiment: Experiment, scale: str) -> PromptSettings:
-    """How an experiment's model is asked at a scale."""
+    """How an experiment's model is prompted at a scale."""
     if _checked(scale) == "paper":
         return PromptSettings.model_validate(prompt_of(experiment))
     return _DEMO.prompt
@@ -119,6 +125,53 @@ def mapping(scale: str) -> Iterator[str]:
     names = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
     yield "method, thresholds, and how many completions vote and are trained on, stay"
     yield f"{len(EXPERIMENTS)} experiments become {len(names)}"
+
+
+def table_at(table: PaperTable, scale: str) -> tuple[PaperTable, dict[Place, Cell]]:
+    """The table with the names of what stands for its models and benchmarks, and what is measured for each cell.
+
+    Cells that become the same are printed once, and the first of them is measured. Two models that become one share
+    their rows, unless a mean or a gain would then follow from other numbers in one of them than in the other: such rows
+    say which model they stand for.
+    """
+    if scale == "paper":
+        return table, {cell.place: cell for cell in reversed(table.cells)}
+    pairs = [(cell, _renamed(cell, scale)) for cell in table.cells]
+    place_at = {cell.place: renamed.place for cell, renamed in pairs}
+    sources: dict[Place, set[tuple[Place, ...]]] = {}
+    for cell, renamed in pairs:
+        if cell.derived:
+            sources.setdefault(renamed.place, set()).add(tuple(place_at[place] for place in cell.derived.of))
+    if any(len(ways) > 1 for ways in sources.values()):
+        names = [model.rpartition("/")[2] for model in MODELS.values()]
+        for number, (cell, renamed) in enumerate(pairs):
+            model = next(name for name in names if name in cell.row)
+            pairs[number] = (cell, replace(renamed, section=f"{renamed.section}, for {model}"))
+        place_at = {cell.place: renamed.place for cell, renamed in pairs}
+    cells: dict[Place, Cell] = {}
+    for cell, renamed in pairs:
+        of = dict.fromkeys(place_at[place] for place in cell.derived.of) if cell.derived else ()
+        derived = replace(cell.derived, of=tuple(of)) if cell.derived else None
+        cells.setdefault(renamed.place, replace(renamed, paper=None, derived=derived))
+    originals = {renamed.place: cell for cell, renamed in reversed(pairs)}
+    return replace(table, cells=tuple(cells.values())), originals
+
+
+def _renamed(cell: Cell, scale: str) -> Cell:
+    section, row, column = cell.section, cell.row, cell.column
+    for name, model in MODELS.items():
+        bare = model.rpartition("/")[2]
+        section, row = (text.replace(bare, "embedded").replace(f"{name}/", "embedded/") for text in (section, row))
+    for name, printed in PRINTED.items():
+        section = section.replace(printed, LEVELS[name])
+    if level := LEVELS.get(cell.measured_on):
+        row = row.replace(f"/{cell.measured_on}/", f"/{level}/")  # an experiment's name
+        headings = ("MATH / AMC", PRINTED[cell.measured_on], cell.measured_on)
+        heading = next((heading for heading in headings if heading in column), "")
+        column = column.replace(heading, level) if heading else column
+    if column in LENGTHS:
+        column = f"{length_at(LENGTHS[column], scale)} tokens"
+    return replace(cell, section=section, row=row, column=column)
 
 
 def _checked(scale: str) -> str:

@@ -1,1 +1,1 @@
-"""Run folders → one HTML page: a function of the files, nothing else."""
+"""Run folders → a page, tables, comparisons: functions of the files, nothing else."""

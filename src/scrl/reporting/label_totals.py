@@ -5,36 +5,13 @@ The same definitions as in `metrics.jsonl`, over all groups of the run instead o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
-from scrl.reporting.rollout_votes import QuestionVotes, Visit
+from scrl.reporting.rollout_votes import Visit
+from scrl.reporting.tables import Ratio
 
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """So many of so many; a tie that counts by its chance makes `part` a fraction."""
-
-    part: float
-    whole: int
-
-    @property
-    def share(self) -> float | None:
-        """None where there is nothing to count."""
-        return self.part / self.whole if self.whole else None
-
-
-Outcomes = Iterable[float]
-"""Zeros and ones, one for each thing that counts; none where the question does not arise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """One line of the account."""
-
-    words: str
-    outcomes: Callable[[Visit], Outcomes]
-    needs_gold: bool = False
+Outcomes = Callable[[Visit], Iterable[float]]
+"""Zeros and ones, one for each thing that counts in a visit; none where the question does not arise."""
 
 
 def has_gold(visit: Visit) -> bool:
@@ -42,67 +19,47 @@ def has_gold(visit: Visit) -> bool:
     return any(votes.is_right is not None for votes in visit.votes.values())
 
 
-def add_up(questions: Iterable[QuestionVotes]) -> dict[str, Ratio]:
+def add_up(visits: Sequence[Visit]) -> dict[str, Ratio]:
     """Every total over all visits, by its words."""
-    visits = [visit for question in questions for visit in question.visits.values()]
-    return {total.words: _ratio(total, visits) for total in TOTALS}
+    graded = [visit for visit in visits if has_gold(visit)]
+    return {words: _ratio(outcomes, visits) for words, outcomes in TOTALS.items()} | {
+        words: _ratio(outcomes, graded) for words, outcomes in TOTALS_WITH_GOLD.items()
+    }
 
 
-def _ratio(total: Total, visits: Iterable[Visit]) -> Ratio:
-    outcomes = [
-        float(outcome)
-        for visit in visits
-        if has_gold(visit) or not total.needs_gold
-        for outcome in total.outcomes(visit)
-    ]
-    return Ratio(sum(outcomes), len(outcomes))
+def _ratio(outcomes: Outcomes, visits: Iterable[Visit]) -> Ratio:
+    found = [float(outcome) for visit in visits for outcome in outcomes(visit)]
+    return Ratio(sum(found), len(found))
 
 
-def _labelled(label: str) -> Callable[[Visit], Outcomes]:
-    return lambda visit: [any(votes.label == label for votes in visit.votes.values())]
+def _completions(holds: Callable[[str | None, bool | None], bool]) -> Outcomes:
+    """For every completion, whether something holds for its answer and for whether it is right."""
+    return lambda visit: (holds(key, votes.is_right) for key, votes in visit.votes.items() for _ in range(votes.count))
 
 
-def _unanimous(visit: Visit) -> Outcomes:
-    return [len(visit.votes) == 1 and None not in visit.votes]
-
-
-def _missing(visit: Visit) -> Iterator[float]:
-    for key, votes in visit.votes.items():
-        yield from [key is None] * votes.count
-
-
-def _completions_right(visit: Visit) -> Iterator[float]:
-    for votes in visit.votes.values():
-        yield from [votes.is_right is True] * votes.count
-
-
-def _majority_right(visit: Visit) -> Outcomes:
+def _majority_right(visit: Visit) -> Iterable[float]:
     """The chance that the most frequent answer is right, a tie being broken at random; no answer is wrong."""
     counts = [votes.count for _, votes in visit.classes]
     tied = [votes.is_right is True for _, votes in visit.classes if votes.count == max(counts)]
     return [sum(tied) / len(tied) if tied else 0.0]
 
 
-def _positive_right(visit: Visit) -> Outcomes:
-    return [votes.is_right is True for votes in visit.votes.values() if votes.label == "positive"]
-
-
-def _negative_wrong(visit: Visit) -> Outcomes:
-    return [votes.is_right is not True for votes in visit.votes.values() if votes.label == "negative"]
-
-
-def _truth_flagged(visit: Visit) -> Outcomes:
-    return [votes.label == "negative" for votes in visit.votes.values() if votes.is_right]
-
-
-TOTALS = (
-    Total("groups with a positive label", _labelled("positive")),
-    Total("groups with an answer ruled out", _labelled("negative")),
-    Total("groups whose completions all agree", _unanimous),
-    Total("completions without an answer", _missing),
-    Total("completions that are right", _completions_right, needs_gold=True),
-    Total("most frequent answer is right", _majority_right, needs_gold=True),
-    Total("positive label is right", _positive_right, needs_gold=True),
-    Total("ruled-out answer is wrong", _negative_wrong, needs_gold=True),
-    Total("right answer was ruled out, of the groups that gave it", _truth_flagged, needs_gold=True),
-)
+TOTALS: dict[str, Outcomes] = {
+    "groups with a positive label": lambda visit: [any(v.label == "positive" for v in visit.votes.values())],
+    "groups with an answer ruled out": lambda visit: [any(v.label == "negative" for v in visit.votes.values())],
+    "groups whose completions all agree": lambda visit: [len(visit.votes) == 1 and None not in visit.votes],
+    "completions without an answer": _completions(lambda key, _: key is None),
+}
+TOTALS_WITH_GOLD: dict[str, Outcomes] = {
+    "completions that are right": _completions(lambda _, is_right: is_right is True),
+    "most frequent answer is right": _majority_right,
+    "positive label is right": lambda visit: [
+        votes.is_right is True for votes in visit.votes.values() if votes.label == "positive"
+    ],
+    "ruled-out answer is wrong": lambda visit: [
+        votes.is_right is not True for votes in visit.votes.values() if votes.label == "negative"
+    ],
+    "right answer was ruled out, of the groups that gave it": lambda visit: [
+        votes.label == "negative" for votes in visit.votes.values() if votes.is_right
+    ],
+}

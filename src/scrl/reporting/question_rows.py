@@ -1,165 +1,87 @@
-"""The table of questions: votes over time as bars, and completions to read."""
+"""The page's table of questions: votes over time as bars, and completions to read."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from scrl.reporting.questions import Question, Sample
 from scrl.reporting.rollout_votes import Visit
-from scrl.reporting.run_folder import Run
+from scrl.reporting.run_files import RunFiles
 from scrl.reporting.text import plain, shorten, signed
 
 MAX_BARS = 48
-MAX_NAMED = 5
+MAX_COLOURS = 5
 BAR_STEP = 10
 """The distance between two bars, in units of the drawing, which is 100 high."""
 LABEL_WORDS = {"positive": "positive label", "negative": "ruled out", None: "no label"}
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One answer's share of a bar."""
-
-    top: float
-    height: float
-    colour: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """The votes of one visit."""
-
-    x: int
-    parts: tuple[Part, ...]
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRow:
-    """One answer in the legend of the bars."""
-
-    colour: str
-    answer: str
-    first: int
-    last: int
-    is_right: bool | None
-    label: str
-    """Empty when it has none at the last visit."""
+def question_rows(runs: Sequence[RunFiles]) -> list[dict[str, Any]]:
+    """The chosen questions of all runs, with their votes in each run (None where the run does not have it)."""
+    by_run = [{question.key: question for question in run.questions} for run in runs]
+    rows = []
+    for key in dict.fromkeys(key for questions in by_run for key in questions):
+        questions = [questions.get(key) for questions in by_run]
+        present = [question.votes for question in questions if question is not None]
+        gold = next((votes.gold for votes in present if votes.gold is not None), None)
+        colours = _colours([votes.visits for votes in present])
+        rows.append({
+            "id": present[0].id,
+            "text": shorten(present[0].text, 4000),
+            "gold": gold and shorten(gold, 200),
+            "votes": [None if question is None else _votes(question, colours) for question in questions],
+        })  # fmt: skip
+    return rows
 
 
-@dataclass(frozen=True, slots=True)
-class SampleView:
-    """One completion, with what is known about it."""
-
-    title: str
-    facts: tuple[str, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class VotesView:
-    """One question in one run."""
-
-    badges: tuple[str, ...]
-    bars: tuple[Bar, ...]
-    num_visits: int
-    first: Visit
-    last: Visit
-    answers: tuple[AnswerRow, ...]
-    num_unnamed: int
-    """Answers without a colour of their own."""
-    is_truth_unseen: bool
-    """There is gold, and no completion of any visit was right."""
-    samples: tuple[SampleView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionRow:
-    """One question, with its votes in each run (None where the run does not have it)."""
-
-    id: str
-    text: str
-    gold: str | None
-    votes_R: tuple[VotesView | None, ...]
-
-
-def question_rows(runs: Sequence[Run]) -> list[QuestionRow]:
-    """The chosen questions of all runs, side by side."""
-    found_R = [{question.key: question for question in run.questions} for run in runs]
-    keys = dict.fromkeys(key for found in found_R for key in found)
-    return [_row([found.get(key) for found in found_R]) for key in keys]
-
-
-def _row(questions_R: Sequence[Question | None]) -> QuestionRow:
-    present = [question for question in questions_R if question is not None]
-    gold = next((question.gold for question in present if question.gold is not None), None)
-    colours = _colours([question.visits_V for question in present])
-    views_R = tuple(None if question is None else _view(question, colours) for question in questions_R)
-    return QuestionRow(present[0].id, shorten(present[0].text, 4000), gold and shorten(gold, 200), views_R)
-
-
-def _view(question: Question, colours: dict[str, str]) -> VotesView:
-    visits_V = question.visits_V
-    keys = {key for visit in visits_V for key in visit.votes if key is not None}
-    badges = {"majority wrong": question.is_majority_wrong, "majority changed": question.has_changed}
-    return VotesView(
-        badges=tuple(words for words, holds in badges.items() if holds),
-        bars=tuple(_bar(place, visit, colours) for place, visit in enumerate(thin_out(visits_V))),
-        num_visits=len(visits_V),
-        first=visits_V[0],
-        last=visits_V[-1],
-        answers=tuple(_answer_row(key, colour, visits_V) for key, colour in colours.items() if key in keys),
-        num_unnamed=len(keys - colours.keys()),
-        is_truth_unseen=_is_truth_unseen(visits_V),
-        samples=tuple(map(_sample_view, question.samples)),
-    )
-
-
-def thin_out(visits_V: Sequence[Visit], most: int = MAX_BARS) -> list[Visit]:
-    """At most so many visits, evenly spread, the first and the last among them."""
-    if len(visits_V) <= most:
-        return list(visits_V)
-    return [visits_V[round(place * (len(visits_V) - 1) / (most - 1))] for place in range(most)]
-
-
-def _colours(visits_RV: Sequence[Sequence[Visit]]) -> dict[str, str]:
+def _colours(runs: Sequence[Sequence[Visit]]) -> dict[str, str]:
     """The answers worth a colour, in all runs the same: right ones, winners at the ends, then those with most votes."""
     counts: Counter[str] = Counter()
     right: set[str] = set()
-    for visit in (visit for visits_V in visits_RV for visit in visits_V):
+    for visit in (visit for visits in runs for visit in visits):
         counts.update({key: votes.count for key, votes in visit.classes})
         right.update(key for key, votes in visit.classes if votes.is_right)
-    ends = [visit.majority for visits_V in visits_RV for visit in (visits_V[-1], visits_V[0])]
+    ends = [visit.majority for visits in runs for visit in (visits[-1], visits[0])]
     winners = [key for key in ends if key is not None]
     others = sorted(counts, key=lambda key: (-counts[key], key))
-    named = list(dict.fromkeys([*sorted(right), *winners, *others]))[:MAX_NAMED]
-    wrong = (f"w{place}" for place in range(MAX_NAMED))
+    named = list(dict.fromkeys([*sorted(right), *winners, *others]))[:MAX_COLOURS]
+    wrong = (f"w{place}" for place in range(MAX_COLOURS))
     return {key: "right" if key in right else next(wrong) for key in named}
 
 
-def _is_right(key: str, visits_V: Sequence[Visit]) -> bool | None:
-    """By the last visit at which somebody gave this answer."""
-    return next((visit.votes[key].is_right for visit in reversed(visits_V) if key in visit.votes), None)
+def _votes(question: Question, colours: dict[str, str]) -> dict[str, Any]:
+    """One question in one run."""
+    visits = question.votes.visits
+    keys = {key for visit in visits for key in visit.votes if key is not None}
+    verdicts = {votes.is_right for visit in visits for votes in visit.votes.values()}
+    badges = {"majority wrong": question.votes.is_majority_wrong, "majority changed": question.votes.has_changed}
+    return {
+        "badges": [words for words, holds in badges.items() if holds],
+        "bars": [
+            {"x": place * BAR_STEP, "parts": list(_parts(visit, colours)), "words": _bar_words(visit)}
+            for place, visit in enumerate(_thin_out(visits))
+        ],
+        "num_visits": len(visits),
+        "first": visits[0],
+        "last": visits[-1],
+        "answers": [_answer(key, colour, visits) for key, colour in colours.items() if key in keys],
+        "num_unnamed": len(keys - colours.keys()),
+        "is_truth_unseen": False in verdicts and True not in verdicts,
+        "samples": [_sample(sample) for sample in question.samples],
+    }
 
 
-def _is_truth_unseen(visits_V: Sequence[Visit]) -> bool:
-    verdicts = {votes.is_right for visit in visits_V for votes in visit.votes.values()}
-    return False in verdicts and True not in verdicts
+def _thin_out(visits: Sequence[Visit]) -> list[Visit]:
+    """At most MAX_BARS visits, evenly spread, the first and the last among them."""
+    if len(visits) <= MAX_BARS:
+        return list(visits)
+    return [visits[round(place * (len(visits) - 1) / (MAX_BARS - 1))] for place in range(MAX_BARS)]
 
 
-def _answer_row(key: str, colour: str, visits_V: Sequence[Visit]) -> AnswerRow:
-    first, last = visits_V[0], visits_V[-1]
-    label = LABEL_WORDS[last.votes[key].label] if key in last.votes and last.votes[key].label else ""
-    return AnswerRow(colour, shorten(key, 60), first.count(key), last.count(key), _is_right(key, visits_V), label)
-
-
-def _bar(place: int, visit: Visit, colours: dict[str, str]) -> Bar:
-    return Bar(place * BAR_STEP, tuple(_parts(visit, colours)), _bar_words(visit))
-
-
-def _parts(visit: Visit, colours: dict[str, str]) -> Iterator[Part]:
+def _parts(visit: Visit, colours: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """The answers' shares of a bar, from the bottom up."""
     counts = {colour: visit.count(key) for key, colour in colours.items() if colour != "right"}
     right = sum(visit.count(key) for key, colour in colours.items() if colour == "right")
     missing = visit.count(None)
@@ -169,7 +91,7 @@ def _parts(visit: Visit, colours: dict[str, str]) -> Iterator[Part]:
         height = 100 * count / visit.size
         bottom -= height
         if count:
-            yield Part(round(bottom, 2), round(height, 2), colour)
+            yield {"top": round(bottom, 2), "height": round(height, 2), "colour": colour}
 
 
 def _bar_words(visit: Visit) -> str:
@@ -179,28 +101,36 @@ def _bar_words(visit: Visit) -> str:
     return f"step {visit.step}: {', '.join([*most, *ends])}"
 
 
-def _sample_view(sample: Sample) -> SampleView:
+def _answer(key: str, colour: str, visits: Sequence[Visit]) -> dict[str, Any]:
+    """One answer in the legend of the bars; its label is that of the last visit."""
+    last = visits[-1].votes.get(key)
+    return {
+        "colour": colour,
+        "answer": shorten(key, 60),
+        "first": visits[0].count(key),
+        "last": visits[-1].count(key),
+        "is_right": next(visit.votes[key].is_right for visit in reversed(visits) if key in visit.votes),
+        "label": LABEL_WORDS[last.label] if last is not None and last.label else "",
+    }
+
+
+def _sample(sample: Sample) -> dict[str, Any]:
+    """One completion, with what is known about it."""
     rollout = sample.rollout
     answer = "no answer" if rollout.answer_class is None else f"answer {shorten(rollout.answer_class, 60)}"
     rank = ", the most frequent" if sample.is_majority else ""
-    return SampleView(
-        title=f"Step {rollout.step}: {answer}{rank}",
-        facts=tuple(_facts(sample)),
-        text=shorten(rollout.completion, 2000, 3000),
-    )
-
-
-def _facts(sample: Sample) -> Iterator[str]:
-    rollout = sample.rollout
-    if rollout.correct is not None:
-        yield "right" if rollout.correct else "wrong"
-    yield LABEL_WORDS[rollout.label]
-    if rollout.reward is not None:
-        yield f"reward {signed(rollout.reward, 3)}"
-    yield "not trained on" if rollout.advantage is None else f"advantage {signed(rollout.advantage, 2)}"
-    if rollout.entropy is not None:
-        yield f"entropy {plain(rollout.entropy)}"
-    if rollout.num_tokens is not None:
-        yield f"{rollout.num_tokens:,} tokens"
-    if rollout.finished is False:
-        yield "cut at the most tokens allowed"
+    facts = {
+        "right" if rollout.correct else "wrong": rollout.correct is not None,
+        LABEL_WORDS[rollout.label]: True,
+        f"reward {signed(rollout.reward or 0, 3)}": rollout.reward is not None,
+        "not trained on": rollout.advantage is None,
+        f"advantage {signed(rollout.advantage or 0, 2)}": rollout.advantage is not None,
+        f"entropy {plain(rollout.entropy or 0)}": rollout.entropy is not None,
+        f"{rollout.num_tokens or 0:,} tokens": rollout.num_tokens is not None,
+        "cut at the most tokens allowed": rollout.finished is False,
+    }
+    return {
+        "title": f"Step {rollout.step}: {answer}{rank}",
+        "facts": [words for words, holds in facts.items() if holds],
+        "text": shorten(rollout.completion, 2000, 3000),
+    }

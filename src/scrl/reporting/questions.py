@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from scrl.data.jsonl import parse_object
 from scrl.errors import DataError
-from scrl.reporting.json_lines import parse_object
 from scrl.reporting.rollout_votes import QuestionVotes, RolloutLine, Visit, parse_rollout
 
 MAX_QUESTIONS = 40
@@ -29,23 +29,18 @@ class Sample:
 class Question:
     """One question of a run as the page shows it."""
 
-    id: str
-    text: str
-    gold: str | None
-    visits_V: tuple[Visit, ...]
-    is_majority_wrong: bool
-    has_changed: bool
+    votes: QuestionVotes
     samples: tuple[Sample, ...]
     """Of the first and of the last visit: one with the most frequent answer, one with another."""
 
     @property
     def key(self) -> QuestionKey:
         """What tells it from other questions, in this run or in others."""
-        return (self.id, self.text)
+        return (self.votes.id, self.votes.text)
 
 
 def choose_questions(runs: Sequence[Mapping[str, QuestionVotes]], most: int = MAX_QUESTIONS) -> list[QuestionKey]:
-    """In any of the runs wrong at the end, or changed on the way, come first; then all others; each by id."""
+    """First those that are wrong at the end or changed on the way in any of the runs, then all others; each by id."""
     is_dull: dict[QuestionKey, bool] = {}
     for question in (question for run in runs for question in run.values()):
         key = (question.id, question.text)
@@ -65,40 +60,26 @@ def load_questions(path: Path, votes: Mapping[str, QuestionVotes], keys: Iterabl
     chosen = [votes[name] for name, text in keys if name in votes and votes[name].text == text]
     try:
         with path.open("rb") as file:
-            return tuple(_load(file, path, question) for question in chosen)
+            return tuple(Question(question, tuple(_samples(file, path, question))) for question in chosen)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error
 
 
-def _load(file: IO[bytes], path: Path, question: QuestionVotes) -> Question:
-    visits_V = question.visits_V
-    ends = visits_V[:1] if len(visits_V) == 1 else (visits_V[0], visits_V[-1])
-    return Question(
-        id=question.id,
-        text=question.text,
-        gold=question.gold,
-        visits_V=visits_V,
-        is_majority_wrong=question.is_majority_wrong,
-        has_changed=question.has_changed,
-        samples=tuple(
-            Sample(_fetch(file, path, question.id, visit, key), key is not None and key == visit.majority)
-            for visit in ends
-            for key in _worth_reading(visit)
-        ),
-    )
-
-
-def _worth_reading(visit: Visit) -> Iterator[str | None]:
-    """The most frequent answer and the next; where there is no other answer, a missing one."""
-    keys = [key for key, _ in visit.classes][:2]
-    yield from keys
-    if len(keys) < 2 and None in visit.votes:
-        yield None
+def _samples(file: IO[bytes], path: Path, question: QuestionVotes) -> list[Sample]:
+    visits = question.visits
+    samples = []
+    for visit in visits[:1] if len(visits) == 1 else (visits[0], visits[-1]):
+        keys: list[str | None] = [key for key, _ in visit.classes[:2]]
+        if len(keys) < 2 and None in visit.votes:
+            keys.append(None)
+        for key in keys:
+            rollout = _fetch(file, path, question.id, visit, key)
+            samples.append(Sample(rollout, key is not None and key == visit.majority))
+    return samples
 
 
 def _fetch(file: IO[bytes], path: Path, question_id: str, visit: Visit, key: str | None) -> RolloutLine:
-    offset = visit.votes[key].offset
-    file.seek(offset)
+    file.seek(visit.votes[key].offset)
     try:
         rollout = parse_rollout(parse_object(file.readline(), path, 0), path, 0)
     except DataError as error:

@@ -6,17 +6,30 @@ has no scripts, and its policy forbids the browser to load or run anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.reporting.evaluations import Evaluation, Protocol, metrics_of
+from scrl.reporting.label_totals import TOTALS, TOTALS_WITH_GOLD
 from scrl.reporting.plots import COLOURS, DASHES, draw_plots
 from scrl.reporting.question_rows import BAR_STEP, question_rows
-from scrl.reporting.run_folder import Run, read_runs
-from scrl.reporting.tables import result_tables, settings, total_rows
-from scrl.reporting.text import printable
+from scrl.reporting.result_rows import SHARES, score
+from scrl.reporting.run_files import RunFiles, read_runs
+from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
+from scrl.reporting.text import printable, shorten
+
+HEADLINE = frozenset(
+    "method preset model questions completions trained questions_per_step questions_per_update steps seed "
+    "optimizer.learning_rate sampling.temperature sampling.max_tokens loss_variant lora.rank".split()
+)
+"""Settings that stand on the page unfolded."""
+ENTROPIES = {"entropy_mean": "entropy", "entropy_correct": "… if right", "entropy_incorrect": "… if wrong"}
 
 
 def write_report(folders: Sequence[Path], out: Path) -> Path:
@@ -26,36 +39,16 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
     if not out.parent.is_dir():
         raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
     page = render_report(read_runs(folders))
-    draft = out.with_name(f".{out.name}.part")
     try:
-        draft.write_text(page, encoding="utf-8", newline="\n")
-        draft.replace(out)
+        write_whole(out, page)
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
-    finally:
-        draft.unlink(missing_ok=True)
     return out
 
 
-def render_report(runs: Sequence[Run]) -> str:
+def render_report(runs: Sequence[RunFiles]) -> str:
     """The page as text: the same runs give the same bytes."""
-    template = _environment().get_template("template.html")
-    return template.render(
-        runs=runs,
-        ungraded=[run.name for run in runs if not run.is_graded],
-        settings=settings(runs),
-        results=result_tables(runs),
-        plots=draw_plots(runs),
-        totals=total_rows(runs),
-        questions=question_rows(runs),
-        bar_step=BAR_STEP,
-        num_colours=len(COLOURS),
-        dashes=DASHES,
-    )
-
-
-def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("scrl.reporting", ""),
         autoescape=True,
         finalize=printable,
@@ -63,4 +56,104 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+    )
+    protocols = dict.fromkeys(protocol for run in runs for protocol in run.series)
+    return environment.get_template("template.html").render(
+        runs=runs,
+        ungraded=[run.name for run in runs if not run.is_graded],
+        settings=settings_of(runs),
+        results=[before_and_after(protocol, runs) for protocol in protocols],
+        plots=draw_plots(runs),
+        totals=label_table(runs),
+        questions=question_rows(runs),
+        as_html=as_html,
+        bar_step=BAR_STEP,
+        num_colours=len(COLOURS),
+        dashes=DASHES,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, with its value in each run."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """The runs do not agree on it."""
+        return len(set(self.values)) > 1
+
+    @property
+    def is_headline(self) -> bool:
+        """It stands on the page unfolded."""
+        return self.differs or self.name in HEADLINE
+
+
+def settings_of(runs: Sequence[RunFiles]) -> list[Setting]:
+    """All settings of all runs, nested ones under dotted names, in the order of the files."""
+    flat = [dict(_flatten(run.config)) for run in runs]
+    names = dict.fromkeys(name for settings in flat for name in settings)
+    return [Setting(name, tuple(settings.get(name, NOTHING) for settings in flat)) for name in names]
+
+
+def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _flatten(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, shorten(_words(value), 300)
+
+
+def _words(value: Any) -> str:
+    if value is None or value in ([], {}):
+        return NOTHING
+    if value == "":
+        return "''"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(_words, value)) if isinstance(value, list) else str(value)
+
+
+class BeforeAndAfter(NamedTuple):
+    """One benchmark, evaluated in one way, by all runs that did."""
+
+    protocol: Protocol
+    is_graded: bool
+    tables: dict[int, Table]
+    """By the run's place: its first and last evaluation, and the change between them."""
+
+
+def before_and_after(protocol: Protocol, runs: Sequence[RunFiles]) -> BeforeAndAfter:
+    """The first and the last evaluation of every run."""
+    series = {place: run.series[protocol] for place, run in enumerate(runs) if protocol in run.series}
+    ends = {place: lines[:1] if len(lines) == 1 else [lines[0], lines[-1]] for place, lines in series.items()}
+    keys = {key for lines in ends.values() for line in lines for key in line}
+    metrics = metrics_of([dict.fromkeys(keys)])
+    columns = [*metrics, *(key for key in (*SHARES, *ENTROPIES) if key in keys)]
+    header = ("", *(ENTROPIES.get(key, key) for key in columns))
+    tables = {place: Table(header, tuple(_rows(lines, columns))) for place, lines in ends.items()}
+    return BeforeAndAfter(protocol, "pass@1" in keys, tables)
+
+
+def _rows(lines: Sequence[Evaluation], columns: Sequence[str]) -> Iterator[tuple[Cell, ...]]:
+    for line in lines:
+        cells = (None if key not in line else line[key] if key in ENTROPIES else score(key, [line]) for key in columns)
+        yield f"step {line['step']}", *cells
+    if len(lines) == 2:
+        first, last = lines
+        changes = (
+            Change(last[key] - first[key], key not in ENTROPIES) if key in first and key in last else None
+            for key in columns
+        )
+        yield "change", *changes
+
+
+def label_table(runs: Sequence[RunFiles]) -> Table:
+    """What the labels add up to; without gold, only what needs none."""
+    shown = [*TOTALS, *(TOTALS_WITH_GOLD if any(run.is_graded for run in runs) else ())]
+    return Table(
+        header=("", *(run.name for run in runs)),
+        rows=tuple((words, *(run.totals[words] for run in runs)) for words in shown),
     )

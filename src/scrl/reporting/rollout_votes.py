@@ -1,26 +1,25 @@
 """`rollouts.jsonl` → the votes of every question at every step it was visited.
 
-The file may be far larger than memory likes: texts are not kept, only where in the file one of each class stands.
+The file may be larger than memory: texts are not kept, only where in the file one completion of each class stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from scrl.data.jsonl import OnCut, read_json_lines
 from scrl.data.rollouts import GroupIndex
 from scrl.errors import DataError
-from scrl.reporting.json_lines import JsonLine, OnCut, read_json_lines
 
 Label = Literal["positive", "negative"]
 
 
 class RolloutLine(BaseModel):
-    """One completion as a run wrote it down; other fields may stand there too."""
+    """One completion as a run wrote it; other fields are ignored."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -113,28 +112,29 @@ class QuestionVotes:
     id: str
     text: str
     gold: str | None = None
-    visits: dict[int, Visit] = field(default_factory=dict)
+    by_step: dict[int, Visit] = field(default_factory=dict)
 
     @property
-    def visits_V(self) -> tuple[Visit, ...]:
+    def visits(self) -> tuple[Visit, ...]:
         """In the order of their steps."""
-        return tuple(self.visits[step] for step in sorted(self.visits))
+        return tuple(self.by_step[step] for step in sorted(self.by_step))
 
     @property
     def is_majority_wrong(self) -> bool:
         """At the last visit, the most frequent answer is known to be wrong."""
-        return self.visits_V[-1].is_majority_wrong
+        return self.visits[-1].is_majority_wrong
 
     @property
     def has_changed(self) -> bool:
         """The most frequent answer was not the same at all visits."""
-        return len({visit.majority for visit in self.visits.values()}) > 1
+        return len({visit.majority for visit in self.by_step.values()}) > 1
 
 
 def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
     """Every question of a run by its id."""
     questions: dict[str, QuestionVotes] = {}
-    for line, rollout in _read_rollout_lines(path, on_cut):
+    for line in read_json_lines(path, on_cut):
+        rollout = parse_rollout(line.fields, path, line.number)
         try:
             _count(questions, rollout, line.offset)
         except ValueError as error:
@@ -151,16 +151,14 @@ def parse_rollout(fields: dict[str, Any], path: Path, number: int) -> RolloutLin
         raise DataError(path, f"field {str(first['loc'][0])!r}: {first['msg']}", number) from error
 
 
-def _read_rollout_lines(path: Path, on_cut: OnCut) -> Iterator[tuple[JsonLine, RolloutLine]]:
-    for line in read_json_lines(path, on_cut):
-        yield line, parse_rollout(line.fields, path, line.number)
-
-
 def _count(questions: dict[str, QuestionVotes], rollout: RolloutLine, offset: int) -> None:
     name = str(rollout.question_id)
     question = questions.setdefault(name, QuestionVotes(name, rollout.question, rollout.gold))
-    _check_same(question, rollout)
-    visit = question.visits.setdefault(rollout.step, Visit(rollout.step))
+    pairs = {"question": (question.text, rollout.question), "gold": (question.gold, rollout.gold)}
+    for key, (known, found) in pairs.items():
+        if known != found:
+            raise ValueError(f"field {key!r} of question {name!r} is {found!r}, but an earlier line has {known!r}")
+    visit = question.by_step.setdefault(rollout.step, Visit(rollout.step))
     if visit.index.has(rollout.sample):
         raise ValueError(
             f"sample {rollout.sample} of question {name!r} at step {rollout.step} stands here a second time"
@@ -176,11 +174,3 @@ def _count(questions: dict[str, QuestionVotes], rollout: RolloutLine, offset: in
     if rollout.advantage is not None:
         votes.num_trained += 1
         votes.advantage_sum += rollout.advantage
-
-
-def _check_same(question: QuestionVotes, rollout: RolloutLine) -> None:
-    for name, known, found in (("question", question.text, rollout.question), ("gold", question.gold, rollout.gold)):
-        if known != found:
-            raise ValueError(
-                f"field {name!r} of question {question.id!r} is {found!r}, but an earlier line has {known!r}"
-            )

@@ -1,192 +1,238 @@
-"""The tables of the page: settings, results before and after, totals of the labels."""
+"""One table type, printed as text for a terminal, Markdown, LaTeX, CSV, or cell by cell as HTML.
+
+Any table can be printed: `as_markdown(Table(("method", "pass@1"), (("scrl", Share(0.452)),)))`. Shares are fractions;
+text shows them in % with one digit, CSV has them in full, each bound in its own column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from scrl.metrics import PASS_OR_MAJ
-from scrl.reporting.label_totals import TOTALS, Ratio
-from scrl.reporting.run_folder import Protocol, Run
-from scrl.reporting.text import percent, plain, shorten, signed
+from scrl.evaluation.statistics import Difference
+from scrl.reporting.text import percent, plain, printable, signed
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
 
 NOTHING = "–"
-HEADLINE = frozenset(
-    "method preset model questions completions trained questions_per_step questions_per_update steps seed "
-    "optimizer.learning_rate sampling.temperature sampling.max_tokens loss_variant lora.rank".split()
-)
-"""Settings that stand on the page unfolded."""
+BOUNDS = ("low", "high", "least", "most")
+"""What a cell may have beside its value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting, with its value in each run."""
+class Share:
+    """A fraction, shown in %; with its interval, and with the lowest and the highest seed, where there are some."""
 
-    name: str
-    values_R: tuple[str, ...]
+    value: float
+    low: float | None = None
+    high: float | None = None
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """`part` of `whole`; `part` is a fraction where ties count by their chance."""
+
+    part: float
+    whole: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How a number moved; of shares in percentage points."""
+
+    value: float
+    is_share: bool
+
+
+Cell = str | int | float | Share | Difference | Ratio | Change | None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table before it is printed; None is shown as a dash."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str = ""
 
     @property
-    def differs(self) -> bool:
-        """The runs do not agree on it."""
-        return len(set(self.values_R)) > 1
+    def columns(self) -> tuple[tuple[Cell, ...], ...]:
+        """The cells under each heading."""
+        return tuple(tuple(row[place] for row in self.rows) for place in range(len(self.header)))
 
     @property
-    def is_headline(self) -> bool:
-        """It stands on the page unfolded."""
-        return self.differs or self.name in HEADLINE
+    def texts(self) -> list[list[str]]:
+        """The rows as text."""
+        return [[cell_text(cell) for cell in row] for row in self.rows]
+
+    @property
+    def is_number(self) -> list[bool]:
+        """Which columns hold numbers alone."""
+        return [
+            not any(isinstance(cell, str) for cell in cells) and any(cell is not None for cell in cells)
+            for cells in self.columns
+        ]
 
 
-def settings(runs: Sequence[Run]) -> list[Setting]:
-    """All settings of all runs, nested ones under dotted names, in the order of the files."""
-    flat_R = [dict(_flatten(run.config)) for run in runs]
-    names = dict.fromkeys(name for flat in flat_R for name in flat)
-    return [Setting(name, tuple(flat.get(name, NOTHING) for flat in flat_R)) for name in names]
-
-
-def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and value:
-        for key, inner in value.items():
-            yield from _flatten(inner, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, shorten(_words(value), 300)
-
-
-def _words(value: Any) -> str:
-    if value is None or value in ([], {}):
+def cell_text(cell: Cell) -> str:
+    """A cell as text shows it: shares in % and differences in percentage points, to one digit."""
+    if cell is None:
         return NOTHING
-    if value == "":
-        return "''"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(map(_words, value)) if isinstance(value, list) else str(value)
+    if isinstance(cell, Difference):
+        mean, low, high = (signed(100 * value, 1) for value in (cell.mean, cell.low, cell.high))
+        return f"{mean} [{low}, {high}]"
+    if isinstance(cell, Share):
+        interval = "" if cell.low is None or cell.high is None else f" [{100 * cell.low:.1f}, {100 * cell.high:.1f}]"
+        spread = "" if cell.least is None or cell.most is None else f", {100 * cell.least:.1f} to {100 * cell.most:.1f}"
+        return f"{100 * cell.value:.1f}{interval}{spread}"
+    return f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One number of an evaluation."""
-
-    key: str
-    words: str
-    is_share: bool = True
-
-    def show(self, value: float) -> str:
-        """The number as it stands in a cell."""
-        return percent(value) if self.is_share else plain(value)
-
-    def show_change(self, change: float) -> str:
-        """A difference; of shares in percentage points."""
-        return f"{signed(100 * change, 1)} pp" if self.is_share else signed(change, 3)
+# Terminal
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One number, as shown and as it stands in the file."""
+def as_terminal(table: Table, *, padding: tuple[int, int, int, int] = (0, 1, 0, 0), wraps: bool = False) -> RichTable:
+    """A table for a rich console, its caption above it; with `wraps` only the first column keeps to one line."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+
+    rich_table = RichTable(title=table.caption or None, title_justify="left", box=SIMPLE_HEAD, padding=padding)
+    for place, name in enumerate(table.header):
+        rich_table.add_column(name, no_wrap=not wraps or place == 0)
+    for row in table.texts:
+        rich_table.add_row(*row)
+    return rich_table
+
+
+# Markdown
+
+
+def as_markdown(table: Table) -> str:
+    """A table that reads well as plain text too; the caption stands above it."""
+    lines = [[_markdown(text) for text in line] for line in (table.header, *table.texts)]
+    widths = [max(3, *(len(line[place]) for line in lines)) for place in range(len(table.header))]
+    sides = table.is_number
+    rule = ["-" * (width - 1) + ":" if right else "-" * width for width, right in zip(widths, sides, strict=True)]
+    padded = [
+        [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, sides, strict=True)
+        ]
+        for line in lines
+    ]
+    rows = "".join(f"| {' | '.join(line)} |\n" for line in (padded[0], rule, *padded[1:]))
+    return f"{_markdown(table.caption)}\n\n{rows}" if table.caption else rows
+
+
+_MARKUP = re.compile(r"[\\|`*]|<(?=[a-zA-Z/!?])|(?<!\w)_|_(?!\w)")
+
+
+def _markdown(text: str) -> str:
+    """Text that stays within its cell and is no markup."""
+    return _MARKUP.sub(r"\\\g<0>", _one_line(text))
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"[ \t\n]+", " ", str(printable(text))).strip()
+
+
+# LaTeX
+
+_LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "%_&#${}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "–": "--", "—": "---", "…": r"\dots{}", "−": "$-$"}
+    | {"±": r"$\pm$", "→": r"$\rightarrow$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "Δ": r"$\Delta$"}
+    | {"τ": r"$\tau$", "λ": r"$\lambda$", "\N{NO-BREAK SPACE}": "~", "\N{NARROW NO-BREAK SPACE}": r"\,"}
+)
+
+
+def as_latex(table: Table) -> str:
+    """A table environment in the style of booktabs (`\\usepackage{booktabs}`)."""
+    sides = "".join("r" if right else "l" for right in table.is_number)
+    header, *rows = map(_latex_row, (table.header, *table.texts))
+    lines = [
+        "\\begin{table}[t]",
+        "\\centering",
+        *([f"\\caption{{{latex_escape(table.caption)}}}"] if table.caption else []),
+        f"\\begin{{tabular}}{{{sides}}}",
+        "\\toprule",
+        header,
+        "\\midrule",
+        *rows,
+        "\\bottomrule",
+        "\\end{tabular}",
+        "\\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def latex_escape(text: str) -> str:
+    """Text that LaTeX prints as it stands."""
+    return _one_line(text).translate(_LATEX)
+
+
+def _latex_row(texts: Iterable[str]) -> str:
+    line = " & ".join(map(latex_escape, texts))
+    return f"{'{}' if line.startswith(('[', '*')) else ''}{line} \\\\"  # after \\, [ and * would be its arguments
+
+
+# CSV
+
+
+def as_csv(table: Table) -> str:
+    """Numbers in full; `pass@1` becomes `pass@1, pass@1_low, pass@1_high` where a cell has bounds. No caption."""
+    parts = [
+        ["", *(f"_{name}" for name in BOUNDS if any(getattr(cell, name, None) is not None for cell in cells))]
+        for cells in table.columns
+    ]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([name + part for name, names in zip(table.header, parts, strict=True) for part in names])
+    for row in table.rows:
+        writer.writerow([_part(cell, part) for cell, names in zip(row, parts, strict=True) for part in names])
+    return text.getvalue()
+
+
+def _part(cell: Cell, part: str) -> object:
+    if part:
+        return getattr(cell, part.removeprefix("_"), None)
+    return cell.value if isinstance(cell, Share) else cell.mean if isinstance(cell, Difference) else cell
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {"markdown": as_markdown, "csv": as_csv, "latex": as_latex}
+
+
+# HTML
+
+
+class HtmlCell(NamedTuple):
+    """A cell for the page's template."""
 
     text: str
     value: float | None = None
+    """The number in full."""
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResultRow:
-    """One evaluation, or the change between two."""
-
-    words: str
-    cells: tuple[Cell, ...]
-    is_change: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class RunResults:
-    """The first and the last evaluation of one run."""
-
-    run: str
-    look: int
-    rows: tuple[ResultRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ResultTable:
-    """One benchmark, evaluated in one way, by all runs that did."""
-
-    benchmark: str
-    protocol: str
-    columns: tuple[Column, ...]
-    runs: tuple[RunResults, ...]
-    is_graded: bool
-
-
-def result_tables(runs: Sequence[Run]) -> list[ResultTable]:
-    """Before and after, benchmark by benchmark."""
-    protocols = dict.fromkeys(protocol for run in runs for protocol in run.series)
-    return [_result_table(protocol, runs) for protocol in protocols]
-
-
-def _result_table(protocol: Protocol, runs: Sequence[Run]) -> ResultTable:
-    ends = {look: _ends(run.series[protocol]) for look, run in enumerate(runs) if protocol in run.series}
-    keys = {key for lines in ends.values() for line in lines for key in line}
-    columns = tuple(column for column in _columns(keys) if column.key in keys)
-    results = tuple(RunResults(runs[look].name, look, tuple(_rows(lines, columns))) for look, lines in ends.items())
-    return ResultTable(protocol.benchmark, protocol.words, columns, results, is_graded="pass@1" in keys)
-
-
-def _ends(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return lines if len(lines) == 1 else [lines[0], lines[-1]]
-
-
-def _columns(keys: set[str]) -> list[Column]:
-    found = [match for match in map(PASS_OR_MAJ.fullmatch, keys) if match]
-    ordered = sorted(found, key=lambda match: (match[1] == "maj", int(match[2])))
-    return [
-        *(Column(match[0], match[0]) for match in ordered),
-        Column("agreement", "agreement"),
-        Column("answered", "answered"),
-        Column("truncated", "truncated"),
-        Column("entropy_mean", "entropy", is_share=False),
-        Column("entropy_correct", "… if right", is_share=False),
-        Column("entropy_incorrect", "… if wrong", is_share=False),
-    ]
-
-
-def _rows(lines: list[dict[str, Any]], columns: Sequence[Column]) -> Iterator[ResultRow]:
-    for line in lines:
-        yield ResultRow(f"step {line['step']}", tuple(_cell(line, column) for column in columns))
-    if len(lines) == 2:
-        yield ResultRow("change", tuple(_change(lines[0], lines[1], column) for column in columns), is_change=True)
-
-
-def _cell(line: Mapping[str, Any], column: Column) -> Cell:
-    if column.key not in line:
-        return Cell(NOTHING)
-    low, high = line.get(f"{column.key}_low"), line.get(f"{column.key}_high")
-    detail = "" if low is None or high is None else f"{100 * low:.1f} to {percent(high)}"
-    return Cell(column.show(line[column.key]), line[column.key], detail)
-
-
-def _change(first: Mapping[str, Any], last: Mapping[str, Any], column: Column) -> Cell:
-    if column.key not in first or column.key not in last:
-        return Cell(NOTHING)
-    change = last[column.key] - first[column.key]
-    return Cell(column.show_change(change), round(change, 6))
-
-
-@dataclass(frozen=True, slots=True)
-class TotalRow:
-    """One total of the labels, with its value in each run."""
-
-    words: str
-    cells_R: tuple[Cell, ...]
-
-
-def total_rows(runs: Sequence[Run]) -> list[TotalRow]:
-    """What the labels add up to; without gold, only what needs none."""
-    is_graded = any(run.is_graded for run in runs)
-    shown = [total.words for total in TOTALS if is_graded or not total.needs_gold]
-    return [TotalRow(words, tuple(_ratio_cell(run.totals[words]) for run in runs)) for words in shown]
-
-
-def _ratio_cell(ratio: Ratio) -> Cell:
-    if ratio.share is None:
-        return Cell(NOTHING)
-    return Cell(percent(ratio.share), ratio.share, f"{plain(round(ratio.part, 2))} of {ratio.whole:,}")
+def as_html(cell: Cell) -> HtmlCell:
+    """A cell as the page shows it."""
+    if isinstance(cell, Share):
+        interval = "" if cell.low is None or cell.high is None else f"{100 * cell.low:.1f} to {percent(cell.high)}"
+        return HtmlCell(percent(cell.value), cell.value, interval)
+    if isinstance(cell, Ratio) and cell.whole:
+        share = cell.part / cell.whole
+        return HtmlCell(percent(share), share, f"{plain(round(cell.part, 2))} of {cell.whole:,}")
+    if isinstance(cell, Change):
+        text = f"{signed(100 * cell.value, 1)} pp" if cell.is_share else signed(cell.value, 3)
+        return HtmlCell(text, round(cell.value, 6))
+    if isinstance(cell, int | float):
+        return HtmlCell(plain(cell), cell)
+    return HtmlCell(cell if isinstance(cell, str) else NOTHING)

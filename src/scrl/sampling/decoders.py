@@ -1,15 +1,15 @@
-"""Running a model token by token for groups of completions that share their prompt.
+"""Decoders: run a model token by token for groups of completions that share their prompts.
 
-Both decoders read the prompts once, copy what they remember to N rows each, and can forget rows that have finished.
-`GroupDecoder` walks the modules of Llama-, Qwen2- and Qwen3-shaped models itself, over a cache of fixed size.
-`TransformersDecoder` runs any causal model that transformers can run with a cache, a good deal slower.
+A decoder reads each prompt once, copies its keys and values to the N rows of the group, and can drop rows that have
+ended. `GroupDecoder` runs the modules of Llama-, Qwen2- and Qwen3-shaped models itself over a cache of fixed size;
+`TransformersDecoder` runs any causal model that transformers can run with a cache, much slower.
 Shapes: B prompts, R rows (B·N at first), P prompt tokens, L cache columns, H heads, D head size, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,26 +22,13 @@ Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """(layer, queries, keys, values, scale) → mixed values, all [rows, heads, tokens, head size]."""
 
 
-class Decoder(Protocol):
-    """A model in the middle of writing R completions."""
-
-    def start(self, tokens_BP: Tensor, mask_BP: Tensor, copies: int, max_tokens: int) -> Tensor:
-        """Read left-padded prompts; logits [B, V] of the first new token. Each prompt now stands in `copies` rows."""
-
-    def step(self, tokens_R: Tensor) -> Tensor:
-        """Append one token to each row; logits [R, V] of the next."""
-
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these rows alone."""
-
-
 def plain_model(model: Any) -> Any:
-    """The causal model itself, without an adapter's wrapper around it."""
+    """The causal model without an adapter's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def why_not_grouped(model: nn.Module) -> str | None:
-    """Why the fast decoder cannot run this model, or None."""
+    """Why `GroupDecoder` cannot run this model, or None."""
     inner = plain_model(model)
     config = inner.config
     name = type(inner).__name__
@@ -62,18 +49,18 @@ def head_size(config: Any) -> int:
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
-class ModuleWalk:
-    """One pass over the modules of a Llama-, Qwen2- or Qwen3-shaped model, with an attention of one's own."""
+class ForwardPass:
+    """The forward pass of a Llama-, Qwen2- or Qwen3-shaped model by its own modules, with the caller's attention."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Reads the weights of `model` where they are: there is nothing to copy or to sync."""
+        """Reads the weights of `model` in place: nothing to copy or sync."""
         self._model: Any = plain_model(model)
         self._body: Any = self._model.model
         config = self._model.config
         self._num_kv_heads: int = config.num_key_value_heads
         self._head_size = head_size(config)
 
-    def rotations(self, length: int) -> tuple[Tensor, Tensor]:
+    def rope_tables(self, length: int) -> tuple[Tensor, Tensor]:
         """cos and sin [L, D] of the first positions."""
         weight = self._body.embed_tokens.weight
         positions_1L = torch.arange(length, device=weight.device)[None]
@@ -84,63 +71,79 @@ class ModuleWalk:
         """The last hidden states [rows, tokens, E]."""
         hidden = self._body.embed_tokens(tokens)
         for number, layer in enumerate(self._body.layers):
-            queries, keys, values = self._projected(layer.self_attn, _normed(layer.input_layernorm, hidden), cos, sin)
+            queries, keys, values = self._qkv(layer.self_attn, _rms_norm(layer.input_layernorm, hidden), cos, sin)
             mixed = attend(number, queries, keys, values, layer.self_attn.scaling)
             hidden = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(-2))
-            hidden = hidden + layer.mlp(_normed(layer.post_attention_layernorm, hidden))
-        return _normed(self._body.norm, hidden)
+            hidden = hidden + layer.mlp(_rms_norm(layer.post_attention_layernorm, hidden))
+        return _rms_norm(self._body.norm, hidden)
 
-    def _projected(self, attention: Any, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values [rows, heads, tokens, head size], with their positions turned in."""
+    def _qkv(self, attention: Any, hidden: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [rows, heads, tokens, head size], with rotary positions applied."""
         split = (*hidden.shape[:-1], -1, self._head_size)
         queries, keys = attention.q_proj(hidden).view(split), attention.k_proj(hidden).view(split)
         if hasattr(attention, "q_norm"):
-            queries, keys = _normed(attention.q_norm, queries), _normed(attention.k_norm, keys)
+            queries, keys = _rms_norm(attention.q_norm, queries), _rms_norm(attention.k_norm, keys)
         values = attention.v_proj(hidden).view(split).transpose(1, 2)
-        return _rotated(queries.transpose(1, 2), cos, sin), _rotated(keys.transpose(1, 2), cos, sin), values
+        return _apply_rope(queries.transpose(1, 2), cos, sin), _apply_rope(keys.transpose(1, 2), cos, sin), values
 
 
-class GroupDecoder(ModuleWalk):
-    """Shared prefill, a cache of fixed size, one pass over the model's own modules a token."""
+def _rms_norm(norm: Any, hidden: Tensor) -> Tensor:
+    return F.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
-    def start(self, tokens_BP: Tensor, mask_BP: Tensor, copies: int, max_tokens: int) -> Tensor:
-        """Read the prompts, and give what is remembered of them to all their rows."""
+
+def _apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = states.chunk(2, dim=-1)
+    return states * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class GroupDecoder(ForwardPass):
+    """One prefill per prompt, a cache of fixed size, one pass over the model's modules per token."""
+
+    def start(self, tokens_BP: Tensor, mask_BP: Tensor, group_size: int, max_tokens: int) -> Tensor:
+        """Prefill left-padded prompts, `group_size` rows for each; logits [B, V] of the first new token."""
         B, P = tokens_BP.shape
         self._cache = _Cache(
-            (B * copies, self._num_kv_heads, P + max_tokens, self._head_size),
+            (B * group_size, self._num_kv_heads, P + max_tokens, self._head_size),
             len(self._body.layers),
             self._body.embed_tokens.weight,
         )
-        self._cos_LD, self._sin_LD = self.rotations(P + max_tokens)
-        see_B1PP = _causal_mask(mask_BP)
+        self._cos_LD, self._sin_LD = self.rope_tables(P + max_tokens)
+        causal_PP = torch.ones(P, P, dtype=torch.bool, device=mask_BP.device).tril()
+        # A padding token that saw nothing would give NaN, so it sees itself; its output is never read.
+        itself_PP = torch.eye(P, dtype=torch.bool, device=mask_BP.device)
+        see_B1PP = ((causal_PP & mask_BP.bool()[:, None, :]) | itself_PP)[:, None]
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-            self._cache.fill(layer, keys, values, copies)
-            grouped = queries.shape[1] != keys.shape[1]
+            self._cache.fill(layer, keys, values, group_size)
+            is_gqa = queries.shape[1] != keys.shape[1]
             return F.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=see_B1PP, scale=scale, enable_gqa=grouped
+                queries, keys, values, attn_mask=see_B1PP, scale=scale, enable_gqa=is_gqa
             )
 
         hidden_BPE = self._run(tokens_BP, (mask_BP.cumsum(dim=-1) - 1).clamp(min=0), attend)
         self._cache.length = P
-        self._padding_R = (P - mask_BP.sum(dim=-1)).repeat_interleave(copies)
-        self._bias_RL = _padding_bias(mask_BP, max_tokens, hidden_BPE.dtype, copies)
+        self._padding_R = (P - mask_BP.sum(dim=-1)).repeat_interleave(group_size)
+        self._bias_RL = None
+        if not bool(mask_BP.all()):  # −∞ where a row has padding, 0 elsewhere
+            bias_BP = torch.zeros(mask_BP.shape, dtype=hidden_BPE.dtype, device=mask_BP.device)
+            bias_BP = bias_BP.masked_fill(mask_BP == 0, -torch.inf)
+            self._bias_RL = F.pad(bias_BP, (0, max_tokens)).repeat_interleave(group_size, dim=0)
         return self._logits(hidden_BPE[:, -1])
 
     def step(self, tokens_R: Tensor) -> Tensor:
-        """One more token in every row."""
+        """Append one token to each row; logits [R, V] of the next."""
         length = self._cache.length + 1
         bias_R11L = None if self._bias_RL is None else self._bias_RL[:, None, None, :length]
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-            return _attend_to_all(queries, *self._cache.append(layer, keys, values), bias_R11L, scale)
+            return _attend_one_token(queries, *self._cache.append(layer, keys, values), bias_R11L, scale)
 
         hidden_R1E = self._run(tokens_R[:, None], (self._cache.length - self._padding_R)[:, None], attend)
         self._cache.length = length
         return self._logits(hidden_R1E[:, -1])
 
     def keep(self, rows: Tensor) -> None:
-        """Close the ranks."""
+        """Drop all other rows."""
         self._cache.keep(rows)
         self._padding_R = self._padding_R[rows]
         self._bias_RL = None if self._bias_RL is None else self._bias_RL[rows]
@@ -161,10 +164,10 @@ class _Cache:
         self._values = [torch.empty_like(keys) for keys in self._keys]
         self.length = 0
 
-    def fill(self, layer: int, keys_BHPD: Tensor, values_BHPD: Tensor, copies: int) -> None:
-        """Give each prompt's keys and values to its rows."""
+    def fill(self, layer: int, keys_BHPD: Tensor, values_BHPD: Tensor, group_size: int) -> None:
+        """Copy each prompt's keys and values to its rows."""
         for cache, fresh in ((self._keys[layer], keys_BHPD), (self._values[layer], values_BHPD)):
-            cache[:, :, : fresh.shape[2]] = fresh.repeat_interleave(copies, dim=0)
+            cache[:, :, : fresh.shape[2]] = fresh.repeat_interleave(group_size, dim=0)
 
     def append(self, layer: int, keys_RH1D: Tensor, values_RH1D: Tensor) -> tuple[Tensor, Tensor]:
         """Write one column; all columns so far."""
@@ -175,84 +178,60 @@ class _Cache:
         return keys[:, :, :end], values[:, :, :end]
 
     def keep(self, rows: Tensor) -> None:
-        """The rows that stay move to the front."""
+        """Move these rows to the front; the others are lost."""
         for cache in (*self._keys, *self._values):
             cache[: len(rows), :, : self.length] = cache[rows, :, : self.length]
 
 
-def _attend_to_all(queries: Tensor, keys: Tensor, values: Tensor, bias_R11L: Tensor | None, scale: float) -> Tensor:
-    """softmax(q Kᵀ · scale + bias) V for one new token a row; query heads that share a key head go as one matrix.
+def _attend_one_token(queries: Tensor, keys: Tensor, values: Tensor, bias_R11L: Tensor | None, scale: float) -> Tensor:
+    """softmax(q Kᵀ · scale + bias) V for one new token per row; query heads that share a key head form one matrix.
 
-    For a single query this is faster on a CPU than the fused kernel (3 × at four query heads to one key head).
+    For a single query this is faster on a CPU than the fused kernel (3 × at four query heads per key head).
     """
-    R, heads, _, D = queries.shape
-    shared = queries.view(R, keys.shape[1], heads // keys.shape[1], D)
+    R, H, _, D = queries.shape
+    shared = queries.view(R, keys.shape[1], H // keys.shape[1], D)
     scores = torch.matmul(shared * scale, keys.transpose(-1, -2))
     weights = torch.softmax(scores if bias_R11L is None else scores + bias_R11L, dim=-1)
-    return torch.matmul(weights, values).view(R, heads, 1, D)
-
-
-def _causal_mask(mask_BP: Tensor) -> Tensor:
-    """Tokens see what came before them, and no padding."""
-    P, device = mask_BP.shape[1], mask_BP.device
-    causal_PP = torch.ones(P, P, dtype=torch.bool, device=device).tril()
-    # A padding token would see nothing and give NaN; letting it see itself keeps it finite, and nobody reads it.
-    see_BPP = (causal_PP & mask_BP.bool()[:, None, :]) | torch.eye(P, dtype=torch.bool, device=device)
-    return see_BPP[:, None]
-
-
-def _padding_bias(mask_BP: Tensor, max_tokens: int, dtype: torch.dtype, copies: int) -> Tensor | None:
-    """−∞ where a row has padding, 0 elsewhere; None when no row has any."""
-    if bool(mask_BP.all()):
-        return None
-    bias_BP = torch.zeros(mask_BP.shape, dtype=dtype, device=mask_BP.device).masked_fill(mask_BP == 0, -torch.inf)
-    return F.pad(bias_BP, (0, max_tokens)).repeat_interleave(copies, dim=0)
-
-
-def _normed(norm: Any, hidden: Tensor) -> Tensor:
-    return F.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
-
-
-def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = states.chunk(2, dim=-1)
-    return states * cos + torch.cat((-second, first), dim=-1) * sin
+    return torch.matmul(weights, values).view(R, H, 1, D)
 
 
 class TransformersDecoder:
     """Any causal model of transformers, through its own forward and its own growing cache."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Reads the weights of `model` where they are."""
+        """Reads the weights of `model` in place."""
         self._model: Any = model
 
-    def start(self, tokens_BP: Tensor, mask_BP: Tensor, copies: int, max_tokens: int) -> Tensor:  # noqa: ARG002
-        """Read the prompts once, then repeat the cache."""
+    def start(self, tokens_BP: Tensor, mask_BP: Tensor, group_size: int, max_tokens: int) -> Tensor:  # noqa: ARG002
+        """As GroupDecoder: prefill, then repeat the cache."""
         self._cache = DynamicCache(config=plain_model(self._model).config)
         positions_BP = (mask_BP.cumsum(dim=-1) - 1).clamp(min=0)
         logits_BV = self._forward(tokens_BP, mask_BP, positions_BP)
-        self._cache.batch_repeat_interleave(copies)
-        self._mask_RL = mask_BP.repeat_interleave(copies, dim=0)
+        self._cache.batch_repeat_interleave(group_size)
+        self._mask_RL = mask_BP.repeat_interleave(group_size, dim=0)
         return logits_BV
 
     def step(self, tokens_R: Tensor) -> Tensor:
-        """One more token in every row."""
+        """Append one token to each row; logits [R, V] of the next."""
         positions_R1 = self._mask_RL.sum(dim=-1, keepdim=True)
         self._mask_RL = F.pad(self._mask_RL, (0, 1), value=1)
         return self._forward(tokens_R[:, None], self._mask_RL, positions_R1)
 
     def keep(self, rows: Tensor) -> None:
-        """Drop the other rows of the cache."""
+        """Drop all other rows."""
         self._cache.batch_select_indices(rows)
         self._mask_RL = self._mask_RL[rows]
 
     def _forward(self, tokens: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
-        output = self._model(
+        logits_RV: Tensor = self._model(
             input_ids=tokens,
             attention_mask=mask,
             position_ids=positions,
             past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
-        )
-        logits_RV: Tensor = output.logits[:, -1]
+        ).logits[:, -1]
         return logits_RV
+
+
+Decoder = GroupDecoder | TransformersDecoder

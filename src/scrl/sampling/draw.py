@@ -1,8 +1,7 @@
-"""Drawing tokens: from logits and one uniform number a row to a token, its log-probability and the entropy.
+"""Drawing tokens: from logits and one uniform number per row to a token, its log-probability and the entropy.
 
-A row's randomness is its own: `row_uniforms` derives it from (seed, step, question, sample), so that which other rows
-share the batch does not matter. One uniform number a token is enough, because tokens are drawn by inverting the
-cumulative distribution.
+`row_uniforms` derives a row's randomness from (seed, step, question, sample), so it does not depend on the other rows
+of the batch. One uniform number per token is enough, because tokens are drawn by inverting the cumulative distribution.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor
@@ -19,8 +17,8 @@ from scrl.records import Floats
 from scrl.seeds import generator_for
 from scrl.settings import Settings
 
-NUCLEUS = 1024
-"""top-p looks at this many of the likeliest tokens first; sorting a whole vocabulary costs more than a small model."""
+TOP_CANDIDATES = 1024
+"""top-p sorts this many of the likeliest tokens first; sorting a whole vocabulary costs more than a small model."""
 
 
 class SamplingSettings(Settings):
@@ -45,10 +43,6 @@ class SamplingSettings(Settings):
         return self.temperature == 0 or self.top_p < 1 or self.top_k > 0
 
 
-RECORDABLE = ("margin", "certainty")
-"""What can be recorded of each token besides log-probability and entropy, for the methods that look at it."""
-
-
 class Draw(NamedTuple):
     """One token for each of R rows."""
 
@@ -56,7 +50,7 @@ class Draw(NamedTuple):
     logprobs_R: Tensor
     entropies_R: Tensor
     facts_R: dict[str, Tensor]
-    """Those of RECORDABLE that were asked for."""
+    """The further numbers that `record` names."""
 
 
 def row_uniforms(seed: int, step: int | str, question_id: str, sample: int, number: int) -> Floats:
@@ -68,7 +62,7 @@ def draw(logits_RV: Tensor, uniforms_R: Tensor, settings: SamplingSettings, reco
     """A token from each row, with log π(token) and H = −Σ π log π, π = softmax(logits / T) over the whole vocabulary.
 
     With temperature 0 the likeliest token is taken, and π is that of T = 1. top-p and top-k restrict what is drawn,
-    never what is recorded. `record` names more to be recorded: `margin` is π(likeliest) − π(second), `certainty` is
+    never what is recorded. `record` names further numbers: `margin` is π(likeliest) − π(second), `certainty` is
     −mean over the vocabulary of log π = logsumexp(z) − mean(z).
     """
     logprobs_RV = torch.log_softmax(logits_RV.float() / (settings.temperature or 1.0), dim=-1)
@@ -93,7 +87,7 @@ def invert_cdf(weights_RV: Tensor, uniforms_R: Tensor) -> Tensor:
     total_R = cdf_RV[:, -1]
     below_R = torch.minimum(uniforms_R.to(cdf_RV.dtype) * total_R, torch.nextafter(total_R, torch.zeros_like(total_R)))
     found_R = torch.searchsorted(cdf_RV, below_R[:, None], right=True).squeeze(-1)
-    return found_R.clamp(max=weights_RV.shape[-1] - 1)  # beyond the last token only where weights are not numbers
+    return found_R.clamp(max=weights_RV.shape[-1] - 1)  # only NaN weights lead beyond the last token
 
 
 def restrict(probs_RV: Tensor, top_p: float, top_k: int) -> Tensor:
@@ -105,40 +99,25 @@ def restrict(probs_RV: Tensor, top_p: float, top_k: int) -> Tensor:
     most = top_k if 0 < top_k < vocabulary else vocabulary
     if top_p >= 1 and most == vocabulary:
         return probs_RV
-    for number in (NUCLEUS, vocabulary):
+    for number in (TOP_CANDIDATES, vocabulary):
         if number < most < vocabulary or number > vocabulary:
             continue
         sorted_RL, order_RL = _likeliest(probs_RV, number)
         total_R = (probs_RV if most == vocabulary else sorted_RL[:, :most]).sum(dim=-1)
-        kept_RL = _nucleus(sorted_RL, total_R, top_p, most)
-        if number == vocabulary or _is_settled(kept_RL, sorted_RL):
+        mass_before_RL = sorted_RL.cumsum(dim=-1) - sorted_RL
+        kept_RL = sorted_RL.masked_fill(mass_before_RL >= top_p * total_R[:, None], 0)
+        kept_RL[:, most:] = 0
+        # Enough candidates: the last one is less likely than all that are kept, so no token beyond it can be kept.
+        least_R = kept_RL.masked_fill(kept_RL == 0, torch.inf).amin(dim=-1)
+        if number == vocabulary or bool((least_R > sorted_RL[:, -1]).all()):
             break
     return torch.zeros_like(probs_RV).scatter(-1, order_RL, kept_RL)
 
 
 def _likeliest(probs_RV: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """So many of the likeliest tokens, falling; equal ones in their order."""
+    """Probabilities and tokens of the `number` likeliest, in falling order; equally likely ones in token order."""
     if number == probs_RV.shape[-1]:
         return probs_RV.sort(dim=-1, descending=True, stable=True)
     order_RL = probs_RV.topk(number, dim=-1).indices.sort(dim=-1).values
     sorted_RL, places_RL = probs_RV.gather(-1, order_RL).sort(dim=-1, descending=True, stable=True)
     return sorted_RL, order_RL.gather(-1, places_RL)
-
-
-def _nucleus(sorted_RL: Tensor, total_R: Tensor, top_p: float, most: int) -> Tensor:
-    """Zero after the first `most`, and after those whose mass reaches `top_p` of the total."""
-    mass_before_RL = sorted_RL.cumsum(dim=-1) - sorted_RL
-    kept_RL = sorted_RL.masked_fill(mass_before_RL >= top_p * total_R[:, None], 0)
-    kept_RL[:, most:] = 0
-    return kept_RL
-
-
-def _is_settled(kept_RL: Tensor, sorted_RL: Tensor) -> bool:
-    """Whether no token that was not looked at could belong to those kept: the last one looked at is less likely."""
-    least_R = kept_RL.masked_fill(kept_RL == 0, torch.inf).amin(dim=-1)
-    return bool((least_R > sorted_RL[:, -1]).all())
-
-
-def stacked_uniforms(rows: list[Floats], device: torch.device) -> Tensor:
-    """The uniforms of many rows, [R, T]."""
-    return torch.from_numpy(np.stack(rows)).to(device, torch.float32 if device.type == "mps" else torch.float64)

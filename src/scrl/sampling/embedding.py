@@ -1,4 +1,4 @@
-"""Texts → vectors by a small language model, for methods that ask how alike completions are."""
+"""Texts → vectors by a small language model, for methods that compare completions by similarity."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scrl.errors import InputError
 from scrl.records import Floats
 
 Embed = Callable[[Sequence[str]], Floats]
-MOST_TOKENS = 2048
+MAX_TOKENS = 2048
 """Longer texts are cut."""
 BATCH = 16
 
@@ -33,7 +33,7 @@ def load_embedder(settings: Any, device: torch.device) -> Embed:
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"credit.embedding: {settings.embedding} cannot be loaded: {reason}") from error
-    longest = min(MOST_TOKENS, getattr(model.config, "max_position_embeddings", None) or MOST_TOKENS)
+    longest = min(MAX_TOKENS, getattr(model.config, "max_position_embeddings", None) or MAX_TOKENS)
 
     @torch.inference_mode()
     def embed(texts: Sequence[str]) -> Floats:
@@ -49,7 +49,7 @@ def load_embedder(settings: Any, device: torch.device) -> Embed:
 
 
 def _mean_states(model: Any, tokens_B: Sequence[Sequence[int]], device: torch.device) -> Floats:
-    """(1/T) Σ_t hidden_t, scaled to length 1; padding stands behind the texts and is not looked at."""
+    """(1/T) Σ_t hidden_t, scaled to length 1; padding, on the right, is masked."""
     padded_BT = pad_sequence([torch.tensor(tokens) for tokens in tokens_B], batch_first=True).to(device)
     lengths_B = torch.tensor([len(tokens) for tokens in tokens_B], device=device)
     mask_BT = torch.arange(padded_BT.shape[1], device=device) < lengths_B[:, None]

@@ -1,7 +1,7 @@
 """What a sampler is, and how the one that `compute.sampler` names is opened.
 
-One of your own is `module:NAME`, where NAME(model, tokenizer, *, max_rows, record, on_fewer) returns a `Sampler`.
-No sampler is imported before it is asked for.
+A user's own sampler is `module:NAME`, where NAME(model, tokenizer, *, max_rows, record, on_fewer) returns a `Sampler`;
+`Detokenizer` is a base class that provides `texts` and `stop_texts`. No sampler is imported before it is opened.
 """
 
 from __future__ import annotations
@@ -21,10 +21,8 @@ from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
 
 OnGroup = Callable[[int, Sequence[str]], None]
-"""(index of a prompt, texts of its completions): a group grows, or is complete.
-
-It hears of every prompt's complete group once, in order; before that, perhaps, of some completions as they end. It must
-be quick: sampling waits for it."""
+"""(index of a prompt, texts of its completions): called once for every complete group, and perhaps before that with the
+completions that have ended so far. It must be quick: sampling waits for it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,10 +33,10 @@ class Prompt:
     """Random numbers depend on it."""
     tokens_P: Tokens
     max_tokens: int | None = None
-    """Fewer tokens than the settings allow, where the beginning of a completion is already written."""
+    """The most new tokens; None: as many as the settings allow."""
 
     def continued(self, prefix_T: Tokens) -> Prompt:
-        """The same question, with the beginning of a completion already written."""
+        """The same question, with the beginning of a completion appended."""
         return replace(self, tokens_P=np.concatenate((self.tokens_P, prefix_T)))
 
 
@@ -48,17 +46,17 @@ class Sampler(Protocol):
     note: str | None
     """What a user should know about it."""
     max_rows: int
-    """Completions that are decoded side by side."""
+    """Completions decoded side by side."""
     shares_weights: bool
-    """Whether it draws from the very weights that are trained; one with a copy must be released before an update."""
+    """Whether it reads the weights that are trained; one with a copy must be released before an update."""
 
     @property
-    def rows_a_call(self) -> int:
-        """Completions to ask for in one call: more than fit side by side, where those that end make room for others."""
+    def rows_per_call(self) -> int:
+        """Completions to ask for in one call: more than `max_rows` where rows that end are replaced by others."""
 
     @property
     def drift(self) -> float | None:
-        """Mean |Δ log π| between sampler and policy over the tokens of a step; None: they are one, or unknown."""
+        """Mean |Δ log π| between sampler and policy over the tokens of a step; None: the same numbers, or unknown."""
 
     def sample(
         self,
@@ -70,16 +68,16 @@ class Sampler(Protocol):
         step: int | str,
         on_group: OnGroup | None = None,
     ) -> list[tuple[Sample, ...]]:
-        """N completions of each prompt; completion i of a prompt is the same whichever others are drawn with it."""
+        """N completions of each prompt; completion i of a prompt does not depend on the others."""
 
     def release(self) -> None:
-        """Give memory back; the next call of `sample` sees the weights as they are then."""
+        """Free memory; the next call of `sample` reads the weights as they are then."""
 
-    def texts(self, written: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
-        """Tokens as text, up to a text that ends a completion."""
+    def texts(self, rows: Sequence[Tokens], stops: StopTexts | None) -> list[str]:
+        """The texts of these rows of tokens, cut after the first stop text."""
 
     def stop_texts(self, texts: tuple[str, ...]) -> StopTexts | None:
-        """What recognises the texts that end a completion; None where there are none."""
+        """What recognises these stop texts; None if there are none."""
 
 
 def check_sampler(compute: ComputeSettings) -> None:
@@ -102,40 +100,32 @@ def open_sampler(
     trust_remote_code: bool = False,
     on_fewer: Callable[[str], None] | None = None,
 ) -> Sampler:
-    """The sampler that `compute.sampler` names, on a model that is loaded.
+    """The sampler that `compute.sampler` names, on a loaded model.
 
     `max_length` bounds the tokens of a prompt and its completion together. `record` names what is recorded of every
-    token besides log-probability and entropy. `on_fewer` hears when memory runs out and rows are halved.
+    token besides log-probability and entropy. `on_fewer` is told when memory runs out and rows are halved.
     """
-    model, tokenizer = language_model.model, language_model.tokenizer
     if compute.sampler == "vllm":
-        from scrl.sampling.vllm import open_vllm
+        from scrl.sampling.vllm import open_vllm, refuse_more
 
-        return open_vllm(
-            language_model,
-            compute,
-            max_length=max_length,
-            seed=seed,
-            record=record,
-            trust_remote_code=trust_remote_code,
-        )
+        refuse_more(record)
+        return open_vllm(language_model, compute, max_length, seed, trust_remote_code)
     if compute.sampler == "local":
         from scrl.sampling.local import LocalSampler
 
-        return LocalSampler(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_fewer=on_fewer)
-    make = _own_sampler(compute.sampler)
-    sampler: Sampler = make(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_fewer=on_fewer)
-    return sampler
+        make: Callable[..., Sampler] = LocalSampler
+    else:
+        make = _own_sampler(compute.sampler)
+    model, tokenizer = language_model.model, language_model.tokenizer
+    return make(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_fewer=on_fewer)
 
 
 def _own_sampler(path: str) -> Any:
     """A user's sampler by its import path, `module:NAME`."""
-    module_name, colon, name = path.partition(":")
-    if not colon:
-        raise ConfigError(f"compute.sampler: {path!r} is neither local nor vllm; write one of your own as module:NAME")
+    module_name, _, name = path.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # importing runs the user's own file, which may fail in any way
+    except Exception as error:  # importing runs the user's file, which may fail in any way
         raise ConfigError(
             f"compute.sampler: {path!r}: importing {module_name!r} raised {type(error).__name__}: {error}. Give "
             "module:NAME of a module that lies in this folder or in PYTHONPATH, or is installed."

@@ -1,13 +1,13 @@
-"""Completions that share their beginnings: a tree of rollouts, which costs fewer tokens than as many apart.
+"""Trees of completions that share their beginnings, which cost fewer tokens than as many drawn apart.
 
-From each prompt some roots are written to the end. In each root the places of highest entropy become forks: what stands
-before such a place is kept, and more completions are written from there on, the token at the fork drawn anew. Every
-root and every branch is a leaf, a whole completion with the log-probabilities and entropies of all its tokens.
+Some roots are decoded from each prompt to their ends. In each root the places of highest entropy become forks: the
+tokens before a fork are kept, and further completions are decoded from there, starting with a new draw of the token at
+the fork. Every root and every branch is a leaf: a whole completion with log-probabilities and entropies of all tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,9 @@ from scrl.records import Floats, Sample
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.sampler import Prompt, Sampler
 from scrl.sampling.stop_texts import StopTexts
+
+PER_TOKEN = ("tokens_T", "logprobs_T", "entropies_T", "margins_T", "certainties_T")
+"""The fields of a Sample with one value per token; the last two may be None."""
 
 
 def sample_tree(
@@ -34,16 +37,26 @@ def sample_tree(
     """M (1 + N B) completions for each prompt: each root, followed by its branches."""
     roots_BM = sampler.sample(prompts_B, settings, num_samples=tree.roots, seed=seed, step=step)
     forks = [
-        _fork(prompt, f"root {number} fork {order}", root, place, settings.max_tokens)
+        Prompt(  # ends just before the fork; its name gives it random numbers of its own
+            f"{prompt.question_id} root {number} fork {order}",
+            prompt.continued(root.tokens_T[:place]).tokens_P,
+            (prompt.max_tokens or settings.max_tokens) - place,
+        )
         for prompt, roots_M in zip(prompts_B, roots_BM, strict=True)
         for number, root in enumerate(roots_M)
         for order, place in enumerate(fork_places(root.entropies_T, tree.forks))
     ]
-    grown = iter(sampler.sample(forks, settings, num_samples=tree.branches, seed=seed, step=step))
+    branches = iter(sampler.sample(forks, settings, num_samples=tree.branches, seed=seed, step=step))
     stops = sampler.stop_texts(settings.stop)
-    return [
-        tuple(leaf for root in roots_M for leaf in _leaves(sampler, root, tree, grown, stops)) for roots_M in roots_BM
-    ]
+    leaves_BG = []
+    for roots_M in roots_BM:
+        leaves: list[Sample] = []
+        for root in roots_M:
+            places = fork_places(root.entropies_T, tree.forks)
+            family = [root, *(_leaf(root, place, branch) for place in places for branch in next(branches))]
+            leaves += _with_texts(sampler, family, stops)
+        leaves_BG.append(tuple(leaves))
+    return leaves_BG
 
 
 def fork_places(entropies_T: Floats, forks: int) -> list[int]:
@@ -55,64 +68,32 @@ def fork_places(entropies_T: Floats, forks: int) -> list[int]:
     return sorted([*(int(place) for place in highest), *[0] * (forks - len(highest))])
 
 
-def _fork(prompt: Prompt, name: str, root: Sample, place: int, max_tokens: int) -> Prompt:
-    """A prompt that ends just before a place in a root; its random numbers are its own."""
-    begun = prompt.continued(root.tokens_T[:place])
-    return Prompt(f"{prompt.question_id} {name}", begun.tokens_P, (prompt.max_tokens or max_tokens) - place)
+def _leaf(root: Sample, place: int, branch: Sample) -> Sample:
+    """The root up to a place, continued by a branch."""
+
+    def joined(name: str) -> NDArray[Any] | None:
+        first_T, rest_T = getattr(root, name), getattr(branch, name)
+        return None if first_T is None or rest_T is None else np.concatenate((first_T[:place], rest_T))
+
+    values: dict[str, Any] = {name: joined(name) for name in PER_TOKEN}
+    return replace(branch, **values, num_drawn=branch.tokens_drawn)
 
 
-def _leaves(
-    sampler: Sampler, root: Sample, tree: Tree, grown: Iterator[tuple[Sample, ...]], stops: StopTexts | None
-) -> list[Sample]:
-    """A root and all its branches, as whole completions."""
-    leaves = [root]
-    for place in fork_places(root.entropies_T, tree.forks):
-        leaves += [_leaf(root, place, branch) for branch in next(grown)]
+def _with_texts(sampler: Sampler, leaves: list[Sample], stops: StopTexts | None) -> list[Sample]:
+    """Leaves with the texts of all their tokens, cut after the first stop text."""
     if stops is not None:
         texts = sampler.texts([leaf.tokens_T for leaf in leaves], None)
-        is_over = [leaf.is_finished and stops.cut(text) == text for leaf, text in zip(leaves, texts, strict=True)]
-        leaves = [leaf if over else cut_at_stop(leaf, stops) for leaf, over in zip(leaves, is_over, strict=True)]
+        is_whole = [leaf.is_finished and stops.cut(text) == text for leaf, text in zip(leaves, texts, strict=True)]
+        leaves = [leaf if whole else cut_at_stop(leaf, stops) for leaf, whole in zip(leaves, is_whole, strict=True)]
     texts = sampler.texts([leaf.tokens_T for leaf in leaves], stops)
     return [replace(leaf, text=text) for leaf, text in zip(leaves, texts, strict=True)]
 
 
-def _leaf(root: Sample, place: int, branch: Sample) -> Sample:
-    """The root up to a place, and a branch from there."""
-    return Sample(
-        text="",
-        tokens_T=_joined(root.tokens_T, place, branch.tokens_T),
-        logprobs_T=_joined(root.logprobs_T, place, branch.logprobs_T),
-        entropies_T=_joined(root.entropies_T, place, branch.entropies_T),
-        is_finished=branch.is_finished,
-        margins_T=_joined_if_there(root.margins_T, place, branch.margins_T),
-        certainties_T=_joined_if_there(root.certainties_T, place, branch.certainties_T),
-        num_drawn=branch.tokens_drawn,
-    )
-
-
 def cut_at_stop(leaf: Sample, stops: StopTexts) -> Sample:
-    """A stop text may begin before a fork and end behind it: what was drawn after it is let go of."""
+    """The leaf up to its first stop text, which may begin before a fork and end after it; all drawn tokens count."""
     length = stops.first_end(torch.from_numpy(leaf.tokens_T))
-    return leaf if length is None else _beginning(leaf, length)
-
-
-def _beginning(leaf: Sample, length: int) -> Sample:
-    """A leaf's first tokens, as a completion that has ended; what was drawn for it stays drawn."""
-    return replace(
-        leaf,
-        tokens_T=leaf.tokens_T[:length],
-        logprobs_T=leaf.logprobs_T[:length],
-        entropies_T=leaf.entropies_T[:length],
-        is_finished=True,
-        margins_T=None if leaf.margins_T is None else leaf.margins_T[:length],
-        certainties_T=None if leaf.certainties_T is None else leaf.certainties_T[:length],
-        num_drawn=leaf.tokens_drawn,
-    )
-
-
-def _joined(root_T: NDArray[Any], place: int, branch_T: NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate((root_T[:place], branch_T))
-
-
-def _joined_if_there(root_T: Floats | None, place: int, branch_T: Floats | None) -> Floats | None:
-    return None if root_T is None or branch_T is None else _joined(root_T, place, branch_T)
+    if length is None:
+        return leaf
+    values: dict[str, Any] = {name: getattr(leaf, name) for name in PER_TOKEN}
+    values = {name: None if values_T is None else values_T[:length] for name, values_T in values.items()}
+    return replace(leaf, **values, is_finished=True, num_drawn=leaf.tokens_drawn)

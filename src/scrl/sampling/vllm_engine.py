@@ -1,17 +1,17 @@
-"""One vLLM instance in this process, on the policy's own GPU: started, given the policy's weights, put to sleep.
+"""One vLLM instance in this process, on the policy's GPU: started, given the policy's weights, put to sleep.
 
     engine = start_engine(model, engine_options(folder, ...))
-    engine.wake()                        memory mapped, the model's weights of this moment copied, old caches dropped
-    engine.finished(prompts, params)     completions, prompt by prompt as they are done
-    engine.sleep()                       weights and cache given back to the trainer
+    engine.wake()                        map memory, copy the model's current weights, drop old caches
+    engine.finished(prompts, params)     completions, prompt by prompt as they finish
+    engine.sleep()                       give weights and cache back to the trainer
 
-It starts with the configuration of the model's folder and random weights (load_format="dummy"). Reading the folder's
-weights would cost time for nothing, since the policy's are copied over them at the first wake; worse, a weight that
-never arrived would go unseen as long as the policy is near its start. A random one shows at once in the self-check.
+It starts with the configuration in the model's folder and random weights (load_format="dummy"), and the policy's are
+copied over them at the first wake. A weight that never arrived would go unnoticed if vLLM had read the folder's; a
+random one shows at once in the self-check.
 
-A sleep of level 2 forgets the weights as well as the cache, so that every wake copies all of them: 6.2 GB read and
-6.2 GB written for a model of 3B in bf16, about 3 ms of an H200's memory, and never a stale weight. Everything here was
-read in the source of vLLM 0.24.0.
+A sleep of level 2 drops the weights as well as the cache, so every wake copies all of them: 6.2 GB read and 6.2 GB
+written for a 3B model in bf16, about 3 ms on an H200, and never a stale weight. Written against the source of vLLM
+0.24.0.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
-"""Read by vLLM when it starts; the first is a must, the others are taken unless set already."""
+"""Read by vLLM when it starts; the first is required, the others are defaults."""
 
 
 def require_vllm(device: torch.device) -> None:
-    """Refuse to sample by vLLM where it cannot run, before anything is loaded."""
+    """Refuse vLLM where it cannot run, before anything is loaded."""
     require_extra("vllm", "compute.sampler")
     if device.type != "cuda":
         raise ConfigError(f"compute.sampler: vllm needs an NVIDIA GPU, and this run is on {device}; use local")
@@ -59,11 +59,10 @@ def engine_options(
     seed: int,
     trust_remote_code: bool = False,
 ) -> dict[str, Any]:
-    """What vllm.LLM is started with.
+    """The arguments of vllm.LLM.
 
-    The cache's size is given in bytes, so that vLLM does not measure free memory while the trainer holds some. No
-    tokenizer: prompts go in as tokens, and texts are made here, as for every other sampler. Log-probabilities are
-    those of softmax(logits / T), as ours are.
+    The cache has a size in bytes, so that vLLM does not measure free memory while the trainer holds some. There is no
+    tokenizer: prompts are tokens, and texts are decoded here. Log-probabilities are of softmax(logits / T), like ours.
     """
     return {
         "model": folder,
@@ -75,7 +74,7 @@ def engine_options(
         "enable_sleep_mode": True,
         "logprobs_mode": "processed_logprobs",
         "kv_cache_memory_bytes": cache_bytes,
-        "gpu_memory_utilization": 0.01,  # not used with a cache in bytes, but checked against what is free
+        "gpu_memory_utilization": 0.01,  # unused with a cache in bytes, but still checked against free memory
         "max_model_len": max_length,
         "max_num_seqs": rows,
         "seed": seed,
@@ -84,7 +83,7 @@ def engine_options(
 
 
 def start_engine(model: nn.Module, options: Mapping[str, Any]) -> VllmEngine:
-    """Start vLLM and put it to sleep; what it cannot do is said in its own words."""
+    """Start vLLM and put it to sleep; its own error is passed on."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -104,21 +103,28 @@ def start_engine(model: nn.Module, options: Mapping[str, Any]) -> VllmEngine:
 
 
 class VllmEngine:
-    """A running vllm.LLM and the model whose weights it samples from."""
+    """A running vllm.LLM and the model whose weights it draws from."""
 
     def __init__(self, llm: Any, model: nn.Module) -> None:
-        """`llm` is awake, as it is after its start; its weights are still its own."""
+        """`llm` is awake, as after its start, with its own random weights."""
         self._llm = llm
         self._model = model
         self._is_awake = True
 
     def wake(self) -> None:
-        """Ready to draw from the model as it is now."""
+        """Make it draw from the model as it is now."""
         if self._is_awake:
             return
         free_cached_memory()
-        self._llm.wake_up(tags=["weights"])  # before this, loading would write to memory that is not there
-        self._load_weights()
+        self._llm.wake_up(tags=["weights"])  # otherwise loading would write to unmapped memory
+        [missing] = self._llm.apply_model(partial(load_weights, weights=merged_weights(self._model)))
+        if missing:
+            raise TrainingError(
+                f"compute.sampler: vLLM has weights that the policy did not give it ({', '.join(missing[:3])}). Use "
+                "local."
+            )
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # vLLM draws on another stream
         self._llm.wake_up(tags=["kv_cache"])
         self._llm.reset_prefix_cache()
         self._is_awake = True
@@ -130,56 +136,46 @@ class VllmEngine:
             self._is_awake = False
             free_cached_memory()
 
-    def _load_weights(self) -> None:
-        [missing] = self._llm.apply_model(partial(load_weights, weights=merged_weights(self._model)))
-        if missing:
-            raise TrainingError(
-                f"compute.sampler: vLLM has weights that the policy did not give it ({', '.join(missing[:3])}). Use "
-                "local."
-            )
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()  # vLLM draws on a stream of its own
-
     def finished(self, prompts_B: Sequence[Tokens], params_B: Sequence[Any]) -> Iterator[tuple[int, list[Any]]]:
-        """(place of the prompt, its completions), in the order in which prompts are done."""
-        asked = [{"prompt_token_ids": tokens_P.tolist()} for tokens_P in prompts_B]
-        given = self._llm.enqueue(asked, list(params_B), use_tqdm=False)
-        places = {request.split("-")[0]: place for place, request in enumerate(given)}  # "17-3f9a…" is told as "17"
+        """(index of the prompt, its completions), in the order in which prompts finish."""
+        inputs = [{"prompt_token_ids": tokens_P.tolist()} for tokens_P in prompts_B]
+        ids = self._llm.enqueue(inputs, list(params_B), use_tqdm=False)
+        prompt_of = {request_id.split("-")[0]: prompt for prompt, request_id in enumerate(ids)}  # "17-3f9a…" → "17"
         engine = self._llm.llm_engine
         while engine.has_unfinished_requests():
             for output in engine.step():
-                if output.finished and output.request_id in places:
-                    yield places[output.request_id], output.outputs
+                if output.finished and output.request_id in prompt_of:
+                    yield prompt_of[output.request_id], output.outputs
 
 
 def load_weights(inner: Any, weights: Iterable[tuple[str, Tensor]]) -> list[str]:
-    """Copy weights into vLLM's model, which joins q, k, v and gate, up itself; the names of those it was not given."""
+    """Copy weights into vLLM's model, which fuses q, k, v and gate, up itself; the names of those that are missing."""
     with torch.no_grad():
         loaded = inner.load_weights(weights)
     return sorted({name for name, _ in inner.named_parameters()} - set(loaded))
 
 
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """A model's weights by the names of its checkpoint; with an adapter W + ΔW, made one at a time.
+    """A model's weights by their names in its checkpoint; with an adapter W + ΔW, merged one at a time.
 
-    W + ΔW is rounded to W's type, so that with bf16 weights and a young adapter vLLM draws from nearly the start
-    model; log-probabilities and ratios are the policy's own all the same.
+    W + ΔW is rounded to W's type, so with bf16 weights and a young adapter vLLM draws from nearly the start model;
+    log-probabilities and ratios are still the policy's.
     """
     plain = plain_model(model)
     layers = dict(plain.named_modules())
     for name, weight in plain.named_parameters():
         if ".lora_" in name:
             continue
-        place, is_wrapped, own = name.partition(".base_layer.")
-        if is_wrapped and own == "weight":
-            layer = layers[place]
+        layer_name, is_wrapped, own_name = name.partition(".base_layer.")
+        if is_wrapped and own_name == "weight":
+            layer = layers[layer_name]
             deltas = (layer.get_delta_weight(adapter) for adapter in layer.active_adapters)
-            yield f"{place}.{own}", sum(deltas, start=weight.detach()).to(weight.dtype)
+            yield f"{layer_name}.{own_name}", sum(deltas, start=weight.detach()).to(weight.dtype)
         else:
             yield name.replace(".base_layer.", "."), weight.detach()
 
 
 def free_cached_memory() -> None:
-    """What torch keeps for later, vLLM cannot use."""
+    """Free the memory that torch caches, which vLLM cannot use."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

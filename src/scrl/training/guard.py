@@ -13,7 +13,7 @@ from scrl.config import GuardSettings
 
 WATCHED = (
     "same_answer_share", "distinct_answers", "entropy_mean", "length_mean", "truncated_share", "label_flip_share",
-    "no_answer_share",
+    "no_answer_share", "stock_label_share",
 )  # fmt: skip
 """The metrics the guard looks at."""
 
@@ -27,6 +27,7 @@ def alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> lis
         _ceiling(
             first, last, "same_answer_share", settings.max_same_answer_share, "of the questions get the same answer"
         ),
+        _ceiling(first, last, "stock_label_share", settings.max_stock_label_share, "of the labels are stock answers"),
         _ceiling(first, last, "label_flip_share", settings.max_label_flip_share, "of the labels change between visits"),
         _rise(first, last, "truncated_share", settings.max_truncated_rise, "completions are cut"),
         _rise(first, last, "no_answer_share", settings.max_no_answer_rise, "completions have no answer"),

@@ -35,3 +35,10 @@ class Silent:
     def evaluation(self, record: dict[str, Any]) -> None:
         """Log it, for those who ask for it."""
         _LOG.info("evaluation: %s", {key: value for key, value in record.items() if not isinstance(value, dict)})
+
+    def progress(self, benchmark: str, questions: int, total: int) -> None:
+        """Log it, for those who ask for it."""
+        _LOG.info("%s: %d of %d questions", benchmark, questions, total)
+
+    result = evaluation
+    """Of a benchmark of `scrl evaluate`."""

@@ -15,7 +15,7 @@ from scrl.credit.elsewhere import few_others
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.rollouts import rollout_fields
 from scrl.errors import ConfigError, InputError
-from scrl.evaluation.evaluate import Answered, Conditions, evaluate
+from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.label_quality import gold_fields, step_label_quality
 from scrl.records import Question, Sampled
 from scrl.sampling.draw import SamplingSettings
@@ -235,7 +235,7 @@ def evaluation_records(
     for name, questions in sets.items():
         if not questions:
             continue
-        answered_Q = [Answered.of(sampled) for sampled in sample(name, questions, sampling)]
+        answered_Q = [AnsweredQuestion.of(sampled) for sampled in sample(name, questions, sampling)]
         ks = (settings.k or settings.completions,)
         conditions = Conditions(name, config.model, sampling, ks, config.seed, step)
         records.append(evaluate(answered_Q, rule, conditions, gold_judge=gold_judge))

@@ -17,7 +17,7 @@ import torch
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import require_others
 from scrl.credit.rule import CreditRule
-from scrl.data.prompts import checked_prompts, no_room, prompt_text, prompt_tokens
+from scrl.data.prompts import filter_overlong, no_room, prompt_text, prompt_tokens
 from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
 from scrl.policy.model import LanguageModel, check_savable, load_model
@@ -69,7 +69,7 @@ def usable_questions(
     config: RunConfig, tokenizer: Any, model_config: Any, questions: Sequence[Question]
 ) -> tuple[list[Question], list[str]]:
     """The questions whose prompts are not too long, and notes about the others; every prompt left can be used."""
-    kept, notes = checked_prompts(questions, tokenizer, config.prompt)
+    kept, notes = filter_overlong(questions, tokenizer, config.prompt)
     forms = config.rule().question_forms(kept)
     lengths = {question.id: len(prompt_tokens(question, tokenizer, config.prompt)) for question in forms}
     name, longest = max(lengths.items(), key=lambda pair: pair[1])

@@ -1,26 +1,22 @@
-"""All methods by name: one file a method, one line here."""
+"""All methods by name: one small file each, one line here."""
 
 from __future__ import annotations
 
 from scrl.credit.method import Method
-from scrl.credit.methods import (
+from scrl.credit.methods import compass, contrast, controls, etmr, restrain, scrl, ttrl
+from scrl.credit.methods.related import (
     co_rewarding,
-    compass,
-    contrast,
-    controls,
     dare,
     ddrl,
     empo,
-    etmr,
     evol_rl,
     intuitor,
     rent,
-    restrain,
-    scrl,
     self_harmony,
     spine,
-    ttrl,
 )
+from scrl.errors import ConfigError, did_you_mean
+from scrl.user_code import import_user_module
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -47,3 +43,25 @@ METHODS: dict[str, Method] = {
         *controls.CONTROLS,
     )
 }
+
+
+def find_method(name: str) -> Method:
+    """A method by its name in METHODS, or one of the user's own by its import path, `module:NAME`."""
+    if name in METHODS:
+        return METHODS[name]
+    if ":" not in name:
+        raise ConfigError(
+            f"method: unknown method {name!r}.{did_you_mean(name, METHODS)} One of your own is written module:NAME."
+        )
+    module, attribute = import_user_module(name, "method")
+    found = getattr(module, attribute, None)
+    if isinstance(found, Method):
+        return found
+    if found is not None:
+        raise ConfigError(
+            f"method: {name!r} is of type {type(found).__name__}, not a Method. Make one with Method(...) of "
+            "scrl.credit.method."
+        )
+    methods = [each for each, value in vars(module).items() if isinstance(value, Method)]
+    hint = did_you_mean(attribute, methods) if methods else " There is no Method in it."
+    raise ConfigError(f"method: {module.__name__!r} has no {attribute!r}.{hint}")

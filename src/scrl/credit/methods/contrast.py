@@ -43,7 +43,7 @@ CONTRAST = Method(
     name="contrast",
     idea="an answer earns its share of the votes, less its mean share over the other questions",
     equation="R = p(a) − β p̄(a)",
-    paper="scrl, docs/method.md",
+    paper="ours",
     settings=ContrastSettings,
     needs=needing("elsewhere"),
     label=no_labels,

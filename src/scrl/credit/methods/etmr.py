@@ -33,8 +33,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from scrl.credit.advantages import both_sides, reward_advantages
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, Sides, Tree
+from scrl.credit.advantages import reward_advantages, split_by_sign
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, SplitAdvantage, Tree
 from scrl.credit.methods.ttrl import label, reward
 from scrl.errors import ConfigError
 from scrl.records import Floats, Labels
@@ -74,14 +74,14 @@ def advantage(
     shaped: Shaped,
     rows: Sequence[int],
     settings: EtmrSettings,
-) -> Sides:
+) -> SplitAdvantage:
     """The usual advantages, reshaped."""
     advantages_M = reward_advantages(shaped.rewards_G[list(rows)], settings)
     if settings.reshape == "clip":
         advantages_M = np.clip(advantages_M, -settings.max_advantage, settings.max_advantage)
     if settings.reshape == "residual":
         advantages_M = residual_factors(evidence, rows, settings) * advantages_M
-    return both_sides(advantages_M)
+    return split_by_sign(advantages_M)
 
 
 def residual_factors(evidence: Evidence, rows: Sequence[int], settings: EtmrSettings) -> Floats:

@@ -34,7 +34,7 @@ from pydantic import Field
 from scrl.answers.classes import MISSING
 from scrl.credit.advantages import reward_advantages
 from scrl.credit.labels import SLACK, majority_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, Sides
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, SplitAdvantage
 from scrl.records import Floats, Labels, Tally
 
 
@@ -102,15 +102,15 @@ def advantage(
     shaped: Shaped,
     rows: Sequence[int],
     settings: RestrainSettings,
-) -> Sides:
+) -> SplitAdvantage:
     """P_i = u Σ_j w_j max(A_ij, 0) and Q_i = u Σ_j w_j min(A_ij, 0), or 0 and −u δ where nobody agrees."""
     weight = question_weight(evidence, settings)
     if is_penalised(evidence.tally, settings):
-        return Sides(np.zeros(len(rows)), np.full(len(rows), -weight * settings.penalty))
+        return SplitAdvantage(np.zeros(len(rows)), np.full(len(rows), -weight * settings.penalty))
     added_G = np.round(shaped.rewards_G - reward(evidence, labels, settings).rewards_G, 12)
     advantages_KM = candidate_advantages(evidence.tally, rows, settings, added_G[list(rows)])
     weights_K1 = weight * np.array(_weights(evidence.tally, settings)).reshape(-1, 1)
-    return Sides(
+    return SplitAdvantage(
         (weights_K1 * np.maximum(advantages_KM, 0)).sum(axis=0), (weights_K1 * np.minimum(advantages_KM, 0)).sum(axis=0)
     )
 

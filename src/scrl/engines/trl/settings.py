@@ -1,4 +1,4 @@
-"""Our settings → TRL's: each is translated, kept by us, or refused with the reason; none is passed over."""
+"""Our settings → TRL's: each is translated, kept by us, or refused with the reason; none is ignored."""
 
 from __future__ import annotations
 
@@ -6,72 +6,64 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from scrl.config import RunConfig
-from scrl.engines.refusals import shared_refusals
+from scrl.engines.choice import shared_refusals
 from scrl.errors import ConfigError, did_you_mean
 from scrl.optional_deps import require_extra
 
 LOSS_TYPES = {"completion": "grpo", "token": "dapo", "constant": "dr_grpo", "pairs": "bnpo"}
 """TRL's name for what a token's loss is divided by; `bnpo` is the mean over the tokens of a micro-batch."""
-GIVEN = frozenset({"entropy", "length", "text", "truth", "embedding"})
-"""The needs of methods that can be met here; others ask for a second prompt, the start model or all logits."""
-ELSEWHERE = "Change it, or use engine: embedded."
+NEEDS_MET = frozenset({"entropy", "length", "text", "truth", "embedding", "elsewhere"})
+"""The needs of methods that can be met here; others require a second prompt, the start model or all logits."""
 
 
 def check_config(config: RunConfig) -> None:
     """Refuse what TRL cannot do."""
     for name, reason in _refusals(config):
-        raise ConfigError(f"{name}: {reason}. {ELSEWHERE}")
+        raise ConfigError(f"{name}: {reason}. Change it, or use engine: embedded.")
     if config.engine_options.get("use_vllm"):
         require_extra("vllm", "engine_options.use_vllm")
-    for name, reason in _method_refusals(config):
-        raise ConfigError(f"method: {config.method!r} {name}, and {reason}. Use another method, or engine: embedded.")
+    for reason in _method_refusals(config):
+        raise ConfigError(f"method: {config.method!r} {reason}. Use another method, or engine: embedded.")
 
 
 def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
-    loss, device = config.loss, config.compute.device
+    """(setting, reason) for every setting that TRL cannot follow."""
     yield from shared_refusals(config, "TRL")
-    yield from _sampling_refusals(config)
+    loss, compute = config.loss, config.compute
+    if config.sampling.temperature == 0:
+        yield "sampling.temperature", "TRL samples, it does not take the likeliest token"
+    if compute.sampler != "local":
+        yield "compute.sampler", "TRL has its own sampler; for vLLM set engine_options.use_vllm: true"
     if loss.entropy_bonus:
         yield "loss.entropy_bonus", "TRL weighs the entropy by tokens, not as it weighs the loss"
     if loss.kl_weight and loss.kl != "k3":
-        yield "loss.kl", f"TRL knows the estimate k3 alone, not {loss.kl}"
+        yield "loss.kl", f"TRL has only the estimate k3, not {loss.kl}"
     if loss.dual_clip is not None and loss.dual_clip <= 1 + loss.clip_high:
         yield "loss.dual_clip", "TRL takes it only above 1 + loss.clip_high"
-    if device not in ("auto", "cpu", "cuda"):
-        yield "compute.device", f"TRL takes all GPUs it sees, not {device}; choose them with CUDA_VISIBLE_DEVICES"
+    if compute.device not in ("auto", "cpu", "cuda"):
+        yield "compute.device", f"TRL takes all GPUs it sees, not {compute.device}; choose with CUDA_VISIBLE_DEVICES"
     if config.evaluation.temperature is not None or config.evaluation.top_p is not None:
         yield "evaluation", "TRL samples as in training, with no temperature or top_p of its own"
-    yield from _update_refusals(config)
-
-
-def _update_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
-    if config.compute.micro_tokens is not None:
+    if compute.micro_tokens is not None:
         yield "compute.micro_tokens", "TRL counts completions; set compute.micro_batch"
-    if config.compute.packing == "on":
+    if compute.packing == "on":
         yield "compute.packing", "TRL pads completions"
 
 
-def _sampling_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
-    if config.sampling.temperature == 0:
-        yield "sampling.temperature", "TRL draws completions, it does not take the likeliest token"
-    if config.compute.sampler != "local":
-        yield "compute.sampler", "TRL draws by itself; by vLLM with engine_options.use_vllm: true"
-
-
-def _method_refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
-    method, needs = config.rule().method, config.rule().needs
-    if method.weigh_tokens is not None:
-        yield "weighs tokens", "TRL's loss has one advantage a completion"
-    if method.advantage is not None:
-        yield "makes advantages of its own", "TRL's are single numbers of mean 0"
-    if method.plan is not None:
-        yield "draws completions that share their beginnings", "TRL draws each on its own"
-    for need in sorted(needs - GIVEN):
-        yield f"needs {need!r}", "TRL has no place for it"
+def _method_refusals(config: RunConfig) -> Iterator[str]:
+    rule = config.rule()
+    if rule.method.weigh_tokens is not None:
+        yield "weighs tokens, and TRL's loss has one advantage per completion"
+    if rule.method.advantage is not None:
+        yield "makes advantages of its own, and TRL's are single numbers of mean 0"
+    if rule.method.plan is not None:
+        yield "samples completions that share their beginnings, and TRL samples each separately"
+    for need in sorted(rule.needs - NEEDS_MET):
+        yield f"needs {need!r}, and TRL has no place for it"
 
 
 def step_size(config: RunConfig, questions: int) -> int:
-    """B, which must be the same at every step, of so many questions in all."""
+    """B for this many questions in all; it must be the same at every step."""
     whole, rest = divmod(questions, config.questions_per_step)
     if rest and 0 < whole < config.steps and not config.drop_last:
         raise ConfigError(
@@ -82,7 +74,7 @@ def step_size(config: RunConfig, questions: int) -> int:
 
 
 def batch_sizes(config: RunConfig, questions: int, processes: int) -> dict[str, int]:
-    """One generation = one step of `questions` groups of M rows; so many rows a pass, an update and a process."""
+    """One generation = one step of `questions` groups of M rows; how many rows go into a pass and an update."""
     groups = min(config.questions_per_update, questions)
     if questions % groups:
         raise ConfigError(
@@ -92,12 +84,12 @@ def batch_sizes(config: RunConfig, questions: int, processes: int) -> dict[str, 
     rows, rest = divmod(groups * config.trained, processes)
     if rest:
         raise ConfigError(
-            f"trained: the {groups} × {config.trained} completions of an update cannot be shared out evenly among "
+            f"trained: the {groups} × {config.trained} completions of an update cannot be divided evenly among "
             f"{processes} processes. Change trained or questions_per_update, or start another number of processes."
         )
     most = 2 if config.loss.mean == "pairs" else config.compute.micro_batch
     if config.loss.mean == "pairs" and rows % 2:
-        raise ConfigError(f"loss.mean: pairs need an even number of completions a process; an update has {rows}")
+        raise ConfigError(f"loss.mean: pairs need an even number of completions per process; an update has {rows}")
     per_pass = max(size for size in range(1, min(most, rows) + 1) if rows % size == 0)
     return {
         "num_generations": config.trained,
@@ -108,7 +100,7 @@ def batch_sizes(config: RunConfig, questions: int, processes: int) -> dict[str, 
 
 
 def grpo_settings(config: RunConfig, *, questions: int, processes: int, is_cpu: bool) -> dict[str, Any]:
-    """The arguments of GRPOConfig for a run of `questions` a step; `engine_options` lie on top."""
+    """The arguments of GRPOConfig for a run with `questions` per step, without `engine_options`."""
     check_config(config)
     sizes = batch_sizes(config, questions, processes)
     updates = sizes["steps_per_generation"] // sizes["gradient_accumulation_steps"]
@@ -140,7 +132,7 @@ def grpo_settings(config: RunConfig, *, questions: int, processes: int, is_cpu: 
         "bf16": config.compute.dtype == "bfloat16" or (config.compute.dtype == "auto" and not is_cpu),
         "seed": config.seed,
         "logging_steps": updates,
-        "logging_nan_inf_filter": False,  # a loss that is no number must not look like one
+        "logging_nan_inf_filter": False,  # NaN must not look like a number
         "save_steps": config.checkpoint_every * updates,
         "report_to": list(config.trackers) or "none",
         "trust_remote_code": config.trust_remote_code,
@@ -148,9 +140,9 @@ def grpo_settings(config: RunConfig, *, questions: int, processes: int, is_cpu: 
 
 
 def differences(config: RunConfig, *, questions: int) -> Iterator[str]:
-    """What TRL does in another way than the embedded engine, where that is so with these settings."""
+    """How TRL differs from the embedded engine with these settings."""
     if config.questions_per_update < questions:
-        yield "TRL shuffles the completions of a step before it deals them out to updates: an update mixes questions"
+        yield "TRL shuffles the completions of a step before it splits them into updates: an update mixes questions"
         if config.loss.mean == "token":
             yield "TRL divides by the tokens of a step's mean update, not by those of each update"
     if round(config.optimizer.warmup * config.steps * questions / min(config.questions_per_update, questions)):
@@ -160,7 +152,7 @@ def differences(config: RunConfig, *, questions: int) -> Iterator[str]:
 
 
 def with_options(settings: Mapping[str, Any], options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """TRL's own settings on top of ours; one that we set is changed by our name for it."""
+    """Ours and TRL's own settings together; one that we set is refused, because it is changed by our name for it."""
     for name in options:
         if name not in known:
             raise ConfigError(f"engine_options.{name}: TRL has no such setting.{did_you_mean(name, known)}")

@@ -1,8 +1,7 @@
 """What verl loads in every process of a run (entry point `verl.plugins`): our trainer among verl's own.
 
-verl's trainers take seconds to import and only one process needs them, so nothing is imported here: the trainer is
-added when somebody imports verl's. verl says nothing about a plugin that fails to load; so what fails here is
-said by whoever asks for trainer_mode=scrl.
+verl's trainers take seconds to import and only one process needs them, so ours is added when verl's are imported. verl
+does not report a plugin that fails to load; so the error is raised when trainer_mode=scrl is chosen.
 """
 
 from __future__ import annotations
@@ -18,14 +17,13 @@ from typing import Any
 from scrl.errors import ConfigError
 
 TRAINERS = "verl.trainer.ppo.v1"
-MODE = "scrl"
 
 
 class AfterImport(MetaPathFinder, Loader):
-    """Imports TRAINERS as ever, then adds ours."""
+    """Imports verl's trainers as usual, then adds ours."""
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        """TRAINERS as others find it, with this loader around theirs; nothing else."""
+        """verl's trainers as others find them, with this loader around theirs; nothing else."""
         if name != TRAINERS:
             return None
         sys.meta_path.remove(self)
@@ -44,24 +42,17 @@ class AfterImport(MetaPathFinder, Loader):
 
 
 def add_trainer() -> None:
-    """Our trainer under its name; one that cannot be had says why when it is asked for."""
+    """Register our trainer; where it cannot be loaded, say why to whoever chooses it, and to nobody else."""
     try:
         importlib.import_module("scrl.engines.verl.trainer")
-    except Exception as error:  # whatever it is, users of verl's other trainers need not know
-        registry = importlib.import_module(f"{TRAINERS}.trainer_base").TRAINER_REGISTRY
-        registry[MODE] = Unavailable(error)
+    except Exception as error:
+        problem = error
 
+        def refuse(config: Any) -> None:  # noqa: ARG001 - a trainer's signature
+            reason = f"{type(problem).__name__}: {problem}"
+            raise ConfigError(f"trainer.v1.trainer_mode: 'scrl' cannot be used here: {reason}") from problem
 
-class Unavailable:
-    """Stands where the trainer would: asked for, it raises what went wrong."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __call__(self, config: Any) -> None:  # noqa: ARG002 - a trainer's signature
-        """Refuse to be a trainer."""
-        reason = f"{type(self._error).__name__}: {self._error}"
-        raise ConfigError(f"trainer.v1.trainer_mode: {MODE!r} cannot be used here: {reason}") from self._error
+        importlib.import_module(f"{TRAINERS}.trainer_base").TRAINER_REGISTRY["scrl"] = refuse
 
 
 if TRAINERS in sys.modules:

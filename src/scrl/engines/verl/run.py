@@ -1,8 +1,8 @@
-"""A run whose steps are verl's: its tables and its configuration are written, its own command is shown and run.
+"""A run on verl: its tables and its configuration are written, and its own command is shown and run.
 
 OUT/train.parquet, OUT/validation.parquet    the questions
 OUT/verl.yaml                                verl's settings; stock verl runs with it, here or on a cluster
-OUT/verl.jsonl                               what verl logs, of which metrics.jsonl is made
+OUT/verl.jsonl                               what verl logs, from which metrics.jsonl is made
 OUT/verl.1.jsonl …                           what it logged before the run was resumed
 """
 
@@ -21,18 +21,19 @@ import torch
 import yaml
 
 from scrl.config import RunConfig
-from scrl.data.prompts import checked_prompts, plain_template, prompt_tokens, template_switches
-from scrl.engines.verl.job import Job, verl_settings
-from scrl.engines.verl.table import has_gold, write_verl_table
+from scrl.credit.elsewhere import MIN_OTHERS, few_others, require_others
+from scrl.data.jsonl import read_json_lines
+from scrl.data.prompts import filter_overlong, plain_template, prompt_messages, prompt_tokens, template_switches
+from scrl.engines.verl.settings import Job, verl_settings
 from scrl.errors import ConfigError, InputError, ScrlError, TrainingError
 from scrl.policy.model import loading
 from scrl.policy.model_paths import model_folder
-from scrl.reporting.json_lines import read_json_lines
+from scrl.records import Question
 from scrl.training.interrupts import stop_on_sigterm
 from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
 
-OF_VERL = {
+VERL_METRICS = {
     "loss": "actor/pg_loss",
     "learning_rate": "actor/lr",
     "grad_norm": "actor/grad_norm",
@@ -43,28 +44,22 @@ OF_VERL = {
 }
 """Our metrics that verl measures, with its names for them."""
 LOG = "verl.jsonl"
-TABLES = {"train": "train.parquet", "validation": "validation.parquet"}
 
 
 def train(config: RunConfig, out: Path, listener: RunListener) -> RunFolder:
     """Write what verl needs into the new folder `out`, and run it."""
-    require_gpus(config)
+    if config.nodes == 1 and "RAY_ADDRESS" not in os.environ and not torch.cuda.is_available():
+        raise ConfigError(  # verl would say so a minute later
+            "engine: verl trains on GPUs and there is none here; with --dry-run it writes its files and command for a "
+            "machine that has some"
+        )
     folder, command = prepare(config, out, listener)
     with folder.held():
         return _run(folder, command, listener)
 
 
-def require_gpus(config: RunConfig) -> None:
-    """Refuse to start a cluster of this machine alone where it has no GPU: verl would say so a minute later."""
-    if config.nodes == 1 and "RAY_ADDRESS" not in os.environ and not torch.cuda.is_available():
-        raise ConfigError(
-            "engine: verl trains on GPUs and there is none here; with --dry-run it writes its files and command for a "
-            "machine that has some"
-        )
-
-
 def resume(out: Path, listener: RunListener) -> RunFolder:
-    """Run verl's command again: it goes on from its last checkpoint."""
+    """Run verl's command again: it continues from its last checkpoint."""
     if not (out / "verl.yaml").is_file():
         raise InputError(f"{out}: has no verl.yaml; start the run anew")
     folder = RunFolder(out)
@@ -76,29 +71,28 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
     """Write the tables and the configuration; the folder, and the command that runs verl with them."""
     from transformers import AutoTokenizer
 
-    model = model_folder(config.model)
+    model, rule = model_folder(config.model), config.rule()
     with loading(config.model):
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
-    questions, notes = checked_prompts(config.load_questions().questions, tokenizer, config.prompt)
+    questions, notes = filter_overlong(config.load_questions().questions, tokenizer, config.prompt)
+    if "elsewhere" in rule.needs:
+        require_others([question.id for question in questions], rule.method.name)
+        if min(config.questions_per_step, len(questions)) <= MIN_OTHERS:
+            notes = [*notes, few_others(len(questions) - 1)]
     held_out = config.load_held_out()
-    measured = list(held_out.questions) if held_out else questions[: config.evaluation.questions]
-    place = out.resolve()
+    validation = list(held_out.questions) if held_out else questions[: config.evaluation.questions]
     job = Job(
-        folder=str(place),
-        train_files=str(place / TABLES["train"]),
-        val_files=str(place / TABLES["validation"]),
+        folder=str(out.resolve()),
         questions=len(questions),
-        prompt_tokens=max(len(prompt_tokens(each, tokenizer, config.prompt)) for each in (*questions, *measured)),
-        nodes=config.nodes,
-        gpus=config.gpus,
-        is_measured=has_gold(measured),
+        prompt_tokens=max(len(prompt_tokens(each, tokenizer, config.prompt)) for each in (*questions, *validation)),
+        has_gold=any(question.gold is not None for question in validation),
         template=plain_template(tokenizer, config.prompt),
         switches=template_switches(tokenizer, config.prompt),
     )
     settings = verl_settings(config.model_copy(update={"model": model}), job)
     folder = RunFolder.create(out, config, f"verl, {config.nodes} × {config.gpus} GPUs")
-    for name, rows in {"train": questions, "validation": measured}.items():
-        write_verl_table(out / TABLES[name], rows, tokenizer, config.prompt)
+    _write_table(out / "train.parquet", questions, tokenizer, config)
+    _write_table(out / "validation.parquet", validation, tokenizer, config)
     tree = {"defaults": ["ppo_trainer", "_self_"]} | settings
     (out / "verl.yaml").write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8")
     for note in (*notes, *differences(config, len(questions))):
@@ -106,15 +100,36 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
     return folder, command_for(out)
 
 
+def _write_table(path: Path, questions: Sequence[Question], tokenizer: Any, config: RunConfig) -> None:
+    """A parquet file with one row per question: its prompt as chat messages, and gold, which only validates."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise InputError(
+            "engine: verl reads parquet files. Install what writes them: pip install 'scrl[verl]'"
+        ) from error
+    rows = [
+        {
+            "data_source": "scrl",  # in the names of verl's validation metrics
+            "prompt": prompt_messages(question, tokenizer, config.prompt),
+            "reward_model": {"style": "rule", "ground_truth": question.gold or ""},
+            "extra_info": {"index": place, "question_id": question.id},
+        }
+        for place, question in enumerate(questions)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
 def command_for(out: Path) -> list[str]:
-    """verl's own command; more settings of verl's may be put behind it."""
+    """verl's own command; more settings of verl's may follow it."""
     return [sys.executable, "-m", "verl.trainer.main_ppo", "--config-dir", str(out.resolve()), "--config-name", "verl"]
 
 
 def differences(config: RunConfig, questions: int) -> Iterator[str]:
-    """What verl does otherwise than the embedded engine."""
+    """How verl differs from the embedded engine with these settings."""
     if config.guard.mode != "off":
-        yield "verl: the guard does not watch this run; look at metrics.jsonl"
+        yield "verl: the guard does not watch this run; watch metrics.jsonl"
     batch = min(config.questions_per_step, questions)
     if questions % batch and not config.drop_last:
         yield "verl: the last, smaller batch of an epoch is left out"
@@ -123,8 +138,8 @@ def differences(config: RunConfig, questions: int) -> Iterator[str]:
 
 
 def _run(folder: RunFolder, command: Sequence[str], listener: RunListener) -> RunFolder:
-    """Run verl; whatever ends it, its steps are written down, and the report where there are any."""
-    set_aside(folder.path)
+    """Run verl; however it ends, its steps are written down, and the report where there are any."""
+    move_log(folder.path)
     listener.note(f"running: {shlex.join(command)}")
     try:
         code = _exit_code(command, listener.note)
@@ -132,25 +147,19 @@ def _run(folder: RunFolder, command: Sequence[str], listener: RunListener) -> Ru
         listener.note(f"stopped; go on from verl's last checkpoint with: scrl train --resume {folder.path}")
         raise
     finally:
-        steps = _write_down(folder, listener.note)
+        try:
+            steps = write_metrics(folder, listener.note)
+            link_last(folder)
+            if steps:
+                folder.report(listener.note)
+        except (ScrlError, OSError, KeyError) as error:  # it must not hide how verl ended
+            listener.note(f"what verl did could not be written down: {error}")
+            steps = 0
     if code:
         raise TrainingError(f"verl ended with exit code {code} after {steps} steps; its own messages stand above")
     if not steps:
         raise TrainingError(f"verl ended without a step; its log is {folder.path / LOG}")
     return folder
-
-
-def _write_down(folder: RunFolder, say: Callable[[str], None]) -> int:
-    """What verl has done; its steps. That it cannot be read must not hide how verl ended."""
-    try:
-        steps = write_metrics(folder, say)
-        point_to_last(folder)
-    except (ScrlError, OSError, KeyError) as error:
-        say(f"what verl did could not be written down: {error}")
-        return 0
-    if steps:
-        folder.report(say)
-    return steps
 
 
 def _exit_code(command: Sequence[str], say: Callable[[str], None]) -> int:
@@ -171,41 +180,36 @@ def _exit_code(command: Sequence[str], say: Callable[[str], None]) -> int:
             process.wait()
 
 
-def set_aside(folder: Path) -> None:
-    """Keep the log so far: verl starts it anew."""
+def _earlier_logs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("verl.*.jsonl"), key=lambda path: int(path.suffixes[0][1:]))
+
+
+def move_log(folder: Path) -> None:
+    """Keep the log so far: verl overwrites it."""
     log = folder / LOG
     if log.is_file() and log.stat().st_size:
         log.rename(folder / f"verl.{len(_earlier_logs(folder)) + 1}.jsonl")
 
 
-def _earlier_logs(folder: Path) -> list[Path]:
-    return sorted(folder.glob("verl.*.jsonl"), key=lambda path: int(path.suffixes[0][1:]))
-
-
 def write_metrics(folder: RunFolder, say: Callable[[str], None]) -> int:
-    """metrics.jsonl from what verl logged, of a step that was taken again the last; how many steps it is."""
+    """metrics.jsonl from verl's logs, where the last line about a step counts; the number of steps."""
     logs = [path for path in (*_earlier_logs(folder.path), folder.path / LOG) if path.is_file()]
-    lines = [line.fields for path in logs for line in read_json_lines(path, say)]
-    steps = {line["step"] - 1: step_line(line["data"]) for line in lines if "scrl/reward_mean" in line["data"]}
+    steps = {}
+    for line in (line.fields for path in logs for line in read_json_lines(path, say)):
+        logged = line["data"]
+        if "scrl/reward_mean" in logged:
+            measured = {name: logged[key] for name, key in VERL_METRICS.items() if key in logged}
+            own = {key.removeprefix("scrl/"): logged[key] for key in logged if key.startswith("scrl/")}
+            steps[line["step"] - 1] = measured | own
     text = "".join(json.dumps({"step": step} | values) + "\n" for step, values in sorted(steps.items()))
     (folder.path / "metrics.jsonl").write_text(text, encoding="utf-8")
     return len(steps)
 
 
-def step_line(logged: dict[str, Any]) -> dict[str, Any]:
-    """One line of metrics.jsonl from verl's names."""
-    theirs = {name: logged[key] for name, key in OF_VERL.items() if key in logged}
-    return theirs | {key.removeprefix("scrl/"): value for key, value in logged.items() if key.startswith("scrl/")}
-
-
-def point_to_last(folder: RunFolder) -> None:
-    """checkpoints/last is the newest that verl saved as a plain folder of weights."""
-    saved = sorted(folder.last.parent.glob("global_step_*/actor/huggingface"), key=_step_of)
-    if not saved:
-        return
-    folder.last.unlink(missing_ok=True)
-    folder.last.symlink_to(saved[-1].relative_to(folder.last.parent), target_is_directory=True)
-
-
-def _step_of(path: Path) -> int:
-    return int(path.parts[-3].removeprefix("global_step_"))
+def link_last(folder: RunFolder) -> None:
+    """Point checkpoints/last to the newest one that verl saved as a plain folder of weights."""
+    paths = folder.last.parent.glob("global_step_*/actor/huggingface")
+    newest = max(paths, key=lambda path: int(path.parts[-3].removeprefix("global_step_")), default=None)
+    if newest is not None:
+        folder.last.unlink(missing_ok=True)
+        folder.last.symlink_to(newest.relative_to(folder.last.parent), target_is_directory=True)

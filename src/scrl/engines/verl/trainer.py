@@ -3,15 +3,17 @@
     python -m verl.trainer.main_ppo trainer.v1.trainer_mode=scrl algorithm.adv_estimator=grpo \
         actor_rollout_ref.rollout.n=16 +scrl.completions=32 +scrl.method=scrl …
 
-A step of verl's: sample → log π_old with entropies → log π_ref → advantages → update. Three of its methods are
-overridden. N completions are asked for instead of rollout.n; when their entropies are known, all N vote, and the
-M = rollout.n that credit chose stay in verl's queue; the advantages are those of credit.
+A step of verl's: sample → log π_old with entropies → log π_ref → advantages → update. N completions are sampled instead
+of rollout.n; when their entropies are known, all N vote, and the M = rollout.n that credit chose stay in verl's queue;
+the advantages are those of credit. Checkpoints also hold what later steps need to know about earlier ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -25,17 +27,22 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
 
+from scrl.answers.judge import NoJudge
+from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics
-from scrl.credit.rule import CreditRule
+from scrl.credit.tally import count_votes
+from scrl.engines.choice import require_engine
 from scrl.engines.verl.settings import read_settings
-from scrl.engines.versions import require_engine
 from scrl.errors import ConfigError
-from scrl.records import Credit, Floats, Question, Sample, Sampled
+from scrl.records import Credit, Question, Sample, Sampled
+from scrl.training.crediting import Crediting
 
 require_engine("verl")
 
 FIELDS = ("prompts", "responses", "response_mask", "old_log_probs", "entropy", "rm_scores", "extra_info")
 """What is read of every completion, by verl's names."""
+STATE = "scrl_state.json"
+"""What a resumed run needs besides verl's own files, in each of its checkpoints."""
 
 
 @register_trainer("scrl")
@@ -48,13 +55,15 @@ class ScrlTrainer(PPOTrainerSync):
         self.rule = self.settings.rule()
         self.labels: dict[str, str | None] = {}
         """The last positive label of each question."""
+        self.last_votes = LastVotes()
+        """The votes of each question at its last visit."""
         self.advantages: dict[str, Tensor] = {}
         """By key: Â of every token of the completions that are trained on at this step."""
         config.trainer.v1.trainer_mode = "sync"  # verl compares with this name in several places
         super().__init__(config)
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        """Questions, each with the number of completions to draw: N, where verl would take M."""
+        """Questions, each with the number of completions to sample: N, where verl would take M."""
         batch = super()._next_train_batch(num_prompts)
         tensordict_utils.assign_non_tensor_stack(batch, "__rollout_n__", [self.settings.completions] * len(batch))
         return batch
@@ -62,31 +71,30 @@ class ScrlTrainer(PPOTrainerSync):
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """log π_old and entropies of all N, then credit; the M that are trained on go on, balanced anew."""
         batch = super()._compute_old_log_prob(batch, metrics)
-        started = perf_counter()
+        start = perf_counter()
         tags = zip(batch.keys, batch.tags, strict=True)
         rows = read_rows(batch.partition_id, [key for key, tag in tags if not tag.get("is_padding", False)])
-        keys_B = groups_of(rows)
-        sampled_B = [self._sampled([rows[key] for key in keys], uid) for uid, keys in keys_B.items()]
-        credit_B = [credit_of(self.rule, sampled) for sampled in sampled_B]
-        self.advantages = {}
-        rewards: dict[str, float] = {}
-        for keys, credit, sampled in zip(keys_B.values(), credit_B, sampled_B, strict=True):
-            rewards |= {keys[row]: float(credit.rewards[row]) for row in credit.trained}
-            ours_M = [token_advantages(credit, sampled, row) for row in credit.trained]
-            self.advantages |= {
-                keys[row]: spread(ours_T, rows[keys[row]]["response_mask"])
-                for row, ours_T in zip(credit.trained, ours_M, strict=True)
-            }
-        put(batch.partition_id, {"rm_scores": {key: at_last(rows[key], rewards[key]) for key in rewards}})
-        left = [key for key in batch.keys if key not in rewards]
-        kept = batch.select_keys(list(rewards))
-        if left:
-            tq.kv_clear(keys=left, partition_id=batch.partition_id)
-        measured = group_metrics(sampled_B, credit_B, self.labels) | score(rows)
-        metrics |= {f"scrl/{name}": value for name, value in measured.items()}
-        metrics["scrl/seconds_credit"] = perf_counter() - started
+        keys_BG = groups_of(rows)
+        sampled_B = [self._sampled([rows[key] for key in keys_G], uid) for uid, keys_G in keys_BG.items()]
+        credit_B = self._credit(sampled_B)
+        self.advantages, rewards = {}, {}
+        for keys_G, credit in zip(keys_BG.values(), credit_B, strict=True):
+            for key, g in ((keys_G[g], g) for g in credit.trained):
+                self.advantages[key] = token_advantages(credit, g, rows[key]["response_mask"])
+                rewards[key] = torch.zeros(len(rows[key]["responses"]))
+                rewards[key][-1] = float(credit.rewards[g])  # at the last token, where verl looks for it
+        put(batch.partition_id, {"rm_scores": rewards})
+        rest = [key for key in batch.keys if key not in rewards]
+        if rest:
+            tq.kv_clear(keys=rest, partition_id=batch.partition_id)
+        ours = group_metrics(sampled_B, credit_B, self.labels)
+        scores = [float(row["rm_scores"].sum()) for row in rows.values() if "rm_scores" in row]
+        if scores:  # of verl's reward function, which trains nothing
+            ours["score_mean"] = sum(scores) / len(scores)
         self.labels |= {s.question.id: c.labels.positive for s, c in zip(sampled_B, credit_B, strict=True)}
-        return self._balance_batch(kept, metrics)
+        ours["seconds_credit"] = perf_counter() - start
+        metrics |= {f"scrl/{name}": value for name, value in ours.items()}
+        return self._balance_batch(batch.select_keys(list(rewards)), metrics)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """What verl computes besides, and our advantages in place of its own; padding has none."""
@@ -96,28 +104,85 @@ class ScrlTrainer(PPOTrainerSync):
         ours = {key: mask_T * self.advantages.get(key, torch.zeros(len(mask_T))) for key, mask_T in masks}
         return put(batch.partition_id, {"advantages": ours, "returns": ours})
 
+    def _save_checkpoint(self) -> None:
+        """Ours first: verl ends by naming the checkpoint as its latest."""
+        folder = Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {"labels": self.labels, "last_votes": self.last_votes.to_json()}
+        (folder / STATE).write_text(json.dumps(state), encoding="utf-8")
+        super()._save_checkpoint()
+
+    def _load_checkpoint(self) -> None:
+        """verl's, and what we wrote into it; checkpoints of scrl 0.1 have nothing of ours."""
+        super()._load_checkpoint()
+        trainer = self.config.trainer
+        folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
+        if trainer.resume_mode == "resume_path":
+            folder = Path(trainer.resume_from_path)
+        if self.global_steps and ((folder / STATE).is_file() or "elsewhere" in self.rule.needs):
+            state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+            self.labels, self.last_votes = state["labels"], LastVotes.from_json(state["last_votes"])
+
     def _sampled(self, rows: Sequence[Mapping[str, Any]], uid: str) -> Sampled:
-        most = self.config.actor_rollout_ref.rollout.response_length
-        samples = tuple(sample_of(row, self.tokenizer.decode, most) for row in rows)
-        name = (rows[0].get("extra_info") or {}).get("question_id", uid)
-        return Sampled(Question(str(name), ""), rows[0]["prompts"].numpy(), samples, self.global_steps - 1)
+        """One group: of each completion the tokens that the policy wrote, with log π_old and H of each."""
+        samples_G = []
+        for row in rows:
+            is_written_T = row["response_mask"].bool()
+            tokens_T = row["responses"][is_written_T]
+            sample = Sample(
+                self.tokenizer.decode(tokens_T.tolist(), skip_special_tokens=True),
+                tokens_T.numpy(),
+                row["old_log_probs"][is_written_T].double().numpy(),
+                row["entropy"][is_written_T].double().numpy(),
+                is_finished=len(row["responses"]) < self.config.actor_rollout_ref.rollout.response_length,
+            )
+            samples_G.append(sample)
+        name = (rows[0].get("extra_info") or {}).get("question_id")
+        if name is None and "elsewhere" in self.rule.needs:
+            raise ConfigError(
+                f"data.train_files: method {self.rule.method.name!r} looks at the last visit of every question, and "
+                "verl gives them new names at every step. Name them in the column extra_info.question_id."
+            )
+        question = Question(uid if name is None else str(name), "")
+        return Sampled(question, rows[0]["prompts"].numpy(), tuple(samples_G), self.global_steps - 1)
+
+    def _credit(self, sampled_B: Sequence[Sampled]) -> list[Credit]:
+        """What the groups of a step earn.
+
+        verl hands over fewer completions where sampling one failed, and fills up with padding.
+        """
+        classes_B = [self.rule.classify(sampled.group) for sampled in sampled_B]
+        pairs_B = list(zip(sampled_B, classes_B, strict=True))
+        votes = ((sampled.question.id, count_votes(classes, None)) for sampled, classes in pairs_B)
+        self.last_votes = self.last_votes.after(votes)
+        credit_B = []
+        for sampled, classes in pairs_B:
+            size = len(sampled.samples_G)
+            rule = replace(self.rule, num_trained=min(self.rule.num_trained or size, size))
+            [group] = Crediting(rule, NoJudge(), last_votes=self.last_votes).credit([sampled], [classes])
+            split = group.credit.split_advantages
+            if split is not None and np.nansum(split[0] * split[1]) < 0:
+                raise ConfigError(
+                    f"method: {rule.method.name!r} pushes one completion up and down at once, and verl's loss has one "
+                    "advantage per token. Use another method, or the embedded engine."
+                )
+            credit_B.append(group.credit)
+        return credit_B
 
 
 def read_rows(partition: str, keys: list[str]) -> dict[str, dict[str, Any]]:
     """What verl's queue holds of some completions, by key."""
     data = tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=list(FIELDS))
-    columns = {name: _column(data[name]) for name in FIELDS if name in data.keys()}  # noqa: SIM118 - no mapping
-    return {key: {name: values[place] for name, values in columns.items()} for place, key in enumerate(keys)}
-
-
-def _column(values: Any) -> list[Any]:
-    if isinstance(values, Tensor):
-        return [value.cpu() for value in values.unbind()]
-    return [getattr(value, "data", value) for value in values]
+    rows: dict[str, dict[str, Any]] = {key: {} for key in keys}
+    for name in (name for name in FIELDS if name in data.keys()):  # noqa: SIM118 - no mapping
+        column = data[name].unbind() if isinstance(data[name], Tensor) else data[name]
+        for row, value in zip(rows.values(), column, strict=True):
+            row[name] = value.cpu() if isinstance(value, Tensor) else getattr(value, "data", value)
+    return rows
 
 
 def put(partition: str, columns: Mapping[str, Mapping[str, Tensor]]) -> KVBatchMeta:
-    """Write one number a token, by field and key."""
+    """Write one number per token, by field and key."""
     keys = list(next(iter(columns.values())))
     fields = {
         name: torch.nested.as_nested_tensor([values[key] for key in keys], layout=torch.jagged)
@@ -126,7 +191,7 @@ def put(partition: str, columns: Mapping[str, Mapping[str, Tensor]]) -> KVBatchM
     return tq.kv_batch_put(keys=keys, partition_id=partition, fields=TensorDict(fields, batch_size=len(keys)))
 
 
-def groups_of(keys: Sequence[str] | Mapping[str, Any]) -> dict[str, list[str]]:
+def groups_of(keys: Iterable[str]) -> dict[str, list[str]]:
     """The keys `uid_session_output` of each question, in the order of sessions."""
     groups: dict[str, dict[int, str]] = {}
     for key in keys:
@@ -137,57 +202,14 @@ def groups_of(keys: Sequence[str] | Mapping[str, Any]) -> dict[str, list[str]]:
     return {uid: [key for _, key in sorted(sessions.items())] for uid, sessions in groups.items()}
 
 
-def sample_of(row: Mapping[str, Any], decode: Callable[..., str], most_tokens: int) -> Sample:
-    """One completion: the tokens that the policy wrote, with log π_old and H of each."""
-    is_written_T = row["response_mask"].bool()
-    tokens_T = row["responses"][is_written_T]
-    return Sample(
-        decode(tokens_T.tolist(), skip_special_tokens=True),
-        tokens_T.numpy(),
-        row["old_log_probs"][is_written_T].double().numpy(),
-        row["entropy"][is_written_T].double().numpy(),
-        is_finished=len(row["responses"]) < most_tokens,
-    )
-
-
-def credit_of(rule: CreditRule, sampled: Sampled) -> Credit:
-    """What a group earned; verl hands out fewer completions where drawing one failed, and fills up with padding."""
-    size = len(sampled.samples_G)
-    credit = replace(rule, num_trained=min(rule.num_trained or size, size)).credit(sampled.group)
-    if credit.sides is not None and np.nansum(credit.sides[0] * credit.sides[1]) < 0:
-        raise ConfigError(
-            f"method: {rule.method.name!r} pushes one completion up and down at once, and verl's loss has one "
-            "advantage a token. Use another method, or the embedded engine."
-        )
-    return replace(credit, token_weights_G=rule.token_weights([sample.entropies_T for sample in sampled.samples_G]))
-
-
-def token_advantages(credit: Credit, sampled: Sampled, row: int) -> Floats:
-    """Â_t = Â · w_t · T / Σ w: the mean over T tokens is then the mean that w weighs."""
-    length = len(sampled.samples_G[row].tokens_T)
-    advantages_T = np.full(length, credit.advantages[row])
-    if credit.token_weights_G is None:
-        return advantages_T
-    weights_T = credit.token_weights_G[row]
-    weighed_T: Floats = advantages_T * weights_T * length / weights_T.sum()
-    return weighed_T
-
-
-def spread(advantages_T: Floats, mask_T: Tensor) -> Tensor:
-    """The advantages of written tokens at their places; 0 elsewhere."""
-    values_T = torch.zeros(len(mask_T))
-    values_T[mask_T.bool()] = torch.from_numpy(advantages_T).float()
-    return values_T
-
-
-def at_last(row: Mapping[str, Any], reward: float) -> Tensor:
-    """A completion's reward at its last token, where verl looks for it."""
-    rewards_T = torch.zeros(len(row["responses"]))
-    rewards_T[-1] = reward
-    return rewards_T
-
-
-def score(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """The mean score of verl's reward function, which is only looked at."""
-    scores = [float(row["rm_scores"].sum()) for row in rows.values() if "rm_scores" in row]
-    return {"score_mean": sum(scores) / len(scores)} if scores else {}
+def token_advantages(credit: Credit, g: int, mask_T: Tensor) -> Tensor:
+    """Â_t = Â · w_t · T / Σ w: the mean over T tokens is then the mean that w weighs; 0 where the mask is."""
+    is_written_T = mask_T.bool()
+    length = int(is_written_T.sum())
+    own_T = np.full(length, credit.advantages[g])
+    if credit.token_weights_G is not None:
+        weights_T = credit.token_weights_G[g]
+        own_T = own_T * weights_T * length / weights_T.sum()
+    advantages_T = torch.zeros(len(mask_T))
+    advantages_T[is_written_T] = torch.from_numpy(own_T).float()
+    return advantages_T

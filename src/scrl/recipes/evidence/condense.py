@@ -1,11 +1,11 @@
 """A run of the campaign → the few small files that are kept of it: no weights, no completions, no text of a benchmark.
 
-    RESULTS/CAMPAIGN/METHOD-SEED/about.json          the commit, GPU and versions it ran with, and its seconds
-    RESULTS/CAMPAIGN/METHOD-SEED/config.yaml         every setting
-    RESULTS/CAMPAIGN/METHOD-SEED/metrics.jsonl       a line per step
-    RESULTS/CAMPAIGN/METHOD-SEED/evaluations.jsonl   a line per evaluation of the run, before and after training
-    RESULTS/CAMPAIGN/METHOD-SEED/votes.jsonl         per step and question: how often each answer was given
-    RESULTS/CAMPAIGN/METHOD-SEED/BENCHMARK.json      a measurement of the last checkpoint on questions never trained on
+RESULTS/CAMPAIGN/METHOD-SEED/about.json          the commit, GPU and versions it ran with, and its seconds
+RESULTS/CAMPAIGN/METHOD-SEED/config.yaml         every setting
+RESULTS/CAMPAIGN/METHOD-SEED/metrics.jsonl       a line per step
+RESULTS/CAMPAIGN/METHOD-SEED/evaluations.jsonl   a line per evaluation of the run, before and after training
+RESULTS/CAMPAIGN/METHOD-SEED/votes.jsonl         per step and question: how often each answer was given
+RESULTS/CAMPAIGN/METHOD-SEED/BENCHMARK.json      a measurement of the last checkpoint on questions never trained on
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Attention of one new token a row over pages: shared ones once for a team of rows, own ones row by row, then merged.
+"""Attention of one new token per row over pages: shared pages once for a team of rows, own pages row by row, merged.
 
-For every page and key head one program computes, for the M query heads that look at it,
+For every page and key head one program computes, for the M query heads that attend to it,
 
     s = q Kᵀ · scale · log₂e,   l = log₂ Σ 2^s,   o = Σ 2^(s − l) V
 
 and the merge is exact: out = Σ_pages 2^(l − L) o with L = log₂ Σ_pages 2^l. A page is always the same 256 tokens of
-one row or one prompt, so what a row gets does not hang on who else is in the batch.
+one row or one prompt, so a row's result does not depend on the batch.
 
-Bytes at 256 rows × 1,024 tokens of Qwen2.5-3B: 268 MB a layer, 63 µs at 4.3 TB/s; the parts of pages add 6 %, in L2. A
-prompt of 256 tokens read by every row of its own would be 67 MB a layer more.
+Bytes at 256 rows × 1,024 tokens of Qwen2.5-3B: 268 MB per layer, 63 µs at 4.3 TB/s; partial results add 6 %, in L2. A
+prompt of 256 tokens read by every row for itself would be 67 MB more per layer.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from scrl.sampling.gpu.decode_state import PREFIX, PROMPT, SUFFIX, Desk, Pages
+from scrl.sampling.gpu.decode_state import PREFIX, PROMPT, SUFFIX, DecodeState, PageTables
 from scrl.sampling.gpu.fused_weights import Shape
 
 LOG2_E = 1.4426950408889634
 
 
 class Tile(NamedTuple):
-    """How a program goes through a page: so many tokens at a time, by so many warps, so many loads ahead."""
+    """How a program reads a page: tokens at a time, warps, and stages of the load pipeline."""
 
     tokens: int
     warps: int
@@ -35,77 +35,63 @@ class Tile(NamedTuple):
 
 
 def tile_of(dtype: torch.dtype, is_team: bool) -> Tile:
-    """What was fastest of 56 on an H200 (benchmarks/LOG.md): many small programs wait for memory side by side."""
+    """The fastest of 56 on an H200 (benchmarks/LOG.md): many small programs wait for memory side by side."""
     if dtype == torch.float32:
         return Tile(32, 8, 2)
     return Tile(64, 4, 3) if is_team else Tile(16, 1, 3)
 
 
-def attend(queries_RHD: Tensor, shape: Shape, desk: Desk, pages: Pages, keys: Tensor, values: Tensor) -> Tensor:
+def attend(
+    queries_RHD: Tensor, shape: Shape, state: DecodeState, tables: PageTables, keys: Tensor, values: Tensor
+) -> Tensor:
     """softmax(q Kᵀ · scale) V, [R, H · D], over the prompt's pages and the row's own.
 
-    While no row has more than one page of its own, the program that reads it goes on from what the row's prompt gave,
-    and there is nothing left to merge. Without teams every row reads its prompt itself, before its own first page.
+    While no row has more than one page of its own, there is nothing to merge: the program of that page starts from the
+    result over the prompt. Without teams every row reads its prompt itself, before its own first page.
     """
     rows, device = len(queries_RHD), queries_RHD.device
-    is_last = pages.suffix_pages == 1
-    splits = pages.shared_pages + (0 if is_last else pages.suffix_pages)
+    is_last = tables.suffix_pages == 1
+    splits = tables.shared_pages + (0 if is_last else tables.suffix_pages)
     parts = torch.empty(rows, shape.heads, splits, shape.head_size, dtype=torch.float32, device=device)
     sums = torch.empty(rows, shape.heads, splits, dtype=torch.float32, device=device)
-    mixed_RN = torch.empty(rows, shape.heads * shape.head_size, dtype=queries_RHD.dtype, device=device)
-    place = (queries_RHD, shape, desk, pages, keys, values, parts, sums, mixed_RN)
-    if pages.shared_pages:
-        grid = (pages.teams, shape.kv_heads, pages.shared_pages)
-        _look(grid, *place, team=pages.teams_SN.shape[1], is_last=False)
-    _look((rows, shape.kv_heads, pages.suffix_pages), *place, team=0, is_last=is_last)
-    if not is_last:
-        _merge[(rows, shape.kv_heads)](
-            parts, sums, desk.state, mixed_RN, desk.state.shape[1], splits, pages.shared_pages,
-            HEADS=shape.heads, G=shape.group, GROUP=triton.next_power_of_2(shape.group), D=shape.head_size,
-            PAGE=keys.shape[2], ALONE=pages.is_alone, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=4,
+    out = torch.empty(rows, shape.heads * shape.head_size, dtype=queries_RHD.dtype, device=device)
+    slots, prompt_width = state.fields.shape[1], tables.prompt.shape[1]
+
+    def attend_pages(grid: tuple[int, int, int], table: Tensor, team: int, last: bool, first: int) -> None:
+        """One launch over all pages of a kind: prompts for teams of rows, or, with team 0, each row's own."""
+        tile = tile_of(queries_RHD.dtype, bool(team))
+        _attend_page[grid](
+            queries_RHD, keys, values, state.fields, table, tables.prompt, tables.teams, parts, sums, out,
+            shape.scale * LOG2_E, slots, table.shape[1], prompt_width, splits, first,
+            HEADS=shape.heads, KV=shape.kv_heads, G=shape.group, D=shape.head_size, PAGE=keys.shape[2], TEAM=team,
+            M=max(16, triton.next_power_of_2(shape.group * max(1, team))), N=min(keys.shape[2], tile.tokens),
+            LAST=last, ALONE=tables.is_alone, PRECISION="ieee" if queries_RHD.dtype == torch.float32 else "tf32",
+            PROMPT_ROW=PROMPT, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
-    return mixed_RN
 
-
-def _look(
-    grid: tuple[int, int, int],
-    queries_RHD: Tensor,
-    shape: Shape,
-    desk: Desk,
-    pages: Pages,
-    keys: Tensor,
-    values: Tensor,
-    parts: Tensor,
-    sums: Tensor,
-    mixed_RN: Tensor,
-    *,
-    team: int,
-    is_last: bool,
-) -> None:
-    """One launch over all pages of a kind: prompts for teams of rows, or, with no team, each row's own."""
-    table = pages.prompt_BP if team else pages.suffix_SP
-    tile = tile_of(queries_RHD.dtype, bool(team))
-    size = max(16, triton.next_power_of_2(shape.group * max(1, team)))
-    _page[grid](
-        queries_RHD, keys, values, desk.state, table, pages.prompt_BP, pages.teams_SN, parts, sums, mixed_RN,
-        shape.scale * LOG2_E, desk.state.shape[1], table.shape[1], pages.prompt_BP.shape[1], parts.shape[2],
-        0 if team else pages.shared_pages,
-        HEADS=shape.heads, KV=shape.kv_heads, G=shape.group, D=shape.head_size, PAGE=keys.shape[2], TEAM=team, M=size,
-        N=min(keys.shape[2], tile.tokens), LAST=is_last, ALONE=pages.is_alone,
-        PRECISION="ieee" if queries_RHD.dtype == torch.float32 else "tf32",
-        PROMPT_ROW=PROMPT, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+    if tables.shared_pages:
+        grid = (tables.num_teams, shape.kv_heads, tables.shared_pages)
+        attend_pages(grid, tables.prompt, tables.teams.shape[1], last=False, first=0)
+    grid = (rows, shape.kv_heads, tables.suffix_pages)
+    attend_pages(grid, tables.suffix, 0, is_last, first=tables.shared_pages)
+    if not is_last:
+        _merge_pages[(rows, shape.kv_heads)](
+            parts, sums, state.fields, out, slots, splits, tables.shared_pages,
+            HEADS=shape.heads, G=shape.group, GROUP=triton.next_power_of_2(shape.group), D=shape.head_size,
+            PAGE=keys.shape[2], ALONE=tables.is_alone, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=4,
+        )  # fmt: skip
+    return out
 
 
 @triton.jit(do_not_specialize=["slots", "width", "prompt_width", "splits", "first"])
-def _page(
+def _attend_page(
     queries, keys, values, state, table, prompts, teams, parts, sums, out,
     scale, slots, width, prompt_width, splits, first,
     HEADS: tl.constexpr, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, TEAM: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, LAST: tl.constexpr, ALONE: tl.constexpr, PRECISION: tl.constexpr,
     PROMPT_ROW: tl.constexpr, PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
 ):  # fmt: skip
-    """(team or row, key head, page): o and l of the page for every query head that shares the key head."""
+    """(team or row, key head, page): o and l of the page for every query head of the key head."""
     item = tl.program_id(0)
     head = tl.program_id(1)
     split = tl.program_id(2)
@@ -142,7 +128,7 @@ def _page(
             )
     elif LAST:
         for number in range(tl.cdiv(tl.load(state + PREFIX_ROW * slots + item), PAGE)):
-            top, total, mixed = _part(parts, sums, query * splits + number, there, top, total, mixed, D)
+            top, total, mixed = _add_part(parts, sums, query * splits + number, there, top, total, mixed, D)
     for start in range(0, count, N):
         top, total, mixed = _tile(
             q, keys + base, values + base, start, count, scale, top, total, mixed, D, N, PRECISION
@@ -175,8 +161,8 @@ def _tile(
 
 
 @triton.jit
-def _part(parts, sums, place, there, top, total, mixed, D: tl.constexpr):
-    """What another program has found, joined to what there is: the highest l so far, Σ 2^(l − top), Σ 2^(l − top) o."""
+def _add_part(parts, sums, place, there, top, total, mixed, D: tl.constexpr):
+    """One more partial result: the highest l so far, Σ 2^(l − top), Σ 2^(l − top) o."""
     logsum = tl.load(sums + place, mask=there, other=0.0)
     d = tl.arange(0, D)
     o = tl.load(parts + place[:, None] * D + d[None, :], mask=there[:, None], other=0.0)
@@ -186,7 +172,7 @@ def _part(parts, sums, place, there, top, total, mixed, D: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["slots", "splits", "first"])
-def _merge(
+def _merge_pages(
     parts, sums, state, out, slots, splits, first,
     HEADS: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
     ALONE: tl.constexpr, PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
@@ -204,6 +190,6 @@ def _merge(
     mixed = tl.zeros([GROUP, D], tl.float32)
     for number in range(shared + own):
         split = tl.where(number < shared, number, first + number - shared)
-        top, total, mixed = _part(parts, sums, query * splits + split, there, top, total, mixed, D)
+        top, total, mixed = _add_part(parts, sums, query * splits + split, there, top, total, mixed, D)
     mixed = (mixed / total[:, None]).to(out.dtype.element_ty)
     tl.store(out + query[:, None] * D + d[None, :], mixed, mask=there[:, None])

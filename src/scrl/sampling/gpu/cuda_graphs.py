@@ -1,8 +1,8 @@
-"""Running decode steps: captured in CUDA graphs where they can be, one graph for each size of step that comes up.
+"""Decode steps captured in CUDA graphs, one graph for each size of step that comes up.
 
-The first step of a size runs as it is, which compiles what is not yet compiled; the second is captured. Graphs share
-one pool of memory: none keeps anything there between two replays. A graph knows addresses, not values: temperature,
-rows and pages may change under it, weights and memory may not move.
+The first step of a size runs eagerly, which compiles its kernels; the second is captured. Graphs share one memory pool:
+none keeps anything there between two replays. A graph holds addresses, not values: temperature, rows and pages may
+change between replays, weights and memory may not move.
 """
 
 from __future__ import annotations
@@ -14,141 +14,130 @@ import torch
 from torch import Tensor
 
 from scrl.sampling.draw import SamplingSettings
-from scrl.sampling.gpu import reference_ops as twins
-from scrl.sampling.gpu.decode_step import Parts, next_logits
+from scrl.sampling.gpu import reference_ops
+from scrl.sampling.gpu.decode_step import Ops, next_logits
 from scrl.sampling.gpu.fused_weights import FusedWeights
-from scrl.sampling.gpu.kv_cache import Arena
+from scrl.sampling.gpu.kv_cache import KVCache
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512)
 """Rows of a step; beyond them multiples of 128."""
 
 
 class StepSize(NamedTuple):
-    """What a captured step is for."""
+    """The size that a step is captured for."""
 
     rows: int
     suffix_pages: int
     prompt_pages: int
-    teams: int
+    num_teams: int
 
 
-class _Kind(NamedTuple):
-    """How the token is drawn."""
-
-    is_greedy: bool
-    is_nucleus: bool
-    is_sorted: bool
+GraphKey = tuple[StepSize, str]
+"""The size of a step, and how tokens are drawn: greedy, all, nucleus or sorted."""
 
 
-class Stepper:
-    """Steps of all sizes."""
+class CudaGraphs:
+    """Runs decode steps, captured where possible."""
 
-    def __init__(self, parts: Parts, on_note: Callable[[str], None] | None = None) -> None:
-        """`on_note` hears when steps are slower than they could be, and why."""
-        self._parts = parts
+    def __init__(self, ops: Ops, on_note: Callable[[str], None] | None = None) -> None:
+        """`on_note` is told why steps are slower than they could be."""
+        self._ops = ops
         self._on_note = on_note
-        self._graphs: dict[tuple[StepSize, _Kind], Any] = {}
-        self._seen: set[tuple[StepSize, _Kind]] = set()
-        self._noted: set[str] = set()
+        self._graphs: dict[GraphKey, Any] = {}
+        self._seen: set[GraphKey] = set()
+        self._notes: set[str] = set()
         self._pool: Any = None
-        self._logits_SV: Tensor | None = None
-        """What tokens are drawn from outside of a graph: what lies in the graphs' pool may be overwritten."""
+        self._logits: Tensor | None = None
+        """[slots, V], for draws outside of a graph: the graphs' pool may be overwritten by then."""
         self._can_capture = True
         self.captures = 0
 
-    def forget(self) -> None:
-        """Drop all graphs and their memory; what is captured next runs once as it is before, like the first time."""
+    def clear(self) -> None:
+        """Drop all graphs and their memory; sizes run eagerly once again before they are captured."""
         self._graphs.clear()
         self._seen.clear()
-        self._pool = self._logits_SV = None
+        self._pool = self._logits = None
 
-    def step(self, arena: Arena, weights: FusedWeights, size: StepSize, settings: SamplingSettings) -> None:
+    def step(self, cache: KVCache, weights: FusedWeights, size: StepSize, settings: SamplingSettings) -> None:
         """One more token for every row."""
-        key = (size, _kind(settings))
-        if self._can_capture and is_on_gpu(arena):
+        if settings.temperature == 0:
+            kind = "greedy"
+        else:
+            kind = "sorted" if settings.top_k > 0 else "nucleus" if settings.top_p < 1 else "all"
+        key = (size, kind)
+        if self._can_capture and is_on_gpu(cache):
             if key not in self._graphs and key in self._seen:
-                self._capture(key, arena, weights, settings)
+                self._capture(key, cache, weights, settings)
             self._seen.add(key)
         if key in self._graphs:
             self._graphs[key].replay()
         else:
-            self._run(key, arena, weights, settings)
-        if key[1].is_sorted and self._logits_SV is not None:
+            self._run(key, cache, weights, settings)
+        if kind == "sorted" and self._logits is not None:
             self._note("sampling.top_k: likeliest tokens are found by sorting, outside of the captured step: slower")
-            twins.choose(self._logits_SV[: size.rows], arena.desk, arena.written, settings)
+            reference_ops.draw_tokens(self._logits[: size.rows], cache.state, cache.completions, settings)
 
-    def _run(
-        self, key: tuple[StepSize, _Kind], arena: Arena, weights: FusedWeights, settings: SamplingSettings
-    ) -> None:
-        """All that can be captured."""
+    def _run(self, key: GraphKey, cache: KVCache, weights: FusedWeights, settings: SamplingSettings) -> None:
+        """The part of a step that can be captured."""
         size, kind = key
-        cache = (arena.keys, arena.values)
-        logits_RV = next_logits(self._parts, weights, size.rows, arena.desk, arena.pages(*size[1:]), cache)
-        if not kind.is_sorted:
-            self._parts.choose(logits_RV, arena.desk, arena.written, settings)
+        tables = cache.page_tables(size.suffix_pages, size.prompt_pages, size.num_teams)
+        logits_RV = next_logits(self._ops, weights, size.rows, cache.state, tables, cache.keys, cache.values)
+        if kind != "sorted":
+            self._ops.draw_tokens(logits_RV, cache.state, cache.completions, settings)
             return
-        if self._logits_SV is None:
-            self._logits_SV = logits_RV.new_empty(arena.size.slots, logits_RV.shape[1])
-        self._logits_SV[: size.rows] = logits_RV
+        if self._logits is None:
+            self._logits = logits_RV.new_empty(cache.size.slots, logits_RV.shape[1])
+        self._logits[: size.rows] = logits_RV
 
-    def _capture(
-        self, key: tuple[StepSize, _Kind], arena: Arena, weights: FusedWeights, settings: SamplingSettings
-    ) -> None:
-        """Record a step, while those before it still run; where that fails, all run as they are from now on."""
+    def _capture(self, key: GraphKey, cache: KVCache, weights: FusedWeights, settings: SamplingSettings) -> None:
+        """Capture a step while earlier ones still run; if that fails, all steps run eagerly from now on."""
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         failure: BaseException | None = None
         try:
-            self._run(key, arena, weights, settings)
-        except BaseException as error:  # whatever it is, the stream must stop recording
+            self._run(key, cache, weights, settings)
+        except BaseException as error:  # whatever it is, the capture must end
             failure = error
         try:
             graph.capture_end()
         except RuntimeError as error:
             failure = failure or error
         if isinstance(failure, torch.OutOfMemoryError) or not isinstance(failure, Exception | None):
-            raise failure  # memory is the caller's to find, and Ctrl-C goes where it always goes
+            raise failure  # the caller frees memory; Ctrl-C is passed on
         if failure is not None:
             self._can_capture = False
             self._graphs.clear()
-            said = str(failure).partition("\n")[0] or type(failure).__name__
-            self._note(f"decode steps cannot be captured in CUDA graphs, which is slower: {said}")
+            reason = str(failure).partition("\n")[0] or type(failure).__name__
+            self._note(f"decode steps cannot be captured in CUDA graphs, which is slower: {reason}")
             return
         self.captures += 1
         self._graphs[key] = graph
 
     def _note(self, text: str) -> None:
-        """Once each."""
-        if text not in self._noted and self._on_note is not None:
+        """Tell each note once."""
+        if text not in self._notes and self._on_note is not None:
             self._on_note(text)
-        self._noted.add(text)
+        self._notes.add(text)
 
 
-def is_on_gpu(arena: Arena) -> bool:
-    """Whether there are graphs at all."""
-    return arena.keys.is_cuda
+def is_on_gpu(cache: KVCache) -> bool:
+    """Whether steps can be captured at all."""
+    return cache.keys.is_cuda
 
 
-def _kind(settings: SamplingSettings) -> _Kind:
-    is_greedy = settings.temperature == 0
-    is_sorted = settings.top_k > 0 and not is_greedy
-    return _Kind(is_greedy, settings.top_p < 1 and not is_greedy and not is_sorted, is_sorted)
-
-
-def rows_bucket(rows: int) -> int:
-    """The size of a step that has room for so many rows."""
+def bucket_rows(rows: int) -> int:
+    """The smallest number of rows of a step that has room for these."""
     return next((size for size in ROWS if size >= rows), -(-rows // 128) * 128)
 
 
-def power_of_two(number: int) -> int:
-    """The next one that is not smaller; 0 for 0."""
-    return 1 << (number - 1).bit_length() if number else 0
+def step_size(rows: int, suffix_pages: int, prompt_pages: int, num_teams: int, team_size: int) -> StepSize:
+    """The few sizes of steps: pages in powers of two; teams that are mostly full, or one per row."""
 
+    def power_of_two(number: int) -> int:
+        return 1 << (number - 1).bit_length() if number else 0
 
-def step_size(rows: int, suffix_pages: int, prompt_pages: int, teams: int, team: int) -> StepSize:
-    """The few sizes that steps come in: powers of two of pages; teams that are mostly full, or one a row."""
-    bucket = rows_bucket(rows)
-    few = min(bucket, max(1, 2 * bucket // team))
-    most_teams = 0 if teams == 0 else few if teams <= few else bucket
+    bucket = bucket_rows(rows)
+    few = min(bucket, max(1, 2 * bucket // team_size))
+    most_teams = 0 if num_teams == 0 else few if num_teams <= few else bucket
     return StepSize(bucket, power_of_two(suffix_pages), power_of_two(prompt_pages), most_teams)

@@ -1,8 +1,8 @@
-"""What a decode step finds on the device: one column a row, tables of pages, and where tokens are written.
+"""What a decode step reads and writes on the device: the state of the rows, page tables, and the completions.
 
-Keys and values lie in pages of some tokens each, [pages, K, page, D] a layer. Every prompt has its pages once, however
-many rows continue it; every row has pages for what it has written itself. Page 0 belongs to nobody: rows that are not
-there write into it.
+Keys and values are stored in pages, [pages, key heads, page size, D] per layer. The pages of a prompt are shared by all
+the rows that continue it (its tokens are their prefix); each row has pages for its own tokens (its suffix). Page 0 is a
+dummy that empty slots write to. Shapes: R rows of a step, C completions of a call, T tokens, L positions, D head size.
 """
 
 from __future__ import annotations
@@ -12,73 +12,68 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-TOKEN, PLACE, SUFFIX, ALIVE, LIMIT, JOB, PROMPT, PREFIX = FIELDS = range(8)
-"""Rows of the state, one column a slot.
+TOKEN, LENGTH, SUFFIX, ALIVE, LIMIT, COMPLETION, PROMPT, PREFIX = FIELDS = range(8)
+"""The fields of a row's state.
 
-TOKEN   the newest token, whose keys and values are not yet stored
-PLACE   how many tokens the completion has
-SUFFIX  how many tokens the row has stored in pages of its own
-ALIVE   1 while it is being written
-LIMIT   how many tokens it may have
-JOB     where it is written down
-PROMPT  whose pages come before its own
-PREFIX  how many tokens those hold
+TOKEN       its newest token, whose keys and values are not yet stored
+LENGTH      tokens of its completion
+SUFFIX      tokens stored in its own pages
+ALIVE       1 while it is being decoded
+LIMIT       the most tokens its completion may have
+COMPLETION  the completion it writes
+PROMPT      its prompt's row of the page table
+PREFIX      tokens stored in the prompt's pages
 """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Desk:
-    """What does not move while a rollout goes on."""
+class DecodeState:
+    """The rows' state, and what stays the same during a call."""
 
-    state: Tensor
+    fields: Tensor
     """int32 [FIELDS, slots]."""
     cos_LD: Tensor
     sin_LD: Tensor
-    ends: Tensor
-    """int32: tokens after which a completion has ended."""
-    knobs: Tensor
+    end_tokens: Tensor
+    """int32: tokens that end a completion."""
+    draw_params: Tensor
     """float32: temperature (1 where it is 0), top_p."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pages:
-    """Which pages rows look at, and how many at most."""
+class PageTables:
+    """Which pages rows attend to, and how many at most."""
 
-    suffix_SP: Tensor
-    """int32 [slots, pages]: a row's own."""
-    prompt_BP: Tensor
+    suffix: Tensor
+    """int32 [slots, pages]: of each row."""
+    prompt: Tensor
     """int32 [prompts, pages]."""
-    teams_SN: Tensor
-    """int32 [slots, rows]: rows that look at the same prompt together; −1 for nobody."""
+    teams: Tensor
+    """int32 [slots, rows]: rows with the same prompt, which read it together; −1 for none."""
     suffix_pages: int
     prompt_pages: int
-    teams: int
-    """Of those in the table; 0 where every row reads its prompt, of one page, by itself."""
+    num_teams: int
+    """0 where every row reads its prompt, of one page, by itself."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether rows read their prompts themselves."""
-        return self.prompt_pages > 0 and self.teams == 0
+        """Whether rows read their prompts by themselves."""
+        return self.prompt_pages > 0 and self.num_teams == 0
 
     @property
     def shared_pages(self) -> int:
-        """Pages of prompts that teams read."""
-        return self.prompt_pages if self.teams else 0
+        """Prompt pages that teams read."""
+        return self.prompt_pages if self.num_teams else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Written:
-    """J completions of at most T tokens; the last row takes what nobody reads."""
+class Completions:
+    """C completions of at most T tokens; the last one takes what nobody reads."""
 
-    tokens_JT: Tensor
-    logprobs_JT: Tensor
-    entropies_JT: Tensor
-    lengths_J: Tensor
-    """int32: tokens written so far."""
-    uniforms_JT: Tensor
-    facts_JT: Mapping[str, Tensor]
-
-
-def team_size(group: int) -> int:
-    """Rows whose query heads fill a tile of 64 for one key head."""
-    return max(1, 64 // group)
+    tokens_CT: Tensor
+    logprobs_CT: Tensor
+    entropies_CT: Tensor
+    lengths_C: Tensor
+    """int32: tokens so far."""
+    uniforms_CT: Tensor
+    facts_CT: Mapping[str, Tensor]

@@ -1,15 +1,15 @@
-"""Drawing tokens in two kernels: one pass over the logits, then a look back at few of them.
+"""Drawing tokens in two kernels: one pass over the logits, then a second read of few of them.
 
-Blocks of 4,096 words are summed up side by side: with z = logits / T and m the block's highest,
+Blocks of 4,096 tokens are summed side by side: with z = logits / T and m the block's highest,
 
     s = Σ e^(z−m),  t = Σ (z−m) e^(z−m),   and over all blocks   log Z = m + ln s,  H = ln s − t / s.
 
-H in this form does not cancel where it is small. A token is then drawn as `sampling.draw` does it: the first one in the
+H in this form does not cancel where it is small. A token is then drawn as in `sampling.draw`: the first one in the
 order of the vocabulary at which the cumulative probability exceeds u · total. The sums say in which block that is, and
-only that block is read again. Reads each logit once: 156 MB at 256 rows of 151,936 in float32, 36 µs at 4.3 TB/s.
+only that block is read again. Each logit is read once: 156 MB at 256 rows of 151,936 in float32, 36 µs at 4.3 TB/s.
 
-Top-p asks which tokens are the fewest likeliest that reach the mass p. With d = m − z ≥ 0, whose bits are ordered as d
-is, the largest x with mass(d < x) < p · total is found three bits at a time, eleven passes that skip every block whose
+Top-p keeps the fewest likeliest tokens that reach the mass p. With d = m − z ≥ 0, whose bits are ordered as d is, the
+largest x with mass(d < x) < p · total is found three bits at a time, in eleven passes that skip every block whose
 highest logit is too low to count; no sort, no atomics, always the same sums in the same order.
 """
 
@@ -21,43 +21,45 @@ import triton.language as tl
 from torch import Tensor
 
 from scrl.sampling.draw import SamplingSettings
-from scrl.sampling.gpu.decode_state import ALIVE, JOB, LIMIT, PLACE, SUFFIX, TOKEN, Desk, Written
+from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, LENGTH, LIMIT, SUFFIX, TOKEN, Completions, DecodeState
 
 BLOCK = 4096
 
 
-def choose(logits_RV: Tensor, desk: Desk, written: Written, settings: SamplingSettings, block: int = BLOCK) -> None:
-    """Draw a token for each row and write it down; `settings` without top-k."""
-    rows, words = logits_RV.shape
-    blocks = triton.cdiv(words, block)
-    sums_RBK = torch.empty(rows, blocks, 6, dtype=torch.float32, device=logits_RV.device)
-    _sum_blocks[(rows, blocks)](logits_RV, desk.knobs, sums_RBK, words, blocks, BLOCK=block, num_warps=4)
-    margin, certainty = (written.facts_JT.get(name) for name in ("margin", "certainty"))
-    nothing = written.logprobs_JT
-    _choose[(rows,)](
-        logits_RV, desk.knobs, sums_RBK, desk.state, desk.ends,
-        written.tokens_JT, written.logprobs_JT, written.entropies_JT, written.lengths_J, written.uniforms_JT,
+def draw_tokens(
+    logits_RV: Tensor, state: DecodeState, completions: Completions, settings: SamplingSettings, block: int = BLOCK
+) -> None:
+    """Draw and store a token for each living row; `settings` without top-k."""
+    rows, vocabulary = logits_RV.shape
+    blocks = triton.cdiv(vocabulary, block)
+    sums = torch.empty(rows, blocks, 6, dtype=torch.float32, device=logits_RV.device)
+    _sum_blocks[(rows, blocks)](logits_RV, state.draw_params, sums, vocabulary, blocks, BLOCK=block, num_warps=4)
+    margin, certainty = (completions.facts_CT.get(name) for name in ("margin", "certainty"))
+    nothing = completions.logprobs_CT
+    _draw_tokens[(rows,)](
+        logits_RV, state.draw_params, sums, state.fields, state.end_tokens, completions.tokens_CT,
+        completions.logprobs_CT, completions.entropies_CT, completions.lengths_C, completions.uniforms_CT,
         nothing if margin is None else margin, nothing if certainty is None else certainty,
-        words, blocks, desk.state.shape[1], written.tokens_JT.shape[1],
-        BLOCK=block, BLOCKS=triton.next_power_of_2(blocks), ENDS=len(desk.ends),
+        vocabulary, blocks, state.fields.shape[1], completions.tokens_CT.shape[1],
+        BLOCK=block, BLOCKS=triton.next_power_of_2(blocks), ENDS=len(state.end_tokens),
         GREEDY=settings.temperature == 0, NUCLEUS=settings.temperature > 0 and settings.top_p < 1,
-        MARGIN=margin is not None, CERTAINTY=certainty is not None,
-        TOKEN_ROW=TOKEN, PLACE_ROW=PLACE, SUFFIX_ROW=SUFFIX, ALIVE_ROW=ALIVE, LIMIT_ROW=LIMIT, JOB_ROW=JOB,
+        MARGIN=margin is not None, CERTAINTY=certainty is not None, TOKEN_ROW=TOKEN, LENGTH_ROW=LENGTH,
+        SUFFIX_ROW=SUFFIX, ALIVE_ROW=ALIVE, LIMIT_ROW=LIMIT, COMPLETION_ROW=COMPLETION,
         num_warps=16 if settings.top_p < 1 else 8,
     )  # fmt: skip
 
 
 @triton.jit
-def _sum_blocks(logits, knobs, sums, words, blocks, BLOCK: tl.constexpr):
+def _sum_blocks(logits, params, sums, vocabulary, blocks, BLOCK: tl.constexpr):
     """(row, block): m, s, t, the place of m, the second highest, Σ z."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     place = block * BLOCK + tl.arange(0, BLOCK)
-    inside = place < words
-    z = tl.load(logits + row * words + place, mask=inside, other=float("-inf")).to(tl.float32) / tl.load(knobs)
+    inside = place < vocabulary
+    z = tl.load(logits + row * vocabulary + place, mask=inside, other=float("-inf")).to(tl.float32) / tl.load(params)
     top = tl.max(z, axis=0)
-    where = tl.min(tl.where(z == top, place, words - 1), axis=0)
-    # A block may hold nothing but −∞: then s = t = 0, and e^(−∞ + ∞) must not be asked for.
+    where = tl.min(tl.where(z == top, place, vocabulary - 1), axis=0)
+    # A block may hold nothing but −∞: then s = t = 0, and e^(−∞ + ∞) must not be computed.
     base = tl.where(top == float("-inf"), 0.0, top)
     centred = tl.where(z == float("-inf"), 0.0, z - base)
     p = tl.where(z == float("-inf"), 0.0, tl.exp(centred))
@@ -71,16 +73,16 @@ def _sum_blocks(logits, knobs, sums, words, blocks, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _block_of(logits, temperature, top, block, words, BLOCK: tl.constexpr):
+def _read_block(logits, temperature, top, block, vocabulary, BLOCK: tl.constexpr):
     """e^−d and d = m − z of a block; 0 and ∞ beyond the vocabulary."""
     place = block * BLOCK + tl.arange(0, BLOCK)
-    z = tl.load(logits + place, mask=place < words, other=float("-inf")).to(tl.float32) / temperature
+    z = tl.load(logits + place, mask=place < vocabulary, other=float("-inf")).to(tl.float32) / temperature
     d = tl.maximum(top - z, 0.0)
     return place, tl.exp(-d), d
 
 
 @triton.jit
-def _edge(logits, sums, temperature, top, limit, words, blocks, BLOCK: tl.constexpr):
+def _nucleus_edge(logits, sums, temperature, top, limit, vocabulary, blocks, BLOCK: tl.constexpr):
     """The largest x for which the tokens with bits(d) < x weigh less than `limit`; their weight."""
     edge = tl.full([], 0, tl.int32)
     below = tl.full([], 0.0, tl.float32)
@@ -92,7 +94,7 @@ def _edge(logits, sums, temperature, top, limit, words, blocks, BLOCK: tl.conste
         for block in range(blocks):
             nearest = tl.maximum(top - tl.load(sums + block * 6), 0.0).to(tl.int32, bitcast=True)
             if nearest < tl.max(tl.where(i < 7, bound, 0), axis=0):
-                _place, p, d = _block_of(logits, temperature, top, block, words, BLOCK)
+                _place, p, d = _read_block(logits, temperature, top, block, vocabulary, BLOCK)
                 bits = d.to(tl.int32, bitcast=True)
                 parts += tl.where(bits[:, None] < bound[None, :], p[:, None], 0.0)
         mass = tl.sum(parts, axis=0)
@@ -105,19 +107,19 @@ def _edge(logits, sums, temperature, top, limit, words, blocks, BLOCK: tl.conste
 
 
 @triton.jit
-def _from_nucleus(logits, sums, temperature, top, u, limit, words, blocks, BLOCK: tl.constexpr):
+def _draw_from_nucleus(logits, sums, temperature, top, u, limit, vocabulary, blocks, BLOCK: tl.constexpr):
     """Inverse CDF over the fewest likeliest tokens that weigh `limit`; of equal ones at the edge the first are kept."""
-    edge, below = _edge(logits, sums, temperature, top, limit, words, blocks, BLOCK)
+    edge, below = _nucleus_edge(logits, sums, temperature, top, limit, vocabulary, blocks, BLOCK)
     weight = tl.exp(-edge.to(tl.float32, bitcast=True))
     ties = tl.maximum(tl.ceil((limit - below) / weight), 1.0)
     ties = tl.where(weight > 0, tl.minimum(ties, 1e9), 1e9).to(tl.int32)
-    # The ties that there are may be fewer: what is kept is weighed first, then drawn from.
+    # There may be fewer ties than that: the kept tokens are summed first, then drawn from.
     kept = tl.full([], 0.0, tl.float32)
     seen = tl.full([], 0, tl.int32)
     for block in range(blocks):
         nearest = tl.maximum(top - tl.load(sums + block * 6), 0.0).to(tl.int32, bitcast=True)
         if nearest <= edge:
-            _place, p, d = _block_of(logits, temperature, top, block, words, BLOCK)
+            _place, p, d = _read_block(logits, temperature, top, block, vocabulary, BLOCK)
             p, equal = _kept(p, d, edge, seen, ties)
             kept += tl.sum(p, axis=0)
             seen += equal
@@ -129,14 +131,14 @@ def _from_nucleus(logits, sums, temperature, top, u, limit, words, blocks, BLOCK
     for block in range(blocks):
         nearest = tl.maximum(top - tl.load(sums + block * 6), 0.0).to(tl.int32, bitcast=True)
         if (nearest <= edge) & (token < 0):
-            place, p, d = _block_of(logits, temperature, top, block, words, BLOCK)
+            place, p, d = _read_block(logits, temperature, top, block, vocabulary, BLOCK)
             p, equal = _kept(p, d, edge, seen, ties)
             mass = tl.sum(p, axis=0)
             if mass > 0:
                 last = tl.max(tl.where(p > 0, place, 0), axis=0)
                 if sofar + mass > target:
                     hit = (sofar + tl.cumsum(p, axis=0) > target) & (p > 0)
-                    token = tl.minimum(tl.min(tl.where(hit, place, words), axis=0), last)
+                    token = tl.minimum(tl.min(tl.where(hit, place, vocabulary), axis=0), last)
             sofar += mass
             seen += equal
     return tl.where(token < 0, last, token)
@@ -152,33 +154,33 @@ def _kept(p, d, edge, seen, ties):
 
 
 @triton.jit
-def _from_all(logits, masses, temperature, top, u, total, words, b, BLOCK: tl.constexpr):
+def _draw_from_all(logits, masses, temperature, top, u, total, vocabulary, b, BLOCK: tl.constexpr):
     """Inverse CDF over the whole vocabulary: the block by its sums, then the token in it."""
     target = tl.minimum(u * total, total * 0.99999994)
     ends = tl.cumsum(masses, axis=0)
     last = tl.max(tl.where(masses > 0, b, 0), axis=0)
     block = tl.minimum(tl.min(tl.where((ends > target) & (masses > 0), b, 1 << 30), axis=0), last)
     before = tl.sum(tl.where(b < block, masses, 0.0), axis=0)
-    place, p, _d = _block_of(logits, temperature, top, block, words, BLOCK)
+    place, p, _d = _read_block(logits, temperature, top, block, vocabulary, BLOCK)
     hit = (before + tl.cumsum(p, axis=0) > target) & (p > 0)
-    return tl.minimum(tl.min(tl.where(hit, place, words), axis=0), tl.max(tl.where(p > 0, place, 0), axis=0))
+    return tl.minimum(tl.min(tl.where(hit, place, vocabulary), axis=0), tl.max(tl.where(p > 0, place, 0), axis=0))
 
 
-@triton.jit(do_not_specialize=["slots", "tokens_most"])
-def _choose(
-    all_logits, knobs, all_sums, state, ends, tokens, logprobs, entropies, lengths, uniforms, margins, certainties,
-    words, blocks, slots, tokens_most,
+@triton.jit(do_not_specialize=["slots", "max_tokens"])
+def _draw_tokens(
+    all_logits, params, all_sums, state, ends, tokens, logprobs, entropies, lengths, uniforms, margins, certainties,
+    vocabulary, blocks, slots, max_tokens,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr, ENDS: tl.constexpr, GREEDY: tl.constexpr, NUCLEUS: tl.constexpr,
-    MARGIN: tl.constexpr, CERTAINTY: tl.constexpr, TOKEN_ROW: tl.constexpr, PLACE_ROW: tl.constexpr,
-    SUFFIX_ROW: tl.constexpr, ALIVE_ROW: tl.constexpr, LIMIT_ROW: tl.constexpr, JOB_ROW: tl.constexpr,
+    MARGIN: tl.constexpr, CERTAINTY: tl.constexpr, TOKEN_ROW: tl.constexpr, LENGTH_ROW: tl.constexpr,
+    SUFFIX_ROW: tl.constexpr, ALIVE_ROW: tl.constexpr, LIMIT_ROW: tl.constexpr, COMPLETION_ROW: tl.constexpr,
 ):  # fmt: skip
-    """(row): the token, its log-probability, the entropy; the row's state after it. A dead row changes nothing."""
+    """(row): the token, its log-probability, the entropy, and the row's new state. Dead rows change nothing."""
     row = tl.program_id(0)
     if tl.load(state + ALIVE_ROW * slots + row) == 0:
         return
-    place = tl.load(state + PLACE_ROW * slots + row)
-    to = tl.load(state + JOB_ROW * slots + row).to(tl.int64) * tokens_most + place
-    logits, sums = all_logits + row.to(tl.int64) * words, all_sums + row.to(tl.int64) * blocks * 6
+    length = tl.load(state + LENGTH_ROW * slots + row)
+    to = tl.load(state + COMPLETION_ROW * slots + row).to(tl.int64) * max_tokens + length
+    logits, sums = all_logits + row.to(tl.int64) * vocabulary, all_sums + row.to(tl.int64) * blocks * 6
     b = tl.arange(0, BLOCKS)
     here = b < blocks
     tops = tl.load(sums + b * 6, mask=here, other=float("-inf"))
@@ -189,25 +191,25 @@ def _choose(
     scale = tl.where(tops == float("-inf"), 0.0, tl.exp(lower))
     masses = s * scale
     total = tl.sum(masses, axis=0)
-    temperature = tl.load(knobs)
+    temperature = tl.load(params)
     if GREEDY:
         best = tl.min(tl.where(tops == top, b, BLOCKS - 1), axis=0)
         token = tl.load(sums + best * 6 + 3).to(tl.int32)
     else:
         u = tl.load(uniforms + to)
         if NUCLEUS:
-            limit = tl.load(knobs + 1) * total
-            token = _from_nucleus(logits, sums, temperature, top, u, limit, words, blocks, BLOCK)
+            limit = tl.load(params + 1) * total
+            token = _draw_from_nucleus(logits, sums, temperature, top, u, limit, vocabulary, blocks, BLOCK)
         else:
-            token = _from_all(logits, masses, temperature, top, u, total, words, b, BLOCK)
-    token = tl.maximum(tl.minimum(token, words - 1), 0)
+            token = _draw_from_all(logits, masses, temperature, top, u, total, vocabulary, b, BLOCK)
+    token = tl.maximum(tl.minimum(token, vocabulary - 1), 0)
     z = tl.load(logits + token).to(tl.float32) / temperature
     spread = tl.sum(scale * (t + lower * s), axis=0) / total
     tl.store(tokens + to, token)
     tl.store(logprobs + to, z - top - tl.log(total))
     tl.store(entropies + to, tl.maximum(tl.log(total) - spread, 0.0))
     if CERTAINTY:
-        mean = tl.sum(tl.load(sums + b * 6 + 5, mask=here, other=0.0), axis=0) / words
+        mean = tl.sum(tl.load(sums + b * 6 + 5, mask=here, other=0.0), axis=0) / vocabulary
         tl.store(certainties + to, top + tl.log(total) - mean)
     if MARGIN:
         best = tl.min(tl.where(tops == top, b, BLOCKS - 1), axis=0)
@@ -215,11 +217,11 @@ def _choose(
         second = tl.maximum(tl.max(seconds, axis=0), tl.max(tl.where(b == best, float("-inf"), tops), axis=0))
         tl.store(margins + to, (1.0 - tl.exp(second - top)) / total)
     ended = tl.max((tl.load(ends + tl.arange(0, ENDS)) == token).to(tl.int32), axis=0)
-    place += 1
-    goes_on = (ended == 0) & (place < tl.load(state + LIMIT_ROW * slots + row))
-    tl.store(lengths + tl.load(state + JOB_ROW * slots + row), place)
+    length += 1
+    goes_on = (ended == 0) & (length < tl.load(state + LIMIT_ROW * slots + row))
+    tl.store(lengths + tl.load(state + COMPLETION_ROW * slots + row), length)
     tl.store(state + TOKEN_ROW * slots + row, token)
-    tl.store(state + PLACE_ROW * slots + row, place)
-    # A row that has ended stays at its last place: its next one may lie on a page that it does not have.
+    tl.store(state + LENGTH_ROW * slots + row, length)
+    # A row that has ended stays where it is: its next token might need a page that it does not have.
     tl.store(state + SUFFIX_ROW * slots + row, tl.load(state + SUFFIX_ROW * slots + row) + goes_on.to(tl.int32))
     tl.store(state + ALIVE_ROW * slots + row, goes_on.to(tl.int32))

@@ -1,16 +1,16 @@
-"""A model's own weights in the form that a fast decode step reads: q, k and v one matrix, gate and up another.
+"""A model's own weights, fused for a fast decode step: q, k and v are one matrix, gate and up another.
 
-Weights that belong together are moved behind one another in one piece of memory, and the model's parameters become
-views of it. Rows of a matrix that lie together are contiguous, so the model runs, trains and is saved as before; what
-an optimizer writes into a parameter is what the next step reads. There is one copy of every weight and nothing to sync.
+Weights that belong together are moved next to one another in one block of memory, and the model's parameters become
+contiguous views of it: the model runs, trains and is saved as before, and the next step reads what an optimizer writes.
+There is one copy of every weight and nothing to sync.
 
-At 256 rows on 132 multiprocessors, gate and up apart are 172 tiles of 128 × 128 each, 1.3 waves (65 % of the machine
-busy); together 344 tiles, 2.6 waves (87 %).
+At 256 rows on 132 multiprocessors, gate and up apart are 172 tiles of 128 × 128 each, 1.3 waves (65 % of the GPU busy);
+fused 344 tiles, 2.6 waves (87 %).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -44,15 +44,15 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """H query heads, K key heads, D numbers a head; V words."""
+    """The dimensions of a model."""
 
     layers: int
     heads: int
     kv_heads: int
     head_size: int
     hidden: int
-    inner: int
-    words: int
+    intermediate: int
+    vocabulary: int
     scale: float
     """Of the scores: softmax(q Kᵀ · scale)."""
     eps: float
@@ -64,13 +64,13 @@ class Shape:
 
     @property
     def numbers_per_token(self) -> int:
-        """What is remembered of a token: keys and values of all layers."""
+        """Keys and values of all layers."""
         return 2 * self.layers * self.kv_heads * self.head_size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FusedWeights:
-    """All weights of a model, read in place."""
+    """All weights of a model, in place."""
 
     embedding: Tensor
     layers: tuple[Layer, ...]
@@ -80,19 +80,16 @@ class FusedWeights:
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Where every weight lies: a captured graph is good as long as this is the same."""
-        return tuple(weight.data_ptr() for weight in self._weights())
-
-    def _weights(self) -> Iterator[Tensor]:
-        yield from (part for part in (self.embedding, self.norm, *self.head) if part is not None)
+        """Of every weight: a captured graph is valid as long as these are the same."""
+        weights: list[Tensor | None] = [self.embedding, self.norm, *self.head]
         for layer in self.layers:
-            parts = (layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm)
-            linears = (layer.qkv, layer.out, layer.gate_up, layer.down)
-            yield from (part for part in (*parts, *(each for pair in linears for each in pair)) if part is not None)
+            weights += [layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm]
+            weights += [*layer.qkv, *layer.out, *layer.gate_up, *layer.down]
+        return tuple(weight.data_ptr() for weight in weights if weight is not None)
 
 
 def why_not_fused(model: nn.Module) -> str | None:
-    """Why a model's weights cannot be laid together, or None."""
+    """Why a model's weights cannot be fused, or None."""
     reason = why_not_grouped(model)
     if reason is not None:
         return reason
@@ -115,7 +112,7 @@ def why_not_fused(model: nn.Module) -> str | None:
 @torch.inference_mode(False)
 @torch.no_grad()
 def fuse(model: nn.Module) -> FusedWeights:
-    """The weights of a model, moved together where they are not yet. Costs one layer's memory while it runs."""
+    """Fuse the weights that are not yet fused; needs one layer's memory while it runs."""
     inner = plain_model(model)
     body, config = inner.model, inner.config
     layers = tuple(_layer(layer) for layer in body.layers)
@@ -125,13 +122,13 @@ def fuse(model: nn.Module) -> FusedWeights:
         kv_heads=config.num_key_value_heads,
         head_size=head_size(config),
         hidden=config.hidden_size,
-        inner=config.intermediate_size,
-        words=inner.lm_head.weight.shape[0],
+        intermediate=config.intermediate_size,
+        vocabulary=inner.lm_head.weight.shape[0],
         scale=body.layers[0].self_attn.scaling,
         eps=config.rms_norm_eps,
     )
     return FusedWeights(
-        body.embed_tokens.weight.detach(), layers, body.norm.weight.detach(), joined([inner.lm_head]), shape
+        body.embed_tokens.weight.detach(), layers, body.norm.weight.detach(), _fuse_linears([inner.lm_head]), shape
     )
 
 
@@ -139,36 +136,32 @@ def _layer(layer: Any) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     return Layer(
         attention_norm=layer.input_layernorm.weight.detach(),
-        qkv=joined([attention.q_proj, attention.k_proj, attention.v_proj]),
+        qkv=_fuse_linears([attention.q_proj, attention.k_proj, attention.v_proj]),
         q_norm=attention.q_norm.weight.detach() if hasattr(attention, "q_norm") else None,
         k_norm=attention.k_norm.weight.detach() if hasattr(attention, "k_norm") else None,
-        out=joined([attention.o_proj]),
+        out=_fuse_linears([attention.o_proj]),
         mlp_norm=layer.post_attention_layernorm.weight.detach(),
-        gate_up=joined([mlp.gate_proj, mlp.up_proj]),
-        down=joined([mlp.down_proj]),
+        gate_up=_fuse_linears([mlp.gate_proj, mlp.up_proj]),
+        down=_fuse_linears([mlp.down_proj]),
     )
 
 
-def joined(linears: Sequence[nn.Linear]) -> Linear:
+def _fuse_linears(linears: Sequence[nn.Linear]) -> Linear:
     """Several linear maps of the same input as one."""
     biases = [linear.bias for linear in linears if linear.bias is not None]
-    return Linear(_in_one_piece([linear.weight for linear in linears]), _in_one_piece(biases) if biases else None)
+    return Linear(_fuse_rows([linear.weight for linear in linears]), _fuse_rows(biases) if biases else None)
 
 
-def _in_one_piece(parts: Sequence[Tensor]) -> Tensor:
-    """One tensor over all rows of some parameters, which become views of it; nothing moves if they lie so already."""
-    if not _lie_together(parts):
+def _fuse_rows(parts: Sequence[Tensor]) -> Tensor:
+    """One tensor over the rows of some parameters, which become views of it unless they are already."""
+    is_fused = all(part.is_contiguous() for part in parts) and all(
+        other.data_ptr() == one.data_ptr() + one.nbytes
+        and other.untyped_storage().data_ptr() == one.untyped_storage().data_ptr()
+        for one, other in pairwise(parts)
+    )
+    if not is_fused:
         whole = torch.cat([part.detach() for part in parts])
         for part, view in zip(parts, torch.split(whole, [len(part) for part in parts]), strict=True):
             part.data = view
     first = parts[0].detach()
     return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride())
-
-
-def _lie_together(parts: Sequence[Tensor]) -> bool:
-    """Whether each begins where the one before it ends, in the same allocation."""
-    return all(part.is_contiguous() for part in parts) and all(
-        other.data_ptr() == one.data_ptr() + one.nbytes
-        and other.untyped_storage().data_ptr() == one.untyped_storage().data_ptr()
-        for one, other in pairwise(parts)
-    )

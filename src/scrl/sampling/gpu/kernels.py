@@ -1,8 +1,8 @@
-"""The parts of a decode step as Triton kernels, twins of the functions in `twins`; drawing is in `draw_kernels`.
+"""The operations of a decode step as Triton kernels, counterparts of `reference_ops`; drawing is in `draw_kernels`.
 
-At 256 rows of Qwen2.5-3B each of the small ones moves 1 to 17 MB, 0.3 to 4 µs at 4.3 TB/s, so what they cost is mostly
-being launched: seven a layer, about 2.5 µs each in a graph. Attention moves the cache: a page of 256 tokens and one key
-head is 131 kB in bfloat16, read once by one program.
+At 256 rows of Qwen2.5-3B each of the small ones moves 1 to 17 MB, 0.3 to 4 µs at 4.3 TB/s, so their cost is mostly the
+launch: seven per layer, about 2.5 µs each in a graph. Attention moves the cache: a page of 256 tokens and one key head
+is 131 kB in bfloat16, read once by one program.
 """
 
 from __future__ import annotations
@@ -13,39 +13,33 @@ import triton.language as tl
 from torch import Tensor
 
 from scrl.sampling.gpu.attention_kernels import attend
-from scrl.sampling.gpu.decode_state import PREFIX, SUFFIX, Desk, Pages
-from scrl.sampling.gpu.draw_kernels import choose
+from scrl.sampling.gpu.decode_state import PREFIX, SUFFIX, DecodeState, PageTables
+from scrl.sampling.gpu.draw_kernels import draw_tokens
 from scrl.sampling.gpu.fused_weights import Layer, Shape
 
-__all__ = ["add_norm", "attend", "choose", "gated", "logits", "turn_and_store"]
+__all__ = ["add_rms_norm", "attend", "draw_tokens", "logits", "rope_and_store", "silu_and_mul"]
 
-HEADS_AT_ONCE = 4
-"""Heads that one program of `_turn_and_store` turns: one alone is 128 bytes, too little to be worth a program."""
+HEADS_PER_PROGRAM = 4
+"""Of `_rope_and_store`: one head alone is 128 bytes, too little for a program."""
 
 
-def add_norm(hidden_RE: Tensor, residual_RE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def add_rms_norm(hidden_RE: Tensor, residual_RE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """(x / rms(x)) · w and x, with x = hidden + residual. Reads 2 R E numbers, writes as many: 4 MB, 1 µs."""
     rows, size = hidden_RE.shape
     normed_RE = torch.empty_like(hidden_RE)
     total_RE = hidden_RE if residual_RE is None else torch.empty_like(hidden_RE)
     block = triton.next_power_of_2(size)
-    _add_norm[(rows,)](
-        hidden_RE,
-        hidden_RE if residual_RE is None else residual_RE,
-        weight_E,
-        normed_RE,
-        total_RE,
-        eps,
-        SIZE=size,
-        BLOCK=block,
-        ADD=residual_RE is not None,
-        num_warps=max(1, min(16, block // 512)),
-    )
+    _add_rms_norm[(rows,)](
+        hidden_RE, hidden_RE if residual_RE is None else residual_RE, weight_E, normed_RE, total_RE, eps,
+        SIZE=size, BLOCK=block, ADD=residual_RE is not None, num_warps=max(1, min(16, block // 512)),
+    )  # fmt: skip
     return normed_RE, total_RE
 
 
 @triton.jit
-def _add_norm(hidden, residual, weight, normed, total, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr):
+def _add_rms_norm(
+    hidden, residual, weight, normed, total, eps, SIZE: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     place = tl.arange(0, BLOCK)
     inside = place < SIZE
@@ -56,59 +50,41 @@ def _add_norm(hidden, residual, weight, normed, total, eps, SIZE: tl.constexpr, 
         )
         tl.store(total + row * SIZE + place, x, mask=inside)
     w = tl.load(weight + place, mask=inside, other=0.0)
-    tl.store(normed + row * SIZE + place, _normed(x, w, eps, SIZE), mask=inside)
+    tl.store(normed + row * SIZE + place, _rms_norm(x, w, eps, SIZE), mask=inside)
 
 
 @triton.jit
-def _normed(x, w, eps, SIZE: tl.constexpr):
-    """Along the last axis of a vector: float32 inside, rounded before the weight is multiplied."""
+def _rms_norm(x, w, eps, SIZE: tl.constexpr):
+    """In float32, rounded before it is multiplied by the weight."""
     wide = x.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / SIZE + eps)
     return ((wide * scale).to(x.dtype).to(tl.float32) * w.to(tl.float32)).to(x.dtype)
 
 
-def turn_and_store(
-    qkv_RN: Tensor, layer: Layer, shape: Shape, desk: Desk, pages: Pages, keys: Tensor, values: Tensor
+def rope_and_store(
+    qkv: Tensor, layer: Layer, shape: Shape, state: DecodeState, tables: PageTables, keys: Tensor, values: Tensor
 ) -> Tensor:
-    """Queries [R, H, D] with their positions turned in; keys and values go to the row's page: 2.6 MB, 0.6 µs."""
-    rows, page = len(qkv_RN), keys.shape[2]
-    queries_RHD = torch.empty(rows, shape.heads, shape.head_size, dtype=qkv_RN.dtype, device=qkv_RN.device)
+    """Queries [R, H, D] with rotary positions; the new keys and values go to the row's page: 2.6 MB, 0.6 µs."""
+    rows = len(qkv)
+    queries_RHD = torch.empty(rows, shape.heads, shape.head_size, dtype=qkv.dtype, device=qkv.device)
     has_norm = layer.q_norm is not None
-    heads = shape.heads + shape.kv_heads
-    _turn_and_store[(rows, triton.cdiv(heads, HEADS_AT_ONCE))](
-        qkv_RN,
-        layer.q_norm if has_norm else qkv_RN,
-        layer.k_norm if has_norm else qkv_RN,
-        desk.cos_LD,
-        desk.sin_LD,
-        desk.state,
-        pages.suffix_SP,
-        queries_RHD,
-        keys,
-        values,
-        shape.eps,
-        desk.state.shape[1],
-        pages.suffix_SP.shape[1],
-        HEADS=shape.heads,
-        KV=shape.kv_heads,
-        D=shape.head_size,
-        PAGE=page,
-        BLOCK=HEADS_AT_ONCE,
-        NORM=has_norm,
-        PREFIX_ROW=PREFIX,
-        SUFFIX_ROW=SUFFIX,
-        num_warps=1,
-    )
+    _rope_and_store[(rows, triton.cdiv(shape.heads + shape.kv_heads, HEADS_PER_PROGRAM))](
+        qkv, layer.q_norm if has_norm else qkv, layer.k_norm if has_norm else qkv, state.cos_LD, state.sin_LD,
+        state.fields, tables.suffix, queries_RHD, keys, values,
+        shape.eps, state.fields.shape[1], tables.suffix.shape[1],
+        HEADS=shape.heads, KV=shape.kv_heads, D=shape.head_size, PAGE=keys.shape[2], BLOCK=HEADS_PER_PROGRAM,
+        NORM=has_norm, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=1,
+    )  # fmt: skip
     return queries_RHD
 
 
 @triton.jit(do_not_specialize=["slots", "width"])
-def _turn_and_store(
+def _rope_and_store(
     qkv, q_norm, k_norm, cos, sin, state, table, queries, keys, values, eps, slots, width,
     HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, NORM: tl.constexpr,
     PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
 ):  # fmt: skip
-    """A row and some of its heads, first those of queries, then those of keys, whose values are stored too."""
+    """(row, block of heads): heads of queries first, then those of keys, whose values are stored too."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
     half = tl.arange(0, D // 2)[None, :]
@@ -128,26 +104,26 @@ def _turn_and_store(
         one = ((wide_one * scale).to(one.dtype).to(tl.float32) * weight_one).to(one.dtype)
         two = ((wide_two * scale).to(two.dtype).to(tl.float32) * weight_two).to(two.dtype)
     c, s = tl.load(cos + position * D + half), tl.load(sin + position * D + half)
-    turned_one, turned_two = _turned(one, two, c, s)
+    rotated_one, rotated_two = _apply_rope(one, two, c, s)
     to = queries + (row * HEADS + head) * D + half
-    tl.store(to, turned_one, mask=is_query)
-    tl.store(to + D // 2, turned_two, mask=is_query)
+    tl.store(to, rotated_one, mask=is_query)
+    tl.store(to + D // 2, rotated_two, mask=is_query)
     page = tl.load(table + row * width + suffix // PAGE).to(tl.int64)
-    place = ((page * KV + head - HEADS) * PAGE + suffix % PAGE) * D + half
-    tl.store(keys + place, turned_one, mask=is_key)
-    tl.store(keys + place + D // 2, turned_two, mask=is_key)
-    tl.store(values + place, tl.load(source + KV * D, mask=is_key, other=0.0), mask=is_key)
-    tl.store(values + place + D // 2, tl.load(source + KV * D + D // 2, mask=is_key, other=0.0), mask=is_key)
+    offset = ((page * KV + head - HEADS) * PAGE + suffix % PAGE) * D + half
+    tl.store(keys + offset, rotated_one, mask=is_key)
+    tl.store(keys + offset + D // 2, rotated_two, mask=is_key)
+    tl.store(values + offset, tl.load(source + KV * D, mask=is_key, other=0.0), mask=is_key)
+    tl.store(values + offset + D // 2, tl.load(source + KV * D + D // 2, mask=is_key, other=0.0), mask=is_key)
 
 
 @triton.jit
 def _either(one, other, is_one, is_other):
-    """Of each head its own weights."""
+    """The norm's weights of query heads from one pointer, of key heads from the other."""
     return tl.load(one, mask=is_one, other=0.0).to(tl.float32) + tl.load(other, mask=is_other, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def _turned(one, two, c, s):
+def _apply_rope(one, two, c, s):
     """(x₁ cos − x₂ sin, x₂ cos + x₁ sin), every product rounded as in transformers."""
     kind = one.dtype
     x, y, c, s = one.to(tl.float32), two.to(tl.float32), c.to(tl.float32), s.to(tl.float32)
@@ -156,17 +132,17 @@ def _turned(one, two, c, s):
     return first.to(kind), second.to(kind)
 
 
-def gated(gate_up_RN: Tensor) -> Tensor:
-    """silu(gate) · up. Reads 2 R I numbers and writes half as many: 17 MB, 4 µs."""
-    rows, size = gate_up_RN.shape[0], gate_up_RN.shape[1] // 2
-    out_RI = torch.empty(rows, size, dtype=gate_up_RN.dtype, device=gate_up_RN.device)
+def silu_and_mul(gate_up: Tensor) -> Tensor:
+    """silu(gate) · up; 17 MB, 4 µs."""
+    rows, size = gate_up.shape[0], gate_up.shape[1] // 2
+    out = torch.empty(rows, size, dtype=gate_up.dtype, device=gate_up.device)
     block = min(1024, triton.next_power_of_2(size))
-    _gated[(rows, triton.cdiv(size, block))](gate_up_RN, out_RI, SIZE=size, BLOCK=block, num_warps=4)
-    return out_RI
+    _silu_and_mul[(rows, triton.cdiv(size, block))](gate_up, out, SIZE=size, BLOCK=block, num_warps=4)
+    return out
 
 
 @triton.jit
-def _gated(gate_up, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def _silu_and_mul(gate_up, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < SIZE

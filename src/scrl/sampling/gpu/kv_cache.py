@@ -1,4 +1,4 @@
-"""The device memory of a rollout: pages for keys and values, the rows' state, and where completions are written."""
+"""The paged KV cache, and the other device memory of a call: the rows' state and the completions."""
 
 from __future__ import annotations
 
@@ -11,217 +11,203 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scrl.attention import unplanned_attention
-from scrl.device_copy import sent, stacked
+from scrl.attention import attention_without_cudnn
+from scrl.device_copy import pad_rows, to_device
 from scrl.records import Floats
-from scrl.sampling.decoders import ModuleWalk
-from scrl.sampling.gpu.decode_state import FIELDS, JOB, Desk, Pages, Written, team_size
+from scrl.sampling.decoders import ForwardPass
+from scrl.sampling.gpu.decode_state import COMPLETION, FIELDS, Completions, DecodeState, PageTables
 from scrl.sampling.gpu.fused_weights import Shape
-from scrl.sampling.gpu.scheduler import Row, Source
+from scrl.sampling.gpu.scheduler import Prefix, Row, pages_for
 
 PREFILL_TOKENS = 8192
-"""Prompts are read so many tokens at a time (a longer one alone)."""
-KEPT_FREE = 0.04
-"""Share of a GPU's memory that is left to others and to fragments."""
+"""Prompts are prefilled in batches of this many tokens (a longer prompt alone)."""
+RESERVED_SHARE = 0.04
+"""Share of a GPU's memory that is left to others and to fragmentation."""
+TEAM_QUERIES = 64
+"""The query heads of a team of rows fill a tile of this size for one key head."""
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """How much an arena has room for."""
+class CacheSize:
+    """What a cache has room for."""
 
     slots: int
     pages: int
-    page: int
+    page_size: int
     completions: int
-    tokens: int
+    max_tokens: int
     """Of a completion."""
     prompt_tokens: int
     record: tuple[str, ...] = ()
 
-    def holds(self, other: Size) -> bool:
-        """Whether there is room for what needs `other`, its pages aside."""
-        mine, theirs = ((s.slots, s.completions, s.tokens, s.prompt_tokens) for s in (self, other))
-        return (self.page, self.record) == (other.page, other.record) and all(map(int.__ge__, mine, theirs))
+    def holds(self, other: CacheSize) -> bool:
+        """Whether there is room for `other`, its pages aside."""
+        mine, theirs = ((s.slots, s.completions, s.max_tokens, s.prompt_tokens) for s in (self, other))
+        is_alike = (self.page_size, self.record) == (other.page_size, other.record)
+        return is_alike and all(map(int.__ge__, mine, theirs))
 
 
-def affordable_pages(free: int, total: int, shape: Shape, size: Size, itemsize: int) -> int:
-    """Pages that fit beside what a step and the reading of prompts need for themselves.
+def affordable_pages(free: int, total: int, shape: Shape, size: CacheSize, itemsize: int) -> int:
+    """Pages that fit in `free` bytes beside the memory of a decode step, of a prefill and of the completions.
 
-    A page of 256 tokens takes 256 · 2 · layers · K · D numbers: 9.4 MB for Qwen2.5-3B, 37.7 MB for Qwen3-4B.
+    A page of 256 tokens takes 256 · 2 · layers · key heads · D numbers: 9.4 MB for Qwen2.5-3B, 37.7 MB for Qwen3-4B.
     """
-    step = size.slots * (2 * 4 * shape.words + itemsize * (6 * shape.inner + 8 * shape.hidden))
-    splits = -(-size.tokens // size.page) + -(-size.prompt_tokens // size.page)
+    step = size.slots * (2 * 4 * shape.vocabulary + itemsize * (6 * shape.intermediate + 8 * shape.hidden))
+    splits = pages_for(size.max_tokens, size.page_size) + pages_for(size.prompt_tokens, size.page_size)
     step += size.slots * shape.heads * splits * (shape.head_size + 1) * 4
-    prefill = max(PREFILL_TOKENS, size.prompt_tokens) * itemsize * (5 * shape.inner + 12 * shape.hidden)
-    written = (size.completions + 1) * size.tokens * 4 * (4 + len(size.record))
-    left = free - step - prefill - written - int(KEPT_FREE * total)
-    return left // (size.page * shape.numbers_per_token * itemsize)
+    prefill = max(PREFILL_TOKENS, size.prompt_tokens) * itemsize * (5 * shape.intermediate + 12 * shape.hidden)
+    completions = (size.completions + 1) * size.max_tokens * 4 * (4 + len(size.record))
+    left = free - step - prefill - completions - int(RESERVED_SHARE * total)
+    return left // (size.page_size * shape.numbers_per_token * itemsize)
 
 
 @dataclass(slots=True, eq=False)
-class Arena:
-    """Everything whose address a captured step knows."""
+class KVCache:
+    """Everything whose address a captured step holds."""
 
-    size: Size
-    shape: Shape
+    size: CacheSize
     keys: Tensor
-    """[layers, pages, K, page, D]."""
+    """[layers, pages, key heads, page size, D]."""
     values: Tensor
-    desk: Desk
-    written: Written
-    suffix_SP: Tensor
-    prompt_BP: Tensor
-    teams_SN: Tensor
-    _walk: ModuleWalk = field(repr=False)
+    state: DecodeState
+    completions: Completions
+    suffix_table: Tensor
+    prompt_table: Tensor
+    teams: Tensor
+    """int32 [slots, rows of a team]: see PageTables."""
+    _forward: ForwardPass = field(repr=False)
 
     @classmethod
-    def build(cls, model: nn.Module, shape: Shape, size: Size, ends: Sequence[int]) -> Arena:
-        """Zeroed memory, and the rotations of all positions that can come up."""
+    def build(cls, model: nn.Module, shape: Shape, size: CacheSize, end_tokens: Sequence[int]) -> KVCache:
+        """Allocate zeroed memory, and the rotary tables of all positions that can come up."""
         like = next(model.parameters())
-        walk = ModuleWalk(model)
-        pool = (shape.layers, size.pages, shape.kv_heads, size.page, shape.head_size)
+        forward = ForwardPass(model)
+        pool = (shape.layers, size.pages, shape.kv_heads, size.page_size, shape.head_size)
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=like.device)
 
-        cos_LD, sin_LD = walk.rotations(size.prompt_tokens + size.tokens + 1)
-        jobs, tokens = size.completions + 1, size.tokens
-        real = torch.float32
+        cos_LD, sin_LD = forward.rope_tables(size.prompt_tokens + size.max_tokens + 1)
+        C, T, real = size.completions + 1, size.max_tokens, torch.float32
         return cls(
             size=size,
-            shape=shape,
             keys=torch.empty(pool, dtype=like.dtype, device=like.device),
             values=torch.empty(pool, dtype=like.dtype, device=like.device),
-            desk=Desk(
-                state=zeros(len(FIELDS), size.slots),
+            state=DecodeState(
+                fields=zeros(len(FIELDS), size.slots),
                 cos_LD=cos_LD.contiguous(),
                 sin_LD=sin_LD.contiguous(),
-                ends=torch.tensor(padded_ends(ends), dtype=torch.int32, device=like.device),
-                knobs=zeros(2, dtype=real),
+                end_tokens=torch.tensor(pad_end_tokens(end_tokens), dtype=torch.int32, device=like.device),
+                draw_params=zeros(2, dtype=real),
             ),
-            written=Written(
-                tokens_JT=zeros(jobs, tokens),
-                logprobs_JT=zeros(jobs, tokens, dtype=real),
-                entropies_JT=zeros(jobs, tokens, dtype=real),
-                lengths_J=zeros(jobs),
-                uniforms_JT=zeros(jobs, tokens, dtype=real),
-                facts_JT={name: zeros(jobs, tokens, dtype=real) for name in size.record},
+            completions=Completions(
+                tokens_CT=zeros(C, T),
+                logprobs_CT=zeros(C, T, dtype=real),
+                entropies_CT=zeros(C, T, dtype=real),
+                lengths_C=zeros(C),
+                uniforms_CT=zeros(C, T, dtype=real),
+                facts_CT={name: zeros(C, T, dtype=real) for name in size.record},
             ),
-            suffix_SP=zeros(size.slots, -(-size.tokens // size.page)),
-            prompt_BP=zeros(size.slots + 2, max(1, -(-(size.prompt_tokens + size.tokens) // size.page))),
-            teams_SN=zeros(size.slots, team_size(shape.group)),
-            _walk=walk,
+            suffix_table=zeros(size.slots, pages_for(T, size.page_size)),
+            prompt_table=zeros(size.slots + 2, max(1, pages_for(size.prompt_tokens + T, size.page_size))),
+            teams=zeros(size.slots, max(1, TEAM_QUERIES // shape.group)),
+            _forward=forward,
         )
 
-    def begin(self, uniforms: Sequence[Floats], temperature: float, top_p: float) -> None:
-        """Blank pages for new completions."""
-        written = self.written
-        for page in (written.tokens_JT, written.logprobs_JT, written.entropies_JT, written.lengths_J):
-            page.zero_()
-        for page in written.facts_JT.values():
-            page.zero_()
-        uniforms_RT = stacked(uniforms, np.float32)
-        written.uniforms_JT[: len(uniforms_RT), : uniforms_RT.shape[1]] = self._sent(uniforms_RT)
-        self.desk.knobs.copy_(self._sent(np.array([temperature or 1.0, top_p], dtype=np.float32)))
-        self.desk.state.zero_()
+    def reset(self, uniforms: Sequence[Floats], temperature: float, top_p: float) -> None:
+        """Clear the state and the completions for a new call."""
+        out = self.completions
+        for buffer in (out.tokens_CT, out.logprobs_CT, out.entropies_CT, out.lengths_C, *out.facts_CT.values()):
+            buffer.zero_()
+        uniforms_CT = pad_rows(uniforms, np.float32)
+        out.uniforms_CT[: len(uniforms_CT), : uniforms_CT.shape[1]] = self._to_device(uniforms_CT)
+        self.state.draw_params.copy_(self._to_device(np.array([temperature or 1.0, top_p], dtype=np.float32)))
+        self.state.fields.zero_()
 
-    def arrange(self, live: Sequence[Row]) -> None:
-        """Rows move to the first slots in their order; keys and values stay where they are."""
-        fresh = np.zeros((len(FIELDS), 1 + sum(row.slot < 0 for row in live)), dtype=np.int32)
-        fresh[JOB] = self.size.completions
-        index_S = np.full(self.size.slots, self.size.slots, dtype=np.int64)  # a blank column, for slots that are free
-        number = 0
-        for slot, row in enumerate(live):
-            if row.slot < 0:
-                number += 1
-                fresh[:, number] = _column(row)
-            index_S[slot] = row.slot if row.slot >= 0 else self.size.slots + number
-            row.slot = slot
-        wide = torch.cat((self.desk.state, self._sent(fresh)), dim=1)
-        self.desk.state.copy_(wide[:, self._sent(index_S)])
-        self._send_tables(live)
+    def prefill(self, prefixes: Sequence[Prefix]) -> None:
+        """Store the keys and values of prompts, computed by the model's own modules."""
+        for batch in prefill_batches([len(prefix.tokens_P) for prefix in prefixes]):
+            self._prefill([prefixes[number] for number in batch])
 
-    def _send_tables(self, live: Sequence[Row]) -> None:
-        suffix_SP = np.zeros(tuple(self.suffix_SP.shape), dtype=np.int32)
-        prompt_BP = np.zeros(tuple(self.prompt_BP.shape), dtype=np.int32)
-        for row in live:
-            suffix_SP[row.slot, : len(row.pages)] = row.pages
-            prompt_BP[row.source.place, : len(row.source.pages)] = row.source.pages
-        self.suffix_SP.copy_(self._sent(suffix_SP))
-        self.prompt_BP.copy_(self._sent(prompt_BP))
-        teams_SN = np.full(tuple(self.teams_SN.shape), -1, dtype=np.int32)
-        for team, slots in enumerate(teams_of(live, teams_SN.shape[1])):
-            teams_SN[team, : len(slots)] = slots
-        self.teams_SN.copy_(self._sent(teams_SN))
-
-    def pages(self, suffix_pages: int, prompt_pages: int, teams: int) -> Pages:
-        """The tables, and how much of them rows may look at."""
-        return Pages(self.suffix_SP, self.prompt_BP, self.teams_SN, suffix_pages, prompt_pages, teams)
-
-    def tokens_of(self, jobs: Sequence[int], longest: int) -> Tensor:
-        """What these completions have for their first tokens, on the device."""
-        return self.written.tokens_JT[self._sent(np.array(jobs, dtype=np.int64)), :longest]
-
-    def _sent(self, values: NDArray[np.generic]) -> Tensor:
-        return sent(values, self.keys.device)
-
-    def read(self, sources: Sequence[Source]) -> None:
-        """Keys and values of prompts, by the model's own modules."""
-        parts = prefill_parts([len(source.tokens_P) for source in sources])
-        for part in parts:
-            self._read([sources[number] for number in part])
-
-    def _read(self, sources: Sequence[Source]) -> None:
-        page = self.size.page
-        longest = max(len(source.tokens_P) for source in sources)
-        tokens_BP = np.zeros((len(sources), longest), dtype=np.int64)
-        pages_BP = np.zeros_like(tokens_BP)  # what pads a prompt goes to page 0
-        for number, source in enumerate(sources):
-            length = len(source.tokens_P)
-            tokens_BP[number, :length] = source.tokens_P
-            pages_BP[number, :length] = np.repeat(source.pages, page)[:length]
-        places_P = self._sent(np.arange(longest) % page)
-        to_BP = self._sent(pages_BP)
+    def _prefill(self, prefixes: Sequence[Prefix]) -> None:
+        page_size = self.size.page_size
+        tokens_BP = pad_rows([prefix.tokens_P for prefix in prefixes], np.int64)
+        lengths_B, longest = [len(prefix.tokens_P) for prefix in prefixes], tokens_BP.shape[1]
+        pages = [np.repeat(p.pages, page_size)[:length] for p, length in zip(prefixes, lengths_B, strict=True)]
+        page_BP = self._to_device(pad_rows(pages, np.int64))  # padding goes to page 0
+        column_P = self._to_device(np.arange(longest) % page_size)
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-            self.keys[layer][to_BP, :, places_P] = keys.transpose(1, 2)
-            self.values[layer][to_BP, :, places_P] = values.transpose(1, 2)
-            # Padding stands behind a prompt, where none of its tokens looks: causal is mask enough.
-            grouped = queries.shape[1] != keys.shape[1]
-            return F.scaled_dot_product_attention(
-                queries, keys, values, is_causal=True, scale=scale, enable_gqa=grouped
-            )
+            self.keys[layer][page_BP, :, column_P] = keys.transpose(1, 2)
+            self.values[layer][page_BP, :, column_P] = values.transpose(1, 2)
+            # Padding is on the right, where no token of the prompt looks: the causal mask is enough.
+            is_gqa = queries.shape[1] != keys.shape[1]
+            return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale, enable_gqa=is_gqa)
 
-        cos, sin = self.desk.cos_LD[:longest], self.desk.sin_LD[:longest]
-        with unplanned_attention():
-            self._walk.run(self._sent(tokens_BP), cos[None, None], sin[None, None], attend)
+        cos, sin = self.state.cos_LD[:longest], self.state.sin_LD[:longest]
+        with attention_without_cudnn():
+            self._forward.run(self._to_device(tokens_BP), cos[None, None], sin[None, None], attend)
+
+    def assign_slots(self, running: Sequence[Row]) -> None:
+        """Move rows to the first slots in their order; their keys and values stay where they are."""
+        blank = self.size.slots  # the column after the last slot, for slots without a row
+        fresh = [np.zeros(len(FIELDS), dtype=np.int32)]
+        fresh[0][COMPLETION] = self.size.completions
+        column_of_slot = np.full(self.size.slots, blank, dtype=np.int64)
+        for slot, row in enumerate(running):
+            column_of_slot[slot] = row.slot if row.slot >= 0 else blank + len(fresh)
+            if row.slot < 0:
+                # TOKEN, LENGTH, SUFFIX, ALIVE, LIMIT, COMPLETION, PROMPT, PREFIX
+                prefix = row.prefix
+                fields = (row.token, row.start, 0, 1, row.limit, row.completion, prefix.table_row, len(prefix.tokens_P))
+                fresh.append(np.array(fields, dtype=np.int32))
+            row.slot = slot
+        columns = torch.cat((self.state.fields, self._to_device(np.stack(fresh, axis=1))), dim=1)
+        self.state.fields.copy_(columns[:, self._to_device(column_of_slot)])
+        suffix_table = np.zeros(tuple(self.suffix_table.shape), dtype=np.int32)
+        prompt_table = np.zeros(tuple(self.prompt_table.shape), dtype=np.int32)
+        for row in running:
+            suffix_table[row.slot, : len(row.pages)] = row.pages
+            prompt_table[row.prefix.table_row, : len(row.prefix.pages)] = row.prefix.pages
+        teams = np.full(tuple(self.teams.shape), -1, dtype=np.int32)
+        for team, slots in enumerate(prompt_teams(running, teams.shape[1])):
+            teams[team, : len(slots)] = slots
+        self.suffix_table.copy_(self._to_device(suffix_table))
+        self.prompt_table.copy_(self._to_device(prompt_table))
+        self.teams.copy_(self._to_device(teams))
+
+    def page_tables(self, suffix_pages: int, prompt_pages: int, num_teams: int) -> PageTables:
+        """The tables, and how much of them rows attend to."""
+        return PageTables(self.suffix_table, self.prompt_table, self.teams, suffix_pages, prompt_pages, num_teams)
+
+    def first_tokens(self, completions: Sequence[int], number: int) -> Tensor:
+        """The first `number` tokens of some completions, on the device."""
+        return self.completions.tokens_CT[self._to_device(np.array(completions, dtype=np.int64)), :number]
+
+    def _to_device(self, values: NDArray[np.generic]) -> Tensor:
+        return to_device(values, self.keys.device)
 
 
-def _column(row: Row) -> tuple[int, ...]:
-    """The state of a row that enters: TOKEN, PLACE, SUFFIX, ALIVE, LIMIT, JOB, PROMPT, PREFIX."""
-    return (row.token, row.written, 0, 1, row.limit, row.job, row.source.place, len(row.source.tokens_P))
-
-
-def teams_of(live: Sequence[Row], size: int) -> list[list[int]]:
-    """Slots of the rows that look at the same prompt, at most `size` together; prompts of one token have none."""
+def prompt_teams(running: Sequence[Row], size: int) -> list[list[int]]:
+    """Slots of the rows with the same prompt, at most `size` together; empty prefixes have none."""
     by_prompt: dict[int, list[int]] = {}
-    for row in live:
-        if len(row.source.tokens_P):
-            by_prompt.setdefault(row.source.place, []).append(row.slot)
+    for row in running:
+        if len(row.prefix.tokens_P):
+            by_prompt.setdefault(row.prefix.table_row, []).append(row.slot)
     return [slots[first : first + size] for slots in by_prompt.values() for first in range(0, len(slots), size)]
 
 
-def prefill_parts(lengths: Sequence[int]) -> list[list[int]]:
-    """Prompts that are read together: of like lengths, at most PREFILL_TOKENS with their padding; empty ones not."""
-    parts: list[list[int]] = []
+def prefill_batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Prompts of similar lengths, at most PREFILL_TOKENS with their padding; empty ones are left out."""
+    batches: list[list[int]] = []
     for number in sorted((n for n, length in enumerate(lengths) if length), key=lambda n: -lengths[n]):
-        if not parts or (len(parts[-1]) + 1) * lengths[parts[-1][0]] > PREFILL_TOKENS:
-            parts.append([])
-        parts[-1].append(number)
-    return parts
+        if not batches or (len(batches[-1]) + 1) * lengths[batches[-1][0]] > PREFILL_TOKENS:
+            batches.append([])
+        batches[-1].append(number)
+    return batches
 
 
-def padded_ends(ends: Sequence[int]) -> list[int]:
-    """A power of two of them, filled with a token that no model has."""
-    size = 1 << max(0, len(ends) - 1).bit_length()
-    return [*ends, *[-1] * (size - len(ends))]
+def pad_end_tokens(end_tokens: Sequence[int]) -> list[int]:
+    """A power of two of them, padded with a token that no model has."""
+    size = 1 << max(0, len(end_tokens) - 1).bit_length()
+    return [*end_tokens, *[-1] * (size - len(end_tokens))]

@@ -1,8 +1,8 @@
-"""Which completions are written side by side: rows wait, enter, grow by pages and leave. Nothing here touches a device.
+"""The scheduler: which rows wait, which run, and which pages they hold. Nothing here touches a device.
 
-A prompt's pages are shared by all rows that continue it. A row may hold fewer pages than its longest completion would
-need, because most end before: when pages run out, the youngest row goes back to the queue with what it has written,
-and is read again later as a prompt of its own.
+The pages of a prompt are shared by all rows that continue it. A row may hold fewer pages than its longest completion
+would need, because most end before: when pages run out, the youngest row is preempted. It goes back to the queue with
+what it has written, which is prefilled again later as part of its prompt.
 """
 
 from __future__ import annotations
@@ -16,199 +16,190 @@ import numpy as np
 
 from scrl.records import Tokens
 
-ENOUGH_FINISHED = 64
-"""Completions that must have ended before their lengths say how long the next ones will be."""
-ENTER_SHARE = 8
-"""Prompts are read for waiting rows once one slot in so many is free: reading few at a time would hold up the rest."""
-TYPICAL = 0.9
-"""Rows are promised room for completions of this quantile of the lengths seen."""
+ENOUGH_LENGTHS = 64
+"""Completions that must have ended before their lengths are used to predict those of others."""
+ADMIT_SHARE = 8
+"""Prompts are prefilled for waiting rows once 1 / this of the slots are free: prefilling few at a time is slow."""
+QUANTILE = 0.9
+"""Rows are admitted if there are pages for completions of this quantile of the recent lengths."""
 RECENT = 512
-"""Completions whose lengths are looked at: those that ended last."""
+"""The number of recent lengths."""
 
 
 @dataclass(slots=True, eq=False)
-class Source:
-    """What rows start from: a prompt but for its last token."""
+class Prefix:
+    """What rows continue: a prompt without its last token."""
 
     tokens_P: Tokens
-    users: int = 0
-    """Rows that have not ended."""
+    num_rows: int = 0
+    """Rows that continue it and have not ended."""
     pages: list[int] = field(default_factory=list)
-    place: int = -1
-    """In the table of prompts, while it is read; −1: not read."""
+    table_row: int = -1
+    """In the table of prompt pages; −1 if it is not prefilled."""
 
     @property
-    def is_read(self) -> bool:
-        """Whether its keys and values are there."""
-        return self.place >= 0
+    def is_prefilled(self) -> bool:
+        """Whether its keys and values are stored."""
+        return self.table_row >= 0
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A completion, waiting or being written."""
+    """A completion, waiting or running."""
 
-    job: int
-    source: Source
+    completion: int
+    prefix: Prefix
     token: int
-    """The newest token when it enters: the prompt's last."""
+    """Its newest token when it is admitted: the prompt's last."""
     limit: int
-    written: int = 0
-    """Tokens it had when it entered."""
+    start: int = 0
+    """Tokens the completion had when the row was admitted."""
     steps: int = 0
-    """Steps run since then: it has stored at most so many tokens."""
+    """Steps since then; an upper bound of the tokens in its own pages."""
     pages: list[int] = field(default_factory=list)
     slot: int = -1
 
     @property
     def steps_left(self) -> int:
-        """It has ended after so many more steps, whatever it writes."""
-        return self.limit - self.written - self.steps
+        """Steps until it reaches its limit."""
+        return self.limit - self.start - self.steps
 
 
-class RowPlan:
-    """Slots and pages, handed out."""
+class Scheduler:
+    """Assigns slots and pages to rows."""
 
-    def __init__(self, slots: int, pages: int, page: int) -> None:
-        """Page 0 and the first place in the table of prompts belong to nobody."""
+    def __init__(self, slots: int, pages: int, page_size: int) -> None:
+        """Page 0 and row 0 of the table of prompt pages stay unused."""
         self.waiting: deque[Row] = deque()
-        self.live: list[Row] = []
+        self.running: list[Row] = []
         self._slots = slots
-        self._page = page
-        self._free = list(range(pages - 1, 0, -1))
-        self._places = list(range(slots + 1, 0, -1))
+        self._page_size = page_size
+        self._free_pages = list(range(pages - 1, 0, -1))
+        self._free_table_rows = list(range(slots + 1, 0, -1))
         self._lengths: dict[int, int] = {}
-        """Of jobs that have ended, in the order in which that was heard."""
-        self._typical = sys.maxsize
+        """Of completions that have ended, in the order in which that was learned."""
+        self._typical_length = sys.maxsize
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Rows wait their turn."""
+        """Queue rows."""
         for row in rows:
-            row.source.users += 1
+            row.prefix.num_rows += 1
             self.waiting.append(row)
 
-    def admit(self) -> list[Source]:
-        """Let rows in while there are slots and pages; the prompts that must be read for them."""
-        fresh: list[Source] = []
-        if not self.live:
-            self._forget_idle()
-        room = len(self._free) - sum(max(0, self._promise(row) - len(row.pages)) for row in self.live)
-        while self.waiting and len(self.live) < self._slots:
+    def admit(self) -> list[Prefix]:
+        """Start rows while there are slots and pages; the prompts that must be prefilled for them."""
+        prefixes: list[Prefix] = []
+        if not self.running:
+            self._evict_idle()
+        room = len(self._free_pages) - sum(max(0, self._likely_pages(row) - len(row.pages)) for row in self.running)
+        while self.waiting and len(self.running) < self._slots:
             row = self.waiting[0]
-            needed = self._promise(row) + (0 if row.source.is_read else self._pages(len(row.source.tokens_P)))
-            is_worth_it = row.source.is_read or fresh or (self._slots - len(self.live)) * ENTER_SHARE >= self._slots
-            if self.live and (needed > room or not is_worth_it):
+            prefix = row.prefix
+            prompt_pages = 0 if prefix.is_prefilled else pages_for(len(prefix.tokens_P), self._page_size)
+            needed = self._likely_pages(row) + prompt_pages
+            has_many_slots = (self._slots - len(self.running)) * ADMIT_SHARE >= self._slots
+            if self.running and (needed > room or not (prefix.is_prefilled or prefixes or has_many_slots)):
                 break
             room -= needed
-            self.live.append(self.waiting.popleft())
-            if not row.source.is_read:
-                row.source.pages = self._take(self._pages(len(row.source.tokens_P)))
-                row.source.place = self._places.pop()
-                fresh.append(row.source)
-        return fresh
+            self.running.append(self.waiting.popleft())
+            if not prefix.is_prefilled:
+                prefix.pages = [self._free_pages.pop() for _ in range(prompt_pages)]
+                prefix.table_row = self._free_table_rows.pop()
+                prefixes.append(prefix)
+        return prefixes
 
-    def _promise(self, row: Row) -> int:
-        """Pages a row will probably need; all it could need while nothing is known."""
-        typical = max(self._typical - row.written, row.steps + self._page)
-        return self._pages(min(row.limit - row.written, typical))
+    def _likely_pages(self, row: Row) -> int:
+        """The pages a row will probably need; all it could need while lengths are unknown."""
+        typical = max(self._typical_length - row.start, row.steps + self._page_size)
+        return pages_for(min(row.limit - row.start, typical), self._page_size)
 
-    def grow(self, steps: int) -> list[Row]:
-        """Give every row the pages for so many more steps; the rows that had to go for it, which wait no more."""
-        gone: list[Row] = []
-        for row in list(self.live):
-            needed = self._pages(row.steps + min(steps, row.steps_left))
-            while row in self.live and len(row.pages) < needed:
-                if not self._free:
-                    self._forget_idle()
-                if self._free:
-                    row.pages.append(self._free.pop())
+    def num_steps(self, most: int) -> int:
+        """Steps until half of the rows have reached their limits, `most` at most; a row at its limit idles."""
+        return min(most, sorted(row.steps_left for row in self.running)[len(self.running) // 2])
+
+    def allocate(self, steps: int) -> list[Row]:
+        """Give every running row the pages for this many steps; the rows that were preempted for it, youngest first."""
+        preempted: list[Row] = []
+        for row in list(self.running):
+            needed = pages_for(row.steps + min(steps, row.steps_left), self._page_size)
+            while row in self.running and len(row.pages) < needed:
+                if not self._free_pages:
+                    self._evict_idle()
+                if self._free_pages:
+                    row.pages.append(self._free_pages.pop())
                 else:
-                    gone.append(self.live[-1])
-                    self._drop(self.live[-1])
-        return gone
+                    preempted.append(self.running[-1])
+                    self._remove(self.running[-1])
+        return preempted
 
-    def come_back(self, row: Row, written_T: Tokens) -> None:
-        """A row that had to go waits at the front, to be read again with what it has written since it entered."""
+    def requeue(self, row: Row, written_T: Tokens) -> None:
+        """Put a preempted row at the front of the queue, its prompt extended by the tokens written since it ran."""
         if len(written_T):
-            begun_P = np.concatenate((row.source.tokens_P, [row.token], written_T))
-            row.source = Source(begun_P[:-1])
-            row.token = int(begun_P[-1])
-            row.written += len(written_T)
+            tokens_P = np.concatenate((row.prefix.tokens_P, [row.token], written_T))
+            row.prefix = Prefix(tokens_P[:-1])
+            row.token = int(tokens_P[-1])
+            row.start += len(written_T)
         row.steps, row.slot = 0, -1
-        row.source.users += 1
+        row.prefix.num_rows += 1
         self.waiting.appendleft(row)
 
-    def window(self, most: int) -> int:
-        """Steps until half of the rows have reached their limits, `most` at most; a row at its limit just waits."""
-        return min(most, sorted(row.steps_left for row in self.live)[len(self.live) // 2])
-
-    def stepped(self, steps: int) -> None:
-        """So many steps were run."""
-        for row in self.live:
+    def advance(self, steps: int) -> None:
+        """Count steps that were run."""
+        for row in self.running:
             row.steps += steps
 
-    def leave(self, ended: Mapping[int, int]) -> None:
-        """These jobs have ended, with so many tokens each; so have those at their limits.
+    def retire(self, lengths: Mapping[int, int]) -> None:
+        """Remove the rows of completions that have ended, with these lengths, and rows at their limits.
 
-        A job may be named again, when it has long left: it counts once, with the tokens that it had first.
+        A completion may be named again after it has left: only its first length counts.
         """
-        self._count(ended)
-        for row in [row for row in self.live if row.job in ended or row.steps_left <= 0]:
-            self._drop(row)
-        for row in [row for row in self.waiting if row.job in ended]:  # had to go before it was known to have ended
-            self.waiting.remove(row)
-            self._unused(row.source)
-
-    def _count(self, ended: Mapping[int, int]) -> None:
-        """Learn from completions how long the next ones will be."""
-        fresh = {job: length for job, length in ended.items() if job not in self._lengths}
+        fresh = {completion: length for completion, length in lengths.items() if completion not in self._lengths}
         self._lengths |= fresh
-        if fresh and len(self._lengths) >= ENOUGH_FINISHED:
-            self._typical = int(np.quantile(list(self._lengths.values())[-RECENT:], TYPICAL)) + 1
+        if fresh and len(self._lengths) >= ENOUGH_LENGTHS:
+            self._typical_length = int(np.quantile(list(self._lengths.values())[-RECENT:], QUANTILE)) + 1
+        for row in [row for row in self.running if row.completion in lengths or row.steps_left <= 0]:
+            self._remove(row)
+        for row in [row for row in self.waiting if row.completion in lengths]:  # preempted before its end was known
+            self.waiting.remove(row)
+            self._leave_prefix(row.prefix)
 
-    def _drop(self, row: Row) -> None:
-        self.live.remove(row)
-        self._free += row.pages
+    def _remove(self, row: Row) -> None:
+        self.running.remove(row)
+        self._free_pages += row.pages
         row.pages = []
-        self._unused(row.source)
+        self._leave_prefix(row.prefix)
 
-    def _unused(self, source: Source) -> None:
-        """One row less needs it."""
-        source.users -= 1
-        if source.users == 0 and source.is_read:
-            self._forget(source)
+    def _leave_prefix(self, prefix: Prefix) -> None:
+        prefix.num_rows -= 1
+        if prefix.num_rows == 0 and prefix.is_prefilled:
+            self._evict(prefix)
 
-    def _forget_idle(self) -> None:
-        """Prompts that nobody is continuing just now make room; they are read again when their turn comes."""
-        continued = {id(row.source) for row in self.live}
+    def _evict_idle(self) -> None:
+        """Free the pages of prompts that no running row continues; they are prefilled again when needed."""
+        in_use = {id(row.prefix) for row in self.running}
         for row in self.waiting:
-            if row.source.is_read and id(row.source) not in continued:
-                self._forget(row.source)
+            if row.prefix.is_prefilled and id(row.prefix) not in in_use:
+                self._evict(row.prefix)
 
-    def _forget(self, source: Source) -> None:
-        self._free += source.pages
-        self._places.append(source.place)
-        source.pages, source.place = [], -1
-
-    def _take(self, number: int) -> list[int]:
-        return [self._free.pop() for _ in range(number)]
-
-    def _pages(self, tokens: int) -> int:
-        return pages_for(tokens, self._page)
+    def _evict(self, prefix: Prefix) -> None:
+        self._free_pages += prefix.pages
+        self._free_table_rows.append(prefix.table_row)
+        prefix.pages, prefix.table_row = [], -1
 
 
-def pages_for(tokens: int, page: int) -> int:
-    """Pages that hold so many tokens."""
-    return -(-tokens // page)
+def pages_for(tokens: int, page_size: int) -> int:
+    """Pages that hold this many tokens."""
+    return -(-tokens // page_size)
 
 
-def smallest_pool(rows: Iterable[Row], page: int) -> int:
-    """Pages with which every row could be written alone, after an interruption too."""
-    return 2 + max(pages_for(len(row.source.tokens_P), page) + pages_for(row.limit, page) for row in rows)
+def min_pages(rows: Iterable[Row], page_size: int) -> int:
+    """Pages with which every row could run alone, after a preemption too."""
+    return 2 + max(pages_for(len(row.prefix.tokens_P), page_size) + pages_for(row.limit, page_size) for row in rows)
 
 
-def whole_pool(rows: Sequence[Row], slots: int, page: int) -> int:
-    """Pages with which no row is ever interrupted."""
-    sources = {id(row.source): row.source for row in rows}.values()
-    prompts = sum(pages_for(len(source.tokens_P), page) for source in sources)
-    longest = sorted((pages_for(row.limit, page) for row in rows), reverse=True)[:slots]
-    return max(1 + prompts + sum(longest), smallest_pool(rows, page))
+def max_pages(rows: Sequence[Row], slots: int, page_size: int) -> int:
+    """Pages with which no row is ever preempted."""
+    prefixes = {id(row.prefix): row.prefix for row in rows}.values()
+    prompts = sum(pages_for(len(prefix.tokens_P), page_size) for prefix in prefixes)
+    longest = sorted((pages_for(row.limit, page_size) for row in rows), reverse=True)[:slots]
+    return max(1 + prompts + sum(longest), min_pages(rows, page_size))

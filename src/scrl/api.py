@@ -1,0 +1,167 @@
+"""Train, resume, evaluate, sample and label from Python: what the commands do, with values in and values out.
+
+    result = scrl.train({"model": "my-model", "steps": 50}, questions=["What is 2 + 2?", "What is 3 · 4?"])
+    result.checkpoint, result.metrics[-1]["agreement"]
+
+torch is imported when one of these is called, not before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scrl.credit.rule import credit_rule
+from scrl.data.jsonl import read_json_lines
+from scrl.errors import InputError
+from scrl.lab.label import label_file
+from scrl.records import Question, Sampled
+
+if TYPE_CHECKING:
+    from scrl.config import RunConfig
+
+Questions = Sequence[str | Question]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """A run that has ended; everything is read from its folder."""
+
+    folder: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """The model after the last step, as `from_pretrained` loads it."""
+        return self.folder / "checkpoints" / "last"
+
+    @property
+    def best(self) -> Path:
+        """The model whose completions agreed most, chosen without gold."""
+        return self.folder / "checkpoints" / "best"
+
+    @property
+    def report(self) -> Path:
+        """The page about the run."""
+        return self.folder / "report.html"
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One mapping per step (names: scrl.metrics)."""
+        return [line.fields for line in read_json_lines(self.folder / "metrics.jsonl")]
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """One mapping per evaluation: before, during and after training."""
+        return [line.fields for line in read_json_lines(self.folder / "evaluations.jsonl")]
+
+
+def train(
+    config: RunConfig | Mapping[str, Any] | str | Path,
+    questions: Questions | None = None,
+    *,
+    out: str | Path | None = None,
+) -> TrainingResult:
+    """Adapt a model to questions without answers, with the settings of `scrl train`, in a new folder (under runs/).
+
+    Settings are given by name, as the YAML file that holds them, or as a RunConfig. Questions from memory take the
+    place of the setting `questions`; they are written into the run folder, so that the run can be resumed. Any engine.
+    """
+    from scrl.config import build_config, read_config
+    from scrl.engines.choice import check_engine, engine_of
+    from scrl.training.listeners import Silent
+    from scrl.training.run_folder import new_run_folder
+
+    values = read_config(Path(config)) if isinstance(config, str | Path) else config
+    rows = None if questions is None else _rows(questions)
+    if rows is not None:
+        values = dict(values if isinstance(values, Mapping) else values.model_dump(mode="json"))
+        values["questions"] = "questions.jsonl"  # checked before a folder is made; the path follows
+    settings = build_config(values) if isinstance(values, Mapping) else values
+    check_engine(settings)
+    folder = new_run_folder(None if out is None else Path(out))
+    if rows is not None:
+        file = folder / "questions.jsonl"
+        file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        settings = settings.model_copy(update={"questions": str(file)})
+    return TrainingResult(engine_of(settings).train(settings, folder, Silent()).path)
+
+
+def resume(folder: str | Path) -> TrainingResult:
+    """Go on with the run in `folder`, exactly as if it had never stopped."""
+    from scrl.engines.choice import engine_of
+    from scrl.training.listeners import Silent
+    from scrl.training.run_folder import RunFolder
+
+    config = RunFolder(Path(folder)).config()
+    return TrainingResult(engine_of(config).resume(Path(folder), Silent()).path)
+
+
+def _rows(questions: Questions) -> list[dict[str, str]]:
+    """Questions as lines of a file; plain texts are numbered."""
+    if isinstance(questions, str | Path):
+        raise InputError("questions: must be a list of texts or Questions; a new folder is given as out=…")
+    rows = []
+    for number, question in enumerate(questions):
+        if isinstance(question, Question):
+            known = {"answer": question.gold, "level": question.level, "rephrased": question.rephrased}
+            row = {"id": question.id, "question": question.text}
+            rows.append(row | {name: value for name, value in known.items() if value is not None})
+        elif isinstance(question, str):
+            rows.append({"id": str(number), "question": question})
+        else:
+            raise InputError(f"questions: number {number} must be text or a Question, found {type(question).__name__}")
+    return rows
+
+
+def evaluate(
+    model: str, benchmarks: str | Sequence[str], *, out: str | Path | None = None, **settings: Any
+) -> list[dict[str, Any]]:
+    """Measure a model on benchmarks or files of questions with gold answers, as `scrl evaluate` does; a record each.
+
+    `settings` are those of its evaluation.yaml, e.g. samples=4, sampling={"max_tokens": 512}, data_dir="benchmarks".
+    """
+    from scrl.evaluation.benchmark_run import build_settings, measure
+    from scrl.training.listeners import Silent
+    from scrl.training.run_folder import new_run_folder
+
+    names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
+    chosen = build_settings({"model": model, "benchmarks": names, **settings})
+    return measure(chosen, new_run_folder(None if out is None else Path(out)), Silent())
+
+
+def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int = 0, **settings: Any) -> list[Sampled]:
+    """Completions of a model with log-probabilities and entropies of every token, a group per question.
+
+    `settings` are those of `sampling`, e.g. temperature=0.6, max_tokens=512; `prompt` and `compute` take mappings.
+    `scrl.assign_credit(sampled.group)` says what they would earn.
+    """
+    from scrl.data.prompts import PromptSettings, prompt_tokens
+    from scrl.policy.model import load_model
+    from scrl.policy.settings import ComputeSettings
+    from scrl.sampling.draw import SamplingSettings
+    from scrl.sampling.sampler import Prompt, check_sampler, open_sampler
+
+    prompt = PromptSettings.model_validate(settings.pop("prompt", {}))
+    compute = ComputeSettings.model_validate(settings.pop("compute", {}))
+    sampling = SamplingSettings.model_validate(settings)
+    asked = [Question(row["id"], row["question"], row.get("answer")) for row in _rows(questions)]
+    check_sampler(compute)
+    language_model = load_model(model, compute)
+    prompts = [Prompt(question.id, prompt_tokens(question, language_model.tokenizer, prompt)) for question in asked]
+    longest = max((len(each.tokens_P) for each in prompts), default=0)
+    sampler = open_sampler(language_model, compute, max_length=longest + sampling.max_tokens, seed=seed)
+    samples_B = sampler.sample(prompts, sampling, num_samples=num_samples, seed=seed, step=0)
+    return [
+        Sampled(question, each.tokens_P, samples_G)
+        for question, each, samples_G in zip(asked, prompts, samples_B, strict=True)
+    ]
+
+
+def label(
+    rollouts: str | Path, method: str = "scrl", *, out: str | Path | None = None, **choices: Any
+) -> dict[str, Any]:
+    """Label a file of completions, as `scrl label` does; its summary. `choices` are those of `credit_rule`."""
+    return label_file(rollouts, credit_rule(method, **choices), out=out)

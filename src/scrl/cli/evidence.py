@@ -1,0 +1,59 @@
+"""`scrl evidence`: the campaign on real models, its runs and its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from scrl.errors import ConfigError, TrainingError
+
+
+def evidence(
+    *,
+    results: Path = Path("results"),
+    run: Annotated[bool, Parameter(negative=())] = False,
+    only: str | None = None,
+    work: Path | None = None,
+    jobs: int = 1,
+    picture: Path | None = None,
+) -> None:
+    """Print the tables of the campaign on real models from the results that are kept of it; or carry out its runs.
+
+    Example: scrl evidence --picture docs/evidence.svg
+
+    Parameters
+    ----------
+    results
+        Folder with the results that are kept of each run.
+    run
+        Carry out the runs that have no results yet; needs a GPU and --work.
+    only
+        Carry out this run alone, for instance amc-1.5b/contrast-2.
+    work
+        Folder with models/ and data/ as the settings of the campaign name them.
+    jobs
+        Runs side by side on one GPU; two runs of a 1.5B model share one of 141 GB.
+    picture
+        Also draw the picture of campaign A into this .svg file.
+    """
+    from scrl.recipes.evidence.campaign import CAMPAIGNS, carry_out, carry_out_all, find_run, missing_runs
+    from scrl.recipes.evidence.tables import draw_picture, evidence_markdown, progress
+
+    if (run or only) and work is None:
+        raise ConfigError("--work: name the folder with models/ and data/ that the runs are carried out in")
+    if only is not None and work is not None:
+        carry_out(find_run(only), work, results)
+        return
+    if run and work is not None:
+        failed = [each.name for each, code in carry_out_all(missing_runs(results), work, results, jobs) if code]
+        if failed:
+            raise TrainingError(f"did not end well: {', '.join(failed)}; their messages stand above")
+    for campaign in CAMPAIGNS:
+        if (results / campaign).is_dir():
+            print(f"## {campaign}\n\n{evidence_markdown(results, campaign)}\n")
+    print(progress(results))
+    if picture is not None:
+        draw_picture(results, CAMPAIGNS[0], picture)
+        print(f"wrote {picture}")

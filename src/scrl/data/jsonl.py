@@ -1,0 +1,89 @@
+"""Files with one JSON object per line, read as a stream. Errors are `DataError`s with file and line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scrl.errors import DataError
+
+OnCut = Callable[[str], None]
+"""Receives a message when the end of a file was left out."""
+
+
+class JsonLine(NamedTuple):
+    """One line of a file."""
+
+    number: int
+    offset: int
+    """The byte at which the line begins."""
+    fields: dict[str, Any]
+
+
+def read_json_lines(
+    path: Path, on_cut: OnCut | None = None, *, hint: str = "", on_bytes: Callable[[int], None] | None = None
+) -> Iterator[JsonLine]:
+    """The objects of a file, plain or .gz, one by one; blank lines are skipped.
+
+    A run that is still going, or was killed, may leave half a line at the end. With `on_cut`, that line is skipped and
+    reported to it; without, it is an error like any other broken line. `hint` ends the message about a broken line, and
+    `on_bytes` receives the length of each line.
+    """
+    number, offset = 0, 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                if on_bytes is not None:
+                    on_bytes(len(raw))
+                if on_cut is not None and _is_cut(raw):
+                    on_cut(f"{path.name}: line {number}, the last one, is incomplete and was left out")
+                elif raw.strip():
+                    yield JsonLine(number, offset, parse_object(raw, path, number, hint=hint))
+                offset += len(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(path, f"cannot be read: {reason}", number + 1 if number else None) from error
+
+
+def parse_object(raw: bytes, path: Path, number: int, *, hint: str = "") -> dict[str, Any]:
+    """One line as an object."""
+    fields = parse_json(raw, path, number, hint=hint)
+    if not isinstance(fields, dict):
+        ending = f". {hint}" if hint else ""
+        raise DataError(path, f"must be a JSON object, found {kind(fields)}{ending}", number)
+    return fields
+
+
+def parse_json(text: bytes | str, path: Path, number: int | None = None, *, hint: str = "") -> Any:
+    """One line, or without `number` a whole file, as any JSON value."""
+    try:
+        return json.loads(text.decode("utf-8-sig" if number == 1 else "utf-8") if isinstance(text, bytes) else text)
+    except UnicodeDecodeError as error:
+        raise DataError(path, f"is not UTF-8 text: {error.reason} at byte {error.start}", number) from error
+    except json.JSONDecodeError as error:
+        fault = f"is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"  # json's may end in "at"
+        raise DataError(path, f"{fault}. {hint}" if hint else fault, number or error.lineno) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(path, f"is not JSON: {error}", number) from error
+
+
+def kind(value: object) -> str:
+    """What a value is, for a message."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", type(None): "null"}
+    return f"{value}" if isinstance(value, float | Decimal) else names.get(type(value), type(value).__name__)
+
+
+def _is_cut(raw: bytes) -> bool:
+    """Whether this is half a line: no line end, and no JSON. The beginning of an object is never JSON itself."""
+    if raw.endswith(b"\n") or not raw.strip():
+        return False
+    try:
+        json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return True
+    return False

@@ -1,0 +1,319 @@
+"""The memory that a step of a run takes on each GPU, part by part, with each engine: arithmetic on a model's shape.
+
+W weights of which A are trained (all, or an adapter's), n GPUs, s shards (n with FSDP2, else 1), t GPUs that share a
+sampler. Bytes per GPU:
+
+                    embedded    TRL, DDP    TRL, FSDP2    verl, FSDP2
+    working weights 2 W         2 W         layers gathered for a moment: 2 (outer + 3 layer)
+    masters         4 A         4 W         4 W / s       4 W / s           where all are trained
+    gradients       4 A + 2 A   4 A + 4 A   4 A / s       4 A / s
+    optimizer       8 A         8 A         8 A / s       8 A / s
+    start model     2 W         4 W         4 W / s       4 W / s           with KL and without an adapter
+    sampler         – or 2 W    2 W / t     2 W / t       2 W / t           TRL alone keeps it while it trains
+
+The embedded engine samples with the weights it trains; with compute.sampler: vllm, vLLM has a copy of them, and
+compute.vllm_memory of the GPU as its cache. Its working weights may be float32 (`Work.size`), and optimizer.masters and
+optimizer.state make the rest smaller (`bytes_per_trained_weight`). TRL and verl keep float32 weights and compute in
+bfloat16; DDP holds gradients a second time in its buckets. Norms' statistics, token ids and masks are in OVERHEAD.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from scrl.config import RunConfig
+from scrl.errors import ConfigError
+from scrl.planning.shapes import ModelShape
+from scrl.policy.fused_token_scores import CHUNK_ELEMENTS
+
+GIB = 2**30
+HALF, FULL = 2, 4
+"""Bytes of a number: bfloat16 and float32."""
+BLOCK_BYTES = FULL + HALF
+"""Per logit of a block with the embedded engine, which never holds more: in float32, its gradient in bfloat16."""
+LOGIT_BYTES = 8
+"""Per logit with TRL and verl, which hold those of a micro-batch whole: four copies in bfloat16. Assumed."""
+OVERHEAD, VLLM_OVERHEAD = 2 * GIB, 6 * GIB
+"""CUDA's context, workspaces, fragments; with vLLM its graphs, NCCL's buffers, and a scoring pass. Assumed."""
+PROMPT = 200
+"""Tokens of a prompt, where there is no tokenizer to count them. Assumed."""
+
+EngineName = Literal["embedded", "trl", "verl"]
+Sharding = Literal["none", "DDP", "FSDP2"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One step of a run. Rows are completions."""
+
+    questions: int
+    """Groups of completions: a method may ask a question twice."""
+    sampled_rows: int
+    trained_rows: int
+    updates: int
+    update_rows: int
+    """Of the largest update."""
+    prompt: int
+    """Tokens of a prompt."""
+    length: float
+    """Mean tokens of a completion."""
+    max_tokens: int
+    micro_batch: int
+    sampler_rows: int
+    rollouts: int = 1
+    """One, and one for each round of dynamic sampling."""
+    is_checkpointed: bool = False
+    has_reference: bool = False
+    """Whether a KL to the start model is in the loss."""
+    adapter_rank: int | None = None
+    masters: Literal["float32", "split"] = "float32"
+    state: Literal["float32", "bfloat16"] = "float32"
+    """Of the optimizer: its averages."""
+    micro_tokens: int | None = None
+    """Of a forward and backward pass, in place of `micro_batch`."""
+    vllm_memory: float | None = None
+    """The share of a GPU that is vLLM's cache, where vLLM samples for the embedded engine."""
+    size: int = HALF
+    """Bytes of a working weight, and of a number in the KV cache."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a prompt and the longest completion."""
+        return self.prompt + self.max_tokens
+
+    @property
+    def pass_rows(self) -> int:
+        """The most rows of a forward and backward pass, where all have the longest completion."""
+        return self.micro_batch if self.micro_tokens is None else max(1, self.micro_tokens // self.longest)
+
+    @property
+    def pass_tokens(self) -> int:
+        """The most tokens of such a pass; one row is never split."""
+        return max(self.micro_tokens or self.micro_batch * self.longest, self.longest)
+
+    @property
+    def tokens_sampled(self) -> float:
+        """By all rows."""
+        return self.sampled_rows * self.length
+
+    @property
+    def tokens_trained(self) -> float:
+        """Including prompts, which pass through the model too."""
+        return self.trained_rows * (self.prompt + self.length)
+
+
+def work_of(config: RunConfig, num_questions: int | None, length: float | None = None) -> Work:
+    """A full step, if there are enough questions; completions are half as long as allowed, where no length is given."""
+    most = config.sampling.max_tokens
+    if length is not None and not 0 < length <= most:
+        raise ConfigError(f"--length: the mean completion has more than 0 and at most {most} tokens; got {length:g}")
+    forms = 2 if "partner" in config.rule().needs else 1
+    questions = min(config.questions_per_step, num_questions or config.questions_per_step) * forms
+    rollouts = 1 + config.dynamic_sampling.rounds
+    return Work(
+        questions=questions,
+        sampled_rows=questions * config.completions * rollouts,
+        trained_rows=questions * config.trained,
+        updates=-(-questions // config.questions_per_update),
+        update_rows=min(questions, config.questions_per_update) * config.trained,
+        prompt=min(PROMPT, config.prompt.max_tokens),
+        length=most / 2 if length is None else length,
+        max_tokens=most,
+        micro_batch=config.compute.micro_batch,
+        sampler_rows=config.compute.sampler_rows,
+        rollouts=rollouts,
+        is_checkpointed=config.compute.gradient_checkpointing,
+        has_reference=config.loss.kl_weight > 0,
+        adapter_rank=config.lora.rank if config.lora else None,
+        masters=config.optimizer.masters,
+        state=config.optimizer.state,
+        micro_tokens=config.compute.micro_tokens,
+        vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
+    )
+
+
+def smaller(work: Work) -> tuple[Work, ...]:
+    """The same step in less memory: micro-batches halved, then activations computed twice. No result changes."""
+    works = [work]
+    while (last := works[-1]).pass_tokens > work.longest:
+        if last.micro_tokens is not None:
+            works.append(replace(last, micro_tokens=last.micro_tokens // 2))
+        else:
+            works.append(replace(last, micro_batch=last.micro_batch // 2))
+    return (*works, *(replace(each, is_checkpointed=True) for each in works if not work.is_checkpointed))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Who trains, and how the work is spread."""
+
+    engine: EngineName
+    sharding: Sharding
+    gpus: int
+    """In all."""
+    tensor: int = 1
+    """t: GPUs that share one sampler."""
+
+    def __str__(self) -> str:
+        """`verl, FSDP2`."""
+        return self.engine if self.sharding == "none" else f"{self.engine}, {self.sharding}"
+
+    @property
+    def shards(self) -> int:
+        """s: into how many parts weights, gradients and optimizer are cut."""
+        return self.gpus if self.sharding == "FSDP2" else 1
+
+    def rows(self, work: Work) -> int:
+        """That a sampler writes in a step."""
+        return -(-work.sampled_rows * self.tensor // self.gpus)
+
+    def rows_at_once(self, work: Work) -> int:
+        """The most that a sampler may write side by side; verl leaves that to vLLM."""
+        rows = -(-self.rows(work) // work.rollouts)
+        return rows if self.engine == "verl" else min(rows, work.sampler_rows)
+
+    def update_rows(self, work: Work) -> int:
+        """Of an update on one GPU."""
+        return -(-work.update_rows // self.gpus)
+
+    def micro_rows(self, work: Work) -> int:
+        """Of a forward and backward pass on one GPU."""
+        return min(work.pass_rows, self.update_rows(work))
+
+    def micro_tokens(self, work: Work) -> int:
+        """The most tokens of such a pass."""
+        return min(work.pass_tokens, self.update_rows(work) * work.longest)
+
+    def score_rows(self, work: Work) -> int:
+        """Of a pass without gradients; verl scores all rows, and takes as many at a time as the micro-batch allows."""
+        if self.engine != "verl":
+            return self.micro_rows(work)
+        return min(work.pass_rows, -(-work.sampled_rows // self.gpus))
+
+    def has_vllm(self, work: Work) -> bool:
+        """Whether vLLM samples, with its own copy of the weights; in plans it always does with TRL and verl."""
+        return self.engine != "embedded" or work.vllm_memory is not None
+
+
+class Part(NamedTuple):
+    """Memory of one GPU for one purpose."""
+
+    name: str
+    bytes: float
+    in_sampling: bool = True
+    in_training: bool = True
+
+
+def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: float = 0.0) -> tuple[Part, ...]:
+    """The memory of a GPU, which has `memory` bytes, while `rows` completions are written side by side."""
+    is_ours, s, num_weights = layout.engine == "embedded", layout.shards, shape.num_weights
+    trained = trained_weights(shape, work)
+    masters, gradients, averages = bytes_per_trained_weight(work, layout)
+    working = num_weights
+    if layout.sharding == "FSDP2":  # the embedding and the head, two layers and the gradient of one
+        working = min(num_weights, shape.outer_weights + 3 * shape.layer_weights)
+    reference = num_weights if work.has_reference and work.adapter_rank is None else 0
+    activations = layout.micro_tokens(work) * activation_bytes(shape, work.is_checkpointed)
+    stays = layout.engine == "trl"  # vLLM sleeps while verl or the embedded engine trains; our sampler drops its cache
+    vllm_weights = num_weights if layout.has_vllm(work) else 0
+    share = work.vllm_memory
+    cache = rows * row_bytes(shape, work, layout) if share is None else share * memory
+    return (
+        Part("weights", work.size * working, in_sampling=is_ours),
+        Part("masters", masters * (trained if is_ours else num_weights) / s),
+        Part("optimizer", averages * trained / s),
+        Part("start model", (work.size if is_ours else FULL) * reference / s),
+        Part("gradients", gradients * trained / s, in_sampling=False),
+        Part("activations", activations, in_sampling=False),
+        Part("logits", logit_bytes(shape, work, layout), in_sampling=False),
+        Part("vLLM's weights", work.size * vllm_weights / layout.tensor, in_training=stays),
+        Part("sampler's cache", cache, in_training=stays),
+        Part("overhead", VLLM_OVERHEAD if layout.has_vllm(work) else OVERHEAD),
+    )
+
+
+def peaks(memory: tuple[Part, ...]) -> tuple[float, float]:
+    """Bytes while sampling, and while training."""
+    return sum(part.bytes * part.in_sampling for part in memory), sum(part.bytes * part.in_training for part in memory)
+
+
+def trained_weights(shape: ModelShape, work: Work) -> int:
+    """A."""
+    return shape.num_weights if work.adapter_rank is None else shape.adapter_weights(work.adapter_rank)
+
+
+def bytes_per_trained_weight(work: Work, layout: Layout) -> tuple[int, int, int]:
+    """(masters, gradients, averages); for the embedded engine the table in `scrl.policy.low_memory_adamw`."""
+    if layout.engine != "embedded":
+        return FULL, 2 * FULL if layout.sharding == "DDP" else FULL, 2 * FULL
+    averages = 2 * (HALF if work.state == "bfloat16" else FULL)
+    if work.size == FULL:  # the weights are the masters
+        return 0, FULL, averages
+    if work.masters == work.state == "float32":
+        return FULL, FULL + HALF, averages
+    is_one_pass = work.update_rows <= work.pass_rows
+    return HALF if work.masters == "split" else FULL, HALF if is_one_pass else FULL, averages
+
+
+def activation_bytes(shape: ModelShape, is_checkpointed: bool) -> int:
+    """What is kept of a token for the backward pass.
+
+    A layer keeps, in bytes: 16 E for two norms (input, its float32 copy, output), 2 (3 H + 2 H_kv) D for queries, keys,
+    values and the output of attention, 8 mlp. Checkpointed: the input of each layer, 2 E, and one layer whole.
+    """
+    attention = (3 * shape.heads + 2 * shape.kv_heads) * shape.head_size
+    layer = 16 * shape.hidden + HALF * attention + 8 * shape.mlp
+    return shape.layers * HALF * shape.hidden + layer if is_checkpointed else shape.layers * layer
+
+
+def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
+    """Logits that are held at once, with their gradients.
+
+    Embedded: a block of at most CHUNK_ELEMENTS; and the sum of the head's gradient over all blocks in float32, 4 V E,
+    unless the head is frozen. TRL and verl: the logits of all completions of a pass.
+    """
+    if layout.engine != "embedded":
+        rows = max(layout.micro_rows(work), layout.score_rows(work))
+        return rows * work.max_tokens * shape.vocabulary * LOGIT_BYTES
+    tokens = layout.micro_tokens(work) - layout.micro_rows(work) * work.prompt
+    block = min(tokens * shape.vocabulary, CHUNK_ELEMENTS)
+    head = shape.vocabulary * shape.hidden if work.adapter_rank is None else 0
+    return BLOCK_BYTES * block + FULL * head
+
+
+def row_bytes(shape: ModelShape, work: Work, layout: Layout) -> float:
+    """The KV cache of one completion: ours has room for the longest, vLLM's pages for what was written."""
+    tokens = work.prompt + work.length if layout.has_vllm(work) else work.longest
+    return tokens * shape.cache_bytes(work.size) / layout.tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A layout that fits, with the settings that make it fit."""
+
+    layout: Layout
+    work: Work
+    rows: int
+    """Completions side by side."""
+    parts: tuple[Part, ...]
+
+
+def fit(shape: ModelShape, work: Work, layout: Layout, memory: float) -> Fit | None:
+    """As many rows side by side as `memory` bytes allow, up to those there are; None where not even one fits."""
+    if work.vllm_memory is not None:
+        room = work.vllm_memory * memory
+    else:
+        sampling, training = peaks(parts(shape, work, layout, 0))
+        room = memory - (max(sampling, training) if layout.engine == "trl" else sampling)
+    rows = min(layout.rows_at_once(work), int(max(room, 0) // row_bytes(shape, work, layout)))
+    in_all = parts(shape, work, layout, rows, memory)
+    return Fit(layout, work, rows, in_all) if rows and max(peaks(in_all)) <= memory else None
+
+
+def least_memory(shape: ModelShape, work: Work, layout: Layout) -> float:
+    """Bytes of the smallest GPU that has room for a completion: x ≥ all but the cache + share x, share x ≥ a row."""
+    if (share := work.vllm_memory) is None:
+        return max(peaks(parts(shape, work, layout, 1)))
+    sampling, training = peaks(parts(shape, work, layout, 0))
+    return max(sampling / (1 - share), row_bytes(shape, work, layout) / share, training)

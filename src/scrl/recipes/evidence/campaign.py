@@ -1,0 +1,164 @@
+"""Which runs the campaign has, with all their settings, and how one of them is carried out.
+
+    A   amc-1.5b      Qwen2.5-Coder-1.5B-Instruct on AMC without answers; MATH-500 is measured and never trained on
+    B   gsm8k-0.5b    Qwen2.5-Coder-0.5B-Instruct on rows 1 to 256 of GSM8K; rows 257 to 512 are held out
+
+A working folder holds `models/` and `data/`, which the settings name. A run whose results are there is not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scrl.data.whole_files import write_whole
+from scrl.errors import ConfigError, InputError, TrainingError, did_you_mean
+from scrl.recipes.evidence.condense import condense
+
+CAMPAIGNS = ("amc-1.5b", "gsm8k-0.5b")
+METHODS = ("ttrl", "scrl", "contrast")
+SEEDS = (2, 3, 4)
+START = "start"
+"""In place of a method: the model before training, on the questions of MEASURED."""
+MEASURED = {"amc-1.5b": "math500"}
+"""Benchmarks that the start model and every last checkpoint are measured on, besides what a run measures itself."""
+MEASUREMENT = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 1536}
+HALVES = {"gsm8k-1-256.jsonl": slice(0, 256), "gsm8k-257-512.jsonl": slice(256, 512)}
+"""Files of questions that are made of data/gsm8k.jsonl."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRun:
+    """One run: a campaign, a method or START, and a seed."""
+
+    campaign: str
+    method: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """`amc-1.5b/scrl-2`: its folder below the results."""
+        return f"{self.campaign}/{self.method}-{self.seed}"
+
+
+def all_runs() -> list[EvidenceRun]:
+    """In the order in which they are carried out: seed by seed, so that methods can be compared early."""
+    starts = [EvidenceRun(campaign, START, seed) for campaign, seed in product(MEASURED, SEEDS)]
+    trained = [EvidenceRun(campaign, method, seed) for campaign in CAMPAIGNS for seed in SEEDS for method in METHODS]
+    return [*trained, *starts]
+
+
+def find_run(name: str) -> EvidenceRun:
+    """A run by its name."""
+    known = {run.name: run for run in all_runs()}
+    if name not in known:
+        raise ConfigError(f"{name}: there is no such run in the campaign.{did_you_mean(name, known)}")
+    return known[name]
+
+
+def settings_of(run: EvidenceRun) -> dict[str, Any]:
+    """Every setting of a run, written out in full."""
+    settings = _packaged(f"{run.campaign}.yaml")
+    return settings | {"method": run.method, "credit": _packaged("credit.yaml")[run.method], "seed": run.seed}
+
+
+def _packaged(name: str) -> dict[str, Any]:
+    text = files("scrl.recipes.evidence").joinpath(name).read_text(encoding="utf-8")
+    values: dict[str, Any] = yaml.safe_load(text)
+    return values
+
+
+def missing_runs(results: Path) -> list[EvidenceRun]:
+    """Runs without results."""
+    return [run for run in all_runs() if not (results / run.name / "about.json").is_file()]
+
+
+def carry_out(run: EvidenceRun, work: Path, results: Path) -> None:
+    """Train, measure the last checkpoint, keep the small files, and delete the weights."""
+    place = work / "campaign" / run.name
+    if place.exists():
+        raise InputError(f"{place}: is left from a run that did not end; look at it, then delete it")
+    _split_gsm8k(work / "data")
+    place.mkdir(parents=True)
+    seconds = {}
+    trained = place / "run"
+    if run.method != START:
+        write_whole(place / "settings.yaml", yaml.safe_dump(settings_of(run), sort_keys=False))
+        seconds["train"] = _scrl(work, "train", place / "settings.yaml", "--out", trained)
+    measured = None
+    if run.campaign in MEASURED:
+        measured = place / "measured"
+        model = trained / "checkpoints" / "last" if run.method != START else Path(settings_of_model(run))
+        flags = [word for key, value in MEASUREMENT.items() for word in (f"--{key.replace('_', '-')}", value)]
+        words = ("evaluate", model, MEASURED[run.campaign], "--data-dir", "data", "--seed", run.seed)
+        seconds["math500"] = _scrl(work, *words, *flags, "--out", measured)
+    about = {"gpu": _gpu(), "seconds": {name: round(value) for name, value in seconds.items()}}
+    condense(trained, measured, {"commit": _commit(trained), **about}, results / run.name)
+    shutil.rmtree(place)
+
+
+def settings_of_model(run: EvidenceRun) -> str:
+    """The model of a campaign."""
+    return str(_packaged(f"{run.campaign}.yaml")["model"])
+
+
+def _split_gsm8k(data: Path) -> None:
+    """The files of questions that campaign B names, where they are not there yet."""
+    source = data / "gsm8k.jsonl"
+    if source.is_file():
+        lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+        for name, rows in HALVES.items():
+            if not (data / name).exists():
+                write_whole(data / name, "".join(lines[rows]))
+
+
+def _scrl(work: Path, *words: object) -> float:
+    """Run a command of ours in the working folder; its seconds."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "scrl", *map(str, words)]
+    code = subprocess.run(command, cwd=work, check=False).returncode
+    if code:
+        raise TrainingError(f"`scrl {' '.join(map(str, words))}` ended with exit code {code}; see its messages above")
+    return time.monotonic() - began
+
+
+def _gpu() -> str:
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
+
+
+def _commit(run: Path) -> str | None:
+    """The commit a run was made with, where it ran from a checkout."""
+    file = run / "environment.json"
+    return json.loads(file.read_text(encoding="utf-8"))["commit"] if file.is_file() else None
+
+
+def carry_out_all(
+    runs: Sequence[EvidenceRun], work: Path, results: Path, jobs: int
+) -> Iterator[tuple[EvidenceRun, int]]:
+    """Carry out several runs, `jobs` of them side by side, each in a process of its own; (run, its exit code)."""
+    waiting, running = list(runs), dict[EvidenceRun, subprocess.Popen[bytes]]()
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            run = waiting.pop(0)
+            command = [sys.executable, "-m", "scrl", "evidence", "--only", run.name]
+            command += ["--work", str(work), "--results", str(results)]
+            running[run] = subprocess.Popen(command)
+        for run, process in list(running.items()):
+            code = process.poll()
+            if code is not None:
+                del running[run]
+                yield run, code
+        time.sleep(0.2)

@@ -1,0 +1,248 @@
+"""The published tables and the picture of the campaign, from the small files that are kept of it.
+
+The primary outcome was fixed before the first run: MATH-500 pass@1 after training on AMC, contrast − scrl and
+scrl − ttrl, mean over seeds, with a 95 % bootstrap over questions and a t-interval over seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from scrl.errors import InputError
+from scrl.evaluation.statistics import bootstrap_interval
+from scrl.recipes.evidence.campaign import METHODS, SEEDS, START
+
+T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""Student's t at 97.5 %, by degrees of freedom."""
+WINDOW = 10
+"""Steps that a figure of the last steps is a mean of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of one run."""
+
+    method: str
+    seed: int
+    about: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, Any]]
+    evaluations: Mapping[tuple[str, str], Mapping[str, Any]]
+    """(`before` or `after`, set of questions) → evaluation."""
+
+    def last_steps(self, name: str) -> float:
+        """The mean of a metric over the last steps."""
+        return fmean(line[name] for line in self.metrics[-WINDOW:] if name in line)
+
+
+def read_kept(folder: Path) -> list[Kept]:
+    """The runs of a campaign that have results."""
+    found = [_read_run(path.parent) for path in sorted(folder.glob("*/about.json"))]
+    if not found:
+        raise InputError(f"{folder}: there are no results here")
+    return found
+
+
+def _read_run(folder: Path) -> Kept:
+    method, _, seed = folder.name.rpartition("-")
+    when = "before" if method == START else "after"
+    measured = [
+        ((when, record["benchmark"]), record)
+        for path in sorted(folder.glob("*.json"))
+        if path.name != "about.json"
+        for record in [json.loads(path.read_text(encoding="utf-8"))]
+    ]
+    own = [
+        (("before" if line["step"] == 0 else "after", line["benchmark"]), line)
+        for line in _lines(folder, "evaluations")
+    ]
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    return Kept(method, int(seed), about, _lines(folder, "metrics"), dict([*measured, *own]))
+
+
+def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
+    path = folder / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds, in %, with an interval over questions and, from two seeds on, one over seeds."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: tuple[float, ...]
+
+    @property
+    def over_seeds(self) -> tuple[float, float] | None:
+        """mean ± t s / √S."""
+        if len(self.seeds) < 2:
+            return None
+        half = T_975[len(self.seeds) - 1] * stdev(self.seeds) / math.sqrt(len(self.seeds))
+        return self.mean - half, self.mean + half
+
+
+def estimate(by_seed: Sequence[Mapping[str, float]]) -> Estimate:
+    """Values per question, of every seed, as fractions → their mean in %; questions are resampled, seeds kept."""
+    questions = sorted(by_seed[0])
+    values_Q = [100 * fmean(values[name] for values in by_seed) for name in questions]
+    low, high = bootstrap_interval(values_Q, seed=0)
+    return Estimate(fmean(values_Q), low, high, tuple(100 * fmean(values.values()) for values in by_seed))
+
+
+def by_question(
+    runs: Sequence[Kept], method: str, when: str, questions: str, metric: str
+) -> dict[int, Mapping[str, float]]:
+    """Seed → question → value; the start is that of any run of the seed, since all start from the same model."""
+    return {
+        run.seed: run.evaluations[when, questions][f"{metric}_by_question"]
+        for run in runs
+        if (when, questions) in run.evaluations and (when == "before" or run.method == method)
+    }
+
+
+def mean_of(runs: Sequence[Kept], method: str, questions: str, metric: str) -> Estimate | None:
+    """A metric of the start model or after training, over all seeds there are."""
+    found = by_question(runs, method, "before" if method == START else "after", questions, metric)
+    return estimate(list(found.values())) if found else None
+
+
+def difference(runs: Sequence[Kept], one: str, other: str, questions: str, metric: str) -> Estimate | None:
+    """one − other over the seeds that both have, question by question."""
+    ones, others = (
+        by_question(runs, method, "before" if method == START else "after", questions, metric)
+        for method in (one, other)
+    )
+    shared = sorted(ones.keys() & others.keys())
+    if not shared:
+        return None
+    return estimate([{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared])
+
+
+TRANSITIONS = {"learned": (False, True), "kept": (True, True), "lost": (True, False), "never right": (False, False)}
+"""Whether the majority was right before and after training."""
+
+
+def transitions(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, int]:
+    """How many questions were learned, kept, lost and never right; a tie counts as right where it is won by half."""
+    pairs = [(before[name] >= 0.5, after[name] >= 0.5) for name in before]
+    return {name: pairs.count(change) for name, change in TRANSITIONS.items()}
+
+
+# Markdown
+
+
+SETS = {
+    "amc-1.5b": (("stream", "AMC, trained on without answers", "maj@16"), ("math500", "MATH-500, never seen", "maj@4")),
+    "gsm8k-0.5b": (
+        ("stream", "GSM8K 1–256, trained on without answers", "maj@16"),
+        ("held-out", "GSM8K 257–512, never seen", "maj@16"),
+    ),
+}
+"""Campaign → its sets of questions: name in the files, in words, and the vote that is shown."""
+PRIMARY = ("contrast", "scrl"), ("scrl", "ttrl")
+
+
+def evidence_markdown(results: Path, campaign: str) -> str:
+    """All tables of one campaign."""
+    runs = read_kept(results / campaign)
+    return "\n\n".join(
+        "\n".join(table) for table in (_scores(runs, campaign), _differences(runs, campaign), _questions(runs))
+    )
+
+
+def _scores(runs: Sequence[Kept], campaign: str) -> Iterator[str]:
+    sets = SETS[campaign]
+    yield (
+        "| in % | seeds | "
+        + " | ".join(f"{words}: pass@1 [95 %] | {vote}" for _, words, vote in sets)
+        + (" | stock answers, last 10 steps | minutes per run |")
+    )
+    yield "|---" * (4 + 2 * len(sets)) + "|"
+    for method in (START, *METHODS):
+        own = [run for run in runs if run.method == method and run.metrics]
+        cells = []
+        for name, _, vote in sets:
+            score, votes = (mean_of(runs, method, name, metric) for metric in ("pass@1", vote))
+            cells += [_with_interval(score), f"{votes.mean:.1f}" if votes else "–"]
+        stock = f"{100 * fmean(run.last_steps('stock_share') for run in own):.0f}" if own else "–"
+        minutes = f"{fmean(run.about['seconds']['train'] for run in own) / 60:.0f}" if own else "–"
+        seeds = ", ".join(str(run.seed) for run in sorted(own, key=lambda run: run.seed)) or "–"
+        yield f"| {method} | {seeds} | " + " | ".join([*cells, stock, minutes]) + " |"
+
+
+def _differences(runs: Sequence[Kept], campaign: str) -> Iterator[str]:
+    yield "| difference in pass@1, points | questions | mean | 95 % over questions | 95 % over seeds | each seed |"
+    yield "|---|---|---|---|---|---|"
+    for one, other in (*PRIMARY, ("contrast", START), ("scrl", START), ("ttrl", START)):
+        for name, words, _ in SETS[campaign]:
+            found = difference(runs, one, other, name, "pass@1")
+            if found is None:
+                continue
+            seeds = found.over_seeds
+            over = f"{seeds[0]:+.1f} to {seeds[1]:+.1f}" if seeds else "one seed"
+            each = ", ".join(f"{value:+.1f}" for value in found.seeds)
+            interval = f"{found.low:+.1f} to {found.high:+.1f}"
+            yield f"| {one} − {other} | {words} | {found.mean:+.1f} | {interval} | {over} | {each} |"
+
+
+def _questions(runs: Sequence[Kept]) -> Iterator[str]:
+    yield "| trained questions, by their majority | seed | " + " | ".join(TRANSITIONS) + " |"
+    yield "|---" * (2 + len(TRANSITIONS)) + "|"
+    for run in sorted(runs, key=lambda run: (METHODS.index(run.method) if run.method in METHODS else -1, run.seed)):
+        if run.method == START:
+            continue
+        before, after = (run.evaluations[when, "stream"]["maj@16_by_question"] for when in ("before", "after"))
+        counts = " | ".join(str(count) for count in transitions(before, after).values())
+        yield f"| {run.method} | {run.seed} | {counts} |"
+
+
+def _with_interval(found: Estimate | None) -> str:
+    return "–" if found is None else f"{found.mean:.1f} [{found.low:.1f}, {found.high:.1f}]"
+
+
+# The picture
+
+
+def draw_picture(results: Path, campaign: str, out: Path) -> None:
+    """Stock answers and right completions over the steps: a line per method, the mean of its seeds over 10 steps."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    runs = read_kept(results / campaign)
+    titles = {"stock_share": "completions that give a stock answer, %", "pass@1": "completions that are right, %"}
+    with rc_context({"svg.hashsalt": "scrl", "svg.fonttype": "none", "font.size": 10}):
+        figure = Figure(figsize=(9, 3.2), layout="constrained")
+        for axes, (metric, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
+            for method, colour in zip(METHODS, ("#d55e00", "#0072b2", "#009e73"), strict=True):
+                curves = [_smooth(run.metrics, metric) for run in runs if run.method == method]
+                if curves:
+                    mean = [100 * fmean(values) for values in zip(*curves, strict=True)]
+                    axes.plot(range(WINDOW, WINDOW + len(mean)), mean, color=colour, label=f"{method} ({len(curves)})")
+            axes.set(title=title, xlabel="step (mean of the last 10)", ylim=(0, None))
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.2)
+        axes.legend(frameon=False, title="method (seeds)")
+        figure.savefig(out, format="svg", metadata={"Date": None})
+
+
+def _smooth(metrics: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """Means over WINDOW steps; steps without a value are left out of them."""
+    windows = (metrics[end - WINDOW : end] for end in range(WINDOW, len(metrics) + 1))
+    return [fmean([line[name] for line in window if name in line] or [math.nan]) for window in windows]
+
+
+def progress(results: Path) -> str:
+    """`3 of 21 runs`, and which commits they were made with."""
+    from scrl.recipes.evidence.campaign import all_runs, missing_runs
+
+    there = [run for run in all_runs() if run not in missing_runs(results)]
+    commits = {json.loads((results / run.name / "about.json").read_text(encoding="utf-8"))["commit"] for run in there}
+    names = ", ".join(sorted((commit or "unknown")[:7] for commit in commits)) or "none"
+    return f"{len(there)} of {len(all_runs())} runs of seeds {', '.join(map(str, SEEDS))}; commit {names}"

@@ -1,0 +1,236 @@
+"""Evaluations compared question by question, so both sides need the same questions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from string import ascii_uppercase
+
+from scrl.errors import ConfigError, InputError, did_you_mean
+from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
+from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Place, Protocol, metrics_of
+from scrl.reporting.tables import Share, Table
+
+RESAMPLING_SEED = 0
+"""Of intervals and p-values that are computed when results are read: the same files give the same numbers."""
+MAX_P_VALUE = 0.05
+"""A difference is clear when its p-value is below this and its interval excludes 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Two places, or one at two steps, with their evaluations on the benchmarks that both have."""
+
+    letters: tuple[str, str]
+    places: tuple[Place, Place]
+    evaluations: Mapping[str, tuple[Evaluation, Evaluation]]
+    """By benchmark."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What messages call the two."""
+        return self.places[0].name, self.places[1].name
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two evaluations on the same questions."""
+
+    letters: tuple[str, str]
+    benchmark: str
+    before: float
+    after: float
+    questions: int
+    difference: Difference
+    """after − before."""
+    p_value: float
+
+    @property
+    def verdict(self) -> str:
+        """Who is ahead, where interval and p-value agree; with few questions the interval alone excludes 0 too soon."""
+        first, second = self.letters
+        if not self.difference.is_clear or self.p_value >= MAX_P_VALUE:
+            return f"{first} and {second} are not told apart"
+        return f"{second} is clearly {'ahead' if self.difference.mean > 0 else 'behind'}"
+
+
+def pair_places(places: Sequence[Place]) -> list[Pairing]:
+    """Each place with the first, the baseline; a single place with its own first evaluation."""
+    first, *others = places
+    if others:
+        return [
+            Pairing(("A", letter), (first, other), _in_both(first, other))
+            for letter, other in zip(ascii_uppercase[1:], others, strict=False)
+        ]
+    name = first.name.rpartition("@")[0] if first.step is not None else first.name
+    evaluations = _first_and_last(first)
+    before, after = (
+        ", ".join(str(step) for step in sorted({pair[side]["step"] for pair in evaluations.values()}))
+        for side in (0, 1)
+    )
+    return [
+        Pairing(
+            ("A", "B"), (replace(first, name=f"{name}@{before}"), replace(first, name=f"{name}@{after}")), evaluations
+        )
+    ]
+
+
+def _first_and_last(place: Place) -> dict[str, tuple[Evaluation, Evaluation]]:
+    """On each benchmark the first evaluation and the last, or that of the step the user named."""
+    found = {
+        name: (_at_step(place, name, place.of(name)[0]["step"]), _chosen(place, name)) for name in place.benchmarks
+    }
+    later = {name: (one, two) for name, (one, two) in found.items() if one and two and one["step"] < two["step"]}
+    if not later:
+        raise InputError(f"{place.name}: has no later evaluation to compare its first one with; give a second place")
+    return later
+
+
+def _in_both(baseline: Place, other: Place) -> dict[str, tuple[Evaluation, Evaluation]]:
+    """The evaluations of two places on the benchmarks that both have: the last ones, or those of the steps named."""
+    found = {name: (_chosen(baseline, name), _chosen(other, name)) for name in baseline.benchmarks}
+    common = {name: (one, two) for name, (one, two) in found.items() if one and two}
+    if not common:
+        has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (baseline, other))
+        raise InputError(f"{has}: no benchmark in common; evaluate one of them on what the other has")
+    return common
+
+
+def _chosen(place: Place, benchmark: str) -> Evaluation | None:
+    """The evaluation at the step the user named, or else the last."""
+    series = place.of(benchmark)
+    return _at_step(place, benchmark, series[-1]["step"] if place.step is None else place.step) if series else None
+
+
+def _at_step(place: Place, benchmark: str, step: int) -> Evaluation | None:
+    found = [evaluation for evaluation in place.of(benchmark) if evaluation["step"] == step]
+    if len(found) > 1:
+        ways = " and ".join(Protocol.of(evaluation).words for evaluation in found)
+        raise InputError(
+            f"{place.name}: was measured on {benchmark} at step {step} in more than one way ({ways}); "
+            f"put each way into a file of its own and give that one"
+        )
+    return found[0] if found else None
+
+
+def compare_all(pairings: Sequence[Pairing], metric: str) -> list[Comparison]:
+    """Every pair of evaluations that has gold."""
+    pairs = [(pairing, pair) for pairing in pairings for pair in pairing.evaluations.values()]
+    known = metrics_of(evaluation for _, pair in pairs for evaluation in pair)
+    if not known:
+        raise InputError("no evaluation has a value that needs gold: none of the questions came with an answer")
+    comparisons = []
+    for pairing, pair in pairs:
+        if metrics_of(pair):
+            for name, evaluation in zip(pairing.names, pair, strict=True):
+                _check_metric(metric, name, evaluation, known)
+            comparisons.append(_compare(pairing, pair, metric))
+    return comparisons
+
+
+def _check_metric(metric: str, name: str, evaluation: Evaluation, known: Iterable[str]) -> None:
+    """The metric exists, and this evaluation has it question by question."""
+    if metric + BY_QUESTION in evaluation:
+        return
+    benchmark, has = evaluation["benchmark"], metrics_of([evaluation])
+    if metric in evaluation:
+        paired = ", ".join(other for other in has if other + BY_QUESTION in evaluation)
+        raise InputError(
+            f"{name}: has {metric} of {benchmark} only as a mean, as older versions wrote it; evaluate it again"
+            + (f", or compare {paired}" if paired else "")
+        )
+    if metric in known:
+        others = ", ".join(has) or "none: its questions have no gold"
+        raise InputError(f"{name}: has no {metric} of {benchmark}; it has {others}")
+    raise ConfigError(f"--metric: nobody measured {metric!r}.{did_you_mean(metric, known)}")
+
+
+def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str) -> Comparison:
+    benchmark = pair[0]["benchmark"]
+    first, second = (evaluation[metric + BY_QUESTION] for evaluation in pair)
+    if first.keys() != second.keys():  # a difference over the questions in common would answer another question
+        odd = min(first.keys() ^ second.keys())
+        raise InputError(
+            f"{benchmark}: {' and '.join(pairing.names)} were not measured on the same questions: "
+            f"{len(first.keys() - second.keys())} are only in the first, {len(second.keys() - first.keys())} only in "
+            f"the second (for instance {odd!r}); evaluate both on the same ones"
+        )
+    digests = {evaluation.get("questions_digest") for evaluation in pair}
+    if len(digests) > 1 and None not in digests:  # older versions wrote none
+        raise InputError(
+            f"{benchmark}: the questions of {' and '.join(pairing.names)} have the same ids, but other texts; "
+            "evaluate both on the same file"
+        )
+    before_Q, after_Q = ([values[name] for name in sorted(first)] for values in (first, second))
+    return Comparison(
+        letters=pairing.letters,
+        benchmark=benchmark,
+        before=math.fsum(before_Q) / len(before_Q),
+        after=math.fsum(after_Q) / len(after_Q),
+        questions=len(before_Q),
+        difference=paired_difference(before_Q, after_Q, seed=RESAMPLING_SEED),
+        p_value=sign_flip_p_value(
+            [late - early for early, late in zip(before_Q, after_Q, strict=True)], seed=RESAMPLING_SEED
+        ),
+    )
+
+
+def legend(pairings: Sequence[Pairing]) -> Iterator[str]:
+    """What each letter stands for."""
+    sides = {letter: (pairing, side) for pairing in pairings for side, letter in enumerate(pairing.letters)}
+    for letter, (pairing, side) in sides.items():
+        evaluations = [pair[side] for pair in pairing.evaluations.values()]
+        models = ", ".join(dict.fromkeys(str(evaluation.get("model", "unknown")) for evaluation in evaluations))
+        steps = ", ".join(dict.fromkeys(str(evaluation["step"]) for evaluation in evaluations))
+        step = f", step {steps}" if pairing.places[side].has_steps else ""
+        yield f"{letter} = {pairing.names[side]} ({models}{step})"
+
+
+def comparison_table(comparisons: Sequence[Comparison], metric: str) -> Table:
+    """One row per comparison."""
+    others = {found.letters[1] for found in comparisons}
+    other = others.pop() if len(others) == 1 else "other"
+    return Table(
+        header=("benchmark", "n", "A", other, f"{other} − A", "p", "verdict"),
+        rows=tuple(
+            (
+                found.benchmark,
+                found.questions,
+                Share(found.before),
+                Share(found.after),
+                found.difference,
+                "< 0.001" if found.p_value < 0.001 else f"{found.p_value:.3f}",
+                found.verdict,
+            )
+            for found in comparisons
+        ),
+        caption=f"{metric} in %, paired by question: 95 % interval over questions, p-value of a sign-flip test.",
+    )
+
+
+def remarks(pairings: Sequence[Pairing], comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """What keeps these numbers from meaning what they seem to."""
+    for pairing in pairings:
+        first, second = pairing.letters
+        for name in sorted(set(pairing.places[0].benchmarks) ^ set(pairing.places[1].benchmarks)):
+            yield f"not compared: {name}, which only one of {first} and {second} was measured on"
+        for name, pair in pairing.evaluations.items():
+            if not metrics_of(pair):
+                yield f"not compared: {name}, whose questions have no gold"
+                continue
+            for what, (one, two) in _unlike(*pair):
+                yield f"warning: {name}: {what} differs: {one} for {first}, {two} for {second}"
+    count = len(comparisons)
+    if count > 1:
+        yield f"{count} comparisons, each p-value for itself: one in twenty falls below 0.05 by chance alone."
+
+
+def _unlike(*pair: Evaluation) -> Iterator[tuple[str, list[object]]]:
+    """How two evaluations were made differently: what, and both values."""
+    for name in ("samples", "temperature", "top_p", "max_tokens"):
+        if pair[0].get(name) != pair[1].get(name):
+            yield name, [evaluation.get(name, "unknown") for evaluation in pair]
+    ks = [sorted({int(name.partition("@")[2]) for name in metrics_of([evaluation])} - {1}) for evaluation in pair]
+    if ks[0] != ks[1]:
+        yield "k", [", ".join(map(str, k)) for k in ks]

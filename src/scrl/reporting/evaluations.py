@@ -1,0 +1,245 @@
+"""`evaluations.jsonl` and `metrics.jsonl`, read and checked, and the places a user can name that hold evaluations.
+
+A place is the folder of a run, a folder that `scrl evaluate` made, or an evaluations.jsonl; `PLACE@40` means its
+evaluation after step 40.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from scrl.data.jsonl import OnCut, read_json_lines
+from scrl.errors import DataError, InputError
+from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
+
+Evaluation = Mapping[str, Any]
+"""One line of evaluations.jsonl, without what is null."""
+EVALUATIONS = "evaluations.jsonl"
+BY_QUESTION = "_by_question"
+_NUMBERS = frozenset(
+    "questions samples temperature top_p max_tokens pass@1_low pass@1_high agreement answered truncated "
+    "entropy_mean entropy_correct entropy_incorrect".split()
+)
+
+
+class Protocol(NamedTuple):
+    """How an evaluation was made; only evaluations made the same way can be compared."""
+
+    benchmark: str
+    questions: float | None
+    samples: float | None
+    temperature: float | None
+    top_p: float | None
+    max_tokens: float | None
+
+    @classmethod
+    def of(cls, evaluation: Evaluation) -> Protocol:
+        """The fields that say how."""
+        return cls(*(evaluation.get(name) for name in cls._fields))  # type: ignore[arg-type]
+
+    @property
+    def words(self) -> str:
+        """In a few words; what the file does not say is left out."""
+        parts = {
+            "{:g} questions": self.questions,
+            "{:g} samples each": self.samples,
+            "temperature {:g}": self.temperature,
+            "top-p {:g}": self.top_p,
+            "at most {:g} tokens": self.max_tokens,
+        }
+        return ", ".join(words.format(value) for words, value in parts.items() if value is not None)
+
+
+def by_protocol(evaluations: Iterable[Evaluation]) -> dict[Protocol, list[Evaluation]]:
+    """The evaluations by how they were made, each in the order of its steps."""
+    series: dict[Protocol, list[Evaluation]] = {}
+    for evaluation in sorted(evaluations, key=lambda evaluation: int(evaluation["step"])):
+        series.setdefault(Protocol.of(evaluation), []).append(evaluation)
+    return series
+
+
+def read_evaluations(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
+    """The evaluations of a run, in the order of the file."""
+    return _read_steps(path, on_cut, lambda key: key in _NUMBERS or PASS_OR_MAJ.fullmatch(key), has_protocol=True)
+
+
+def read_metrics(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
+    """The training steps of a run, in the order of the file."""
+    return _read_steps(path, on_cut, STEP_METRICS.__contains__, has_protocol=False)
+
+
+def _read_steps(
+    path: Path, on_cut: OnCut, is_numeric: Callable[[str], object], *, has_protocol: bool
+) -> list[dict[str, Any]]:
+    """The lines without fields that are null, which is another way to say undefined."""
+    steps: dict[object, dict[str, Any]] = {}
+    for line in read_json_lines(path, on_cut):
+        fields = {key: value for key, value in line.fields.items() if value is not None}
+        if has_protocol and not isinstance(fields.get("benchmark"), str):
+            raise DataError(path, "field 'benchmark' must be text", line.number)
+        step = fields.get("step")
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise DataError(path, f"field 'step' must be a whole number from 0 on, found {step!r}", line.number)
+        for key in sorted(filter(is_numeric, fields)):
+            if not _is_number(fields[key]):
+                raise DataError(path, f"field {key!r} must be a number, found {fields[key]!r}", line.number)
+        identity = (step, Protocol.of(fields)) if has_protocol else step
+        if identity in steps:
+            raise DataError(path, f"step {step} stands here a second time", line.number)
+        steps[identity] = fields
+    return list(steps.values())
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < 1e300 if isinstance(value, int) else math.isfinite(value)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings of a run."""
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else None
+        raise DataError(path, f"is not YAML: {error.problem}", line) from error
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise DataError(path, f"is not YAML: {error}") from error
+    if not isinstance(config, dict):
+        raise DataError(path, "must hold settings by name, such as `method: scrl`", 1)
+    return config
+
+
+def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
+    """The names of pass@k by k, then of maj@k by k."""
+    found = {match for line in evaluations for match in map(PASS_OR_MAJ.fullmatch, line) if match}
+    names = {match[0]: (match[1] == "maj", int(match[2])) for match in found}
+    return tuple(sorted(names, key=names.__getitem__))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The evaluations of one place."""
+
+    name: str
+    """As the user wrote it."""
+    evaluations: tuple[Evaluation, ...]
+    """By step."""
+    step: int | None = None
+    """The step the user named."""
+    config: Mapping[str, Any] | None = None
+    """The settings of a run; None for an evaluation alone."""
+    best_step: int | None = None
+    """The step of the checkpoint `best`, which is chosen without gold."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know about the files."""
+
+    @property
+    def benchmarks(self) -> tuple[str, ...]:
+        """In the order of the file."""
+        return tuple(dict.fromkeys(evaluation["benchmark"] for evaluation in self.evaluations))
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether it is a training run: what `scrl evaluate` measured has no step, whatever the model."""
+        return self.config is not None or any(evaluation["step"] for evaluation in self.evaluations)
+
+    def of(self, benchmark: str) -> tuple[Evaluation, ...]:
+        """The evaluations on one benchmark, by step."""
+        return tuple(evaluation for evaluation in self.evaluations if evaluation["benchmark"] == benchmark)
+
+
+def read_place(text: str) -> Place:
+    """The place a user named."""
+    path, step = split_step(text)
+    file = _evaluations_file(path)
+    notes: list[str] = []
+    evaluations = read_evaluations(file, notes.append)
+    if not evaluations:
+        raise DataError(file, _why_empty(file))
+    for evaluation in evaluations:
+        _check_values(evaluation, file)
+    steps = sorted({evaluation["step"] for evaluation in evaluations})
+    if step is not None and step not in steps:
+        after = ", ".join(map(str, steps))
+        raise InputError(f"{text}: has no evaluation after step {step}; there are those after {after}")
+    config_file = file.with_name("config.yaml")
+    is_run = file.name == EVALUATIONS and config_file.is_file()
+    best_step = best_step_of(file.parent / "checkpoints") if is_run else None
+    if best_step is not None and best_step not in steps:
+        notes.append(f"checkpoints/best is of step {best_step}, which was not evaluated (evaluation.every)")
+    return Place(
+        name=text,
+        evaluations=tuple(sorted(evaluations, key=lambda evaluation: int(evaluation["step"]))),
+        step=step,
+        config=read_config(config_file) if is_run else None,
+        best_step=best_step,
+        notes=tuple(f"{text}: {note}" for note in notes),
+    )
+
+
+def split_step(text: str) -> tuple[Path, int | None]:
+    """`runs/001@40` → runs/001 and 40; a path that exists as it is written has no step."""
+    head, _, tail = text.rpartition("@")
+    if head and tail.isdecimal() and not Path(text).exists():
+        return Path(head), int(tail)
+    return Path(text), None
+
+
+def _evaluations_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise DataError(path, "there is no such folder or file; a step is named like this: runs/001@40")
+    if (path / EVALUATIONS).is_file():
+        return path / EVALUATIONS
+    inner = ", ".join(sorted(str(file.parent) for file in path.glob(f"*/{EVALUATIONS}")))
+    fix = f"it holds {inner}: give these" if inner else "give the folder of a run or of scrl evaluate"
+    raise DataError(path, f"has no {EVALUATIONS}; {fix}")
+
+
+def _why_empty(file: Path) -> str:
+    config_file = file.with_name("config.yaml")
+    evaluation = read_config(config_file).get("evaluation") if config_file.is_file() else None
+    if not isinstance(evaluation, dict) or not evaluation.get("is_off"):
+        return "holds no evaluation yet; wait for the run's first one, or run scrl evaluate"
+    # scrl reproduce measures OUT/seed-0/runs/NAME in OUT/seed-0/evaluations/NAME
+    run = file.parent
+    apart = [up.with_name("evaluations") / run.relative_to(up) for up in run.parents if up.name == "runs"]
+    measured = next((place for place in apart if (place / EVALUATIONS).is_file()), None)
+    fix = f"its last checkpoint was measured in {measured}" if measured else None
+    fix = fix or "measure it: scrl evaluate RUN/checkpoints/last"
+    return f"holds no evaluation: the run was made without them (evaluation.is_off); {fix}"
+
+
+def _check_values(evaluation: Evaluation, file: Path) -> None:
+    """Values by question are numbers by name; bounds are numbers."""
+    where = f"the evaluation of {evaluation['benchmark']!r} at step {evaluation['step']}"
+    for key, value in evaluation.items():
+        if PASS_OR_MAJ.match(key) and key.endswith(("_low", "_high")) and not _is_number(value):
+            raise DataError(file, f"{where}: field {key!r} must be a number, found {value!r}")
+        if not key.endswith(BY_QUESTION):
+            continue
+        if not isinstance(value, dict) or not value or not all(map(_is_number, value.values())):
+            raise DataError(file, f"{where}: field {key!r} must hold a number for each of one or more questions")
+
+
+def best_step_of(checkpoints: Path) -> int | None:
+    """The step of the checkpoint `best`; None where there is none, or nothing says which step it is."""
+    state = checkpoints / "last" / "trainer_state.json"
+    if not (checkpoints / "best").is_dir() or not state.is_file():
+        return None
+    try:
+        step = json.loads(state.read_text(encoding="utf-8")).get("best_step")
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(state, f"cannot be read: {error}") from error
+    return step if isinstance(step, int) else None

@@ -1,0 +1,201 @@
+"""The memory of a step, held to what was measured on one H200 (benchmarks/h200.txt) and to what optimizers hold."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from scrl.planning.memory import (
+    GIB,
+    Layout,
+    Work,
+    bytes_per_trained_weight,
+    fit,
+    least_memory,
+    logit_bytes,
+    parts,
+    peaks,
+    row_bytes,
+    smaller,
+)
+from scrl.planning.shapes import SHAPES
+from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, block_rows
+from scrl.policy.low_memory_adamw import open_optimizer
+from scrl.policy.settings import OptimizerSettings
+
+SMALL = SHAPES["Qwen/Qwen2.5-3B"]
+W = 3_085_938_688
+PAPER = Work(
+    questions=8, sampled_rows=256, trained_rows=128, updates=8, update_rows=16, prompt=200, length=1536, max_tokens=3072,
+    micro_batch=16, sampler_rows=512,
+)  # fmt: skip
+BENCHMARK = replace(PAPER, prompt=64, length=3072, updates=1, masters="split", state="bfloat16")
+OURS = Layout("embedded", "none", 1)
+H200 = 139 * GIB
+
+
+def amounts(*arguments):
+    return {part.name: part.bytes for part in parts(*arguments)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "state", "between_steps", "peak"),
+    [(16, "bfloat16", 61.1, 90.9), (8, "float32", 91.8, 113.6)],  # gpu_update.py --shape 7b --fit
+)
+def test_a_whole_update_of_7b_was_measured(rows, state, between_steps, peak):
+    work = replace(BENCHMARK, update_rows=rows, state=state, is_checkpointed=True)
+    memory = amounts(SHAPES["Qwen/Qwen2.5-Math-7B"], work, OURS, 1)
+    kept = memory["weights"] + memory["masters"] + memory["optimizer"]
+    assert kept / 1e9 == pytest.approx(between_steps, rel=0.01)
+    planned = (kept + memory["gradients"] + memory["activations"] + memory["logits"]) / 1e9
+    assert peak < planned < 1.15 * peak  # logits and a layer's activations are not there at the same time
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "is_checkpointed", "peak", "above"), [(2, False, 46.8, 1.02), (16, True, 23.4, 1.35)]
+)
+def test_a_gradient_of_3b_was_measured(micro_batch, is_checkpointed, peak, above):
+    work = replace(BENCHMARK, micro_batch=micro_batch, is_checkpointed=is_checkpointed)
+    memory = amounts(SMALL, work, OURS, 1)
+    planned = (4 * W + memory["activations"] + memory["logits"]) / 1e9  # gradients stay in bfloat16 there
+    assert peak < planned < above * peak
+
+
+def test_a_sampler_was_measured():
+    work = replace(PAPER, sampled_rows=32, prompt=64, length=10_240, max_tokens=10_240)
+    memory = amounts(SHAPES["Qwen/Qwen3-4B"], work, OURS, 32)
+    assert (memory["weights"] + memory["sampler's cache"]) / GIB == pytest.approx(52.7, abs=0.1)
+
+
+def test_a_step_of_1_5b_was_measured():
+    work = replace(PAPER, sampled_rows=512, trained_rows=256, update_rows=32, length=728, micro_tokens=16_384)
+    found = fit(SHAPES["Qwen/Qwen2.5-1.5B"], work, OURS, H200)
+    cache = {part.name: part.bytes for part in found.parts}["sampler's cache"]
+    training = peaks(found.parts)[1]
+    # a peak of 116 GiB (docs/scaling.md): the cache stays beside an update where there is room for both
+    assert training / GIB < 116 < (training + cache) / GIB < 139
+
+
+@pytest.mark.parametrize(
+    ("dtype", "masters", "state", "one_pass", "several_passes"),  # the last two: bytes of gradients
+    [
+        (torch.bfloat16, "float32", "float32", 6, 6),
+        (torch.bfloat16, "float32", "bfloat16", 2, 4),
+        (torch.bfloat16, "split", "float32", 2, 4),
+        (torch.bfloat16, "split", "bfloat16", 2, 4),
+        (torch.float32, "float32", "float32", 4, 4),
+        (torch.float32, "split", "bfloat16", 4, 4),
+    ],
+)
+def test_bytes_of_a_trained_weight_are_those_that_the_optimizer_holds(dtype, masters, state, one_pass, several_passes):
+    weight = nn.Parameter(torch.ones(1000, dtype=dtype))
+    optimizer = open_optimizer([weight], OptimizerSettings(masters=masters, state=state), updates=1)
+    weight.sum().backward()
+    optimizer.collect()
+    optimizer.step()
+    tensors = [leaf for leaf in tree_leaves(optimizer.state()) if isinstance(leaf, torch.Tensor) and leaf.numel() > 1]
+    work = replace(PAPER, masters=masters, state=state, size=dtype.itemsize)
+    planned_masters, planned_gradients, averages = bytes_per_trained_weight(work, OURS)
+    assert 1000 * (planned_masters + averages) == sum(tensor.nbytes for tensor in tensors)
+    assert planned_gradients == one_pass
+    assert (
+        bytes_per_trained_weight(replace(work, micro_batch=15), OURS)[1] == several_passes
+    )  # 16 completions of an update
+    assert 2 + sum(bytes_per_trained_weight(PAPER, OURS)) == 20  # what `scrl doctor` counts with
+
+
+def test_the_block_of_logits_that_is_counted_is_the_largest_there_is():
+    for tokens in (1, 200, 3072, 3533, 49_152):
+        rows = min(tokens, block_rows(tokens, SMALL.vocabulary, CHUNK_ELEMENTS))
+        work = replace(PAPER, micro_batch=1, max_tokens=tokens, adapter_rank=16)
+        assert 6 * rows * SMALL.vocabulary <= logit_bytes(SMALL, work, OURS)
+        # the head's gradient is summed in float32, unless it is frozen
+        whole = logit_bytes(SMALL, replace(work, adapter_rank=None), OURS)
+        assert whole - logit_bytes(SMALL, work, OURS) == 4 * 151_936 * 2048
+
+
+def test_a_start_model_is_held_for_kl_and_gradients_twice_by_ddp():
+    work = replace(PAPER, has_reference=True)
+    ddp, sharded = Layout("trl", "DDP", 8), Layout("verl", "FSDP2", 8)
+    for layout, start_model, gradients in ((OURS, 2 * W, 6 * W), (ddp, 4 * W, 8 * W), (sharded, W / 2, W / 2)):
+        memory = amounts(SMALL, work, layout, 1)
+        assert (memory["start model"], memory["gradients"]) == (start_model, gradients)
+        adapter = amounts(SMALL, replace(work, adapter_rank=16), layout, 1)  # switched off, it is the start model
+        assert (adapter["start model"], adapter["optimizer"]) == (0, 8 * 29_933_568 / layout.shards)
+
+
+@pytest.mark.parametrize(("engine", "stays"), [("trl", True), ("verl", False), ("embedded", False)])
+def test_trl_alone_keeps_its_sampler_while_it_trains(engine, stays):
+    by_name = {part.name: part for part in parts(SMALL, PAPER, Layout(engine, "none", 1), 4)}
+    for part in (by_name["sampler's cache"], by_name["vLLM's weights"]):
+        assert (part.in_sampling, part.in_training) == (True, stays)
+
+
+def test_rows_are_as_many_as_memory_allows():
+    work = replace(PAPER, micro_batch=1, is_checkpointed=True)
+    row, room = row_bytes(SMALL, work, OURS), 14 * W + 2 * GIB
+    assert fit(SMALL, work, OURS, room + 200.5 * row).rows == 200
+    assert fit(SMALL, work, OURS, room + 300 * row).rows == 256  # there are no more
+    assert fit(SMALL, replace(work, sampled_rows=3 * 256, rollouts=3), OURS, H200).rows == 256  # one after the other
+    by_vllm = replace(work, vllm_memory=0.01)
+    assert fit(SMALL, by_vllm, OURS, H200).rows == 23  # 1.39 GiB // (1,736 tokens · 36,864 bytes)
+
+
+def tokens_set(micro_tokens):
+    return replace(PAPER, micro_tokens=micro_tokens)
+
+
+def test_less_memory_is_tried_in_an_order_that_costs_least():
+    tries = [(less.micro_batch, less.is_checkpointed) for less in smaller(replace(PAPER, micro_batch=5))]
+    assert tries == [(5, False), (2, False), (1, False), (5, True), (2, True), (1, True)]
+    passes = [(OURS.micro_tokens(each), OURS.micro_rows(each)) for each in map(tokens_set, (10_000, 1000, 10**6))]
+    assert passes == [(10_000, 3), (3272, 1), (16 * 3272, 16)]  # one completion is taken whole
+    assert Layout("verl", "FSDP2", 8).score_rows(tokens_set(10_000)) == 3
+    by_tokens = smaller(replace(PAPER, micro_tokens=10_000, is_checkpointed=True))
+    assert [(less.micro_tokens, less.micro_batch) for less in by_tokens] == [(10_000, 16), (5000, 16), (2500, 16)]
+
+
+def works(vllm_memory=st.none()):  # noqa: B008 - a strategy is a constant
+    return st.builds(
+        Work,
+        questions=st.just(8),
+        sampled_rows=st.integers(1, 4096),
+        trained_rows=st.integers(8, 1024),
+        updates=st.integers(1, 8),
+        update_rows=st.integers(1, 1024),
+        prompt=st.integers(1, 512),
+        length=st.floats(1, 1000),
+        max_tokens=st.integers(1000, 8192),
+        micro_batch=st.integers(1, 32),
+        sampler_rows=st.integers(1, 512),
+        is_checkpointed=st.booleans(),
+        has_reference=st.booleans(),
+        adapter_rank=st.sampled_from([None, 16]),
+        masters=st.sampled_from(["float32", "split"]),
+        state=st.sampled_from(["float32", "bfloat16"]),
+        micro_tokens=st.none() | st.integers(1, 100_000),
+        vllm_memory=vllm_memory,
+    )
+
+
+SPREAD = (("trl", "DDP"), ("trl", "FSDP2"), ("verl", "FSDP2"))
+
+
+@given(st.sampled_from(sorted(SHAPES)), works(), st.sampled_from(SPREAD), st.integers(1, 64), st.integers(1, 64))
+def test_more_gpus_never_need_more_memory_each(name, work, engine, fewer, more):
+    few, many = Layout(*engine, fewer), Layout(*engine, fewer + more)
+    before, after = (peaks(parts(SHAPES[name], work, layout, layout.rows(work))) for layout in (few, many))
+    assert after[0] <= before[0]
+    assert after[1] <= before[1]
+
+
+@given(works() | works(vllm_memory=st.floats(0.01, 0.9)), st.sampled_from(SPREAD))
+def test_the_least_memory_is_where_it_begins_to_fit(work, engine):
+    for layout in (OURS, Layout(*engine, 4)) if work.vllm_memory is None else (OURS,):
+        least = least_memory(SMALL, work, layout)
+        assert fit(SMALL, work, layout, least * 1.000001) is not None
+        assert fit(SMALL, work, layout, least * 0.999999) is None

@@ -1,0 +1,43 @@
+"""A small network whose weights an optimizer moves."""
+
+import torch
+from torch import nn
+
+from scrl.policy.optimizer import Optimizer
+
+LOW_MEMORY = [{"masters": "split"}, {"state": "bfloat16"}, {"masters": "split", "state": "bfloat16"}]
+"""Settings that choose LowMemoryAdamW."""
+
+
+def layers(dtype=torch.bfloat16):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 3, bias=False)).to(dtype)
+
+
+def give_gradient(model, number):
+    random = torch.Generator().manual_seed(number)
+    inputs = torch.randn(4, 8, generator=random).to(model[0].weight.dtype)
+    model(inputs).float().square().sum().backward()
+
+
+def take_step(model, optimizer, number, passes=1):
+    """One update with the gradients of several backward passes; its norm."""
+    optimizer.expect(passes)
+    for each in range(passes):
+        give_gradient(model, 10 * number + each)
+        optimizer.collect()
+    return optimizer.step()
+
+
+def masters_of(optimizer):
+    if isinstance(optimizer, Optimizer):
+        return [master.detach().flatten() for master in optimizer._masters]
+    return [torch.cat([weight.master(part) for part in weight.parts()]) for weight in optimizer._weights]
+
+
+def copies(model):
+    return [weight.detach().clone() for weight in model.parameters()]
+
+
+def assert_equal(weights, others):
+    assert all(torch.equal(one, other) for one, other in zip(weights, others, strict=True))

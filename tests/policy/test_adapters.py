@@ -1,0 +1,140 @@
+"""Low-rank adapters: new ones on a model, and saved ones merged into it."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from updates import CPU
+
+from scrl.errors import ConfigError, InputError
+from scrl.policy.checkpoint import load_weights, write_weights
+from scrl.policy.model import load_model
+from scrl.policy.model_paths import base_of, model_folder
+from scrl.policy.settings import ComputeSettings, LoraSettings
+
+
+def test_an_adapter_freezes_everything_else():
+    loaded = load_model("embedded", CPU, lora=LoraSettings(rank=2, targets=("q_proj", "v_proj")))
+    assert loaded.has_adapter
+    trained = {name: weight.numel() for name, weight in loaded.model.named_parameters() if weight.requires_grad}
+    assert trained
+    assert all("lora_" in name and ("q_proj" in name or "v_proj" in name) for name in trained)
+    # rank 2 on 4 layers: q 128 → 128 and v 128 → 32, so 4 · 2 · (128 + 128 + 128 + 32)
+    assert sum(trained.values()) == 3328
+
+
+def test_an_adapter_keeps_its_dropout():
+    loaded = load_model("embedded", CPU, lora=LoraSettings(rank=2, dropout=0.25))
+    found = {module.p for name, module in loaded.model.named_modules() if isinstance(module, torch.nn.Dropout)}
+    assert found == {0.25}
+
+
+def test_targets_that_are_not_in_the_model_are_a_config_error():
+    with pytest.raises(ConfigError, match=r"lora\.targets: .*no_such_proj"):
+        load_model("embedded", CPU, lora=LoraSettings(targets=("no_such_proj",)))
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    """An adapter of the embedded model as a run saves it, and the model with it."""
+    torch.manual_seed(0)
+    trained = load_model("embedded", CPU, lora=LoraSettings(rank=2))
+    for name, weight in trained.model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)  # it starts at 0, where the adapter does nothing
+    write_weights(trained, tmp_path / "adapter", "")
+    return tmp_path / "adapter", trained
+
+
+def rebase(adapter, base):
+    """Let the adapter's folder name another model."""
+    settings = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    (adapter / "adapter_config.json").write_text(json.dumps(settings | {"base_model_name_or_path": base}))
+
+
+def logits(loaded):
+    with torch.no_grad():
+        return loaded.model.eval()(torch.tensor([[3, 15, 9, 16, 6]])).logits
+
+
+def test_an_adapter_is_loaded_merged_into_its_model(adapter):
+    folder, trained = adapter
+    loaded = load_model(str(folder), CPU)
+    torch.testing.assert_close(logits(loaded), logits(trained))
+    assert not torch.allclose(logits(loaded), logits(load_model("embedded", CPU)))
+    assert not loaded.has_adapter
+    assert all(weight.requires_grad for weight in loaded.model.parameters())
+    assert loaded.num_weights == load_model("embedded", CPU).num_weights
+    assert model_folder(str(folder)) == model_folder("embedded")  # where its shape is, and so how much room it needs
+    half = load_model(str(folder), ComputeSettings(device="cpu", dtype="bfloat16"))
+    assert {weight.dtype for weight in half.model.parameters()} == {torch.bfloat16}
+
+
+def test_an_adapter_is_loaded_after_it_and_the_package_were_moved(adapter, tmp_path):
+    folder, trained = adapter
+    moved = folder.rename(tmp_path / "moved")
+    rebase(moved, "/elsewhere/site-packages/scrl/data/arithmetic_model")
+    torch.testing.assert_close(logits(load_model(str(moved), CPU)), logits(trained))
+
+
+def test_an_adapter_of_a_folder_and_without_a_tokenizer_is_loaded(adapter, folder):
+    path, trained = adapter
+    rebase(path, str(folder))
+    for file in path.glob("tokenizer*"):
+        file.unlink()
+    torch.testing.assert_close(logits(load_model(str(path), CPU)), logits(trained))
+
+
+def test_an_adapter_on_top_of_an_adapter_keeps_both(adapter, tmp_path):
+    folder, trained = adapter
+    second = load_model(str(folder), CPU, lora=LoraSettings(rank=2))
+    write_weights(second, tmp_path / "second", "")
+    assert base_of(tmp_path / "second") == str(folder)
+    torch.testing.assert_close(logits(load_model(str(tmp_path / "second"), CPU)), logits(trained))
+
+
+@pytest.mark.parametrize("base", ["/no/such/model", "models/that/moved"])
+def test_an_adapter_whose_model_is_not_there_names_it(adapter, base, no_network):
+    folder, _ = adapter
+    rebase(folder, base)
+    with pytest.raises(InputError, match=f"adapter is an adapter of {base}, which cannot be used: there is no folder"):
+        load_model(str(folder), CPU)
+
+
+def keep_three_weights(folder):
+    file = folder / "adapter_model.safetensors"
+    save_file(dict(list(load_file(file).items())[:3]), file)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: rebase(folder, str(folder)), "is an adapter of itself"),
+        (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b""), "adapter cannot be loaded"),
+        (keep_three_weights, "adapter cannot be loaded: it does not fit its model: Found missing adapter keys"),
+        *(
+            (
+                lambda folder, text=text: (folder / "adapter_config.json").write_text(text),
+                r"adapter_config\.json does not say base_model_name_or_path",
+            )
+            for text in ("{", "{}", "[]")
+        ),
+    ],
+)
+def test_an_adapter_that_is_damaged_is_refused_with_the_reason(adapter, damage, message):
+    folder, _ = adapter
+    damage(folder)
+    with pytest.raises(InputError, match=message):
+        load_model(str(folder), CPU)
+
+
+def test_an_adapter_that_is_cut_short_is_refused(tmp_path):
+    language_model = load_model("embedded", CPU, lora=LoraSettings(rank=2))
+    write_weights(language_model, tmp_path, "a card")
+    load_weights(language_model, tmp_path)
+    weights = load_file(tmp_path / "adapter_model.safetensors")
+    for kept in (len(weights) - 1, 3, 0):
+        save_file(dict(list(weights.items())[:kept]), tmp_path / "adapter_model.safetensors")
+        with pytest.raises(InputError, match=r"its adapter does not fit the model: missing \[.*\.lora_"):
+            load_weights(language_model, tmp_path)

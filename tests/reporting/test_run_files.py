@@ -1,0 +1,199 @@
+"""Run folders: what is read, what is chosen, and what is refused."""
+
+import pytest
+from run_files import evaluation_line, group_lines, rollout_line, write_lines
+
+from scrl.errors import DataError, InputError
+from scrl.reporting.questions import choose_questions, load_questions, natural_order
+from scrl.reporting.rollout_votes import read_votes
+from scrl.reporting.run_files import read_runs
+
+
+def read_one(folder):
+    return read_runs([folder])[0]
+
+
+def test_a_run_is_read_as_its_files_tell_it(make_run):
+    run = read_one(make_run())
+    assert run.name == "scrl"
+    assert run.config["sampling"]["completions"] == 8
+    assert [line["step"] for line in run.metrics] == list(range(30))
+    assert [line["pass@1"] for line in run.evaluations] == [0.4375, 0.5, 0.6125]
+    assert (run.num_questions, run.num_groups, run.num_completions, run.steps_done) == (6, 24, 192, 30)
+    assert run.is_graded
+    assert run.notes == ()
+    # questions that are wrong at the end or changed on the way come first
+    assert [question.votes.id for question in run.questions] == ["q3", "q4", "q1", "q2", "q5", "q6"]
+    shown = [(question.votes.is_majority_wrong, question.votes.has_changed) for question in run.questions[:3]]
+    assert shown == [(True, False), (False, True), (False, False)]
+
+
+def test_numbers_in_ids_count_as_numbers():
+    names = ["q10", "q9", "q09", "a", "q9b", "10", "9", ""]
+    assert sorted(names, key=natural_order) == ["", "9", "10", "a", "q9", "q09", "q9b", "q10"]
+    assert natural_order("q" + "9" * 5000) > natural_order("q8")
+
+
+def test_at_most_so_many_questions_are_chosen(tmp_path):
+    write_lines(tmp_path / "r.jsonl", [rollout_line(f"q{number}") for number in range(12)])
+    votes = read_votes(tmp_path / "r.jsonl", pytest.fail)
+    assert [name for name, _ in choose_questions([votes], most=3)] == ["q0", "q1", "q2"]
+
+
+def test_samples_are_of_the_first_and_the_last_visit(make_run):
+    rollouts = [
+        *group_lines("q", 0, ["5", "4", "4", "6", "6"]),  # a tie: the smaller key leads
+        *group_lines("q", 1, ["8", "8"]),
+        *group_lines("q", 2, [None, "4"]),
+    ]
+    (question,) = read_one(make_run(rollouts=rollouts)).questions
+    found = [(s.rollout.step, s.rollout.answer_class, s.rollout.sample, s.is_majority) for s in question.samples]
+    assert found == [(0, "4", 1, True), (0, "6", 3, False), (2, "4", 1, True), (2, None, 0, False)]
+
+
+@pytest.mark.parametrize("lines", [[rollout_line("q2")], [{"broken": 1}], []])
+def test_rollouts_that_change_while_they_are_read_are_refused(tmp_path, lines):
+    path = tmp_path / "rollouts.jsonl"
+    write_lines(path, [rollout_line("q1")])
+    votes = read_votes(path, pytest.fail)
+    write_lines(path, lines)
+    with pytest.raises(DataError, match="has changed while it was read"):
+        load_questions(path, votes, choose_questions([votes]))
+
+
+def test_lines_of_a_group_may_stand_anywhere(make_run):
+    rollouts = [line for step in (0, 1) for line in group_lines("q", step, ["4", "5", "4"])]
+    (question,) = read_one(make_run(rollouts=rollouts[::-1])).questions
+    visits = [(visit.step, visit.size, visit.majority, visit.count("4")) for visit in question.votes.visits]
+    assert visits == [(0, 3, "4", 2), (1, 3, "4", 2)]
+
+
+def test_a_question_without_any_answer_has_no_majority(make_run):
+    (question,) = read_one(make_run(rollouts=list(group_lines("q", 0, [None, None])))).questions
+    assert not question.votes.is_majority_wrong
+    assert [sample.is_majority for sample in question.samples] == [False]
+
+
+def test_a_large_file_streams(make_run):
+    def lines():
+        for step in range(25):
+            for number in range(100):
+                yield from group_lines(f"q{number}", step, ["4"] * 12 + ["5"] * 8)
+
+    run = read_one(make_run(rollouts=lines()))
+    assert (run.num_completions, run.num_questions, len(run.questions)) == (50_000, 100, 40)
+    assert sum(len(question.samples) for question in run.questions) == 160
+
+
+def test_a_whole_last_line_counts_even_without_a_line_end(make_run):
+    folder = make_run()
+    path = folder / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().rstrip())
+    run = read_one(folder)
+    assert len(run.metrics) == 30
+    assert run.notes == ()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl"])
+@pytest.mark.parametrize("broken", [b'{"step": 1, "cut', b"\xff\xfe", b"[1, 2]", b"7", b"[" * 100_000])
+def test_a_broken_line_in_the_middle_is_an_error_with_its_line(make_run, name, broken):
+    folder = make_run()
+    lines = (folder / name).read_bytes().splitlines()
+    (folder / name).write_bytes(b"\n".join([lines[0], broken, *lines[1:], b""]))
+    with pytest.raises(DataError, match=f"{name}:2: "):
+        read_one(folder)
+
+
+@pytest.mark.parametrize("broken", [b"{broken}\n", b"[1]", b"{broken}\n\n"])
+def test_only_an_unfinished_last_line_is_forgiven(make_run, broken):
+    folder = make_run()
+    with (folder / "metrics.jsonl").open("ab") as file:
+        file.write(broken)
+    with pytest.raises(DataError, match=r"metrics\.jsonl:31: "):
+        read_one(folder)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl"])
+def test_a_missing_file_is_named(make_run, name):
+    folder = make_run()
+    (folder / name).unlink()
+    with pytest.raises(DataError, match=f"{name}: is missing"):
+        read_one(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: [1\nb: 2\n", "config.yaml:2: "),
+        ("- 1\n", "config.yaml:1: "),
+        ("", "config.yaml:1: "),
+        ("\x00", "config.yaml: "),
+    ],
+)
+def test_a_broken_config_is_refused(make_run, text, place):
+    folder = make_run()
+    (folder / "config.yaml").write_text(text)
+    with pytest.raises(DataError, match=place):
+        read_one(folder)
+
+
+def broken(line, missing):
+    return {key: value for key, value in line.items() if key != missing}
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "reason"),
+    [
+        ("rollouts", rollout_line(sample=1, step=-1), "'step'"),
+        ("rollouts", rollout_line(sample=1, step=True), "'step'"),
+        ("rollouts", rollout_line(sample=1, completion=None), "'completion'"),
+        ("rollouts", rollout_line(sample=1, answer_class=4), "'answer_class'"),
+        ("rollouts", rollout_line(sample=1, label="maybe"), "'label'"),
+        ("rollouts", rollout_line(sample=1, reward=float("nan")), "'reward'"),
+        ("rollouts", rollout_line(sample=1, correct="yes"), "'correct'"),
+        ("rollouts", rollout_line(sample=1, gold="5"), "'gold' of question 'q1' is '5', but an earlier line has '4'"),
+        ("rollouts", rollout_line(sample=1, question="Which?"), "'question' of question 'q1'"),
+        ("rollouts", rollout_line(sample=0), "sample 0 of question 'q1' at step 0 stands here a second time"),
+        ("rollouts", rollout_line(sample=1, label="positive"), "an earlier completion with the same 'answer_class'"),
+        ("rollouts", rollout_line(sample=1, correct=False), "an earlier completion with the same 'answer_class'"),
+        *(
+            ("rollouts", broken(rollout_line(sample=1), missing), f"field '{missing}': Field required")
+            for missing in ("question_id", "question", "step", "sample", "completion", "answer_class", "label")
+        ),
+        ("metrics", {"step": 1, "entropy_mean": "low"}, "'entropy_mean' must be a number"),
+        ("metrics", {"step": 1, "entropy_mean": float("inf")}, "'entropy_mean' must be a number"),
+        ("metrics", {"step": 1, "loss": True}, "'loss' must be a number"),
+        ("metrics", {"entropy_mean": 1.0}, "'step' must be a whole number"),
+        ("metrics", {"step": 0}, "step 0 stands here a second time"),
+        ("evaluations", evaluation_line(1, 0.5) | {"pass@4": "half"}, "'pass@4' must be a number"),
+        ("evaluations", evaluation_line(1, 0.5) | {"benchmark": 3}, "'benchmark' must be text"),
+        ("evaluations", evaluation_line(0, 0.5), "step 0 stands here a second time"),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_refused(make_run, file, line, reason):
+    first = {"rollouts": rollout_line(sample=0), "metrics": {"step": 0}, "evaluations": evaluation_line(0, 0.25)}[file]
+    with pytest.raises(DataError, match=rf"{file}\.jsonl:2: ") as caught:
+        read_one(make_run(**{file: [first, line]}))
+    assert reason in str(caught.value)
+
+
+def test_only_evaluations_made_alike_are_put_together(make_run):
+    lines = [evaluation_line(0, 0.2), evaluation_line(0, 0.3, temperature=0.0), evaluation_line(5, 0.4)]
+    series = read_one(make_run(evaluations=lines)).series
+    assert [[line["step"] for line in found] for found in series.values()] == [[0, 5], [0]]
+
+
+def test_null_is_undefined_and_other_fields_are_ignored(make_run):
+    run = read_one(make_run(metrics=[{"step": 0, "positive_accuracy": None}], rollouts=[rollout_line(extra=[1, {}])]))
+    assert run.metrics == [{"step": 0}]
+    assert run.num_completions == 1
+
+
+def test_folders_must_be_given_once_and_exist(make_run, tmp_path):
+    folder = make_run()
+    with pytest.raises(InputError, match="at least one run folder"):
+        read_runs([])
+    with pytest.raises(InputError, match="more than once"):
+        read_runs([folder, tmp_path / "scrl" / ".." / "scrl"])
+    with pytest.raises(DataError, match="no such folder"):
+        read_runs([tmp_path / "nowhere"])

@@ -1,0 +1,116 @@
+"""A user's own sampler, `compute.sampler: module:NAME`: a run draws from it, and bad paths are refused."""
+
+import json
+
+import pytest
+from listeners import Listener
+
+from scrl.config import read_config
+from scrl.errors import ConfigError
+from scrl.training.loop import train
+
+SMALL = (
+    "model=embedded", "questions=arithmetic:easy:train:4", "prompt.instruction=", "steps=2", "questions_per_step=2",
+    "completions=4", "trained=2", "sampling.max_tokens=12", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
+    "compute.threads=1", "compute.sampler_rows=64",
+)  # fmt: skip
+MODULE = '''
+"""Draws without a cache: one forward pass over everything for every token."""
+
+import zlib
+
+import torch
+
+from scrl.records import Sample
+from scrl.sampling.stop_texts import Detokenizer
+
+opened = []
+
+
+class Plain(Detokenizer):
+    note = "sampling by Plain"
+    shares_weights = True
+    drift = None
+
+    def __init__(self, model, tokenizer, *, max_rows, record, on_fewer):
+        super().__init__(tokenizer)
+        self.model, self.end, self.record, self.on_fewer = model, tokenizer.eos_token_id, record, on_fewer
+        self.max_rows = self.rows_per_call = max_rows
+        self.drawn = {}
+        opened.append(self)
+
+    def sample(self, prompts_B, settings, *, num_samples, seed, step, on_group=None):
+        groups = []
+        for index, prompt in enumerate(prompts_B):
+            name = f"{seed} {step} {prompt.question_id}".encode()
+            generator = torch.Generator().manual_seed(zlib.crc32(name))
+            group = tuple(self.one(prompt, settings, generator) for _ in range(num_samples))
+            self.drawn.setdefault(step, []).append([sample.text for sample in group])
+            if on_group is not None:
+                on_group(index, [sample.text for sample in group])
+            groups.append(group)
+        return groups
+
+    @torch.no_grad()
+    def one(self, prompt, settings, generator):
+        tokens, logprobs, entropies = prompt.tokens_P.tolist(), [], []
+        for _ in range(prompt.max_tokens or settings.max_tokens):
+            logits_V = self.model(torch.tensor([tokens])).logits[0, -1].float()
+            logprobs_V = torch.log_softmax(logits_V / (settings.temperature or 1.0), dim=-1)
+            token = int(torch.multinomial(logprobs_V.exp(), 1, generator=generator))
+            tokens.append(token)
+            logprobs.append(float(logprobs_V[token]))
+            entropies.append(float(torch.special.entr(logprobs_V.exp()).sum()))
+            if token == self.end:
+                break
+        tokens_T, *numbers = (torch.tensor(each).numpy() for each in (tokens[len(prompt.tokens_P) :], logprobs, entropies))
+        [text] = self.texts([tokens_T], self.stop_texts(settings.stop))
+        return Sample(text, tokens_T, *numbers, is_finished=token == self.end)
+
+    def release(self):
+        pass
+
+
+no_sampler = 3
+'''
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of modules that can be imported."""
+    (tmp_path / "plain_sampler.py").write_text(MODULE)
+    (tmp_path / "broken_sampler.py").write_text("raise OSError('no such accelerator')")
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_a_run_draws_all_its_completions_from_it(folder):
+    heard = Listener()
+    train(read_config(None, [*SMALL, "compute.sampler=plain_sampler:Plain"]), folder / "run", heard)
+    import plain_sampler
+
+    [sampler] = plain_sampler.opened
+    assert (sampler.max_rows, tuple(sampler.record), sampler.on_fewer) == (64, (), heard.note)
+    assert "sampling by Plain" in heard.notes
+    lines = [json.loads(line) for line in (folder / "run" / "rollouts.jsonl").read_text().splitlines()]
+    drawn = [text for step in (0, 1) for group in sampler.drawn[step] for text in group]
+    assert sorted(line["completion"] for line in lines) == sorted(drawn)
+    assert len(heard.steps) == 2
+    assert len(sampler.drawn) > 2  # the evaluation draws from it too
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("no_such_module:Plain", r"importing 'no_such_module' raised ModuleNotFoundError.*PYTHONPATH"),
+        ("broken_sampler:Plain", r"importing 'broken_sampler' raised OSError: no such accelerator"),
+        ("plain_sampler:Fancy", r"'plain_sampler' has no 'Fancy' that can be called"),
+        ("plain_sampler:no_sampler", r"'plain_sampler' has no 'no_sampler' that can be called"),
+        ("plain_sampler", r"sampler"),  # refused with the other settings
+    ],
+)
+def test_a_path_that_leads_to_no_sampler_is_refused_before_a_model_is_loaded(path, words, folder, monkeypatch):
+    monkeypatch.setattr("scrl.training.run.prepare", lambda *given: pytest.fail("loaded"))
+    with pytest.raises(ConfigError, match=rf"compute\.sampler.*{words}"):
+        train(read_config(None, [*SMALL, f"compute.sampler={path}"]), folder / "run", Listener())
+    assert not (folder / "run").exists()

@@ -1,0 +1,139 @@
+"""The public names: their signatures are pinned, and each does from Python what its command does."""
+
+import importlib.util
+import inspect
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import scrl
+from scrl.policy.model_paths import model_folder
+
+SIGNATURES = {
+    "assign_credit": "(group, method='scrl', *, elsewhere=None, **choices)",
+    "classify": "(answers_G, *, judge=None, significant_digits=None)",
+    "credit_rule": "(method='scrl', *, preset='paper', reader='boxed', num_trained=None, seed=0, judge=None, "
+    "significant_digits=None, max_tokens=None, **settings)",
+    "evaluate": "(model, benchmarks, *, out=None, **settings)",
+    "get_reader": "(name)",
+    "label": "(rollouts, method='scrl', *, out=None, **choices)",
+    "label_file": "(rollouts, rule, *, out=None, audit=None, on_bytes=None)",
+    "resume": "(folder)",
+    "same_answer": "(first, second, *, judge=None, significant_digits=None)",
+    "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
+    "train": "(config, questions=None, *, out=None)",
+    "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}))",
+    "Elsewhere": "(num_questions, shares=<factory>, stock=())",
+    "Evidence": "(group, classes, tally, truth=None, reference_share=None, partner=None, is_rephrased=False, embed=None, "
+    "elsewhere=None, seed=0)",
+    "Group": "(completions, question_id='', step=0)",
+    "Labels": "(positive=None, negatives=frozenset())",
+    "Question": "(id, text, gold=None, level=None, rephrased=None)",
+    "TrainingResult": "(folder)",
+}
+SMALL = {
+    "model": "embedded",
+    "steps": 2,
+    "questions_per_step": 2,
+    "completions": 8,
+    "trained": 4,
+    "prompt": {"style": "chat", "instruction": "", "system": ""},
+    "sampling": {"max_tokens": 48},
+    "optimizer": {"learning_rate": 1e-4, "warmup": 0.0, "schedule": "constant"},
+    "evaluation": {"is_off": True},
+    "compute": {"threads": 1},
+}
+TEXTS = ["Compute 3*4+5.", "Compute 17-(2+6).", "Compute 8*7.", "Compute 5+6*2."]
+
+
+def signature(public):
+    parameters = inspect.signature(public).parameters.values()
+    bare = inspect.Signature([each.replace(annotation=inspect.Parameter.empty) for each in parameters])
+    return str(bare)
+
+
+def test_public_signatures_do_not_change_unnoticed():
+    functions = {name for name in scrl.__all__ if inspect.isfunction(getattr(scrl, name))}
+    assert functions <= SIGNATURES.keys()
+    assert {name: signature(getattr(scrl, name)) for name in SIGNATURES} == SIGNATURES
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Two steps on questions from memory."""
+    out = tmp_path_factory.mktemp("api") / "run"
+    return scrl.train(
+        SMALL | {"credit": {"std_floor": 0.0}}, [*TEXTS[:3], scrl.Question("3", TEXTS[3], gold="17")], out=out
+    )
+
+
+def test_train_takes_questions_from_memory_and_returns_a_light_result(run):
+    assert [line["step"] for line in run.metrics] == [0, 1]
+    assert (run.checkpoint / "model.safetensors").is_file()
+    assert run.report.is_file()
+    assert run.evaluations == []
+    written = [json.loads(line) for line in (run.folder / "questions.jsonl").read_text().splitlines()]
+    assert written[0] == {"id": "0", "question": TEXTS[0]}
+    assert written[3] == {"id": "3", "question": TEXTS[3], "answer": "17"}
+
+
+def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tmp_path):
+    with pytest.raises(scrl.InputError, match="has done all its 2 steps"):
+        scrl.resume(run.folder)
+    with pytest.raises(scrl.InputError, match="questions: number 1 must be text or a Question, found int"):
+        scrl.train(SMALL, ["Compute 1+1.", 2], out=tmp_path / "bad")
+    with pytest.raises(scrl.InputError, match="a new folder is given as out="):
+        scrl.train(SMALL, str(tmp_path / "bad"))
+    with pytest.raises(scrl.ConfigError, match="stepz"):
+        scrl.train(SMALL | {"stepz": 3}, TEXTS, out=tmp_path / "bad")
+    assert not (tmp_path / "bad").exists()
+
+
+def test_sample_label_and_evaluate(run, tmp_path):
+    groups = scrl.sample(str(run.checkpoint), TEXTS[:2], 4, prompt=SMALL["prompt"], max_tokens=48, temperature=0.7)
+    assert [len(sampled.samples_G) for sampled in groups] == [4, 4]
+    assert scrl.assign_credit(groups[0].group).rewards.shape == (4,)
+    summary = scrl.label(run.folder / "rollouts.jsonl", "ttrl", out=tmp_path / "labels.jsonl")
+    assert (summary["completions"], summary["steps"]) == (32, 2)
+    questions = tmp_path / "q.jsonl"
+    questions.write_text(json.dumps({"question": TEXTS[0], "answer": "17"}) + "\n")
+    [record] = scrl.evaluate("embedded", str(questions), out=tmp_path / "e", samples=4, sampling={"max_tokens": 48})
+    assert record["samples"] == 4
+
+
+# One file
+
+
+PATH = Path(__file__).parent.parent / "examples" / "train_in_one_file.py"
+spec = importlib.util.spec_from_file_location("train_in_one_file", PATH)
+example = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = example  # its dataclasses look for it there
+spec.loader.exec_module(example)
+
+
+def test_the_trainer_in_one_file_learns_the_weights_of_the_package(run):
+    source = PATH.read_text(encoding="utf-8")
+    assert "import scrl" not in source
+    assert "from scrl" not in source
+    assert source.count("\n") < 250
+    torch.set_num_threads(1)
+    tokenizer = example.AutoTokenizer.from_pretrained(model_folder("embedded"))
+    model = example.AutoModelForCausalLM.from_pretrained(model_folder("embedded"), dtype=torch.float32)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    settings = example.Settings(
+        steps=2, questions_per_step=2, completions=8, trained=4, max_tokens=48, learning_rate=1e-4, instruction=""
+    )
+    example.train(model, tokenizer, TEXTS, settings)
+    weights = load_file(run.checkpoint / "model.safetensors")
+    learned = model.state_dict()
+
+    def distance(one, other):
+        return sum(float((one[name] - other[name]).square().sum()) for name in weights) ** 0.5
+
+    # Adam divides by the gradient's size, so rounding of the tiniest gradients shows; all others agree.
+    assert distance(weights, before) > 0.01
+    assert distance(weights, learned) < 2e-3 * distance(weights, before)
