@@ -2,10 +2,10 @@
 
     python benchmarks/gpu_step.py --model FOLDER --questions math500 --data-dir FOLDER
 
-A run of `scrl train` without evaluations: 8 questions a step, 64 completions of at most 3,072 tokens, 32 of them
-trained on, 16,384 tokens a pass. Kernels are watched from the third step on: the first one compiles, and in the second
-the sampler finds out what the optimizer has left it. Between two steps a run writes its logs, which counts; its one
-checkpoint, at the end, does not.
+A run of `scrl train` without evaluations: 8 questions per step, 64 completions of at most 3,072 tokens, 32 of them
+trained on, 16,384 tokens per pass. Kernels are recorded from the third step on: the first one compiles, and in the
+second the sampler finds out how much memory the optimizer leaves. Logs that are written between steps count; the one
+checkpoint at the end does not.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from scrl.training.step_metrics import Stopwatch
 PHASES = ("seconds_rollout", "seconds_credit", "seconds_update")
 UNWATCHED = 2
 SIZES = ((0, 5e-6, "under 5 µs"), (5e-6, 1e-3, "under 1 ms"), (1e-3, np.inf, "longer"))
-"""Of the times without a kernel: between those of a captured step, between launches, and where the host works."""
+"""Of the times without a kernel: between kernels of a CUDA graph, between launches, and while the host works."""
 
 
 class Watch(Silent):
-    """Says each step's seconds, and watches the GPU between the second step's end and the last one's."""
+    """Prints each step's seconds, and records kernels from the end of the second step to the end of the last."""
 
     def __init__(self, steps: int) -> None:
-        """For a run of so many steps."""
+        """For a run of `steps` steps."""
         self._steps, self._start = steps, 0
         self._profiler: Any = None
         self.phases: list[tuple[str, int, int]] = []
@@ -62,41 +62,41 @@ class Watch(Silent):
             self.say(gaps(kernels(self._profiler, self._start), whole), whole)
             print(f"  calls of the driver: {', '.join(dearest_calls(self._profiler))}")
 
-    def say(self, gaps_G2: NDArray[np.float64], whole: float) -> None:
+    def say(self, idle: NDArray[np.float64], whole: float) -> None:
         """Seconds without a kernel, in all, by phase and by their lengths."""
-        lasts_G = gaps_G2[:, 1] - gaps_G2[:, 0]
-        print(f"{self._steps - UNWATCHED} steps in {whole:.2f} s, no kernel in {lasts_G.sum() / whole:.1%} of it")
+        lengths = idle[:, 1] - idle[:, 0]
+        print(f"{self._steps - UNWATCHED} steps in {whole:.2f} s, no kernel in {lengths.sum() / whole:.1%} of it")
         for name in PHASES:
             spans = [
                 ((first - self._start) / 1e9, (last - self._start) / 1e9)
                 for phase, first, last in self.phases
                 if phase == name and first >= self._start
             ]
-            inside = sum(float(overlap(gaps_G2, *span).sum()) for span in spans)
+            inside = sum(float(overlap(idle, *span).sum()) for span in spans)
             lasted = sum(last - first for first, last in spans)
             print(f"  {name.removeprefix('seconds_')}: {lasted:.2f} s, of which {inside:.2f} s without a kernel")
         for low, high, words in SIZES:
-            chosen_G = lasts_G[(lasts_G >= low) & (lasts_G < high)]
-            print(f"  {words}: {len(chosen_G):,} gaps, {chosen_G.sum():.2f} s")
+            chosen = lengths[(lengths >= low) & (lengths < high)]
+            print(f"  {words}: {len(chosen):,} gaps, {chosen.sum():.2f} s")
 
 
 def kernels(profiler: Any, start: int) -> NDArray[np.float64]:
-    """When something began and ended on the GPU, in seconds after `start`, in the order of beginnings.
+    """(start, end) of everything that ran on the GPU, in seconds after `start`, in the order of their starts.
 
-    Not by `profiler.events()`: a step of 3,072 tokens has a million kernels, for which that takes minutes.
+    `profiler.events()` would take minutes: a step of 3,072 tokens has a million kernels.
     """
     spans = [
         (event.start_ns() - start, event.end_ns() - start)
         for event in profiler.profiler.kineto_results.events()
         if event.device_type().name == "CUDA"
     ]
-    spans_K2 = np.array(spans, dtype=np.float64).reshape(-1, 2) / 1e9
-    ordered_K2: NDArray[np.float64] = spans_K2[np.argsort(spans_K2[:, 0])]
-    return ordered_K2
+    spans_of_kernels = np.array(spans, dtype=np.float64).reshape(-1, 2) / 1e9
+    ordered: NDArray[np.float64] = spans_of_kernels[np.argsort(spans_of_kernels[:, 0])]
+    return ordered
 
 
 def dearest_calls(profiler: Any) -> list[str]:
-    """The calls of the driver on which the host spent most time; those that wait for the GPU are among them."""
+    """The driver calls on which the host spent most time, waiting for the GPU included."""
     spent: Counter[str] = Counter()
     number: Counter[str] = Counter()
     for event in profiler.profiler.kineto_results.events():
@@ -106,22 +106,22 @@ def dearest_calls(profiler: Any) -> list[str]:
     return [f"{name} {number[name]:,} × {time / 1e9:.2f} s" for name, time in spent.most_common(6)]
 
 
-def gaps(busy_K2: NDArray[np.float64], end: float) -> NDArray[np.float64]:
-    """From when to when nothing ran between 0 and `end`."""
-    until_K = np.maximum.accumulate(np.append(0.0, busy_K2[:, 1]))
-    gaps_G2 = np.stack((until_K, np.append(busy_K2[:, 0], end)), axis=1)
-    return gaps_G2[gaps_G2[:, 1] > gaps_G2[:, 0]]
+def gaps(busy: NDArray[np.float64], end: float) -> NDArray[np.float64]:
+    """(start, end) of the times between 0 and `end` in which nothing ran."""
+    ends = np.maximum.accumulate(np.append(0.0, busy[:, 1]))
+    idle = np.stack((ends, np.append(busy[:, 0], end)), axis=1)
+    return idle[idle[:, 1] > idle[:, 0]]
 
 
-def overlap(spans_G2: NDArray[np.float64], first: float, last: float) -> NDArray[np.float64]:
+def overlap(spans: NDArray[np.float64], first: float, last: float) -> NDArray[np.float64]:
     """How much of each span lies between the two."""
-    covered_G: NDArray[np.float64] = np.minimum(spans_G2[:, 1], last) - np.maximum(spans_G2[:, 0], first)
-    return np.clip(covered_G, 0, None)
+    covered: NDArray[np.float64] = np.minimum(spans[:, 1], last) - np.maximum(spans[:, 0], first)
+    return np.clip(covered, 0, None)
 
 
 @contextlib.contextmanager
 def phases_noted(phases: list[tuple[str, int, int]]) -> Iterator[None]:
-    """While phases are timed, when they begin and end is noted."""
+    """Record in `phases` when each timed phase begins and ends."""
     measure = Stopwatch.measure
 
     @contextlib.contextmanager

@@ -5,9 +5,9 @@
 
 Random weights in the named shape, bf16, random tokens, prompts of 64. The first form measures the gradient of the GRPO
 loss over all completions: forward and backward with activation checkpointing (not with `--keep`), the same model and
-the same rows in every way; a warm-up, then the median of 3 runs, which alternate between the ways. Peak memory is all
-that torch has allocated at a time: weights, gradients, activations. Where memory ends, completions a pass are halved,
-and the table says so.
+the same rows in every way; a warm-up, then the median of 3 runs, which alternate between the ways. Peak memory is the
+most that torch has allocated at once: weights, gradients, activations. Where memory runs out, the completions per pass
+are halved, and the table says so.
 
     ours         rows packed where that pays, `token_scores`
     ours-packed  packed rows, `token_scores`
@@ -43,7 +43,7 @@ from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSetting
 from scrl.policy.token_scores import token_scores
 from scrl.records import Credit, Labels, Question, Sample, Sampled, Tally
 
-SHAPES: dict[str, dict[str, Any]] = {  # of Qwen2.5: hidden, inner, layers, query heads, key heads, words, tied
+SHAPES: dict[str, dict[str, Any]] = {  # of Qwen2.5
     name: dict(
         zip(
             ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
@@ -65,7 +65,7 @@ GB = 1e9
 
 
 def random_model(shape: str, device: torch.device, is_fused: bool = False) -> LanguageModel:
-    """Random weights, made where they will be used; norms, rotations and gates by Liger's kernels where asked for."""
+    """Random weights on `device`; with `is_fused`, norms, rotations and gates by Liger's kernels."""
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     config = Qwen2Config(**SHAPES[shape], max_position_embeddings=32_768)
@@ -139,24 +139,24 @@ def trl_scores(
 
 
 class LigerPolicy(Policy):
-    """With Liger's loss in the place of ours; its gradient is made in its forward pass."""
+    """With Liger's loss in place of ours; it computes its gradient in the forward pass."""
 
-    rows_in_all = 1
+    num_rows = 1
 
     def _batch_loss(self, batch: Any) -> tuple[Tensor, Any]:
         from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss  # type: ignore[import-not-found, unused-ignore]
 
         body, head = self._scorer.parts  # type: ignore[misc]
         hidden_RLE = body(input_ids=batch.tokens_RL, use_cache=False).last_hidden_state
-        mask_RT, places_RT = batch.mask_RT, torch.arange(PROMPT, batch.tokens_RL.shape[1], device=head.weight.device)
+        mask_RT, columns_T = batch.mask_RT, torch.arange(PROMPT, batch.tokens_RL.shape[1], device=head.weight.device)
         loss_function = LigerFusedLinearGRPOLoss(
             beta=0.0, compiled=False, use_ref_model=False, loss_type="grpo", temperature=self._temperature
         )
         loss, _ = loss_function(
-            hidden_RLE[:, places_RT - 1], head.weight, batch.tokens_RL[:, places_RT], mask_RT,
+            hidden_RLE[:, columns_T - 1], head.weight, batch.tokens_RL[:, columns_T], mask_RT,
             batch.positive_part_R + batch.negative_part_R, old_per_token_logps=batch.old_logprobs_RT,
         )  # fmt: skip
-        loss = loss * len(mask_RT) / self.rows_in_all  # a mean over the rows of a pass, made one over all
+        loss = loss * len(mask_RT) / self.num_rows  # from a mean over the rows of a pass to one over all
         return loss, {"clipped": 0, "tokens": len(batch.targets_n), "loss": loss.detach()}
 
 
@@ -187,7 +187,7 @@ class NoOptimizer:
 
 
 def open_policy(way: str, language_model: LanguageModel, options: argparse.Namespace) -> Policy:
-    """A policy that takes one update this way."""
+    """A policy that computes updates in this way."""
     compute = ComputeSettings(
         device=str(language_model.device), dtype="bfloat16", gradient_checkpointing=not options.keep,
         packing=PACKING.get(way, "off"), micro_batch=options.micro_batch or options.rows,
@@ -200,7 +200,7 @@ def open_policy(way: str, language_model: LanguageModel, options: argparse.Names
         language_model, LossSettings(), optimizer, compute, updates=1, temperature=1.0, max_tokens=options.tokens
     )
     if isinstance(policy, LigerPolicy):
-        policy.rows_in_all = options.rows
+        policy.num_rows = options.rows
     return policy
 
 
@@ -224,7 +224,7 @@ def gradient_of(way: str, policy: Policy, rows: Sequence[TrainingRow]) -> None:
 
 
 def norm_of_gradient(language_model: LanguageModel) -> float:
-    """By which one sees that all ways computed the same."""
+    """Shows that all ways compute the same."""
     grads = [weight.grad for weight in language_model.model.parameters() if weight.grad is not None]
     return float(torch.stack([torch.linalg.vector_norm(grad, dtype=torch.float32) for grad in grads]).norm())
 
@@ -257,12 +257,12 @@ def compare(options: argparse.Namespace) -> None:
         f"gradient of {options.rows} completions, {tokens:,} tokens, {options.shape} shape, {options.runs} runs, "
         f"{device_name(device)}; {weights / 1e9:.2f}e9 weights are {2 * weights / GB:.1f} GB, their gradients too"
     )
-    print(f"{'way':<12}{'tok/s':>10}{'seconds':>9}{'peak GB':>9}{'a pass':>8}{'|gradient|':>12}   all seconds")
+    print(f"{'way':<12}{'tok/s':>10}{'seconds':>9}{'peak GB':>9}{'per pass':>9}{'|gradient|':>12}   all seconds")
     for way, results in found.items():
         seconds, peaks = zip(*results, strict=True)
         print(
             f"{way:<12}{tokens / median(seconds):>10,.0f}{median(seconds):>9.2f}{max(peaks):>9.1f}"
-            f"{policies[way].micro_batch:>8}{norms[way]:>12.5f}   {' '.join(f'{s:.2f}' for s in seconds)}"
+            f"{policies[way].micro_batch:>9}{norms[way]:>12.5f}   {' '.join(f'{s:.2f}' for s in seconds)}"
         )
 
 
@@ -282,7 +282,7 @@ def fit(options: argparse.Namespace) -> None:
     weights = language_model.num_weights / 1e9
     print(
         f"one step, {options.shape} shape, {weights:.2f}e9 weights, {options.rows} completions of {options.tokens} "
-        f"tokens ({tokens:,}), averages in {options.state}, {policy.micro_batch} a pass, "
+        f"tokens ({tokens:,}), averages in {options.state}, {policy.micro_batch} per pass, "
         f"{device_name(device)}: {held:.1f} GB held between steps, peak {peak:.1f} GB, {seconds:.2f} s, "
         f"{tokens / seconds:,.0f} tok/s; of the first layer's query weights {moved:.1%} show a change"
     )
@@ -300,8 +300,8 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=3_072)
     parser.add_argument("--spread", action="store_true", help="lengths from an eighth of --tokens to all of them")
     parser.add_argument("--keep", action="store_true", help="keep activations instead of computing them twice")
-    parser.add_argument("--fused", action="store_true", help="the layers' small parts by Liger's kernels, in every way")
-    parser.add_argument("--micro-batch", type=int, help="completions a pass; default: all")
+    parser.add_argument("--fused", action="store_true", help="norms, rotations and gates by Liger's kernels")
+    parser.add_argument("--micro-batch", type=int, help="completions per pass; default: all")
     parser.add_argument("--ways", default="ours,naive,liger,trl")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--fit", action="store_true", help="one whole optimizer step instead of the table")

@@ -3,9 +3,9 @@
     python benchmarks/token_scores.py [--tokens 2048] [--vocabulary 50000] [--hidden 256]
 
 Forward and backward from hidden states to their gradient and the head's, float32 on the CPU. The alternative is the
-usual code: logits, `log_softmax`, gather, Σ −p log p, and autograd. Each is measured in a process of its own, by the
-peak of its resident memory minus that peak before the computation, when inputs, gradients and libraries are already
-there. The two alternate; the median memory and the best time of each count. Both must give the same gradients.
+usual code: logits, `log_softmax`, gather, Σ −p log p, and autograd. Each runs in a separate process; its memory is the
+peak of resident memory minus the peak before the computation, when inputs, gradients and libraries are already loaded.
+The two alternate; the median memory and the best time of each count. Both must give the same gradients.
 
 Two lines: with entropies that are only measured, as in the losses' defaults, and with an entropy bonus in the loss.
 """
@@ -22,7 +22,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the parent stays small: a child's peak may begin at its parent's size
+if TYPE_CHECKING:  # the parent stays small: a child's peak may start at its parent's size
     from torch import Tensor
 
 TEMPERATURE = 0.7
@@ -31,7 +31,7 @@ TEMPERATURE = 0.7
 def all_at_once(
     hidden_nE: Tensor, weight_VE: Tensor, targets_n: Tensor, *, temperature: float, has_bonus: bool
 ) -> tuple[Tensor, Tensor]:
-    """(log π(target), H) of each token, the usual way; nothing is kept for H's gradient where nobody needs it."""
+    """(log π(target), H) of each token, the usual way; nothing is kept for H's gradient where it is not needed."""
     import torch
 
     logprobs_nV = torch.log_softmax(hidden_nE @ weight_VE.T / temperature, dim=-1)
@@ -47,7 +47,7 @@ def peak() -> float:
 
 
 def measure(way: str, tokens: int, vocabulary: int, hidden: int, has_bonus: bool) -> dict[str, float]:
-    """Run one way in this process; its memory, time, and a number that stands for its gradients."""
+    """Run one way in this process; its memory, its time, and a checksum of its gradients."""
     import torch
 
     from scrl.policy.token_scores import token_scores
@@ -64,7 +64,7 @@ def measure(way: str, tokens: int, vocabulary: int, hidden: int, has_bonus: bool
         loss = (advantages_n[:number] * logprobs_n).sum()
         (loss + 0.01 * entropies_n.sum() if has_bonus else loss).backward()
 
-    work(1)  # gradients have their place, libraries their threads
+    work(1)  # allocates gradients and starts threads
     before = peak()
     seconds = []
     for _ in range(2):
@@ -74,15 +74,15 @@ def measure(way: str, tokens: int, vocabulary: int, hidden: int, has_bonus: bool
         start = time.perf_counter()
         work(tokens)
         seconds.append(time.perf_counter() - start)
-    probe = 0.0
+    checksum = 0.0
     for leaf in (hidden_nE, weight_VE):
         assert leaf.grad is not None
-        probe += float((leaf.grad * torch.linspace(-1, 1, hidden)).sum())
-    return {"memory": peak() - before, "seconds": min(seconds), "probe": probe}
+        checksum += float((leaf.grad * torch.linspace(-1, 1, hidden)).sum())
+    return {"memory": peak() - before, "seconds": min(seconds), "checksum": checksum}
 
 
 def in_a_process(way: str, shape: tuple[int, int, int], has_bonus: bool) -> dict[str, float]:
-    """Run one way in a process of its own."""
+    """Run one way in a separate process."""
     command = [sys.executable, __file__, "--child", json.dumps([way, *shape, has_bonus])]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(done.stdout)
@@ -95,7 +95,7 @@ def compare(shape: tuple[int, int, int], has_bonus: bool, rounds: int) -> dict[s
     for _ in range(rounds):
         for way, runs in found.items():
             runs.append(in_a_process(way, shape, has_bonus))
-    ours, theirs = (runs[0]["probe"] for runs in found.values())
+    ours, theirs = (runs[0]["checksum"] for runs in found.values())
     assert abs(ours - theirs) <= 1e-3 * abs(theirs), found
     return {way: (median(r["memory"] for r in runs), min(r["seconds"] for r in runs)) for way, runs in found.items()}
 

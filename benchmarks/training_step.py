@@ -5,12 +5,11 @@
 
 A step: sample 8 questions x 16 completions of at most 72 tokens with the embedded model, reward the majority, train on
 all of them. Float32 on the CPU, micro-batches of 16 completions, GRPO loss, no KL, AdamW, the same prompts and the same
-reward code (`credit_rule("ttrl")`) in both; TRL writes no logs, checkpoints or evaluations, and keeps its own choice of
-AdamW, which is the fused one. Ours runs between TRL's steps, so that both see the same machine; the first step of each
-is left out.
+reward code (`credit_rule("ttrl")`) in both; TRL writes no logs, checkpoints or evaluations, and uses its default AdamW,
+the fused one. Ours runs between TRL's steps, so that both see the same machine; the first step of each is left out.
 
-Two lines: an optimizer step for each 16 completions, as scrl does it, and one for the whole batch. In the first TRL
-needs another pass over the completions for the log-probabilities that ours records while it samples; in the second it
+Two lines: an optimizer step for every 16 completions, as scrl does it, and one for the whole batch. In the first, TRL
+needs another pass over the completions for the log-probabilities that ours records while sampling; in the second it
 does not.
 """
 
@@ -52,19 +51,14 @@ RULE = credit_rule("ttrl")
 
 
 def our_step(questions: Sequence[Question], questions_per_update: int) -> Callable[[], None]:
-    """A function that takes one step, as scrl.training.loop does but for the files."""
+    """A function that takes one step as scrl.training.loop does, but writes no files."""
     language_model = load_model(EMBEDDED, COMPUTE)
     sampler = LocalSampler(language_model.model, language_model.tokenizer, max_rows=COMPUTE.sampler_rows)
     optimizer = OptimizerSettings(learning_rate=LEARNING_RATE, schedule="constant", warmup=0, weight_decay=0)
     policy = Policy(
-        language_model,
-        LossSettings(),
-        optimizer,
-        COMPUTE,
-        updates=1,
-        temperature=SAMPLING.temperature,
+        language_model, LossSettings(), optimizer, COMPUTE, updates=1, temperature=SAMPLING.temperature,
         max_tokens=SAMPLING.max_tokens,
-    )
+    )  # fmt: skip
     steps = iter(range(10**9))
 
     def take() -> None:
@@ -105,7 +99,7 @@ def measure(questions: Sequence[Question], questions_per_update: int, steps: int
     language_model = load_model(EMBEDDED, COMPUTE)
 
     class Alternate(TrainerCallback):  # type: ignore[misc, unused-ignore]
-        """Ends TRL's clock at the end of its step, takes one of ours, and starts TRL's clock again."""
+        """Stops TRL's clock after its step, takes one of ours, and starts TRL's clock again."""
 
         started = 0.0
 

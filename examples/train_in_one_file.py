@@ -79,8 +79,10 @@ def sample(model: Any, tokenizer: Any, prompt: list[int], name: str, step: int, 
             for number in range(size)
         ])
     )  # fmt: skip
-    tokens, logprobs, entropies = ([[] for _ in range(size)] for _ in range(3))
-    logits_GV, cache = None, None
+    tokens: list[list[int]] = [[] for _ in range(size)]
+    logprobs: list[list[float]] = [[] for _ in range(size)]
+    entropies: list[list[float]] = [[] for _ in range(size)]
+    cache = None
     inputs_GP = torch.tensor([prompt] * size, device=model.device)
     for place in range(settings.max_tokens):
         out = model(inputs_GP, past_key_values=cache, use_cache=True)
@@ -198,7 +200,7 @@ def train(model: Any, tokenizer: Any, questions: list[str], settings: Settings) 
             rows = sorted(draw.choice(settings.completions, settings.trained, replace=False).tolist())
             rewards_G = rewards_of(completions)
             loss = loss_of(model, prompt, [completions[row] for row in rows], advantages_of(rewards_G[rows]), settings)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()

@@ -8,7 +8,7 @@ from scrl.answers.judge import MathVerifyJudge
 settings.register_profile("scrl", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("scrl")
 
-FOLDERS_WITH_MODELS = {"policy", "rollout", "training", "engines"}
+FOLDERS_WITH_MODELS = {"policy", "sampling", "training", "engines"}
 
 
 def pytest_sessionstart():

@@ -280,3 +280,12 @@ def test_a_file_of_settings_can_be_given_from_python(tmp_path):
             scrl.train(path)
     with pytest.raises(DataError, match=r"nowhere\.yaml: cannot be read"):
         scrl.train(str(tmp_path / "nowhere.yaml"))
+
+
+def test_settings_of_earlier_versions_stay_valid_where_they_were_off():
+    assert build_config({**BARE, "early_verdicts": False}) == build_config(BARE)
+    with pytest.raises(ConfigError, match=r"early_verdicts: scrl 0\.2 no longer has this setting"):
+        build_config({**BARE, "early_verdicts": True})
+
+
+BARE = {"model": "embedded", "questions": "arithmetic:easy"}

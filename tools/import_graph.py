@@ -71,7 +71,9 @@ def draw(graph: dict[str, set[str]], out: Path) -> None:
     for layer, level in sorted(levels.items()):
         rows.setdefault(level, []).append(layer)
     place = {
-        layer: ((number + 0.5) / len(row) * 10, level) for level, row in rows.items() for number, layer in enumerate(row)
+        layer: ((number + 0.5) / len(row) * 10, level)
+        for level, row in rows.items()
+        for number, layer in enumerate(row)
     }
     with rc_context({"svg.hashsalt": "scrl", "svg.fonttype": "none", "font.size": 9}):
         figure = Figure(figsize=(9, 0.62 * len(rows) + 0.4), layout="constrained")

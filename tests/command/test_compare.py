@@ -78,6 +78,8 @@ def test_two_places_are_compared_on_what_both_have(place, scrl):
     assert out.startswith(f"A = {first} (tiny)\nB = {second} (tiny)\n\npass@1 in %, paired by question")
     header, amc, math = cells(out)
     assert header == ["benchmark", "n", "A", "B", "B − A", "p", "verdict"]
+    assert "math500: by majority, from A to B: 11 learned, 0 kept, 0 lost, 1 never right" in out
+    assert "amc: by majority, from A to B: 6 learned, 0 kept, 0 lost, 6 never right" in out
     # the sign-flip sums of 12 × ±¼: 0 is reached by all
     assert amc[:4] + amc[5:] == ["amc", "12", "25.0", "25.0", "1.000", "A and B are not told apart"]
     assert math[:4] + math[5:] == ["math500", "12", "25.0", "47.9", "< 0.001", "B is clearly ahead"]
@@ -159,12 +161,16 @@ def test_questions_without_gold_are_left_out_and_told(place, scrl):
     assert (code, "bare: has no pass@1 of stream; it has none: its questions have no gold" in err) == (2, True)
 
 
-def test_a_cut_line_is_told(place, scrl, tmp_path):
+def test_a_cut_line_is_told_and_stays_out_of_a_table(place, scrl, tmp_path):
     run = place("run", line(LOW, 0), line(HIGH, 9))
     with (tmp_path / "run" / "evaluations.jsonl").open("a") as file:
         file.write('{"step": 1')
-    _, out, _ = scrl("compare", run)
-    assert "line 3, the last one, is incomplete and was left out" in out
+    told = "line 3, the last one, is incomplete and was left out"
+    assert told in scrl("compare", run)[1]
+    code, out, err = scrl("report", run, "--format", "csv")
+    assert (code, out.count("\n")) == (0, 3)
+    assert err.startswith("note: ")
+    assert told in err
 
 
 def without(record, *keys):
@@ -218,31 +224,18 @@ def test_a_table_goes_to_the_terminal_or_a_file(place, scrl, tmp_path):
     assert out.startswith("\\begin{table}")
 
 
-def test_a_table_is_refused_with_the_reason(place, scrl, tmp_path):
-    run = place("run", line(LOW, 0))
+def test_a_report_is_refused_with_the_reason(place, scrl, tmp_path):
+    run, file = place("run", line(LOW, 0)), tmp_path / "mine.txt"
+    file.touch()
     wrong = {
-        ("report", run, "--format", "word"): "Invalid value",
-        ("report", run, "--format", "csv", "--out", str(tmp_path)): "give a file in a folder that exists",
-        ("report", run, "--format", "csv", "--out", str(tmp_path / "no" / "t.csv")): "give a file in a folder",
-        ("report", str(tmp_path), "--format", "csv"): "has no evaluations.jsonl; it holds",
+        (run, "--format", "word"): "Invalid value",
+        (run, "--format", "csv", "--out", tmp_path): "give a file in a folder that exists",
+        (run, "--format", "csv", "--out", tmp_path / "no" / "t.csv"): "give a file in a folder",
+        (tmp_path, "--format", "csv"): "has no evaluations.jsonl; it holds",
+        (file,): "mine.txt: is a file; give the folder of a run",
+        (file, "--out", tmp_path / "page.html", "other"): "mine.txt: is a file; give the folder of a run",
     }
     for words, reason in wrong.items():
-        code, _, err = scrl(*words)
+        code, _, err = scrl("report", *words)
         assert code == 2
         assert reason in err, err
-
-
-def test_a_file_is_no_folder_of_a_run(scrl, tmp_path):
-    (tmp_path / "mine.txt").touch()
-    for words in ([], ["--out", str(tmp_path / "page.html"), "other"]):
-        code, _, err = scrl("report", str(tmp_path / "mine.txt"), *words)
-        assert (code, "mine.txt: is a file; give the folder of a run" in err) == (2, True)
-
-
-def test_notes_about_the_files_stay_out_of_the_table(place, scrl, tmp_path):
-    run = place("run", line(LOW, 0))
-    with (tmp_path / "run" / "evaluations.jsonl").open("a") as file:
-        file.write('{"step": 1')
-    code, out, err = scrl("report", run, "--format", "csv")
-    assert (code, out.count("\n")) == (0, 2)
-    assert err.startswith("note: ")

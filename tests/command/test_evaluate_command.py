@@ -259,10 +259,7 @@ def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reas
     ("lines", "reason"),
     [
         (None, "aime24.jsonl: there is no such file; the benchmarks in that folder: none"),
-        (rows(29), "aime24.jsonl: has 29 questions, but AIME 2024 has 30"),
-        ([*rows(9), "{", *rows(20)], "aime24.jsonl:10: is not JSON"),
-        ([*rows(29), {"id": 29, "question": "Compute 2+2."}], "aime24.jsonl:30: field 'answer' is missing or empty"),
-        ([*rows(29), {"id": 29, "answer": "4"}], "aime24.jsonl:30"),
+        ([*rows(9), "{", *rows(20)], "aime24.jsonl:10: is not JSON"),  # and all else that tests/data checks
         ([*rows(29), {"id": 29, "question": "Compute 2+2.", "answer": "}{"}], "aime24-29"),
     ],
 )

@@ -113,7 +113,7 @@ def test_parquet_needs_pyarrow(write, monkeypatch):
         load_questions(write("a.parquet", "PAR1"))
 
 
-def test_parquet(tmp_path):
+def test_parquet(tmp_path, write):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [
@@ -124,10 +124,6 @@ def test_parquet(tmp_path):
     folder.mkdir()
     parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "a.parquet")
     assert load_questions(folder / "a.parquet").questions == (Question("a-0", "a", "1.5"), Question("a-1", "b"))
-
-
-def test_broken_parquet(write):
-    pytest.importorskip("pyarrow")
     with pytest.raises(DataError, match=r"a\.parquet: cannot be read as parquet"):
         load_questions(write("a.parquet", "no parquet"))
 

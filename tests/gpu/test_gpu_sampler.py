@@ -200,16 +200,18 @@ def test_groups_are_reported_as_they_grow():
     model.generation_config.eos_token_id = list(range(0, WORDS, 50))
     prompts_B, settings = prompts(30, 5, 61, 17, 200, 8), SamplingSettings(max_tokens=300)
     how = {"num_samples": 24, **HOW}
-    heard_B = [[] for _ in prompts_B]
+    reports_B = [[] for _ in prompts_B]
     sampler = LocalSampler(model, Spelled(), max_rows=32)
-    samples_BG = sampler.sample(prompts_B, settings, **how, on_group=lambda group, texts: heard_B[group].append(texts))
+    samples_BG = sampler.sample(
+        prompts_B, settings, **how, on_group=lambda group, texts: reports_B[group].append(texts)
+    )
     assert tokens_of(samples_BG) == tokens_of(sampler.sample(prompts_B, settings, **how))
-    for heard, samples_G in zip(heard_B, samples_BG, strict=True):
-        assert heard[-1] == [" ".join(map(str, sample.tokens_T)) for sample in samples_G]
-        assert heard[-1] == [sample.text for sample in samples_G]
-        assert [len(texts) for texts in heard] in ([12, 18, 21, 24], [12, 18, 24], [12, 24], [24])
-        assert all(set(some) <= set(heard[-1]) for some in heard)
-    assert sum(map(len, heard_B)) > 2 * len(heard_B)
+    for reports, samples_G in zip(reports_B, samples_BG, strict=True):
+        assert reports[-1] == [" ".join(map(str, sample.tokens_T)) for sample in samples_G]
+        assert reports[-1] == [sample.text for sample in samples_G]
+        assert [len(texts) for texts in reports] in ([12, 18, 21, 24], [12, 18, 24], [12, 24], [24])
+        assert all(set(some) <= set(reports[-1]) for some in reports)
+    assert sum(map(len, reports_B)) > 2 * len(reports_B)
 
 
 def test_preempted_rows_go_on(monkeypatch):

@@ -11,6 +11,7 @@ from scrl.policy.low_memory_adamw import LowMemoryAdamW
 from scrl.policy.model import LanguageModel
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy
+from scrl.policy.scoring import body_and_head
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import is_fused, token_scores
 
@@ -47,9 +48,9 @@ def exact_scores(leaves, targets_n, temperature):
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("asked", [(0,), (0, 1)])
+@pytest.mark.parametrize("chosen", [(0,), (0, 1)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_scores_and_gradients_are_those_of_the_full_computation(dtype, asked, has_bias):
+def test_scores_and_gradients_are_those_of_the_full_computation(dtype, chosen, has_bias):
     leaves, targets_n = problem(dtype, has_bias=has_bias)
     assert is_fused(leaves[0])
     scores = token_scores(
@@ -60,7 +61,7 @@ def test_scores_and_gradients_are_those_of_the_full_computation(dtype, asked, ha
         torch.testing.assert_close(score.double(), other, atol=1e-4, rtol=1e-5)
     upstream = torch.randn(2, len(targets_n), device=CUDA)
     for some in (scores, wanted):
-        sum((some[k] * upstream[k]).sum() for k in asked).backward()
+        sum((some[k] * upstream[k]).sum() for k in chosen).backward()
     for leaf, other in zip(leaves, exact, strict=True):
         if leaf is not None:
             assert leaf.grad.dtype == dtype
@@ -227,7 +228,7 @@ def test_a_whole_update_moves_the_masters():
     held = policy.optimizer._weights
     before = [weight.master(slice(None)).clone() for weight in held]
     policy._set_mode()
-    measured = policy._step(policy.rescore(rows))
-    assert measured["clipped"] == 0
-    assert 0 < measured["grad_norm"] < 100
+    sums = policy._step(policy.rescore(rows))
+    assert sums["clipped"] == 0
+    assert 0 < sums["grad_norm"] < 100
     assert all((weight.master(slice(None)) != old).any() for weight, old in zip(held, before, strict=True))

@@ -49,17 +49,17 @@ def random_model(folder=None, seed=0):
     return model.to("cuda"), tokenizer
 
 
-def rebound(opened, model):
+def rebound(rig, model):
     """The one instance, asleep, with another model of the same shape."""
-    opened.engine.wake()
-    engine = VllmEngine(opened.llm, model)
+    rig.engine.wake()
+    engine = VllmEngine(rig.llm, model)
     engine.sleep()
-    opened.engine._is_awake = False
+    rig.engine._is_awake = False
     return engine
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory):
+def rig(tmp_path_factory):
     pytest.importorskip("vllm")
     folder = tmp_path_factory.mktemp("model")
     model, tokenizer = random_model(folder)
@@ -87,12 +87,12 @@ def score(model, samples_BG, temperature=1.0):
     return np.concatenate([logprobs_T for logprobs_T, _ in scorer(model)(pairs, temperature)])
 
 
-def test_its_log_probs_are_the_policys_after_one_copy(opened):
-    samples_BG = drawn(opened.sampler)  # the self-check has passed, or this would have raised
-    print(f"drift {opened.sampler.drift:.5f} nats per token, allowed {MAX_DRIFT}")
-    assert opened.sampler.drift < MAX_DRIFT
+def test_its_log_probs_are_the_policys_after_one_copy(rig):
+    samples_BG = drawn(rig.sampler)  # the self-check has passed, or this would have raised
+    print(f"drift {rig.sampler.drift:.5f} nats per token, allowed {MAX_DRIFT}")
+    assert rig.sampler.drift < MAX_DRIFT
     assert [len(group) for group in samples_BG] == [16, 16, 16]
-    ends = end_tokens(opened.model, opened.tokenizer)
+    ends = end_tokens(rig.model, rig.tokenizer)
     for sample in sum(samples_BG, ()):
         assert sample.is_finished == (int(sample.tokens_T[-1]) in ends)
         assert sample.is_finished or len(sample.tokens_T) == SETTINGS.max_tokens
@@ -100,69 +100,69 @@ def test_its_log_probs_are_the_policys_after_one_copy(opened):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_it_draws_from_the_policys_distribution(opened, temperature):
+def test_it_draws_from_the_policys_distribution(rig, temperature):
     """E[log π(token)] = −H at every place, so log π + H has mean 0 over what was drawn."""
-    opened.sampler.release()  # so that the drift is that of this temperature
-    samples_BG = drawn(opened.sampler, SamplingSettings(max_tokens=8, temperature=temperature), num_samples=256)
+    rig.sampler.release()  # so that the drift is that of this temperature
+    samples_BG = drawn(rig.sampler, SamplingSettings(max_tokens=8, temperature=temperature), num_samples=256)
     excess = np.concatenate([sample.logprobs_T + sample.entropies_T for sample in sum(samples_BG, ())])
     error = excess.std() / np.sqrt(len(excess))
     print(f"T {temperature}: {excess.mean():+.4f} ± {error:.4f} over {len(excess)} tokens")
     assert abs(excess.mean()) < 4.5 * error
-    assert opened.sampler.drift < MAX_DRIFT / temperature
+    assert rig.sampler.drift < MAX_DRIFT / temperature
     assert len({tuple(sample.tokens_T.tolist()) for sample in samples_BG[0]}) > 64  # they differ
 
 
-def test_equal_seeds_draw_equally(opened):
+def test_equal_seeds_draw_equally(rig):
     both = []
     for _ in range(2):
-        opened.sampler.release()  # no cached prompt, so that both take the same path
-        both.append([sample.tokens_T.tolist() for sample in sum(drawn(opened.sampler), ())])
+        rig.sampler.release()  # no cached prompt, so that both take the same path
+        both.append([sample.tokens_T.tolist() for sample in sum(drawn(rig.sampler), ())])
     same = sum(one == two for one, two in zip(*both, strict=True)) / len(both[0])
     print(f"{same:.0%} of the completions are the same")
     assert same > 0.9
-    other = [sample.tokens_T.tolist() for sample in sum(drawn(opened.sampler, seed=1), ())]
+    other = [sample.tokens_T.tolist() for sample in sum(drawn(rig.sampler, seed=1), ())]
     assert sum(one == two for one, two in zip(both[0], other, strict=True)) < len(other) / 10
 
 
-def test_the_likeliest_tokens_are_the_policys(opened):
-    samples_BG = drawn(opened.sampler, SamplingSettings(max_tokens=16, temperature=0.0), num_samples=2)
+def test_the_likeliest_tokens_are_the_policys(rig):
+    samples_BG = drawn(rig.sampler, SamplingSettings(max_tokens=16, temperature=0.0), num_samples=2)
     for prompt, (sample, copy) in zip(PROMPTS, samples_BG, strict=True):
         assert sample.tokens_T.tolist() == copy.tokens_T.tolist()
         joined = torch.from_numpy(np.concatenate((prompt.tokens_P, sample.tokens_T)))[None].to("cuda")
         with torch.no_grad():
-            logits_TV = opened.model(input_ids=joined).logits[0, len(prompt.tokens_P) - 1 : -1].float()
+            logits_TV = rig.model(input_ids=joined).logits[0, len(prompt.tokens_P) - 1 : -1].float()
         chosen_T = logits_TV.gather(-1, torch.from_numpy(sample.tokens_T).to("cuda")[:, None]).squeeze(-1)
         assert (logits_TV.amax(dim=-1) - chosen_T).max() < 0.1  # two ways to round
 
 
-def test_sleep_frees_memory_and_new_weights_arrive_after_it(opened):
-    before = drawn(opened.sampler)
+def test_sleep_frees_memory_and_new_weights_arrive_after_it(rig):
+    before = drawn(rig.sampler)
     awake = torch.cuda.mem_get_info()[0]
-    opened.sampler.release()
+    rig.sampler.release()
     freed = torch.cuda.mem_get_info()[0] - awake
     print(f"asleep: {freed / 2**20:.0f} MiB given back")
     assert freed > 0.95 * CACHE_BYTES
-    old = {name: weight.clone() for name, weight in opened.model.state_dict().items()}
+    old = {name: weight.clone() for name, weight in rig.model.state_dict().items()}
     with torch.no_grad():
-        for weight in opened.model.parameters():
+        for weight in rig.model.parameters():
             weight.add_(0.05 * torch.randn_like(weight))
-    after = drawn(opened.sampler)
-    moved = score(opened.model, after)
-    drift = opened.sampler.drift
-    opened.sampler.release()
-    opened.model.load_state_dict(old)
-    stale = float(np.abs(moved - score(opened.model, after)).mean())
+    after = drawn(rig.sampler)
+    moved = score(rig.model, after)
+    drift = rig.sampler.drift
+    rig.sampler.release()
+    rig.model.load_state_dict(old)
+    stale = float(np.abs(moved - score(rig.model, after)).mean())
     print(f"drift after the change {drift:.5f}; it would be {stale:.3f} with the weights of before")
     assert tokens_of(after) != tokens_of(before)
     assert drift < MAX_DRIFT < stale
 
 
-def test_an_adapter_is_drawn_from(opened):
+def test_an_adapter_is_drawn_from(rig):
     peft = pytest.importorskip("peft")
     base, _ = random_model()
     config = peft.LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", init_lora_weights=False)
     adapted = peft.get_peft_model(base, config).eval()
-    sampler = VllmSampler(rebound(opened, adapted), adapted, opened.tokenizer, scorer(adapted), max_rows=64)
+    sampler = VllmSampler(rebound(rig, adapted), adapted, rig.tokenizer, scorer(adapted), max_rows=64)
     samples_BG = drawn(sampler)
     with adapted.disable_adapter():
         without = score(adapted, samples_BG)
@@ -172,15 +172,15 @@ def test_an_adapter_is_drawn_from(opened):
     sampler.release()
 
 
-def test_a_run_trains_and_draws_from_what_it_has_learned(opened, tmp_path, monkeypatch):
+def test_a_run_trains_and_draws_from_what_it_has_learned(rig, tmp_path, monkeypatch):
     from scrl.config import read_config
     from scrl.training import run as run_module
     from scrl.training.loop import train
 
-    monkeypatch.setattr("scrl.sampling.vllm.start_engine", lambda model, options: rebound(opened, model))
+    monkeypatch.setattr("scrl.sampling.vllm.start_engine", lambda model, options: rebound(rig, model))
     monkeypatch.setattr(run_module, "check_sampler", lambda compute: None)
     settings = [
-        f"model={opened.folder}", "questions=arithmetic:easy:train:4", "prompt.style=plain", "prompt.max_tokens=128",
+        f"model={rig.folder}", "questions=arithmetic:easy:train:4", "prompt.style=plain", "prompt.max_tokens=128",
         "reader=last-number", "steps=2", "questions_per_step=2", "completions=8", "trained=4", "sampling.max_tokens=32",
         "optimizer.learning_rate=1e-3", "evaluation.completions=2", "evaluation.top_p=0.9", "compute.sampler=vllm",
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from scrl.policy.low_memory_adamw import LowMemoryAdamW
 from scrl.policy.settings import OptimizerSettings
 from scrl.policy.token_scores import token_scores
 
-logit_kernels.BLOCK = 64  # several blocks a row, the last of them short
+logit_kernels.BLOCK = 64  # several blocks per row, the last of them short
 fused_token_scores.ROWS = 4
 
 
@@ -27,7 +27,7 @@ def problem(dtype, has_bias, n=6, E=8, V=203):  # 6 tokens: a block of 4, and on
     return (hidden_nE, weight_VE, bias_V), targets_n.masked_fill(targets_n == 3, 4)
 
 
-def compare(dtype, has_bias, asked, temperature=0.7):
+def compare(dtype, has_bias, chosen, temperature=0.7):
     leaves, targets_n = problem(dtype, has_bias)
     exact = [leaf if leaf is None else leaf.detach().float().requires_grad_() for leaf in leaves]
     upstream = torch.randn(2, len(targets_n), generator=torch.Generator().manual_seed(1))
@@ -37,17 +37,17 @@ def compare(dtype, has_bias, asked, temperature=0.7):
         assert one.dtype == torch.float32
         torch.testing.assert_close(one, other, atol=3e-6, rtol=1e-5)
     for scores in (found, wanted):
-        sum((scores[k] * upstream[k]).sum() for k in asked).backward()
+        sum((scores[k] * upstream[k]).sum() for k in chosen).backward()
     for leaf, other in zip(leaves, exact, strict=True):
         if leaf is not None:
             distance = float((leaf.grad.float() - other.grad).norm() / other.grad.norm())
             assert leaf.grad.dtype == dtype
             assert distance < (2e-6 if dtype == torch.float32 else 0.01), distance  # the interpreter cuts bits off
-    print("ok", dtype, has_bias, asked)
+    print("ok", dtype, has_bias, chosen)
 
 
 def compare_steps(dtype, masters, state):
-    """Ten steps by the kernel and by chunks; averages in bfloat16 are drawn otherwise, so only about the same."""
+    """Ten steps by the kernel and by chunks; they round bfloat16 averages with different random numbers."""
     settings = OptimizerSettings(
         learning_rate=1e-3, warmup=0.0, schedule="constant", weight_decay=0.1, masters=masters, state=state
     )

@@ -25,7 +25,7 @@ from transformers import (
     OPTConfig,
     OPTForCausalLM,
 )
-from updates import CPU
+from updates import CPU, cohere, small_model
 
 from scrl.errors import ConfigError, InputError
 from scrl.policy.model import device_of, load_model, pick_device, pick_dtype, remove_dropout
@@ -198,7 +198,8 @@ def test_a_missing_gpu_is_a_config_error():
     assert pick_device("auto") == torch.device("cpu")
 
 
-def test_a_model_that_caps_its_logits_has_no_plain_head():
+def test_a_model_that_changes_its_logits_has_no_plain_head():
+    assert body_and_head(cohere().model) is None
     shape = {"vocab_size": 24, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
     assert body_and_head(Gemma2ForCausalLM(Gemma2Config(**shape, **heads))) is None
@@ -208,7 +209,9 @@ def test_a_model_that_caps_its_logits_has_no_plain_head():
         text_config={**nested, "final_logit_softcapping": 30.0}, vision_config=None, audio_config=None
     )
     assert body_and_head(Gemma4ForConditionalGeneration(capped)) is None
-    assert body_and_head(load_model("embedded", CPU).model) is not None
+    model, tokens = small_model().model, torch.tensor([[3, 4, 5]])
+    body, head = body_and_head(model)
+    torch.testing.assert_close(head(body(tokens).last_hidden_state), model(tokens).logits)
 
 
 # The allocator

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from optimizer_steps import LOW_MEMORY, give_gradient, layers, masters_of, take_step
-from updates import ADVANTAGES, credit_of, draw_group, make_policy, small_model, weights_of
+from updates import credit_of, draw_group, make_policy, small_model, weights_of
 
 from scrl.policy import low_memory_adamw
 from scrl.policy.low_memory_adamw import (
@@ -137,7 +137,7 @@ def test_a_policy_is_updated_as_with_separate_masters(micro_batch):
     group = draw_group(small_model())
     found, wanted = small_model(dtype=torch.bfloat16), small_model(dtype=torch.bfloat16)
     reports = [
-        make_policy(model, micro_batch=micro_batch, **options).update([group], [credit_of(ADVANTAGES)])
+        make_policy(model, micro_batch=micro_batch, **options).update([group], [credit_of()])
         for model, options in ((found, {"masters": "split"}), (wanted, {}))
     ]
     assert reports[0].grad_norm == pytest.approx(reports[1].grad_norm, rel=1e-5)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from updates import (
-    ADVANTAGES,
     Memory,
     assert_close,
     cohere,
@@ -20,7 +19,7 @@ from scrl.errors import TrainingError
 from scrl.policy.batching import TrainingRow, num_tokens
 from scrl.policy.token_scores import CHUNK_ELEMENTS, token_scores
 
-CREDIT = credit_of(ADVANTAGES)
+CREDIT = credit_of()
 PACKED = {"packing": "on"}
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 

@@ -1,4 +1,4 @@
-"""Rows without padding: the same gradient as with it, whatever the loss, the model and the memory."""
+"""Rows without padding: the same gradient as with it, whatever the loss and the model."""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from updates import (
-    ADVANTAGES,
     ENDS,
     SMALL,
+    VARIANTS,
     Memory,
     assert_close,
     cohere,
@@ -34,17 +34,11 @@ from scrl.policy.batching import Batch, TrainingRow, is_worth_packing, num_token
 from scrl.policy.model import load_model
 from scrl.policy.packing import Packing, attend_within_rows, choose_packing, why_not_packed
 from scrl.policy.scoring import body_and_head
-from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings
+from scrl.policy.settings import ComputeSettings
 
 CPU = torch.device("cpu")
 PACKED = {"packing": "on"}
-VARIANTS = {
-    **LOSS_VARIANTS,
-    "pairs": {"mean": "pairs"},
-    "dual": {"dual_clip": 1.1},
-    "bonus": {"entropy_bonus": 0.05},
-    "kl": {"kl_weight": 0.5},
-}
+VARIANTS = VARIANTS | {"kl": {"kl_weight": 0.5}}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +67,7 @@ def test_the_gradient_is_that_of_padded_rows(group, variant):
     options = {"max_tokens": 24, "micro_batch": 4, "temperature": 0.7, **VARIANTS[variant]}
     policies = [make_policy(language_model, **options, compute=compute) for compute in (PACKED, None)]
     disturb(language_model)
-    (found, sums), (wanted, wanted_sums) = (collected_gradient(p, group, credit_of(ADVANTAGES)) for p in policies)
+    (found, sums), (wanted, wanted_sums) = (collected_gradient(p, group, credit_of()) for p in policies)
     assert [policy.is_packed for policy in policies] == [True, False]
     assert float(wanted.norm()) > 1e-4
     assert_close(found, wanted, 1e-6)
@@ -86,7 +80,7 @@ def test_other_models_give_the_gradient_of_padded_rows_too(make):
     sampled = draw_group(language_model)
     disturb(language_model)
     found, wanted = (
-        collected_gradient(make_policy(language_model, compute=compute), sampled, credit_of(ADVANTAGES))[0]
+        collected_gradient(make_policy(language_model, compute=compute), sampled, credit_of())[0]
         for compute in (PACKED, None)
     )
     assert_close(found, wanted, 2e-6)
@@ -100,8 +94,8 @@ def test_activations_can_be_computed_again(group, packing):
     disturb(plain)
     policy = make_policy(language_model, max_tokens=24, micro_batch=3, compute=compute)
     policy._set_mode()
-    found, _ = collected_gradient(policy, group, credit_of(ADVANTAGES))
-    wanted, _ = collected_gradient(make_policy(plain, max_tokens=24), group, credit_of(ADVANTAGES))
+    found, _ = collected_gradient(policy, group, credit_of())
+    wanted, _ = collected_gradient(make_policy(plain, max_tokens=24), group, credit_of())
     assert_close(found, wanted, 1e-6)
 
 
@@ -109,23 +103,23 @@ def test_the_model_attends_as_before_when_it_is_done(group):
     language_model = embedded()
     config = language_model.model.config
     policy = make_policy(language_model, max_tokens=24, compute=PACKED)
-    policy.update([group], [credit_of(ADVANTAGES)])
+    policy.update([group], [credit_of()])
     assert config._attn_implementation == "sdpa"
     Memory(language_model, room=0)
     with pytest.raises(TrainingError):
-        policy.update([group], [credit_of(ADVANTAGES)])
+        policy.update([group], [credit_of()])
     assert config._attn_implementation == "sdpa"
 
 
 def test_bfloat16_rows_are_scored_again_without_padding(group):
     language_model = small_model(dtype=torch.bfloat16)
     policy = make_policy(language_model, max_tokens=24, compute=PACKED)
-    rows = policy.rescore(policy.rows([(group, credit_of(ADVANTAGES))]))
+    rows = policy.rescore(policy.rows([(group, credit_of())]))
     with torch.no_grad():
         logprobs_RT, _ = policy.score(policy._batch(rows))
     for each, logprobs_T in zip(rows, logprobs_RT, strict=True):
         np.testing.assert_array_equal(each.old_logprobs_T, logprobs_T[: len(each.tokens_T)])
-    assert policy.update([group], [credit_of(ADVANTAGES)]).clipped_share == 0
+    assert policy.update([group], [credit_of()]).clipped_share == 0
 
 
 # Models that cannot

@@ -47,7 +47,7 @@ def test_at_the_start_the_kl_is_0_and_so_is_its_gradient(make):
     assert sums["kl"] == pytest.approx(0, abs=1e-6)
     # k3 = eᵈ − d − 1 is flat at d = 0, and d is a difference of two equal float32 computations
     assert float(found.abs().max()) < 1e-5
-    report = policy.update([sampled], [credit_of(ADVANTAGES)])
+    report = policy.update([sampled], [credit_of()])
     assert report.kl == pytest.approx(0, abs=1e-6)
 
 
@@ -57,13 +57,13 @@ def test_away_from_the_start_the_kl_pulls_back(make):
     sampled = draw_group(language_model)
     policy = make_policy(language_model, kl_weight=0.5)
     disturb(language_model, 0.01)
-    found, sums = collected_gradient(policy, sampled, credit_of(ADVANTAGES))
+    found, sums = collected_gradient(policy, sampled, credit_of())
     settings = LossSettings(kl_weight=0.5)
-    wanted, loss = plain_gradient(language_model, sampled, credit_of(ADVANTAGES), settings, reference=start.model)
+    wanted, loss = plain_gradient(language_model, sampled, credit_of(), settings, reference=start.model)
     assert_close(found, wanted, 1e-5)
     assert sums["loss"] == pytest.approx(loss, rel=1e-5, abs=1e-6)
     assert sums["kl"] > 0
-    without, _ = collected_gradient(make_policy(language_model), sampled, credit_of(ADVANTAGES))
+    without, _ = collected_gradient(make_policy(language_model), sampled, credit_of())
     assert float((found - without).norm()) > 1e-3
 
 
@@ -72,20 +72,20 @@ def test_every_kl_estimate_is_reported_per_token(group, estimate):
     language_model = small_model()
     policy = make_policy(language_model, kl_weight=0.1, kl=estimate)
     disturb(language_model, 0.05)
-    batch = policy._batch(policy.rows([(group, credit_of(ADVANTAGES))]))
+    batch = policy._batch(policy.rows([(group, credit_of())]))
     with torch.no_grad():
         logprobs_n = policy.score(batch)[0][batch.mask_RT].numpy()
     # log π_start − log π of each token; the samples' own log-probabilities are those of the start
     d_n = np.concatenate([sample.logprobs_T for sample in group.samples_G]) - logprobs_n
     expected = {"k1": -d_n, "k2": d_n**2 / 2, "k3": np.exp(d_n) - d_n - 1}[estimate]
-    report = policy.update([group], [credit_of(ADVANTAGES)])
+    report = policy.update([group], [credit_of()])
     assert report.kl == pytest.approx(float(expected.mean()), abs=1e-5)
 
 
 def test_without_a_weight_there_is_no_reference_and_no_kl(group):
     policy = make_policy(small_model())
     assert policy._reference is None
-    assert policy.update([group], [credit_of(ADVANTAGES)]).kl is None
+    assert policy.update([group], [credit_of()]).kl is None
 
 
 def test_the_reference_stays_where_it_was(group):
@@ -93,7 +93,7 @@ def test_the_reference_stays_where_it_was(group):
     policy = make_policy(language_model, kl_weight=0.1)
     before = weights_of(language_model)
     for _ in range(3):
-        policy.update([group], [credit_of(ADVANTAGES)])
+        policy.update([group], [credit_of()])
     start = torch.cat([weight.flatten() for weight in policy._reference.model.parameters()])
     assert torch.equal(start, before)
     assert not torch.equal(weights_of(language_model), before)
@@ -125,7 +125,7 @@ def test_the_bonus_is_the_mean_entropy(group):
 
 def test_each_question_gets_its_own_update_in_the_order_given(group):
     groups = [group, draw_group(small_model(), "Compute 2.", size=4)]
-    credits = [credit_of(ADVANTAGES), credit_of(ADVANTAGES[:4])]
+    credits = [credit_of(), credit_of(ADVANTAGES[:4])]
     together, one_by_one = small_model(), small_model()
     report = make_policy(together).update(groups, credits)
     policy = make_policy(one_by_one)
@@ -140,7 +140,7 @@ def test_questions_of_one_update_are_one_batch(group):
     """GRPO's mean is over completions: six and two of them weigh 1/8 each, whatever their question."""
     language_model = small_model()
     other = draw_group(language_model, "Compute 2.", size=2)
-    pairs = [(group, credit_of(ADVANTAGES)), (other, credit_of([1.0, -1.0]))]
+    pairs = [(group, credit_of()), (other, credit_of([1.0, -1.0]))]
     disturb(language_model)
     policy = make_policy(language_model)
     gradients = [collected_gradient(policy, *pair)[0] for pair in pairs]
@@ -156,7 +156,7 @@ def test_a_question_without_trained_completions_moves_nothing(group):
     language_model = small_model()
     before = weights_of(language_model)
     for mean in ("completion", "token", "constant", "pairs"):
-        report = make_policy(language_model, mean=mean).update([group], [credit_of(ADVANTAGES, trained=())])
+        report = make_policy(language_model, mean=mean).update([group], [credit_of(trained=())])
         assert (report.loss, report.grad_norm, report.clipped_share) == (0, 0, 0)
     assert torch.equal(weights_of(language_model), before)
 
@@ -164,9 +164,9 @@ def test_a_question_without_trained_completions_moves_nothing(group):
 def test_long_gradients_are_scaled_down_and_their_norm_is_reported(group):
     language_model = small_model()
     policy = make_policy(language_model, max_grad_norm=1e-3)
-    gradient, _ = collected_gradient(policy, group, credit_of(ADVANTAGES))
+    gradient, _ = collected_gradient(policy, group, credit_of())
     policy.optimizer.clear()
-    report = policy.update([group], [credit_of(ADVANTAGES)])
+    report = policy.update([group], [credit_of()])
     assert report.grad_norm == pytest.approx(float(gradient.norm()), rel=1e-5)
     assert report.grad_norm > 1e-3
 
@@ -182,7 +182,7 @@ def test_in_bfloat16_the_old_policy_is_scored_again_for_all_updates_but_the_firs
     monkeypatch.setattr(
         "scrl.policy.policy.token_ratios", lambda *logprobs: ratios.append(token_ratios(*logprobs)) or ratios[-1]
     )
-    policy.update([group] * 3, [credit_of(ADVANTAGES)] * 3)
+    policy.update([group] * 3, [credit_of()] * 3)
     assert len(memory.runs) == (3 if dtype == torch.float32 else 2 + 3)
     first, second, _ = (ratios_RT.detach() for ratios_RT in ratios)
     if dtype == torch.bfloat16:  # the sampler's log-probabilities are not used
@@ -204,7 +204,7 @@ def test_the_old_policy_is_scored_without_the_adapters_dropout(group, is_checkpo
     assert any(modes)
     model = policy.language_model.model
     disturb(policy.language_model)
-    rows = policy.rows([(group, credit_of(ADVANTAGES))])
+    rows = policy.rows([(group, credit_of())])
     first, again = ([row.old_logprobs_T for row in policy.rescore(rows)] for _ in range(2))
     assert [module.training for module in model.modules()] == modes
     model.eval()
@@ -223,7 +223,7 @@ def test_the_adapters_dropout_is_on_again_where_memory_ran_out_while_scoring(gro
 
     monkeypatch.setattr(policy, "score", full)
     with pytest.raises(torch.OutOfMemoryError):
-        policy.rescore(policy.rows([(group, credit_of(ADVANTAGES))]))
+        policy.rescore(policy.rows([(group, credit_of())]))
     assert [module.training for module in policy.language_model.model.modules()] == modes
 
 
@@ -240,7 +240,7 @@ def test_an_advantage_that_is_no_number_stops_training_and_moves_nothing(group, 
         policy.update([group], [credit_of([*ADVANTAGES[:-1], advantage])])
     assert torch.equal(weights_of(language_model), before)
     assert policy.optimizer.update == 0
-    policy.update([group], [credit_of(ADVANTAGES)])  # and leaves nothing behind
+    policy.update([group], [credit_of()])  # and leaves nothing behind
     assert bool(weights_of(language_model).isfinite().all())
 
 
@@ -249,5 +249,5 @@ def test_weights_that_are_no_number_stop_training(group):
     with torch.no_grad():
         language_model.model.lm_head.weight[0, 0] = math.nan
     with pytest.raises(TrainingError, match="the loss is nan"):
-        make_policy(language_model).update([group], [credit_of(ADVANTAGES)])
+        make_policy(language_model).update([group], [credit_of()])
     assert int(weights_of(language_model).isnan().sum()) == 1

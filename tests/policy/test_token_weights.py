@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from updates import (
-    ADVANTAGES,
     assert_close,
     collected_gradient,
     credit_of,
@@ -38,7 +37,7 @@ def drawn():
 
 
 def weighed(weights_G):
-    return replace(credit_of(ADVANTAGES, TRAINED), token_weights_G=tuple(weights_G))
+    return replace(credit_of(trained=TRAINED), token_weights_G=tuple(weights_G))
 
 
 def top_tokens(sampled):
@@ -89,7 +88,7 @@ def test_the_gradient_is_that_of_the_chosen_tokens_alone(drawn, mean, more):
     assert float(wanted.norm()) > 1e-4
     assert_close(found, wanted, 1e-5)
     assert sums["loss"] == pytest.approx(loss, abs=1e-6)
-    everything, _ = collected_gradient(policy, sampled, credit_of(ADVANTAGES, TRAINED))
+    everything, _ = collected_gradient(policy, sampled, credit_of(trained=TRAINED))
     assert float((found - everything).norm()) > 1e-3 * float(everything.norm())
 
 
@@ -99,7 +98,7 @@ def test_weights_of_one_change_no_bit(drawn, mean):
     policy = make_policy(language_model, max_tokens=MAX_TOKENS, mean=mean)
     ones = weighed([np.ones(len(sample.tokens_T)) for sample in sampled.samples_G])
     found, sums = collected_gradient(policy, sampled, ones)
-    wanted, sums_without = collected_gradient(policy, sampled, credit_of(ADVANTAGES, TRAINED))
+    wanted, sums_without = collected_gradient(policy, sampled, credit_of(trained=TRAINED))
     assert torch.equal(found, wanted)
     assert sums == sums_without
 
@@ -128,7 +127,7 @@ def test_a_completion_without_weight_adds_nothing(drawn):
 def test_tokens_without_a_weight_are_not_counted_as_clipped(drawn):
     language_model, sampled = drawn
     policy = make_policy(language_model, max_tokens=MAX_TOKENS, clip_low=0.0, clip_high=0.0)
-    _, of_all = collected_gradient(policy, sampled, credit_of(ADVANTAGES, TRAINED))
+    _, of_all = collected_gradient(policy, sampled, credit_of(trained=TRAINED))
     assert of_all["trained"] == of_all["tokens"] == sum(len(sampled.samples_G[row].tokens_T) for row in TRAINED)
     weights_G = top_tokens(sampled)
     _, of_some = collected_gradient(policy, sampled, weighed(weights_G))

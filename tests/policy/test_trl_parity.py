@@ -93,8 +93,8 @@ def test_the_gradient_is_trls(variant, temperature, kl_weight, tmp_path):
     assert len({len(sample.tokens_T) for sample in sampled.samples_G}) > 1
     policy = make_policy(language_model, temperature=temperature, kl_weight=kl_weight, **LOSS_VARIANTS[variant])
     disturb(language_model)  # so that some ratios are clipped
-    found, measured = collected_gradient(policy, sampled, credit_of(ADVANTAGES))
-    assert 0 < measured["clipped"] < measured["tokens"]
+    found, sums = collected_gradient(policy, sampled, credit_of())
+    assert 0 < sums["clipped"] < sums["tokens"]
 
     policy.optimizer.clear()
     trainer = make_trainer(language_model, tmp_path, temperature, **TRL_OPTIONS[variant])
@@ -104,4 +104,4 @@ def test_the_gradient_is_trls(variant, temperature, kl_weight, tmp_path):
     loss.backward()
     wanted = torch.cat([weight.grad.flatten() for weight in trainer.model.parameters()])
     assert_close(found, wanted, 1e-5)
-    assert measured["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
+    assert sums["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)

@@ -9,7 +9,7 @@ from transformers import CohereConfig, CohereForCausalLM, GPT2Config, GPT2LMHead
 from scrl.policy.losses import token_weights
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.policy import Policy, totals
-from scrl.policy.settings import ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
+from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sampled, Tally
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import LocalSampler
@@ -25,6 +25,12 @@ SMALL = {
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "initializer_range": 0.2,
+}
+VARIANTS = {
+    **LOSS_VARIANTS,
+    "pairs": {"mean": "pairs"},
+    "dual": {"dual_clip": 1.1},
+    "bonus": {"entropy_bonus": 0.05},
 }
 ENDS = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
 
@@ -89,7 +95,7 @@ def uneven_group(language_model=None):
     return sampled
 
 
-def credit_of(advantages, trained=None):
+def credit_of(advantages=ADVANTAGES, trained=None):
     size = len(advantages)
     tally = Tally((), (), (-1,) * size, None, None, None)
     trained = tuple(range(size)) if trained is None else trained

@@ -10,6 +10,7 @@ import yaml
 from scrl.cli.main import main
 from scrl.config import build_config
 from scrl.errors import ConfigError, InputError
+from scrl.evaluation.transitions import count_transitions
 from scrl.recipes.evidence import campaign
 from scrl.recipes.evidence.campaign import CAMPAIGNS, METHODS, SEEDS, all_runs, find_run, missing_runs, settings_of
 from scrl.recipes.evidence.condense import condense
@@ -21,7 +22,6 @@ from scrl.recipes.evidence.tables import (
     evidence_markdown,
     mean_of,
     read_kept,
-    transitions,
 )
 
 ROOT = Path(__file__).parent.parent.parent
@@ -100,7 +100,7 @@ def test_means_and_differences_over_seeds():
 def test_questions_are_learned_kept_lost_or_never_right():
     before = {"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.4, "e": 0.5}
     after = {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0, "e": 0.5}
-    assert transitions(before, after) == {"learned": 1, "kept": 2, "lost": 1, "never right": 1}
+    assert count_transitions(before, after) == {"learned": 1, "kept": 2, "lost": 1, "never right": 1}
 
 
 # The runs

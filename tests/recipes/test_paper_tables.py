@@ -139,9 +139,7 @@ def test_the_llama_table_and_what_in_it_is_copied():
         for benchmark in ("aime24", other)
         for name in (f"{model}/start", *(f"{model}/{benchmark}/64-32/{m}" for m in ("ttrl", *rivals, "scrl")))
     }
-
-
-def test_numbers_that_the_paper_copied_have_runs_of_our_own_beside_them():
+    # copied numbers have runs of our own beside them
     for method in ("compass", "etmr", "restrain"):
         cells = [c for c in ALL if c.row.endswith(f"+ {method.upper()}")]
         assert len(cells) == 3

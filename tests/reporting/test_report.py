@@ -274,3 +274,13 @@ def test_many_visits_and_questions_stay_readable(make_run):
     assert "40 of 50 questions are shown" in page.text
     assert "60 visits, 48 of them drawn" in page.text
     assert page.tags.count("pre") == 40 * 4
+
+
+def test_the_page_counts_questions_learned_kept_lost_and_never_right(make_run):
+    first = {"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.2}
+    last = {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.1}
+    evaluations = [
+        evaluation_line(step, 0.5, **{"maj@16_by_question": votes}) for step, votes in ((0, first), (30, last))
+    ]
+    text = Page(page_of(make_run(evaluations=evaluations))).text
+    assert "by their majority, first to last evaluation: 1 learned, 1 kept, 1 lost, 1 never right." in text

@@ -60,11 +60,16 @@ def test_marks_that_fall_on_one_evaluation_share_its_row(make_run):
     assert [row.marks for row in rows_of(falling)] == [("start", "peak"), ("last",)]  # the first of equals
 
 
-def test_a_best_step_that_was_not_evaluated_is_told(make_run):
+def test_what_a_reader_must_know_about_the_files_is_told(make_run):
     folder = make_run()
     note_best(folder, 20)
+    with (folder / "evaluations.jsonl").open("a") as file:
+        file.write('{"step": 45, "bench')
     place = read_place(str(folder))
-    assert place.notes == (f"{folder}: checkpoints/best is of step 20, which was not evaluated (evaluation.every)",)
+    assert place.notes == (
+        f"{folder}: evaluations.jsonl: line 4, the last one, is incomplete and was left out",
+        f"{folder}: checkpoints/best is of step 20, which was not evaluated (evaluation.every)",
+    )
     assert all("best" not in row.marks for row in result_rows([place]))
 
 
@@ -162,15 +167,6 @@ def test_other_runs_keep_their_own_rows(make_run, change):
 
 
 # Reading
-
-
-def test_half_a_line_at_the_end_is_told(make_run):
-    folder = make_run()
-    with (folder / "evaluations.jsonl").open("a") as file:
-        file.write('{"step": 45, "bench')
-    assert read_place(str(folder)).notes == (
-        f"{folder}: evaluations.jsonl: line 4, the last one, is incomplete and was left out",
-    )
 
 
 def test_a_folder_whose_name_has_an_at_sign_is_a_folder(tmp_path):

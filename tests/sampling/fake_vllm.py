@@ -95,7 +95,7 @@ class LLM:
         self.inner = Inner(self.random_model(options["model"]))
         self.llm_engine = Engine(self)
         self.events: list[str] = []
-        self.asked: list[SamplingParams] = []
+        self.params: list[SamplingParams] = []
         self.counter = 0
         LLM.started.append(self)
 
@@ -110,7 +110,7 @@ class LLM:
         ids = []
         for prompt, params in zip(prompts, sampling_params, strict=True):
             self.llm_engine.waiting.append((str(self.counter), prompt, params))
-            self.asked.append(deepcopy(params))
+            self.params.append(deepcopy(params))
             ids.append(f"{self.counter}-3f9a12cd")
             self.counter += 1
         return ids
@@ -145,8 +145,8 @@ class LLM:
             if token in (params.stop_token_ids or ()):
                 reason = "stop"
                 break
-        told = None if params.logprobs is None else FlatLogprobs(logprobs)
-        return CompletionOutput(index, tokens[len(prompt) :], told, reason)
+        result = None if params.logprobs is None else FlatLogprobs(logprobs)
+        return CompletionOutput(index, tokens[len(prompt) :], result, reason)
 
 
 def put_in_place(monkeypatch, llm: Any = LLM) -> None:

@@ -47,8 +47,8 @@ def resources(kernel, constants, real="bf16", **options):
         file.write(built.asm["cubin"])
         file.flush()
         tool = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
-        said = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
-    registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", said).groups())
+        usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", usage).groups())
     return {"registers": registers, "stack": stack, "shared": built.metadata.shared}
 
 

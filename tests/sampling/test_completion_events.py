@@ -11,12 +11,12 @@ from scrl.sampling.gpu.completion_events import GroupProgress
 
 def reports(groups, size, ended):
     """What is reported when these completions end in this order and the others last; a text is its number."""
-    heard = {group: [] for group in range(groups)}
-    progress = GroupProgress(groups, size, lambda group, texts: heard[group].append([int(text) for text in texts]))
+    found = {group: [] for group in range(groups)}
+    progress = GroupProgress(groups, size, lambda group, texts: found[group].append([int(text) for text in texts]))
     for completion in ended:
         progress.add(completion, str(completion))
     progress.finish([str(completion) for completion in range(groups * size)])
-    return heard
+    return found
 
 
 def test_a_group_is_reported_at_a_half_three_quarters_and_seven_eighths_and_once_when_it_is_complete():
@@ -33,9 +33,9 @@ def test_every_group_grows_and_is_complete_last_and_once(groups, size, data):
     order = data.draw(st.permutations(range(groups * size)))
     ended = order[: data.draw(st.integers(0, len(order)))]
     points = {math.ceil(share * size) for share in (0.5, 0.75, 0.875, 1)}
-    for group, heard in reports(groups, size, ended).items():
-        assert heard[-1] == [*range(group * size, (group + 1) * size)]
-        assert {len(some) for some in heard} <= points
-        assert len(heard) <= 4
-        assert all(set(some) < set(more) for some, more in itertools.pairwise(heard))
-        assert all(set(some) <= set(ended) for some in heard[:-1])
+    for group, found in reports(groups, size, ended).items():
+        assert found[-1] == [*range(group * size, (group + 1) * size)]
+        assert {len(some) for some in found} <= points
+        assert len(found) <= 4
+        assert all(set(some) < set(more) for some, more in itertools.pairwise(found))
+        assert all(set(some) <= set(ended) for some in found[:-1])

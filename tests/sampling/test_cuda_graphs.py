@@ -77,7 +77,7 @@ def test_captured_steps_are_replayed_with_what_is_then_in_memory(kind):
     sampler.release()
     assert_same(sampler.sample(PROMPTS, kind, **HOW), expected)
     assert sampler._engine.captures > captures
-    assert len(notes) == (kind.top_k > 0)  # told once
+    assert len(notes) == (kind.top_k > 0)  # only once
 
 
 @pytest.mark.usefixtures("failures")

@@ -221,30 +221,30 @@ def test_the_scheduler_learns_each_length_once(monkeypatch, stop, spare):
 def test_each_completion_is_reported_once_with_its_final_tokens(monkeypatch):
     admit_too_many(monkeypatch, 3)
     sampler = captured_sampler(set_ends(tiny_model("qwen3"), END, 7))
-    kind, heard = SamplingSettings(max_tokens=60, stop=("ab",)), {}
+    kind, reports = SamplingSettings(max_tokens=60, stop=("ab",)), {}
 
-    def hear(completion, tokens_T):
-        assert completion not in heard
-        heard[completion] = tokens_T.tolist()
+    def listen(completion, tokens_T):
+        assert completion not in reports
+        reports[completion] = tokens_T.tolist()
 
     requests = requests_for(prompts(1, 20, 9), 12, kind, (0, 0))
-    rows = sampler._engine.generate(requests, kind, (), 24, sampler.stop_texts(kind.stop), hear)
+    rows = sampler._engine.generate(requests, kind, (), 24, sampler.stop_texts(kind.stop), listen)
     assert sampler._engine.preemptions > 0
-    assert len(heard) > 30  # of 36: those that end last are not
-    for completion, tokens in heard.items():
+    assert len(reports) > 30  # of 36: those that end last are not
+    for completion, tokens in reports.items():
         assert tokens == rows.tokens_RT[completion, : rows.lengths_R[completion]].tolist()
 
 
-def sample_and_hear(sampler, prompts_B, kind, **how):
-    """Completions, and what a listener heard of each group: it grows, and is complete at last."""
-    heard_B = [[] for _ in prompts_B]
-    samples_BG = sampler.sample(prompts_B, kind, **how, on_group=lambda group, texts: heard_B[group].append(texts))
-    for heard, samples_G in zip(heard_B, samples_BG, strict=True):
-        assert heard[-1] == [sample.text for sample in samples_G]
-        for some, more in itertools.pairwise(heard):
+def sample_and_listen(sampler, prompts_B, kind, **how):
+    """Completions, and the reports of each group, which grows and is complete in the end."""
+    reports_B = [[] for _ in prompts_B]
+    samples_BG = sampler.sample(prompts_B, kind, **how, on_group=lambda group, texts: reports_B[group].append(texts))
+    for reports, samples_G in zip(reports_B, samples_BG, strict=True):
+        assert reports[-1] == [sample.text for sample in samples_G]
+        for some, more in itertools.pairwise(reports):
             assert len(some) < len(more)
             assert not Counter(some) - Counter(more)
-    return samples_BG, heard_B
+    return samples_BG, reports_B
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[4]], ids=["ends", "stop texts"])
@@ -252,10 +252,10 @@ def sample_and_hear(sampler, prompts_B, kind, **how):
 def test_groups_are_reported_as_they_grow(kind, max_rows):
     model, how = set_ends(tiny_model("qwen3"), END, 7, 9), {"num_samples": 8, "seed": 0, "step": 1}
     expected = captured_sampler(model, max_rows=max_rows).sample(prompts(*LENGTHS), kind, **how)
-    found, heard_B = sample_and_hear(captured_sampler(model, max_rows=max_rows), prompts(*LENGTHS), kind, **how)
+    found, reports_B = sample_and_listen(captured_sampler(model, max_rows=max_rows), prompts(*LENGTHS), kind, **how)
     assert_same(found, expected)
-    assert [len(texts) for texts in heard_B[0]] in ([4, 6, 7, 8], [4, 6, 8])
-    assert sum(map(len, heard_B)) > 2 * len(heard_B)
+    assert [len(texts) for texts in reports_B[0]] in ([4, 6, 7, 8], [4, 6, 8])
+    assert sum(map(len, reports_B)) > 2 * len(reports_B)
 
 
 @settings(max_examples=25, deadline=None)
@@ -274,7 +274,7 @@ def test_a_listener_changes_nothing(number, max_rows, seed, stop, spare):
         if spare is not None:
             admit_too_many(patch, spare)
         expected = captured_sampler(model, max_rows=max_rows).sample(prompts_B, kind, **how)
-        found, _ = sample_and_hear(captured_sampler(model, max_rows=max_rows), prompts_B, kind, **how)
+        found, _ = sample_and_listen(captured_sampler(model, max_rows=max_rows), prompts_B, kind, **how)
     assert_same(found, expected)
 
 
@@ -283,5 +283,5 @@ def test_texts_are_decoded_once(monkeypatch):
     monkeypatch.setattr(
         LocalSampler, "texts", lambda self, rows, stops: decoded.extend(rows) or decode(self, rows, stops)
     )
-    sample_and_hear(sampler, prompts(*LENGTHS), KINDS[0], num_samples=8, seed=0, step=1)
+    sample_and_listen(sampler, prompts(*LENGTHS), KINDS[0], num_samples=8, seed=0, step=1)
     assert len(decoded) == 8 * len(LENGTHS)

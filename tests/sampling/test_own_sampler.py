@@ -1,6 +1,9 @@
 """A user's own sampler, `compute.sampler: module:NAME`: a run draws from it, and bad paths are refused."""
 
+import ast
 import json
+import subprocess
+import sys
 
 import pytest
 from listeners import Listener
@@ -85,17 +88,17 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_run_draws_all_its_completions_from_it(folder):
-    heard = Listener()
-    train(read_config(None, [*SMALL, "compute.sampler=plain_sampler:Plain"]), folder / "run", heard)
+    listener = Listener()
+    train(read_config(None, [*SMALL, "compute.sampler=plain_sampler:Plain"]), folder / "run", listener)
     import plain_sampler
 
     [sampler] = plain_sampler.opened
-    assert (sampler.max_rows, tuple(sampler.record), sampler.on_fewer) == (64, (), heard.note)
-    assert "sampling by Plain" in heard.notes
+    assert (sampler.max_rows, tuple(sampler.record), sampler.on_fewer) == (64, (), listener.note)
+    assert "sampling by Plain" in listener.notes
     lines = [json.loads(line) for line in (folder / "run" / "rollouts.jsonl").read_text().splitlines()]
     drawn = [text for step in (0, 1) for group in sampler.drawn[step] for text in group]
     assert sorted(line["completion"] for line in lines) == sorted(drawn)
-    assert len(heard.steps) == 2
+    assert len(listener.steps) == 2
     assert len(sampler.drawn) > 2  # the evaluation draws from it too
 
 
@@ -114,3 +117,11 @@ def test_a_path_that_leads_to_no_sampler_is_refused_before_a_model_is_loaded(pat
     with pytest.raises(ConfigError, match=rf"compute\.sampler.*{words}"):
         train(read_config(None, [*SMALL, f"compute.sampler={path}"]), folder / "run", Listener())
     assert not (folder / "run").exists()
+
+
+def test_a_sampler_is_imported_when_it_is_opened_and_not_before():
+    code = "import sys, scrl.sampling.sampler; print([m for m in sys.modules if m.startswith('scrl.sampling.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert sorted(ast.literal_eval(done.stdout)) == [
+        f"scrl.sampling.{name}" for name in ("draw", "sampler", "stop_texts")
+    ]

@@ -50,8 +50,8 @@ def test_another_seed_step_question_or_sample_draws_something_else():
     [seeded] = tokens_of(drawn([Prompt("a", tokens_P)], seed=1))
     [stepped] = tokens_of(drawn([Prompt("a", tokens_P)], step=1))
     [named] = tokens_of(drawn([Prompt("a", tokens_P)], step="evaluation"))
-    [asked] = tokens_of(drawn([Prompt("b", tokens_P)]))
-    rows = [tuple(tokens) for tokens in (*first, *seeded, *stepped, *named, *asked)]
+    [renamed] = tokens_of(drawn([Prompt("b", tokens_P)]))
+    rows = [tuple(tokens) for tokens in (*first, *seeded, *stepped, *named, *renamed)]
     assert len(set(rows)) == len(rows) == 20
 
 
@@ -99,12 +99,12 @@ def test_batches_hold_every_sample_once_in_order_and_no_more_than_fit(num_prompt
 
 @pytest.mark.parametrize("max_rows", [3, 4, 9, 512])
 def test_groups_are_reported_once_and_in_order(max_rows):
-    heard = []
+    reports = []
     sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=max_rows)
     samples_BG = sampler.sample(
-        prompts(*LENGTHS), SETTINGS, num_samples=4, seed=0, step=0, on_group=lambda *report: heard.append(report)
+        prompts(*LENGTHS), SETTINGS, num_samples=4, seed=0, step=0, on_group=lambda *report: reports.append(report)
     )
-    assert heard == [(group, [sample.text for sample in samples_G]) for group, samples_G in enumerate(samples_BG)]
+    assert reports == [(group, [sample.text for sample in samples_G]) for group, samples_G in enumerate(samples_BG)]
 
 
 def test_no_prompts_give_no_samples():

@@ -30,8 +30,8 @@ def on_a_gpu(monkeypatch):
 
 
 def test_a_run_frees_memory_before_every_update_and_draws_from_what_it_learned(tmp_path, on_a_gpu):
-    heard = Listener()
-    train(read_config(None, SMALL), tmp_path / "run", heard)
+    listener = Listener()
+    train(read_config(None, SMALL), tmp_path / "run", listener)
     [llm] = fake_vllm.LLM.started
     woken = ["wake ['weights']", "load", "wake ['kv_cache']", "reset"]
     assert llm.events == [
@@ -45,7 +45,7 @@ def test_a_run_frees_memory_before_every_update_and_draws_from_what_it_learned(t
     assert llm.options["kv_cache_memory_bytes"] == 400
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["sampler_drift"] for line in lines] == pytest.approx([0, 0], abs=1e-4)
-    assert any("sampling by vLLM" in note for note in heard.notes)
+    assert any("sampling by vLLM" in note for note in listener.notes)
 
 
 def test_a_method_that_needs_more_is_refused_before_vllm_starts(tmp_path, on_a_gpu):

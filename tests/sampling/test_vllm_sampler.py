@@ -38,7 +38,7 @@ SETTINGS = SamplingSettings(max_tokens=6)
 PROMPTS = prompts(5, 3, 9)
 
 
-class Opened:
+class Rig:
     """A sampler over the stand-in, and both ends of it."""
 
     def __init__(self, tmp_path, model=None):
@@ -54,57 +54,57 @@ class Opened:
 
 
 @pytest.fixture
-def opened(tmp_path, monkeypatch):
+def rig(tmp_path, monkeypatch):
     fake_vllm.put_in_place(monkeypatch)
-    return Opened(tmp_path)
+    return Rig(tmp_path)
 
 
 # What is drawn
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_log_probs_and_entropies_are_the_policys_own(opened, temperature):
-    samples_BG = opened.sample(settings=SETTINGS.model_copy(update={"temperature": temperature}))
+def test_log_probs_and_entropies_are_the_policys_own(rig, temperature):
+    samples_BG = rig.sample(settings=SETTINGS.model_copy(update={"temperature": temperature}))
     assert [len(samples_G) for samples_G in samples_BG] == [3, 3, 3]
-    assert_scored_as_by_plain_forward(opened.model, PROMPTS, samples_BG, temperature)
-    assert opened.sampler.drift == pytest.approx(0, abs=1e-5)
+    assert_scored_as_by_plain_forward(rig.model, PROMPTS, samples_BG, temperature)
+    assert rig.sampler.drift == pytest.approx(0, abs=1e-5)
 
 
-def test_groups_come_back_in_the_order_of_the_prompts(opened):
+def test_groups_come_back_in_the_order_of_the_prompts(rig):
     """The stand-in finishes the last prompt first."""
-    alone = [opened.sample([prompt])[0] for prompt in PROMPTS]
-    assert tokens_of(opened.sample()) == tokens_of(alone)
+    alone = [rig.sample([prompt])[0] for prompt in PROMPTS]
+    assert tokens_of(rig.sample()) == tokens_of(alone)
 
 
-def test_a_completion_ends_with_an_end_token_or_at_the_most_tokens(opened):
-    set_ends(opened.model, END, 5, 9, 12, 20)
-    sampler = VllmSampler(opened.engine, opened.model, TOKENIZER, scorer(opened.model), max_rows=8)
+def test_a_completion_ends_with_an_end_token_or_at_the_most_tokens(rig):
+    set_ends(rig.model, END, 5, 9, 12, 20)
+    sampler = VllmSampler(rig.engine, rig.model, TOKENIZER, scorer(rig.model), max_rows=8)
     samples = sum(sampler.sample(PROMPTS, SETTINGS, num_samples=8, seed=0, step=0), ())
     assert {sample.is_finished for sample in samples} == {True, False}
     for sample in samples:
         assert sample.is_finished == (int(sample.tokens_T[-1]) in (END, 5, 9, 12, 20))
         assert sample.is_finished or len(sample.tokens_T) == 6
         assert sample.text == TOKENIZER.decode(sample.tokens_T, skip_special_tokens=True)
-    assert opened.llm.asked[-1].stop_token_ids == [END, 5, 9, 12, 20]
+    assert rig.llm.params[-1].stop_token_ids == [END, 5, 9, 12, 20]
 
 
-def test_a_shorter_prompt_limit_holds(opened):
-    [samples_G] = opened.sample([replace(PROMPTS[0], max_tokens=2)])
+def test_a_shorter_prompt_limit_holds(rig):
+    [samples_G] = rig.sample([replace(PROMPTS[0], max_tokens=2)])
     assert max(len(sample.tokens_T) for sample in samples_G) <= 2
 
 
-def test_the_likeliest_tokens_are_drawn_once_and_copied(opened):
-    [samples_G] = opened.sample(PROMPTS[:1], SamplingSettings(max_tokens=4, temperature=0.0))
-    assert opened.llm.asked[-1].n == 1
+def test_the_likeliest_tokens_are_drawn_once_and_copied(rig):
+    [samples_G] = rig.sample(PROMPTS[:1], SamplingSettings(max_tokens=4, temperature=0.0))
+    assert rig.llm.params[-1].n == 1
     assert tokens_of([samples_G]) == [[samples_G[0].tokens_T.tolist()] * 3]
-    logprobs_T, _ = plain_scores(opened.model, PROMPTS[0].tokens_P, samples_G[0].tokens_T, 1.0)
+    logprobs_T, _ = plain_scores(rig.model, PROMPTS[0].tokens_P, samples_G[0].tokens_T, 1.0)
     np.testing.assert_allclose(samples_G[0].logprobs_T, logprobs_T, atol=1e-5)
 
 
-def test_what_follows_a_stop_text_is_let_go_of(opened):
-    free = sum(opened.sample(num_samples=8), ())
+def test_what_follows_a_stop_text_is_let_go_of(rig):
+    free = sum(rig.sample(num_samples=8), ())
     stop = next(s.text[1] for s in free if len(s.text) > 3)
-    cut = sum(opened.sample(settings=SamplingSettings(max_tokens=6, stop=(stop,)), num_samples=8), ())
+    cut = sum(rig.sample(settings=SamplingSettings(max_tokens=6, stop=(stop,)), num_samples=8), ())
     assert any(sample.num_drawn is not None for sample in cut)
     for before, after in zip(free, cut, strict=True):
         assert after.text == (before.text[: before.text.find(stop) + 1] if stop in before.text else before.text)
@@ -114,24 +114,24 @@ def test_what_follows_a_stop_text_is_let_go_of(opened):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.0])
-def test_groups_are_reported_as_vllm_finishes_them(opened, temperature):
-    heard = []
+def test_groups_are_reported_as_vllm_finishes_them(rig, temperature):
+    reports = []
     settings = SETTINGS.model_copy(update={"temperature": temperature})
-    samples_BG = opened.sample(settings=settings, on_group=lambda *report: heard.append(report))
-    assert [group for group, _ in heard] == [2, 1, 0]
-    assert dict(heard) == {group: [s.text for s in samples_G] for group, samples_G in enumerate(samples_BG)}
+    samples_BG = rig.sample(settings=settings, on_group=lambda *report: reports.append(report))
+    assert [group for group, _ in reports] == [2, 1, 0]
+    assert dict(reports) == {group: [s.text for s in samples_G] for group, samples_G in enumerate(samples_BG)}
 
 
 # Seeds
 
 
-def test_equal_seeds_draw_equally_and_others_otherwise(opened):
-    again, first = tokens_of(opened.sample()), tokens_of(opened.sample())
+def test_equal_seeds_draw_equally_and_others_otherwise(rig):
+    again, first = tokens_of(rig.sample()), tokens_of(rig.sample())
     assert first == again
-    assert tokens_of(opened.sample(seed=1)) != first
-    assert tokens_of(opened.sample(step=1)) != first
+    assert tokens_of(rig.sample(seed=1)) != first
+    assert tokens_of(rig.sample(step=1)) != first
     assert len({tuple(tokens) for tokens in first[0]}) > 1  # completions of one question differ
-    assert [tokens[:2] for tokens in first] == tokens_of(opened.sample(num_samples=2))  # fewer are the first of more
+    assert [tokens[:2] for tokens in first] == tokens_of(rig.sample(num_samples=2))  # fewer are the first of more
 
 
 def test_seeds_depend_on_seed_step_and_question():
@@ -140,20 +140,24 @@ def test_seeds_depend_on_seed_step_and_question():
     assert all(0 <= seed < 2**62 for seed in seeds)
 
 
-# What vLLM is asked
+# What vLLM is given
 
 
-def test_settings_in_vllms_words(opened):
-    opened.sample(PROMPTS[:1], SamplingSettings(temperature=0.6, top_p=0.9, top_k=7, max_tokens=5), num_samples=4)
-    asked = opened.llm.asked[-1]
-    assert (asked.n, asked.temperature, asked.top_p, asked.top_k, asked.max_tokens) == (4, 0.6, 0.9, 7, 5)
-    assert (asked.detokenize, asked.flat_logprobs, asked.seed) == (False, True, vllm_seed(0, 0, PROMPTS[0].question_id))
-    assert asked.logprobs is None  # of what top-p leaves, which the policy's are not
-    assert opened.sampler.drift is None
+def test_settings_in_vllms_words(rig):
+    rig.sample(PROMPTS[:1], SamplingSettings(temperature=0.6, top_p=0.9, top_k=7, max_tokens=5), num_samples=4)
+    params = rig.llm.params[-1]
+    assert (params.n, params.temperature, params.top_p, params.top_k, params.max_tokens) == (4, 0.6, 0.9, 7, 5)
+    assert (params.detokenize, params.flat_logprobs, params.seed) == (
+        False,
+        True,
+        vllm_seed(0, 0, PROMPTS[0].question_id),
+    )
+    assert params.logprobs is None  # of what top-p leaves, which the policy's are not
+    assert rig.sampler.drift is None
 
 
-def test_vllm_is_started_without_weights_and_tokenizer(opened):
-    options = opened.llm.options
+def test_vllm_is_started_without_weights_and_tokenizer(rig):
+    options = rig.llm.options
     assert (options["load_format"], options["skip_tokenizer_init"], options["dtype"]) == ("dummy", True, "float32")
     assert (options["max_num_seqs"], options["max_model_len"], options["kv_cache_memory_bytes"]) == (8, 64, 2**30)
     assert options["enable_sleep_mode"] is options["enable_prefix_caching"] is True
@@ -169,48 +173,48 @@ def test_the_longest_sequence_may_be_set_in_a_models_text_config():
         assert max_positions(SimpleNamespace(config=shape)) == 64
 
 
-def test_it_wakes_before_weights_are_copied_and_forgets_what_it_cached(opened):
-    opened.sample()
-    opened.sample()
-    assert opened.llm.events == ["sleep 2", "wake ['weights']", "load", "wake ['kv_cache']", "reset"]
-    opened.sampler.release()
-    opened.sampler.release()
-    assert opened.llm.events[5:] == ["sleep 2"]
+def test_it_wakes_before_weights_are_copied_and_forgets_what_it_cached(rig):
+    rig.sample()
+    rig.sample()
+    assert rig.llm.events == ["sleep 2", "wake ['weights']", "load", "wake ['kv_cache']", "reset"]
+    rig.sampler.release()
+    rig.sampler.release()
+    assert rig.llm.events[5:] == ["sleep 2"]
 
 
-def test_after_a_release_it_draws_from_the_new_weights(opened):
-    before = tokens_of(opened.sample())
-    opened.sampler.release()
+def test_after_a_release_it_draws_from_the_new_weights(rig):
+    before = tokens_of(rig.sample())
+    rig.sampler.release()
     with torch.no_grad():
-        for weight in opened.model.parameters():
+        for weight in rig.model.parameters():
             weight.add_(0.5 * torch.randn_like(weight))
-    after = opened.sample()
+    after = rig.sample()
     assert tokens_of(after) != before
-    assert opened.sampler.drift == pytest.approx(0, abs=1e-5)
-    assert_scored_as_by_plain_forward(opened.model, PROMPTS, after, 1.0)
+    assert rig.sampler.drift == pytest.approx(0, abs=1e-5)
+    assert_scored_as_by_plain_forward(rig.model, PROMPTS, after, 1.0)
 
 
-def test_a_weight_that_does_not_arrive_is_noticed_at_the_start(opened):
-    opened.llm.inner.deaf_to = ("model.layers.1.mlp.down_proj.weight",)
-    opened.llm.sleep = lambda level: opened.llm.events.append("sleep")  # its random weight stays a number
-    torch.nn.init.normal_(dict(opened.llm.inner.named_parameters())[opened.llm.inner.deaf_to[0]])
+def test_a_weight_that_does_not_arrive_is_noticed_at_the_start(rig):
+    rig.llm.inner.deaf_to = ("model.layers.1.mlp.down_proj.weight",)
+    rig.llm.sleep = lambda level: rig.llm.events.append("sleep")  # its random weight stays a number
+    torch.nn.init.normal_(dict(rig.llm.inner.named_parameters())[rig.llm.inner.deaf_to[0]])
     with pytest.raises(TrainingError, match=rf"differ from the policy's by \d\.\d+ nats.* at most {MAX_DRIFT} is"):
-        opened.sample()
+        rig.sample()
 
 
-def test_weights_that_are_not_numbers_are_noticed(opened):
-    opened.llm.inner.deaf_to = ("model.norm.weight",)  # asleep, it has forgotten them
-    opened.llm.draw = lambda prompt, params, index: fake_vllm.CompletionOutput(
+def test_weights_that_are_not_numbers_are_noticed(rig):
+    rig.llm.inner.deaf_to = ("model.norm.weight",)  # asleep, it has forgotten them
+    rig.llm.draw = lambda prompt, params, index: fake_vllm.CompletionOutput(
         index, [3, 4], fake_vllm.FlatLogprobs([float("nan")] * 2), "length"
     )
     with pytest.raises(TrainingError, match="by nan nats"):
-        opened.sample()
+        rig.sample()
 
 
-def test_a_weight_that_the_policy_does_not_have_is_refused(opened):
-    opened.llm.inner.load_weights = lambda weights: {name for name, _ in weights} - {"model.norm.weight"}
+def test_a_weight_that_the_policy_does_not_have_is_refused(rig):
+    rig.llm.inner.load_weights = lambda weights: {name for name, _ in weights} - {"model.norm.weight"}
     with pytest.raises(TrainingError, match=r"did not give it \(model\.norm\.weight\)\. Use local"):
-        opened.sample()
+        rig.sample()
 
 
 def test_an_adapter_is_merged_without_touching_the_model():
@@ -228,7 +232,7 @@ def test_an_adapter_is_merged_without_touching_the_model():
 
 
 def test_without_an_adapter_weights_are_handed_over_as_they_are():
-    model = tiny_model("llama-mqa")  # its head is its embedding, told once
+    model = tiny_model("llama-mqa")  # its head is its embedding, handed over once
     found = dict(merged_weights(model))
     assert found.keys() == {name for name, _ in model.named_parameters()}
     assert all(found[name].data_ptr() == weight.data_ptr() for name, weight in model.named_parameters())
@@ -237,49 +241,49 @@ def test_without_an_adapter_weights_are_handed_over_as_they_are():
 # Drift
 
 
-def test_the_drift_is_the_mean_over_all_tokens_of_a_step(opened, monkeypatch):
+def test_the_drift_is_the_mean_over_all_tokens_of_a_step(rig, monkeypatch):
     gaps = [[0.1, 0.3], [0.8], [9.0], [0.5], []]
     monkeypatch.setattr("scrl.sampling.vllm.logprob_gaps", lambda drawn, scores: np.array(gaps.pop(0)))
-    opened.sampler._is_checked = True
-    assert opened.sampler.drift is None
-    opened.sample(step=3)
-    opened.sample(step=3)  # a second call of the same step
-    assert opened.sampler.drift == pytest.approx(0.4)  # (0.1 + 0.3 + 0.8) / 3, not (0.2 + 0.8) / 2
-    opened.sampler.release()
-    assert opened.sampler.drift == pytest.approx(0.4)  # it is logged after the update
-    opened.sample(step="evaluation-held-out")
-    assert opened.sampler.drift == pytest.approx(0.4)  # an evaluation is no step
-    opened.sample(step=4)
-    assert opened.sampler.drift == pytest.approx(0.5)
-    opened.sampler.release()
-    opened.sample(step=5)
-    assert opened.sampler.drift is None  # nothing of the step could be compared
+    rig.sampler._is_checked = True
+    assert rig.sampler.drift is None
+    rig.sample(step=3)
+    rig.sample(step=3)  # a second call of the same step
+    assert rig.sampler.drift == pytest.approx(0.4)  # (0.1 + 0.3 + 0.8) / 3, not (0.2 + 0.8) / 2
+    rig.sampler.release()
+    assert rig.sampler.drift == pytest.approx(0.4)  # it is logged after the update
+    rig.sample(step="evaluation-held-out")
+    assert rig.sampler.drift == pytest.approx(0.4)  # an evaluation is no step
+    rig.sample(step=4)
+    assert rig.sampler.drift == pytest.approx(0.5)
+    rig.sampler.release()
+    rig.sample(step=5)
+    assert rig.sampler.drift is None  # nothing of the step could be compared
 
 
-def test_the_self_check_is_no_part_of_the_drift(opened, monkeypatch):
+def test_the_self_check_is_no_part_of_the_drift(rig, monkeypatch):
     gaps = [[0.04], [0.01]]
     monkeypatch.setattr("scrl.sampling.vllm.logprob_gaps", lambda drawn, scores: np.array(gaps.pop(0)))
-    opened.sample()
-    assert opened.sampler.drift == 0.01
+    rig.sample()
+    assert rig.sampler.drift == 0.01
 
 
-def test_without_log_probs_of_vllm_there_is_no_self_check_to_pass(opened, monkeypatch):
+def test_without_log_probs_of_vllm_there_is_no_self_check_to_pass(rig, monkeypatch):
     monkeypatch.setattr("scrl.sampling.vllm.logprob_gaps", lambda drawn, scores: np.zeros(0))
     with pytest.raises(TrainingError, match="by nan nats"):
-        opened.sample()
+        rig.sample()
 
 
 # What is refused
 
 
-def test_what_cannot_be_done_is_refused_with_the_fix(opened):
+def test_what_cannot_be_done_is_refused_with_the_fix(rig):
     with pytest.raises(ConfigError, match=r"more of every token \(margin\).*use local"):
         refuse_more(("margin",))
     with pytest.raises(ConfigError, match=r"sampling\.temperature: vllm takes at most 2\.0; got 3\.0"):
-        opened.sample(settings=SamplingSettings(temperature=3.0))
-    opened.llm.draw = lambda prompt, params, index: fake_vllm.CompletionOutput(index, [3], None, "abort")
+        rig.sample(settings=SamplingSettings(temperature=3.0))
+    rig.llm.draw = lambda prompt, params, index: fake_vllm.CompletionOutput(index, [3], None, "abort")
     with pytest.raises(TrainingError, match=r"ended a completion early \(abort\)"):
-        opened.sample()
+        rig.sample()
 
 
 def test_vllm_that_does_not_start_says_why(monkeypatch, tmp_path):
@@ -299,7 +303,7 @@ def pinned():
 
 
 @pytest.mark.parametrize(
-    ("version", "device", "said"),
+    ("version", "device", "message"),
     [
         (None, "cuda", r"compute\.sampler: vllm is not installed\. Install it: pip install 'scrl\[vllm\]'"),
         ("0.25.1", "cuda", r"vllm 0\.25\.1 is not supported, only ==0\.24\.\* is"),
@@ -309,7 +313,7 @@ def pinned():
         ("0.24.2", "cuda:0", None),
     ],
 )
-def test_where_vllm_can_run(version, device, said, monkeypatch):
+def test_where_vllm_can_run(version, device, message, monkeypatch):
     def found(name):
         if version is None:
             raise importlib.metadata.PackageNotFoundError(name)
@@ -317,7 +321,7 @@ def test_where_vllm_can_run(version, device, said, monkeypatch):
 
     monkeypatch.setattr(importlib.metadata, "version", found)
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: pinned())
-    with nullcontext() if said is None else pytest.raises(ConfigError, match=said):
+    with nullcontext() if message is None else pytest.raises(ConfigError, match=message):
         require_vllm(torch.device(device))
 
 

@@ -8,6 +8,7 @@ from scrl.training.guard import WATCHED, GuardSettings, alarms
 HEALTHY = {
     "same_answer_share": 0.25, "label_flip_share": 0.1, "distinct_answers": 4.0, "entropy_mean": 0.4,
     "length_mean": 100.0, "truncated_share": 0.1, "no_answer_share": 0.05,
+    "stock_label_share": 0.3,
 }  # fmt: skip
 TWO = GuardSettings(window=2)
 
@@ -28,6 +29,7 @@ def test_a_healthy_run_raises_no_alarm():
     [
         # (0.4 + 0.6)/2 = 0.5 is not above 0.5
         ("same_answer_share", (0.4, 0.6), (0.4, 0.62), "51% of the questions get the same answer, up from 25%"),
+        ("stock_label_share", (0.5, 0.7), (0.5, 0.72), "61% of the labels are stock answers, up from 30%"),
         ("label_flip_share", (0.4, 0.6), (0.4, 0.64), "52% of the labels change between visits, up from 10%"),
         # from 0.1 to (0.3 + 0.5)/2 = 0.4 is a rise of 0.3 (short of it by a rounding), and not more
         ("truncated_share", (0.3, 0.49), (0.3, 0.52), "41% of the completions are cut, up from 10%"),

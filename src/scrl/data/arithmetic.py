@@ -181,8 +181,8 @@ def _draw(level: Level, operations: int, rng: np.random.Generator) -> Expression
     if left is None or right is None:
         return None
     is_swapped = left.value < right.value if sign == "-" else sign == "*" and bool(rng.integers(0, 2))
-    drawn = combine(right, sign, left) if is_swapped else combine(left, sign, right)
-    return drawn if drawn.value <= level.largest_result else None
+    expression = combine(right, sign, left) if is_swapped else combine(left, sign, right)
+    return expression if expression.value <= level.largest_result else None
 
 
 def _draw_number(largest: int, rng: np.random.Generator) -> Expression:

@@ -167,9 +167,9 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         records.append(evaluate(answered_Q, benchmark.rule, conditions, gold_judge=gold_judge))
         listener.result(records[-1])
     write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-    graded = [record for record in records if "pass@1" in record]
-    if graded:
-        write_whole(out / "results.json", json.dumps(results_json(graded), indent=2) + "\n")
+    with_gold = [record for record in records if "pass@1" in record]
+    if with_gold:
+        write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n")
     return records
 
 

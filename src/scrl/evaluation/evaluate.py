@@ -81,7 +81,7 @@ def evaluate(
     answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, conditions: Conditions, *, gold_judge: Judge | None = None
 ) -> dict[str, Any]:
     """One line of `evaluations.jsonl`. Values that need gold are absent where no question has any."""
-    graded_Q = [_grade(answered, rule, conditions, gold_judge) for answered in answered_Q]
+    grades_Q = [_grade(answered, rule, conditions, gold_judge) for answered in answered_Q]
     lengths = [length for answered in answered_Q for length in answered.lengths_G]
     record: dict[str, Any] = {
         "step": conditions.step,
@@ -94,14 +94,14 @@ def evaluate(
         "top_p": conditions.sampling.top_p,
         "max_tokens": conditions.sampling.max_tokens,
         "seed": conditions.seed,
-        "agreement": float(np.mean([graded.agreement for graded in graded_Q])),
-        "answered": float(np.mean([graded.answered for graded in graded_Q])),
+        "agreement": float(np.mean([grade.agreement for grade in grades_Q])),
+        "answered": float(np.mean([grade.answered for grade in grades_Q])),
         "truncated": float(np.mean([not finished for answered in answered_Q for finished in answered.finished_G])),
         "tokens": sum(lengths),
         "length_mean": float(np.mean(lengths)),
         "entropy_mean": float(np.mean([h for answered in answered_Q for h in answered.entropies_G])),
     }
-    return record | _gold_part([graded for graded in graded_Q if graded.is_gold], conditions.seed)
+    return record | _gold_part([grade for grade in grades_Q if grade.is_gold], conditions.seed)
 
 
 def questions_digest(questions: Sequence[Question]) -> str:
@@ -111,7 +111,7 @@ def questions_digest(questions: Sequence[Question]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _GradedQuestion:
+class _Grade:
     """One question, counted; the fields after `is_gold` mean nothing without gold."""
 
     id: str
@@ -125,9 +125,7 @@ class _GradedQuestion:
     """(entropy, whether it is right) of each completion."""
 
 
-def _grade(
-    answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions, gold_judge: Judge | None
-) -> _GradedQuestion:
+def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions, gold_judge: Judge | None) -> _Grade:
     classes = rule.classify(answered.group)
     tally = count_votes(classes, answered.entropies_G)
     gold = bare_gold(answered.question.gold) if answered.question.gold is not None else None
@@ -140,7 +138,7 @@ def _grade(
         scores[f"pass@{k}"] = pass_at_k(tally.size, num_correct, k)
         num_missing = tally.size - num_answered
         scores[f"maj@{k}"] = majority_at_k(tally.counts_K, right, num_missing, k, seed=conditions.seed)
-    return _GradedQuestion(
+    return _Grade(
         id=answered.question.id,
         level=answered.question.level,
         agreement=max(tally.counts_K, default=0) / tally.size,
@@ -154,31 +152,31 @@ def _grade(
     )
 
 
-def _gold_part(graded_Q: Sequence[_GradedQuestion], seed: int) -> dict[str, Any]:
+def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:
     """The figures that need gold; those of right or wrong completions are absent where there are none."""
-    if not graded_Q:
+    if not grades_Q:
         return {}
     figures: dict[str, Any] = {}
-    names = graded_Q[0].scores
+    names = grades_Q[0].scores
     for name in names:
-        figures |= _with_interval(name, [graded.scores[name] for graded in graded_Q], seed)
-    figures["gold_questions"] = len(graded_Q)
-    pairs = [pair for graded in graded_Q for pair in graded.entropies]
+        figures |= _with_interval(name, [grade.scores[name] for grade in grades_Q], seed)
+    figures["gold_questions"] = len(grades_Q)
+    pairs = [pair for grade in grades_Q for pair in grade.entropies]
     right, wrong = ([h for h, is_right in pairs if is_right == wanted] for wanted in (True, False))
-    num_answered = sum(graded.answered * len(graded.entropies) for graded in graded_Q)
+    num_answered = sum(grade.answered * len(grade.entropies) for grade in grades_Q)
     if num_answered:
         figures["accuracy_given_answer"] = len(right) / num_answered
     if right:
         figures["entropy_correct"] = float(np.mean(right))
     if wrong:
         figures["entropy_incorrect"] = float(np.mean(wrong))
-    levels = sorted({graded.level for graded in graded_Q if graded.level is not None})
+    levels = sorted({grade.level for grade in grades_Q if grade.level is not None})
     if levels:
-        of_level = {level: [g.scores["pass@1"] for g in graded_Q if g.level == level] for level in levels}
+        of_level = {level: [g.scores["pass@1"] for g in grades_Q if g.level == level] for level in levels}
         figures["by_level"] = {
             level: {"questions": len(part), **_with_interval("pass@1", part, seed)} for level, part in of_level.items()
         }
-    return figures | {f"{name}_by_question": {graded.id: graded.scores[name] for graded in graded_Q} for name in names}
+    return figures | {f"{name}_by_question": {grade.id: grade.scores[name] for grade in grades_Q} for name in names}
 
 
 def _with_interval(name: str, values_Q: Sequence[float], seed: int) -> dict[str, float]:

@@ -61,5 +61,5 @@ def _base_folder(adapter: Path) -> str:
     except InputError as error:
         raise InputError(
             f"model: {adapter} is an adapter of {base}, which cannot be used: {str(error).removeprefix('model: ')} "
-            f"Where it lies elsewhere, write that into base_model_name_or_path of {ADAPTER}."
+            f"If it has moved, write its path into base_model_name_or_path of {ADAPTER}."
         ) from error

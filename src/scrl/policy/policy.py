@@ -127,7 +127,7 @@ class Policy:
     def rescore(self, rows: Sequence[TrainingRow]) -> list[TrainingRow]:
         """The rows with π_old as the update's own forward pass sees it, without an adapter's dropout.
 
-        In bfloat16 two ways to compute the same log-probability differ by several percent; the ratio must start at 1.
+        In bfloat16 two ways to compute the same log-probability differ by a few percent; the ratio must start at 1.
         """
         parts = self._micro_batches(rows)
         self._model.eval()

@@ -84,7 +84,7 @@ def appendix(model: str) -> dict[str, Any]:
 
 
 def most_completions(method: str | None, completions: int) -> int:
-    """As many as a budget allows: a method that draws completions as a tree cannot have every number of them."""
+    """The most completions within a budget: a method that draws them as a tree cannot have every number."""
     plan = METHODS[method].plan if method is not None else None
     while plan is not None:
         try:
@@ -132,7 +132,7 @@ def _unstated(model: str, benchmark: str | None, method: str | None) -> Iterator
 
 
 def _names() -> list[str]:
-    """The experiments of all cells: start models first, then column by column; rows of varied thresholds as rows."""
+    """The experiments of all cells: start models first, then by column, those with varied thresholds by row."""
     names: dict[str, None] = {}
     for table in TABLES.values():
         sections, columns = [section for section, _ in table.rows], table.columns

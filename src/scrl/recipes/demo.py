@@ -1,4 +1,4 @@
-"""The demo: the embedded model on generated arithmetic at the edge of its ability, with nothing told about the answers.
+"""The demo: the embedded model on generated arithmetic at the edge of its ability, with no answers given.
 
 Model, level and the settings below were chosen on seeds 0–4; what the documentation reports are seeds 10–12. Both
 methods get all of them, `std_floor` too: without it a question on which SCRL abstains is trained on its entropy at full
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scrl.config import RunConfig
 
 SEED = 10
-"""Of `scrl demo` and of everything at demo scale, where none is given."""
+"""The default of `scrl demo` and of everything at demo scale."""
 STEPS = 40
 METHODS = ("ttrl", "scrl")
 """Both from the same start, on the same stream, with the same settings."""

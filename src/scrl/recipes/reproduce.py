@@ -65,7 +65,7 @@ REFUSED = {
     "method": "the experiment decides it",
     "questions": "the experiment decides it; take some of them with limit",
 }
-"""Settings that are not set for all runs at once, and why."""
+"""Settings that cannot be set for all runs at once, and why."""
 
 
 def check(all_jobs: Sequence[Job], choices: Choices) -> None:
@@ -110,7 +110,7 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
 
 
 def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: Observing) -> None:
-    """Everything that is not done yet, seed by seed."""
+    """Do everything that is not done yet, seed by seed."""
     check_questions(all_jobs, choices)
     for seed in choices.seeds:
         for job in all_jobs:
@@ -143,7 +143,7 @@ def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
 
 
 def _train(config: RunConfig, folder: Path, observer: Observer) -> None:
-    """Train a run that is not there, go on with one that is not finished."""
+    """Train a run that has not begun, resume one that is not finished."""
     if not (folder / "config.yaml").is_file():
         train(config, folder, observer)
         return
@@ -217,7 +217,7 @@ SHARED = ("prompt", "compute", "limit", "reader", "significant_digits", "trust_r
 
 
 def _measure(settings: MeasurementSettings, folder: Path, listener: BenchmarkListener) -> None:
-    """Measure what was not measured before; benchmarks that another table asked for stay."""
+    """Measure what was not measured before; benchmarks of other tables stay."""
     if (folder / "evaluation.yaml").is_file():
         before = read_settings(folder)
         is_checkpoint = all(Path(model).parts[-2:] == LAST for model in (before.model, settings.model))

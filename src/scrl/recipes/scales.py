@@ -102,12 +102,12 @@ def prompt_at(experiment: Experiment, scale: str) -> PromptSettings:
 
 
 def default_seed(scale: str) -> int:
-    """Of a reproduction that names none."""
+    """The seed of a reproduction that names none."""
     return 0 if _checked(scale) == "paper" else SEED
 
 
 def mapping(scale: str) -> Iterator[str]:
-    """What stands for what, in lines."""
+    """What stands for what, line by line."""
     if _checked(scale) == "paper":
         yield "models, questions and lengths are the paper's own"
         return

@@ -9,6 +9,7 @@ from string import ascii_uppercase
 
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
+from scrl.evaluation.transitions import majority_transitions, transition_words
 from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Place, Protocol, metrics_of
 from scrl.reporting.tables import Share, Table
 
@@ -65,15 +66,9 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
         ]
     name = first.name.rpartition("@")[0] if first.step is not None else first.name
     evaluations = _first_and_last(first)
-    before, after = (
-        ", ".join(str(step) for step in sorted({pair[side]["step"] for pair in evaluations.values()}))
-        for side in (0, 1)
-    )
-    return [
-        Pairing(
-            ("A", "B"), (replace(first, name=f"{name}@{before}"), replace(first, name=f"{name}@{after}")), evaluations
-        )
-    ]
+    steps = [sorted({pair[side]["step"] for pair in evaluations.values()}) for side in (0, 1)]
+    before, after = (replace(first, name=f"{name}@{', '.join(map(str, found))}") for found in steps)
+    return [Pairing(("A", "B"), (before, after), evaluations)]
 
 
 def _first_and_last(place: Place) -> dict[str, tuple[Evaluation, Evaluation]]:
@@ -221,6 +216,9 @@ def remarks(pairings: Sequence[Pairing], comparisons: Sequence[Comparison]) -> I
                 continue
             for what, (one, two) in _unlike(*pair):
                 yield f"warning: {name}: {what} differs: {one} for {first}, {two} for {second}"
+            counts = majority_transitions(*pair)
+            if counts is not None:
+                yield f"{name}: by majority, from {first} to {second}: {transition_words(counts)}"
     count = len(comparisons)
     if count > 1:
         yield f"{count} comparisons, each p-value for itself: one in twenty falls below 0.05 by chance alone."

@@ -95,10 +95,12 @@ PANELS = (
     Panel("Accuracy of the labels", ("positive_accuracy", "majority_accuracy", "negative_accuracy"), True, 1.0),
     Panel("Right completions while training", ("pass@1",), True, from_zero=False),
     Panel("Coverage", ("positive_share", "signal_share", "unanimous_share"), False, 1.0),
+    Panel("Stock answers: completions and labels", ("stock_share", "stock_label_share"), True, 1.0),
+    Panel("Where the rule pushes: cov(advantage, event)", ("push_right", "push_stock", "push_stock_wrong"), True),
     Panel("Entropy of a completion, in nats", ("entropy_mean",)),
-    Panel("Tokens a completion", ("length_mean",), from_zero=False),
+    Panel("Tokens per completion", ("length_mean",), from_zero=False),
     Panel("Completions cut at the most tokens allowed", ("truncated_share",)),
-    Panel("Seconds a step", ("seconds_rollout", "seconds_credit", "seconds_update")),
+    Panel("Seconds per step", ("seconds_rollout", "seconds_credit", "seconds_update")),
 )
 EVALUATION = Panel("pass@1", ("pass@1",), from_zero=False)
 
@@ -159,20 +161,17 @@ def _evaluation_curve(run: RunFiles, protocol: Protocol, name: str, look: int) -
 
 
 def _panel_plots(panel: Panel, runs: Sequence[RunFiles]) -> Iterator[_Draft]:
-    is_single = len(panel.keys) == 1
+    """For one run a line per number, for several a plot per number and a line per run."""
+    is_only = len(panel.keys) == 1
     meanings = {key: STEP_METRICS[key].meaning for key in panel.keys}
     if len(runs) == 1:
-        names = {key: "" if is_single else meaning for key, meaning in meanings.items()}
-        plots = {panel.title: [_metric_curve(runs[0], *item, look) for look, item in enumerate(names.items())]}
-    else:
-        plots = {
-            panel.title if is_single else meaning[0].upper() + meaning[1:]: [
-                _metric_curve(run, key, run.name, look) for look, run in enumerate(runs)
-            ]
-            for key, meaning in meanings.items()
-        }
-    for title, curves in plots.items():
-        yield _Draft(title, _present(curves), panel)
+        names = ((key, "" if is_only else meaning) for key, meaning in meanings.items())
+        curves = (_metric_curve(runs[0], *item, look) for look, item in enumerate(names))
+        yield _Draft(panel.title, _present(curves), panel)
+        return
+    for key, meaning in meanings.items():
+        curves = (_metric_curve(run, key, run.name, look) for look, run in enumerate(runs))
+        yield _Draft(panel.title if is_only else meaning[0].upper() + meaning[1:], _present(curves), panel)
 
 
 def _metric_curve(run: RunFiles, key: str, name: str, look: int) -> Curve | None:

@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.evaluation.transitions import majority_transitions, transition_words
 from scrl.reporting.evaluations import Evaluation, Protocol, metrics_of
 from scrl.reporting.label_totals import TOTALS, TOTALS_WITH_GOLD
 from scrl.reporting.plots import COLOURS, DASHES, draw_plots
@@ -28,7 +29,7 @@ HEADLINE = frozenset(
     "method preset model questions completions trained questions_per_step questions_per_update steps seed "
     "optimizer.learning_rate sampling.temperature sampling.max_tokens loss_variant lora.rank".split()
 )
-"""Settings that stand on the page unfolded."""
+"""Settings that the page always shows; the others unfold."""
 ENTROPIES = {"entropy_mean": "entropy", "entropy_correct": "… if right", "entropy_incorrect": "… if wrong"}
 
 
@@ -87,7 +88,7 @@ class Setting:
 
     @property
     def is_headline(self) -> bool:
-        """It stands on the page unfolded."""
+        """The page shows it without unfolding."""
         return self.differs or self.name in HEADLINE
 
 
@@ -123,6 +124,8 @@ class BeforeAndAfter(NamedTuple):
     is_graded: bool
     tables: dict[int, Table]
     """By the run's place: its first and last evaluation, and the change between them."""
+    by_question: dict[int, str]
+    """By the run's place: how many questions were learned, kept, lost or never right, where that is known."""
 
 
 def before_and_after(protocol: Protocol, runs: Sequence[RunFiles]) -> BeforeAndAfter:
@@ -134,7 +137,9 @@ def before_and_after(protocol: Protocol, runs: Sequence[RunFiles]) -> BeforeAndA
     columns = [*metrics, *(key for key in (*SHARES, *ENTROPIES) if key in keys)]
     header = ("", *(ENTROPIES.get(key, key) for key in columns))
     tables = {place: Table(header, tuple(_rows(lines, columns))) for place, lines in ends.items()}
-    return BeforeAndAfter(protocol, "pass@1" in keys, tables)
+    counts = {place: majority_transitions(lines[0], lines[1]) for place, lines in ends.items() if len(lines) == 2}
+    by_question = {place: transition_words(found) for place, found in counts.items() if found is not None}
+    return BeforeAndAfter(protocol, "pass@1" in keys, tables, by_question)
 
 
 def _rows(lines: Sequence[Evaluation], columns: Sequence[str]) -> Iterator[tuple[Cell, ...]]:

@@ -57,7 +57,7 @@ class Votes:
 
     @property
     def push(self) -> float | None:
-        """The mean advantage of those that were trained on; None where none was."""
+        """The mean advantage of those that were trained on; None without any."""
         return self.advantage_sum / self.num_trained if self.num_trained else None
 
 
@@ -93,7 +93,7 @@ class Visit:
 
     @property
     def right(self) -> str | None:
-        """The right answer, where somebody gave it and it is known."""
+        """The right answer, where some completion gave it and gold is known."""
         return next((key for key, votes in self.votes.items() if votes.is_right), None)
 
     def labelled(self, label: Label) -> list[str]:

@@ -1,4 +1,4 @@
-"""One table type, printed as text for a terminal, Markdown, LaTeX, CSV, or cell by cell as HTML.
+"""The one table type, and its formats: terminal, Markdown, LaTeX, CSV, and HTML cell by cell.
 
 Any table can be printed: `as_markdown(Table(("method", "pass@1"), (("scrl", Share(0.452)),)))`. Shares are fractions;
 text shows them in % with one digit, CSV has them in full, each bound in its own column.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NOTHING = "–"
 BOUNDS = ("low", "high", "least", "most")
-"""What a cell may have beside its value."""
+"""What a cell may have besides its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """`part` of `whole`; `part` is a fraction where ties count by their chance."""
+    """`part` of `whole`; a tie counts by its chance, so `part` need not be whole."""
 
     part: float
     whole: int
@@ -135,7 +135,7 @@ _MARKUP = re.compile(r"[\\|`*]|<(?=[a-zA-Z/!?])|(?<!\w)_|_(?!\w)")
 
 
 def _markdown(text: str) -> str:
-    """Text that stays within its cell and is no markup."""
+    """Text that stays within its cell and is not read as markup."""
     return _MARKUP.sub(r"\\\g<0>", _one_line(text))
 
 

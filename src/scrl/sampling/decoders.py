@@ -102,10 +102,10 @@ class GroupDecoder(ForwardPass):
     def start(self, tokens_BP: Tensor, mask_BP: Tensor, group_size: int, max_tokens: int) -> Tensor:
         """Prefill left-padded prompts, `group_size` rows for each; logits [B, V] of the first new token."""
         B, P = tokens_BP.shape
-        self._cache = _Cache(
-            (B * group_size, self._num_kv_heads, P + max_tokens, self._head_size),
-            len(self._body.layers),
-            self._body.embed_tokens.weight,
+        shape_RHLD = (B * group_size, self._num_kv_heads, P + max_tokens, self._head_size)
+        like = self._body.embed_tokens.weight
+        self._keys, self._values = (
+            [torch.empty(shape_RHLD, dtype=like.dtype, device=like.device) for _ in self._body.layers] for _ in range(2)
         )
         self._cos_LD, self._sin_LD = self.rope_tables(P + max_tokens)
         causal_PP = torch.ones(P, P, dtype=torch.bool, device=mask_BP.device).tril()
@@ -114,14 +114,15 @@ class GroupDecoder(ForwardPass):
         see_B1PP = ((causal_PP & mask_BP.bool()[:, None, :]) | itself_PP)[:, None]
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-            self._cache.fill(layer, keys, values, group_size)
+            for cache_RHLD, fresh_BHPD in ((self._keys[layer], keys), (self._values[layer], values)):
+                cache_RHLD[:, :, :P] = fresh_BHPD.repeat_interleave(group_size, dim=0)
             is_gqa = queries.shape[1] != keys.shape[1]
             return F.scaled_dot_product_attention(
                 queries, keys, values, attn_mask=see_B1PP, scale=scale, enable_gqa=is_gqa
             )
 
         hidden_BPE = self._run(tokens_BP, (mask_BP.cumsum(dim=-1) - 1).clamp(min=0), attend)
-        self._cache.length = P
+        self._length = P
         self._padding_R = (P - mask_BP.sum(dim=-1)).repeat_interleave(group_size)
         self._bias_RL = None
         if not bool(mask_BP.all()):  # −∞ where a row has padding, 0 elsewhere
@@ -132,19 +133,24 @@ class GroupDecoder(ForwardPass):
 
     def step(self, tokens_R: Tensor) -> Tensor:
         """Append one token to each row; logits [R, V] of the next."""
-        length = self._cache.length + 1
-        bias_R11L = None if self._bias_RL is None else self._bias_RL[:, None, None, :length]
+        R, start, end = len(tokens_R), self._length, self._length + 1
+        bias_R11L = None if self._bias_RL is None else self._bias_RL[:, None, None, :end]
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-            return _attend_one_token(queries, *self._cache.append(layer, keys, values), bias_R11L, scale)
+            self._keys[layer][:R, :, start:end] = keys
+            self._values[layer][:R, :, start:end] = values
+            return _attend_one_token(
+                queries, self._keys[layer][:R, :, :end], self._values[layer][:R, :, :end], bias_R11L, scale
+            )
 
-        hidden_R1E = self._run(tokens_R[:, None], (self._cache.length - self._padding_R)[:, None], attend)
-        self._cache.length = length
+        hidden_R1E = self._run(tokens_R[:, None], (start - self._padding_R)[:, None], attend)
+        self._length = end
         return self._logits(hidden_R1E[:, -1])
 
     def keep(self, rows: Tensor) -> None:
-        """Drop all other rows."""
-        self._cache.keep(rows)
+        """Move these rows to the front of the cache; the others are dropped."""
+        for cache_RHLD in (*self._keys, *self._values):
+            cache_RHLD[: len(rows), :, : self._length] = cache_RHLD[rows, :, : self._length]
         self._padding_R = self._padding_R[rows]
         self._bias_RL = None if self._bias_RL is None else self._bias_RL[rows]
 
@@ -156,41 +162,14 @@ class GroupDecoder(ForwardPass):
         return logits_RV
 
 
-class _Cache:
-    """Keys and values of R rows, allocated once for the longest completion allowed."""
-
-    def __init__(self, shape_RHLD: tuple[int, ...], layers: int, like: Tensor) -> None:
-        self._keys = [torch.empty(shape_RHLD, dtype=like.dtype, device=like.device) for _ in range(layers)]
-        self._values = [torch.empty_like(keys) for keys in self._keys]
-        self.length = 0
-
-    def fill(self, layer: int, keys_BHPD: Tensor, values_BHPD: Tensor, group_size: int) -> None:
-        """Copy each prompt's keys and values to its rows."""
-        for cache, fresh in ((self._keys[layer], keys_BHPD), (self._values[layer], values_BHPD)):
-            cache[:, :, : fresh.shape[2]] = fresh.repeat_interleave(group_size, dim=0)
-
-    def append(self, layer: int, keys_RH1D: Tensor, values_RH1D: Tensor) -> tuple[Tensor, Tensor]:
-        """Write one column; all columns so far."""
-        rows, end = len(keys_RH1D), self.length + 1
-        keys, values = self._keys[layer][:rows], self._values[layer][:rows]
-        keys[:, :, self.length : end] = keys_RH1D
-        values[:, :, self.length : end] = values_RH1D
-        return keys[:, :, :end], values[:, :, :end]
-
-    def keep(self, rows: Tensor) -> None:
-        """Move these rows to the front; the others are lost."""
-        for cache in (*self._keys, *self._values):
-            cache[: len(rows), :, : self.length] = cache[rows, :, : self.length]
-
-
 def _attend_one_token(queries: Tensor, keys: Tensor, values: Tensor, bias_R11L: Tensor | None, scale: float) -> Tensor:
     """softmax(q Kᵀ · scale + bias) V for one new token per row; query heads that share a key head form one matrix.
 
     For a single query this is faster on a CPU than the fused kernel (3 × at four query heads per key head).
     """
     R, H, _, D = queries.shape
-    shared = queries.view(R, keys.shape[1], H // keys.shape[1], D)
-    scores = torch.matmul(shared * scale, keys.transpose(-1, -2))
+    q = queries.view(R, keys.shape[1], H // keys.shape[1], D)
+    scores = torch.matmul(q * scale, keys.transpose(-1, -2))
     weights = torch.softmax(scores if bias_R11L is None else scores + bias_R11L, dim=-1)
     return torch.matmul(weights, values).view(R, H, 1, D)
 

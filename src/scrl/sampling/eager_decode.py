@@ -59,18 +59,18 @@ def decode_eagerly(
     )
     rows = torch.arange(num_rows, device=device)  # those the decoder still has
     for t in range(settings.max_tokens):
-        drawn = draw(logits_RV, uniforms_RT[rows, t], settings, record)
-        out.tokens_RT[rows, t] = drawn.tokens_R
-        out.logprobs_RT[rows, t] = drawn.logprobs_R
-        out.entropies_RT[rows, t] = drawn.entropies_R
-        for name, values_R in drawn.facts_R.items():
+        new = draw(logits_RV, uniforms_RT[rows, t], settings, record)
+        out.tokens_RT[rows, t] = new.tokens_R
+        out.logprobs_RT[rows, t] = new.logprobs_R
+        out.entropies_RT[rows, t] = new.entropies_R
+        for name, values_R in new.facts_R.items():
             out.facts_RT[name][rows, t] = values_R
-        is_end_R = torch.isin(drawn.tokens_R, end_tokens)
+        is_end_R = torch.isin(new.tokens_R, end_tokens)
         if stops is not None:
-            is_end_R |= stops.reached(out.tokens_RT[rows, : t + 1], drawn.tokens_R)
-        ended = rows[is_end_R & ~out.finished_R[rows] & (out.lengths_R[rows] > t)]
-        out.finished_R[ended] = True
-        out.lengths_R[ended] = t + 1
+            is_end_R |= stops.reached(out.tokens_RT[rows, : t + 1], new.tokens_R)
+        end_rows = rows[is_end_R & ~out.finished_R[rows] & (out.lengths_R[rows] > t)]
+        out.finished_R[end_rows] = True
+        out.lengths_R[end_rows] = t + 1
         is_active_R = ~out.finished_R[rows] & (out.lengths_R[rows] > t + 1)
         num_active = int(is_active_R.sum())
         if num_active == 0:
@@ -79,9 +79,9 @@ def decode_eagerly(
         if num_active < COMPACT_BELOW * len(rows) or (t + 1 in limit_values and num_active < len(rows)):
             active = is_active_R.nonzero().squeeze(-1)
             decoder.keep(active)
-            rows, drawn = rows[active], drawn._replace(tokens_R=drawn.tokens_R[active])
+            rows, new = rows[active], new._replace(tokens_R=new.tokens_R[active])
         if t + 1 < settings.max_tokens:
-            logits_RV = decoder.step(drawn.tokens_R)
+            logits_RV = decoder.step(new.tokens_R)
     return out
 
 

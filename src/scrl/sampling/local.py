@@ -173,8 +173,8 @@ class LocalSampler(Detokenizer):
         if self._engine is not None:
             self._engine.release()
 
-    def _to_samples(self, rows: DecodedRows, stops: StopTexts | None, known: Mapping[int, str]) -> list[Sample]:
-        """Rows as samples; `known` are the texts that have been decoded already."""
+    def _to_samples(self, rows: DecodedRows, stops: StopTexts | None, early_texts: Mapping[int, str]) -> list[Sample]:
+        """Rows as samples; `early_texts` are the texts that have been decoded already."""
         numbers = {"logprobs_T": rows.logprobs_RT, "entropies_T": rows.entropies_RT}
         names = {"margin": "margins_T", "certainty": "certainties_T"}
         numbers |= {names[fact]: values_RT for fact, values_RT in rows.facts_RT.items()}
@@ -182,8 +182,8 @@ class LocalSampler(Detokenizer):
         check_finite([arrays["logprobs_T"]])
         lengths_R, tokens_RT = rows.lengths_R.tolist(), rows.tokens_RT.cpu().numpy()
         tokens = [tokens_RT[row, :length].copy() for row, length in enumerate(lengths_R)]
-        rest = [row for row in range(len(tokens)) if row not in known]
-        texts = dict(known) | dict(zip(rest, self.texts([tokens[row] for row in rest], stops), strict=True))
+        rest = [row for row in range(len(tokens)) if row not in early_texts]
+        texts = dict(early_texts) | dict(zip(rest, self.texts([tokens[row] for row in rest], stops), strict=True))
         samples = []
         for row, is_finished in enumerate(rows.finished_R.tolist()):
             values: dict[str, Any] = {name: array[row, : lengths_R[row]].copy() for name, array in arrays.items()}

@@ -1,7 +1,7 @@
 """What a sampler is, and how the one that `compute.sampler` names is opened.
 
 A user's own sampler is `module:NAME`, where NAME(model, tokenizer, *, max_rows, record, on_fewer) returns a `Sampler`;
-`Detokenizer` is a base class that provides `texts` and `stop_texts`. No sampler is imported before it is opened.
+`stop_texts.Detokenizer` is a base class with `texts` and `stop_texts`. No sampler is imported before it is opened.
 """
 
 from __future__ import annotations

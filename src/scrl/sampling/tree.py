@@ -71,11 +71,11 @@ def fork_places(entropies_T: Floats, forks: int) -> list[int]:
 def _leaf(root: Sample, place: int, branch: Sample) -> Sample:
     """The root up to a place, continued by a branch."""
 
-    def joined(name: str) -> NDArray[Any] | None:
+    def join(name: str) -> NDArray[Any] | None:
         first_T, rest_T = getattr(root, name), getattr(branch, name)
         return None if first_T is None or rest_T is None else np.concatenate((first_T[:place], rest_T))
 
-    values: dict[str, Any] = {name: joined(name) for name in PER_TOKEN}
+    values: dict[str, Any] = {name: join(name) for name in PER_TOKEN}
     return replace(branch, **values, num_drawn=branch.tokens_drawn)
 
 

@@ -150,21 +150,22 @@ class VllmSampler(Detokenizer):
             for prompt in prompts_B
         ]
         stops = self.stop_texts(settings.stop)
-        drawn_BG: list[list[_Completion]] = [[]] * len(prompts_B)
-        for prompt, outputs in self._engine.finished([prompt.tokens_P for prompt in prompts_B], params_B):
-            drawn_G = [read_output(output, stops) for output in outputs]
-            texts_G = self.texts([drawn.tokens_T for drawn in drawn_G], stops)
-            drawn_BG[prompt] = [replace(drawn, text=text) for drawn, text in zip(drawn_G, texts_G, strict=True)]
+        completions_BG: list[list[_Completion]] = [[]] * len(prompts_B)
+        for index, outputs in self._engine.finished([prompt.tokens_P for prompt in prompts_B], params_B):
+            completions_G = [read_output(output, stops) for output in outputs]
+            texts_G = self.texts([each.tokens_T for each in completions_G], stops)
+            pairs_G = zip(completions_G, texts_G, strict=True)
+            completions_BG[index] = [replace(each, text=text) for each, text in pairs_G]
             if on_group is not None:
-                on_group(prompt, texts_G * copies)
-        by_prompt = zip(prompts_B, drawn_BG, strict=True)
-        pairs = [(prompt.tokens_P, drawn.tokens_T) for prompt, drawn_G in by_prompt for drawn in drawn_G]
+                on_group(index, texts_G * copies)
+        by_prompt = zip(prompts_B, completions_BG, strict=True)
+        pairs = [(prompt.tokens_P, each.tokens_T) for prompt, completions_G in by_prompt for each in completions_G]
         scores = self._score(pairs, settings.temperature or 1.0)
         check_finite(logprobs_T for logprobs_T, _ in scores)
-        completions = [drawn for drawn_G in drawn_BG for drawn in drawn_G]
+        completions = [each for completions_G in completions_BG for each in completions_G]
         samples = [
-            Sample(drawn.text, drawn.tokens_T, *score, is_finished=drawn.is_finished, num_drawn=drawn.num_drawn)
-            for drawn, score in zip(completions, scores, strict=True)
+            Sample(each.text, each.tokens_T, *score, is_finished=each.is_finished, num_drawn=each.num_drawn)
+            for each, score in zip(completions, scores, strict=True)
         ]
         groups = [tuple(samples[first : first + size] * copies) for first in range(0, len(samples), size)]
         return groups, logprob_gaps(completions, scores)
@@ -217,9 +218,9 @@ def read_output(output: Any, stops: StopTexts | None) -> _Completion:
 def logprob_gaps(completions: Sequence[_Completion], scores: Sequence[tuple[Floats, Floats]]) -> Floats:
     """|log π_vLLM − log π| of all tokens for which vLLM returned a log-probability."""
     gaps = [
-        np.abs(drawn.logprobs_T - logprobs_T)
-        for drawn, (logprobs_T, _) in zip(completions, scores, strict=True)
-        if drawn.logprobs_T is not None
+        np.abs(completion.logprobs_T - logprobs_T)
+        for completion, (logprobs_T, _) in zip(completions, scores, strict=True)
+        if completion.logprobs_T is not None
     ]
     return np.concatenate(gaps) if gaps else np.zeros(0)
 

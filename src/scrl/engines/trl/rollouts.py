@@ -204,7 +204,7 @@ def sample_rows(trainer: Any, prompts: list[list[int]]) -> list[TrlSample]:
 
 @torch.no_grad()
 def score_rows(trainer: Any, prompts: list[list[int]], completions: list[list[int]]) -> tuple[Floats, Floats]:
-    """log π and H = −Σ π log π of every token, π = softmax(logits / T): TRL's own pass, which divides by T."""
+    """log π and H = −Σ π log π of every token, π = softmax(logits / temperature), by TRL's own forward pass."""
     prompt_columns, completion_columns = max(map(len, prompts)), max(map(len, completions))
     tokens_RL = torch.full((len(prompts), prompt_columns + completion_columns), trainer._tokenizer.pad_token_id)
     mask_RL = torch.zeros_like(tokens_RL)

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from scrl.data.jsonl import read_json_lines
 from scrl.data.whole_files import write_whole
 
 COPIED = ("config.yaml", "metrics.jsonl", "evaluations.jsonl")
@@ -33,19 +34,16 @@ def condense(run: Path, measured: Path | None, about: Mapping[str, Any], out: Pa
         environment = json.loads((run / "environment.json").read_text(encoding="utf-8"))
         about = {**about, "versions": {name: environment["versions"].get(name) for name in VERSIONS}}
     if measured is not None:
-        for text in (measured / "evaluations.jsonl").read_text(encoding="utf-8").splitlines():
-            record = json.loads(text)
-            write_whole(out / f"{record['benchmark']}.json", json.dumps(record) + "\n")
+        for line in read_json_lines(measured / "evaluations.jsonl"):
+            write_whole(out / f"{line.fields['benchmark']}.json", json.dumps(line.fields) + "\n")
     write_whole(out / "about.json", json.dumps(about, indent=1) + "\n")
 
 
 def vote_lines(run: Path) -> Iterator[dict[str, Any]]:
     """Per step and question, the votes for every answer, most frequent first, and how many of them were right."""
     groups: dict[tuple[int, str], list[dict[str, Any]]] = {}
-    with (run / "rollouts.jsonl").open(encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            groups.setdefault((row["step"], row["question_id"]), []).append(row)
+    for line in read_json_lines(run / "rollouts.jsonl"):
+        groups.setdefault((line.fields["step"], line.fields["question_id"]), []).append(line.fields)
     for (step, question_id), rows in groups.items():
         votes = Counter(row["answer_class"] for row in rows if row["answer_class"] is not None)
         yield {

@@ -14,8 +14,10 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from scrl.data.jsonl import read_json_lines
 from scrl.errors import InputError
 from scrl.evaluation.statistics import bootstrap_interval
+from scrl.evaluation.transitions import TRANSITIONS, count_transitions
 from scrl.recipes.evidence.campaign import METHODS, SEEDS, START
 
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
@@ -67,7 +69,7 @@ def _read_run(folder: Path) -> Kept:
 
 def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
     path = folder / f"{name}.jsonl"
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    return [line.fields for line in read_json_lines(path)] if path.is_file() else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +125,6 @@ def difference(runs: Sequence[Kept], one: str, other: str, questions: str, metri
     if not shared:
         return None
     return estimate([{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared])
-
-
-TRANSITIONS = {"learned": (False, True), "kept": (True, True), "lost": (True, False), "never right": (False, False)}
-"""Whether the majority was right before and after training."""
-
-
-def transitions(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, int]:
-    """How many questions were learned, kept, lost and never right; a tie counts as right where it is won by half."""
-    pairs = [(before[name] >= 0.5, after[name] >= 0.5) for name in before]
-    return {name: pairs.count(change) for name, change in TRANSITIONS.items()}
 
 
 # Markdown
@@ -199,7 +191,7 @@ def _questions(runs: Sequence[Kept]) -> Iterator[str]:
         if run.method == START:
             continue
         before, after = (run.evaluations[when, "stream"]["maj@16_by_question"] for when in ("before", "after"))
-        counts = " | ".join(str(count) for count in transitions(before, after).values())
+        counts = " | ".join(str(count) for count in count_transitions(before, after).values())
         yield f"| {run.method} | {run.seed} | {counts} |"
 
 

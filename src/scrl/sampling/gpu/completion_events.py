@@ -54,7 +54,7 @@ class GroupProgress:
     def __init__(self, groups: int, size: int, on_group: OnGroup) -> None:
         """Completions are numbered through all groups, `size` per group."""
         self.texts: dict[int, str] = {}
-        self._ended_B = [0] * groups
+        self._counts_B = [0] * groups
         self._size = size
         self._report_at = {*(math.ceil(share * size) for share in REPORT_AT), size}
         self._on_group = on_group
@@ -63,14 +63,14 @@ class GroupProgress:
         """A completion has ended."""
         self.texts[completion] = text
         group = completion // self._size
-        self._ended_B[group] += 1
-        if self._ended_B[group] in self._report_at:
+        self._counts_B[group] += 1
+        if self._counts_B[group] in self._report_at:
             self._on_group(group, [self.texts[number] for number in self._members(group) if number in self.texts])
 
     def finish(self, texts: Sequence[str]) -> None:
         """All have ended: report the groups that have not been reported as complete."""
-        for group, ended in enumerate(self._ended_B):
-            if ended < self._size:
+        for group, count in enumerate(self._counts_B):
+            if count < self._size:
                 self._on_group(group, [texts[number] for number in self._members(group)])
 
     def _members(self, group: int) -> range:

@@ -8,6 +8,7 @@ change between replays, weights and memory may not move.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -80,7 +81,8 @@ class CudaGraphs:
     def _run(self, key: GraphKey, cache: KVCache, weights: FusedWeights, settings: SamplingSettings) -> None:
         """The part of a step that can be captured."""
         size, kind = key
-        tables = cache.page_tables(size.suffix_pages, size.prompt_pages, size.num_teams)
+        _, suffix_pages, prompt_pages, num_teams = size
+        tables = replace(cache.tables, suffix_pages=suffix_pages, prompt_pages=prompt_pages, num_teams=num_teams)
         logits_RV = next_logits(self._ops, weights, size.rows, cache.state, tables, cache.keys, cache.values)
         if kind != "sorted":
             self._ops.draw_tokens(logits_RV, cache.state, cache.completions, settings)

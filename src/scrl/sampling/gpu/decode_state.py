@@ -42,7 +42,7 @@ class DecodeState:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTables:
-    """Which pages rows attend to, and how many at most."""
+    """Which pages rows attend to, and how many at most in a step."""
 
     suffix: Tensor
     """int32 [slots, pages]: of each row."""
@@ -50,9 +50,9 @@ class PageTables:
     """int32 [prompts, pages]."""
     teams: Tensor
     """int32 [slots, rows]: rows with the same prompt, which read it together; −1 for none."""
-    suffix_pages: int
-    prompt_pages: int
-    num_teams: int
+    suffix_pages: int = 0
+    prompt_pages: int = 0
+    num_teams: int = 0
     """0 where every row reads its prompt, of one page, by itself."""
 
     @property

@@ -223,7 +223,7 @@ class GraphEngine:
         return bool(preempted) or sum(len(row.pages) for row in scheduler.running) != num_pages
 
     def _step_size(self, cache: KVCache, running: Sequence[Row]) -> StepSize:
-        team_size = cache.teams.shape[1]
+        team_size = cache.tables.teams.shape[1]
         is_short = max(len(row.prefix.tokens_P) for row in running) <= min(SHORT_PROMPT, self._page_size)
         return step_size(
             rows=len(running),

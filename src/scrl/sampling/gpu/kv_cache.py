@@ -71,10 +71,7 @@ class KVCache:
     values: Tensor
     state: DecodeState
     completions: Completions
-    suffix_table: Tensor
-    prompt_table: Tensor
-    teams: Tensor
-    """int32 [slots, rows of a team]: see PageTables."""
+    tables: PageTables
     _forward: ForwardPass = field(repr=False)
 
     @classmethod
@@ -108,9 +105,11 @@ class KVCache:
                 uniforms_CT=zeros(C, T, dtype=real),
                 facts_CT={name: zeros(C, T, dtype=real) for name in size.record},
             ),
-            suffix_table=zeros(size.slots, pages_for(T, size.page_size)),
-            prompt_table=zeros(size.slots + 2, max(1, pages_for(size.prompt_tokens + T, size.page_size))),
-            teams=zeros(size.slots, max(1, TEAM_QUERIES // shape.group)),
+            tables=PageTables(
+                suffix=zeros(size.slots, pages_for(T, size.page_size)),
+                prompt=zeros(size.slots + 2, max(1, pages_for(size.prompt_tokens + T, size.page_size))),
+                teams=zeros(size.slots, max(1, TEAM_QUERIES // shape.group)),
+            ),
             _forward=forward,
         )
 
@@ -164,21 +163,16 @@ class KVCache:
             row.slot = slot
         columns = torch.cat((self.state.fields, self._to_device(np.stack(fresh, axis=1))), dim=1)
         self.state.fields.copy_(columns[:, self._to_device(column_of_slot)])
-        suffix_table = np.zeros(tuple(self.suffix_table.shape), dtype=np.int32)
-        prompt_table = np.zeros(tuple(self.prompt_table.shape), dtype=np.int32)
+        suffix, prompt = (np.zeros(table.shape, dtype=np.int32) for table in (self.tables.suffix, self.tables.prompt))
         for row in running:
-            suffix_table[row.slot, : len(row.pages)] = row.pages
-            prompt_table[row.prefix.table_row, : len(row.prefix.pages)] = row.prefix.pages
-        teams = np.full(tuple(self.teams.shape), -1, dtype=np.int32)
+            suffix[row.slot, : len(row.pages)] = row.pages
+            prompt[row.prefix.table_row, : len(row.prefix.pages)] = row.prefix.pages
+        teams = np.full(self.tables.teams.shape, -1, dtype=np.int32)
         for team, slots in enumerate(prompt_teams(running, teams.shape[1])):
             teams[team, : len(slots)] = slots
-        self.suffix_table.copy_(self._to_device(suffix_table))
-        self.prompt_table.copy_(self._to_device(prompt_table))
-        self.teams.copy_(self._to_device(teams))
-
-    def page_tables(self, suffix_pages: int, prompt_pages: int, num_teams: int) -> PageTables:
-        """The tables, and how much of them rows attend to."""
-        return PageTables(self.suffix_table, self.prompt_table, self.teams, suffix_pages, prompt_pages, num_teams)
+        self.tables.suffix.copy_(self._to_device(suffix))
+        self.tables.prompt.copy_(self._to_device(prompt))
+        self.tables.teams.copy_(self._to_device(teams))
 
     def first_tokens(self, completions: Sequence[int], number: int) -> Tensor:
         """The first `number` tokens of some completions, on the device."""

@@ -74,8 +74,8 @@ def attend(
     parts = [_gather_pages(keys, values, table, length_R) for table, length_R in spans if table.shape[1]]
     keys_RHLD, values_RHLD = (torch.cat([part[kind] for part in parts], dim=2) for kind in (0, 1))
     see_RL = torch.cat([part[2] for part in parts], dim=1)
-    shared = queries_RHD.view(R, shape.kv_heads, shape.group, D).float() * shape.scale
-    scores = shared @ keys_RHLD.float().transpose(-1, -2)
+    q = queries_RHD.view(R, shape.kv_heads, shape.group, D).float() * shape.scale
+    scores = q @ keys_RHLD.float().transpose(-1, -2)
     weights = torch.softmax(scores.masked_fill(~see_RL[:, None, None], -torch.inf), dim=-1)
     return (weights @ values_RHLD.float()).to(queries_RHD.dtype).reshape(R, -1)
 
@@ -104,18 +104,18 @@ def draw_tokens(logits_RV: Tensor, state: DecodeState, completions: Completions,
     fields = state.fields[:, : len(logits_RV)]
     index_R = fields[LENGTH].long().clamp(max=completions.uniforms_CT.shape[1] - 1)
     uniforms_R = completions.uniforms_CT[fields[COMPLETION].long(), index_R]
-    drawn = draw(logits_RV, uniforms_R, settings, completions.facts_CT)
+    new = draw(logits_RV, uniforms_R, settings, completions.facts_CT)
     is_alive_R = fields[ALIVE] != 0
     # Dead rows write to the last completion, which nobody reads.
     completion_R = torch.where(is_alive_R, fields[COMPLETION], len(completions.tokens_CT) - 1).long()
     length_R = torch.where(is_alive_R, fields[LENGTH], 0).long()
-    completions.tokens_CT[completion_R, length_R] = drawn.tokens_R.to(completions.tokens_CT.dtype)
-    completions.logprobs_CT[completion_R, length_R] = drawn.logprobs_R
-    completions.entropies_CT[completion_R, length_R] = drawn.entropies_R
-    for name, values_R in drawn.facts_R.items():
+    completions.tokens_CT[completion_R, length_R] = new.tokens_R.to(completions.tokens_CT.dtype)
+    completions.logprobs_CT[completion_R, length_R] = new.logprobs_R
+    completions.entropies_CT[completion_R, length_R] = new.entropies_R
+    for name, values_R in new.facts_R.items():
         completions.facts_CT[name][completion_R, length_R] = values_R
-    fields[TOKEN] = torch.where(is_alive_R, drawn.tokens_R.to(fields.dtype), fields[TOKEN])
+    fields[TOKEN] = torch.where(is_alive_R, new.tokens_R.to(fields.dtype), fields[TOKEN])
     fields[LENGTH] += is_alive_R
     completions.lengths_C[completion_R] = fields[LENGTH]
-    fields[ALIVE] = is_alive_R & ~torch.isin(drawn.tokens_R, state.end_tokens) & (fields[LENGTH] < fields[LIMIT])
+    fields[ALIVE] = is_alive_R & ~torch.isin(new.tokens_R, state.end_tokens) & (fields[LENGTH] < fields[LIMIT])
     fields[SUFFIX] += fields[ALIVE]  # a dead row stays where it is: its next token might need a page it does not have

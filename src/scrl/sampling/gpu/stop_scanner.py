@@ -19,8 +19,8 @@ class StopScanner:
         """Without stop texts only end tokens end a completion."""
         self._stops = stops
         self._end_tokens = tuple(end_tokens)
-        self._scanned: dict[int, int] = {}
-        self._cut: dict[int, int] = {}
+        self._scan_ends: dict[int, int] = {}
+        self._stop_lengths: dict[int, int] = {}
 
     @property
     def needs_tokens(self) -> bool:
@@ -31,16 +31,16 @@ class StopScanner:
         """The completions whose new tokens complete a stop text, and their lengths up to its end."""
         if self._stops is None or tokens_RT is None:
             return {}
-        found = {}
+        lengths = {}
         may_end_RT = self._stops.may_end(tokens_RT.long())
         for row, (completion, length) in enumerate(zip(completions_R.tolist(), lengths_R.tolist(), strict=True)):
-            first = self._scanned.get(completion, 0)
-            self._scanned[completion] = max(first, length)
+            first = self._scan_ends.get(completion, 0)
+            self._scan_ends[completion] = max(first, length)
             for t in first + may_end_RT[row, first:length].nonzero().flatten():
                 so_far_1T = tokens_RT[row : row + 1, : t + 1].long()
-                if completion not in self._cut and self._stops.reached(so_far_1T, so_far_1T[:, -1]):
-                    self._cut[completion] = found[completion] = int(t) + 1
-        return found
+                if completion not in self._stop_lengths and self._stops.reached(so_far_1T, so_far_1T[:, -1]):
+                    self._stop_lengths[completion] = lengths[completion] = int(t) + 1
+        return lengths
 
     def results(self, completions: Completions, number: int, max_tokens: int) -> DecodedRows:
         """The first `number` completions, cut after their stop texts."""
@@ -49,7 +49,7 @@ class StopScanner:
         self.scan(torch.arange(number), lengths_R, tokens_RT)
         last_R = tokens_RT.gather(1, (lengths_R[:, None] - 1).clamp(min=0)).squeeze(1)
         finished_R = torch.isin(last_R, torch.tensor(self._end_tokens, dtype=torch.int64))
-        for completion, length in self._cut.items():
+        for completion, length in self._stop_lengths.items():
             lengths_R[completion], finished_R[completion] = length, True
         return DecodedRows(
             tokens_RT=tokens_RT,
