@@ -3,9 +3,9 @@
     python examples/train_in_one_file.py MODEL QUESTIONS.txt --steps 20 --out adapted
 
 MODEL is a folder or a hub id of a causal chat model, QUESTIONS.txt has one question per line and no answers. Equations
-are numbered as in the paper (arXiv:2603.19880). Nothing of the package is imported; a test holds the weights after two
-steps to those of the package, which adds: exact comparison of answers (here they are equal when their texts are), fast
-samplers, memory savings, evaluation, resuming, reports, other methods and engines.
+are numbered as in the paper (arXiv:2603.19880). Nothing of the package is imported; a test checks that two steps give
+the same weights as the package, which adds: exact comparison of answers (here they are equal when their texts are),
+fast samplers, memory savings, evaluation, resuming, reports, other methods and engines.
 
 Shapes: G completions of a question (N of them, M trained on), R rows, T tokens, V vocabulary.
 """
@@ -109,9 +109,14 @@ def sample(model: Any, tokenizer: Any, prompt: list[int], name: str, step: int, 
 
 
 def read_answer(text: str) -> str | None:
-    """What stands in the last box; an empty box is no answer."""
-    inside = text.rpartition("\\boxed{")[2].partition("}")
-    return inside[0].strip() or None if "\\boxed{" in text and inside[1] else None
+    """What stands in the last box, braces within it included; an empty or unclosed box is no answer."""
+    _, found, rest = text.rpartition("\\boxed{")
+    depth = 0
+    for place, letter in enumerate(rest if found else ""):
+        depth += (letter == "{") - (letter == "}")
+        if depth < 0:
+            return rest[:place].strip() or None
+    return None
 
 
 def rewards_of(completions: list[Completion]) -> np.ndarray:

@@ -22,10 +22,10 @@ SIGNATURES = {
     "get_reader": "(name)",
     "label": "(rollouts, method='scrl', *, out=None, **choices)",
     "label_file": "(rollouts, rule, *, out=None, audit=None, on_bytes=None)",
-    "resume": "(folder)",
+    "resume": "(folder, *, listener=None)",
     "same_answer": "(first, second, *, judge=None, significant_digits=None)",
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
-    "train": "(config, questions=None, *, out=None)",
+    "train": "(config, questions=None, *, out=None, listener=None)",
     "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}))",
     "Elsewhere": "(num_questions, shares=<factory>, stock=())",
     "Evidence": "(group, classes, tally, truth=None, reference_share=None, partner=None, is_rephrased=False, embed=None, "
@@ -90,7 +90,14 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
         scrl.train(SMALL, str(tmp_path / "bad"))
     with pytest.raises(scrl.ConfigError, match="stepz"):
         scrl.train(SMALL | {"stepz": 3}, TEXTS, out=tmp_path / "bad")
+    with pytest.raises(scrl.InputError, match="tokenizer does not know"):
+        scrl.train(SMALL, ["Čo je 1+1?"], out=tmp_path / "bad")  # refused after the folder was made
     assert not (tmp_path / "bad").exists()
+    (tmp_path / "bare.yaml").write_text("model: embedded\nstepz: 3\n")
+    with pytest.raises(scrl.ConfigError, match="stepz"):
+        scrl.train(tmp_path / "bare.yaml", TEXTS, out=tmp_path / "bad")  # questions are not missing
+    with pytest.raises(scrl.ConfigError, match="max_token: "):
+        scrl.sample("embedded", TEXTS, 2, max_token=40)
 
 
 def test_sample_label_and_evaluate(run, tmp_path):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import scrl
@@ -19,7 +20,7 @@ from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError
 
 PAGE = (Path(__file__).parent.parent / "docs" / "your-own-method.md").read_text(encoding="utf-8")
-METHOD, SCRIPT, SETTINGS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+METHOD, SCRIPT, SETTINGS, READER, SAMPLER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = [
     shlex.split(line) for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
 ]
@@ -97,7 +98,7 @@ def test_nothing_of_the_package_knows_it():
     [
         ("squard:SQUARED", "method: 'squard:SQUARED': importing 'squard' raised ModuleNotFoundError"),
         ("squared:SQUARE", "method: 'squared' has no 'SQUARE'. Did you mean 'SQUARED'?"),
-        ("squared:label", "method: 'squared:label' is of type function, not a Method"),
+        ("squared:reward", "method: 'squared:reward' is of type function, not a Method"),
         ("broken:X", "importing 'broken' raised ZeroDivisionError: division by zero"),
         ("empty:X", "method: 'empty' has no 'X'. There is no Method in it."),
         ("squared", "unknown method 'squared'."),
@@ -144,6 +145,49 @@ def test_a_method_that_embeds_says_by_which_model(monkeypatch):
     monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing("embedding")))
     with pytest.raises(ConfigError, match=r"method 'mine' needs a model that embeds: .* a field `embedding`"):
         credit_rule("mine")
+
+
+def test_the_reader_and_the_sampler_of_the_page_work(folder):
+    (folder / "readers.py").write_text(READER)
+    (folder / "samplers.py").write_text(SAMPLER)
+    rows = [{"question_id": "q", "completion": text} for text in ("ANSWER: 4", "so ANSWER: 8/2", "4")]
+    (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("label", "own.jsonl", "--reader", "readers:after_answer", "--method", "ttrl", "--out", "own-labels.jsonl")
+    assert run(folder, *words).returncode == 0
+    labels = [json.loads(line) for line in (folder / "own-labels.jsonl").read_text().splitlines()]
+    assert [line["answer_class"] for line in labels] == ["4", "4", None]
+    tiny = "--steps 1 --completions 4 --trained 2 --sampling.max-tokens 24 --evaluation.is-off true --out sampled"
+    words = f"train --model embedded --questions arithmetic:easy:train:2 --compute.sampler samplers:Logged {tiny}"
+    done = run(folder, *words.split())
+    assert done.returncode == 0, done.stderr
+    assert "2 prompts at step 0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [
+        ([1.0], "one finite number for each of the 2"),
+        ([1.0, float("nan")], "one finite number"),
+        ([1.0] * 3, "of the 2"),
+    ],
+)
+def test_rewards_that_do_not_fit_the_group_are_refused(rewards, message):
+    method = plain(reward=lambda *given: Shaped(np.array(rewards), np.array(rewards)))
+    with pytest.raises(ConfigError, match=rf"its `reward` must give {message}|must give .*{message}"):
+        scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), method)
+
+
+def test_what_a_method_has_not_declared_it_does_not_see():
+    seen = []
+    method = plain(label=lambda evidence, settings: seen.append(evidence.elsewhere) or Labels())
+    scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), method, elsewhere=scrl.Elsewhere(9, {"1": 0.5}, ("1",)))
+    assert seen == [None]
+
+
+def test_the_same_completion_twice_is_not_chosen():
+    method = plain(choose=lambda *given: (0, 0, 1))
+    with pytest.raises(ConfigError, match="its `choose` must give 2 different completions"):
+        scrl.assign_credit(scrl.Group.from_answers(["1", "2", "3"]), method, num_trained=2)
 
 
 @pytest.mark.parametrize("part", ["label", "reward"])

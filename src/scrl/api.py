@@ -9,19 +9,23 @@ torch is imported when one of these is called, not before.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from scrl.credit.rule import credit_rule
 from scrl.data.jsonl import read_json_lines
-from scrl.errors import InputError
+from scrl.errors import ConfigError, InputError
 from scrl.lab.label import label_file
 from scrl.records import Question, Sampled
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig
+    from scrl.training.listeners import RunListener
 
 Questions = Sequence[str | Question]
 
@@ -39,7 +43,7 @@ class TrainingResult:
 
     @property
     def best(self) -> Path:
-        """The model whose completions agreed most, chosen without gold."""
+        """The model whose completions agreed most, chosen without gold; the guard may have seen none fit to keep."""
         return self.folder / "checkpoints" / "best"
 
     @property
@@ -63,18 +67,20 @@ def train(
     questions: Questions | None = None,
     *,
     out: str | Path | None = None,
+    listener: RunListener | None = None,
 ) -> TrainingResult:
     """Adapt a model to questions without answers, with the settings of `scrl train`, in a new folder (under runs/).
 
     Settings are given by name, as the YAML file that holds them, or as a RunConfig. Questions from memory take the
-    place of the setting `questions`; they are written into the run folder, so that the run can be resumed. Any engine.
+    place of the setting `questions`; they are written into the run folder, so that the run can be resumed. Any
+    engine. `listener` hears notes, steps and evaluations; without one, notes go to the log named `scrl`.
     """
-    from scrl.config import build_config, read_config
+    from scrl.config import build_config, read_yaml
     from scrl.engines.choice import check_engine, engine_of
     from scrl.training.listeners import Silent
     from scrl.training.run_folder import new_run_folder
 
-    values = read_config(Path(config)) if isinstance(config, str | Path) else config
+    values = read_yaml(Path(config)) if isinstance(config, str | Path) else config
     rows = None if questions is None else _rows(questions)
     if rows is not None:
         values = dict(values if isinstance(values, Mapping) else values.model_dump(mode="json"))
@@ -86,17 +92,21 @@ def train(
         file = folder / "questions.jsonl"
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
         settings = settings.model_copy(update={"questions": str(file)})
-    return TrainingResult(engine_of(settings).train(settings, folder, Silent()).path)
+    try:
+        return TrainingResult(engine_of(settings).train(settings, folder, listener or Silent()).path)
+    finally:
+        if not (folder / "config.yaml").is_file():  # refused before it began
+            shutil.rmtree(folder)
 
 
-def resume(folder: str | Path) -> TrainingResult:
+def resume(folder: str | Path, *, listener: RunListener | None = None) -> TrainingResult:
     """Go on with the run in `folder`, exactly as if it had never stopped."""
     from scrl.engines.choice import engine_of
     from scrl.training.listeners import Silent
     from scrl.training.run_folder import RunFolder
 
     config = RunFolder(Path(folder)).config()
-    return TrainingResult(engine_of(config).resume(Path(folder), Silent()).path)
+    return TrainingResult(engine_of(config).resume(Path(folder), listener or Silent()).path)
 
 
 def _rows(questions: Questions) -> list[dict[str, str]]:
@@ -144,9 +154,14 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     from scrl.sampling.draw import SamplingSettings
     from scrl.sampling.sampler import Prompt, check_sampler, open_sampler
 
-    prompt = PromptSettings.model_validate(settings.pop("prompt", {}))
-    compute = ComputeSettings.model_validate(settings.pop("compute", {}))
-    sampling = SamplingSettings.model_validate(settings)
+    try:
+        prompt = PromptSettings.model_validate(settings.pop("prompt", {}))
+        compute = ComputeSettings.model_validate(settings.pop("compute", {}))
+        sampling = SamplingSettings.model_validate(settings)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
     asked = [Question(row["id"], row["question"], row.get("answer")) for row in _rows(questions)]
     check_sampler(compute)
     language_model = load_model(model, compute)

@@ -7,7 +7,7 @@ never an overwrite. Shapes stand in the names: G completions of a group, K class
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -49,6 +49,16 @@ class Question:
     def is_rephrased(self) -> bool:
         """Whether this is a question in other words."""
         return self.id.endswith(REPHRASED)
+
+
+def rephrasing(question: Question) -> Question:
+    """The same question in other words."""
+    if question.rephrased is None:
+        raise InputError(
+            f"question {question.id!r} has no rephrasing, and the method asks every question in other words too. Add a "
+            "column `rephrased`, or use a method that needs none."
+        )
+    return replace(question, id=question.id + REPHRASED, text=question.rephrased, rephrased=None)
 
 
 def base_question(question_id: str) -> str:
@@ -172,7 +182,7 @@ class Sample:
 
     @property
     def entropy(self) -> float:
-        """h: mean over its tokens."""
+        """h̄: the mean entropy of its tokens.                                                      (paper, eq. 6)"""
         return float(self.entropies_T.mean()) if len(self.entropies_T) else 0.0
 
 

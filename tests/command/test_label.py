@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from commands import COMMAND, read, scrl
 
+from scrl import __version__ as scrl_version
+
 
 def row(question, answer, entropy=0.2, **more):
     return {"question_id": question, "completion": f"So \\boxed{{{answer}}}.", "entropy": entropy} | more
@@ -348,7 +350,7 @@ def test_small_groups_are_told_that_negatives_are_impossible(tmp_path):
 
 def test_help_and_version():
     assert "Example: scrl label" in " ".join(scrl("label", "--help").stdout.split())
-    assert scrl("--version").stdout.strip() == "0.1.0"
+    assert scrl("--version").stdout.strip() == scrl_version
     assert scrl("lable").returncode == 2
     assert scrl("label").returncode == 2
 

@@ -203,8 +203,8 @@ def test_what_is_not_there_is_refused_in_words():
     with pytest.raises(InputError, match="there is only one question"):
         require_others(["q", "q~rephrased"], "contrast")
     require_others(["q", "p"], "contrast")
-    assert few_others(30) == "p̄ counts as 0 until 8 other questions have been seen"
-    assert few_others(4).endswith("and this stream has 4 in all: always")
+    assert few_others(30) == "the other questions' votes (p̄, stock answers) count once 8 of them have been seen"
+    assert few_others(4).endswith("and this stream has only 4: they never count")
 
 
 # Where rules push

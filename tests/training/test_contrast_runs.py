@@ -13,7 +13,7 @@ STREAM = (
     "method=contrast", "questions=arithmetic:easy:train:12", "questions_per_step=5", "steps=4", "completions=6",
     "sampling.max_tokens=40", "evaluation.is_off=true",
 )  # fmt: skip
-FEW = "p̄ counts as 0 until 8 other questions have been seen"
+FEW = "the other questions' votes (p̄, stock answers) count once 8 of them have been seen"
 
 
 def shares(rows):
@@ -56,7 +56,7 @@ def test_rewards_are_the_shares_here_less_those_elsewhere_and_a_stopped_run_goes
 
 def test_a_small_stream_is_told_that_popularity_never_counts(tmp_path):
     _, listener = do(tmp_path / "run", *STREAM, "questions=arithmetic:easy:train:4", "steps=1")
-    assert f"{FEW}, and this stream has 3 in all: always" in listener.notes
+    assert f"{FEW}, and this stream has only 3: they never count" in listener.notes
 
 
 def test_one_question_is_refused_before_anything_is_written(tmp_path):

@@ -12,11 +12,11 @@ from transformers import AutoTokenizer
 
 from scrl.answers.classes import find_class
 from scrl.answers.judge import NoJudge, Verdicts
-from scrl.credit.rule import credit_rule, rephrasing
+from scrl.credit.rule import credit_rule
 from scrl.data.arithmetic import LEVELS, arithmetic_questions
 from scrl.errors import InputError
 from scrl.policy.model_paths import model_folder
-from scrl.records import REPHRASED, Group, Question, Sample, Sampled
+from scrl.records import REPHRASED, Group, Question, Sample, Sampled, rephrasing
 from scrl.sampling.embedding import load_embedder
 from scrl.training.crediting import Crediting
 from scrl.training.loop import train

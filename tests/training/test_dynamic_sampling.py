@@ -38,7 +38,7 @@ class Asker:
     def __init__(self, *lively, groups=1):
         self.lively, self.groups, self.heard = lively, groups, []
 
-    def __call__(self, questions):
+    def __call__(self, questions, beside=()):
         self.heard.append([question.id for question in questions])
         return [
             credited(question, "1", "1", "2" if question.id in self.lively and number == 0 else "1")

@@ -1,6 +1,6 @@
 """What the other questions of a stream answered: votes at every question's last visit → p̄, the mean share elsewhere.
 
-    p̄_q(a) = 1/(Q − 1) Σ_{q′ ≠ q} p_{q′}(a)        over the Q questions seen so far, each at its last visit
+    p̄_q(a) = mean of p_{q′}(a) over the questions q′ ≠ q seen so far, each at its last visit
 
 A wrong consensus is often the same few words for many questions: stock answers. No single group can show that; p̄ does,
 without gold. Shares are exact fractions, so the order of groups and visits changes no bit of any result.
@@ -8,10 +8,10 @@ without gold. Shares are exact fractions, so the order of groups and visits chan
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 from scrl.errors import InputError
 from scrl.records import Elsewhere, Tally, base_question
@@ -25,7 +25,7 @@ Shares = Mapping[str, Fraction]
 """Answer → p(a) = n_a / N, exactly."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class LastVotes:
     """The shares of every question's answers at its last visit; a new visit makes a new record."""
 
@@ -63,11 +63,17 @@ class LastVotes:
     def _sum_elsewhere(self, answer: str, own: Shares) -> Fraction:
         return self.totals.get(answer, Fraction()) - own.get(answer, Fraction())
 
+    @cached_property
+    def _ranking(self) -> list[str]:
+        """All answers, the most popular first; of equally popular ones the smallest key."""
+        return sorted(self.totals, key=lambda answer: (-float(self.totals[answer]), answer))
+
     def _most_popular(self, own: Shares) -> tuple[str, ...]:
-        """The stock answers; of equally popular ones the smallest key."""
-        found = {answer: self._sum_elsewhere(answer, own) for answer in self.totals}
-        best = heapq.nsmallest(NUM_STOCK, found.items(), key=lambda item: (-item[1], item[0]))
-        return tuple(answer for answer, total in best if total)
+        """The stock answers. Only a question's own answers can lose rank, so few candidates are enough."""
+        candidates = self._ranking[: NUM_STOCK + len(own)]
+        found = {answer: float(self._sum_elsewhere(answer, own)) for answer in candidates}
+        best = sorted(found, key=lambda answer: (-found[answer], answer))[:NUM_STOCK]
+        return tuple(answer for answer in best if found[answer])
 
     def to_json(self) -> dict[str, dict[str, list[int]]]:
         """For a checkpoint: question → answer → [numerator, denominator]."""
@@ -101,8 +107,8 @@ def require_others(questions: Sequence[str], name: str) -> None:
 
 def few_others(others: int) -> str:
     """What the first step says about p̄ where it starts at 0; `others` is how many there are in the whole stream."""
-    first = f"p̄ counts as 0 until {MIN_OTHERS} other questions have been seen"
-    return f"{first}, and this stream has {others} in all: always" if others < MIN_OTHERS else first
+    first = f"the other questions' votes (p̄, stock answers) count once {MIN_OTHERS} of them have been seen"
+    return f"{first}, and this stream has only {others}: they never count" if others < MIN_OTHERS else first
 
 
 def _shares_of(visits: Iterable[tuple[str, Tally]]) -> dict[str, Shares]:

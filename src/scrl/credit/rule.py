@@ -27,7 +27,18 @@ from scrl.credit.rewards import overlong_penalties
 from scrl.credit.subsample import check_number, rows_by_setting
 from scrl.credit.tally import count_votes
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.records import REPHRASED, Credit, Elsewhere, Floats, Group, Labels, Question, Sampled, Unread, base_question
+from scrl.records import (
+    Credit,
+    Elsewhere,
+    Floats,
+    Group,
+    Labels,
+    Question,
+    Sampled,
+    Unread,
+    base_question,
+    rephrasing,
+)  # fmt: skip
 
 Kind = TypeVar("Kind")
 
@@ -106,14 +117,15 @@ class CreditRule:
     def assign(self, evidence: Evidence) -> Credit:
         """Labels and rewards from all N completions, advantages over the M trained on.
 
-        Refused without what the method needs. Gold is seen by no method that does not declare a need for it.
+        Refused without what the method needs; what it declared no need for, gold above all, it does not see.
         """
         self._check_needs(evidence)
-        if "truth" not in self.needs:
-            evidence = replace(evidence, truth=None)
-        classes = evidence.classes
+        classes, stock = evidence.classes, evidence.elsewhere.stock if evidence.elsewhere else ()
+        undeclared: dict[str, Any] = {field: None for need, field in GROUP_NEEDS.items() if need not in self.needs}
+        evidence = replace(evidence, **undeclared)
         labels = self._of_kind(Labels, "label", self.method.label(evidence, self.settings))
         earned = self._of_kind(Shaped, "reward", self.method.reward(evidence, labels, self.settings))
+        self._check_rewards(earned, evidence.tally.size)
         shaped = self._overlong(evidence, earned)
         trained = self._trained(evidence, labels)
         rows = list(trained)
@@ -127,7 +139,7 @@ class CreditRule:
             trained=trained,
             is_entropy_only=_is_constant(shaped.label_part_G[rows]) and not _is_constant(shaped.rewards_G[rows]),
             undecided_pairs=classes.undecided_pairs,
-            stock=evidence.elsewhere.stock if evidence.elsewhere else (),
+            stock=stock,
             split_advantages=_split_at_rows(split, rows, evidence.tally.size) if self.method.advantage else None,
         )
 
@@ -138,6 +150,15 @@ class CreditRule:
                 f"method {self.method.name!r}: its `{part}` must return {kind.__name__}, got {type(found).__name__}"
             )
         return found
+
+    def _check_rewards(self, shaped: Shaped, size: int) -> None:
+        """A method of the user's own may give anything back."""
+        for values_G in (shaped.rewards_G, shaped.label_part_G):
+            if np.shape(values_G) != (size,) or not np.isfinite(values_G).all():
+                raise ConfigError(
+                    f"method {self.method.name!r}: its `reward` must give one finite number for each of the {size} "
+                    f"completions (`spread` makes them from one per class); got {values_G!r}"
+                )
 
     def _check_needs(self, evidence: Evidence) -> None:
         """Refuse a group without what the method needs."""
@@ -168,20 +189,19 @@ class CreditRule:
         if self.method.choose is not None:
             check_number(evidence.tally.size, self.num_trained, evidence.group.question_id)
             rows = self.method.choose(evidence, labels, self.num_trained, self.settings)
-            return self._checked(rows, evidence.tally.size)
+            size, is_unique = evidence.tally.size, len(rows) == len(set(rows)) == self.num_trained
+            if not is_unique or not all(0 <= row < size for row in rows):
+                raise ConfigError(
+                    f"method {self.method.name!r}: its `choose` must give {self.num_trained} different completions of "
+                    f"0 … {size - 1}; got {rows}"
+                )
+            return tuple(rows)
         return rows_by_setting(evidence, self.num_trained, self.settings)
-
-    def _checked(self, rows: tuple[int, ...], size: int) -> tuple[int, ...]:
-        if len(set(rows)) != self.num_trained or not all(0 <= row < size for row in rows):
-            raise ConfigError(
-                f"method {self.method.name!r}: its `choose` must give {self.num_trained} different completions of "
-                f"0 … {size - 1}; got {rows}"
-            )
-        return rows
 
     def _split_advantages(self, evidence: Evidence, labels: Labels, shaped: Shaped, rows: list[int]) -> SplitAdvantage:
         if self.method.advantage is not None:
-            return self.method.advantage(evidence, labels, shaped, rows, self.settings)
+            found = self.method.advantage(evidence, labels, shaped, rows, self.settings)
+            return self._of_kind(SplitAdvantage, "advantage", found)
         return split_by_sign(reward_advantages(shaped.rewards_G[rows], self.settings))
 
     def token_weights(self, entropies_G: Sequence[Floats]) -> tuple[Floats, ...] | None:
@@ -201,7 +221,7 @@ REMEDIES = {
 }
 
 
-OF_THE_GROUP = {
+GROUP_NEEDS = {
     "truth": "truth",
     "reference_share": "reference_share",
     "partner": "partner",
@@ -211,20 +231,10 @@ OF_THE_GROUP = {
 """Needs that a group meets as a whole → the field of Evidence; the others are met by every completion."""
 
 
-def rephrasing(question: Question) -> Question:
-    """The same question in other words."""
-    if question.rephrased is None:
-        raise InputError(
-            f"question {question.id!r} has no rephrasing, and the method asks every question in other words too. Add a "
-            "column `rephrased`, or use a method that needs none."
-        )
-    return replace(question, id=question.id + REPHRASED, text=question.rephrased, rephrased=None)
-
-
 def _first_lacking(name: str, evidence: Evidence) -> tuple[str, str] | None:
     """Where a need is not met, and what was found instead; None where it is met."""
-    if name in OF_THE_GROUP:
-        return ("", ", and this one has none") if getattr(evidence, OF_THE_GROUP[name]) is None else None
+    if name in GROUP_NEEDS:
+        return ("", ", and this one has none") if getattr(evidence, GROUP_NEEDS[name]) is None else None
     for place, completion in enumerate(evidence.group.completions):
         value: object = completion.entropy if name == "entropy" else completion.facts.get(name)
         if name == "text":  # an answer without a text was read elsewhere; a text may well be empty
@@ -257,7 +267,7 @@ def _is_constant(values_G: Floats) -> bool:
 
 
 def credit_rule(
-    method: str = "scrl",
+    method: str | Method = "scrl",
     *,
     preset: str = "paper",
     reader: str | Reader = "boxed",
@@ -268,7 +278,7 @@ def credit_rule(
     max_tokens: int | None = None,
     **settings: Any,
 ) -> CreditRule:
-    """A method by name (or `module:NAME`), with a preset and single settings on top of it; bad values are refused."""
+    """A method, by name, by `module:NAME` or as it is, with a preset and single settings on top of it."""
     chosen = find_method(method)
     if preset not in PRESETS:
         raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, PRESETS)}")
@@ -314,7 +324,7 @@ def _check_overlong(settings: CreditSettings, max_tokens: int | None) -> None:
 
 
 def assign_credit(
-    group: Group, method: str = "scrl", *, elsewhere: Elsewhere | Sequence[Group] | None = None, **choices: Any
+    group: Group, method: str | Method = "scrl", *, elsewhere: Elsewhere | Sequence[Group] | None = None, **choices: Any
 ) -> Credit:
     """Credit for one group; `choices` are those of `credit_rule`, e.g. preset="official", min_share=0.5.
 

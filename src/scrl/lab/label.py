@@ -1,9 +1,9 @@
 """Rollout file → labels file: what a method would make of completions that were sampled elsewhere.
 
 Two passes. The first checks every line, so that a bad file leaves nothing behind; the second labels each group as
-soon as its last line has been read, and keeps answers of open groups only, never their texts. A method that looks at
-the votes of other questions labels the groups of a step together, once the last of them has been read; where a rule
-pushes is measured step by step too, whatever the method.
+soon as its last line has been read, and keeps no texts, except of open groups where the method needs them. A method
+that looks at the votes of other questions labels the groups of a step together, once the last of them has been read.
+Where a rule pushes is measured when a step is complete, from votes and advantages that are kept until then.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def completion_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor, mask_RT: Ten
 
 
 def clipped_surrogate(ratios_RT: Tensor, positive_part_R: Tensor, negative_part_R: Tensor, clip: Clip) -> Tensor:
-    """ℓ_t = −P min(r, 1 + ε_high) − Q max(r, 1 − ε_low), P ≥ 0 ≥ Q; with dual clip c the second ratio is at most c.
+    """ℓ_t = −P min(r, 1 + ε_high) − Q max(r, 1 − ε_low), P ≥ 0 ≥ Q; dual clip c bounds the second r.  (paper, eq. 2)
 
     With P = max(Â, 0) and Q = min(Â, 0) this is −min(r Â, clip(r, 1 − ε_low, 1 + ε_high) Â), and with dual clip the
     loss of a negative advantage is at most −c Â.

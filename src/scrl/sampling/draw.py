@@ -59,11 +59,11 @@ def row_uniforms(seed: int, step: int | str, question_id: str, sample: int, numb
 
 
 def draw(logits_RV: Tensor, uniforms_R: Tensor, settings: SamplingSettings, record: Collection[str] = ()) -> Draw:
-    """A token from each row, with log π(token) and H = −Σ π log π, π = softmax(logits / T) over the whole vocabulary.
+    """A token from each row, with log π(token) and H = −Σ π log π, π = softmax(logits / T).         (paper, eq. 5)
 
-    With temperature 0 the likeliest token is taken, and π is that of T = 1. top-p and top-k restrict what is drawn,
-    never what is recorded. `record` names further numbers: `margin` is π(likeliest) − π(second), `certainty` is
-    −mean over the vocabulary of log π = logsumexp(z) − mean(z).
+    π is over the whole vocabulary. With temperature 0 the likeliest token is taken, and π is that of T = 1. top-p and
+    top-k restrict what is drawn, never what is recorded. `record` names further numbers: `margin` is π(likeliest) −
+    π(second), `certainty` is −mean over the vocabulary of log π = logsumexp(z) − mean(z).
     """
     logprobs_RV = torch.log_softmax(logits_RV.float() / (settings.temperature or 1.0), dim=-1)
     probs_RV = logprobs_RV.exp()

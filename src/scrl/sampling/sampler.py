@@ -6,7 +6,6 @@ A user's own sampler is `module:NAME`, where NAME(model, tokenizer, *, max_rows,
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ from scrl.policy.settings import ComputeSettings
 from scrl.records import Sample, Tokens
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
+from scrl.user_code import import_user_module
 
 OnGroup = Callable[[int, Sequence[str]], None]
 """(index of a prompt, texts of its completions): called once for every complete group, and perhaps before that with the
@@ -113,24 +113,30 @@ def open_sampler(
     if compute.sampler == "local":
         from scrl.sampling.local import LocalSampler
 
-        make: Callable[..., Sampler] = LocalSampler
+        make: Any = LocalSampler
     else:
         make = _own_sampler(compute.sampler)
     model, tokenizer = language_model.model, language_model.tokenizer
-    return make(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_fewer=on_fewer)
+    sampler: Sampler = make(model, tokenizer, max_rows=compute.sampler_rows, record=record, on_fewer=on_fewer)
+    lacking = [name for name in MEMBERS if not hasattr(sampler, name)]
+    if lacking:
+        raise ConfigError(
+            f"compute.sampler: what {compute.sampler!r} makes has no {', '.join(lacking)}. Subclass "
+            "scrl.sampling.local.LocalSampler, or give it all members of scrl.sampling.sampler.Sampler."
+        )
+    return sampler
+
+
+MEMBERS = (
+    "note", "max_rows", "shares_weights", "rows_per_call", "drift", "sample", "release", "texts", "stop_texts",
+)  # fmt: skip
+"""Of a Sampler."""
 
 
 def _own_sampler(path: str) -> Any:
     """A user's sampler by its import path, `module:NAME`."""
-    module_name, _, name = path.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # importing runs the user's file, which may fail in any way
-        raise ConfigError(
-            f"compute.sampler: {path!r}: importing {module_name!r} raised {type(error).__name__}: {error}. Give "
-            "module:NAME of a module that lies in this folder or in PYTHONPATH, or is installed."
-        ) from error
+    module, name = import_user_module(path, "compute.sampler")
     found = getattr(module, name, None)
     if not callable(found):
-        raise ConfigError(f"compute.sampler: {module_name!r} has no {name!r} that can be called")
+        raise ConfigError(f"compute.sampler: {module.__name__!r} has no {name!r} that can be called")
     return found

@@ -28,6 +28,11 @@ class Crediting:
     last_votes: LastVotes = field(default_factory=LastVotes)
     """The votes of every question at its last visit, before this step."""
 
+    def beside(self, groups_B: Sequence[CreditedGroup]) -> Crediting:
+        """The same, with the votes of groups that this step has sampled before."""
+        votes = ((group.sampled.question.id, group.credit.tally) for group in groups_B)
+        return replace(self, last_votes=self.last_votes.after(votes)) if groups_B else self
+
     def classify(self, sampled_B: Sequence[Sampled]) -> list[Classes]:
         """The answers of every group; the two groups of a rephrased question are classified together."""
         groups = [sampled.group for sampled in sampled_B]
@@ -56,7 +61,7 @@ class Crediting:
                 replace(
                     evidence,
                     elsewhere=votes.elsewhere(sampled.question.id, evidence.tally.keys_K),
-                    partner=evidence_B[place ^ 1].tally if has_partner else None,
+                    partner=evidence_B[place ^ 1].tally if has_partner else None,  # the other of the pair
                     is_rephrased=has_partner and place % 2 == 1,
                 )
             )

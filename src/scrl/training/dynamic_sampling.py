@@ -22,7 +22,8 @@ from scrl.errors import ConfigError
 from scrl.records import Credit, Question
 from scrl.training.stream import QuestionStream
 
-SampleAndCredit = Callable[[Sequence[Question]], list[CreditedGroup]]
+SampleAndCredit = Callable[[Sequence[Question], Sequence[CreditedGroup]], list[CreditedGroup]]
+"""(questions, groups of the step so far) → their groups."""
 
 
 def replace_flat(
@@ -48,8 +49,9 @@ def replace_flat(
         if not others:
             break
         rounds += 1
+        so_far = [*left_out, *(group for groups in kept_Q for group in groups)]
         seen |= {question.id for question in others}
-        for groups in by_question(sample_and_credit(others), len(others)):
+        for groups in by_question(sample_and_credit(others, so_far), len(others)):
             if is_flat(groups, settings.tolerance):
                 left_out += groups
             else:

@@ -14,7 +14,7 @@ from scrl.config import RunConfig
 from scrl.credit.elsewhere import few_others
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.rollouts import rollout_fields
-from scrl.errors import ConfigError, InputError
+from scrl.errors import InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.label_quality import gold_fields, step_label_quality
 from scrl.records import Question, Sampled
@@ -36,8 +36,7 @@ NO_ANSWERS = (
 
 def train(config: RunConfig, out: Path, listener: RunListener) -> Run:
     """Start a run in the new folder `out`."""
-    if config.engine != "embedded":
-        raise ConfigError(f"engine: {config.engine} is started with the command scrl train alone; leave it out here")
+    assert config.engine == "embedded"
     run = open_run(config, out, listener)
     with run.folder.held():
         return _finish(run)
@@ -115,14 +114,16 @@ def take_steps(run: Run) -> None:
         run.save_last()
 
 
-def sample_and_credit(run: Run, clock: Stopwatch, questions: Sequence[Question]) -> list[CreditedGroup]:
-    """The completions of some questions, and what they earn."""
+def sample_and_credit(
+    run: Run, clock: Stopwatch, questions: Sequence[Question], beside: Sequence[CreditedGroup] = ()
+) -> list[CreditedGroup]:
+    """The completions of some questions, and what they earn; `beside` are groups this step has sampled before."""
     background = run.credit_workers.begin() if run.credit_workers else None
     with clock.measure("seconds_rollout"):
         sampled_B = run.sample_step(questions, background.take if background else None)
     with clock.measure("seconds_credit"):
         classes_B = background.classes(sampled_B) if background else run.crediting.classify(sampled_B)
-        return run.crediting.credit(sampled_B, classes_B)
+        return run.crediting.beside(beside).credit(sampled_B, classes_B)
 
 
 def log_step(

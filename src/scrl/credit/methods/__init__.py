@@ -45,8 +45,10 @@ METHODS: dict[str, Method] = {
 }
 
 
-def find_method(name: str) -> Method:
-    """A method by its name in METHODS, or one of the user's own by its import path, `module:NAME`."""
+def find_method(name: str | Method) -> Method:
+    """A method by its name in METHODS or by its import path, `module:NAME`; a method itself stays what it is."""
+    if isinstance(name, Method):
+        return name
     if name in METHODS:
         return METHODS[name]
     if ":" not in name:

@@ -24,6 +24,7 @@ from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, LENGTH, LIMIT, SUFFIX, TOKEN, Completions, DecodeState
 
 BLOCK = 4096
+# A kernel argument must not be called `params` or `options`: Triton's launcher has names of its own.
 
 
 def draw_tokens(
@@ -50,13 +51,13 @@ def draw_tokens(
 
 
 @triton.jit
-def _sum_blocks(logits, params, sums, vocabulary, blocks, BLOCK: tl.constexpr):
+def _sum_blocks(logits, drawing, sums, vocabulary, blocks, BLOCK: tl.constexpr):
     """(row, block): m, s, t, the place of m, the second highest, Σ z."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     place = block * BLOCK + tl.arange(0, BLOCK)
     inside = place < vocabulary
-    z = tl.load(logits + row * vocabulary + place, mask=inside, other=float("-inf")).to(tl.float32) / tl.load(params)
+    z = tl.load(logits + row * vocabulary + place, mask=inside, other=float("-inf")).to(tl.float32) / tl.load(drawing)
     top = tl.max(z, axis=0)
     where = tl.min(tl.where(z == top, place, vocabulary - 1), axis=0)
     # A block may hold nothing but −∞: then s = t = 0, and e^(−∞ + ∞) must not be computed.
@@ -168,7 +169,7 @@ def _draw_from_all(logits, masses, temperature, top, u, total, vocabulary, b, BL
 
 @triton.jit(do_not_specialize=["slots", "max_tokens"])
 def _draw_tokens(
-    all_logits, params, all_sums, state, ends, tokens, logprobs, entropies, lengths, uniforms, margins, certainties,
+    all_logits, drawing, all_sums, state, ends, tokens, logprobs, entropies, lengths, uniforms, margins, certainties,
     vocabulary, blocks, slots, max_tokens,
     BLOCK: tl.constexpr, BLOCKS: tl.constexpr, ENDS: tl.constexpr, GREEDY: tl.constexpr, NUCLEUS: tl.constexpr,
     MARGIN: tl.constexpr, CERTAINTY: tl.constexpr, TOKEN_ROW: tl.constexpr, LENGTH_ROW: tl.constexpr,
@@ -191,14 +192,14 @@ def _draw_tokens(
     scale = tl.where(tops == float("-inf"), 0.0, tl.exp(lower))
     masses = s * scale
     total = tl.sum(masses, axis=0)
-    temperature = tl.load(params)
+    temperature = tl.load(drawing)
     if GREEDY:
         best = tl.min(tl.where(tops == top, b, BLOCKS - 1), axis=0)
         token = tl.load(sums + best * 6 + 3).to(tl.int32)
     else:
         u = tl.load(uniforms + to)
         if NUCLEUS:
-            limit = tl.load(params + 1) * total
+            limit = tl.load(drawing + 1) * total
             token = _draw_from_nucleus(logits, sums, temperature, top, u, limit, vocabulary, blocks, BLOCK)
         else:
             token = _draw_from_all(logits, masses, temperature, top, u, total, vocabulary, b, BLOCK)
