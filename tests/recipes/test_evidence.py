@@ -12,7 +12,16 @@ from scrl.config import build_config
 from scrl.errors import ConfigError, InputError
 from scrl.evaluation.transitions import count_transitions
 from scrl.recipes.evidence import campaign
-from scrl.recipes.evidence.campaign import CAMPAIGNS, METHODS, SEEDS, all_runs, find_run, missing_runs, settings_of
+from scrl.recipes.evidence.campaign import (
+    CAMPAIGNS,
+    METHODS,
+    SEEDS,
+    Code,
+    all_runs,
+    find_run,
+    missing_runs,
+    settings_of,
+)
 from scrl.recipes.evidence.condense import condense
 from scrl.recipes.evidence.tables import (
     Kept,
@@ -123,7 +132,7 @@ def test_the_campaign_is_complete_and_every_setting_is_written_out():
 def fake_scrl(calls):
     """Stands in for the commands: writes what they would leave behind."""
 
-    def run(work, *words):
+    def run(work, code, *words):
         calls.append([str(word) for word in words])
         out = Path(words[words.index("--out") + 1])
         (out / "checkpoints" / "last").mkdir(parents=True)
@@ -152,7 +161,7 @@ def test_a_run_is_trained_measured_condensed_and_its_weights_deleted(tmp_path, m
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "gsm8k.jsonl").write_text("".join(f'{{"id": {n}}}\n' for n in range(600)))
     run = find_run("amc-1.5b/contrast-2")
-    campaign.carry_out(run, tmp_path, tmp_path / "results")
+    campaign.carry_out(run, tmp_path, tmp_path / "results", Code())
     assert [words[0] for words in calls] == ["train", "evaluate"]
     assert calls[1][2:] == [
         "math500", "--data-dir", "data", "--seed", "2", "--samples", "4", "--temperature", "0.6", "--top-p", "0.95",
@@ -171,7 +180,7 @@ def test_a_run_is_trained_measured_condensed_and_its_weights_deleted(tmp_path, m
     halves = [(tmp_path / "data" / name).read_text().splitlines() for name in campaign.HALVES]
     assert [(len(half), json.loads(half[0])["id"]) for half in halves] == [(256, 0), (256, 256)]
     assert run not in missing_runs(tmp_path / "results")
-    campaign.carry_out(find_run("amc-1.5b/start-2"), tmp_path, tmp_path / "results")
+    campaign.carry_out(find_run("amc-1.5b/start-2"), tmp_path, tmp_path / "results", Code())
     assert calls[-1][:2] == ["evaluate", "models/qwen2.5-coder-1.5b-instruct"]
 
 
@@ -182,7 +191,7 @@ def test_what_cannot_be_is_refused(tmp_path, capsys):
     assert "--work: name the folder" in capsys.readouterr().err
     (tmp_path / "campaign" / "amc-1.5b" / "scrl-2").mkdir(parents=True)
     with pytest.raises(InputError, match="is left from a run that did not end"):
-        campaign.carry_out(find_run("amc-1.5b/scrl-2"), tmp_path, tmp_path / "results")
+        campaign.carry_out(find_run("amc-1.5b/scrl-2"), tmp_path, tmp_path / "results", Code())
     with pytest.raises(FileExistsError):
         condense(tmp_path, None, {}, tmp_path / "campaign")
 

@@ -17,6 +17,8 @@ def evidence(
     only: str | None = None,
     work: Path | None = None,
     jobs: int = 1,
+    source: Path | None = None,
+    commit: str | None = None,
     picture: Path | None = None,
 ) -> None:
     """Print the tables of the campaign on real models from the results that are kept of it; or carry out its runs.
@@ -35,19 +37,24 @@ def evidence(
         Folder with models/ and data/ as the settings of the campaign name them.
     jobs
         Runs side by side on one GPU; two runs of a 1.5B model share one of 141 GB.
+    source
+        Make the runs with the code in this folder, for instance src of a checkout of the campaign's commit.
+    commit
+        Its commit, where it is no checkout.
     picture
         Also draw the picture of campaign A into this .svg file.
     """
-    from scrl.recipes.evidence.campaign import CAMPAIGNS, carry_out, carry_out_all, find_run, missing_runs
+    from scrl.recipes.evidence.campaign import CAMPAIGNS, Code, carry_out, carry_out_all, find_run, missing_runs
     from scrl.recipes.evidence.tables import draw_picture, evidence_markdown, progress
 
     if (run or only) and work is None:
         raise ConfigError("--work: name the folder with models/ and data/ that the runs are carried out in")
     if only is not None and work is not None:
-        carry_out(find_run(only), work, results)
+        carry_out(find_run(only), work, results, Code(source, commit))
         return
     if run and work is not None:
-        failed = [each.name for each, code in carry_out_all(missing_runs(results), work, results, jobs) if code]
+        ended = carry_out_all(missing_runs(results), work, results, Code(source, commit), jobs)
+        failed = [each.name for each, code in ended if code]
         if failed:
             raise TrainingError(f"did not end well: {', '.join(failed)}; their messages stand above")
     for campaign in CAMPAIGNS:

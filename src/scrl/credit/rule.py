@@ -23,6 +23,7 @@ from scrl.credit.elsewhere import LastVotes
 from scrl.credit.labels import SLACK
 from scrl.credit.method import NEEDS, CreditSettings, Evidence, Method, Shaped, SplitAdvantage
 from scrl.credit.methods import find_method
+from scrl.credit.needs import GROUP_NEEDS, check_needs
 from scrl.credit.rewards import overlong_penalties
 from scrl.credit.subsample import check_number, rows_by_setting
 from scrl.credit.tally import count_votes
@@ -119,7 +120,7 @@ class CreditRule:
 
         Refused without what the method needs; what it declared no need for, gold above all, it does not see.
         """
-        self._check_needs(evidence)
+        check_needs(self.method.name, self.needs, evidence)
         classes, stock = evidence.classes, evidence.elsewhere.stock if evidence.elsewhere else ()
         undeclared: dict[str, Any] = {field: None for need, field in GROUP_NEEDS.items() if need not in self.needs}
         evidence = replace(evidence, **undeclared)
@@ -160,16 +161,6 @@ class CreditRule:
                     f"completions (`spread` makes them from one per class); got {values_G!r}"
                 )
 
-    def _check_needs(self, evidence: Evidence) -> None:
-        """Refuse a group without what the method needs."""
-        for name in sorted(self.needs):
-            lacking = _first_lacking(name, evidence)
-            if lacking is not None:
-                where, found = lacking
-                place = f"question {evidence.group.question_id!r}{where}"
-                needed = f"method {self.method.name!r} needs {NEEDS[name]}{found}"
-                raise InputError(f"{place}: {needed}. {REMEDIES.get(name, REMEDY)}")
-
     def _overlong(self, evidence: Evidence, shaped: Shaped) -> Shaped:
         """The rewards less what long completions lose, where that is asked for."""
         if not self.settings.overlong_buffer:
@@ -208,40 +199,6 @@ class CreditRule:
         """The weights of the tokens of some completions in the loss; None: all the same."""
         weigh = self.method.weigh_tokens
         return None if weigh is None else tuple(weigh(entropies_T, self.settings) for entropies_T in entropies_G)
-
-
-REMEDY = "Record it while sampling, or use method 'ttrl'."
-REMEDIES = {
-    "entropy": "Record entropies while sampling, or use method 'ttrl'.",
-    "truth": "Give every question a gold answer, or use a method that needs none.",
-    "partner": "Give every question a rephrasing (column `rephrased`), or use a method that needs none.",
-    "reference_share": "A run computes it; or use a method that needs none.",
-    "embedding": "A run loads it; or set credit.embedding to ngrams.",
-    "elsewhere": "Give the groups of other questions (elsewhere=…), or use a method that needs none.",
-}
-
-
-GROUP_NEEDS = {
-    "truth": "truth",
-    "reference_share": "reference_share",
-    "partner": "partner",
-    "embedding": "embed",
-    "elsewhere": "elsewhere",
-}
-"""Needs that a group meets as a whole → the field of Evidence; the others are met by every completion."""
-
-
-def _first_lacking(name: str, evidence: Evidence) -> tuple[str, str] | None:
-    """Where a need is not met, and what was found instead; None where it is met."""
-    if name in GROUP_NEEDS:
-        return ("", ", and this one has none") if getattr(evidence, GROUP_NEEDS[name]) is None else None
-    for place, completion in enumerate(evidence.group.completions):
-        value: object = completion.entropy if name == "entropy" else completion.facts.get(name)
-        if name == "text":  # an answer without a text was read elsewhere; a text may well be empty
-            value = None if isinstance(completion.answer, str) and not completion.text else 0.0
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            return f", completion {place}", f", found {value}"
-    return None
 
 
 def _entropies(group: Group) -> list[float] | None:

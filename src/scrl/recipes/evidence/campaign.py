@@ -4,11 +4,13 @@
     B   gsm8k-0.5b    Qwen2.5-Coder-0.5B-Instruct on rows 1 to 256 of GSM8K; rows 257 to 512 are held out
 
 A working folder holds `models/` and `data/`, which the settings name. A run whose results are there is not run again.
+All runs are made with the code of one commit, whatever came later: `Code` names a source tree and its commit.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -52,6 +54,16 @@ class EvidenceRun:
         return f"{self.campaign}/{self.method}-{self.seed}"
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """What the runs are made with: by default this installation, and the commit of its checkout."""
+
+    source: Path | None = None
+    """A folder to import `scrl` from, for instance `src` of another checkout."""
+    commit: str | None = None
+    """Where the source is no checkout."""
+
+
 def all_runs() -> list[EvidenceRun]:
     """In the order in which they are carried out: seed by seed, so that methods can be compared early."""
     starts = [EvidenceRun(campaign, START, seed) for campaign, seed in product(MEASURED, SEEDS)]
@@ -84,7 +96,7 @@ def missing_runs(results: Path) -> list[EvidenceRun]:
     return [run for run in all_runs() if not (results / run.name / "about.json").is_file()]
 
 
-def carry_out(run: EvidenceRun, work: Path, results: Path) -> None:
+def carry_out(run: EvidenceRun, work: Path, results: Path, code: Code) -> None:
     """Train, measure the last checkpoint, keep the small files, and delete the weights."""
     place = work / "campaign" / run.name
     if place.exists():
@@ -95,16 +107,16 @@ def carry_out(run: EvidenceRun, work: Path, results: Path) -> None:
     trained = place / "run"
     if run.method != START:
         write_whole(place / "settings.yaml", yaml.safe_dump(settings_of(run), sort_keys=False))
-        seconds["train"] = _scrl(work, "train", place / "settings.yaml", "--out", trained)
+        seconds["train"] = _scrl(work, code, "train", place / "settings.yaml", "--out", trained)
     measured = None
     if run.campaign in MEASURED:
         measured = place / "measured"
         model = trained / "checkpoints" / "last" if run.method != START else Path(settings_of_model(run))
         flags = [word for key, value in MEASUREMENT.items() for word in (f"--{key.replace('_', '-')}", value)]
         words = ("evaluate", model, MEASURED[run.campaign], "--data-dir", "data", "--seed", run.seed)
-        seconds["math500"] = _scrl(work, *words, *flags, "--out", measured)
+        seconds["math500"] = _scrl(work, code, *words, *flags, "--out", measured)
     about = {"gpu": _gpu(), "seconds": {name: round(value) for name, value in seconds.items()}}
-    condense(trained, measured, {"commit": _commit(trained), **about}, results / run.name)
+    condense(trained, measured, {"commit": code.commit or _commit(trained), **about}, results / run.name)
     shutil.rmtree(place)
 
 
@@ -123,13 +135,16 @@ def _split_gsm8k(data: Path) -> None:
                 write_whole(data / name, "".join(lines[rows]))
 
 
-def _scrl(work: Path, *words: object) -> float:
+def _scrl(work: Path, code: Code, *words: object) -> float:
     """Run a command of ours in the working folder; its seconds."""
     began = time.monotonic()
+    path = [str(code.source.resolve())] if code.source else []
+    path += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
+    environment = os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {})
     command = [sys.executable, "-m", "scrl", *map(str, words)]
-    code = subprocess.run(command, cwd=work, check=False).returncode
-    if code:
-        raise TrainingError(f"`scrl {' '.join(map(str, words))}` ended with exit code {code}; see its messages above")
+    ended = subprocess.run(command, cwd=work, env=environment, check=False).returncode
+    if ended:
+        raise TrainingError(f"`scrl {' '.join(map(str, words))}` ended with exit code {ended}; see its messages above")
     return time.monotonic() - began
 
 
@@ -146,19 +161,19 @@ def _commit(run: Path) -> str | None:
 
 
 def carry_out_all(
-    runs: Sequence[EvidenceRun], work: Path, results: Path, jobs: int
+    runs: Sequence[EvidenceRun], work: Path, results: Path, code: Code, jobs: int
 ) -> Iterator[tuple[EvidenceRun, int]]:
     """Carry out several runs, `jobs` of them side by side, each in a process of its own; (run, its exit code)."""
     waiting, running = list(runs), dict[EvidenceRun, subprocess.Popen[bytes]]()
+    options = {"--work": work, "--results": results, "--source": code.source, "--commit": code.commit}
+    words = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
     while waiting or running:
         while waiting and len(running) < jobs:
             run = waiting.pop(0)
-            command = [sys.executable, "-m", "scrl", "evidence", "--only", run.name]
-            command += ["--work", str(work), "--results", str(results)]
-            running[run] = subprocess.Popen(command)
+            running[run] = subprocess.Popen([sys.executable, "-m", "scrl", "evidence", "--only", run.name, *words])
         for run, process in list(running.items()):
-            code = process.poll()
-            if code is not None:
+            ended = process.poll()
+            if ended is not None:
                 del running[run]
-                yield run, code
+                yield run, ended
         time.sleep(0.2)
