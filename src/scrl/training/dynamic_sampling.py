@@ -32,8 +32,8 @@ def replace_flat(
     stream: QuestionStream,
     step: int,
     settings: DynamicSamplingSettings,
-) -> tuple[list[CreditedGroup], dict[str, float]]:
-    """The groups of a step with flat ones replaced as far as the rounds go, and metrics of the resampling.
+) -> tuple[list[CreditedGroup], dict[str, float], int]:
+    """The groups of a step with flat ones replaced as far as the rounds go, metrics of that, and tokens left out.
 
     The agreement is that of the questions sampled first: among those trained on, the unanimous ones have been replaced,
     and the best checkpoint is the one whose completions agree most.
@@ -58,14 +58,13 @@ def replace_flat(
                 left_out += kept_Q[flat[0]]
                 kept_Q[flat.pop(0)] = groups
                 replaced += 1
-    tokens = [sample.tokens_drawn for group in left_out for sample in group.sampled.samples_G]
     metrics = {
         "agreement": agreement([group.credit for group in groups_B]),
         "resampled_share": replaced / len(kept_Q),
         "resampling_rounds": float(rounds),
-        "tokens_left_out": float(sum(tokens)),
     }
-    return [group for groups in kept_Q for group in groups], metrics
+    tokens_left_out = sum(sample.tokens_drawn for group in left_out for sample in group.sampled.samples_G)
+    return [group for groups in kept_Q for group in groups], metrics, tokens_left_out
 
 
 def by_question(groups_B: Sequence[CreditedGroup], number: int) -> list[list[CreditedGroup]]:

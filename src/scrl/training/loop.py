@@ -87,13 +87,14 @@ def take_steps(run: Run) -> None:
     while True:
         if state.step == 0 or (config.evaluation.every and state.step % config.evaluation.every == 0):
             evaluate_all(run)
-        if stop_for_good(run) or state.step >= config.steps:
+        if guard_ends(run) or state.step >= config.steps:
             break
+        # An adapter's dropout draws from torch's own generator: seeded per step, so that a resumed run repeats it.
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
-        clock, resampling = Stopwatch(), {"tokens_left_out": 0.0}
+        clock, resampling, tokens_left_out = Stopwatch(), dict[str, float](), 0
         groups_B = sample_and_credit(run, clock, run.stream.batch(state.step))
         if config.dynamic_sampling.rounds:
-            groups_B, resampling = replace_flat(
+            groups_B, resampling, tokens_left_out = replace_flat(
                 groups_B, partial(sample_and_credit, run, clock), run.stream, state.step, config.dynamic_sampling
             )
         with finish_first(run.listener.note):
@@ -101,9 +102,9 @@ def take_steps(run: Run) -> None:
                 update = run.update(groups_B)
             metrics = step_metrics(groups_B, update, state.labels) | step_label_quality(groups_B, run.gold_judge)
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
-            metrics["tokens"] += int(resampling.pop("tokens_left_out"))
-            metrics |= resampling
-            step = run.remember(metrics, groups_B)
+            metrics |= resampling | {"tokens": metrics["tokens"] + tokens_left_out}
+            step = state.step
+            run.remember(metrics, groups_B)
             log_step(run, step, groups_B, metrics, clock.seconds, update.notes)
             if state.step % config.checkpoint_every == 0 or state.step == config.steps:
                 save_if_best(run)
@@ -175,14 +176,16 @@ def save_if_best(run: Run) -> None:
     state, length = run.state, run.stream.steps_per_epoch
     epoch = state.history[-length:]
     score = sum(line["agreement"] for line in epoch) / len(epoch)
-    is_first_whole = state.best_step is None or state.best_step < length <= state.step
-    is_better = is_first_whole or state.best_score is None or score > state.best_score
+    if state.best_step is None or state.best_score is None:
+        is_better = True
+    else:
+        is_better = state.best_step < length <= state.step or score > state.best_score
     if is_better and not alarms(run.state.history, run.config.guard):
         run.save_best(score)
 
 
-def stop_for_good(run: Run) -> bool:
-    """Ask the guard; True when the run should end here."""
+def guard_ends(run: Run) -> bool:
+    """Say what the guard sees; True when the run must not go on."""
     found = alarms(run.state.history, run.config.guard)
     if not found:
         return False

@@ -176,14 +176,13 @@ class Run:
                 shares[sampled.question.id] = max(tally.counts_K, default=0) / tally.size
         self.state.reference_shares = shares  # all or none: a run that is stopped half-way starts over
 
-    def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> int:
-        """Note what later steps will look at, and count the step as done; its number."""
+    def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> None:
+        """Note what later steps will look at, and count the step as done."""
         state = self.state
         state.history.append({key: metrics[key] for key in (*WATCHED, "agreement") if key in metrics})
         state.labels |= {group.sampled.question.id: group.credit.labels.positive for group in groups_B}
         state.last_votes = state.last_votes.after((group.sampled.question.id, group.credit.tally) for group in groups_B)
         state.step += 1
-        return state.step - 1
 
     def save_last(self) -> None:
         """The checkpoint that a killed run resumes from."""
