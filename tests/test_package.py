@@ -167,6 +167,12 @@ def test_importing_scrl_is_light():
     assert found.stdout.strip() == "[]"
 
 
+def test_the_command_starts_without_what_it_may_not_need():
+    code = "import sys, scrl.cli.main; print([name for name in ('torch', 'transformers', 'matplotlib') if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
 def test_public_names_are_few_documented_and_real():
     assert len(scrl.__all__) <= 35
     for name in scrl.__all__:

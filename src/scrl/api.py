@@ -76,9 +76,9 @@ def train(
     engine. `listener` hears notes, steps and evaluations; without one, notes go to the log named `scrl`.
     """
     from scrl.config import build_config, read_yaml
+    from scrl.data.folders import new_run_folder
     from scrl.engines.choice import check_engine, engine_of
     from scrl.training.listeners import Silent
-    from scrl.training.run_folder import new_run_folder
 
     values = read_yaml(Path(config)) if isinstance(config, str | Path) else config
     rows = None if questions is None else _rows(questions)
@@ -133,9 +133,9 @@ def evaluate(
 
     `settings` are those of its evaluation.yaml, e.g. samples=4, sampling={"max_tokens": 512}, data_dir="benchmarks".
     """
+    from scrl.data.folders import new_run_folder
     from scrl.evaluation.benchmark_run import build_settings, measure
     from scrl.training.listeners import Silent
-    from scrl.training.run_folder import new_run_folder
 
     names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
     chosen = build_settings({"model": model, "benchmarks": names, **settings})

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from scrl.cli.progress import show_progress
+from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.errors import ConfigError
 from scrl.recipes.demo import SEED, STEPS
-from scrl.training.run_folder import folder_to_resume, new_run_folder
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig

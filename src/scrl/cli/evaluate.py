@@ -17,9 +17,9 @@ from rich.text import Text
 
 from scrl.cli.cleanup import resumable
 from scrl.cli.progress import result_line
+from scrl.data.folders import new_run_folder
 from scrl.errors import ConfigError
 from scrl.metrics import PASS_OR_MAJ
-from scrl.training.run_folder import new_run_folder
 
 if TYPE_CHECKING:
     from scrl.evaluation.benchmark_run import MeasurementSettings

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from scrl.cli.train import Settings, file_and_overrides, run_config, show_plan
 from scrl.cli.user_imports import import_from_here
+from scrl.data.folders import refuse_existing
 from scrl.errors import ConfigError, ScrlError
-from scrl.training.run_folder import refuse_existing
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig

@@ -15,10 +15,10 @@ from rich.text import Text
 from scrl.cli.cleanup import resumable
 from scrl.cli.progress import show_progress
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
+from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, did_you_mean
 from scrl.reporting.text import counted
-from scrl.training.run_folder import folder_to_resume, new_run_folder
 
 if TYPE_CHECKING:
     from scrl.recipes.jobs import Job

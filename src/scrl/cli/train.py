@@ -17,10 +17,10 @@ from scrl.cli.cleanup import removed_if_empty
 from scrl.cli.progress import PlainProgress, show_progress
 from scrl.cli.user_imports import import_from_here
 from scrl.credit.methods import METHODS
+from scrl.data.folders import new_run_folder, refuse_existing
 from scrl.data.jsonl import read_json_lines
 from scrl.errors import ConfigError, InputError
 from scrl.reporting.evaluations import best_step_of
-from scrl.training.run_folder import new_run_folder, refuse_existing
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig
