@@ -21,6 +21,11 @@ def scrl(*arguments, **options):
     )
 
 
+def untraced(**more):
+    """The environment of a process that will get signals: one that comes within coverage's code closes its lock for ever."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_PROCESS")} | more
+
+
 def small_terminal(monkeypatch):
     """Let the output of a command in this process be a terminal of 80 columns, without colours."""
     monkeypatch.setenv("TERM", "dumb")

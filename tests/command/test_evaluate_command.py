@@ -1,7 +1,6 @@
 """`scrl evaluate` as a user meets it."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -9,7 +8,7 @@ import time
 
 import pytest
 import torch
-from commands import COMMAND, read
+from commands import COMMAND, read, untraced
 
 from scrl.cli.evaluate import hints
 from scrl.cli.main import main
@@ -176,7 +175,7 @@ def one_thread():
 def test_ctrl_c_in_the_middle_and_resumed(call, one_thread, tmp_path):
     words = ("embedded", "arithmetic:easy:train:10", "--samples", "2", "--max-tokens", "24", "--sampler-rows", "2")
     process = subprocess.Popen(
-        [*COMMAND, "evaluate", *words, "--out", "e"], cwd=tmp_path, env=os.environ | one_thread,
+        [*COMMAND, "evaluate", *words, "--out", "e"], cwd=tmp_path, env=untraced(**one_thread),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     rollouts = tmp_path / "e" / "rollouts" / "arithmetic-easy-train-10.jsonl"

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import COMMAND, read, scrl
+from commands import COMMAND, read, scrl, untraced
 
 from scrl import __version__ as scrl_version
 
@@ -363,7 +363,7 @@ def test_ctrl_c_writes_nothing_and_exits_with_130(tmp_path):
     source = write(tmp_path / "r.jsonl", [row("q", "1")])
     command = [*COMMAND, "label", str(source), "--reader", "slow_reader.read", "--out", "l.jsonl"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, text=True, **pipes) as process:
+    with subprocess.Popen(command, cwd=tmp_path, env=untraced(), text=True, **pipes) as process:
         try:
             assert process.stdout.readline() == "reading\n"
             process.send_signal(signal.SIGINT)

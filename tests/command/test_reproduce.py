@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import time
@@ -10,7 +9,7 @@ from io import StringIO
 from xml.etree import ElementTree
 
 import pytest
-from commands import COMMAND, read
+from commands import COMMAND, read, untraced
 from rich.console import Console
 
 from scrl.cli.main import main
@@ -195,7 +194,7 @@ def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reas
 def test_ctrl_c_in_the_middle_of_a_run_and_resumed(call, tmp_path):
     words = (SCRL, *SMALL, "--no-voting", "--steps", "25", "--set", "checkpoint_every=50", "--out", "r")
     process = subprocess.Popen(
-        [*COMMAND, "reproduce", *words], cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        [*COMMAND, "reproduce", *words], cwd=tmp_path, env=untraced(OMP_NUM_THREADS="1"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     metrics = tmp_path / "r" / "seed-10" / RUN / "metrics.jsonl"
