@@ -29,7 +29,7 @@ class LabelQuality:
         self.undecided_pairs = 0
 
     def add(self, classes: Classes, credit: Credit, gold: str) -> Truth | None:
-        """Take one group into account; its right class. Gold with nothing to compare is passed over: None."""
+        """Count one group and return its right class; None where the gold answer holds nothing to compare with."""
         tally, labels = credit.tally, credit.labels
         answer = bare_gold(gold)
         if canonical_form(answer) is None:

@@ -1,4 +1,4 @@
-"""Who hears of the progress of a run."""
+"""Receivers of the progress of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LOG = logging.getLogger("scrl")
 
 
 class RunListener(Protocol):
-    """Hears what a run does, to show it to somebody."""
+    """Receives what a run does: notes, steps and evaluations."""
 
     def note(self, text: str) -> None:
         """Something a user should know."""

@@ -69,7 +69,7 @@ class Rollouts:
         sampler_rows: int = 512,
         on_step: Callable[[list[CreditedGroup], dict[str, float]], None] | None = None,
     ) -> None:
-        """`completions` is N; without `prompt_of`, TRL tokenizes the prompts; `on_step` hears of groups and metrics."""
+        """`completions` is N; without `prompt_of`, TRL tokenizes the prompts; `on_step` receives groups and metrics."""
         self._rule, self._completions, self._sampler_rows = rule, completions, sampler_rows
         self._gold_judge, self._embed = gold_judge or MathVerifyJudge(), embed
         self._prompt_of, self._on_step = prompt_of or trl_prompt, on_step
