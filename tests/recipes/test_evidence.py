@@ -187,6 +187,8 @@ def test_a_run_is_trained_measured_condensed_and_its_weights_deleted(tmp_path, m
 def test_what_cannot_be_is_refused(tmp_path, capsys):
     with pytest.raises(InputError, match="there are no results here"):
         read_kept(tmp_path)
+    assert main(["evidence", "--results", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere: there is no such folder" in capsys.readouterr().err
     assert main(["evidence", "--run"]) == 2
     assert "--work: name the folder" in capsys.readouterr().err
     (tmp_path / "campaign" / "amc-1.5b" / "scrl-2").mkdir(parents=True)

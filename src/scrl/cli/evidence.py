@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from scrl.errors import ConfigError, TrainingError
+from scrl.errors import ConfigError, InputError, TrainingError
 
 
 def evidence(
@@ -57,6 +57,8 @@ def evidence(
         failed = [each.name for each, code in ended if code]
         if failed:
             raise TrainingError(f"did not end well: {', '.join(failed)}; their messages stand above")
+    if not results.is_dir():
+        raise InputError(f"{results}: there is no such folder; name the one with the campaign's results by --results")
     for campaign in CAMPAIGNS:
         if (results / campaign).is_dir():
             print(f"## {campaign}\n\n{evidence_markdown(results, campaign)}\n")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from scrl.errors import ConfigError
 from scrl.policy.losses import KLEstimate, Mean
 from scrl.settings import Settings
 
@@ -85,7 +86,6 @@ class ComputeSettings(Settings):
     sampler_rows: int = Field(512, ge=1, description="Completions decoded side by side; halved when memory runs out.")
     sampler: str = Field(
         "local",
-        pattern=r"^(local|vllm|[\w.]+:\w+)$",
         description="What draws completions: local, vllm on the same GPU (pip install 'scrl[vllm]'), or module:NAME.",
     )
     vllm_memory: float = Field(
@@ -99,3 +99,13 @@ class ComputeSettings(Settings):
     gradient_checkpointing: bool = Field(False, description="Recompute activations instead of keeping them.")
     attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
     threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")
+
+    @field_validator("sampler")
+    @classmethod
+    def _known_or_own(cls, value: str) -> str:
+        module, colon, name = value.partition(":")
+        if value not in ("local", "vllm") and not (module and colon and name):
+            raise ConfigError(
+                f"compute.sampler: {value!r} is neither local nor vllm; one of your own is written module:NAME"
+            )
+        return value
