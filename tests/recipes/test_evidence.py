@@ -31,6 +31,7 @@ from scrl.recipes.evidence.tables import (
     evidence_markdown,
     mean_of,
     read_kept,
+    step_mean,
 )
 
 ROOT = Path(__file__).parent.parent.parent
@@ -104,6 +105,14 @@ def test_means_and_differences_over_seeds():
     # t at 1 degree of freedom 12.706, s = 12.5/√2, half width 12.706 · (12.5/√2)/√2 = 79.4
     assert found.over_seeds == pytest.approx((18.75 - 79.4125, 18.75 + 79.4125))
     assert estimate([START]).over_seeds is None
+
+
+def test_a_labels_accuracy_counts_labels_not_steps():
+    steps = [{"positive_share": 0.25, "positive_accuracy": 1.0}, {"positive_share": 0.75, "positive_accuracy": 0.0}]
+    steps.append({"positive_share": 0.0})
+    assert step_mean(steps, "positive_share") == "33"  # (0.25 + 0.75 + 0)/3
+    assert step_mean(steps, "positive_accuracy", weight="positive_share") == "25"  # (0.25 · 1 + 0.75 · 0)/1
+    assert step_mean(steps, "truth_flagged") == "–"
 
 
 def test_questions_are_learned_kept_lost_or_never_right():

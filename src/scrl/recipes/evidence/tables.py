@@ -145,7 +145,8 @@ def evidence_markdown(results: Path, campaign: str) -> str:
     """All tables of one campaign."""
     runs = read_kept(results / campaign)
     return "\n\n".join(
-        "\n".join(table) for table in (_scores(runs, campaign), _differences(runs, campaign), _questions(runs))
+        "\n".join(table)
+        for table in (_scores(runs, campaign), _differences(runs, campaign), _labels(runs), _questions(runs))
     )
 
 
@@ -182,6 +183,34 @@ def _differences(runs: Sequence[Kept], campaign: str) -> Iterator[str]:
             each = ", ".join(f"{value:+.1f}" for value in found.seeds)
             interval = f"{found.low:+.1f} to {found.high:+.1f}"
             yield f"| {one} − {other} | {words} | {found.mean:+.1f} | {interval} | {over} | {each} |"
+
+
+def _labels(runs: Sequence[Kept]) -> Iterator[str]:
+    """What the rules did, over all steps; a push is a covariance with the advantage, times 100."""
+    yield (
+        "| over all steps | labelled questions, % | labels right, % | answers ruled out that are wrong, % "
+        "| right answer ruled out, % | push to the right answer | push to wrong stock answers |"
+    )
+    yield "|---" * 7 + "|"
+    for method in METHODS:
+        steps = [line for run in runs if run.method == method for line in run.metrics]
+        if steps:
+            cells = (
+                step_mean(steps, "positive_share"),
+                step_mean(steps, "positive_accuracy", weight="positive_share"),
+                step_mean(steps, "negative_accuracy", weight="negative_answers"),
+                step_mean(steps, "truth_flagged"),
+                step_mean(steps, "push_right", digits=1),
+                step_mean(steps, "push_stock_wrong", digits=1),
+            )
+            yield f"| {method} | " + " | ".join(cells) + " |"
+
+
+def step_mean(steps: Sequence[Mapping[str, Any]], name: str, weight: str | None = None, digits: int = 0) -> str:
+    """100 Σ w x / Σ w over the steps that have x; without a weight w = 1."""
+    pairs = [(line[weight] if weight else 1.0, line[name]) for line in steps if line.get(name) is not None]
+    total = sum(w for w, _ in pairs)
+    return f"{100 * sum(w * x for w, x in pairs) / total:.{digits}f}" if total else "–"
 
 
 def _questions(runs: Sequence[Kept]) -> Iterator[str]:

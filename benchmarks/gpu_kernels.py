@@ -1,0 +1,80 @@
+"""The Triton kernels of an update against their plain twins, in one run: seconds and peak memory.
+
+    python benchmarks/gpu_kernels.py
+
+Log-probabilities with their gradients (`policy/logit_kernels.py`) at the shapes of Qwen2.5-3B and 1.5B, and a step of AdamW
+with split masters (`policy/adam_kernel.py`) over 1.5e9 weights. Medians of 5; needs a GPU.
+"""
+
+import sys
+import time
+from statistics import median
+
+import torch
+
+from scrl.policy import token_scores as scores
+from scrl.policy.fused_token_scores import FusedTokenScores
+from scrl.policy.low_memory_adamw import LowMemoryAdamW
+from scrl.policy.settings import OptimizerSettings
+
+VOCABULARY = 151_936
+WEIGHTS = [(VOCABULARY, 1536), *[(8960, 1536)] * 84, *[(1536, 1536)] * 56]
+
+
+def measure(run, repeats=5):
+    run()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before, seconds = torch.cuda.memory_allocated(), []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return f"{median(seconds):.4f} s {(torch.cuda.max_memory_allocated() - before) / 2**30:.2f} GiB"
+
+
+def compare_token_scores(hidden_size, tokens):
+    hidden_nE = torch.randn(tokens, hidden_size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight_VE = (torch.randn(VOCABULARY, hidden_size, device="cuda") * 0.02).bfloat16().requires_grad_()
+    targets_n = torch.randint(0, VOCABULARY, (tokens,), device="cuda")
+    for name, function, block in (
+        ("kernel", FusedTokenScores, scores.FUSED_CHUNK_ELEMENTS),
+        ("plain", scores._TokenScores, scores.CHUNK_ELEMENTS),
+        ("plain, blocks as large", scores._TokenScores, scores.FUSED_CHUNK_ELEMENTS),
+    ):
+
+        def forward(function=function, block=block):
+            return function.apply(hidden_nE, weight_VE, None, targets_n, 1.0, block)[0]
+
+        def both(forward=forward):
+            hidden_nE.grad = weight_VE.grad = None
+            forward().sum().backward()
+
+        with torch.no_grad():
+            alone = measure(forward)
+        print(f"{tokens} tokens, E {hidden_size}, {name}: forward {alone}, with backward {measure(both)}", flush=True)
+
+
+def compare_adam(state):
+    weights = [torch.nn.Parameter((torch.randn(shape, device="cuda") * 0.02).bfloat16()) for shape in WEIGHTS]
+    for name in ("kernel", "plain"):
+        optimizer = LowMemoryAdamW(weights, OptimizerSettings(masters="split", state=state), updates=100)
+        if name == "plain":
+            optimizer._step_by_kernel = optimizer._step_by_chunks
+
+        def step(optimizer=optimizer):
+            for weight in weights:
+                weight.grad = torch.full_like(weight, 1e-3)
+            optimizer.step()
+
+        print(f"AdamW, averages in {state}, {name}: {measure(step)}", flush=True)
+
+
+if __name__ == "__main__":
+    if not torch.cuda.is_available():
+        sys.exit("error: gpu_kernels.py: there is no GPU here")
+    compare_token_scores(2048, 16 * 3072)
+    compare_token_scores(1536, 16 * 1024)
+    compare_adam("float32")
+    compare_adam("bfloat16")
