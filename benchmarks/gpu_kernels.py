@@ -2,15 +2,19 @@
 
     python benchmarks/gpu_kernels.py
 
-Log-probabilities with their gradients (`policy/logit_kernels.py`) at the shapes of Qwen2.5-3B and 1.5B, and a step of AdamW
-with split masters (`policy/adam_kernel.py`) over 1.5e9 weights. Medians of 5; needs a GPU.
+Log-probabilities with their gradients (`policy/logit_kernels.py`) at the shapes of Qwen2.5-3B and 1.5B, and a step of
+AdamW with split masters (`policy/adam_kernel.py`) over 1.5e9 weights. Medians of 5; needs a GPU.
 """
 
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from scrl.policy import token_scores as scores
 from scrl.policy.fused_token_scores import FusedTokenScores
@@ -21,7 +25,7 @@ VOCABULARY = 151_936
 WEIGHTS = [(VOCABULARY, 1536), *[(8960, 1536)] * 84, *[(1536, 1536)] * 56]
 
 
-def measure(run, repeats=5):
+def measure(run: Callable[[], object], repeats: int = 5) -> str:
     run()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -34,7 +38,7 @@ def measure(run, repeats=5):
     return f"{median(seconds):.4f} s {(torch.cuda.max_memory_allocated() - before) / 2**30:.2f} GiB"
 
 
-def compare_token_scores(hidden_size, tokens):
+def compare_token_scores(hidden_size: int, tokens: int) -> None:
     hidden_nE = torch.randn(tokens, hidden_size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     weight_VE = (torch.randn(VOCABULARY, hidden_size, device="cuda") * 0.02).bfloat16().requires_grad_()
     targets_n = torch.randint(0, VOCABULARY, (tokens,), device="cuda")
@@ -43,32 +47,37 @@ def compare_token_scores(hidden_size, tokens):
         ("plain", scores._TokenScores, scores.CHUNK_ELEMENTS),
         ("plain, blocks as large", scores._TokenScores, scores.FUSED_CHUNK_ELEMENTS),
     ):
-
-        def forward(function=function, block=block):
-            return function.apply(hidden_nE, weight_VE, None, targets_n, 1.0, block)[0]
-
-        def both(forward=forward):
-            hidden_nE.grad = weight_VE.grad = None
-            forward().sum().backward()
-
+        parts = function, hidden_nE, weight_VE, targets_n, block
         with torch.no_grad():
-            alone = measure(forward)
-        print(f"{tokens} tokens, E {hidden_size}, {name}: forward {alone}, with backward {measure(both)}", flush=True)
+            alone = measure(partial(forward, *parts))
+        both = measure(partial(forward_and_backward, *parts))
+        print(f"{tokens} tokens, E {hidden_size}, {name}: forward {alone}, with backward {both}", flush=True)
 
 
-def compare_adam(state):
+def forward(function: Any, hidden_nE: Tensor, weight_VE: Tensor, targets_n: Tensor, block: int) -> Tensor:
+    logprobs_n: Tensor = function.apply(hidden_nE, weight_VE, None, targets_n, 1.0, block)[0]
+    return logprobs_n
+
+
+def forward_and_backward(function: Any, hidden_nE: Tensor, weight_VE: Tensor, targets_n: Tensor, block: int) -> None:
+    hidden_nE.grad = weight_VE.grad = None
+    forward(function, hidden_nE, weight_VE, targets_n, block).sum().backward()
+
+
+def compare_adam(state: str) -> None:
     weights = [torch.nn.Parameter((torch.randn(shape, device="cuda") * 0.02).bfloat16()) for shape in WEIGHTS]
     for name in ("kernel", "plain"):
         optimizer = LowMemoryAdamW(weights, OptimizerSettings(masters="split", state=state), updates=100)
         if name == "plain":
-            optimizer._step_by_kernel = optimizer._step_by_chunks
+            optimizer._step_by_kernel = optimizer._step_by_chunks  # type: ignore[method-assign]
+        seconds = measure(partial(step, optimizer, weights))
+        print(f"AdamW, averages in {state}, {name}: {seconds}", flush=True)
 
-        def step(optimizer=optimizer):
-            for weight in weights:
-                weight.grad = torch.full_like(weight, 1e-3)
-            optimizer.step()
 
-        print(f"AdamW, averages in {state}, {name}: {measure(step)}", flush=True)
+def step(optimizer: LowMemoryAdamW, weights: list[torch.nn.Parameter]) -> None:
+    for weight in weights:
+        weight.grad = torch.full_like(weight, 1e-3)
+    optimizer.step()
 
 
 if __name__ == "__main__":
