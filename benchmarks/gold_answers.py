@@ -3,8 +3,8 @@
     python benchmarks/gold_answers.py FOLDER
 
 FOLDER holds JSONL files with a field `answer`. For each file: every gold answer is written as \\boxed{gold} into a
-sentence, read back, and compared with itself; every pair of differently spelled gold answers is compared, and the pairs
-found equal are listed; the slowest call is held against the time limit of a group.
+sentence, read back, and compared with itself; the pairs of differently spelled gold answers that are found equal are
+listed; and the slowest call is timed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from scrl.answers.classes import same_answer
-from scrl.answers.forms import canonical_form, may_be_equal
-from scrl.answers.judge import MathVerifyJudge
+from scrl.answers.classes import classify, same_answer
 from scrl.answers.readers import read_boxed
 
 PROSE = "Note that $\\frac{1}{x}$ is defined, so $x \\ne 0$ {as claimed}. The answer is $\\boxed{%s}$. Done."
@@ -34,54 +30,32 @@ def check(path: Path, total: Counter[str]) -> bool:
         print(f"{path}: not every line has a field 'answer'; skipped")
         return False
     golds = [str(row["answer"]) for row in rows]
-    judge = MathVerifyJudge()
-    judge.compare([("\\sin x", "\\cos x")])  # start the worker outside the stopwatch
-    watch = Stopwatch()
-    lost = [gold for gold in golds if not watch.time(same_answer, read_boxed(PROSE % gold) or "", gold, judge=judge)]
+    lost, slowest = [], 0.0
+    for gold in golds:
+        start = time.perf_counter()
+        if not same_answer(read_boxed(PROSE % gold) or "", gold):
+            lost.append(gold)
+        slowest = max(slowest, time.perf_counter() - start)
     spellings = sorted(set(golds))
-    forms = {gold: watch.time(canonical_form, gold) for gold in spellings}
-    equal, undecided, asked = [], 0, 0
-    for a, b in itertools.combinations(spellings, 2):
-        first, second = forms[a], forms[b]
-        if first.key == second.key:
-            equal.append((a, b, "form"))
-        elif watch.time(may_be_equal, first, second):
-            verdicts = watch.time(judge.compare, [(a, b)])
-            asked += 1
-            undecided += len(verdicts.undecided)
-            equal += [(a, b, "judge")] * len(verdicts.equal)
     pairs = len(spellings) * (len(spellings) - 1) // 2
+    merged = classify(spellings).audit().values()
+    equal = [pair for each in merged for pair in itertools.combinations([spelling.text for spelling in each], 2)]
     print(
         f"{path.stem:14} golds {len(golds):5}  read back and equal {len(golds) - len(lost):5}"
-        f"  spellings {len(spellings):4}  pairs {pairs:7,}  equal {len(equal):3}  asked the judge {asked:3}"
-        f"  undecided {undecided}  slowest call {watch.slowest:.3f} s (limit {judge.seconds_per_group:.0f} s)"
+        f"  spellings {len(spellings):4}  pairs {pairs:7,}  equal {len(equal):3}  slowest call {slowest:.3f} s"
     )
     for gold in lost:
         print(f"    LOST  {gold}")
-    for a, b, by in equal:
-        print(f"    equal by {by:5}  {a}  =  {b}")
-    judge.close()
+    for a, b in equal:
+        print(f"    equal  {a}  =  {b}")
     total.update(
         {"golds": len(golds), "equal to themselves": len(golds) - len(lost), "pairs": pairs, "equal": len(equal)}
     )
-    return not lost and not undecided and watch.slowest <= judge.seconds_per_group
-
-
-class Stopwatch:
-    """The slowest of the calls made through it."""
-
-    def __init__(self) -> None:
-        self.slowest = 0.0
-
-    def time(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        start = time.perf_counter()
-        result = function(*args, **options)
-        self.slowest = max(self.slowest, time.perf_counter() - start)
-        return result
+    return not lost
 
 
 def main() -> int:
-    """Exit code 1 when a gold answer is lost, a pair stays undecided, or a call exceeds its limit."""
+    """Exit code 1 when a gold answer is lost."""
     files = sorted(Path(sys.argv[1]).glob("*.jsonl")) if len(sys.argv) == 2 else []
     if not files:
         print(f"no .jsonl files in {' '.join(sys.argv[1:]) or 'FOLDER'}\n\n{__doc__}")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from scrl.policy import token_scores as scores
-from scrl.policy.fused_token_scores import FusedTokenScores
+from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, FusedTokenScores
 from scrl.policy.low_memory_adamw import LowMemoryAdamW
 from scrl.policy.settings import OptimizerSettings
 
@@ -43,9 +43,9 @@ def compare_token_scores(hidden_size: int, tokens: int) -> None:
     weight_VE = (torch.randn(VOCABULARY, hidden_size, device="cuda") * 0.02).bfloat16().requires_grad_()
     targets_n = torch.randint(0, VOCABULARY, (tokens,), device="cuda")
     for name, function, block in (
-        ("kernel", FusedTokenScores, scores.FUSED_CHUNK_ELEMENTS),
+        ("kernel", FusedTokenScores, CHUNK_ELEMENTS),
         ("plain", scores._TokenScores, scores.CHUNK_ELEMENTS),
-        ("plain, blocks as large", scores._TokenScores, scores.FUSED_CHUNK_ELEMENTS),
+        ("plain, blocks as large", scores._TokenScores, CHUNK_ELEMENTS),
     ):
         parts = function, hidden_nE, weight_VE, targets_n, block
         with torch.no_grad():
@@ -61,7 +61,8 @@ def forward(function: Any, hidden_nE: Tensor, weight_VE: Tensor, targets_n: Tens
 
 def forward_and_backward(function: Any, hidden_nE: Tensor, weight_VE: Tensor, targets_n: Tensor, block: int) -> None:
     hidden_nE.grad = weight_VE.grad = None
-    forward(function, hidden_nE, weight_VE, targets_n, block).sum().backward()
+    loss: Any = forward(function, hidden_nE, weight_VE, targets_n, block).sum()
+    loss.backward()
 
 
 def compare_adam(state: str) -> None:

@@ -3,8 +3,6 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-from scrl.answers.judge import MathVerifyJudge
-
 settings.register_profile("scrl", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("scrl")
 
@@ -14,14 +12,6 @@ FOLDERS_WITH_MODELS = {"policy", "sampling", "training", "engines"}
 def pytest_sessionstart():
     """A shell starts its background jobs with Ctrl-C ignored, which all their children inherit; some tests send one."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session")
-def judge():
-    """The real judge, with its worker processes."""
-    judge = MathVerifyJudge(seconds_per_answer=60, seconds_per_group=300)  # no verdict may hang on a busy machine
-    yield judge
-    judge.close()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrl.answers.judge import NoJudge
 from scrl.answers.readers import read_boxed
 from scrl.credit.rule import credit_rule
 from scrl.records import Group
@@ -20,8 +19,8 @@ spec = importlib.util.spec_from_file_location("scrl_in_one_file", PATH)
 example = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(example)
 
-SCRL = credit_rule("scrl", judge=NoJudge())
-TTRL = credit_rule("ttrl", judge=NoJudge())
+SCRL = credit_rule("scrl")
+TTRL = credit_rule("ttrl")
 
 
 def test_it_imports_nothing_of_the_package():

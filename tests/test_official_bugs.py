@@ -10,7 +10,6 @@ import pytest
 
 from scrl.answers.classes import classify, find_class, same_answer
 from scrl.answers.forms import canonical_form
-from scrl.answers.judge import NoJudge, Verdicts
 from scrl.answers.readers import READERS
 from scrl.credit.rule import assign_credit, credit_rule
 from scrl.data.rollouts import read_rollouts
@@ -24,7 +23,7 @@ def test_b1_gold_answers_may_be_numbers(tmp_path):
     path.write_text('{"question_id": 7, "completion": "\\\\boxed{70}", "gold": 70}\n')
     (rollout,) = read_rollouts(path)
     assert (rollout.question_id, rollout.gold) == ("7", "70")
-    assert label_file(path, credit_rule("ttrl", judge=NoJudge()))["majority_accuracy"] == 1.0
+    assert label_file(path, credit_rule("ttrl"))["majority_accuracy"] == 1.0
 
 
 HOSTILE = [
@@ -43,14 +42,13 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("template", HOSTILE)
-def test_b2_model_output_is_never_executed(template, tmp_path, judge):
-    """There: `parse_expr` evaluates what the model wrote. Here: neither readers, nor forms, nor the judge's process."""
+def test_b2_model_output_is_never_executed(template, tmp_path):
+    """There: `parse_expr` evaluates what the model wrote. Here: neither readers nor forms do."""
     mark = tmp_path / "executed"
     hostile = template.format(mark=mark)
     for read in READERS.values():
         read(f"\\boxed{{{hostile}}} the answer is {hostile}")
-    classify([hostile, "1", r"\frac{x}{x+1}", r"\sin x"], judge=judge)
-    judge.compare([(hostile, "1"), (hostile, hostile + " ")])
+    classify([hostile, "1", r"\frac{x}{x+1}", r"\sin x"])
     assert not mark.exists()
     assert not os.path.exists("executed")
 
@@ -59,7 +57,7 @@ def test_b2_model_output_is_never_executed(template, tmp_path, judge):
 def test_b3_leading_zeros_are_kept_apart(padded):
     """There: '025' → '0', as all seven zero-padded AIME24 answers, which then match nobody."""
     assert canonical_form(padded).key == padded.lstrip("0")
-    assert not same_answer(padded, "0", judge=NoJudge())
+    assert not same_answer(padded, "0")
 
 
 UNANIMOUS = [
@@ -79,12 +77,12 @@ UNANIMOUS = [
 
 
 @pytest.mark.parametrize("answer", UNANIMOUS)
-def test_b4_a_unanimous_answer_is_its_own_label_and_matches_gold(answer, judge):
+def test_b4_a_unanimous_answer_is_its_own_label_and_matches_gold(answer):
     """There: 26 of 500 MATH-500 answers do not grade back against their own vote key, so unanimity earns 0."""
-    credit = assign_credit(Group.from_texts([f"\\boxed{{{answer}}}"] * 4, [0.1] * 4), judge=judge)
+    credit = assign_credit(Group.from_texts([f"\\boxed{{{answer}}}"] * 4, [0.1] * 4))
     assert credit.labels.positive is not None
     assert credit.rewards.tolist() == [1.0] * 4
-    assert find_class(classify([answer], judge=judge), answer, judge=judge) == (0, 0)
+    assert find_class(classify([answer]), answer) == 0
 
 
 @pytest.mark.parametrize(
@@ -98,22 +96,22 @@ def test_b4_a_unanimous_answer_is_its_own_label_and_matches_gold(answer, judge):
     ],
 )
 def test_b5_equivalent_spellings_vote_together(spellings):
-    assert len(classify(spellings, judge=NoJudge()).keys_K) == 1
+    assert len(classify(spellings).keys_K) == 1
 
 
 def test_b5_anagrams_do_not():
     """There: a name becomes the product of its letters, and so collides with its anagrams."""
-    assert len(classify(["Rosalind", "Rosaldin", "Dalrosin"], judge=NoJudge()).keys_K) == 3
+    assert len(classify(["Rosalind", "Rosaldin", "Dalrosin"]).keys_K) == 3
 
 
-def test_b6_a_negative_label_never_pays(judge):
+def test_b6_a_negative_label_never_pays():
     """There: an answer graded equal to a rare member of 𝒩⁻, but frequent itself, earns −(τ − p) > 0.
 
     Here equal answers are one class with one share: 2 × 1/2 spelled rarely, 14 × 0.5 → one class of 16 of 32.
     """
     answers = ["1/2"] * 2 + ["0.5"] * 14 + ["7"] * 15 + ["9"]
     entropies = [0.9] * 2 + [0.2] * 14 + [0.2] * 15 + [0.9]
-    credit = assign_credit(Group.from_answers(answers, entropies), judge=judge, entropy_weight=0.0)
+    credit = assign_credit(Group.from_answers(answers, entropies), entropy_weight=0.0)
     assert credit.labels.negatives == {"9"}
     assert credit.rewards[0] == credit.rewards[2] == 0.0
     for answer_class, reward in zip(credit.tally.class_of_G, credit.rewards, strict=True):
@@ -121,25 +119,25 @@ def test_b6_a_negative_label_never_pays(judge):
             assert reward < 0
 
 
-def test_b7_a_minority_spelling_of_the_label_earns_the_full_share(judge):
+def test_b7_a_minority_spelling_of_the_label_earns_the_full_share():
     """There: a correct answer in a rare spelling gets its own small p (0.07 instead of 0.50)."""
     answers = [r"\frac12"] * 7 + [r"\frac{2}{4}"] + ["3"] * 8
-    credit = assign_credit(Group.from_answers(answers, [0.1] * 16), judge=judge, min_margin=0.0, min_share=0.5)
+    credit = assign_credit(Group.from_answers(answers, [0.1] * 16), min_margin=0.0, min_share=0.5)
     assert credit.tally.shares_K == (0.5, 0.5)
     answers[-1] = "0.5"
-    credit = assign_credit(Group.from_answers(answers, [0.1] * 16), judge=judge)
+    credit = assign_credit(Group.from_answers(answers, [0.1] * 16))
     assert credit.labels.positive is None  # 9 − 7 of 16 = 0.125, not above
-    credit = assign_credit(Group.from_answers(answers, [0.1] * 16), judge=judge, min_margin=0.1)
+    credit = assign_credit(Group.from_answers(answers, [0.1] * 16), min_margin=0.1)
     assert credit.rewards[0] == credit.rewards[7] == credit.rewards[15] == pytest.approx(9 / 16)
 
 
-def test_b8_labelling_works_in_any_thread(judge):
+def test_b8_labelling_works_in_any_thread():
     """There: SIGALRM, hence `ValueError: signal only works in main thread`."""
     found = []
 
     def work():
-        group = Group.from_texts([r"\boxed{\log_2 8}", r"\boxed{3}", r"\boxed{\sin x}"], [0.1] * 3)
-        found.append(assign_credit(group, judge=judge).labels.positive)
+        group = Group.from_texts([r"\boxed{\frac62}", r"\boxed{3}", r"\boxed{\sin x}"], [0.1] * 3)
+        found.append(assign_credit(group).labels.positive)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -153,36 +151,21 @@ def test_b9_a_missing_entropy_is_an_error_not_zero():
         assign_credit(Group.from_answers(["1", "2"]))
 
 
-class CountingJudge:
-    """Counts the pairs it is asked about."""
-
-    def __init__(self):
-        self.pairs = 0
-
-    def compare(self, pairs):
-        self.pairs += len(list(pairs))
-        return Verdicts()
-
-
-def test_b10_the_judge_is_asked_about_open_pairs_only_once_a_group():
-    """There: up to |𝒩⁻| comparisons a completion, twice a step, one after the other."""
-    judge = CountingJudge()
-    answers = [str(n) for n in range(32)] * 2
-    assign_credit(Group.from_answers(answers, [0.1] * 64), judge=judge)
-    assert judge.pairs == 0  # plain numbers: never
-    answers = [r"\sum_{k=1}^3 k", "6", "7"] + ["6"] * 29
-    assign_credit(Group.from_answers(answers, [0.1] * 32), judge=judge)
-    assert judge.pairs == 2  # one open form against two other classes, however many completions
+def test_b10_no_answer_is_compared_with_another():
+    """There: up to |𝒩⁻| comparisons a completion, twice a step, one after the other. Here: a key for each answer."""
+    answers = [r"\sum_{k=1}^3 k", r"\sin x", "6", "7"] * 8
+    classes = classify(answers)
+    assert [classes.keys_K[j] for j in classes.class_of_G] == [classify([answer]).keys_K[0] for answer in answers]
 
 
 def test_b11_several_answers_are_unordered():
-    assert same_answer("1, 2", "2, 1", judge=NoJudge())
-    assert not same_answer("(1, 2)", "(2, 1)", judge=NoJudge())
+    assert same_answer("1, 2", "2, 1")
+    assert not same_answer("(1, 2)", "(2, 1)")
 
 
 @pytest.mark.parametrize("empty", [r"\boxed{}", r"\boxed{ }", r"\boxed{\text{}}", r"\boxed{\,}"])
 def test_an_empty_box_is_no_answer(empty):
     """There: "" is an ordinary answer that can win the vote."""
-    credit = assign_credit(Group.from_texts([empty] * 3 + [r"\boxed{4}"] * 2, [0.1] * 5), judge=NoJudge())
+    credit = assign_credit(Group.from_texts([empty] * 3 + [r"\boxed{4}"] * 2, [0.1] * 5))
     assert credit.answers[:3] == (None, None, None)
     assert credit.labels.positive == "4"

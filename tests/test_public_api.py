@@ -15,15 +15,16 @@ from scrl.policy.model_paths import model_folder
 
 SIGNATURES = {
     "assign_credit": "(group, method='scrl', *, elsewhere=None, **choices)",
-    "classify": "(answers_G, *, judge=None, significant_digits=None)",
-    "credit_rule": "(method='scrl', *, preset='paper', reader='boxed', num_trained=None, seed=0, judge=None, "
+    "classify": "(answers_G, *, significant_digits=None)",
+    "credit_rule": "(method='scrl', *, preset='paper', reader='boxed', num_trained=None, seed=0, "
     "significant_digits=None, max_tokens=None, **settings)",
     "evaluate": "(model, benchmarks, *, out=None, **settings)",
+    "explain_answer": "(answer, significant_digits=None)",
     "get_reader": "(name)",
     "label": "(rollouts, method='scrl', *, out=None, **choices)",
     "label_file": "(rollouts, rule, *, out=None, audit=None, on_bytes=None)",
     "resume": "(folder, *, listener=None)",
-    "same_answer": "(first, second, *, judge=None, significant_digits=None)",
+    "same_answer": "(first, second, *, significant_digits=None)",
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
     "train": "(config, questions=None, *, out=None, listener=None)",
     "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}))",

@@ -5,7 +5,6 @@ import itertools
 import pytest
 
 from scrl.answers.classes import classify, same_answer
-from scrl.answers.judge import NoJudge
 
 
 @pytest.mark.parametrize(
@@ -16,12 +15,12 @@ from scrl.answers.judge import NoJudge
         ["x=5", "5", "y=5"],  # x=5 ~ 5 ~ y=5 but x=5 ≁ y=5
     ],
 )
-def test_where_math_verify_is_not_transitive_we_are(answers, judge):
-    found = {frozenset(map(str, classify(order, judge=judge).keys_K)) for order in itertools.permutations(answers)}
+def test_where_math_verify_is_not_transitive_we_are(answers):
+    found = {frozenset(map(str, classify(order).keys_K)) for order in itertools.permutations(answers)}
     assert len(found) == 1
     for a, b, c in itertools.permutations(answers):
-        if same_answer(a, b, judge=judge) and same_answer(b, c, judge=judge):
-            assert same_answer(a, c, judge=judge)
+        if same_answer(a, b) and same_answer(b, c):
+            assert same_answer(a, c)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_where_math_verify_is_not_transitive_we_are(answers, judge):
     ],
 )
 def test_what_the_vote_key_splits_is_one_class(first, second):
-    assert same_answer(first, second, judge=NoJudge())
+    assert same_answer(first, second)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +47,8 @@ def test_what_the_vote_key_splits_is_one_class(first, second):
         ["10,080", "(10, 0)"],
     ],
 )
-def test_what_the_vote_key_merges_stays_apart(answers, judge):
-    assert len(classify(answers, judge=judge).keys_K) == len(answers)
+def test_what_the_vote_key_merges_stays_apart(answers):
+    assert len(classify(answers).keys_K) == len(answers)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +62,9 @@ def test_what_the_vote_key_merges_stays_apart(answers, judge):
         (r"\frac13", "0.333333"),  # math-verify rounds to six places
     ],
 )
-def test_what_is_nearly_equal_stays_apart(first, second, judge):
-    assert not same_answer(first, second, judge=judge)
+def test_what_is_nearly_equal_stays_apart(first, second):
+    assert not same_answer(first, second)
 
 
-def test_numbers_are_rounded_if_asked_to(judge):
-    assert same_answer(r"\frac13", "0.333333", judge=judge, significant_digits=5)
+def test_numbers_are_rounded_if_asked_to():
+    assert same_answer(r"\frac13", "0.333333", significant_digits=5)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import scrl as run
 
 import scrl
 from scrl.cli.main import main
@@ -36,20 +36,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder, *words):
-    """From the folder, as an installed command: its own place is not on the path by itself."""
-    code = "import sys; sys.path.pop(0); from scrl.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    return subprocess.run(
-        [sys.executable, "-c", code, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        cwd=folder,
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
-    )
-
-
 def test_the_method_is_ten_lines():
     lines = [line for line in METHOD.splitlines() if line.strip()]
     assert len(lines) <= 10
@@ -58,7 +44,7 @@ def test_the_method_is_ten_lines():
 def test_the_commands_of_the_page_run(folder):
     assert [words[1] for words in COMMANDS] == ["methods", "label", "train"]
     for words in COMMANDS:
-        done = run(folder, *words[1:])
+        done = run(*words[1:], cwd=folder)  # as an installed command: this place is not on the path by itself
         assert done.returncode == 0, done.stderr
     labels = [json.loads(line) for line in (folder / "labels.jsonl").read_text().splitlines()]
     # shares 3/5 and 1/5 (a missing answer counts in N), squared
@@ -69,7 +55,7 @@ def test_the_commands_of_the_page_run(folder):
     for line in rollouts:
         same = [o for o in rollouts if all(o[k] == line[k] for k in ("step", "question_id", "answer_class"))]
         assert line["reward"] == pytest.approx((len(same) / 8) ** 2 if line["answer_class"] else 0)
-    resumed = run(folder, "train", "--resume", "my-run")  # opened with its method, and found to be done
+    resumed = run("train", "--resume", "my-run", cwd=folder)  # opened with its method, and found to be done
     assert "my-run: has done all its 2 steps" in resumed.stderr
 
 
@@ -153,12 +139,12 @@ def test_the_reader_and_the_sampler_of_the_page_work(folder):
     rows = [{"question_id": "q", "completion": text} for text in ("ANSWER: 4", "so ANSWER: 8/2", "4")]
     (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = ("label", "own.jsonl", "--reader", "readers:after_answer", "--method", "ttrl", "--out", "own-labels.jsonl")
-    assert run(folder, *words).returncode == 0
+    assert run(*words, cwd=folder).returncode == 0
     labels = [json.loads(line) for line in (folder / "own-labels.jsonl").read_text().splitlines()]
     assert [line["answer_class"] for line in labels] == ["4", "4", None]
     tiny = "--steps 1 --completions 4 --trained 2 --sampling.max-tokens 24 --evaluation.is-off true --out sampled"
     words = f"train --model embedded --questions arithmetic:easy:train:2 --compute.sampler samplers:Logged {tiny}"
-    done = run(folder, *words.split())
+    done = run(*words.split(), cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "2 prompts at step 0" in done.stdout
 

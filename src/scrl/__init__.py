@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrl.answers.classes import Classes, classify, same_answer
-from scrl.answers.judge import Judge, MathVerifyJudge, NoJudge
+from scrl.answers.forms import Explanation, explain_answer
 from scrl.answers.readers import get_reader
 from scrl.api import TrainingResult, evaluate, label, resume, sample, train
 from scrl.credit.method import Evidence, Method
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, assign_credit, credit_rule
-from scrl.errors import ConfigError, DataError, InputError, JudgeError, ReaderError, ScrlError
+from scrl.errors import ConfigError, DataError, InputError, ReaderError, ScrlError
 from scrl.lab.label import label_file
 from scrl.records import Completion, Credit, Elsewhere, Group, Labels, Question, Tally
 
@@ -41,14 +41,11 @@ __all__ = [
     "DataError",
     "Elsewhere",
     "Evidence",
+    "Explanation",
     "Group",
     "InputError",
-    "Judge",
-    "JudgeError",
     "Labels",
-    "MathVerifyJudge",
     "Method",
-    "NoJudge",
     "Question",
     "ReaderError",
     "RunConfig",
@@ -59,6 +56,7 @@ __all__ = [
     "classify",
     "credit_rule",
     "evaluate",
+    "explain_answer",
     "get_reader",
     "label",
     "label_file",

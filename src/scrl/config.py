@@ -27,7 +27,7 @@ from scrl.policy.settings import (
     OptimizerSettings,
 )
 from scrl.sampling.draw import SamplingSettings
-from scrl.settings import Settings
+from scrl.settings import Settings, without_retired
 
 TRAINER_PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -131,6 +131,7 @@ class RunConfig(Settings):
     @classmethod
     def _fill_in_presets(cls, values: Any) -> Any:
         """The preset, then the named loss, then what was given."""
+        values = without_retired(values)
         if not isinstance(values, Mapping):
             return values
         for name, off in REMOVED.items():

@@ -5,8 +5,7 @@
     │   ├── ConfigError     a setting: also a ValueError
     │   └── DataError       a file, with its line: also a ValueError
     ├── TrainingError       a run cannot go on (NaN, out of memory, disk full): its last checkpoint is intact
-    ├── ReaderError         a user's answer reader failed
-    └── JudgeError          the math-verify judge cannot run
+    └── ReaderError         a user's answer reader failed
 
 Messages name the setting or the file and line, the reason, and the fix.
 """
@@ -45,10 +44,6 @@ class TrainingError(ScrlError):
 
 class ReaderError(ScrlError):
     """A user's answer reader raised an error or returned something that is no answer."""
-
-
-class JudgeError(ScrlError):
-    """The judge's processes cannot be started."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

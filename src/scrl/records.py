@@ -280,8 +280,6 @@ class Credit:
     """The M completions to train on."""
     is_entropy_only: bool
     """Trap: no label tells the completions apart, so the advantage is the entropy term alone at full strength."""
-    undecided_pairs: int
-    """Pairs of answers the judge did not decide in time; they count as different."""
     stock: tuple[str, ...] = ()
     """The stock answers of the other questions; none while too few of them have been seen."""
     split_advantages: tuple[Floats, Floats] | None = None

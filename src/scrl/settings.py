@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
+
+RETIRED = ("judge", "credit_workers")
+"""Settings of earlier versions that are gone: files that have them stay valid, and they are ignored."""
 
 
 class Settings(BaseModel):
@@ -23,3 +28,13 @@ class Settings(BaseModel):
         if isinstance(value, bool) and {int, float} & set(types) and bool not in types:
             raise PydanticCustomError("number_type", "Input should be a number")
         return value
+
+
+def without_retired(values: Any, place: str = "") -> Any:
+    """Settings without those that are gone, with a warning where one had a value."""
+    if not isinstance(values, Mapping):
+        return values
+    for name in RETIRED:
+        if values.get(name) is not None:
+            warnings.warn(f"{place}{name}: scrl 0.2 has no such setting and ignores it; leave it out", stacklevel=2)
+    return {name: value for name, value in values.items() if name not in RETIRED}

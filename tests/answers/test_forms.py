@@ -8,32 +8,49 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scrl.answers import exact
+from scrl.answers import exact, powers
 from scrl.answers.classes import same_answer
-from scrl.answers.forms import canonical_form, may_be_equal
+from scrl.answers.forms import canonical_form, explain_answer
+from scrl.cli.main import main
 
-PAIRS = [json.loads(line) for line in (Path(__file__).parent / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-@pytest.mark.parametrize("kind", sorted({pair["kind"] for pair in PAIRS}))
-def test_pairs_of_spellings_are_told_apart_or_merged(kind, judge):
-    """Hundreds of pairs written by hand; each is asked both ways round."""
-    wrong = [
-        (pair["a"], pair["b"], pair["equal"])
-        for pair in PAIRS
-        if pair["kind"] == kind
-        for first, second in [(pair["a"], pair["b"]), (pair["b"], pair["a"])]
-        if same_answer(first, second, judge=judge) != pair["equal"]
-    ]
-    assert wrong == []
+HERE = Path(__file__).parent
 
 
-def test_only_the_pairs_marked_so_need_the_judge():
-    """Everything but 'judge' is decided by canonical forms alone."""
-    for pair in PAIRS:
-        a, b = canonical_form(pair["a"]), canonical_form(pair["b"])
-        if pair["kind"] != "judge" and pair["equal"]:
-            assert a.key == b.key, pair
+def read_pairs():
+    """(list, class, equal, left, right): ours by class, and two lists by people who had not seen the code."""
+    for line in (HERE / "pairs.jsonl").read_text(encoding="utf-8").splitlines():
+        pair = json.loads(line)
+        yield "first", pair["kind"], pair["equal"], pair["a"], pair["b"]
+    for name in ("pairs", "blind_pairs", "second_pairs"):
+        for line in (HERE / f"{name}.tsv").read_text(encoding="utf-8").splitlines():
+            *kind, equal, left, right = line.split("\t")
+            yield name, kind[0] if kind else "mixed", equal == "1", left, right
+
+
+PAIRS = list(read_pairs())
+SPLITS = set((HERE / "known_splits.txt").read_text(encoding="utf-8").splitlines())
+"""Equal answers that we keep apart: they cost votes, and reward nothing wrong."""
+
+
+@pytest.mark.parametrize("name", ["first", "pairs", "blind_pairs", "second_pairs"])
+def test_different_answers_are_never_merged(name):
+    different = [(left, right) for own, _, equal, left, right in PAIRS if own == name and not equal]
+    assert [pair for pair in different if same_answer(*pair)] == []
+    assert [pair for pair in different if same_answer(*pair[::-1])] == []
+
+
+@pytest.mark.parametrize("name", ["first", "pairs", "blind_pairs", "second_pairs"])
+def test_equal_answers_are_merged_but_for_the_known_splits(name):
+    equal = [(left, right) for own, _, equal, left, right in PAIRS if own == name and equal]
+    apart = {f"{left}\t{right}" for left, right in equal if not same_answer(left, right)}
+    assert apart == SPLITS & {f"{left}\t{right}" for left, right in equal}
+
+
+def test_every_class_of_mistakes_has_forty_pairs_half_of_them_different():
+    for kind in map(str, range(1, 13)):
+        labels = [equal for name, own, equal, _, _ in PAIRS if name == "pairs" and own == kind]
+        assert len(labels) >= 40, kind
+        assert 0.4 <= labels.count(False) / len(labels) <= 0.6, kind
 
 
 @pytest.mark.parametrize(
@@ -62,21 +79,11 @@ def test_only_the_pairs_marked_so_need_the_judge():
         (r"0^5", "0"),
         ("5!", "120"),
         (r"\binom{5}{2}", "10"),
-        (r"\binom{n}{2}", "binomial(n, 2)"),
-        ("n!", "factorial(n)"),
+        (r"\binom{n}{2}", "-1/2*n + 1/2*n^(2)"),
         (r"x^{-2}", "x^(-2)"),
-        (r"\frac{2}{4x+4}", "1/2*inv(1 + x)"),
-        (r"2^x", "pow(2, x)"),
-        (r"\sqrt{x+1}", "pow(1 + x, 1/2)"),
-        (r"\log_2 x", "log(2, x)"),
-        (r"\log x", "log(10, x)"),
-        (r"\sin^{-1} x", "asin(x)"),
-        (r"\sin^2 x", "sin(x)^(2)"),
-        (r"\sin -x", "sin(-1*x)"),
         (r"\exp(2)", "e^(2)"),
-        (r"|x-1|", "fabs(-1 + x)"),
+        (r"|x-1|", "fabs(-1*x + 1)"),
         (r"\lfloor x \rfloor", "floor(x)"),
-        ("f(2)", "apply f(2)"),
         ("x(x+1)", "x + x^(2)"),
         ("y'", "y'"),
         (r"x^{\prime}", "x'"),
@@ -91,7 +98,7 @@ def test_only_the_pairs_marked_so_need_the_judge():
         ("5 = x", "5"),
         ("= 5", "5"),
         ("x = y", "0 = -1*y + x"),
-        (r"x \ne 2", "!= 2"),
+        (r"x \ne 2", "(-1*oo, 2) U (2, oo)"),
         (r"x \in \{1, 2\}", "{1, 2}"),
         (r"\emptyset", "{}"),
         (r"\{\}", "{}"),
@@ -99,8 +106,8 @@ def test_only_the_pairs_marked_so_need_the_judge():
         ("[5]", "5"),
         ("(1,2],", "(1, 2]"),
         (r"a \mp b, c", "{-1*b + a, a + b, c}"),
-        (r"x=3, y=\pm 2", "x = 3, y = {-2, 2}"),
-        (r"x_1 = 3, x_2 = 4", "{3, 4}"),
+        (r"x=3, y=\pm 2", "(3, {-2, 2})"),
+        (r"x_1 = 3, x_2 = 4", "(3, 4)"),
         ("x = 1, 2", "{1, 2}"),
         ("3:00 PM", "time 3:00:00 p"),
         ("1:2:3", "1:2:3"),
@@ -122,30 +129,26 @@ def test_only_the_pairs_marked_so_need_the_judge():
         (r"\sin 45^\circ", "1/2*2^(1/2)"),
         (r"\cos \frac{2\pi}{3}", "-1/2"),
         (r"\tan 60°", "3^(1/2)"),
-        (r"\tan 90°", "tan(1/2*pi)"),
-        (r"\sin \frac{\pi}{5}", "sin(1/5*pi)"),
+        (r"\tan 90°", r"text \tan 90 °"),
         (r"\cos 0", "1"),
         ("or", "text or"),
         (r"2 \cdot -3", "-6"),
         ("6/-+3", "-2"),
         ("2^-1", "1/2"),
-        (r"e^\sin x", "pow(e, sin(x))"),
-        (r"\sqrt{x^2}", "pow(x^(2), 1/2)"),  # |x|, not x
-        (r"(-2)^{1/4}", "pow(-2, 1/4)"),
         (r"\frac0.52", r"text \frac0.52"),
-        (r"\sqrt[x]{2}", r"text \sqrt[x]{2}"),
-        (r"\{x | x > 2\}", r"text \{x|x>2\}"),
+        (r"\sqrt[x]{2}", r"text \sqrt[x]2"),
+        (r"\{x | x > 2\}", "(2, oo)"),
         ("x = x", "text x=x"),
         ("1 < x > 2", "text 1<x>2"),
-        ("x < y", "text x<y"),
+        ("x < y", "-1*y + x < 0"),
         (r"\{1, 2)", r"text \{1,2)"),
         (r"3000! \cdot 3000!", r"text 3000!\cdot3000!"),
-        (r"(\sqrt{2})^{99999}", r"text (\sqrt{2})^{99999}"),
-        (r"\begin{cases} 1 \end{cases}", r"text \begin{cases}1\end{cases}"),
+        (r"(\sqrt{2})^{99999}", r"text (\sqrt2)^{99999}"),
+        (r"\begin{cases} 1 \end{cases}", "1"),
         ("(5]", "text (5]"),
         ("x^", "text x^"),
         ("5)", "text 5)"),
-        (r"\frac{1}{2", r"text \frac{1}{2"),
+        (r"\frac{1}{2", r"text \frac1{2"),
         ("10--20", r"text 10\endash20"),  # a range, as 10–20 is
         (r"2\text{--}3", r"text 2\endash3"),
         ("x--2", "2 + x"),
@@ -158,6 +161,30 @@ def test_only_the_pairs_marked_so_need_the_judge():
 )
 def test_golden_keys(answer, key):
     assert canonical_form(answer).key == key
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "n!",
+        r"\frac{2}{4x+4}",
+        r"2^x",
+        r"\sqrt{x+1}",
+        r"\log_2 x",
+        r"\log x",
+        r"\sin^{-1} x",
+        r"\sin^2 x",
+        r"\sin -x",
+        "f(2)",
+        r"\sin \frac{\pi}{5}",
+        r"e^\sin x",
+        r"\sqrt{x^2}",
+        r"(-2)^{1/4}",
+    ],
+)
+def test_open_expressions_have_fingerprints(answer):
+    """Values at points that depend on the symbols' names alone, so that the key is the same in every process."""
+    assert canonical_form(answer).key.startswith("≈")
 
 
 @pytest.mark.parametrize("answer", ["", "  ", "{}", r"\text{}", "$$", r"\,", ".", "...", r"\(\)"])
@@ -213,7 +240,6 @@ def test_nested_functions_do_not_grow_without_end():
     for _ in range(6):
         answer = rf"\sin((1+{answer})^{{12}})"
     assert len(canonical_form(answer).key) < 1_000
-    assert not may_be_equal(canonical_form(answer), canonical_form(r"\sin y"))
 
 
 def test_nested_mixed_numbers_take_no_exponential_time():
@@ -221,11 +247,6 @@ def test_nested_mixed_numbers_take_no_exponential_time():
     for _ in range(18):
         answer = rf"2\frac{{{answer}}}{{3}}"
     assert canonical_form(answer).key == f"{2**18}/{3**18}*x"
-
-
-def test_values_that_would_take_minutes_are_not_computed():
-    for answer in (r"\sin(\sinh(10^{9}))", r"\cos(\cosh(10^{12}))", r"\tan(10^{500})"):
-        assert canonical_form(answer).value is None
 
 
 def test_huge_exact_numbers_are_compared_exactly():
@@ -237,32 +258,8 @@ def test_huge_exact_numbers_are_compared_exactly():
 def test_very_long_answers_are_compared_as_text():
     long = "x + " * 300
     assert canonical_form(long + "1").key != canonical_form(long + "2").key
-    assert canonical_form(long).is_closed
     assert len(canonical_form("x" * 10**6).key) < 100  # and take no room
     assert canonical_form(" " * 2_000) is None
-
-
-def test_closed_forms_are_never_open_to_the_judge():
-    assert not may_be_equal(canonical_form("1"), canonical_form("2"))
-    assert not may_be_equal(canonical_form(r"\sin x"), canonical_form(r"\text{sine}"))
-    assert not may_be_equal(canonical_form(r"(\sin x, 1)"), canonical_form(r"(\sin x, 1, 2)"))
-    assert may_be_equal(canonical_form(r"\sum_{k=1}^3 k"), canonical_form("6"))
-
-
-def test_values_tell_open_expressions_apart_without_the_judge():
-    assert not may_be_equal(canonical_form(r"\sin 1"), canonical_form(r"\sin 2"))
-    assert not may_be_equal(canonical_form(r"e^{-\pi}"), canonical_form(r"e^{-\pi-1}"))
-    assert not may_be_equal(canonical_form(r"\ln 2"), canonical_form("2"))
-    assert not may_be_equal(canonical_form(r"y=\sin x + y'"), canonical_form(r"y=\cos x+ y'"))
-    assert may_be_equal(canonical_form(r"2\sin x\cos x"), canonical_form(r"\sin 2x"))
-    assert not may_be_equal(canonical_form("f(1) + f(2)"), canonical_form("f(3)"))
-    assert not may_be_equal(canonical_form("n!"), canonical_form("(n+1)!"))
-    assert may_be_equal(canonical_form("(99999n)!"), canonical_form("(99999n + 1)!"))  # beyond our range: ask
-    assert not may_be_equal(canonical_form(r"(\sin x, 1)"), canonical_form(r"(\cos x, 1)"))  # part by part
-    assert may_be_equal(canonical_form(r"x > \sin 1"), canonical_form(r"(\sin 1, \ln 2)"))  # infinity has no value: ask
-    assert may_be_equal(canonical_form(r"(\sin 2x, 1)"), canonical_form(r"(2\sin x\cos x, 1)"))
-    assert may_be_equal(canonical_form(r"\frac{1}{0 \cdot x + \ln 1}"), canonical_form(r"\ln 2"))  # no value: ask
-    assert may_be_equal(canonical_form(r"e^{99999\pi}"), canonical_form(r"e^{99998\pi}"))  # beyond our range: ask
 
 
 @pytest.mark.parametrize(
@@ -316,8 +313,6 @@ def spellings_of(q):
 def test_spellings_of_rationals_are_equal_exactly_when_the_values_are(p, q, data):
     a = canonical_form(data.draw(st.sampled_from(spellings_of(p))))
     b = canonical_form(data.draw(st.sampled_from(spellings_of(q))))
-    assert a.is_closed
-    assert b.is_closed
     assert (a.key == b.key) == (p == q)
 
 
@@ -381,7 +376,6 @@ def test_every_text_has_a_form_or_is_no_answer(text):
     form = canonical_form(text)
     if form is not None:
         assert canonical_form(text) == form
-        assert not may_be_equal(form, form) or not form.is_closed
 
 
 PIECES = st.sampled_from(
@@ -402,28 +396,49 @@ def test_no_heap_of_latex_raises(text):
 def test_division_clears_square_roots_and_i_from_the_denominator():
     # 1/(2 - i) = (2 + i)/5
     two_minus_i = exact.add(exact.number(2), exact.negate(exact.symbol("i")))
-    assert exact.invert(two_minus_i).text == "1/5*i + 2/5"
+    assert powers.invert(two_minus_i).text == "1/5*i + 2/5"
 
 
 def test_a_product_with_its_inverse_is_one():
-    value = exact.add(exact.number(3), exact.power(exact.number(7), exact.number(Fraction(1, 2))))
-    assert exact.multiply(value, exact.invert(value)).text == "1"
+    value = exact.add(exact.number(3), powers.power(exact.number(7), exact.number(Fraction(1, 2))))
+    assert exact.multiply(value, powers.invert(value)).text == "1"
 
 
-@pytest.mark.parametrize("denominator", [r"1+\sqrt[3]{2}", r"\sqrt2+\sqrt3+\sqrt5+\sqrt7+\sqrt{11}+\sqrt{13}"])
-def test_some_roots_stay_in_the_denominator(denominator):
-    value = canonical_form(rf"\frac{{1}}{{{denominator}}}")
-    assert "inv(" in value.key
-    assert not value.is_closed
+def test_some_roots_stay_in_the_denominator():
+    assert canonical_form(r"\frac{1}{1+\sqrt[3]{2}}").decided_by == "fingerprint"
+    six = canonical_form(r"\frac{1}{\sqrt2+\sqrt3+\sqrt5+\sqrt7+\sqrt{11}+\sqrt{13}}")
+    assert six.decided_by == "text"  # its numbers are too long for the digits of a fingerprint
 
 
 def test_perfect_squares_of_large_primes_have_roots():
     prime = 1_000_003
-    assert exact.power(exact.number(prime**2), exact.number(Fraction(1, 2))).text == str(prime)
+    assert powers.power(exact.number(prime**2), exact.number(Fraction(1, 2))).text == str(prime)
 
 
 def test_a_vanishing_denominator_is_refused():
     with pytest.raises(exact.Incomputable):
-        exact.invert(exact.number(0))
+        powers.invert(exact.number(0))
     with pytest.raises(exact.Incomputable):
-        exact.power(exact.number(0), exact.number(-1))
+        powers.power(exact.number(0), exact.number(-1))
+
+
+# --- what a user is told --------------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_explained():
+    found = explain_answer(r"$x = 1,\ y = \frac{\pi}{2}$")
+    assert found.read_as == r"x=1,y=\frac{\pi}2"
+    assert (found.form.key, found.form.kind, found.form.decided_by) == ("(1, 1/2*pi)", "sequence", "exact")
+    assert [part.key for part in found.form.parts] == ["1", "1/2*pi"]
+    assert explain_answer(r"\text{}").form is None
+
+
+def test_the_command_shows_what_was_read_and_what_is_the_same(capsys):
+    assert main(["answer", r"\frac12", "0.50", r"\sin x", ""]) == 0
+    shown = capsys.readouterr().out
+    assert "key      1/2  (exact)" in shown
+    assert "(fingerprint)" in shown
+    assert "no answer" in shown
+    assert r"same: \frac12   0.50" in shown
+    assert main(["answer", "1", "2"]) == 0
+    assert "all different" in capsys.readouterr().out

@@ -2,23 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 
+from processes import scrl as scrl  # a process of its own, which starts at once
+
 COMMAND = (sys.executable, "-m", "scrl")
-
-
-def scrl(*arguments, **options):
-    """Run to the end."""
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-        **options,
-    )
 
 
 def untraced(**more):

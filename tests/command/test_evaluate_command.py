@@ -3,12 +3,11 @@
 import json
 import re
 import signal
-import subprocess
-import time
 
 import pytest
 import torch
-from commands import COMMAND, read, untraced
+from commands import read
+from processes import Command, scrl, untraced
 
 from scrl.cli.evaluate import hints
 from scrl.cli.main import main
@@ -163,35 +162,27 @@ def test_the_lab_reads_what_was_written(call, tmp_path, capsys):
 # Interrupted, and gone on with
 
 
-@pytest.fixture
 def one_thread():
     """As many as the process that is interrupted has: their number changes the last digits of an entropy."""
-    threads = torch.get_num_threads()
+    untraced()
     torch.set_num_threads(1)
-    yield {"OMP_NUM_THREADS": "1"}
-    torch.set_num_threads(threads)
 
 
-def test_ctrl_c_in_the_middle_and_resumed(call, one_thread, tmp_path):
+def test_ctrl_c_in_the_middle_and_resumed(tmp_path):
     words = ("embedded", "arithmetic:easy:train:10", "--samples", "2", "--max-tokens", "24", "--sampler-rows", "2")
-    process = subprocess.Popen(
-        [*COMMAND, "evaluate", *words, "--out", "e"], cwd=tmp_path, env=untraced(**one_thread),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    command = Command("evaluate", *words, "--out", "e", cwd=tmp_path, prepare=one_thread)
     rollouts = tmp_path / "e" / "rollouts" / "arithmetic-easy-train-10.jsonl"
-    deadline = time.monotonic() + 120
-    while not rollouts.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130, out + err
-    assert "stopped; go on with: scrl evaluate --resume --out e" in out
-    assert "Traceback" not in err
+    command.wait_for(rollouts.exists)
+    command.signal(signal.SIGINT)
+    done = command.finish()
+    assert done.returncode == 130, done
+    assert "stopped; go on with: scrl evaluate --resume --out e" in done.stdout
+    assert "Traceback" not in done.stderr
     assert rollouts.read_bytes().count(b"\n") < 20
     assert not (tmp_path / "e" / "evaluations.jsonl").exists()
-    code, _, err = call("--resume", "--out", "e")
-    assert (code, err) == (0, "")
-    assert call(*words, "--out", "whole")[0] == 0
+    for way in (("--resume", "--out", "e"), (*words, "--out", "whole")):
+        done = scrl("evaluate", *way, cwd=tmp_path, prepare=one_thread)
+        assert (done.returncode, done.stderr) == (0, "")
     for name in ("evaluations.jsonl", "results.json", "evaluation.yaml", rollouts.relative_to(tmp_path / "e")):
         assert (tmp_path / "e" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 

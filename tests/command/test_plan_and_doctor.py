@@ -2,12 +2,13 @@
 
 import re
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from commands import scrl
+from processes import scrl
 from transformers import Gemma3Config
 
 from scrl.cli.main import main
@@ -216,9 +217,14 @@ def test_a_folder_with_a_config_alone_is_planned_as_the_model_would_be(tmp_path)
 # Doctor
 
 
+def look_here_first():
+    """As `python -m` does."""
+    sys.path.insert(0, "")
+
+
 def test_the_doctor_says_what_there_is_and_tests_the_sampler(tmp_path):
     (tmp_path / "tensorboard").mkdir()  # a folder of that name is no package
-    done = scrl("doctor", cwd=tmp_path)
+    done = scrl("doctor", cwd=tmp_path, prepare=look_here_first)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert re.match(r"scrl \S+, Python 3\.", lines[0])

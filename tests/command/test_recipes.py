@@ -4,7 +4,8 @@ import re
 
 import pytest
 import yaml
-from commands import scrl, small_terminal
+from commands import small_terminal
+from processes import scrl
 
 from scrl.cli.main import main
 from scrl.cli.recipes import folded, lines_of

@@ -3,13 +3,12 @@
 import csv
 import json
 import signal
-import subprocess
-import time
 from io import StringIO
 from xml.etree import ElementTree
 
 import pytest
-from commands import COMMAND, read, untraced
+from commands import read
+from processes import Command, untraced
 from rich.console import Console
 
 from scrl.cli.main import main
@@ -192,32 +191,27 @@ def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reas
 
 
 def test_ctrl_c_in_the_middle_of_a_run_and_resumed(call, tmp_path):
-    words = (SCRL, *SMALL, "--no-voting", "--steps", "25", "--set", "checkpoint_every=50", "--out", "r")
-    process = subprocess.Popen(
-        [*COMMAND, "reproduce", *words], cwd=tmp_path, env=untraced(OMP_NUM_THREADS="1"),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    words = (SCRL, *SMALL, "--no-voting", "--steps", "12", "--set", "checkpoint_every=50", "--out", "r")
+    command = Command("reproduce", *words, cwd=tmp_path, prepare=untraced)
     metrics = tmp_path / "r" / "seed-10" / RUN / "metrics.jsonl"
-    deadline = time.monotonic() + 120
-    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130, out + err
-    assert "stopped; go on with: the same command and --resume --out r" in out
-    assert "Traceback" not in err
+    command.wait_for(lambda: metrics.exists() and metrics.stat().st_size)
+    command.signal(signal.SIGINT)
+    stopped = command.finish()
+    assert stopped.returncode == 130, stopped
+    assert "stopped; go on with: the same command and --resume --out r" in stopped.stdout
+    assert "Traceback" not in stopped.stderr
     done = len(read(metrics))
-    assert 0 < done < 25
+    assert 0 < done < 12
     start = state(tmp_path / "r" / "seed-10" / "evaluations")
     code, out, err = call(*words, "--resume")
     assert (code, err) == (0, "")
     assert f"resuming after step {done}" in out
-    assert [line["step"] for line in read(metrics)] == list(range(25))
+    assert [line["step"] for line in read(metrics)] == list(range(12))
     assert (
         state(tmp_path / "r" / "seed-10" / "evaluations" / "embedded" / "start").items()
         <= {name.removeprefix("embedded/start/"): value for name, value in start.items()}.items()
     )  # the start model is not measured again
-    assert json.loads((tmp_path / "r/seed-10" / RUN / "checkpoints/last/trainer_state.json").read_text())["step"] == 25
+    assert json.loads((tmp_path / "r/seed-10" / RUN / "checkpoints/last/trainer_state.json").read_text())["step"] == 12
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

@@ -106,7 +106,7 @@ def test_the_rollouts_have_one_line_a_completion(trained):
 
 def test_scrl_label_reads_the_rollouts_and_comes_to_the_same_credit(trained, tmp_path):
     folder, _ = trained
-    words = ("--trained", 4, "--seed", 3, "--out", tmp_path / "labels.jsonl", "--judge", "none")
+    words = ("--trained", 4, "--seed", 3, "--out", tmp_path / "labels.jsonl")
     done = scrl("label", folder / "rollouts.jsonl", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for mine, theirs in zip(read(folder / "rollouts.jsonl"), read(tmp_path / "labels.jsonl"), strict=True):

@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrl.answers.judge import NoJudge
 from scrl.credit.methods.related.self_harmony import divergence, harmonic_answer
 from scrl.credit.rule import credit_rule
 from scrl.credit.tally import count_votes
 from scrl.errors import InputError
 from scrl.records import Group
 
-HARMONY = credit_rule("self-harmony", judge=NoJudge())
-CENTRED = credit_rule("self-harmony", judge=NoJudge(), advantage="centred")
-CO = credit_rule("co-rewarding", judge=NoJudge())
+HARMONY = credit_rule("self-harmony")
+CENTRED = credit_rule("self-harmony", advantage="centred")
+CO = credit_rule("co-rewarding")
 VOTES = st.lists(st.sampled_from("1234") | st.none(), min_size=1, max_size=12)
 
 
@@ -27,7 +26,7 @@ def group_of(answers):
 def credits_of(rule, as_it_is, rephrased):
     """Of both forms."""
     groups = [group_of(as_it_is), group_of(rephrased)]
-    classes = rule.classify_together(groups)
+    classes = [rule.classify(group) for group in groups]
     tallies = [count_votes(each, None) for each in classes]
     return [
         rule.credit(groups[side], classes[side], partner=tallies[1 - side], is_rephrased=bool(side)) for side in (0, 1)
@@ -35,7 +34,7 @@ def credits_of(rule, as_it_is, rephrased):
 
 
 def tallies_of(as_it_is, rephrased):
-    classes = HARMONY.classify_together([group_of(as_it_is), group_of(rephrased)])
+    classes = [HARMONY.classify(group_of(answers)) for answers in (as_it_is, rephrased)]
     return [count_votes(each, None) for each in classes]
 
 
@@ -80,7 +79,7 @@ def test_the_divergence_is_0_where_both_agree_and_ln_2_where_nothing_is_shared(a
 
 
 def test_the_penalty_cancels_in_normalised_advantages_and_acts_on_centred_ones():
-    plain = credit_rule("self-harmony", judge=NoJudge(), agreement_penalty=0.0)
+    plain = credit_rule("self-harmony", agreement_penalty=0.0)
     votes = ("1112", "1122")
     assert credits_of(plain, *votes)[1].rewards.tolist() == [1, 1, 0, 0]
     assert credits_of(HARMONY, *votes)[1].rewards[0] < 0.95
@@ -119,7 +118,7 @@ def test_without_a_label_all_earn_nothing():
 
 
 def test_ties_are_a_setting():
-    first_seen = credit_rule("co-rewarding", judge=NoJudge(), ties="first-seen")
+    first_seen = credit_rule("co-rewarding", ties="first-seen")
     assert credits_of(CO, "12", "21")[0].labels.positive == "1"
     assert credits_of(first_seen, "12", "21")[0].labels.positive == "2"
 

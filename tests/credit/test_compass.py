@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rival_runs import two_steps
 
-from scrl.answers.judge import NoJudge
 from scrl.credit.rule import assign_credit, credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Completion, Group
@@ -25,7 +24,7 @@ def group_of(rows):
 
 
 def credit_of(rows=ROWS, **choices):
-    return assign_credit(group_of(rows), "compass", judge=NoJudge(), **choices)
+    return assign_credit(group_of(rows), "compass", **choices)
 
 
 def test_the_worked_example():
@@ -96,7 +95,7 @@ def test_it_asks_for_what_it_needs_and_no_more():
     assert credit_rule("compass").needs == {"margin_std", "decisiveness"}
     assert credit_rule("compass", path_weight=0).needs == {"margin_std"}
     with pytest.raises(InputError, match="method 'compass' needs the fact 'decisiveness'"):
-        assign_credit(Group.from_answers(["1", "2"], question_id="q"), "compass", judge=NoJudge())
+        assign_credit(Group.from_answers(["1", "2"], question_id="q"), "compass")
     with pytest.raises(ConfigError, match="exponent_sign"):
         credit_rule("compass", exponent_sign=2)
     assert credit_rule("compass", exponent_sign="-1").settings.exponent_sign == -1  # as the command line gives it
@@ -118,7 +117,7 @@ def test_rewards_lie_between_0_and_2_and_the_label_has_the_most_confidence(rows,
 
 @given(VOTES, st.floats(0, 0.5))
 def test_equal_confidences_are_the_plain_majority(rows, std):
-    ttrl = assign_credit(group_of(rows), "ttrl", judge=NoJudge())
+    ttrl = assign_credit(group_of(rows), "ttrl")
     level = [(answer, std, d) for answer, _, d in rows]
     for credit in (credit_of(level, path_weight=0), credit_of(rows, path_weight=0, exponent_sign=0)):
         assert credit.labels == ttrl.labels

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import scrl
 from scrl.answers.classes import Classes
-from scrl.answers.judge import NoJudge
 from scrl.config import GuardSettings
 from scrl.credit.elsewhere import MIN_OTHERS, LastVotes, few_others, require_others
 from scrl.credit.group_metrics import same_answer_share, stock_label_share
@@ -24,7 +23,7 @@ from scrl.errors import InputError
 from scrl.records import Completion, Elsewhere, Group, Labels, Tally
 from scrl.training.guard import alarms
 
-CONTRAST = credit_rule("contrast", judge=NoJudge())
+CONTRAST = credit_rule("contrast")
 
 
 def tally(votes, missing=0):
@@ -102,7 +101,7 @@ def test_order_and_earlier_visits_change_no_bit(visits, random):
 
 def credit(votes, elsewhere, missing=0, **settings):
     answers = [key for key, count in votes.items() for _ in range(count)] + [None] * missing
-    rule = credit_rule("contrast", judge=NoJudge(), **settings)
+    rule = credit_rule("contrast", **settings)
     return rule.credit(Group.from_answers(answers, question_id="q"), elsewhere=elsewhere)
 
 
@@ -185,11 +184,11 @@ def groups(number, *answers):
 
 def test_assign_credit_takes_the_groups_of_other_questions():
     own = Group.from_answers(["1", "1", "2", "2"], question_id="q")
-    found = scrl.assign_credit(own, "contrast", elsewhere=groups(8, r"\frac{2}{2}", "5"), judge=NoJudge())
+    found = scrl.assign_credit(own, "contrast", elsewhere=groups(8, r"\frac{2}{2}", "5"))
     assert found.rewards == pytest.approx([0.5 - 0.75] * 2 + [0.5] * 2)  # 2/2 is 1, by the equality that counts votes
-    known = scrl.assign_credit(own, "contrast", elsewhere=Elsewhere(8, {"1": 0.5}), judge=NoJudge())
+    known = scrl.assign_credit(own, "contrast", elsewhere=Elsewhere(8, {"1": 0.5}))
     assert known.rewards == pytest.approx(found.rewards)
-    few = scrl.assign_credit(own, "contrast", elsewhere=groups(MIN_OTHERS - 1, "1"), judge=NoJudge())
+    few = scrl.assign_credit(own, "contrast", elsewhere=groups(MIN_OTHERS - 1, "1"))
     assert few.rewards == pytest.approx([0.5] * 4)
 
 
@@ -285,7 +284,7 @@ def credited_steps(run, rule):
         evidence = []
         for line in stored:
             keys, class_of_G = tuple(line["keys"]), tuple(line["classes"])
-            classes = Classes(keys, class_of_G, ((),) * len(keys), tuple((*keys, None)[j] for j in class_of_G))
+            classes = Classes(keys, class_of_G, tuple((*keys, None)[j] for j in class_of_G))
             group = Group(tuple(Completion("", h, None) for h in line["entropies"]), line["question"], step)
             evidence.append((group, classes))
         votes = votes.after((group.question_id, count_votes(classes, None)) for group, classes in evidence)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from scrl.answers.judge import NoJudge
 from scrl.credit.rule import credit_rule
 from scrl.errors import InputError
 from scrl.records import Group, Truth
@@ -12,7 +11,7 @@ ANSWERS = ["7", "7", "7", "5", "5", "3", None, "9"]
 
 
 def credit_of(method, *, truth=None, seed=0, step=0, question_id="q", answers=ANSWERS):
-    rule = credit_rule(method, judge=NoJudge(), seed=seed)
+    rule = credit_rule(method, seed=seed)
     return rule.credit(Group.from_answers(answers, question_id=question_id, step=step), truth=truth)
 
 

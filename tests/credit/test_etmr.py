@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rival_runs import TINY, two_steps
 
-from scrl.answers.judge import NoJudge
 from scrl.config import read_config
 from scrl.credit.method import Tree
 from scrl.credit.methods.etmr import EtmrSettings, plan
@@ -20,7 +19,7 @@ ENTROPIES = [0.1, 0.2, 0.2, 0.5, 0.0]
 
 def credit_of(answers=ANSWERS, entropies=ENTROPIES, **choices):
     group = Group.from_answers(answers, entropies, question_id="q")
-    return assign_credit(group, "etmr", judge=NoJudge(), **choices)
+    return assign_credit(group, "etmr", **choices)
 
 
 # The plan
@@ -63,7 +62,7 @@ def test_a_run_that_cannot_be_is_refused_with_its_settings():
 
 def test_reward_and_advantage_are_those_of_ttrl_unless_reshaped():
     credit = credit_of()
-    ttrl = assign_credit(Group.from_answers(ANSWERS), "ttrl", judge=NoJudge())
+    ttrl = assign_credit(Group.from_answers(ANSWERS), "ttrl")
     assert credit.labels == ttrl.labels
     assert credit.rewards.tolist() == ttrl.rewards.tolist() == [1, 1, 0, 0, 0]
     assert credit.advantages.tolist() == ttrl.advantages.tolist()

@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scrl
-from scrl.answers.judge import NoJudge
 from scrl.credit.methods.related.evol_rl import BITS, compared_text, cosines, trigram_counts
 from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Completion, Group
 
 VECTORS = {"east": (1, 0), "north": (0, 1), "between": (0.6, 0.8), "nearer": (0.8, 0.6), "west": (-1, 0)}
-PLAIN = credit_rule("evol-rl", judge=NoJudge())
-EMBEDDED = credit_rule("evol-rl", judge=NoJudge(), embedding="some/model")
+PLAIN = credit_rule("evol-rl")
+EMBEDDED = credit_rule("evol-rl", embedding="some/model")
 
 
 def group_of(*pairs):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from everything import credit_of_all
 
-from scrl.answers.judge import NoJudge
 from scrl.credit import advantages as advantages_module
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, assign_credit, credit_rule
@@ -27,7 +26,7 @@ def group_of(votes, entropies=None, **place):
 
 
 def credit_of(votes, entropies=None, method="scrl", **choices):
-    return assign_credit(group_of(votes, entropies), method, judge=NoJudge(), **choices)
+    return assign_credit(group_of(votes, entropies), method, **choices)
 
 
 # One group for most tests. N = 16: 8 × "1", 4 × "2", 1 × "3", 1 × "4", 2 missing.
@@ -252,13 +251,11 @@ def test_official_takes_the_first_seen_of_tied_answers():
 
 def test_official_trains_on_the_first_rows_and_paper_on_random_ones():
     group = group_of({"1": 8, "2": 8}, question_id="q", step=3)
-    rule = credit_rule("ttrl", preset="official", num_trained=4, judge=NoJudge())
+    rule = credit_rule("ttrl", preset="official", num_trained=4)
     assert rule.credit(group).trained == (0, 1, 2, 3)
-    chosen = {
-        credit_rule("ttrl", num_trained=4, seed=seed, judge=NoJudge()).credit(group).trained for seed in range(20)
-    }
+    chosen = {credit_rule("ttrl", num_trained=4, seed=seed).credit(group).trained for seed in range(20)}
     assert len(chosen) > 10
-    assert credit_rule("ttrl", num_trained=4, seed=1, judge=NoJudge()).credit(group).trained in chosen
+    assert credit_rule("ttrl", num_trained=4, seed=1).credit(group).trained in chosen
 
 
 def test_presets_differ_in_nothing_else():
@@ -315,7 +312,7 @@ def test_more_trained_than_sampled_is_refused(preset):
 )
 def test_groups_of_any_kind_have_finite_credit(method, preset, votes):
     listed = [(answer, 0.3) for answer, count in votes.items() for _ in range(count)]
-    credit = credit_of_all(credit_rule(method, preset=preset, judge=NoJudge()), listed)
+    credit = credit_of_all(credit_rule(method, preset=preset), listed)
     assert np.isfinite(credit.rewards).all()
     assert np.isfinite(credit.advantages).all()
 
@@ -328,7 +325,7 @@ def test_an_empty_group_is_refused():
 def test_entropies_are_required_where_they_are_used_and_only_there():
     for method in ("scrl", "scrl-without-selective", "scrl-without-shaping"):
         with pytest.raises(InputError, match=r"question 'q'.*needs an entropy.*ttrl"):
-            assign_credit(group_of(VOTES, question_id="q"), method, judge=NoJudge())
+            assign_credit(group_of(VOTES, question_id="q"), method)
     assert credit_of(VOTES, method="ttrl").labels.positive == "1"
     assert credit_of(VOTES, method="scrl-without-gate", entropy_weight=0).labels.negatives == {"3", "4"}
     assert credit_of(VOTES, method="scrl-without-negative", entropy_weight=0).labels.positive == "1"

@@ -5,7 +5,6 @@ from everything import credit_of_all
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrl.answers.judge import NoJudge
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import assign_credit, credit_rule
 from scrl.errors import ConfigError, InputError
@@ -21,7 +20,7 @@ def group_of(answers, lengths):
 
 def test_the_reward_falls_over_the_buffer():
     group = group_of(["7"] * 4 + ["5"], LENGTHS)
-    credit = assign_credit(group, "ttrl", judge=NoJudge(), max_tokens=100, overlong_buffer=40, overlong_weight=0.5)
+    credit = assign_credit(group, "ttrl", max_tokens=100, overlong_buffer=40, overlong_weight=0.5)
     # nothing up to 100 − 40 = 60 tokens; then 0.5 · −(T − 60)/40: 70 → −0.125, 90 → −0.375, 100 → −0.5
     assert credit.rewards == pytest.approx([1, 1, 0.875, 0.625, -0.5])
     # mean 0.6, deviations 0.4, 0.4, 0.275, 0.025, −1.1; σ² = (0.16 + 0.16 + 0.075625 + 0.000625 + 1.21)/5 = 0.32125
@@ -31,7 +30,7 @@ def test_the_reward_falls_over_the_buffer():
 
 def test_a_group_that_differs_in_length_alone_is_told_apart_and_not_taken_for_an_entropy_term():
     group = group_of(["7"] * 5, LENGTHS)
-    credit = assign_credit(group, "scrl", judge=NoJudge(), max_tokens=100, overlong_buffer=100)
+    credit = assign_credit(group, "scrl", max_tokens=100, overlong_buffer=100)
     assert credit.rewards == pytest.approx([0.9, 0.4, 0.3, 0.1, 0.0])  # 1 − T/100
     assert not credit.is_entropy_only
 
@@ -39,8 +38,8 @@ def test_a_group_that_differs_in_length_alone_is_told_apart_and_not_taken_for_an
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_off_is_the_default_and_a_buffer_that_nobody_reaches_changes_nothing(method):
     votes = [("1", 0.1), ("1", 0.5), ("2", 0.9), (None, 0.2)]  # a fact `length` below 1
-    plain = credit_of_all(credit_rule(method, judge=NoJudge()), votes)
-    unreached = credit_of_all(credit_rule(method, judge=NoJudge(), max_tokens=100, overlong_buffer=50), votes)
+    plain = credit_of_all(credit_rule(method), votes)
+    unreached = credit_of_all(credit_rule(method, max_tokens=100, overlong_buffer=50), votes)
     assert plain.rewards.tolist() == unreached.rewards.tolist()
     assert plain.advantages.tolist() == unreached.advantages.tolist()
     assert credit_rule(method, max_tokens=100).needs == METHODS[method].needs(METHODS[method].settings())
@@ -50,7 +49,7 @@ def test_off_is_the_default_and_a_buffer_that_nobody_reaches_changes_nothing(met
 def test_penalties_lie_between_minus_the_weight_and_zero_and_fall_with_length(lengths, buffer, weight):
     group = group_of([None] * len(lengths), lengths)
     settings = {"max_tokens": 50, "overlong_buffer": buffer, "overlong_weight": weight}
-    rewards = assign_credit(group, "ttrl", judge=NoJudge(), **settings).rewards
+    rewards = assign_credit(group, "ttrl", **settings).rewards
     assert ((rewards >= -weight - 1e-12) & (rewards <= 0)).all()
     for length, reward in zip(lengths, rewards, strict=True):
         assert (reward < 0) == (length > 50 - buffer and weight * (length - 50 + buffer) / buffer > 0)

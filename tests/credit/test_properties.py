@@ -6,15 +6,14 @@ from everything import credit_of_all as credit_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrl.answers.judge import NoJudge
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
 
 VOTES = st.lists(
     st.tuples(st.sampled_from("12345678") | st.none(), st.floats(0, 3, allow_nan=False)), min_size=1, max_size=40
 )
-RULES = {name: credit_rule(name, judge=NoJudge()) for name in METHODS}
-OFFICIAL = {name: credit_rule(name, preset="official", judge=NoJudge()) for name in METHODS}
+RULES = {name: credit_rule(name) for name in METHODS}
+OFFICIAL = {name: credit_rule(name, preset="official") for name in METHODS}
 
 
 PER_COMPLETION = {"random", "compass", "rent", "intuitor", "evol-rl"}

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrl.answers.judge import NoJudge
 from scrl.credit.methods import METHODS
 from scrl.credit.methods.related.dare import probabilities
 from scrl.credit.rule import credit_rule
@@ -32,7 +31,7 @@ def group_of(answers, entropies=None, certainties=None, **place):
 
 
 def credit_of(method, answers, entropies=None, certainties=None, **choices):
-    return credit_rule(method, judge=NoJudge(), **choices).credit(group_of(answers, entropies, certainties))
+    return credit_rule(method, **choices).credit(group_of(answers, entropies, certainties))
 
 
 # --- RENT -------------------------------------------------------------------------------------------------------------
@@ -94,9 +93,9 @@ def test_intuitor_and_the_entropy_methods_refuse_completions_without_what_they_n
     bare = Group.from_answers(["7", "5"], question_id="q")
     for method, need in (("intuitor", "fact 'certainty'"), ("rent", "entropy"), ("dare", "entropy")):
         with pytest.raises(InputError, match=f"question 'q', completion 0: method '{method}' needs .*{need}"):
-            credit_rule(method, judge=NoJudge()).credit(bare)
+            credit_rule(method).credit(bare)
     for method in ("empo", "ddrl", "spine"):
-        credit_rule(method, judge=NoJudge()).credit(bare)
+        credit_rule(method).credit(bare)
 
 
 # --- EMPO -------------------------------------------------------------------------------------------------------------
@@ -329,6 +328,6 @@ def test_every_setting_is_described(method):
 @pytest.mark.parametrize("rows", [(0,), (0, 0), (0, 9), (-1, 1)])
 def test_a_choice_of_ones_own_must_be_of_so_many_different_completions(rows):
     method = replace(METHODS["ddrl"], choose=lambda *given: rows)
-    rule = replace(credit_rule("ddrl", num_trained=2, judge=NoJudge()), method=method)
+    rule = replace(credit_rule("ddrl", num_trained=2), method=method)
     with pytest.raises(ConfigError, match=r"`choose` must give 2 different completions of 0 … 3"):
         rule.credit(Group.from_answers(["1", "1", "2", "3"]))

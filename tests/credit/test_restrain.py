@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rival_runs import Silent, two_steps
 
-from scrl.answers.judge import NoJudge
 from scrl.credit.methods.restrain import gaussian_weights
 from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, InputError
@@ -18,7 +17,7 @@ from scrl.training.loop import resume
 
 def credit_of(answers, *, reference_share=None, num_trained=None, seed=0, **settings):
     settings = {"weigh_questions": reference_share is not None, "eps": 0} | settings
-    rule = credit_rule("restrain", judge=NoJudge(), num_trained=num_trained, seed=seed, **settings)
+    rule = credit_rule("restrain", num_trained=num_trained, seed=seed, **settings)
     return rule.credit(Group.from_answers(answers, question_id="q"), reference_share=reference_share)
 
 
@@ -124,7 +123,7 @@ def test_overlong_completions_lose_whatever_the_label_is():
     completions = tuple(c._replace(facts={"length": n}) for c, n in zip(group.completions, lengths, strict=True))
     group = Group(completions, "q")
     shaping = {"overlong_buffer": 20, "max_tokens": 40, "advantage": "centred", "weigh_questions": False}
-    credit = credit_rule("restrain", judge=NoJudge(), **shaping).credit(group)
+    credit = credit_rule("restrain", **shaping).credit(group)
     # the first loses 1. candidate 7: r = 0, 1, 0, 0, mean ¼; candidate 5: r = −1, 0, 1, 1, mean ¼; weights ½ each
     assert credit.split_advantages[0].tolist() == [0.0, 0.375, 0.375, 0.375]
     assert credit.split_advantages[1].tolist() == [-0.125 - 0.625, -0.125, -0.125, -0.125]
@@ -172,7 +171,7 @@ def test_the_share_of_the_start_model_is_needed_only_where_questions_are_weighed
     assert credit_rule("restrain").needs == {"reference_share"}
     assert credit_rule("restrain", weigh_questions=False).needs == frozenset()
     with pytest.raises(InputError, match="needs the share of the most frequent answer among completions of the start"):
-        credit_rule("restrain", judge=NoJudge()).credit(Group.from_answers(["1", "2"]))
+        credit_rule("restrain").credit(Group.from_answers(["1", "2"]))
     with pytest.raises(ConfigError, match="sigma"):
         credit_rule("restrain", sigma=0)
 

@@ -66,7 +66,6 @@ REFUSED = {
     "loss.entropy_bonus=0.1": "weighs the entropy by tokens",
     "loss.dual_clip=1.1": "only above 1",
     "compute.device=cuda:1": "CUDA_VISIBLE_DEVICES",
-    "compute.credit_workers=2": "all completions of a step at once",
     "compute.sampler=vllm": "engine_options.use_vllm",
     "compute.micro_tokens=4096": "counts completions",
     "compute.packing=on": "pads completions",

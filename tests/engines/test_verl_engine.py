@@ -24,7 +24,6 @@ from verl_on_cpu import (
     write_tiny_model,
 )
 
-from scrl.answers.judge import NoJudge
 from scrl.config import override
 from scrl.credit.elsewhere import LastVotes
 from scrl.engines.verl.settings import check_options
@@ -90,7 +89,7 @@ def embedded_credit(folder, config, entropies, texts=TEXTS, *, step=1, last_vote
             np.testing.assert_allclose(measured_T, sample.entropies_T, atol=1e-5)
         samples_G = tuple(replace(sample, entropies_T=measured_T) for sample, measured_T in pairs)
         sampled_B.append(replace(sampled, samples_G=samples_G))
-    crediting = Crediting(config.rule(), NoJudge(), last_votes=last_votes or LastVotes())
+    crediting = Crediting(config.rule(), last_votes=last_votes or LastVotes())
     return sampled_B, [group.credit for group in crediting.credit(sampled_B, crediting.classify(sampled_B))]
 
 

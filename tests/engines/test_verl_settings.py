@@ -159,7 +159,6 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
         ({"preset": "official"}, r"loss\.mean: verl has no mean over pairs"),
         ({"loss": {"ratio": "completion", "dual_clip": 3.0}}, r"loss\.dual_clip"),
         ({"lora": {"dropout": 0.1}}, r"lora\.dropout"),
-        ({"compute": {"credit_workers": 1}}, r"compute\.credit_workers: verl returns all completions"),
         ({"compute": {"sampler": "vllm"}}, r"compute\.sampler: verl has its own sampler"),
         ({"compute": {"device": "cpu"}}, r"compute\.device: verl trains on GPUs"),
         ({"compute": {"packing": "off"}}, r"compute\.packing: verl packs where"),

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scrl.answers.judge import MathVerifyJudge
 from scrl.config import read_config
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics
@@ -103,7 +102,7 @@ def words(settings):
 
 def embedded_credit(rule, groups, last_votes=None):
     """What the embedded engine makes of the groups of a step."""
-    crediting = Crediting(rule, MathVerifyJudge(), last_votes=last_votes or LastVotes())
+    crediting = Crediting(rule, last_votes=last_votes or LastVotes())
     return [group.credit for group in crediting.credit(groups, crediting.classify(groups))]
 
 

@@ -6,7 +6,6 @@ import os
 import pytest
 import yaml
 
-from scrl.answers.judge import NoJudge
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.benchmark_run import build_settings, file_name, load_benchmarks, measure, read_settings
 
@@ -346,5 +345,5 @@ def test_gold_in_a_file_that_nobody_could_match_is_reported(tmp_path):
     source = tmp_path / "mine.jsonl"
     source.write_text('{"question": "2+2?", "answer": "4"}\n{"question": "3+3?", "answer": "}}{"}\n', encoding="utf-8")
     listener = Listener()
-    load_benchmarks(settings_of(str(source)), NoJudge(), listener)
+    load_benchmarks(settings_of(str(source)), listener)
     assert any("gold answers: 1 of 2 would be graded as wrong" in note and "mine-1" in note for note in listener.notes)

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from scrl.answers.judge import NoJudge
 from scrl.errors import ConfigError
 from scrl.evaluation.gold_check import gold_problem
 from scrl.evaluation.label_quality import bare_gold
@@ -20,7 +19,6 @@ def questions(*golds):
 
 def test_gold_that_can_be_read_back_passes():
     assert gold_problem(questions(*FINE), "boxed") is None
-    assert gold_problem(questions(*FINE), "boxed", NoJudge()) is None
     assert gold_problem(questions("A", "D", "(B)"), "choice") is None
     assert gold_problem(questions(None, "1", None), "boxed") is None  # those without gold are skipped
     assert gold_problem([], "boxed") is None

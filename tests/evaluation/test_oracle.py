@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from scrl.answers.judge import NoJudge
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
 from scrl.errors import InputError
@@ -12,7 +11,7 @@ from scrl.evaluation.oracle import require_gold, truth_for
 from scrl.lab.label import label_file
 from scrl.records import Group, Question
 
-ORACLE = credit_rule("oracle", judge=NoJudge())
+ORACLE = credit_rule("oracle")
 ANSWERS = ["7", "7", "7", "5", "14/2", None]
 
 
@@ -22,7 +21,7 @@ def group(answers=ANSWERS, name="q"):
 
 def rewards(gold, answers=ANSWERS):
     classes = ORACLE.classify(group(answers))
-    truth = truth_for(ORACLE, Question("q", "", gold), classes, NoJudge())
+    truth = truth_for(ORACLE, Question("q", "", gold), classes)
     return ORACLE.credit(group(answers), classes, truth=truth).rewards.tolist()
 
 
@@ -46,7 +45,7 @@ def test_no_other_method_is_told():
     for name in METHODS.keys() - {"oracle"}:
         rule = credit_rule(name)
         if "truth" not in rule.needs:
-            assert truth_for(rule, Question("q", "", "7"), ORACLE.classify(group()), None) is None
+            assert truth_for(rule, Question("q", "", "7"), ORACLE.classify(group())) is None
 
 
 @pytest.mark.parametrize("gold", [None, "", "   "])
@@ -57,7 +56,7 @@ def test_a_question_without_gold_is_refused_by_name(gold):
     require_gold(ORACLE, questions[:1])
     require_gold(credit_rule("ttrl"), questions)
     classes = ORACLE.classify(group())
-    assert truth_for(ORACLE, questions[1], classes, None) is None
+    assert truth_for(ORACLE, questions[1], classes) is None
     with pytest.raises(InputError, match="question 'q': method 'oracle' needs"):
         ORACLE.credit(group(), classes)
 

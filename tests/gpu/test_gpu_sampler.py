@@ -188,32 +188,6 @@ def test_rows_enter_as_others_end():
     assert logprobs.mean() < 0.02
 
 
-class Spelled(Silent):
-    """Tokens as numbers."""
-
-    def batch_decode(self, rows, **_):
-        return [" ".join(map(str, row)) for row in rows]
-
-
-def test_groups_are_reported_as_they_grow():
-    model = model_of("qwen3-4b")
-    model.generation_config.eos_token_id = list(range(0, WORDS, 50))
-    prompts_B, settings = prompts(30, 5, 61, 17, 200, 8), SamplingSettings(max_tokens=300)
-    how = {"num_samples": 24, **HOW}
-    reports_B = [[] for _ in prompts_B]
-    sampler = LocalSampler(model, Spelled(), max_rows=32)
-    samples_BG = sampler.sample(
-        prompts_B, settings, **how, on_group=lambda group, texts: reports_B[group].append(texts)
-    )
-    assert tokens_of(samples_BG) == tokens_of(sampler.sample(prompts_B, settings, **how))
-    for reports, samples_G in zip(reports_B, samples_BG, strict=True):
-        assert reports[-1] == [" ".join(map(str, sample.tokens_T)) for sample in samples_G]
-        assert reports[-1] == [sample.text for sample in samples_G]
-        assert [len(texts) for texts in reports] in ([12, 18, 21, 24], [12, 18, 24], [12, 24], [24])
-        assert all(set(some) <= set(reports[-1]) for some in reports)
-    assert sum(map(len, reports_B)) > 2 * len(reports_B)
-
-
 def test_preempted_rows_go_on(monkeypatch):
     monkeypatch.setattr(scheduler, "ENOUGH_LENGTHS", 1)
     monkeypatch.setattr(scheduler, "QUANTILE", 0.0)

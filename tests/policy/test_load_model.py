@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub.constants
 import pytest
@@ -78,7 +79,8 @@ def test_bfloat16_on_a_cpu_prints_no_warning():
         from scrl.policy.model import load_model
         from scrl.policy.settings import ComputeSettings
         model = load_model("embedded", ComputeSettings(device="cpu", dtype="bfloat16")).model
-        model(torch.ones(8, 64, dtype=torch.long))
+        layer = model.model.layers[0].mlp.up_proj  # the whole model takes some CPUs a quarter of a minute
+        layer(torch.ones(8, 64, layer.in_features, dtype=torch.bfloat16))
         warnings.warn("mkldnn_matmul failed, switching to BLAS gemm: as a CPU without bfloat16 says")
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
@@ -178,6 +180,22 @@ def test_a_hub_id_that_cannot_be_had_is_an_input_error(monkeypatch, no_network):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="model: no-such-owner/no-such-model cannot be loaded"):
         load_model("no-such-owner/no-such-model", CPU)
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch, no_network):
+    """Its own client would ask again for a minute."""
+    asked = []
+
+    def head(address, timeout):
+        asked.append(address)
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.get_session", lambda: SimpleNamespace(head=head))
+    with pytest.raises(InputError, match="model: no-such-owner/no-such-model cannot be loaded: We couldn't connect to"):
+        load_model("no-such-owner/no-such-model", CPU)
+    assert asked == [huggingface_hub.constants.ENDPOINT]
+    assert not huggingface_hub.constants.HF_HUB_OFFLINE  # the next model may be asked for again
 
 
 @pytest.mark.parametrize("attention", ["no-such-attention", "flash_attention_2"])

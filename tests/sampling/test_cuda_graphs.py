@@ -40,7 +40,7 @@ def failures(monkeypatch):
             ended.append(self)
 
     def run_or_record(self, key, cache, *rest):
-        frames = [frame for frame in inspect.stack()[1:3] if frame.function == "_capture"]
+        frames = [frame for frame in inspect.stack(context=0)[1:3] if frame.function == "_capture"]
         if not frames:
             run(self, key, cache, *rest)
             return

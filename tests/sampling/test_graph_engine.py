@@ -1,12 +1,7 @@
 """The GPU engine, here without a GPU and in plain torch: the same completions as by eager decoding."""
 
-import itertools
-from collections import Counter
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 from tiny_models import (
     END,
@@ -216,72 +211,3 @@ def test_the_scheduler_learns_each_length_once(monkeypatch, stop, spare):
     [used] = schedulers
     assert len(used._lengths) > 80  # of 90: those that end last are not learned
     assert all(length == rows.lengths_R[completion] for completion, length in used._lengths.items())
-
-
-def test_each_completion_is_reported_once_with_its_final_tokens(monkeypatch):
-    admit_too_many(monkeypatch, 3)
-    sampler = captured_sampler(set_ends(tiny_model("qwen3"), END, 7))
-    kind, reports = SamplingSettings(max_tokens=60, stop=("ab",)), {}
-
-    def listen(completion, tokens_T):
-        assert completion not in reports
-        reports[completion] = tokens_T.tolist()
-
-    requests = requests_for(prompts(1, 20, 9), 12, kind, (0, 0))
-    rows = sampler._engine.generate(requests, kind, (), 24, sampler.stop_texts(kind.stop), listen)
-    assert sampler._engine.preemptions > 0
-    assert len(reports) > 30  # of 36: those that end last are not
-    for completion, tokens in reports.items():
-        assert tokens == rows.tokens_RT[completion, : rows.lengths_R[completion]].tolist()
-
-
-def sample_and_listen(sampler, prompts_B, kind, **how):
-    """Completions, and the reports of each group, which grows and is complete in the end."""
-    reports_B = [[] for _ in prompts_B]
-    samples_BG = sampler.sample(prompts_B, kind, **how, on_group=lambda group, texts: reports_B[group].append(texts))
-    for reports, samples_G in zip(reports_B, samples_BG, strict=True):
-        assert reports[-1] == [sample.text for sample in samples_G]
-        for some, more in itertools.pairwise(reports):
-            assert len(some) < len(more)
-            assert not Counter(some) - Counter(more)
-    return samples_BG, reports_B
-
-
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[4]], ids=["ends", "stop texts"])
-@pytest.mark.parametrize("max_rows", [512, 6])
-def test_groups_are_reported_as_they_grow(kind, max_rows):
-    model, how = set_ends(tiny_model("qwen3"), END, 7, 9), {"num_samples": 8, "seed": 0, "step": 1}
-    expected = captured_sampler(model, max_rows=max_rows).sample(prompts(*LENGTHS), kind, **how)
-    found, reports_B = sample_and_listen(captured_sampler(model, max_rows=max_rows), prompts(*LENGTHS), kind, **how)
-    assert_same(found, expected)
-    assert [len(texts) for texts in reports_B[0]] in ([4, 6, 7, 8], [4, 6, 8])
-    assert sum(map(len, reports_B)) > 2 * len(reports_B)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    number=st.integers(1, 9),
-    max_rows=st.integers(1, 24),
-    seed=st.integers(0, 50),
-    stop=st.sampled_from([(), ("ab", "the"), ("e",)]),
-    spare=st.none() | st.integers(0, 12),
-)
-def test_a_listener_changes_nothing(number, max_rows, seed, stop, spare):
-    """With rows that enter late, that are preempted, and that run past a stop text."""
-    model, how = set_ends(tiny_model("qwen3"), END, 7), {"num_samples": number, "seed": seed, "step": 0}
-    prompts_B, kind = prompts(1, 20, 9), SamplingSettings(max_tokens=40, stop=stop)
-    with pytest.MonkeyPatch.context() as patch:
-        if spare is not None:
-            admit_too_many(patch, spare)
-        expected = captured_sampler(model, max_rows=max_rows).sample(prompts_B, kind, **how)
-        found, _ = sample_and_listen(captured_sampler(model, max_rows=max_rows), prompts_B, kind, **how)
-    assert_same(found, expected)
-
-
-def test_texts_are_decoded_once(monkeypatch):
-    sampler, decoded, decode = captured_sampler(set_ends(tiny_model("qwen3"), END, 7, 9)), [], LocalSampler.texts
-    monkeypatch.setattr(
-        LocalSampler, "texts", lambda self, rows, stops: decoded.extend(rows) or decode(self, rows, stops)
-    )
-    sample_and_listen(sampler, prompts(*LENGTHS), KINDS[0], num_samples=8, seed=0, step=1)
-    assert len(decoded) == 8 * len(LENGTHS)

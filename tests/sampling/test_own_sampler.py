@@ -42,15 +42,13 @@ class Plain(Detokenizer):
         self.drawn = {}
         opened.append(self)
 
-    def sample(self, prompts_B, settings, *, num_samples, seed, step, on_group=None):
+    def sample(self, prompts_B, settings, *, num_samples, seed, step):
         groups = []
-        for index, prompt in enumerate(prompts_B):
+        for prompt in prompts_B:
             name = f"{seed} {step} {prompt.question_id}".encode()
             generator = torch.Generator().manual_seed(zlib.crc32(name))
             group = tuple(self.one(prompt, settings, generator) for _ in range(num_samples))
             self.drawn.setdefault(step, []).append([sample.text for sample in group])
-            if on_group is not None:
-                on_group(index, [sample.text for sample in group])
             groups.append(group)
         return groups
 

@@ -97,16 +97,6 @@ def test_batches_hold_every_sample_once_in_order_and_no_more_than_fit(num_prompt
     assert rows == [(prompt.question_id, number) for prompt in prompts_B for number in range(num_samples)]
 
 
-@pytest.mark.parametrize("max_rows", [3, 4, 9, 512])
-def test_groups_are_reported_once_and_in_order(max_rows):
-    reports = []
-    sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=max_rows)
-    samples_BG = sampler.sample(
-        prompts(*LENGTHS), SETTINGS, num_samples=4, seed=0, step=0, on_group=lambda *report: reports.append(report)
-    )
-    assert reports == [(group, [sample.text for sample in samples_G]) for group, samples_G in enumerate(samples_BG)]
-
-
 def test_no_prompts_give_no_samples():
     assert drawn([]) == []
 

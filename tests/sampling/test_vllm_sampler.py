@@ -113,15 +113,6 @@ def test_what_follows_a_stop_text_is_let_go_of(rig):
         assert len(after.tokens_T) == len(after.logprobs_T) == len(after.entropies_T)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.0])
-def test_groups_are_reported_as_vllm_finishes_them(rig, temperature):
-    reports = []
-    settings = SETTINGS.model_copy(update={"temperature": temperature})
-    samples_BG = rig.sample(settings=settings, on_group=lambda *report: reports.append(report))
-    assert [group for group, _ in reports] == [2, 1, 0]
-    assert dict(reports) == {group: [s.text for s in samples_G] for group, samples_G in enumerate(samples_BG)}
-
-
 # Seeds
 
 

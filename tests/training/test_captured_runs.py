@@ -35,7 +35,7 @@ def as_on_a_gpu(monkeypatch):
 def test_a_run_learns_what_it_learns_elsewhere_in_memory_that_it_keeps(as_on_a_gpu, tmp_path):
     do(tmp_path / "elsewhere", *LEARNS)
     caches = as_on_a_gpu()
-    do(tmp_path / "gpu", *LEARNS, "compute.credit_workers=2")
+    do(tmp_path / "gpu", *LEARNS)
     for found, expected in zip(metrics(tmp_path / "gpu"), metrics(tmp_path / "elsewhere"), strict=True):
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
     assert len(metrics(tmp_path / "gpu")) == 3

@@ -28,44 +28,39 @@ def refused(tmp_path, *settings, reason):
     """The command, which must exit with 2, say why, and leave the folder as it was."""
     before = sorted(path.name for path in tmp_path.iterdir())
     done = scrl("train", *SMALL, *settings, "--out", "run", cwd=tmp_path)
-    assert reason in done.err
-    assert done.err.startswith("error: ")
-    assert "Traceback" not in done.err
-    assert done.code == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({*before, "logs"})
+    assert reason in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 # The model
 
 
-def test_a_model_folder_without_weights_is_refused(model, tmp_path):
-    (model / "model.safetensors").unlink()
-    refused(tmp_path, "model=model", reason="model: model has a config but no weights (*.safetensors)")
-
-
-def test_a_model_folder_that_is_not_there_is_refused(tmp_path):
-    refused(tmp_path, "model=./model", reason="model: there is no folder ./model. Give a folder, a hub id")
-
-
-def test_a_hub_id_that_cannot_be_reached_is_refused(tmp_path):
-    refused(tmp_path, "model=nobody/nothing", reason="model: nobody/nothing cannot be loaded: ")
-
-
-def test_a_model_folder_without_a_tokenizer_is_refused(model, tmp_path):
-    for path in model.glob("tokenizer*"):
-        path.unlink()
-    refused(tmp_path, "model=model", reason="model: model cannot be loaded: ")
-
-
-def test_a_model_of_an_unknown_kind_is_refused(model, tmp_path):
+def misname_its_kind(model):
     config = model / "config.json"
     config.write_text(config.read_text().replace('"llama"', '"lama"'))
-    refused(tmp_path, "model=model", reason="model: model cannot be loaded: ")
 
 
-def test_a_model_with_half_its_weights_file_is_refused(model, tmp_path):
-    os.truncate(model / "model.safetensors", 1_000)
-    refused(tmp_path, "model=model", reason="model: model cannot be loaded: ")
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda model: (model / "model.safetensors").unlink(), "model has a config but no weights (*.safetensors)"),
+        (lambda model: [path.unlink() for path in model.glob("tokenizer*")], "model cannot be loaded: "),
+        (misname_its_kind, "model cannot be loaded: "),
+        (lambda model: os.truncate(model / "model.safetensors", 1_000), "model cannot be loaded: "),
+    ],
+    ids=["no weights", "no tokenizer", "unknown kind", "half its weights"],
+)
+def test_a_damaged_model_folder_is_refused(model, tmp_path, damage, reason):
+    damage(model)
+    refused(tmp_path, "model=model", reason=f"model: {reason}")
+
+
+def test_a_model_that_is_not_there_is_refused(tmp_path):
+    refused(tmp_path, "model=./model", reason="model: there is no folder ./model. Give a folder, a hub id")
+    refused(tmp_path, "model=nobody/nothing", reason="model: nobody/nothing cannot be loaded: ")
 
 
 def test_chat_without_a_chat_template_is_refused(model, tmp_path):
@@ -126,7 +121,7 @@ def test_wrong_settings_are_refused_by_name(tmp_path):
         refused(tmp_path, setting, reason=reason)
     (tmp_path / "bad.yaml").write_text("model: embedded\nloss: [1,\n  2\nsteps: }\n")
     done = scrl("train", "bad.yaml", cwd=tmp_path)
-    assert (done.code, done.err[:30]) == (2, "error: bad.yaml:4: is not YAML")
+    assert (done.returncode, done.stderr[:30]) == (2, "error: bad.yaml:4: is not YAML")
     assert not (tmp_path / "runs").exists()
 
 
@@ -134,10 +129,16 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").write_text("precious")
     done = scrl("train", *SMALL, "--out", "run", cwd=tmp_path)
-    assert (done.code, done.out, done.err) == (2, "", "error: run: exists already; give a new folder with --out\n")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        "error: run: exists already; give a new folder with --out\n",
+    )
     (tmp_path / "run" / "config.yaml").touch()
     done = scrl("train", *SMALL, "--out", "run", cwd=tmp_path)
-    assert done.err == "error: run: exists already; go on with that run by --resume, or give a new folder with --out\n"
+    assert (
+        done.stderr == "error: run: exists already; go on with that run by --resume, or give a new folder with --out\n"
+    )
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.yaml", "mine"]
 
 
@@ -161,19 +162,19 @@ def fill_the_disk_at_the_second_step():
 def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_goes_on(tmp_path):
     settings = (*SMALL, "evaluation.is_off=true")
     done = scrl("train", *settings, "--out", "run", cwd=tmp_path, prepare=fill_the_disk_at_the_second_step)
-    assert done.code == 1
-    assert done.err.startswith("failed: run/checkpoints/")
-    assert "the checkpoint cannot be written: " in done.err
-    assert "File too large" in done.err
-    assert "is intact: run/checkpoints/" in done.err
-    assert "Traceback" not in done.err
+    assert done.returncode == 1
+    assert done.stderr.startswith("failed: run/checkpoints/")
+    assert "the checkpoint cannot be written: " in done.stderr
+    assert "File too large" in done.stderr
+    assert "is intact: run/checkpoints/" in done.stderr
+    assert "Traceback" not in done.stderr
     last = tmp_path / "run" / "checkpoints" / "last"
     assert json.loads((last / "trainer_state.json").read_text())["step"] == 1
     AutoModelForCausalLM.from_pretrained(last)
     assert sorted(path.name for path in last.parent.iterdir()) == ["best", "last"]
     resumed = scrl("train", "--resume", "run", cwd=tmp_path)
-    assert resumed.code == 0, resumed.err
-    assert scrl("train", *settings, "--out", "whole", cwd=tmp_path).code == 0
+    assert resumed.returncode == 0, resumed.stderr
+    assert scrl("train", *settings, "--out", "whole", cwd=tmp_path).returncode == 0
     assert differences(tmp_path / "run", tmp_path / "whole") == []
 
 
@@ -182,9 +183,9 @@ def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_
 
 def test_a_learning_rate_that_breaks_the_model_ends_the_run_in_words(tmp_path):
     done = scrl("train", *SMALL, "optimizer.learning_rate=1e30", "--out", "run", cwd=tmp_path)
-    assert done.code == 1
-    assert "nan: training cannot go on. Lower optimizer.learning_rate" in done.err
-    assert "Traceback" not in done.err
+    assert done.returncode == 1
+    assert "nan: training cannot go on. Lower optimizer.learning_rate" in done.stderr
+    assert "Traceback" not in done.stderr
     assert lines(tmp_path / "run" / "metrics.jsonl") == []
     assert (tmp_path / "run" / "report.html").exists()
 
@@ -192,12 +193,12 @@ def test_a_learning_rate_that_breaks_the_model_ends_the_run_in_words(tmp_path):
 def test_a_model_that_breaks_later_leaves_the_last_sound_checkpoint(tmp_path):
     settings = (*SMALL, "evaluation.is_off=true")
     done = scrl("train", *settings, "--out", "run", cwd=tmp_path, prepare=break_the_loss_at_the_second_step)
-    assert done.code == 1
-    assert "failed: the loss is nan" in done.err
+    assert done.returncode == 1
+    assert "failed: the loss is nan" in done.stderr
     assert len(metrics(tmp_path / "run")) == 1
     assert json.loads((tmp_path / "run" / "checkpoints" / "last" / "trainer_state.json").read_text())["step"] == 1
-    assert scrl("train", "--resume", "run", cwd=tmp_path).code == 0
-    assert scrl("train", *settings, "--out", "whole", cwd=tmp_path).code == 0
+    assert scrl("train", "--resume", "run", cwd=tmp_path).returncode == 0
+    assert scrl("train", *settings, "--out", "whole", cwd=tmp_path).returncode == 0
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
@@ -219,6 +220,6 @@ def test_a_start_model_that_is_broken_is_found_at_the_first_completion(model, tm
     weights_of["model.norm.weight"][3] = float("nan")
     save_file(weights_of, model / "model.safetensors", {"format": "pt"})
     done = scrl("train", *SMALL, "model=model", "--out", "run", cwd=tmp_path)
-    assert done.code == 1
-    assert done.err.startswith("failed: the model's outputs are not numbers: its weights are broken.")
-    assert "Traceback" not in done.err
+    assert done.returncode == 1
+    assert done.stderr.startswith("failed: the model's outputs are not numbers: its weights are broken.")
+    assert "Traceback" not in done.stderr

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from runs import GOLD_METRICS, Listener, differences, digest, do, go_on, lines, metrics, small, weights
 
 from scrl.data.arithmetic import arithmetic_questions
@@ -14,6 +15,7 @@ from scrl.planning.plan import make_plan
 from scrl.policy.model import load_model
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings
+from scrl.reporting.evaluations import read_metrics
 from scrl.training.run import open_run
 from scrl.training.trackers import TRACKERS, open_tracker
 
@@ -307,7 +309,7 @@ def test_trackers_hear_every_number_of_every_step(tmp_path, monkeypatch):
     ]
 
 
-def test_trackers_and_threads_are_opened_for_steps_alone_and_closed_whatever_happens(tmp_path, monkeypatch):
+def test_trackers_are_opened_for_steps_alone_and_closed_whatever_happens(tmp_path, monkeypatch):
     heard = []
 
     class Fake:
@@ -325,11 +327,9 @@ def test_trackers_and_threads_are_opened_for_steps_alone_and_closed_whatever_hap
 
     monkeypatch.setitem(TRACKERS, "fake", Fake)
     monkeypatch.setitem(TRACKERS, "broken", broken)
-    monkeypatch.setattr("scrl.training.run.CreditWorkers", lambda rule, workers: Fake())
-    monkeypatch.setattr(Fake, "begin", lambda self: None, raising=False)
-    settings = ("trackers=[fake]", "steps=1", "compute.credit_workers=1", *QUIET)
+    settings = ("trackers=[fake]", "steps=1", *QUIET)
     do(tmp_path / "run", *settings)
-    assert heard == ["opened", "opened", "closed", "closed"]
+    assert heard == ["opened", "closed"]
     heard.clear()
     with pytest.raises(InputError, match="has done all its 1 steps"):
         go_on(tmp_path / "run")
@@ -337,6 +337,23 @@ def test_trackers_and_threads_are_opened_for_steps_alone_and_closed_whatever_hap
     with pytest.raises(RuntimeError, match="no connection"):
         do(tmp_path / "other", *settings, "trackers=[fake, broken]")
     assert heard == ["opened", "closed"]
+
+
+def test_a_run_of_an_earlier_version_goes_on(tmp_path):
+    """Its settings and its metrics have what is gone."""
+    folder = tmp_path / "run"
+    do(folder, "steps=1", *QUIET)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config |= {"steps": 2, "early_verdicts": False, "compute": config["compute"] | {"credit_workers": 2}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    [line] = lines(folder / "metrics.jsonl")
+    length = (folder / "metrics.jsonl").write_text(json.dumps(line | {"undecided_pairs": 3}) + "\n")
+    state_file = folder / "checkpoints" / "last" / "trainer_state.json"
+    state = json.loads(state_file.read_text())
+    state_file.write_text(json.dumps(state | {"files": state["files"] | {"metrics.jsonl": length}}))
+    with pytest.warns(UserWarning, match=r"compute\.credit_workers: scrl 0\.2 has no such setting"):
+        go_on(folder)
+    assert [step.get("undecided_pairs") for step in read_metrics(folder / "metrics.jsonl", print)] == [3, None]
 
 
 def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_anything_is_written(tmp_path, monkeypatch):

@@ -1,19 +1,36 @@
 """A run with packed rows, tokens a pass, split masters and short averages."""
 
 import pytest
+import torch
 from runs import differences, do, go_on, metrics, stop_after_a_step
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from scrl.policy.model_paths import model_folder
+
+pytestmark = pytest.mark.usefixtures("no_report")
 LEAN = (
     "compute.dtype=bfloat16", "compute.packing=on", "compute.micro_tokens=150", "compute.gradient_checkpointing=true",
     "optimizer.masters=split", "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
 )  # fmt: skip
 
 
-def test_it_goes_on_exactly(tmp_path):
-    run, _ = do(tmp_path / "whole", *LEAN)
+@pytest.fixture
+def narrow(tmp_path):
+    """The embedded model in small, with random weights: some CPUs take a minute for that one in bfloat16."""
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 1, "num_hidden_layers": 2}
+    config = AutoConfig.from_pretrained(model_folder("embedded"), **sizes)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "narrow")
+    AutoTokenizer.from_pretrained(model_folder("embedded")).save_pretrained(tmp_path / "narrow")
+    return f"model={tmp_path / 'narrow'}"
+
+
+def test_it_goes_on_exactly(narrow, tmp_path):
+    settings = (*LEAN, narrow)
+    run, _ = do(tmp_path / "whole", *settings)
     assert run.policy.is_packed
     assert run.policy.micro_tokens == 150
-    stop_after_a_step(tmp_path / "run", *LEAN)
+    stop_after_a_step(tmp_path / "run", *settings)
     go_on(tmp_path / "run")
     assert differences(tmp_path / "run", tmp_path / "whole") == []
 

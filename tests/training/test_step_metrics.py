@@ -55,7 +55,6 @@ def test_the_numbers_of_a_step():
         "entropy_mean": pytest.approx(0.25),  # (3·0.1 + 0.5 + 4·0.3)/8
         "length_mean": 3.0,  # (7·2 + 10)/8
         "truncated_share": 0.125,
-        "undecided_pairs": 0,
         "tokens": 24,
     }
     assert found.keys() <= STEP_METRICS.keys()

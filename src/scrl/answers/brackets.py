@@ -53,3 +53,8 @@ def inside(tokens: Tokens, opening: Collection[str], closing: Collection[str]) -
         if depth == 0:
             return None
     return tokens[1:-1]
+
+
+def text_of(tokens: Tokens) -> str:
+    """The tokens without spaces."""
+    return "".join(token.text for token in tokens)

@@ -11,6 +11,7 @@ Everything here is bounded: whatever would grow past `MAX_BITS` or `MAX_TERMS` r
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,16 +23,13 @@ MAX_TERMS = 64
 MAX_PRODUCTS = 1_500
 MAX_CALL_CHARS = 4_000
 """Longest arguments of an opaque function value: nesting them must not grow without end."""
-MAX_EXPANDED_POWER = 12
-MAX_RADICAND_BITS = 200
+MAX_EXPONENT = 5_000
 APPLY = "apply "
 """Name prefix of a call of an unknown function: f(x) is `apply f`."""
-FACTOR_LIMIT = 20_000
-"""Trial division stops here, so what is left below its square is prime."""
 
 
 class Unreadable(Exception):  # noqa: N818 - a verdict on an answer, caught where forms are made
-    """This text is not something we can compute with; the judge may."""
+    """This text is not something we can compute with."""
 
 
 class Incomputable(Unreadable):
@@ -91,18 +89,27 @@ class Expr:
         return self.terms.get(UNIT) if len(self.terms) == 1 else None
 
     @cached_property
-    def symbols(self) -> frozenset[str]:
-        """The free symbols, at any depth; pi, e, i and infinity are not free."""
-        found: set[str] = set()
-        for atom in self._atoms():
-            if isinstance(atom, Call):
-                found.update(*(arg.symbols for arg in atom.args))
-            elif isinstance(atom, str) and atom not in CONSTANTS:
-                found.add(atom)
-        return frozenset(found)
+    def names(self) -> frozenset[str]:
+        """The symbols at any depth, the constants pi, e, i and oo included."""
+        atoms = self._atoms()
+        return frozenset(atom for atom in atoms if isinstance(atom, str)).union(*(arg.names for arg in self._args()))
 
-    def _atoms(self) -> Iterable[Atom]:
-        return (atom for monomial in self.terms for atom, _ in monomial)
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """The free symbols, at any depth."""
+        return self.names - CONSTANTS
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """The names of all calls, at any depth."""
+        calls = frozenset(atom.name for atom in self._atoms() if isinstance(atom, Call))
+        return calls.union(*(arg.functions for arg in self._args()))
+
+    def _atoms(self) -> list[Atom]:
+        return [atom for monomial in self.terms for atom, _ in monomial]
+
+    def _args(self) -> list[Expr]:
+        return [arg for atom in self._atoms() if isinstance(atom, Call) for arg in atom.args]
 
 
 CONSTANTS = frozenset({"pi", "e", "i", "oo"})
@@ -119,7 +126,7 @@ def symbol(name: str) -> Expr:
 
 
 def call(name: str, *args: Expr) -> Expr:
-    """An opaque function value: equal spellings are equal, the rest is the judge's."""
+    """An opaque function value."""
     if sum(len(arg.text) for arg in args) > MAX_CALL_CHARS:
         raise Incomputable("too long to compare")
     return Expr({((Call(name, args), Fraction(1)),): Fraction(1)})
@@ -130,7 +137,7 @@ def add(a: Expr, b: Expr) -> Expr:
     terms = dict(a.terms)
     for monomial, coefficient in b.terms.items():
         _accumulate(terms, monomial, coefficient)
-    return _checked(terms)
+    return checked(terms)
 
 
 def negate(a: Expr) -> Expr:
@@ -147,88 +154,7 @@ def multiply(a: Expr, b: Expr) -> Expr:
         for right, y in b.terms.items():
             factor, monomial = _join(left, right)
             _accumulate(terms, monomial, x * y * factor)
-    return _checked(terms)
-
-
-def divide(a: Expr, b: Expr) -> Expr:
-    """A / b."""
-    return multiply(a, invert(b))
-
-
-def invert(a: Expr) -> Expr:
-    """1 / a: square roots and i leave the denominator; other sums stay as an opaque inv(…)."""
-    if not a.terms:
-        raise Incomputable("division by zero")
-    numerator, denominator = _without_quadratics(a)
-    if len(denominator.terms) == 1:
-        ((monomial, coefficient),) = denominator.terms.items()
-        factor, flipped = _normal((atom, -power) for atom, power in monomial)
-        return multiply(numerator, Expr({flipped: factor / coefficient}))
-    scale = number(1 / _leading(denominator))
-    return multiply(multiply(numerator, scale), call("inv", monic(denominator)))
-
-
-def monic(a: Expr) -> Expr:
-    """A divided by its leading coefficient: the same for all multiples of a."""
-    return multiply(a, number(1 / _leading(a)))
-
-
-def power(base: Expr, exponent: Expr) -> Expr:
-    """Base ^ exponent, exact for rational exponents where that has one meaning."""
-    q = exponent.rational
-    if q is None:
-        return call("pow", base, exponent)
-    if q.denominator == 1:
-        return _integer_power(base, q.numerator)
-    if not base.terms:
-        if q < 0:
-            raise Incomputable("division by zero")
-        return number(0)
-    if len(base.terms) > 1:
-        return call("pow", base, exponent)
-    return _rational_power_of_term(base, q)
-
-
-def trigonometric(name: str, angle: Expr) -> Expr:
-    """Sine, cosine and tangent, exact at multiples of π/6 and π/4, opaque elsewhere."""
-    turns = Fraction(0) if not angle.terms else angle.terms.get((("pi", Fraction(1)),))
-    if turns is None or len(angle.terms) > 1:
-        return call(name, angle)
-    sine, cosine = _sine(turns), _sine(turns + HALF)
-    if name == "tan" and sine is not None and cosine is not None and cosine.terms:
-        return divide(sine, cosine)
-    value = {"sin": sine, "cos": cosine}.get(name)
-    return call(name, angle) if value is None else value
-
-
-def _sine(turns: Fraction) -> Expr | None:
-    """sin(turns · π) for multiples of 1/6 and 1/4: 0, 1/2, √2/2, √3/2, 1 and their negatives."""
-    turns %= 2
-    if turns >= 1:
-        value = _sine(turns - 1)
-        return None if value is None else negate(value)
-    square = {0: 0, Fraction(1, 6): 1, Fraction(1, 4): 2, Fraction(1, 3): 3, HALF: 4}.get(min(turns, 1 - turns))
-    return None if square is None else multiply(power(number(square), number(HALF)), number(HALF))
-
-
-def factorial(a: Expr) -> Expr:
-    """N! for a whole number within bounds."""
-    n = a.rational
-    if n is None or n.denominator != 1 or n < 0:
-        return call("factorial", a)
-    if n > 3_000:
-        raise Incomputable("factorial too large")
-    return number(math.factorial(int(n)))
-
-
-def binomial(a: Expr, b: Expr) -> Expr:
-    """C(n, k) for whole numbers within bounds."""
-    n, k = a.rational, b.rational
-    if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
-        return call("binomial", a, b)
-    if n > 3_000:
-        raise Incomputable("binomial too large")
-    return number(math.comb(int(n), int(k)))
+    return checked(terms)
 
 
 def integer_text(n: int) -> str:
@@ -243,7 +169,8 @@ def fraction_text(q: Fraction) -> str:
     return f"{integer_text(q.numerator)}/{integer_text(q.denominator)}"
 
 
-def _leading(a: Expr) -> Fraction:
+def leading(a: Expr) -> Fraction:
+    """The coefficient of the first monomial in the order of keys."""
     return a.terms[min(a.terms, key=_monomial_text)]
 
 
@@ -255,15 +182,17 @@ def _accumulate(terms: dict[Monomial, Fraction], monomial: Monomial, coefficient
         terms.pop(monomial, None)
 
 
-def _checked(terms: dict[Monomial, Fraction]) -> Expr:
+def checked(terms: dict[Monomial, Fraction]) -> Expr:
+    """An expression within bounds."""
     if len(terms) > MAX_TERMS:
         raise Incomputable("too many terms")
-    if any(_bits(coefficient) > MAX_BITS for coefficient in terms.values()):
+    if any(bits(coefficient) > MAX_BITS for coefficient in terms.values()):
         raise Incomputable("number too large")
     return Expr(terms)
 
 
-def _bits(q: Fraction) -> int:
+def bits(q: Fraction) -> int:
+    """The length of a fraction."""
     return q.numerator.bit_length() + q.denominator.bit_length()
 
 
@@ -272,10 +201,10 @@ def _join(left: Monomial, right: Monomial) -> tuple[Fraction, Monomial]:
         return Fraction(1), right
     if not right:
         return Fraction(1), left
-    return _normal((*left, *right))
+    return normal((*left, *right))
 
 
-def _normal(powers: Iterable[tuple[Atom, Fraction]]) -> tuple[Fraction, Monomial]:
+def normal(powers: Iterable[tuple[Atom, Fraction]]) -> tuple[Fraction, Monomial]:
     """Collect powers; whole powers of primes and of i move into the coefficient."""
     exponents: dict[Atom, Fraction] = {}
     for atom, exponent in powers:
@@ -296,93 +225,6 @@ def _normal(powers: Iterable[tuple[Atom, Fraction]]) -> tuple[Fraction, Monomial
     return factor, tuple(sorted(kept, key=lambda pair: _atom_text(pair[0])))
 
 
-def _without_quadratics(a: Expr) -> tuple[Expr, Expr]:
-    """1/a = numerator/denominator, with square roots of primes and i cleared from the denominator."""
-    numerator, denominator = number(1), a
-    for _ in range(4):
-        generator = next(
-            (
-                atom
-                for monomial in denominator.terms
-                for atom, exponent in monomial
-                if len(denominator.terms) > 1
-                and ((isinstance(atom, int) and exponent == HALF) or (atom == "i" and exponent == 1))
-            ),
-            None,
-        )
-        if generator is None:
-            break
-        conjugate = Expr(
-            {m: -c if any(atom == generator for atom, _ in m) else c for m, c in denominator.terms.items()}
-        )
-        numerator, denominator = multiply(numerator, conjugate), multiply(denominator, conjugate)
-    return numerator, denominator
-
-
-def _integer_power(base: Expr, n: int) -> Expr:
-    if n < 0:
-        return invert(_integer_power(base, -n))
-    if not base.terms:
-        return number(0 if n else 1)
-    if len(base.terms) == 1:
-        ((monomial, coefficient),) = base.terms.items()
-        if _bits(coefficient) * n > MAX_BITS and abs(coefficient) != 1:
-            raise Incomputable("power too large")
-        factor, raised = _normal((atom, exponent * n) for atom, exponent in monomial)
-        return _checked({raised: coefficient**n * factor})
-    if n > MAX_EXPANDED_POWER:
-        raise Incomputable("power too large to expand")
-    result = number(1)
-    for _ in range(n):
-        result = multiply(result, base)
-    return result
-
-
-def _rational_power_of_term(base: Expr, q: Fraction) -> Expr:
-    """(c · m)^q for one term: real roots, and i for the square root of a negative number."""
-    ((monomial, coefficient),) = base.terms.items()
-    even_root = q.denominator % 2 == 0
-    ambiguous = any(
-        atom == "i" or isinstance(atom, Call) or (even_root and isinstance(atom, str) and e != 1)
-        for atom, e in monomial
-    )
-    if ambiguous or (coefficient < 0 and even_root and q.denominator != 2):
-        return call("pow", base, number(q))
-    powers: list[tuple[Atom, Fraction]] = [(atom, e * q) for atom, e in monomial]
-    sign = 1
-    if coefficient < 0:
-        if even_root:
-            powers.append(("i", Fraction(q.numerator)))
-        else:
-            sign = -1 if q.numerator % 2 else 1
-    for n, direction in ((abs(coefficient.numerator), 1), (coefficient.denominator, -1)):
-        for prime, multiplicity in _factor(n).items():
-            powers.append((prime, direction * multiplicity * q))
-    factor, raised = _normal(powers)
-    return _checked({raised: factor * sign})
-
-
-def _factor(n: int) -> dict[int, int]:
-    """Prime factors of n; refuses what trial division cannot finish."""
-    if n.bit_length() > MAX_RADICAND_BITS:
-        raise Unreadable("radicand too large to factor")
-    factors: dict[int, int] = {}
-    divisor = 2
-    while divisor * divisor <= n and divisor < FACTOR_LIMIT:
-        while n % divisor == 0:
-            factors[divisor] = factors.get(divisor, 0) + 1
-            n //= divisor
-        divisor += 1 if divisor == 2 else 2
-    if n > 1:
-        if n >= FACTOR_LIMIT**2:
-            root = math.isqrt(n)
-            if root * root != n or root >= FACTOR_LIMIT**2:
-                raise Unreadable("radicand too large to factor")
-            return factors | {root: 2}
-        factors[n] = factors.get(n, 0) + 1
-    return factors
-
-
 def _atom_text(atom: Atom) -> str:
     return atom.text if isinstance(atom, Call) else str(atom)
 
@@ -397,3 +239,20 @@ def _term_text(coefficient: Fraction, monomial: Monomial) -> str:
     if coefficient == 1:
         return _monomial_text(monomial)
     return f"{fraction_text(coefficient)}*{_monomial_text(monomial)}"
+
+
+def decimal(text: str) -> Fraction:
+    """`025`, `142.0`, `.5`, `4.5e33`, exactly."""
+    _, _, exponent = text.lower().partition("e")
+    if exponent and abs(int(exponent)) > MAX_EXPONENT:
+        raise Incomputable("exponent too large")
+    return Fraction(text.removesuffix("."))
+
+
+def repeating_decimal(text: str) -> Fraction:
+    r"""`0.1\overline{6}`, `0.1\bar6` and `0.1(6)` are 1/10 + 6/90."""
+    match = re.fullmatch(r"(\d*)\.(\d*)\D+(\d+)\D*", text)
+    assert match is not None  # the tokenizer's pattern is narrower
+    whole, fixed, period = match.groups()
+    scale = 10 ** len(fixed)
+    return Fraction(int((whole + fixed) or "0"), scale) + Fraction(int(period), scale * (10 ** len(period) - 1))

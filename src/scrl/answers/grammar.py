@@ -10,19 +10,18 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from scrl.answers import exact
+from scrl.answers import exact, functions, powers
 from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.tokens import FUNCTIONS, Token
 
 MAX_DEPTH = 40
-MAX_EXPONENT = 5_000
 MAX_PRIMES = 4
 
 _TRIGONOMETRIC = frozenset("sin cos tan cot sec csc".split())
 _INVERTIBLE = _TRIGONOMETRIC | frozenset("sinh cosh tanh coth".split())
 _ALIASES = {f"arc{name}": f"a{name}" for name in _TRIGONOMETRIC} | {"lg": "log"}
 _CLOSING = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil", "|": "|"}
-_WRAPPERS = {r"\lfloor": "floor", r"\lceil": "ceil", "|": "fabs"}
+_WRAPPERS = {r"\lfloor": "floor", r"\lceil": "ceil"}
 _ACCENTS = frozenset(r"\overline \bar \hat \tilde \vec \dot \ddot \overrightarrow \widehat \mathbb \mathcal".split())
 _OPAQUE = frozenset(r"\odot \partial \nabla".split())
 _DIFFERENTIALS = frozenset({"d", r"\partial"})
@@ -55,6 +54,8 @@ class _Parser:
         self.position = 0
         self.open_angles = 0
         """How many trigonometric functions are being read: inside them a degree is π/180."""
+        self.open_bars = 0
+        """How many |…| are being read: outside them a bar opens one."""
 
     def at_end(self) -> bool:
         return self.position >= len(self.tokens)
@@ -91,7 +92,7 @@ class _Parser:
             total = exact.add(total, self.signed_product(depth))
         if self.peek() == r"\over":
             self.take()
-            total = exact.divide(total, self.sum(depth + 1))
+            total = powers.divide(total, self.sum(depth + 1))
         return total
 
     def signed_product(self, depth: int) -> Expr:
@@ -103,27 +104,28 @@ class _Parser:
 
     def product(self, depth: int) -> Expr:
         """Factors joined by *, /, or nothing."""
-        value = self.number_or_factor(depth)
+        factors = [self.number_or_factor(depth)]
         while not self.at_end():
             if self.peek() == "*":
                 self.take()
-                value = exact.multiply(value, self.signed_factor(depth))
+                factors.append(self.signed_factor(depth))
             elif self.peek() == "/":
                 self.take()
-                value = exact.divide(value, self.signed_factor(depth))
+                factors = [powers.divide(powers.product(factors), self.signed_factor(depth))]
             elif self.starts_factor():
                 if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER:
                     raise Incomputable("a number right behind a number or a letter")
-                value = exact.multiply(value, self.factor(depth))
+                factors.append(self.factor(depth))
             else:
                 break
-        return value
+        return powers.product(factors)
 
     def starts_factor(self) -> bool:
         kind, text = self.kind(), self.peek()
         if kind == "command":
             return text not in (r"\over", r"\rfloor", r"\rceil")
-        return kind in ("number", "repeating", "letter", "word", "unit") or text in ("(", "[", "{")
+        opens = text in ("(", "[", "{") or (text == "|" and not self.open_bars)
+        return opens or kind in ("number", "repeating", "letter", "word", "unit")
 
     def signed_factor(self, depth: int) -> Expr:
         if self.is_sign():
@@ -161,9 +163,9 @@ class _Parser:
                 raise Incomputable("repeated powers or factorials")
             seen.add(mark)
             if mark == "!":
-                value = exact.factorial(value)
+                value = functions.factorial(value)
             elif mark == "^":
-                value = exact.power(value, self.argument(depth))
+                value = powers.power(value, self.argument(depth))
             elif self.open_angles:
                 value = exact.multiply(value, exact.multiply(exact.symbol("pi"), exact.number(Fraction(1, 180))))
         return value
@@ -199,20 +201,24 @@ class _Parser:
             raise Unreadable("nested too deeply")
         token = self.take()
         if token.kind == "number":
-            return exact.number(decimal(token.text))
+            return exact.number(exact.decimal(token.text))
         if token.kind == "repeating":
-            return exact.number(repeating_decimal(token.text))
+            return exact.number(exact.repeating_decimal(token.text))
         if token.kind in ("letter", "word", "unit"):
             return self.named(token, depth)
         if token.text in _CLOSING:
             inner = self.bracketed(token.text, depth)
+            if token.text == "|":
+                return functions.absolute(inner)
             wrapper = _WRAPPERS.get(token.text)
-            return exact.call(wrapper, inner) if wrapper else inner
+            return functions.rounded(wrapper, inner) if wrapper else inner
         return self.command(token.text, depth)
 
     def bracketed(self, opening: str, depth: int) -> Expr:
+        bars, self.open_bars = self.open_bars, int(opening == "|")
         value = self.sum(depth + 1)
         self.expect(_CLOSING[opening])
+        self.open_bars = bars
         return value
 
     def named(self, token: Token, depth: int) -> Expr:
@@ -238,11 +244,11 @@ class _Parser:
     def command(self, name: str, depth: int) -> Expr:
         if name == r"\frac":
             derivative = self.derivative()
-            return derivative if derivative is not None else exact.divide(self.slot(depth), self.slot(depth))
+            return derivative if derivative is not None else powers.divide(self.slot(depth), self.slot(depth))
         if name == r"\sqrt":
             return self.root(depth)
         if name == r"\binom":
-            return exact.binomial(self.slot(depth), self.slot(depth))
+            return functions.binomial(self.slot(depth), self.slot(depth))
         if name in (r"\pi", r"\infty"):
             return exact.symbol("pi" if name == r"\pi" else "oo")
         if name in _ACCENTS:
@@ -293,15 +299,17 @@ class _Parser:
         return f"_{self.group_text()}"
 
     def root(self, depth: int) -> Expr:
-        """`\\sqrt{…}`, `\\sqrt[3]{…}`, and `√12` with the whole number under the root."""
+        """`\\sqrt{…}`, `\\sqrt[3]{…}`; `\\sqrt12` is √1 · 2 to TeX and √12 to most who write it."""
         index = Fraction(2)
         if self.peek() == "[":
             self.take()
             index = self.bracketed("[", depth).rational or Fraction(0)
             if index.denominator != 1 or not 1 < index < 100:
                 raise Unreadable("root index")
-        radicand = self.atom(depth + 1) if self.kind() == "number" else self.slot(depth)
-        return exact.power(radicand, exact.number(1 / index))
+        if self.kind() == "number" and len(self.peek()) > 1:
+            raise Incomputable("a root without braces")
+        radicand = self.slot(depth)
+        return powers.power(radicand, exact.number(1 / index))
 
     def function(self, name: str, depth: int) -> Expr:
         """sin x, sin^2 x, sin^{-1} x, \\log_b x, with or without brackets."""
@@ -319,14 +327,14 @@ class _Parser:
         self.open_angles -= name in _TRIGONOMETRIC
         name = _ALIASES.get(name, name)
         if name == "exp":
-            value = exact.power(exact.symbol("e"), argument)
+            value = powers.power(exact.symbol("e"), argument)
         elif name == "log":
             value = exact.call("log", base or exact.number(10), argument)
         elif name in ("sin", "cos", "tan"):
-            value = exact.trigonometric(name, argument)
+            value = functions.trigonometric(name, argument)
         else:
             value = exact.call(name, argument)
-        return exact.power(value, exponent) if exponent is not None else value
+        return powers.power(value, exponent) if exponent is not None else value
 
     def log_base(self, depth: int) -> Expr | None:
         """`\\log_2 8`, `\\log_{10} 5`, `\\log_10 5`; `\\log_28` is log₂ 8."""
@@ -350,20 +358,3 @@ class _Parser:
                 raise Incomputable("a number right behind a function's argument")
             value = exact.multiply(value, self.factor(depth + 1))
         return value
-
-
-def decimal(text: str) -> Fraction:
-    """`025`, `142.0`, `.5`, `4.5e33`, exactly."""
-    _, _, exponent = text.lower().partition("e")
-    if exponent and abs(int(exponent)) > MAX_EXPONENT:
-        raise Incomputable("exponent too large")
-    return Fraction(text.removesuffix("."))
-
-
-def repeating_decimal(text: str) -> Fraction:
-    r"""`0.1\overline{6}`, `0.1\bar6` and `0.1(6)` are 1/10 + 6/90."""
-    match = re.fullmatch(r"(\d*)\.(\d*)\D+(\d+)\D*", text)
-    assert match is not None  # the tokenizer's pattern is narrower
-    whole, fixed, period = match.groups()
-    scale = 10 ** len(fixed)
-    return Fraction(int((whole + fixed) or "0"), scale) + Fraction(int(period), scale * (10 ** len(period) - 1))

@@ -1,27 +1,38 @@
-r"""What a value is called: the label before it (`x = 5`, `\text{Area} = 12`) and the unit behind it (`12 cm^2`)."""
+r"""What a value is called: the name before it (`x = 5`, `(A) 5`, `\text{Area}: 12`), the unit behind it (`12 cm^2`)."""
 
 from __future__ import annotations
 
 import re
 
-from scrl.answers.brackets import Tokens, depths, outside, split
+from scrl.answers.brackets import Tokens, depths, inside, split, text_of
 from scrl.answers.tokens import Token
 from scrl.answers.units import UNIT_LETTERS, scale_of
 
-_RELATIONS = frozenset({"=", "~=", "<", "<=", ">", ">=", "!=", r"\in"})
+NEUTRAL = frozenset(
+    {"answer", "the answer", "final answer", "the final answer", "ans", "result", "solution", "solutions"}
+)
+"""Labels that say nothing."""
+_PREAMBLE = frozenset(
+    "the a an is are answer final point points value values number interval set vector line pair ordered equation "
+    "function".split()
+)
+"""Words before a formula that say no more than the formula: the point (1, 2)."""
 _UNIT_TAIL = re.compile(r"(?:(?<=n)l/l(?:\^n|\^\{n\})?|(?:[wu](?:\^(?:n|\{-?n\}|-n))?(?:/l)?[/*]?)+)$")
 _NAME = r"[A-Za-z]\w*(?:_\{[^}]*\})?'*"
-_LABEL = re.compile(
-    rf"{_NAME}(?:\([^=+*/-]*\)|\[[^=]*\])?|\{{\w+\}}"  # x, x_1, x(t), E[X], area, {{v}}
-    rf"|[fghFGHPEp]'*(?:\^\{{-1\}})?\([^=]*\)"  # f(x+1), f^{{-1}}(x), P(A)
-    rf"|[A-Z]{{2,4}}|[a-z]{{4,}}"  # AB, ABCD, words
+_SINGLE_NAME = re.compile(
+    rf"{_NAME}|\{{\w+\}}|[A-Z]{{2,4}}"  # x, x_1, {{v}}, AB, ABCD
     rf"|m?\\(?:angle|triangle|overline|vec|hat|bar|odot)\{{?[A-Za-z]+\}}?|\[[A-Z]{{3,4}}\]|\|[A-Z]{{2}}\|"
-    rf"|\\frac\{{d\w*\}}\{{d\w+\}}|\\(?:sin|cos|tan)\(?\{{?[A-Za-z]+\}}?\)?"
-    rf"|\({_NAME}(?:,{_NAME})+\)|{_NAME}(?::{_NAME})+"  # (x,y), a:b
 )
+_FUNCTION = re.compile(
+    rf"(?P<name>{_NAME})(?:\([^=+*/-]*\)|\[[^=]*\])"  # x(t), E[X]
+    rf"|(?P<other>[fghFGHPEp]'*)(?:\^\{{-1\}})?\([^=]*\)"  # f(x+1), f^{{-1}}(x), P(A)
+)
+_TERM = re.compile(r"[A-Za-z]_([a-z])")
+"""a_n, of a sequence."""
 _COMPASS = frozenset("NSEW")
-_ROOTS = frozenset("xztr")
-"""Letters whose subscripts number solutions: x_1 = 3, x_2 = 4 is the set {3, 4}."""
+_DOMAINS = {"Z": "Z", "N": "N", "Q": "Q", "R": "R", "C": "C"}
+_DOMAIN_WORDS = {"integer": "Z", "integers": "Z", "real": "R", "reals": "R"}
+_QUANTIFIERS = frozenset("any all every each some is are an where for number numbers be".split())
 
 
 def without_units(tokens: Tokens) -> tuple[Tokens, int]:
@@ -51,49 +62,132 @@ def _shape(token: Token) -> str:
     return {"number": "n", "word": "w"}.get(token.kind, "x")
 
 
-def is_label(tokens: Tokens) -> bool:
-    """A name such as x, f(x), x_1, \\angle ABC, (x, y) or Area."""
+def without_preamble(tokens: Tokens) -> Tokens:
+    """`the point (1, 2)` → `(1, 2)`."""
+    start = 0
+    while start < len(tokens) and _is_preamble(tokens[start]):
+        start += 1
+    is_formula = start < len(tokens) and tokens[start].kind != "word" and tokens[start].text not in ("=", ":", "~=")
+    return tokens[start:] if start and tokens[start - 1].kind == "word" and is_formula else tokens
+
+
+def _is_preamble(token: Token) -> bool:
+    return token.text in _PREAMBLE and token.kind in ("word", "letter", "unit")
+
+
+def is_words(tokens: Tokens) -> bool:
+    """Words and nothing else."""
+    return bool(tokens) and all(token.kind == "word" for token in tokens)
+
+
+def is_name(tokens: Tokens) -> bool:
+    """A name such as x, x_1, AB or \\angle ABC."""
+    if any(
+        token.kind in ("number", "word") and depth == 0 for token, depth in zip(tokens, depths(tokens), strict=True)
+    ):
+        return False
+    text = text_of(tokens)
+    return bool(_SINGLE_NAME.fullmatch(text)) and not (len(tokens) > 1 and text.isalpha() and text.islower())
+
+
+def is_function(tokens: Tokens, values: list[Tokens]) -> bool:
+    """f(x), f^{-1}(x), P(A), x(t), E[X], or a_n before a value in n: a name with its arguments."""
+    text = text_of(tokens)
     if any(token.kind == "number" and depth == 0 for token, depth in zip(tokens, depths(tokens), strict=True)):
         return False
-    if tokens and all(token.kind == "word" for token in tokens):
-        return True
-    text = "".join(token.text for token in tokens)
-    return bool(_LABEL.fullmatch(text)) and not (len(tokens) > 1 and text.isalpha() and text.islower())
+    found, term = _FUNCTION.fullmatch(text), _TERM.fullmatch(text)
+    used = {token.text for value in values for token in value}
+    if found:
+        return (found["name"] or found["other"]) not in used
+    return bool(term and term[1] in used and text not in used)
 
 
-def is_variable(tokens: Tokens) -> bool:
-    """One symbol or word, as in x < 3."""
-    return len(tokens) == 1 and tokens[0].kind in ("letter", "word") and not tokens[0].text[0].isdecimal()
+def assignments(tokens: Tokens) -> list[tuple[str, Tokens]]:
+    """The names and values of `x = 5`, `x = y = 4` and `(x, y) = (1, 2)`; empty if it is something else."""
+    *names, value = split(tokens, {"="})[0]
+    if not names or not value or any(not name for name in names):
+        return []
+    if any(token.text in ("<", "<=", ">", ">=", "!=", "~=", r"\in") for token in tokens):
+        return []
+    if all(is_name(name) or is_function(name, [value]) for name in names) and not is_name(value):
+        return [(text_of(name), value) for name in names]
+    left, right = inside(names[0], {"("}, {")"}), inside(value, {"("}, {")"})
+    if len(names) == 1 and left is not None and right is not None:
+        keys, values = split(left, {","})[0], split(right, {","})[0]
+        if len(keys) == len(values) > 1 and all(map(is_name, keys)):
+            return [(text_of(key), item) for key, item in zip(keys, values, strict=True)]
+    return []
 
 
-def is_definition(left: Tokens, right: Tokens) -> bool:
-    """`x = 5`, `y = 2x + 3`, `5 = x`, `= 5`: a name and its value, not an equation between two expressions."""
-    if not left or not right:
-        return True
-    if is_label(right):
-        if is_label(left):
-            return len(right) > 1 and not names_in(left) & names_in(right)
-        return not names_in(left)
-    return is_label(left) and not names_in(outside(left)) & names_in(right)
+def name_order(name: str) -> tuple[tuple[int, str], ...]:
+    """Alphabetical, and x_2 before x_10."""
+    pieces = re.findall(r"\d+|\D+", name)
+    return tuple((int(piece), "") if piece.isdecimal() else (-1, f"{piece.casefold()} {piece}") for piece in pieces)
 
 
 def names_in(tokens: Tokens) -> set[str]:
-    """The symbols and words in a part."""
-    return {token.text for token in tokens if token.kind in ("letter", "word")}
+    """The symbols in a part."""
+    return {token.text for token in tokens if token.kind == "letter"}
 
 
-def label_of(tokens: Tokens) -> str:
-    """What a part of a list is about: `x` of x = 5 and x > 5, `boys` of 5 boys; empty if nothing."""
-    sides, marks = split(tokens, _RELATIONS)
-    if len(marks) == 1 and is_label(sides[0]) and sides[1]:
-        return "".join(token.text for token in sides[0])
-    if not marks:
-        value, _ = without_units(tokens)
-        return " ".join(token.text for token in tokens[len(value) :] if token.kind in ("word", "unit"))
+def free_names(tokens: Tokens) -> set[str]:
+    """The variables in a part: its symbols, without e, i, units, and the names of sets such as ℝ."""
+    value, _ = without_units(tokens)
+    return {
+        token.text
+        for index, token in enumerate(value)
+        if token.kind in ("letter", "unit")
+        and token.text not in ("e", "i")
+        and not token.text[0].isdecimal()
+        and not (index > 1 and value[index - 2].text in (r"\mathbb", r"\mathcal"))
+    }
+
+
+def domain_of(tokens: Tokens) -> str:
+    """`k in Z` for `k \\in \\mathbb{Z}`, `any integer k`, `k is an integer`; empty if nothing of that is said."""
+    kept = [token for token in tokens if not (token.kind == "word" and token.text in _QUANTIFIERS)]
+    kept = [token for token in kept if not (token.text == "a" and token.kind == "unit")]
+    texts = [token.text for token in kept]
+    names = [text for text, token in zip(texts, kept, strict=True) if token.kind in ("letter", "unit")]
+    words = [_DOMAIN_WORDS[text] for text in texts if text in _DOMAIN_WORDS]
+    if len(words) == 1 and len(kept) == 2 and len(names) == 1:
+        return f"{names[0]} in {words[0]}"
+    if r"\in" in texts:
+        left, domain = texts[: texts.index(r"\in")], texts[texts.index(r"\in") + 1 :]
+        if domain[:2] == [r"\mathbb", "{"] and domain[2] in _DOMAINS and all(name not in "{}" for name in left):
+            return f"{''.join(left)} in {''.join(domain[2:]).replace('}', '', 1)}"
     return ""
 
 
-def base_name(label: str) -> str:
-    """x_1 and x_2 number the solutions of x; a_1 and a_2 are different things."""
-    base = label.partition("_")[0]
-    return base if base in _ROOTS else label
+def trailing_words(tokens: Tokens) -> str:
+    """What a part of a list counts: `boys` of `5 boys`; and `area` of `Area: 12` and `Area = 12`."""
+    sides, marks = split(tokens, {":", "="})
+    if len(marks) == 1 and is_words(sides[0]):
+        return " ".join(token.text for token in sides[0])
+    if marks:
+        return ""
+    value, _ = without_units(tokens)
+    return " ".join(token.text for token in tokens[len(value) :] if token.kind in ("word", "unit"))
+
+
+def numbered_parts(tokens: Tokens) -> list[tuple[str, Tokens]]:
+    """`(A) 3 (B) 5` → A and 3, B and 5; `(2)(3)` and `(2) 3` are products."""
+    starts = [i for i in range(len(tokens) - 3) if _is_part_label(tokens, i)]
+    labels = [tokens[i + 1].text for i in starts]
+    first = {"1": "1", "A": "A", "a": "a"}.get(labels[0]) if labels else None
+    is_single_choice = len(labels) == 1 and labels[0] in "ABCDEFGHIJ" and starts == [0]
+    is_counted = len(labels) > 1 and first and labels == [chr(ord(first) + step) for step in range(len(labels))]
+    if not starts or starts[0] != 0 or not (is_single_choice or is_counted):
+        return []
+    ends = [*starts[1:], len(tokens)]
+    parts = [tokens[start + 3 : end] for start, end in zip(starts, ends, strict=True)]
+    stripped = [part[:-1] if part and part[-1].text in (",", ";", "and") else part for part in parts]
+    return [(f"({label})", part) for label, part in zip(labels, stripped, strict=True)]
+
+
+def _is_part_label(tokens: Tokens, i: int) -> bool:
+    """`(A)` before a value, and not a factor of what stands around it."""
+    before, (opening, label, closing, value) = tokens[i - 1].text if i else "", tokens[i : i + 4]
+    if opening.text != "(" or closing.text != ")" or len(label.text) != 1 or before in ("+", "-", "*", "/", "^", "="):
+        return False
+    return value.kind in ("number", "letter", "word", "command", "unit") or value.text in ("-", "[", r"\{")

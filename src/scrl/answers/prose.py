@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from scrl.answers.spelling import TEXT, unwrap_text
 from scrl.answers.tokens import FUNCTIONS, GREEK, NAMES
+from scrl.answers.units import scale_of
 
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?\s*([ap])m", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -19,6 +21,46 @@ _ROMAN = re.compile(rf"(?=[IVX]+$){_UP_TO_29}|(?=[ivx]+$){_UP_TO_29.lower()}")
 """One of a list of statements: I, II and IV."""
 
 
+_SAME = {"dne": "does not exist", "all reals": "all real numbers", "all real number": "all real numbers"}
+_OR = re.compile(r"\bor\b", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)", re.IGNORECASE)
+_ONES = dict(zip(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen".split(), range(20), strict=True,
+))  # fmt: skip
+_TENS = {
+    word: 10 * place
+    for place, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
+}
+_NUMBER_WORDS = re.compile(
+    rf"(?:(?P<tens>{'|'.join(_TENS)})(?:[\s-](?P<unit>{'|'.join(list(_ONES)[1:10])}))?|(?P<ones>{'|'.join(_ONES)}))"
+    r"(?P<rest>(?:\s+[a-z]+)*)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The parts of an answer in words, with case and punctuation removed."""
+
+    parts: list[str]
+    is_either: bool = False
+    """Joined by "or"."""
+
+
+def read_number_words(text: str) -> str | None:
+    """`twelve` → `12`, `Twenty-five apples` → `25 apples`."""
+    match = _NUMBER_WORDS.fullmatch(" ".join(text.split()).rstrip("."))
+    if match is None:
+        return None
+    tens, unit, ones = (match[name] and match[name].lower() for name in ("tens", "unit", "ones"))
+    value = _ONES[ones] if ones else _TENS[tens] + (_ONES[unit] if unit else 0)
+    rest = match["rest"].split()
+    if rest and scale_of([word.lower() for word in rest]) is None:
+        return None
+    return " ".join([str(value), *rest])
+
+
 def read_time(cleaned: str) -> str | None:
     """`3:05 PM` → `3:05:00 p`."""
     match = _TIME.fullmatch(" ".join(unwrap_text(cleaned).split()))
@@ -28,15 +70,15 @@ def read_time(cleaned: str) -> str | None:
     return f"{int(hour)}:{minute or '00'}:{second or '00'} {half.lower()}"
 
 
-def read_words(cleaned: str) -> list[str] | None:
-    """The parts of an answer in words, each with case and punctuation removed; None when it is not prose."""
+def read_words(cleaned: str) -> Words | None:
+    """The parts of an answer in words; None when it is not prose."""
     text = " ".join(unwrap_text(cleaned).split())
     bare = text.strip("() ")
     if _NUMERAL.fullmatch(bare) and bare.casefold() not in _KNOWN:
-        return [bare]
+        return Words([bare])
     listed = [part for part in re.split(r"[,;&\s]+(?:(?:and|or)\b\s*)?|\b(?:and|or)\b", bare) if part]
     if len(listed) > 1 and any(len(part) > 1 for part in listed) and all(_ROMAN.fullmatch(part) for part in listed):
-        return listed
+        return Words(listed, is_either=bool(_OR.search(bare)))
     if not _PROSE.fullmatch(text) or re.match(r"[(\[].*,", text):
         return None
     upright = {run for content in TEXT.findall(cleaned) for run in _LETTERS.findall(content) if len(run) > 1}
@@ -44,8 +86,9 @@ def read_words(cleaned: str) -> list[str] | None:
     maths = (FUNCTIONS | GREEK | NAMES.keys() | {"sqrt"}).intersection(set(runs) - upright)
     if maths or not any(_is_word(run, upright) for run in runs):
         return None
-    parts = re.split(r",|;|\band\b|\bor\b", _LETTERS.sub(lambda match: _fold(match[0]), text))
-    return [part for part in (re.sub(r"[\s.,;&!?()-]+", " ", part).strip() for part in parts) if part]
+    parts = re.split(r",|;|\band\b|\bor\b", _LETTERS.sub(lambda match: _fold(match[0]), _ARTICLE.sub("", text)))
+    plain = (_ARTICLE.sub("", re.sub(r"[\s.,;&!?()-]+", " ", part).strip()) for part in parts)
+    return Words([_SAME.get(part, part) for part in plain if part], is_either=bool(_OR.search(text)))
 
 
 def _fold(run: str) -> str:

@@ -2,7 +2,8 @@ r"""Completion text → the answer it claims, or None.
 
 | reader | reads |
 |---|---|
-| `boxed` | the last balanced `\boxed{…}` or `\fbox{…}`, also `\boxed 5` |
+| `boxed` | the last balanced `\boxed{…}` or `\fbox{…}`, also `\boxed 5`, and those joined to it by "and" or a comma |
+| `last-box` | the last box alone |
 | `number` | `#### 18`, a box, or "the answer is 18" |
 | `last-number` | the same, else the last number in the text |
 | `choice` | `\boxed{C}`, "answer: (C)", or a letter alone on the last line |
@@ -10,7 +11,7 @@ r"""Completion text → the answer it claims, or None.
 | `package.module.function` | your Python function, text → answer or None |
 
 A completion is data: nothing in it is evaluated, and no text makes the built-in readers raise. An empty box is no
-answer.
+answer. Only the last 50,000 characters are looked at.
 """
 
 from __future__ import annotations
@@ -27,15 +28,24 @@ Reader = Callable[[str], str | None]
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 _BRACES = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*\{|\\.|[{}]", re.DOTALL)
 _MAX_BARE = 200
+_LOOKED_AT = 50_000
+_BOXES = re.compile(r"\\(?:boxed|fbox)\{((?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+)\}")
+_NAME_BEFORE = re.compile(r"(?<![\w\\])([A-Za-z](?:_\w)?)\s*=\s*[$\s]{0,3}(?:\\[(\[]\s*)?$")
+_SPACE = r"(?:[\s$]|\\[()\[\],;]|\\quad)*+"
+_JOIN = re.compile(
+    rf"{_SPACE}(?:[,;&]|\b(?:and|or)\b|\\text\s*\{{\s*(?:and|or)\s*\}}){_SPACE}(?:\b(?:and|or)\b{_SPACE})?"
+    rf"(?:[A-Za-z](?:_\w)?\s*={_SPACE})?"
+)
+"""What may stand between two boxes that are one answer: "and", a comma, `y =`."""
 _TRAILING = ".,;:!?"
 _PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\]{0,200})\}")
 """A box with nothing nested and nothing escaped: no need to count braces."""
 
 _SIGN = r"(?:(?<![\d)])(?<![\d)] )[-+−])?"
-_DIGITS = r"(?:(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])|\d+)"
+_DIGITS = r"(?:(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])|(?<![\d,])\d{1,3}(?: \d{3})+(?![\d,])|\d+)"
 _NUMBER = (
     rf"(?<![\w.^{{:√])(?:\\?\$ ?)?{_SIGN}(?:\\?\$ ?)?"
-    rf"(?>\d+ \d+/\d+|(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?)"  # all of it, or none
+    rf"(?>\d+ \d+/\d+|(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?!?)"  # all of it, or none
     r"(?![\d^:]|\s?(?:\\times|×|\\cdot|[*x]\s?10\s?\^|\\?pi\b|\\?sqrt|[π√]))"
 )
 _HASHES = re.compile(rf"####[ \t]{{0,4}}({_NUMBER})")
@@ -43,6 +53,9 @@ _STATED = re.compile(r"\banswer(?: is|:| =| was)[ :]{0,3}", re.IGNORECASE)
 _ANY_NUMBER = re.compile(_NUMBER)
 _FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$(?! ?\d)|\\\(([^$]{1,60}?)\\\))")
 """The answer is $\\frac{3}{4}$: all of it. $18, not $9: no formula, but money."""
+_DENIED = re.compile(r"\bnot\b[^.;]*?(?:\bbut\b|$)|\bnot\b[^.;]*", re.IGNORECASE)
+"""Not 5 but 7."""
+_TUPLE = re.compile(r"\s{0,3}(\([^()]{1,60},[^()]{1,60}\))")
 _WINDOW = 80
 """How many characters after "the answer is" are read."""
 
@@ -52,13 +65,15 @@ _CHOICE = re.compile(
 )
 _STATED_CHOICE = re.compile(
     r"(?:option |choice |letter )?[({\[*_$\\ ]{0,8}(?:([A-J])|(?<=\()([a-j])(?=\)))(?![A-Za-z0-9])"
+    r"(?!(?<=[AI]) (?!because|since|as|and|for|which|due|but)[a-z])"
 )
 _CHOSEN = re.compile(r"\b(?i:option|choice)(?i: is)?[ :]{1,2}[({\[*_$\\]{0,4}([A-J])(?![A-Za-z0-9])")
 _LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])[\s*_$)\].:]{0,8}")
 
 
-def read_boxed(text: str) -> str | None:
+def read_last_box(text: str) -> str | None:
     """The content of the last balanced box; None if there is none or it is empty."""
+    text = text[-_LOOKED_AT:]
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None
@@ -67,8 +82,28 @@ def read_boxed(text: str) -> str | None:
     return content.strip() or None
 
 
+def read_boxed(text: str) -> str | None:
+    """The last box, with the boxes joined to it: `$x = \\boxed{3}$ and $y = \\boxed{5}$` is `x = 3, y = 5`."""
+    last = read_last_box(text)
+    text = text[-_LOOKED_AT:]
+    found = list(_BOXES.finditer(text)) if last is not None and text.count("\\boxed") > 1 else []
+    joined = found[-1:]
+    for box in reversed(found[:-1]):
+        if not _JOIN.fullmatch(text, box.end(), joined[0].start()):
+            break
+        joined.insert(0, box)
+    if len(joined) < 2 or joined[-1][1].strip() != last:
+        return last
+    names = [_NAME_BEFORE.search(text[max(0, box.start() - 20) : box.start()]) for box in joined]
+    parts = [box[1].strip() for box in joined]
+    if all(names):
+        parts = [f"{name[1]} = {part}" for name, part in zip(names, parts, strict=True) if name]
+    return ", ".join(part for part in dict.fromkeys(parts) if part) or None
+
+
 def read_number(text: str) -> str | None:
     """`#### 18`, else a box, else the number after "the answer is"."""
+    text = text[-_LOOKED_AT:]
     hashes = _HASHES.findall(text)
     if hashes:
         return _clean_number(hashes[-1])
@@ -76,9 +111,10 @@ def read_number(text: str) -> str | None:
     if boxed is not None:
         return boxed
     for statement in _last_statements(text):
-        formula = _FORMULA.match(statement)
-        if formula:
-            return _nonempty(formula[1] or formula[2])
+        statement = _DENIED.sub("", statement)
+        formula, several = _FORMULA.match(statement), _TUPLE.match(statement)
+        if formula or several:
+            return _nonempty((formula[1] or formula[2]) if formula else several and several[1])
         found = _ANY_NUMBER.search(statement.rpartition("=")[2])
         if found:
             return _clean_number(found[0])
@@ -90,15 +126,19 @@ def read_last_number(text: str) -> str | None:
     stated = read_number(text)
     if stated is not None:
         return stated
-    numbers = _ANY_NUMBER.findall(text)
+    numbers = _ANY_NUMBER.findall(text[-_LOOKED_AT:])
     return _clean_number(numbers[-1]) if numbers else None
 
 
 def read_choice(text: str) -> str | None:
     """The chosen letter, in capitals."""
-    boxed = read_boxed(text)
+    text = text[-_LOOKED_AT:]
+    boxed = read_last_box(text)
     if boxed is not None:
-        letter = _CHOICE.match(unwrap_text(unwrap_text(clean(boxed))))
+        plain = unwrap_text(unwrap_text(clean(boxed)))
+        letter = _CHOICE.match(plain)
+        if letter is None and _STATED.search(plain):
+            letter = _STATED_CHOICE.match(_last_statements(plain)[0].lstrip())
         return (letter[1] or letter[2]).upper() if letter else None
     for statement in _last_statements(text):
         stated = _STATED_CHOICE.match(unwrap_text(statement).lstrip())
@@ -120,6 +160,7 @@ def _last_statements(text: str) -> list[str]:
 
 READERS: dict[str, Reader] = {
     "boxed": read_boxed,
+    "last-box": read_last_box,
     "number": read_number,
     "last-number": read_last_number,
     "choice": read_choice,
@@ -223,4 +264,4 @@ def _last_balanced_box(text: str) -> str | None:
 
 
 def _clean_number(text: str) -> str:
-    return re.sub(r"[$\\]", "", text).replace("−", "-").strip()
+    return re.sub(r"[$\\]|(?<=\d) (?=\d{3}(?!\d|/))", "", text).replace("−", "-").strip()

@@ -6,71 +6,150 @@ r"""One spelling for what is only typed differently: unicode signs, spacing, sty
 from __future__ import annotations
 
 import re
+import unicodedata
+
+from scrl.answers.units import is_unit_text
 
 _SYMBOLS = {
     "−": "-", "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∗": "*", "÷": r"\div ",
-    "π": r"\pi ", "√": r"\sqrt ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
+    "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "±": r"\pm ",
     "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "≈": r"\approx ",
-    "½": r"\frac12", "⅓": r"\frac13", "¼": r"\frac14", "⅔": r"\frac23", "¾": r"\frac34", "⁄": "/", "∠": r"\angle ",
+    "⁄": "/", "∠": r"\angle ", "∖": r"\setminus ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "θ": r"\theta ", "λ": r"\lambda ",
     "μ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\mathbb{R}", "’": "'", "′": "'",
-    "€": "", "£": "", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "：": ":", "，": ",", "。": ".",
-    "（": "(", "）": ")", "…": "...",
-}  # fmt: skip
-_FULLWIDTH = {0xFF10 + digit: str(digit) for digit in range(10)}
-_UNICODE = str.maketrans(_SYMBOLS) | _FULLWIDTH
+    "€": "", "£": "", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "。": ".", "、": ",", "…": "...",
+    "⋯": "...", "∶": ":", "“": "", "”": "", "Ω": r"\Omega ", "Δ": r"\Delta ",
+} | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u200f", "")  # fmt: skip
+_FULLWIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+_STYLED = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0x1D400, 0x1D800)}
+_FRACTIONS = {
+    code: r"\frac{{{}}}{{{}}}".format(*unicodedata.normalize("NFKC", chr(code)).split("⁄"))
+    for code in [0xBC, 0xBD, 0xBE, *range(0x2150, 0x215F)]
+}
+_UNICODE = _STYLED | _FRACTIONS | _FULLWIDTH | str.maketrans(_SYMBOLS)
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "₀₁₂₃₄₅₆₇₈₉"
 _LEVEL = str.maketrans(_RAISED + _LOWERED, "0123456789-" + "0123456789")
 _RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED}]+")
 
+_SPACE = r"(?:\s|\\[ ,;:!]|~)"
 _STYLES = (
-    "left|right|middle|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|"
+    r"left\s*\.|right\s*\.|left|right|middle|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|"
     "mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathnormal|bf|rm|it|mathopen|mathclose|mathord|underline|"
     "tiny|small|large|Large|LARGE|huge|Huge"
 )
 _REWRITES = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in [
-        (r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)", r" \\endash "),  # 10–20 is a range, and 10--20
-        (r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\\endash \2\\endash \3"),
-        (r"(\\text\s*\{[^{}]*\d)\s*-\s*(?=\d)", r"\1 \\endash "),
-        (r"[–—]", "-"),
-        (r"\\\\\s*\[[^\[\]]*\]", r"\\\\ "),  # \\[4pt]
-        (r"\\langle((?:(?!\\rangle)[^,])*,(?:(?!\\rangle).)*)\\rangle", r"(\1)"),
-        (r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
-        (r"\{:\}", ":"),
-        (r"(?<=\d)\s*(?:\{,\}|,\\!|\\,|\\!|\\ )\s*(?=\d{3}(?!\d))", ""),  # 1{,}000  1,\!000  1\,000
-        (rf"\\(?:{_STYLES})(?![A-Za-z])", " "),
-        (r"\\(?:textcolor|color)\s*\{[^{}]*\}", " "),
-        (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
-        (r"°\s*(?:\\(?:text|mathrm)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))", "°"),
-        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-        (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
-        (r"(?<!\\)\\(?:[,;:! ]|(?:quad|qquad|hfill)(?![A-Za-z])|hspace\s*\{[^{}]*\})|~|\\\n", " "),
-        (r"\\?%|\\?\$|(?<!\\)\\[()\[\]]|\\(?:percent|euro|pounds)(?![A-Za-z])", " "),
-        (r"(?<![\w.])(?:np|math|sympy|numpy)\.(?=[a-z])", ""),
-        (r"(?<![A-Za-z])([AaPp])\.\s?[Mm]\.?(?![A-Za-z])", r"\1m"),
-        (r"\*\*", "^"),
+    (needles.split(), re.compile(pattern), replacement)
+    for needles, pattern, replacement in [
+        (
+            "– — --",
+            r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)",
+            r" \\endash ",
+        ),  # 10–20 is a range, and 10--20
+        ("-", r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\\endash \2\\endash \3"),
+        ("-", r"(\\text\s*\{[^{}]*\d)\s*-\s*(?=\d)", r"\1 \\endash "),
+        ("– —", r"[–—]", "-"),
+        ("\\\\", r"\\\\\s*\[[^\[\]]*\]", r"\\\\ "),  # \\[4pt]
+        (r"\langle", r"\\langle((?:(?!\\rangle)[^,])*,(?:(?!\\rangle).)*)\\rangle", r"(\1)"),
+        ("10", r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
+        ("{:}", r"\{:\}", ":"),
+        ("{", r"\{\s*,\s*\}", "{,}"),
+        ("\\\\", r"\\\\(?=(?:left|right|d?frac|sqrt|text|pi|cdot|times|in|infty)(?![A-Za-z]))", r"\\"),
+        (r"\ {,}", r"(?<=\d)\s*(?:\{,\}|,\\!|\\,|\\!|\\ )\s*(?=\d{3}(?!\d))", ""),  # 1{,}000  1,\!000  1\,000
+        ("\\", rf"\\(?:{_STYLES})(?![A-Za-z])", " "),
+        ("color", r"\\(?:textcolor|color)\s*\{[^{}]*\}", " "),
+        ("circ degree", r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
+        ("°", r"°\s*(?:\\(?:text|mathrm)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))", "°"),
+        ("dfrac tfrac cfrac", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        ("binom", r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
+        (r"\ ~", r"(?<!\\)\\(?:[,;:! ]|(?:quad|qquad|hfill)(?![A-Za-z])|hspace\s*\{[^{}]*\})|~|\\\n", " "),
+        ("% $ \\", r"\\?%|\\?\$|(?<!\\)\\[()\[\]]|\\(?:percent|euro|pounds)(?![A-Za-z])", " "),
+        ("np. math. sympy. numpy.", r"(?<![\w.])(?:np|math|sympy|numpy)\.(?=[a-z])", ""),
+        (".", r"(?<![A-Za-z])([AaPp])\.\s?[Mm]\.?(?![A-Za-z])", r"\1m"),
+        ("**", r"\*\*", "^"),
+        ("dots ...", r"\\(?:[lc]?dots|dots[cbmi]|hdots)(?![A-Za-z])|\.{3,}", "..."),
+        ("_", r"\((\d+)\)\s*_", r"\1_"),  # (1010)_2
+        ("SI qty", r"\\(?:SI|qty)\s*\{([^{}]*)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}", r"\1"),
+        (r"\num", r"\\num\s*\{([^{}]*)\}", r"\1"),
+        (r"\si \unit", r"(?<=\d)\s*\\(?:si|unit)\s*\{(?:[^{}]|\{[^{}]*\})*\}", ""),
+        ("K J W V N Omega", rf"(?<=\d){_SPACE}+(?:[KJWVN]|\\Omega)$", ""),  # 300 K
+        (
+            "米 克 时 钟 秒 元 个 人 天 度",
+            rf"(?<=\d){_SPACE}*(?:平方|立方)?(?:厘米|毫米|分米|千米|公里|米|千克|克|小时|分钟|秒|元|个|人|天|度)$",
+            "",
+        ),
+        ("或", r"(?<![\u4e00-\u9fff])或(?![\u4e00-\u9fff])", r" \\text{or} "),
+        ("和 且", r"(?<![\u4e00-\u9fff])[和且](?![\u4e00-\u9fff])", r" \\text{and} "),
+        ("mathbb vec hat bar pmod", r"\\(mathbb|vec|hat|bar|pmod)\s+([A-Za-z0-9])(?![A-Za-z0-9])", r"\\\1{\2}"),
+        ("mod", r"\(\s*(?:\\(?:text|mathrm)\s*\{\s*mod\s*\}|\\b?mod(?![A-Za-z])|mod\b)\s*(\w+)\s*\)", r"\\pmod{\1}"),
+        ("choose", r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}", r"\\binom{\1}{\2}"),
+        (
+            "array",
+            r"\\\{\s*\\begin\s*\{array\}\s*\{[lcr|\s]*\}((?:(?!\\end).)*)\\end\s*\{array\}",
+            r"\\begin{cases}\1\\end{cases}",
+        ),
+        ("array", r"\\begin\s*\{array\}\s*\{[lcr|\s]*\}", r"\\begin{array}"),
+        ("√", r"√\s*(\d+)", r"\\sqrt{\1}"),
+        ("√", r"√", r"\\sqrt "),
+        ("bigcup", r"\\bigcup(?![A-Za-z])", r"\\cup "),
+        ("land wedge", r"\\(?:land|wedge)(?![A-Za-z])", r"\\wedge "),
+        (r"\to rightarrow", r"\\(?:to|rightarrow|longrightarrow)(?![A-Za-z])", r"\\to "),
+        ("neg lnot", r"\\(?:neg|lnot)(?![A-Za-z])", r"\\neg "),
+        ("{}", r"\{\}(?=[\^_])", ""),
+        ("_", r"\\(?:text|mathrm)\s*\{([A-Z][A-Za-z]*)\}(?=\s*_\s*\{?\d)", r"\1"),
+        ("_", r"\\(?:text|mathrm)\s*\{((?:[A-Z][a-z]?|_\d|[()])*_\d(?:[A-Z][a-z]?|_\d|[()])*)\}", r"\1"),
     ]
 ]
-TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mbox|hbox|operatorname\*?|emph)\s*\{([^{}]*)\}")
+"""What must occur, a pattern, and what takes its place, in this order."""
+_GROUPED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
+"""1 000 000."""
+_EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?P<inner>[^*`]+)\1")
+"""**5**, as in Markdown."""
+_UPRIGHT = re.compile(rf"(?<=[\d}})]){_SPACE}*\\(?:mathrm|text|textrm|rm)\s*\{{((?:[^{{}}]|\{{[^{{}}]*\}})*)\}}$")
+"""Units with powers, behind a value."""
+_FRAME = re.compile(r"\$?\s*\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\s*\$?")
+_NESTED_TEXT = re.compile(r"\\(?:ce|text|mathrm)\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
+_ORBITALS = re.compile(r"(?:\[[A-Z][a-z]\]\s*)?(?:\d[spdf]\s*\^\s*(?:\{\d+\}|\d)\s*)+")
+"""1s^2 2s^2 2p^6, an electron configuration."""
+_CHEMICAL = re.compile(r"\\ce\s*\{([^{}]*)\}|(?<![\w\\])((?:[A-Z][a-z]?\d*){2,})(?![\w{(}])")
+TEXT = re.compile(
+    r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|textup|mathrm|mbox|hbox|operatorname\*?|emph)\s*\{([^{}]*)\}"
+)
 
 
 def clean(text: str) -> str:
     """The text without what never changes an answer's meaning."""
-    text = _RAISED_RUN.sub(lambda match: f"^{{{match[0].translate(_LEVEL)}}}", text.translate(_UNICODE))
+    text = text.translate(_UNICODE).strip()
+    frame, emphasis = _FRAME.fullmatch(text), _EMPHASIS.fullmatch(text)
+    text = frame[1] if frame else emphasis["inner"] if emphasis else text
+    text = text.replace(" ", "") if _GROUPED.fullmatch(text) else text
+    text = _RAISED_RUN.sub(lambda match: f"^{{{match[0].translate(_LEVEL)}}}", text)
     text = _LOWERED_RUN.sub(lambda match: f"_{{{match[0].translate(_LEVEL)}}}", text)
-    for pattern, replacement in _REWRITES:
-        text = pattern.sub(replacement, text)
+    text = _CHEMICAL.sub(_with_subscripts, text)
+    if _ORBITALS.fullmatch(text):
+        return re.sub(r"[\s{}]", "", text).replace("^", r"\uparrow ")  # no product, and no number to a power
+    text = _UPRIGHT.sub(lambda match: "" if is_unit_text(match[1]) else match[0], text)
+    for needles, pattern, replacement in _REWRITES:
+        if any(needle in text for needle in needles):
+            text = pattern.sub(replacement, text)
     text = text.strip()
     return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
 
 
+def _with_subscripts(match: re.Match[str]) -> str:
+    """`\\ce{H2O}` and `H2O` → `H_{2}O`."""
+    formula = match[1] if match[1] is not None else match[2]
+    if match[1] is None and not re.search(r"\d", formula):
+        return match[0]
+    return re.sub(r"(?<=[A-Za-z)])(\d+)", r"_{\1}", formula)
+
+
 def unwrap_text(text: str) -> str:
     """`\\text{east}` → ` east `."""
-    return TEXT.sub(r" \1 ", text)
+    return _NESTED_TEXT.sub(r" \1 ", TEXT.sub(r" \1 ", text))
 
 
 def squeeze(text: str) -> str:
     """Without the spaces that separate nothing: `12 34` keeps its space, `( 1 , 2 )` loses its own."""
+    text = re.sub(r"(?<=[A-Za-z])\{(\w)\}", r" \1", text)
+    text = re.sub(r"\{(\w)\}", r"\1", text)
     return re.sub(r"(?<=\d)\s+(?=\d)|(?<=[^\W\d])\s+(?=[^\W\d])|(\s+)", lambda m: "" if m[1] else " ", text.strip())

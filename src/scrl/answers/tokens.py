@@ -93,7 +93,7 @@ def tokenize(text: str) -> list[Token]:
         elif kind == "text":
             tokens.extend(_text_tokens(TEXT.sub(r"\1", piece)))
         elif kind != "space":
-            piece = _SYNONYMS.get(piece, piece)
+            piece = "..." if piece.startswith("..") else _SYNONYMS.get(piece, piece)
             depth += (piece in ("(", "[", r"\{")) - (piece in (")", "]", r"\}"))
             tokens.append(Token("mark" if kind == "environment" else kind, piece))
     return tokens
@@ -115,7 +115,7 @@ def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> i
     elif name in GREEK or len(name) == 1:
         subscript, position = _subscript(text, position)
         tokens.append(Token("letter", name + subscript))
-    elif _is_word(name, glued, after_value=bool(tokens) and _ends_value(tokens[-1])):
+    elif _is_word(name, glued, after_value=bool(tokens) and _ends_value(tokens[-1]) and _ends_here(text[position:])):
         tokens.append(Token("word", name.casefold()))
     elif name[:3] in FUNCTIONS and len(name) <= 5:
         tokens.append(Token("command", f"\\{name[:3]}"))
@@ -136,6 +136,11 @@ def _is_word(name: str, glued: bool, after_value: bool) -> bool:
 
 def _ends_value(token: Token) -> bool:
     return token.kind == "number" or token.text in ("}", ")", r"\pi", "/", "*")
+
+
+def _ends_here(rest: str) -> bool:
+    """Whether a value may end here: `2 mg` is a weight, and `2mg\\sin x` a product."""
+    return not re.match(r"\s*(?:[({\[\d]|\\(?!cdot|text|mathrm|,|;|\s|cup|quad|q?quad|\}|\\|le|ge|end))", rest)
 
 
 def _subscript(text: str, position: int) -> tuple[str, int]:

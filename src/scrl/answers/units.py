@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 SHORT_UNITS = frozenset(
     (
         "mm cm dm km nm kg mg ml cl dl ft yd mi lb lbs oz hr hrs min mins sec secs mph kph kmh in hz khz mhz "
         "kw kj kcal cal mol ev kev mev gev pa kpa ghz rad atm ma ms ns yr gb mb kwh rpm psi ppm db amu gal qt usd "
-        "yuan yen"
+        "yuan yen erg dyn eV keV"
     ).split()
 )
 """Abbreviations: units when they stand behind a value."""
@@ -19,7 +21,8 @@ UNIT_WORDS = frozenset(
         "kilometres centimeter centimeters centimetre centimetres millimeter millimeters gram grams kilogram "
         "kilograms ounce ounces ton tons liter liters litre litres gallon gallons second seconds minute minutes "
         "hour hours day days week weeks month months year years newton newtons joule joules watt watts volt volts "
-        "ohm ohms ampere amperes kelvin celsius fahrenheit mole moles hertz people person children men women"
+        "ohm ohms ampere amperes kelvin celsius fahrenheit mole moles hertz people person children men women "
+        "pct percentage"
     ).split()
 )
 CONNECTING = frozenset(
@@ -55,3 +58,11 @@ def scale_of(words: list[str]) -> int | None:
     if not any(is_unit(word) for word in words):
         return None
     return scale if all(is_unit(word) or word in CONNECTING for word in words) else None
+
+
+def is_unit_text(text: str) -> bool:
+    """`m s^{-1}`, `km/h`: units with their powers and nothing else."""
+    words = re.findall(r"[A-Za-z]+", re.sub(r"\\[A-Za-z]+|\\.", " ", text))
+    rest = re.sub(r"[A-Za-z]+|\^\{?-?\d+\}?|\\cdot|\\[,;:! ]|[\s./*·()]", "", text)
+    known = [word in UNIT_LETTERS or word.casefold() in SHORT_UNITS or word.casefold() in UNIT_WORDS for word in words]
+    return bool(words) and bool(re.search(r"[\^/]", text)) and not rest and all(known)

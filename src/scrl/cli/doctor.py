@@ -42,7 +42,7 @@ def _lines() -> Iterator[str]:
     from scrl import __version__
 
     yield f"scrl {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    for name in ("torch", "transformers", "numpy", "math-verify"):
+    for name in ("torch", "transformers", "numpy"):
         yield f"ok    {name} {importlib.metadata.version(name)}"
     for name, use in OPTIONAL.items():
         if is_installed(name):

@@ -45,7 +45,7 @@ class Options:
     gold_column: Annotated[str | None, Parameter(help="Of a file: the column with the right answer.")] = None
     id_column: Annotated[str | None, Parameter(help="Of a file: the column with the question's id.")] = None
     reader: Annotated[
-        str | None, Parameter(help="How answers are read: boxed, number, last-number, choice, regex:…")
+        str | None, Parameter(help="How answers are read: boxed, last-box, number, last-number, choice, regex:…")
     ] = None
     significant_digits: Annotated[int | None, Parameter(help="Numbers are rounded to this many digits.")] = None
     prompt_style: Annotated[
@@ -130,6 +130,13 @@ def evaluate(
         _show_prompts(settings, console)
         return
     _measure(settings, out if resume and out is not None else new_run_folder(out), console)
+
+
+def measure_model(model: str, questions: str, options: Options, out: Path | None, console: Console) -> Path:
+    """A model's completions of one set of questions; the folder they are in."""
+    folder = new_run_folder(out)
+    _measure(_settings(options.as_settings() | {"model": model, "benchmarks": (questions,)}), folder, console)
+    return folder
 
 
 def _without_none(**values: Any) -> dict[str, Any]:
@@ -253,14 +260,13 @@ def hints(records: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _show_prompts(settings: MeasurementSettings, console: Console) -> None:
-    from scrl.answers.judge import MathVerifyJudge
     from scrl.data.prompts import filter_overlong, prompt_text, prompt_tokens, style_of
     from scrl.evaluation.benchmark_run import load_benchmarks
     from scrl.policy.model import load_tokenizer
 
     tokenizer = load_tokenizer(settings.model, trust_remote_code=settings.trust_remote_code)
     lines = _Lines(console)
-    for benchmark in load_benchmarks(settings, MathVerifyJudge(), lines):
+    for benchmark in load_benchmarks(settings, lines):
         kept, notes = filter_overlong(benchmark.questions, tokenizer, benchmark.prompt)
         for note in notes:
             lines.note(f"{benchmark.name}: {note}")

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from scrl.answers.judge import Judge, NoJudge
 from scrl.cli.user_imports import import_from_here
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
@@ -66,7 +65,6 @@ def label(
     seed: Annotated[int, _WHOLE] = 0,
     significant_digits: Annotated[int | None, _WHOLE] = None,
     max_tokens: Annotated[int | None, _WHOLE] = None,
-    judge: Literal["math-verify", "none"] = "math-verify",
     **settings: Annotated[str, Parameter(help=_SETTINGS_HELP)],
 ) -> None:
     """Label the completions of a rollout file: what would this method trust, rule out and reward?
@@ -86,13 +84,13 @@ def label(
     preset
         paper, or official (the authors' released code).
     reader
-        How to read an answer: boxed, number, last-number, choice, regex:PATTERN, or package.module.function.
+        How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or package.module.function.
     out
         Labels file to write, one line a completion in the order of the rollouts; replaced if it exists.
     summary
         File for the summary as JSON.
     audit
-        File that says, for each class of answers, which spellings were merged and by whom.
+        File that says, for each class of answers, which spellings were merged, and by what.
     trained
         Train on this many completions of each question: advantages are over them, null for the others.
     seed
@@ -101,10 +99,7 @@ def label(
         Round numbers to this many digits before comparing them (physics answers).
     max_tokens
         Tokens a completion could have, which --overlong-buffer counts back from.
-    judge
-        math-verify decides pairs of answers that canonical forms leave open; none leaves them different.
     """
-    chosen: Judge | None = NoJudge() if judge == "none" else None
     chosen_settings: dict[str, Any] = {name.replace("-", "_"): value for name, value in settings.items()}
     import_from_here()
     _check_names(method, chosen_settings)
@@ -114,7 +109,6 @@ def label(
         reader=reader,
         num_trained=trained,
         seed=seed,
-        judge=chosen,
         significant_digits=significant_digits,
         max_tokens=max_tokens,
         **chosen_settings,
@@ -188,7 +182,6 @@ _ROWS: dict[str, str] = {
     "negative_answers": "answers ruled out",
     "entropy_only_questions": "questions whose only signal is entropy",
     "merged_spellings": "spellings merged into another",
-    "undecided_pairs": "pairs of answers undecided in time",
     "gold_questions": "questions with gold",
     "majority_accuracy": "most frequent answer is right (ties shared)",
     "positive_accuracy": "positive label is right",
@@ -243,9 +236,6 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
         yield "With --trained 1 every advantage is 0; train on two completions or more."
     if hasattr(rule.settings, "max_negative_share") and rule.method.has_negatives:
         yield from _negative_remarks(result["group_sizes"], rule)
-    if result["undecided_pairs"]:
-        pairs = counted(result["undecided_pairs"], "pair")
-        yield f"Not decided in time, and taken as different: {pairs} of answers."
 
 
 def _negative_remarks(group_sizes: dict[str, int], rule: CreditRule) -> Iterator[str]:

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from scrl import __version__
+from scrl.cli.answer import answer
+from scrl.cli.answers import answers
 from scrl.cli.compare import compare
 from scrl.cli.demo import demo
 from scrl.cli.doctor import doctor
@@ -34,7 +36,23 @@ app = App(
     suppress_keyboard_interrupt=False,
     default_parameter=Parameter(negative_iterable=()),  # no --empty-seeds beside --seeds
 )
-for command in (demo, train, plan, evaluate, compare, label, methods, report, recipes, reproduce, evidence, doctor):
+COMMANDS = (
+    demo,
+    train,
+    plan,
+    evaluate,
+    answers,
+    compare,
+    label,
+    answer,
+    methods,
+    report,
+    recipes,
+    reproduce,
+    evidence,
+    doctor,
+)
+for command in COMMANDS:
     app.command(command)
 
 

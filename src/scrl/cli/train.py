@@ -127,6 +127,8 @@ def _summarize(folder: RunFolder, say: Callable[[str], None]) -> None:
     say(f"checkpoints: {folder.last}{best}")
     if (folder.path / "report.html").is_file():  # if not, the reason has been given
         say(f"report: {folder.path / 'report.html'}")
+    if (folder.path / "answers.csv").is_file():
+        say(f"answers: {folder.path / 'answers.csv'}; scrl answers {folder.path} shows them, and how far to trust them")
 
 
 def run_config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:

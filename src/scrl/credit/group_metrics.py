@@ -36,7 +36,6 @@ def group_metrics(
         "entropy_mean": _mean([sample.entropy for sample in samples]),
         "length_mean": _mean([len(sample.tokens_T) for sample in samples]),
         "truncated_share": _mean([not sample.is_finished for sample in samples]),
-        "undecided_pairs": sum(credit.undecided_pairs for credit in credit_B),
         "tokens": sum(sample.tokens_drawn for sample in samples),
     }
     return {key: value for key, value in metrics.items() if value is not None}

@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from scrl.answers.classes import Classes, classify, split_classes
-from scrl.answers.judge import Judge
+from scrl.answers.classes import Classes, classify
 from scrl.answers.readers import Reader, get_reader
 from scrl.credit.advantages import reward_advantages, split_by_sign
 from scrl.credit.elsewhere import LastVotes
@@ -71,7 +70,6 @@ class CreditRule:
     num_trained: int | None = None
     """M: how many of the N completions are trained on; None for all."""
     seed: int = 0
-    judge: Judge | None = None
     significant_digits: int | None = None
     max_tokens: int | None = None
     """L_max: where the sampler cuts a completion; only overlong shaping asks for it."""
@@ -97,12 +95,7 @@ class CreditRule:
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
         answers_G = [self.reader(c.text) if isinstance(c.answer, Unread) else c.answer for c in group.completions]
-        return classify(answers_G, judge=self.judge, significant_digits=self.significant_digits)
-
-    def classify_together(self, groups: Sequence[Group]) -> list[Classes]:
-        """The answers of several groups by one relation: equal answers have equal keys in all of them."""
-        joined = self.classify(Group(tuple(completion for group in groups for completion in group.completions)))
-        return split_classes(joined, [len(group.completions) for group in groups])
+        return classify(answers_G, significant_digits=self.significant_digits)
 
     def evidence(self, group: Group, classes: Classes | None = None, **known: Any) -> Evidence:
         """All there is to know about a group: its votes, and what methods may ask for besides (fields of Evidence)."""
@@ -139,7 +132,6 @@ class CreditRule:
             advantages=_at_rows(split.positive_part_M + split.negative_part_M, rows, evidence.tally.size),
             trained=trained,
             is_entropy_only=_is_constant(shaped.label_part_G[rows]) and not _is_constant(shaped.rewards_G[rows]),
-            undecided_pairs=classes.undecided_pairs,
             stock=stock,
             split_advantages=_split_at_rows(split, rows, evidence.tally.size) if self.method.advantage else None,
         )
@@ -230,7 +222,6 @@ def credit_rule(
     reader: str | Reader = "boxed",
     num_trained: int | None = None,
     seed: int = 0,
-    judge: Judge | None = None,
     significant_digits: int | None = None,
     max_tokens: int | None = None,
     **settings: Any,
@@ -253,7 +244,6 @@ def credit_rule(
         reader=get_reader(reader) if isinstance(reader, str) else reader,
         num_trained=num_trained,
         seed=seed,
-        judge=judge,
         significant_digits=significant_digits,
         max_tokens=max_tokens,
     )

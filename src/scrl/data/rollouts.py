@@ -82,6 +82,9 @@ def rollout_fields(question: Question, step: int, number: int, sample: Sample) -
     }
 
 
+_NUMBERS = (int, float)
+
+
 def read_rollouts(path: Path, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:
     """The completions of a file, line by line; `on_bytes` receives the length of each line."""
     for line in read_json_lines(path, hint=_SHAPE, on_bytes=on_bytes):
@@ -130,14 +133,15 @@ def index_rollouts(
 
 def _rollout(fields: dict[str, Any], line: int) -> Rollout:
     """The fields of a line; ValueError if one is wrong."""
-    names = ", ".join(fields) or "no fields"
     question_id = fields.get("question_id")
     if question_id is None:
-        raise ValueError(f"field 'question_id' is missing; this line has: {names}")
-    if isinstance(question_id, bool) or not isinstance(question_id, str | int):
+        raise ValueError(f"field 'question_id' is missing; this line has: {', '.join(fields) or 'no fields'}")
+    if not isinstance(question_id, str) and (isinstance(question_id, bool) or not isinstance(question_id, int)):
         raise ValueError(f"field 'question_id' must be text or a whole number, found {kind(question_id)}")
     if "completion" not in fields and "answer" not in fields:
-        raise ValueError(f"neither field 'completion' nor field 'answer' is there; this line has: {names}")
+        raise ValueError(
+            f"neither field 'completion' nor field 'answer' is there; this line has: {', '.join(fields) or 'no fields'}"
+        )
     text = fields.get("completion")
     if text is None and "answer" in fields:
         text = ""
@@ -148,7 +152,7 @@ def _rollout(fields: dict[str, Any], line: int) -> Rollout:
     entropy = fields.get("entropy")
     if entropy is not None and not (_is_number(entropy) and -1e-6 <= entropy < _LARGEST):
         raise ValueError(f"field 'entropy' must be a number ≥ 0 (nats), found {entropy!r}")
-    facts = {name: value for name in FACTS if (value := fields.get(_field_of(name))) is not None}
+    facts = {name: value for name, field in _FIELDS.items() if (value := fields.get(field)) is not None}
     for name, value in facts.items():
         if not (_is_number(value) and abs(value) < _LARGEST):
             raise ValueError(f"field {_field_of(name)!r} must be a number, found {value!r}")
@@ -183,9 +187,13 @@ def _whole_number(fields: dict[str, Any], name: str) -> int | None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, _NUMBERS) and not isinstance(value, bool)
 
 
 def _field_of(fact: str) -> str:
     """The field of a fact: the length is `num_tokens` in a file."""
     return "num_tokens" if fact == "length" else fact
+
+
+_FIELDS = {name: _field_of(name) for name in FACTS}
+"""Fact → its field in a file."""

@@ -94,8 +94,6 @@ def shared_refusals(config: RunConfig, engine: str) -> Iterator[tuple[str, str]]
         yield "dynamic_sampling.rounds", f"{engine} asks the questions of a step once"
     if config.sampling.stop:
         yield "sampling.stop", f"{engine} ends completions only at end-of-text tokens"
-    if config.compute.credit_workers:
-        yield "compute.credit_workers", f"{engine} returns all completions of a step at once"
     for name in ("state", "masters"):
         if getattr(config.optimizer, name) != "float32":
             yield f"optimizer.{name}", f"{engine}'s optimizer has only float32"

@@ -23,7 +23,6 @@ import torch
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings, filter_overlong, no_room, prompt_tokens
@@ -142,8 +141,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     if settings.compute.threads is not None:
         torch.set_num_threads(settings.compute.threads)
     check_sampler(settings.compute)
-    gold_judge = MathVerifyJudge()  # only for gold: what it remembers must not reach the votes
-    benchmarks = load_benchmarks(settings, gold_judge, listener)
+    benchmarks = load_benchmarks(settings, listener)
     language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
     benchmarks = [_check_prompts(benchmark, language_model, settings, listener) for benchmark in benchmarks]
     sampler = open_sampler(
@@ -164,7 +162,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         _sample_missing(benchmark, language_model.tokenizer, sampler, settings, out / benchmark.file, listener)
         answered_Q = list(_read_rollouts(benchmark.questions, settings.samples, out / benchmark.file))
         conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
-        records.append(evaluate(answered_Q, benchmark.rule, conditions, gold_judge=gold_judge))
+        records.append(evaluate(answered_Q, benchmark.rule, conditions))
         listener.result(records[-1])
     write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     with_gold = [record for record in records if "pass@1" in record]
@@ -173,7 +171,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     return records
 
 
-def load_benchmarks(settings: MeasurementSettings, gold_judge: Judge, listener: BenchmarkListener) -> list[Benchmark]:
+def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) -> list[Benchmark]:
     """All questions, their gold answers checked, before a model is loaded."""
     benchmarks = []
     data_dir = Path(settings.data_dir) if settings.data_dir is not None else None
@@ -185,7 +183,7 @@ def load_benchmarks(settings: MeasurementSettings, gold_judge: Judge, listener: 
         reader = settings.reader if settings.reader is not None else reader_of(name)
         rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
         is_known = benchmark_of(name) is not None
-        problem = gold_problem(loaded.questions, reader, gold_judge) if is_known or reader in BOX_READERS else None
+        problem = gold_problem(loaded.questions, reader) if is_known or reader in BOX_READERS else None
         if problem is not None and is_known:
             raise DataError("gold answers", problem)
         if problem is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,14 +17,13 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from scrl.answers.classes import find_class
+from scrl.answers.classes import Classes, find_class
 from scrl.answers.forms import canonical_form
-from scrl.answers.judge import Judge
 from scrl.credit.rule import CreditRule
 from scrl.credit.tally import count_votes
 from scrl.evaluation.label_quality import bare_gold
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
-from scrl.records import Group, Question, Sampled
+from scrl.records import Group, Question, Sampled, Tally
 from scrl.sampling.draw import SamplingSettings
 from scrl.settings import Settings
 
@@ -77,11 +77,9 @@ class AnsweredQuestion:
         )
 
 
-def evaluate(
-    answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, conditions: Conditions, *, gold_judge: Judge | None = None
-) -> dict[str, Any]:
+def evaluate(answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, conditions: Conditions) -> dict[str, Any]:
     """One line of `evaluations.jsonl`. Values that need gold are absent where no question has any."""
-    grades_Q = [_grade(answered, rule, conditions, gold_judge) for answered in answered_Q]
+    grades_Q = [_grade(answered, rule, conditions) for answered in answered_Q]
     lengths = [length for answered in answered_Q for length in answered.lengths_G]
     record: dict[str, Any] = {
         "step": conditions.step,
@@ -101,6 +99,8 @@ def evaluate(
         "length_mean": float(np.mean(lengths)),
         "entropy_mean": float(np.mean([h for answered in answered_Q for h in answered.entropies_G])),
     }
+    texts = {answered.question.id: answered.question.text for answered in answered_Q}
+    record["answers"] = {grade.id: {"question": texts[grade.id], "votes": grade.votes} for grade in grades_Q}
     return record | _gold_part([grade for grade in grades_Q if grade.is_gold], conditions.seed)
 
 
@@ -116,6 +116,8 @@ class _Grade:
 
     id: str
     level: str | None
+    votes: list[tuple[str, float]]
+    """The two answers with most votes, as they were mostly written, with their shares."""
     agreement: float
     answered: float
     is_gold: bool
@@ -125,12 +127,12 @@ class _Grade:
     """(entropy, whether it is right) of each completion."""
 
 
-def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions, gold_judge: Judge | None) -> _Grade:
+def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions) -> _Grade:
     classes = rule.classify(answered.group)
     tally = count_votes(classes, answered.entropies_G)
     gold = bare_gold(answered.question.gold) if answered.question.gold is not None else None
     is_gold = gold is not None and canonical_form(gold) is not None
-    right = find_class(classes, gold or "", judge=gold_judge)[0] if is_gold else None
+    right = find_class(classes, gold or "") if is_gold else None
     num_answered = sum(tally.counts_K)
     num_correct = 0 if right is None else tally.counts_K[right]
     scores = {"pass@1": num_correct / tally.size}
@@ -141,6 +143,7 @@ def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions,
     return _Grade(
         id=answered.question.id,
         level=answered.question.level,
+        votes=_most_voted(classes, tally),
         agreement=max(tally.counts_K, default=0) / tally.size,
         answered=num_answered / tally.size,
         is_gold=is_gold,
@@ -150,6 +153,17 @@ def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions,
             for entropy, number in zip(answered.entropies_G, tally.class_of_G, strict=True)
         ),
     )
+
+
+def _most_voted(classes: Classes, tally: Tally) -> list[tuple[str, float]]:
+    """The first two answers; ties go to the smaller key."""
+    order = sorted(range(len(tally.keys_K)), key=lambda j: (-tally.counts_K[j], tally.keys_K[j]))[:2]
+    spellings = [
+        Counter(a for a, own in zip(classes.answers_G, classes.class_of_G, strict=True) if own == j and a is not None)
+        for j in order
+    ]
+    texts = [min(found, key=lambda text: (-found[text], text)) for found in spellings]
+    return [(text, tally.counts_K[j] / tally.size) for text, j in zip(texts, order, strict=True)]
 
 
 def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:

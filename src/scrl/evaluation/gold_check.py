@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scrl.answers.classes import same_answer
-from scrl.answers.judge import Judge
 from scrl.answers.readers import get_reader
 from scrl.evaluation.label_quality import bare_gold
 from scrl.records import Question
@@ -23,7 +22,7 @@ ENDINGS = (
 """Typical ends of completions; %s is the answer."""
 
 
-def gold_problem(questions: Sequence[Question], reader: str, judge: Judge | None = None) -> str | None:
+def gold_problem(questions: Sequence[Question], reader: str) -> str | None:
     """Which gold answers would be graded as wrong, in words; None if there are none.
 
     Gold must be read from every ending, and be equal to gold by the relation that groups votes.
@@ -33,7 +32,7 @@ def gold_problem(questions: Sequence[Question], reader: str, judge: Judge | None
     lost = []
     for id_, gold in golds.items():
         answers = [read(ending % gold) for ending in ENDINGS]
-        if not all(answer is not None and same_answer(answer, gold, judge=judge) for answer in answers):
+        if not all(answer is not None and same_answer(answer, gold) for answer in answers):
             lost.append(id_)
     if not lost:
         return None

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from scrl.answers.classes import Classes, classify, find_class
+from scrl.answers.classes import Classes, find_class
 from scrl.answers.forms import canonical_form
-from scrl.answers.judge import Judge
 from scrl.answers.readers import read_boxed
 from scrl.credit.pushes import gives, push
 from scrl.credit.rule import CreditedGroup
@@ -21,12 +20,10 @@ from scrl.records import Credit, Question, Tally, Truth
 class LabelQuality:
     """Running means over questions, one `add` a group."""
 
-    def __init__(self, judge: Judge | None = None) -> None:
-        """An empty account; `judge` decides where gold and answers are spelled too differently to compare exactly."""
-        self._judge = judge
+    def __init__(self) -> None:
+        """An empty account."""
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = dict.fromkeys(_KEYS, 0)
-        self.undecided_pairs = 0
 
     def add(self, classes: Classes, credit: Credit, gold: str) -> Truth | None:
         """Count one group and return its right class; None where the gold answer holds nothing to compare with."""
@@ -34,8 +31,7 @@ class LabelQuality:
         answer = bare_gold(gold)
         if canonical_form(answer) is None:
             return None
-        right, undecided = find_class(classes, answer, judge=self._judge)
-        self.undecided_pairs += undecided
+        right = find_class(classes, answer)
         truth = None if right is None else tally.keys_K[right]
         self._note("majority_accuracy", [majority_accuracy(tally, right)])
         self._note("positive_accuracy", [labels.positive == truth] if labels.positive is not None else [])
@@ -70,9 +66,9 @@ _KEYS = (
 )  # fmt: skip
 
 
-def step_label_quality(groups_B: Sequence[CreditedGroup], judge: Judge | None = None) -> dict[str, float]:
+def step_label_quality(groups_B: Sequence[CreditedGroup]) -> dict[str, float]:
     """How right the labels of one training step are, for `metrics.jsonl`; empty where no question has gold."""
-    quality = LabelQuality(judge)
+    quality = LabelQuality()
     for group in groups_B:
         gold = group.sampled.question.gold
         truth = None if gold is None else quality.add(group.classes, group.credit, gold)
@@ -88,21 +84,15 @@ _STEP_KEYS = (
 )  # fmt: skip
 
 
-def gold_fields(question: Question, classes: Classes, judge: Judge | None = None) -> list[dict[str, Any]]:
+def gold_fields(question: Question, classes: Classes) -> list[dict[str, Any]]:
     """For each completion of a group the fields `gold` and `correct` of its rollout line; empty without gold."""
     if question.gold is None:
         return [{} for _ in classes.class_of_G]
     answer = bare_gold(question.gold)
     if canonical_form(answer) is None:
         return [{"gold": question.gold} for _ in classes.class_of_G]
-    right, _ = find_class(classes, answer, judge=judge)
+    right = find_class(classes, answer)
     return [{"gold": question.gold, "correct": right is not None and j == right} for j in classes.class_of_G]
-
-
-def is_right(answer: str, gold: str, *, judge: Judge, significant_digits: int | None = None) -> bool:
-    """Whether one answer is the right one."""
-    right, _ = find_class(classify([answer], significant_digits=significant_digits), bare_gold(gold), judge=judge)
-    return right is not None
 
 
 def bare_gold(gold: str) -> str:

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 from scrl.answers.classes import Classes, find_class
 from scrl.answers.forms import canonical_form
-from scrl.answers.judge import Judge
 from scrl.credit.rule import CreditRule
 from scrl.errors import InputError
 from scrl.evaluation.label_quality import bare_gold
 from scrl.records import Question, Truth
 
 
-def truth_for(rule: CreditRule, question: Question, classes: Classes, judge: Judge | None) -> Truth | None:
+def truth_for(rule: CreditRule, question: Question, classes: Classes) -> Truth | None:
     """Which class is right, for a rule that needs the truth; None for all other rules, and without gold."""
     if "truth" not in rule.needs or not _has_gold(question):
         return None
-    right, _ = find_class(classes, bare_gold(question.gold or ""), judge=judge)
+    right = find_class(classes, bare_gold(question.gold or ""))
     return Truth(None if right is None else classes.keys_K[right])
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from scrl.answers.classes import Classes
-from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.elsewhere import LastVotes, require_others
 from scrl.credit.method import NEEDS
 from scrl.credit.pushes import push_to_stock, stock_share
@@ -31,7 +30,8 @@ from scrl.evaluation.label_quality import LabelQuality
 from scrl.evaluation.oracle import require_gold, truth_for
 from scrl.records import FACTS, Completion, Credit, Elsewhere, Group, Question, Tally, Truth, Unread
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Of the summary; 1 had `undecided_pairs` too."""
 _CHANGED = "the file changed while it was read; label a copy, or wait until it is complete"
 
 
@@ -73,7 +73,6 @@ class LabelSummary:
     positive_questions: int = 0
     negative_answers: int = 0
     entropy_only_questions: int = 0
-    undecided_pairs: int = 0
     merged_spellings: int = 0
     given_answers: int = 0
     """Completions that came with an answer of their own, which was taken instead of reading their text."""
@@ -91,14 +90,12 @@ class LabelSummary:
         self.positive_questions += credit.labels.positive is not None
         self.negative_answers += len(credit.labels.negatives)
         self.entropy_only_questions += credit.is_entropy_only
-        self.undecided_pairs += credit.undecided_pairs
         self.merged_spellings += len(set(credit.answers) - {None}) - len(classes.keys_K)
 
     def as_dict(self, rule: CreditRule, quality: LabelQuality | None) -> dict[str, Any]:
         """The summary file's content."""
         questions = self.group_sizes.total()
         completions = sum(size * count for size, count in self.group_sizes.items())
-        undecided = self.undecided_pairs + (quality.undecided_pairs if quality else 0)
         return {
             "schema_version": SCHEMA_VERSION,
             "method": rule.method.name,
@@ -115,7 +112,6 @@ class LabelSummary:
             "given_answers": self.given_answers,
             "group_sizes": {str(size): count for size, count in sorted(self.group_sizes.items())},
             "gold_questions": self.gold_questions,
-            "undecided_pairs": undecided,
             **{name: sum(values) / len(values) for name, values in self.pushes.items()},
         } | (quality.summary() if quality else {})
 
@@ -152,12 +148,10 @@ def label_file(
     if "elsewhere" in rule.needs:
         require_others([name for _, name in index], rule.method.name)
     has_gold = any(group.gold is not None for group in index.values())
-    # Unless the caller gave one, gold has a judge of its own: what it decides or fails to decide touches no label.
-    gold_judge = rule.judge or MathVerifyJudge()
-    summary, quality = LabelSummary(), LabelQuality(gold_judge) if has_gold else None
+    summary, quality = LabelSummary(), LabelQuality() if has_gold else None
     with _whole_file(out) as labels, _whole_file(audit) as audits:
         steps = {step: _StepVotes(count) for step, count in sorted(Counter(step for step, _ in index).items())}
-        labeller = _Labeller(rule, summary, quality, audits, gold_judge, steps)
+        labeller = _Labeller(rule, summary, quality, audits, steps)
         for key, place, group in _in_order(path, index, labeller, on_bytes):
             if labels is not None:
                 labels.write(_json_line(label_line(group.credit, key, place, group.samples[place])))
@@ -172,7 +166,6 @@ class _Labeller:
     summary: LabelSummary
     quality: LabelQuality | None
     audits: IO[str] | None
-    gold_judge: Judge
     steps: dict[int, _StepVotes]
     """Steps that are not finished, in order."""
     last_votes: LastVotes = field(default_factory=LastVotes)
@@ -204,7 +197,7 @@ class _Labeller:
 
     def _credit(self, step: _StepVotes, read: _ReadGroup, elsewhere: Elsewhere | None) -> None:
         group, classes, gold = read.group, read.classes, read.gold
-        told = truth_for(self.rule, Question(group.question_id, "", gold), classes, self.gold_judge)
+        told = truth_for(self.rule, Question(group.question_id, "", gold), classes)
         credit = read.open_group.credit = self.rule.credit(group, classes, truth=told, elsewhere=elsewhere)
         self.summary.add(credit, classes, gold)
         truth = None if self.quality is None or gold is None else self.quality.add(classes, credit, gold)
@@ -234,16 +227,14 @@ def label_line(credit: Credit | None, key: GroupKey, place: int, sample: int) ->
 
 
 def audit_lines(group: Group, classes: Classes) -> Iterator[dict[str, Any]]:
-    """One line a class: its spellings, how often each was seen, and who merged it (form or judge)."""
+    """One line per class: its key, its votes, and each spelling with its votes and what merged it."""
     for key, spellings in classes.audit().items():
         yield {
             "question_id": group.question_id,
             "step": group.step,
             "answer_class": key,
             "votes": sum(spelling.count for spelling in spellings),
-            "spellings": [
-                {"text": s.text, "votes": s.count, "form": s.key, "merged_by": s.merged_by} for s in spellings
-            ],
+            "spellings": [{"text": s.text, "votes": s.count, "merged_by": s.merged_by} for s in spellings],
         }
 
 

@@ -82,7 +82,7 @@ def _load_model(config: RunConfig) -> tuple[Any, Any, int]:
 
     trust = {"trust_remote_code": config.trust_remote_code}
     folder = model_folder(config.model)
-    with loading(config.model):
+    with loading(folder):
         model_config = AutoConfig.from_pretrained(folder, **trust)
         tokenizer = load_tokenizer(config.model, **trust)
         with torch.device("meta"):

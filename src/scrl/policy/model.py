@@ -22,6 +22,9 @@ from scrl.errors import ConfigError, InputError
 from scrl.policy.model_paths import adapter_folder, base_of, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
+HUB_SECONDS = 5.0
+"""How long the hub may take to say that it is there."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LanguageModel:
@@ -200,9 +203,38 @@ def _why_not_savable(generation: Any) -> str | None:
 def loading(name: str) -> Iterator[None]:
     """Turn what transformers raises over a model it cannot load into an error with the model's name and the reason."""
     try:
-        yield
+        with offline_without_hub(name):
+            yield
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         raise InputError(f"model: {name} cannot be loaded: {_first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def offline_without_hub(name: str) -> Iterator[None]:
+    """Offline mode for a hub id where the hub cannot be reached: its client would go on asking for a minute.
+
+    What was downloaded before is found all the same.
+    """
+    from huggingface_hub import constants
+
+    if Path(name).expanduser().exists() or constants.HF_HUB_OFFLINE or _is_hub_there(constants.ENDPOINT):
+        yield
+        return
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = False
+
+
+def _is_hub_there(address: str) -> bool:
+    from huggingface_hub import get_session
+
+    try:
+        get_session().head(address, timeout=HUB_SECONDS)
+    except Exception:  # each version of the hub's package has its own HTTP client, with errors of its own
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:

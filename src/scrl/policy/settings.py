@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from scrl.errors import ConfigError
 from scrl.policy.losses import KLEstimate, Mean
-from scrl.settings import Settings
+from scrl.settings import Settings, without_retired
 
 
 class LossSettings(Settings):
@@ -91,14 +91,14 @@ class ComputeSettings(Settings):
     vllm_memory: float = Field(
         0.4, gt=0, lt=1, description="For vllm: its cache, as a share of the GPU's memory; given back while training."
     )
-    credit_workers: int | None = Field(
-        None,
-        ge=0,
-        description="Threads that read and judge answers during sampling; 0: afterwards; none: 2 on a GPU, else 0.",
-    )
     gradient_checkpointing: bool = Field(False, description="Recompute activations instead of keeping them.")
     attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
     threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_retired(cls, values: Any) -> Any:
+        return without_retired(values, "compute.")
 
     @field_validator("sampler")
     @classmethod

@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from torch.nn.utils.rnn import pad_sequence
 
 from scrl.errors import InputError
+from scrl.policy.model import offline_without_hub
 from scrl.records import Floats
 
 Embed = Callable[[Sequence[str]], Floats]
@@ -28,8 +29,9 @@ def load_embedder(settings: Any, device: torch.device) -> Embed:
     from transformers import AutoModel, AutoTokenizer
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(settings.embedding)
-        model = AutoModel.from_pretrained(settings.embedding).to(device).eval()
+        with offline_without_hub(settings.embedding):
+            tokenizer = AutoTokenizer.from_pretrained(settings.embedding)
+            model = AutoModel.from_pretrained(settings.embedding).to(device).eval()
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(f"credit.embedding: {settings.embedding} cannot be loaded: {reason}") from error

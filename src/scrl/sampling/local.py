@@ -10,8 +10,7 @@ full-vocabulary entropy of every token are recorded while it is drawn, so that n
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,10 +22,9 @@ from scrl.records import Floats, Sample
 from scrl.sampling.decoders import Decoder, GroupDecoder, TransformersDecoder, plain_model, why_not_grouped
 from scrl.sampling.draw import SamplingSettings, row_uniforms
 from scrl.sampling.eager_decode import DecodedRows, decode_eagerly, left_pad
-from scrl.sampling.gpu.completion_events import GroupProgress
 from scrl.sampling.gpu.fused_weights import why_not_fused
 from scrl.sampling.gpu.graph_engine import GraphEngine, Request
-from scrl.sampling.sampler import OnGroup, Prompt
+from scrl.sampling.sampler import Prompt
 from scrl.sampling.stop_texts import Detokenizer, StopTexts
 
 REFILLS = 4
@@ -80,18 +78,14 @@ class LocalSampler(Detokenizer):
         num_samples: int,
         seed: int,
         step: int | str,
-        on_group: OnGroup | None = None,
     ) -> list[tuple[Sample, ...]]:
-        """N completions for each prompt, as many side by side as `max_rows` and memory allow.
-
-        `on_group` is called with each complete group; with captured steps also while a group grows.
-        """
+        """N completions for each prompt, as many side by side as `max_rows` and memory allow."""
         was_training = self._model.training
         while True:
             self._model.eval()
             try:
                 with torch.inference_mode():
-                    return self._sample(prompts_B, num_samples, settings, (seed, step), on_group)
+                    return self._sample(prompts_B, num_samples, settings, (seed, step))
             except torch.OutOfMemoryError as error:
                 if self.max_rows == 1:
                     words = "memory ran out with one completion at a time: shorten sampling.max_tokens"
@@ -111,21 +105,13 @@ class LocalSampler(Detokenizer):
         num_samples: int,
         settings: SamplingSettings,
         seeds: tuple[int, int | str],
-        on_group: OnGroup | None,
     ) -> list[tuple[Sample, ...]]:
         if self._engine is not None:
-            samples = self._decode_captured(self._engine, prompts_B, num_samples, settings, seeds, on_group)
-            return [tuple(samples[first : first + num_samples]) for first in range(0, len(samples), num_samples)]
-        groups: list[tuple[Sample, ...]] = []
-        samples = []
-        for prompts, numbers in row_batches(prompts_B, num_samples, self.max_rows):
-            samples += self._decode_batch(prompts, numbers, settings, seeds)
-            while len(samples) >= num_samples:
-                group, samples = tuple(samples[:num_samples]), samples[num_samples:]
-                if on_group is not None:
-                    on_group(len(groups), [sample.text for sample in group])
-                groups.append(group)
-        return groups
+            samples = self._decode_captured(self._engine, prompts_B, num_samples, settings, seeds)
+        else:
+            batches = row_batches(prompts_B, num_samples, self.max_rows)
+            samples = [each for batch in batches for each in self._decode_batch(*batch, settings, seeds)]
+        return [tuple(samples[first : first + num_samples]) for first in range(0, len(samples), num_samples)]
 
     def _decode_batch(
         self, prompts: Sequence[Prompt], numbers: range, settings: SamplingSettings, seeds: tuple[int, int | str]
@@ -144,7 +130,7 @@ class LocalSampler(Detokenizer):
         logits_RV = logits_BV.repeat_interleave(len(numbers), dim=0)
         ends = torch.tensor(self._end_tokens, device=device)
         rows = decode_eagerly(decoder, logits_RV, uniforms_RT, settings, ends, stops, self._record, limits)
-        return self._to_samples(rows, stops, {})
+        return self._to_samples(rows, stops)
 
     def _decode_captured(
         self,
@@ -153,28 +139,20 @@ class LocalSampler(Detokenizer):
         num_samples: int,
         settings: SamplingSettings,
         seeds: tuple[int, int | str],
-        on_group: OnGroup | None,
     ) -> list[Sample]:
-        """All completions of all prompts; with a listener, texts are decoded while other rows are still running."""
+        """All completions of all prompts."""
         requests, stops = requests_for(prompts_B, num_samples, settings, seeds), self.stop_texts(settings.stop)
         if not requests:
             return []
-        generate = partial(engine.generate, requests, settings, self._record, self.max_rows, stops)
-        if on_group is None:
-            return self._to_samples(generate(), stops, {})
-        progress = GroupProgress(len(prompts_B), num_samples, on_group)
-        rows = generate(on_completion=lambda number, tokens_T: progress.add(number, *self.texts([tokens_T], stops)))
-        samples = self._to_samples(rows, stops, progress.texts)
-        progress.finish([sample.text for sample in samples])
-        return samples
+        rows = engine.generate(requests, settings, self._record, self.max_rows, stops)
+        return self._to_samples(rows, stops)
 
     def release(self) -> None:
         """Free the memory that is kept between calls."""
         if self._engine is not None:
             self._engine.release()
 
-    def _to_samples(self, rows: DecodedRows, stops: StopTexts | None, early_texts: Mapping[int, str]) -> list[Sample]:
-        """Rows as samples; `early_texts` are the texts that have been decoded already."""
+    def _to_samples(self, rows: DecodedRows, stops: StopTexts | None) -> list[Sample]:
         numbers = {"logprobs_T": rows.logprobs_RT, "entropies_T": rows.entropies_RT}
         names = {"margin": "margins_T", "certainty": "certainties_T"}
         numbers |= {names[fact]: values_RT for fact, values_RT in rows.facts_RT.items()}
@@ -182,8 +160,7 @@ class LocalSampler(Detokenizer):
         check_finite([arrays["logprobs_T"]])
         lengths_R, tokens_RT = rows.lengths_R.tolist(), rows.tokens_RT.cpu().numpy()
         tokens = [tokens_RT[row, :length].copy() for row, length in enumerate(lengths_R)]
-        rest = [row for row in range(len(tokens)) if row not in early_texts]
-        texts = dict(early_texts) | dict(zip(rest, self.texts([tokens[row] for row in rest], stops), strict=True))
+        texts = self.texts(tokens, stops)
         samples = []
         for row, is_finished in enumerate(rows.finished_R.tolist()):
             values: dict[str, Any] = {name: array[row, : lengths_R[row]].copy() for name, array in arrays.items()}

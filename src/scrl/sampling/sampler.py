@@ -20,10 +20,6 @@ from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
 from scrl.user_code import import_user_module
 
-OnGroup = Callable[[int, Sequence[str]], None]
-"""(index of a prompt, texts of its completions): called once for every complete group, and perhaps before that with the
-completions that have ended so far. It must be quick: sampling waits for it."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
@@ -66,7 +62,6 @@ class Sampler(Protocol):
         num_samples: int,
         seed: int,
         step: int | str,
-        on_group: OnGroup | None = None,
     ) -> list[tuple[Sample, ...]]:
         """N completions of each prompt; completion i of a prompt does not depend on the others."""
 

@@ -34,7 +34,7 @@ from scrl.policy.settings import ComputeSettings
 from scrl.records import Floats, Sample, Tokens
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import REFILLS, check_finite, end_tokens
-from scrl.sampling.sampler import OnGroup, Prompt
+from scrl.sampling.sampler import Prompt
 from scrl.sampling.stop_texts import Detokenizer, StopTexts
 from scrl.sampling.vllm_engine import VllmEngine, engine_options, start_engine
 from scrl.seeds import generator_for
@@ -98,9 +98,8 @@ class VllmSampler(Detokenizer):
         num_samples: int,
         seed: int,
         step: int | str,
-        on_group: OnGroup | None = None,
     ) -> list[tuple[Sample, ...]]:
-        """N completions for each prompt; `on_group` is called with each group before it is scored."""
+        """N completions for each prompt."""
         if settings.temperature > MAX_TEMPERATURE:
             raise ConfigError(
                 f"sampling.temperature: vllm takes at most {MAX_TEMPERATURE}; got {settings.temperature}. Lower it, or "
@@ -109,7 +108,7 @@ class VllmSampler(Detokenizer):
         self._engine.wake()
         if not self._is_checked:
             self._self_check(prompts_B[0], seed)
-        samples_BG, gaps = self._sample(prompts_B, settings, num_samples, (seed, step), on_group)
+        samples_BG, gaps = self._sample(prompts_B, settings, num_samples, (seed, step))
         if isinstance(step, int):
             if self._is_released:  # not earlier: the drift of a step is read after its update
                 self._gap_sum, self._gap_count, self._is_released = 0.0, 0, False
@@ -140,7 +139,6 @@ class VllmSampler(Detokenizer):
         settings: SamplingSettings,
         num_samples: int,
         seeds: tuple[int, int | str],
-        on_group: OnGroup | None = None,
     ) -> tuple[list[tuple[Sample, ...]], Floats]:
         """Draw, cut at stop texts, score; the samples, and the gaps between vLLM's log-probabilities and theirs."""
         copies = num_samples if settings.temperature == 0 else 1  # greedy completions are all the same
@@ -156,8 +154,6 @@ class VllmSampler(Detokenizer):
             texts_G = self.texts([each.tokens_T for each in completions_G], stops)
             pairs_G = zip(completions_G, texts_G, strict=True)
             completions_BG[index] = [replace(each, text=text) for each, text in pairs_G]
-            if on_group is not None:
-                on_group(index, texts_G * copies)
         by_prompt = zip(prompts_B, completions_BG, strict=True)
         pairs = [(prompt.tokens_P, each.tokens_T) for prompt, completions_G in by_prompt for each in completions_G]
         scores = self._score(pairs, settings.temperature or 1.0)

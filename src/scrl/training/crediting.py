@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from scrl.answers.classes import Classes
-from scrl.answers.judge import Judge
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.evaluation.oracle import truth_for
@@ -21,7 +20,6 @@ class Crediting:
     """A rule, and what its needs are met from."""
 
     rule: CreditRule
-    gold_judge: Judge
     reference_shares: dict[str, float] = field(default_factory=dict)
     """By question: the share of the start model's most frequent answer."""
     embed: Callable[[Sequence[str]], Floats] | None = None
@@ -34,12 +32,8 @@ class Crediting:
         return replace(self, last_votes=self.last_votes.after(votes)) if groups_B else self
 
     def classify(self, sampled_B: Sequence[Sampled]) -> list[Classes]:
-        """The answers of every group; the two groups of a rephrased question are classified together."""
-        groups = [sampled.group for sampled in sampled_B]
-        if "partner" not in self.rule.needs:
-            return [self.rule.classify(group) for group in groups]
-        pairs = zip(groups[::2], groups[1::2], strict=True)
-        return [classes for pair in pairs for classes in self.rule.classify_together(pair)]
+        """The answers of every group, grouped by meaning."""
+        return [self.rule.classify(sampled.group) for sampled in sampled_B]
 
     def credit(self, sampled_B: Sequence[Sampled], classes_B: Sequence[Classes]) -> list[CreditedGroup]:
         """What the completions of every group earn."""
@@ -48,7 +42,7 @@ class Crediting:
             rule.evidence(
                 sampled.group,
                 classes,
-                truth=truth_for(rule, sampled.question, classes, self.gold_judge),
+                truth=truth_for(rule, sampled.question, classes),
                 reference_share=self.reference_shares.get(sampled.question.id),
                 embed=self.embed,
             )

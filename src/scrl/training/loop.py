@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from scrl.answers.judge import Judge
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import few_others
 from scrl.credit.rule import CreditedGroup, CreditRule
@@ -100,7 +99,7 @@ def take_steps(run: Run) -> None:
         with finish_first(run.listener.note):
             with clock.measure("seconds_update"):
                 update = run.update(groups_B)
-            metrics = step_metrics(groups_B, update, state.labels) | step_label_quality(groups_B, run.gold_judge)
+            metrics = step_metrics(groups_B, update, state.labels) | step_label_quality(groups_B)
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
             metrics |= resampling | {"tokens": metrics["tokens"] + tokens_left_out}
             step = state.step
@@ -119,12 +118,10 @@ def sample_and_credit(
     run: Run, clock: Stopwatch, questions: Sequence[Question], beside: Sequence[CreditedGroup] = ()
 ) -> list[CreditedGroup]:
     """The completions of some questions, and what they earn; `beside` are groups this step has sampled before."""
-    background = run.credit_workers.begin() if run.credit_workers else None
     with clock.measure("seconds_rollout"):
-        sampled_B = run.sample_step(questions, background.take if background else None)
+        sampled_B = run.sample_step(questions)
     with clock.measure("seconds_credit"):
-        classes_B = background.classes(sampled_B) if background else run.crediting.classify(sampled_B)
-        return run.crediting.beside(beside).credit(sampled_B, classes_B)
+        return run.crediting.beside(beside).credit(sampled_B, run.crediting.classify(sampled_B))
 
 
 def log_step(
@@ -137,7 +134,7 @@ def log_step(
 ) -> None:
     """Write a step down: numbers, completions, and a line for the terminal."""
     line = {"step": step} | metrics | dict(seconds)
-    run.folder.append("rollouts.jsonl", [each for group in groups_B for each in rollout_lines(group, run.gold_judge)])
+    run.folder.append("rollouts.jsonl", [each for group in groups_B for each in rollout_lines(group)])
     run.folder.append("metrics.jsonl", [line])
     for tracker in run.trackers:
         tracker.log(step, {key: value for key, value in line.items() if isinstance(value, int | float)})
@@ -150,11 +147,11 @@ def log_step(
     run.listener.step(line, describe(groups_B, run.rule.method))
 
 
-def rollout_lines(group: CreditedGroup, gold_judge: Judge) -> list[Mapping[str, Any]]:
+def rollout_lines(group: CreditedGroup) -> list[Mapping[str, Any]]:
     """The completions of one question, with what they earned."""
     sampled, credit = group.sampled, group.credit
     keys = (*credit.tally.keys_K, None)  # the last for the class index -1 of a missing answer
-    golds_G = gold_fields(sampled.question, group.classes, gold_judge)
+    golds_G = gold_fields(sampled.question, group.classes)
     return [
         rollout_fields(sampled.question, sampled.step, number, sample)
         | {
@@ -212,7 +209,6 @@ def evaluate_all(run: Run) -> None:
         run.rule,
         {"stream": run.stream.questions[: settings.questions], "held-out": run.held_out},
         lambda name, questions, sampling: run.sample(questions, sampling, settings.completions, f"evaluation-{name}"),
-        gold_judge=run.gold_judge,
         step=run.state.step,
     )
     with finish_first(run.listener.note):
@@ -228,7 +224,6 @@ def evaluation_records(
     sets: Mapping[str, Sequence[Question]],
     sample: Callable[[str, Sequence[Question], SamplingSettings], list[Sampled]],
     *,
-    gold_judge: Judge,
     step: int,
 ) -> list[dict[str, Any]]:
     """One record per set of questions that is not empty."""
@@ -242,5 +237,5 @@ def evaluation_records(
         answered_Q = [AnsweredQuestion.of(sampled) for sampled in sample(name, questions, sampling)]
         ks = (settings.k or settings.completions,)
         conditions = Conditions(name, config.model, sampling, ks, config.seed, step)
-        records.append(evaluate(answered_Q, rule, conditions, gold_judge=gold_judge))
+        records.append(evaluate(answered_Q, rule, conditions))
     return records

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.method import Tree
@@ -17,14 +16,13 @@ from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
 from scrl.errors import InputError
 from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
-from scrl.policy.model import LanguageModel, device_of
+from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.embedding import Embed, load_embedder
-from scrl.sampling.sampler import OnGroup, Prompt, Sampler, check_sampler, open_sampler
+from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
 from scrl.sampling.tree import sample_tree
-from scrl.training.credit_workers import CreditWorkers, number_of_workers
 from scrl.training.crediting import Crediting
 from scrl.training.dynamic_sampling import check_others
 from scrl.training.guard import WATCHED
@@ -80,40 +78,32 @@ class Run:
     sampler: Sampler
     policy: Policy
     listener: RunListener
-    gold_judge: Judge = field(default_factory=MathVerifyJudge)
-    """For gold alone: what it remembers must not reach the votes."""
     embed: Embed | None = None
     """Texts → vectors, where a method needs that."""
     trackers: list[Tracker] = field(default_factory=list)
-    credit_workers: CreditWorkers | None = None
-    """Classify answers while sampling goes on."""
     state: State = field(default_factory=State)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Trackers and credit workers, for as long as steps are taken."""
+        """Trackers, for as long as steps are taken."""
         with ExitStack() as stack:
             for name in self.config.trackers:
                 self.trackers.append(open_tracker(name, self.folder.path, self.config.model_dump(mode="json")))
                 stack.callback(self.trackers[-1].close)
-            workers = number_of_workers(self.config, self.language_model.device)
-            if workers:
-                self.credit_workers = CreditWorkers(self.rule, workers)
-                stack.callback(self.credit_workers.close)
             yield
 
     @property
     def crediting(self) -> Crediting:
         """The rule, and what its needs are met from."""
         state = self.state
-        return Crediting(self.rule, self.gold_judge, state.reference_shares, self.embed, state.last_votes)
+        return Crediting(self.rule, state.reference_shares, self.embed, state.last_votes)
 
-    def sample_step(self, questions: Sequence[Question], on_group: OnGroup | None = None) -> list[Sampled]:
-        """The N completions of each question at this step; `on_group` hears of a group while others are sampled."""
+    def sample_step(self, questions: Sequence[Question]) -> list[Sampled]:
+        """The N completions of each question at this step."""
         plan, number = self.rule.method.plan, self.config.completions
         tree = plan(number, self.rule.settings) if plan else None
         forms = self.rule.question_forms(questions)
-        return self.sample(forms, self.config.sampling, number, self.state.step, tree, on_group)
+        return self.sample(forms, self.config.sampling, number, self.state.step, tree)
 
     def sample(
         self,
@@ -122,15 +112,12 @@ class Run:
         number: int,
         step: int | str,
         tree: Tree | None = None,
-        on_group: OnGroup | None = None,
     ) -> list[Sampled]:
         """This many completions of each question; with a tree they share their beginnings."""
         tokenizer, seed = self.language_model.tokenizer, self.config.seed
         prompts = [Prompt(q.id, prompt_tokens(q, tokenizer, self.config.prompt)) for q in questions]
         if tree is None:
-            samples_B = self.sampler.sample(
-                prompts, settings, num_samples=number, seed=seed, step=step, on_group=on_group
-            )
+            samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=seed, step=step)
         else:
             samples_B = sample_tree(self.sampler, prompts, settings, tree, seed=seed, step=step)
         at = step if isinstance(step, int) else self.state.step
@@ -224,9 +211,6 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
     for name in config.trackers:
         check_tracker(name)
     rule = config.rule()
-    workers = number_of_workers(config, device_of(config.compute))
-    if workers:  # a judge process for each
-        rule = replace(rule, judge=MathVerifyJudge(workers=workers))
     prepared = prepare(config, rule, config.compute)
     language_model, stream = prepared.language_model, prepared.stream
     check_others(stream, config.dynamic_sampling)

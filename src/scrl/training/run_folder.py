@@ -1,6 +1,7 @@
 """The folder of a run: append-only files, and checkpoints that are either whole or not there.
 
-config.yaml, environment.json, metrics.jsonl, rollouts.jsonl, evaluations.jsonl, checkpoints/{last,best}, report.html
+config.yaml, environment.json, metrics.jsonl, rollouts.jsonl, evaluations.jsonl, checkpoints/{last,best}, and at the end
+answers.jsonl, answers.csv and report.html
 
 A checkpoint is written beside its place and then renamed. It notes how long the three files were, so that a resumed run
 cuts off what was written after it and goes on as if nothing had happened.
@@ -25,11 +26,12 @@ from safetensors import SafetensorError
 
 from scrl.config import RunConfig, read_config, write_config
 from scrl.errors import InputError, TrainingError
+from scrl.evaluation.answer_sheet import write_run_answers
 from scrl.reporting.report import write_report
 from scrl.reporting.text import counted
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
-PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy", "math-verify", "pydantic")
+PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy", "pydantic")
 
 
 class RunFolder:
@@ -140,8 +142,9 @@ class RunFolder:
             _remove(old)
 
     def report(self, say: Callable[[str], None]) -> None:
-        """The page about the run; that it cannot be written must not hide how the run ended."""
+        """The answers and the page about the run; that they cannot be written must not hide how the run ended."""
         try:
+            write_run_answers(self.path)
             write_report([self.path], self.path / "report.html")
         except (InputError, OSError) as error:
             say(f"the report could not be written: {error}")

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics
 from scrl.credit.rule import CreditedGroup, CreditRule
@@ -63,7 +62,6 @@ class Rollouts:
         rule: CreditRule,
         completions: int,
         *,
-        gold_judge: Judge | None = None,
         embed: Embed | None = None,
         prompt_of: Callable[[Any, Any], QuestionPrompt] | None = None,
         sampler_rows: int = 512,
@@ -71,8 +69,7 @@ class Rollouts:
     ) -> None:
         """`completions` is N; without `prompt_of`, TRL tokenizes the prompts; `on_step` receives groups and metrics."""
         self._rule, self._completions, self._sampler_rows = rule, completions, sampler_rows
-        self._gold_judge, self._embed = gold_judge or MathVerifyJudge(), embed
-        self._prompt_of, self._on_step = prompt_of or trl_prompt, on_step
+        self._embed, self._prompt_of, self._on_step = embed, prompt_of or trl_prompt, on_step
         self._metrics: dict[str, float] = {}
         self.labels: dict[str, str | None] = {}
         """The last positive label of each question."""
@@ -131,12 +128,12 @@ class Rollouts:
         return [samples[row : row + number] for row in range(0, total, number)]
 
     def _credit(self, trainer: Any, sampled_B: Sequence[Sampled]) -> list[CreditedGroup]:
-        """Each group is judged by one process: two could disagree where a judge runs out of time."""
+        """What the groups of a step earn; each is classified and credited by one process."""
         classes_B = spread_over_processes(trainer, sampled_B, lambda sampled: self._rule.classify(sampled.group))
         pairs_B = list(zip(sampled_B, classes_B, strict=True))
         votes = ((sampled.question.id, count_votes(classes, None)) for sampled, classes in pairs_B)
         self.last_votes = self.last_votes.after(votes)
-        crediting = Crediting(self._rule, self._gold_judge, embed=self._embed, last_votes=self.last_votes)
+        crediting = Crediting(self._rule, embed=self._embed, last_votes=self.last_votes)
         credit_B = spread_over_processes(
             trainer, pairs_B, lambda pair: crediting.credit([pair[0]], [pair[1]])[0].credit
         )

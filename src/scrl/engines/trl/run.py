@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 
-from scrl.answers.judge import Judge, MathVerifyJudge
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import LastVotes, few_others
 from scrl.credit.rule import CreditedGroup
@@ -114,8 +113,6 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
     prepared: Prepared
     args: Any
     """TRL's settings."""
-    gold_judge: Judge = field(default_factory=MathVerifyJudge)
-    """For gold alone: what it remembers must not reach the votes."""
     steps_before: int = 0
     """Those of earlier starts of this run."""
     history: list[dict[str, Any]] = field(default_factory=list)
@@ -132,7 +129,6 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
         self.rollouts = Rollouts(
             rule,
             self.config.completions,
-            gold_judge=self.gold_judge,
             embed=load_embedder(rule.settings, self.args.device) if "embedding" in rule.needs else None,
             prompt_of=lambda prompt, _trainer: self.prompts[prompt],
             sampler_rows=self.config.compute.sampler_rows,
@@ -261,9 +257,9 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
             )
         rule, groups_B, step = self.prepared.rule, self._groups_B, self._groups_B[0].sampled.step
         line = {"step": step} | {ours: logs[name] for ours, name in TRL_METRICS.items() if name in logs}
-        line |= {**self._metrics, **step_label_quality(groups_B, self.gold_judge)}
+        line |= {**self._metrics, **step_label_quality(groups_B)}
         line["seconds_update"] = self._update_seconds
-        lines = [each for group in groups_B for each in rollout_lines(group, self.gold_judge)]
+        lines = [each for group in groups_B for each in rollout_lines(group)]
         self.folder.append("rollouts.jsonl", lines)
         self.folder.append("metrics.jsonl", [line])
         if "elsewhere" in rule.needs and step == 0 and "stock_share" not in line:
@@ -302,7 +298,7 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
             return [Sampled(*prompt, tuple(each.sample for each in samples_G)) for prompt, samples_G in pairs]
 
         sets = {"stream": prepared.stream.questions[: settings.questions], "held-out": prepared.held_out}
-        records = evaluation_records(self.config, prepared.rule, sets, sample, gold_judge=self.gold_judge, step=step)
+        records = evaluation_records(self.config, prepared.rule, sets, sample, step=step)
         if self.is_main:
             self.folder.append("evaluations.jsonl", records)
             for record in records:

@@ -72,7 +72,7 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
     from transformers import AutoTokenizer
 
     model, rule = model_folder(config.model), config.rule()
-    with loading(config.model):
+    with loading(model):
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
     questions, notes = filter_overlong(config.load_questions().questions, tokenizer, config.prompt)
     if "elsewhere" in rule.needs:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
-from scrl.answers.judge import MathVerifyJudge
+from scrl.answers.classes import same_answer
 from scrl.answers.readers import get_reader
-from scrl.evaluation.label_quality import is_right
-
-
-@cache
-def _judge() -> MathVerifyJudge:
-    """One for all threads of a process."""
-    return MathVerifyJudge()
+from scrl.evaluation.label_quality import bare_gold
 
 
 def compute_score(
@@ -29,5 +22,5 @@ def compute_score(
     answer = get_reader(reader)(solution_str)
     if not ground_truth or answer is None:
         return {"score": 0.0, "acc": 0.0, "answered": float(answer is not None)}
-    correct = float(is_right(answer, ground_truth, judge=_judge(), significant_digits=significant_digits))
+    correct = float(same_answer(answer, bare_gold(ground_truth), significant_digits=significant_digits))
     return {"score": correct, "acc": correct, "answered": 1.0}

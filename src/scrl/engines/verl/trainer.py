@@ -27,7 +27,6 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
 
-from scrl.answers.judge import NoJudge
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics
 from scrl.credit.tally import count_votes
@@ -159,7 +158,7 @@ class ScrlTrainer(PPOTrainerSync):
         for sampled, classes in pairs_B:
             size = len(sampled.samples_G)
             rule = replace(self.rule, num_trained=min(self.rule.num_trained or size, size))
-            [group] = Crediting(rule, NoJudge(), last_votes=self.last_votes).credit([sampled], [classes])
+            [group] = Crediting(rule, last_votes=self.last_votes).credit([sampled], [classes])
             split = group.credit.split_advantages
             if split is not None and np.nansum(split[0] * split[1]) < 0:
                 raise ConfigError(

@@ -19,9 +19,9 @@ from typing import Any
 from scrl.data.jsonl import read_json_lines
 from scrl.data.whole_files import write_whole
 
-COPIED = ("config.yaml", "metrics.jsonl", "evaluations.jsonl")
+COPIED = ("config.yaml", "metrics.jsonl")
 """Files of a run folder that are kept as they are."""
-VERSIONS = ("torch", "transformers", "numpy", "math-verify")
+VERSIONS = ("torch", "transformers", "numpy")
 
 
 def condense(run: Path, measured: Path | None, about: Mapping[str, Any], out: Path) -> None:
@@ -30,13 +30,19 @@ def condense(run: Path, measured: Path | None, about: Mapping[str, Any], out: Pa
     if run.is_dir():
         for name in COPIED:
             write_whole(out / name, (run / name).read_text(encoding="utf-8"))
+        kept = (json.dumps(_without_text(line.fields)) + "\n" for line in read_json_lines(run / "evaluations.jsonl"))
+        write_whole(out / "evaluations.jsonl", "".join(kept))
         write_whole(out / "votes.jsonl", "".join(json.dumps(line) + "\n" for line in vote_lines(run)))
         environment = json.loads((run / "environment.json").read_text(encoding="utf-8"))
         about = {**about, "versions": {name: environment["versions"].get(name) for name in VERSIONS}}
     if measured is not None:
         for line in read_json_lines(measured / "evaluations.jsonl"):
-            write_whole(out / f"{line.fields['benchmark']}.json", json.dumps(line.fields) + "\n")
+            write_whole(out / f"{line.fields['benchmark']}.json", json.dumps(_without_text(line.fields)) + "\n")
     write_whole(out / "about.json", json.dumps(about, indent=1) + "\n")
+
+
+def _without_text(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in evaluation.items() if name != "answers"}
 
 
 def vote_lines(run: Path) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,6 @@ from scrl.device_copy import HostCopy, copy_to_host
 from scrl.records import Floats, Tokens
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.eager_decode import DecodedRows
-from scrl.sampling.gpu.completion_events import CompletionEvents, OnCompletion
 from scrl.sampling.gpu.cuda_graphs import CudaGraphs, StepSize, bucket_rows, step_size
 from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, LENGTH
 from scrl.sampling.gpu.decode_step import Ops
@@ -98,12 +97,8 @@ class GraphEngine:
         record: Sequence[str],
         max_rows: int,
         stops: StopTexts | None,
-        on_completion: OnCompletion | None = None,
     ) -> DecodedRows:
-        """All requests, at most `max_rows` side by side.
-
-        `on_completion` is called once with most completions, while others are being decoded.
-        """
+        """All requests, at most `max_rows` side by side."""
         with self._own_stream(next(self._model.parameters()).device):
             weights = fuse(self._model)
             if self._weights is None or self._weights.addresses != weights.addresses:
@@ -119,7 +114,7 @@ class GraphEngine:
             scheduler = Scheduler(min(max_rows, cache.size.slots), cache.size.pages, self._page_size)
             scheduler.add(rows)
             scanner = StopScanner(stops, self._end_tokens)
-            self._run(cache, weights, scheduler, settings, scanner, CompletionEvents(cache, on_completion))
+            self._run(cache, weights, scheduler, settings, scanner)
             return scanner.results(cache.completions, len(requests), max(request.limit for request in requests))
 
     @contextmanager
@@ -186,7 +181,6 @@ class GraphEngine:
         scheduler: Scheduler,
         settings: SamplingSettings,
         scanner: StopScanner,
-        events: CompletionEvents,
     ) -> None:
         """Admit, allocate, step; then retire the rows that had ended before these steps."""
         snapshot: _Snapshot | None = None
@@ -205,9 +199,7 @@ class GraphEngine:
             scheduler.advance(steps)
             num_rows = len(scheduler.running)
             before, snapshot = snapshot, _Snapshot.start(cache, num_rows, scanner.needs_tokens)
-            lengths = {} if before is None else before.ended(scanner)
-            scheduler.retire(lengths)
-            events.update(lengths)
+            scheduler.retire({} if before is None else before.ended(scanner))
             is_changed = len(scheduler.running) < num_rows
 
     def _allocate(self, cache: KVCache, scheduler: Scheduler, steps: int) -> bool:

@@ -174,10 +174,6 @@ class KVCache:
         self.tables.prompt.copy_(self._to_device(prompt))
         self.tables.teams.copy_(self._to_device(teams))
 
-    def first_tokens(self, completions: Sequence[int], number: int) -> Tensor:
-        """The first `number` tokens of some completions, on the device."""
-        return self.completions.tokens_CT[self._to_device(np.array(completions, dtype=np.int64)), :number]
-
     def _to_device(self, values: NDArray[np.generic]) -> Tensor:
         return to_device(values, self.keys.device)
 

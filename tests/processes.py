@@ -6,39 +6,30 @@ They are real processes: they have exit codes, get signals and can be killed.
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from subprocess import CompletedProcess
 
 _PRELOADED = (
-    "scrl.cli.main", "scrl.training.loop", "scrl.reporting.report", "transformers.models.llama.modeling_llama",
-    "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto", "torch._dynamo", "peft",
+    "scrl.cli.main", "scrl.cli.label", "scrl.training.loop", "scrl.reporting.report", "scrl.recipes.demo_outcome",
+    "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto",
+    "transformers.models.auto.tokenization_auto", "torch._dynamo", "peft",
 )  # fmt: skip
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(list(_PRELOADED))
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a process left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
 class Command:
     """`scrl ARGUMENTS`, running; `prepare` is called in the process first."""
 
-    def __init__(self, *arguments, cwd, prepare=None):
-        logs = Path(cwd) / "logs"
-        logs.mkdir(exist_ok=True)
-        number = len(list(logs.glob("*.out")))
-        self._logs = logs / f"{number}.out", logs / f"{number}.err"
-        words = [str(argument) for argument in arguments]
+    def __init__(self, *arguments, cwd=".", prepare=None):
+        self._logs = tempfile.TemporaryDirectory()
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the server is started by the first process and inherits it
-        self.process = _FORKS.Process(target=_main, args=(words, str(cwd), *map(str, self._logs), prepare))
+        words = [str(argument) for argument in arguments]
+        given = (words, str(cwd), self._logs.name, dict(os.environ), prepare)
+        self.process = _FORKS.Process(target=_main, args=given)
         self.process.start()
 
     def signal(self, number):
@@ -51,18 +42,20 @@ class Command:
         while not is_there() and self.process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.01)
 
-    def finish(self, seconds=240):
+    def finish(self, seconds=600):
         self.process.join(seconds)
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
-        texts = (log.read_text(encoding="utf-8") if log.exists() else "" for log in self._logs)
-        return Done(self.process.exitcode, *texts)  # one that was killed at once wrote no log
+        with self._logs as folder:
+            logs = [Path(folder) / name for name in ("1", "2")]  # one that was killed at once wrote none
+            texts = [log.read_text(encoding="utf-8") if log.exists() else "" for log in logs]
+        return CompletedProcess((), self.process.exitcode, *texts)
 
 
-def scrl(*arguments, cwd, prepare=None):
+def scrl(*arguments, **options):
     """Run to the end."""
-    return Command(*arguments, cwd=cwd, prepare=prepare).finish()
+    return Command(*arguments, **options).finish()
 
 
 def untraced():
@@ -73,10 +66,12 @@ def untraced():
         running.stop()
 
 
-def _main(arguments, cwd, out, err, prepare):
+def _main(arguments, cwd, logs, environment, prepare):
+    os.environ.clear()
+    os.environ.update(environment)
     os.chdir(cwd)
-    for stream, name in ((1, out), (2, err)):
-        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        file = os.open(f"{logs}/{stream}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, stream)
         os.close(file)
     from scrl.cli.main import main

@@ -1,0 +1,241 @@
+"""Numbers with bounds: every result is a ball, a midpoint and an error that covers all rounding.
+
+A midpoint is a pair of whole numbers in units of 2⁻⁶⁴⁰, an error a number of such units. With m the midpoint and r the
+error of an argument, each function adds the bound beside it and the rounding of its own result. Where a function has no
+bound (division by a ball around 0, a logarithm across its cut) or its value is out of range it raises `Unsettled`.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+
+from scrl.answers.exact import HALF
+
+BITS = 640
+UNIT = 1 << BITS
+"""The number 1."""
+MAX_EXPONENT = 140
+"""Largest |Re z| of an exponential: e¹⁴⁰ is 2²⁰²."""
+MAX_ANGLE = 2.0**40
+MAX_REPEATED = 64
+ROUNDING = 8.0
+"""Units that the result of a function from mpmath may be off by, with 64 bits to spare."""
+Number = Any
+"""mpmath has no types: mpf or mpc."""
+
+lock = threading.Lock()
+"""mpmath changes the precision of its context while it computes: one thread at a time."""
+mp = mpmath.mp.clone()
+mp.prec = BITS + 64
+
+
+class Unsettled(Exception):  # noqa: N818 - a verdict on an answer, caught where keys are made
+    """No value to enough digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """All numbers within `error` units of a midpoint; a real one has real numbers only."""
+
+    real: int
+    imag: int
+    error: float
+    is_real: bool
+
+    @property
+    def size(self) -> float:
+        """The size of the midpoint."""
+        if self.is_real:
+            return abs(self.real / UNIT)
+        return math.hypot(self.real / UNIT, self.imag / UNIT)
+
+    @property
+    def spread(self) -> float:
+        """The error as a number."""
+        return math.ldexp(self.error, -BITS)
+
+    @property
+    def middle(self) -> Number:
+        """The midpoint, for mpmath."""
+        real = mp.ldexp(mp.mpf(self.real), -BITS)
+        return real if self.is_real else mp.mpc(real, mp.ldexp(mp.mpf(self.imag), -BITS))
+
+
+def exactly(q: Fraction | int) -> Ball:
+    """A rational number."""
+    q = Fraction(q)
+    return Ball((q.numerator << BITS) // q.denominator, 0, float(q.denominator != 1), is_real=True)
+
+
+def rounded(value: Number, error: float, is_real: bool) -> Ball:
+    """A value from mpmath."""
+    real, imag = (int(mp.nint(mp.ldexp(part, BITS))) for part in (mp.re(value), mp.im(value)))
+    return Ball(real, 0 if is_real else imag, error + ROUNDING, is_real)
+
+
+PI = rounded(+mp.pi, 0.0, is_real=True)
+E = rounded(+mp.e, 0.0, is_real=True)
+I = Ball(0, UNIT, 0.0, is_real=False)  # noqa: E741 - the number
+
+
+def total(a: Ball, b: Ball) -> Ball:
+    """a + b."""
+    return Ball(a.real + b.real, a.imag + b.imag, a.error + b.error, a.is_real and b.is_real)
+
+
+def product(a: Ball, b: Ball) -> Ball:
+    """a · b."""
+    error = a.size * b.error + b.size * a.error + a.error * b.spread + 2
+    if a.is_real and b.is_real:
+        return Ball(a.real * b.real >> BITS, 0, error, is_real=True)
+    real = a.real * b.real - a.imag * b.imag >> BITS
+    return Ball(real, a.real * b.imag + a.imag * b.real >> BITS, error, is_real=False)
+
+
+def inverse(a: Ball) -> Ball:
+    """|1/z − 1/m| ≤ r / (|m| (|m| − r))."""
+    size = a.size
+    if size <= a.spread:
+        raise Unsettled
+    error = a.error / (size * (size - a.spread)) + 2
+    square = a.real * a.real + a.imag * a.imag
+    return Ball((a.real << 2 * BITS) // square, -(a.imag << 2 * BITS) // square, error, a.is_real)
+
+
+def exponential(a: Ball) -> Ball:
+    """|e^z − e^m| ≤ |e^m| (e^r − 1), and e^r − 1 ≤ 2r for r ≤ 1."""
+    if abs(a.real) > MAX_EXPONENT * UNIT or abs(a.imag) > MAX_ANGLE * UNIT or a.spread > 1:
+        raise Unsettled
+    value = mp.exp(a.middle)
+    size = math.exp(a.real / UNIT) * (1 + 1e-9)
+    return rounded(value, 2 * size * a.error + size * ROUNDING, a.is_real)
+
+
+def logarithm(a: Ball) -> Ball:
+    """The principal one; |log z − log m| ≤ r / (|m| − r), away from the cut along the negative numbers."""
+    size = a.size
+    if size <= a.spread:
+        raise Unsettled
+    if not a.is_real and a.real < a.error and abs(a.imag) <= a.error:
+        raise Unsettled
+    return rounded(mp.log(a.middle), a.error / (size - a.spread), is_real=a.is_real and a.real > 0)
+
+
+def sine(a: Ball) -> Ball:
+    """|sin z − sin m| ≤ r cosh(|Im m| + r)."""
+    return _circular(mp.sin, a)
+
+
+def cosine(a: Ball) -> Ball:
+    """As the sine."""
+    return _circular(mp.cos, a)
+
+
+def _circular(function: Callable[[Number], Number], a: Ball) -> Ball:
+    if a.size > MAX_ANGLE or abs(a.imag) > MAX_EXPONENT * UNIT or a.spread > 1:
+        raise Unsettled
+    growth = math.cosh(abs(a.imag / UNIT) + a.spread)
+    return rounded(function(a.middle), (a.error + ROUNDING) * growth * (1 + 1e-9), a.is_real)
+
+
+def power(base: Ball, q: Fraction) -> Ball:
+    """z^q: exact multiplication for small whole powers, the real root of a negative number where there is one."""
+    if q == 1:
+        return base
+    if q.denominator == 1 and abs(q) <= MAX_REPEATED:
+        result = exactly(1)
+        for _ in range(abs(q.numerator)):
+            result = product(result, base)
+        return inverse(result) if q < 0 else result
+    if base.is_real and base.real < 0 and q.denominator % 2 == 1:
+        size = power(Ball(-base.real, 0, base.error, is_real=True), q)
+        return product(exactly(-1), size) if q.numerator % 2 else size
+    return exponential(product(exactly(q), logarithm(base)))
+
+
+def minus(a: Ball, b: Ball) -> Ball:
+    return total(a, product(exactly(-1), b))
+
+
+def _root(a: Ball) -> Ball:
+    return power(a, HALF)
+
+
+def _turned(a: Ball, times: int = 1) -> Ball:
+    """a · i, or a · −i."""
+    return Ball(-times * a.imag, times * a.real, a.error, is_real=False)
+
+
+def _really(a: Ball, is_real: bool) -> Ball:
+    """A value that is known to be real, without the rounding in its imaginary part."""
+    return Ball(a.real, 0, a.error, is_real=True) if is_real else a
+
+
+def _sinh(a: Ball) -> Ball:
+    plus = exponential(a)
+    return product(exactly(HALF), minus(plus, inverse(plus)))
+
+
+def _cosh(a: Ball) -> Ball:
+    plus = exponential(a)
+    return product(exactly(HALF), total(plus, inverse(plus)))
+
+
+def _asin(a: Ball) -> Ball:
+    """−i log(iz + √(1 − z²))."""
+    if a.is_real and not a.error and abs(a.real) == UNIT:
+        return product(product(exactly(HALF), a), PI)
+    is_real = a.is_real and a.size + a.spread < 1
+    inner = minus(exactly(1), product(a, a))
+    return _really(_turned(logarithm(total(_turned(a), _root(inner))), -1), is_real)
+
+
+def _acos(a: Ball) -> Ball:
+    return minus(product(exactly(HALF), PI), _asin(a))
+
+
+def _atan(a: Ball) -> Ball:
+    """(i/2) (log(1 − iz) − log(1 + iz))."""
+    turned = _turned(a)
+    difference = minus(logarithm(minus(exactly(1), turned)), logarithm(total(exactly(1), turned)))
+    return _really(product(exactly(HALF), _turned(difference)), a.is_real)
+
+
+def _asinh(a: Ball) -> Ball:
+    return logarithm(total(a, _root(total(product(a, a), exactly(1)))))
+
+
+def _acosh(a: Ball) -> Ball:
+    one = exactly(1)
+    return logarithm(total(a, product(_root(total(a, one)), _root(minus(a, one)))))
+
+
+def _atanh(a: Ball) -> Ball:
+    one = exactly(1)
+    return product(exactly(HALF), minus(logarithm(total(one, a)), logarithm(minus(one, a))))
+
+
+def _over(numerator: Callable[[Ball], Ball], denominator: Callable[[Ball], Ball]) -> Callable[[Ball], Ball]:
+    return lambda a: product(numerator(a), inverse(denominator(a)))
+
+
+def _of_inverse(function: Callable[[Ball], Ball]) -> Callable[[Ball], Ball]:
+    return lambda a: function(inverse(a))
+
+
+FUNCTIONS: dict[str, Callable[..., Ball]] = {
+    "sin": sine, "cos": cosine, "tan": _over(sine, cosine), "cot": _over(cosine, sine),
+    "sec": lambda a: inverse(cosine(a)), "csc": lambda a: inverse(sine(a)),
+    "sinh": _sinh, "cosh": _cosh, "tanh": _over(_sinh, _cosh), "coth": _over(_cosh, _sinh),
+    "asin": _asin, "acos": _acos, "atan": _atan, "acot": _of_inverse(_atan), "asec": _of_inverse(_acos),
+    "acsc": _of_inverse(_asin), "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "acoth": _of_inverse(_atanh),
+    "ln": logarithm, "log": lambda base, a: product(logarithm(a), inverse(logarithm(base))), "inv": inverse,
+    "pow": lambda base, exponent: exponential(product(exponent, logarithm(base))),
+}  # fmt: skip

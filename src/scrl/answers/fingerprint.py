@@ -1,0 +1,250 @@
+r"""Numbers behind open expressions: `2\sin x\cos x` and `\sin 2x` have the same values at three fixed points.
+
+Every free symbol gets a value that depends on its name alone: a positive, a negative and a complex one, multiples of
+2⁻²⁴. Values are balls, a midpoint and an error that covers every rounding (`scrl.answers.balls`). Where a ball is too
+wide, where a function has no value, or where a branch cut runs through it, there is no fingerprint, and the answer is
+compared as text.
+
+What this proves, and what it does not, stands in docs/answers.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from functools import lru_cache
+
+from scrl.answers.balls import (
+    BITS,
+    FUNCTIONS,
+    PI,
+    UNIT,
+    Ball,
+    E,
+    I,
+    Number,
+    Unsettled,
+    exactly,
+    inverse,
+    lock,
+    mp,
+    power,
+    product,
+    sine,
+    total,
+)
+from scrl.answers.exact import APPLY, Atom, Call, Expr, bits, number
+from scrl.answers.identify import KEY_DIGITS, SETTLED, identify, rational
+
+GRID_BITS = 24
+POINTS = ("positive", "negative", "complex")
+MAX_HEIGHT = 200
+"""Bits of all numbers in an expression together: 2⁻²⁰⁰ = 10⁻⁶⁰ is far above what 100 digits tell apart."""
+LARGEST = 10**90 * UNIT
+POINTLESS = frozenset({"floor", "ceil", "fabs"})
+"""Functions that are equal at many points without being equal: by exact values or as text, never by points."""
+
+
+def expression_key(expr: Expr) -> str:
+    """The key of an expression: its text where that decides, else a small exact value, else its fingerprint."""
+    if not _needs_points(expr):
+        return expr.text
+    with lock:
+        if not expr.symbols:
+            value = _settled(_value(expr, ""))
+            exact = identify(value)
+            return exact.text if exact is not None else f"≈{_digest([value])}"
+        values = [_settled(_value(expr, point)) for point in POINTS]
+        constant = rational(values[0]) if _may_be_equal(*values[:2]) else None
+        if constant is not None and all(rational(value) == constant for value in values):
+            return number(constant).text
+        return f"≈{_digest(values)}({', '.join(sorted(expr.symbols))})"
+
+
+def equation_key(zero: Expr) -> str:
+    """The key of 0 = E, the same for every multiple of E: ratios of E's values."""
+    if not _needs_points(zero):
+        return f"0 = {zero.text}"
+    with lock:
+        first, *others = (_settled(_value(zero, point)) for point in POINTS)
+        ratios = [_settled(product(other, inverse(first))) for other in others]
+        return f"0 = ≈{_digest(ratios)}({', '.join(sorted(zero.symbols))})"
+
+
+def _needs_points(expr: Expr) -> bool:
+    """Whether the text of an expression does not decide; what is too large for the digits raises."""
+    if expr.is_closed or expr.functions & POINTLESS:
+        return False
+    if "oo" in expr.names or _height(expr) > MAX_HEIGHT:
+        raise Unsettled
+    return True
+
+
+def _height(expr: Expr) -> int:
+    """How many bits the numbers of an expression have, at any depth."""
+    size = 0
+    for monomial, coefficient in expr.terms.items():
+        size += bits(coefficient) if coefficient not in (1, -1) else 0
+        for atom, exponent in monomial:
+            size += bits(exponent) if exponent != 1 else 0
+            if isinstance(atom, int):
+                size += atom.bit_length()
+            elif isinstance(atom, Call):
+                size += sum(_height(arg) for arg in atom.args)
+    return size
+
+
+def sign_of(constant: Expr) -> int:
+    """−1, 0 or 1 for a real number."""
+    with lock:
+        value = _value(constant, "")
+        if not value.is_real:
+            raise Unsettled
+        if not constant.terms:
+            return 0
+        if abs(value.real) <= value.error:
+            raise Unsettled
+        return 1 if value.real > 0 else -1
+
+
+def floor_of(constant: Expr) -> int:
+    """⌊x⌋ of a real number."""
+    if constant.rational is not None:
+        return constant.rational.numerator // constant.rational.denominator
+    with lock:
+        value = _value(constant, "")
+        low, high = (value.real + side * math.ceil(value.error) >> BITS for side in (-1, 1))
+        if not value.is_real or low != high:
+            raise Unsettled
+        return low
+
+
+def real_value(constant: Expr) -> Number:
+    """A number to many digits, for ordering."""
+    with lock:
+        value = _settled(_value(constant, ""))
+        if not value.is_real:
+            raise Unsettled
+        return value.middle
+
+
+def significant_text(expr: Expr, digits: int) -> str | None:
+    """The real constant rounded to `digits` significant digits, e.g. `3.142e+0`; None if it is not one."""
+    if expr.symbols or "oo" in expr.names:
+        return None
+    try:
+        with lock:
+            value = _value(expr, "")
+    except Unsettled:
+        return None
+    if not value.is_real and abs(value.imag) > value.error:
+        return None
+    text: str = mp.nstr(mp.re(value.middle), digits, min_fixed=0, max_fixed=0, strip_zeros=False)
+    return text
+
+
+# Values
+
+
+def _value(expr: Expr, point: str) -> Ball:
+    try:
+        return _sum(expr, point)
+    except (ArithmeticError, ValueError, RecursionError) as error:
+        raise Unsettled from error
+
+
+def _sum(expr: Expr, point: str) -> Ball:
+    if expr.rational is not None:
+        return exactly(expr.rational)
+    value = exactly(0)
+    for monomial, coefficient in expr.terms.items():
+        term = exactly(coefficient)
+        for atom, exponent in monomial:
+            term = product(term, power(_atom(atom, point), exponent))
+        value = total(value, term)
+    return value
+
+
+def _atom(atom: Atom, point: str) -> Ball:
+    if isinstance(atom, int):
+        return exactly(atom)
+    if isinstance(atom, Call):
+        return _call(atom, point)
+    if atom in ("pi", "e"):
+        return PI if atom == "pi" else E
+    if atom == "i":
+        return I
+    return _generic(atom, point)
+
+
+@lru_cache(maxsize=1 << 12)
+def _generic(name: str, point: str) -> Ball:
+    """A multiple of 2⁻²⁴ between ¼ and 1 in size, drawn from the name; complex: one for each part."""
+
+    def draw(what: str) -> int:
+        digest = hashlib.blake2b(f"{point} {what} {name}".encode(errors="surrogatepass"), digest_size=8).digest()
+        lowest = 1 << (GRID_BITS - 2)
+        return (lowest + int.from_bytes(digest, "big") % (3 * lowest)) << (BITS - GRID_BITS)
+
+    if point == "complex":
+        return Ball(draw("real"), draw("imaginary"), 0.0, is_real=False)
+    return Ball(-draw("size") if point == "negative" else draw("size"), 0, 0.0, is_real=True)
+
+
+@lru_cache(maxsize=1 << 12)
+def _call(call: Call, point: str) -> Ball:
+    if call.name == "pow" and call.args[1].rational is not None:
+        return power(_sum(call.args[0], point), call.args[1].rational)
+    args = [_sum(arg, point) for arg in call.args]
+    function = FUNCTIONS.get(call.name)
+    if function is not None:
+        return function(*args)
+    if call.name.startswith(APPLY) or call.name in ("factorial", "binomial"):
+        return _unknown(call.name, args)
+    raise Unsettled
+
+
+def _unknown(name: str, args: list[Ball]) -> Ball:
+    """A function we know nothing of, the same for the same name: no rule holds for it by accident."""
+    angle = _generic(name, "constant")
+    for place, x in enumerate(args):
+        slope = _generic(f"{name} {place}", "slope")
+        angle = total(angle, total(product(x, x), product(slope, x)))
+    return sine(angle)
+
+
+# Keys
+
+
+def _settled(value: Ball) -> Ball:
+    """A value in range, known to more digits than a key has; one that could be zero must be zero to as many."""
+    if max(abs(value.real), abs(value.imag)) >= LARGEST:
+        raise Unsettled
+    if value.spread <= SETTLED * value.size:
+        return value
+    if value.size <= value.spread < SETTLED:
+        return Ball(0, 0, 0.0, value.is_real)
+    raise Unsettled
+
+
+def _may_be_equal(a: Ball, b: Ball) -> bool:
+    return abs(a.real - b.real) <= 2 * (a.error + b.error) + 1
+
+
+def _digest(values: list[Ball]) -> str:
+    """The first digits in plain sight, all of them in a hash."""
+    texts = [_digits(part, value) for value in values for part in (value.real, value.imag)]
+    code = hashlib.blake2b(" ".join(texts).encode(), digest_size=12).hexdigest()
+    return f"{float(texts[0]):.6g}#{code}"
+
+
+def _digits(part: int, value: Ball) -> str:
+    """A part to KEY_DIGITS places relative to the whole number, so that a part that is zero reads 0."""
+    if not value.size:
+        return "0"
+    places = KEY_DIGITS - math.floor(math.log10(value.size))
+    error = math.ceil(value.error)
+    low, high = ((2 * (part + side * error) * 10**places + UNIT) // (2 * UNIT) for side in (-1, 1))
+    if low != high:
+        raise Unsettled
+    return f"{low}e{-places}"

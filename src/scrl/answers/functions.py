@@ -1,0 +1,101 @@
+"""Values of functions, exact where exact arithmetic decides them; everything else stays a `Call`."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from scrl.answers.balls import Unsettled
+from scrl.answers.exact import HALF, Expr, Incomputable, add, call, leading, multiply, negate, number, symbol
+from scrl.answers.fingerprint import floor_of, sign_of
+from scrl.answers.powers import divide, power
+
+MAX_FACTORIAL = 3_000
+MAX_BINOMIAL_POLYNOMIAL = 8
+
+
+def trigonometric(name: str, angle: Expr) -> Expr:
+    """Sine, cosine and tangent, exact at multiples of π/6 and π/4, opaque elsewhere."""
+    turns = Fraction(0) if not angle.terms else angle.terms.get((("pi", Fraction(1)),))
+    if turns is None or len(angle.terms) > 1:
+        return call(name, angle)
+    sine, cosine = _sine(turns), _sine(turns + HALF)
+    if name == "tan" and sine is not None and cosine is not None and cosine.terms:
+        return divide(sine, cosine)
+    value = {"sin": sine, "cos": cosine}.get(name)
+    return call(name, angle) if value is None else value
+
+
+def _sine(turns: Fraction) -> Expr | None:
+    """sin(turns · π) for multiples of 1/6 and 1/4: 0, 1/2, √2/2, √3/2, 1 and their negatives."""
+    turns %= 2
+    if turns >= 1:
+        value = _sine(turns - 1)
+        return None if value is None else negate(value)
+    square = {0: 0, Fraction(1, 6): 1, Fraction(1, 4): 2, Fraction(1, 3): 3, HALF: 4}.get(min(turns, 1 - turns))
+    return None if square is None else multiply(power(number(square), number(HALF)), number(HALF))
+
+
+def factorial(a: Expr) -> Expr:
+    """N! for a whole number within bounds."""
+    n = a.rational
+    if n is None or n.denominator != 1 or n < 0:
+        return call("factorial", a)
+    if n > MAX_FACTORIAL:
+        raise Incomputable("factorial too large")
+    return number(math.factorial(int(n)))
+
+
+def binomial(a: Expr, b: Expr) -> Expr:
+    """C(n, k) for whole numbers within bounds."""
+    n, k = a.rational, b.rational
+    if n is None and k is not None and k.denominator == 1 and 0 <= k <= MAX_BINOMIAL_POLYNOMIAL:
+        return _binomial_polynomial(a, int(k))
+    if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
+        return call("binomial", a, b)
+    if n > MAX_FACTORIAL:
+        raise Incomputable("binomial too large")
+    return number(math.comb(int(n), int(k)))
+
+
+def _binomial_polynomial(n: Expr, k: int) -> Expr:
+    """n (n − 1) … (n − k + 1) / k!."""
+    product = number(Fraction(1, math.factorial(k)))
+    for step in range(k):
+        product = multiply(product, add(n, number(-step)))
+    return product
+
+
+def absolute(a: Expr) -> Expr:
+    """|a|: exact for numbers; |2 − x| is |x − 2|, and |2x| is 2 |x|."""
+    if not a.terms:
+        return a
+    if not a.symbols:
+        if any(atom == "i" for monomial in a.terms for atom, _ in monomial):
+            real, imaginary = parts(a)
+            return power(add(multiply(real, real), multiply(imaginary, imaginary)), number(HALF))
+        try:
+            return negate(a) if sign_of(a) < 0 else a
+        except Unsettled:
+            return call("fabs", a)
+    scale = leading(a)
+    return multiply(call("fabs", multiply(a, number(1 / scale))), number(abs(scale)))
+
+
+def parts(a: Expr) -> tuple[Expr, Expr]:
+    """The real and the imaginary part of a closed number."""
+    if not a.is_closed:
+        raise Incomputable("the size of an open complex number")
+    turned = {m: c for m, c in a.terms.items() if any(atom == "i" for atom, _ in m)}
+    real = Expr({m: c for m, c in a.terms.items() if m not in turned})
+    return real, multiply(Expr(turned), negate(symbol("i")))
+
+
+def rounded(name: str, a: Expr) -> Expr:
+    """⌊a⌋ or ⌈a⌉: exact for numbers, opaque for the rest."""
+    if a.symbols:
+        return call(name, a)
+    try:
+        return number(floor_of(a) if name == "floor" else -floor_of(negate(a)))
+    except Unsettled:
+        return call(name, a)

@@ -1,0 +1,77 @@
+r"""Sums and products of matrices: `2\begin{pmatrix}1\\2\end{pmatrix}` is `\begin{pmatrix}2\\4\end{pmatrix}`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+from scrl.answers.brackets import Tokens, depths, split
+from scrl.answers.exact import Expr, Incomputable, Unreadable, add, multiply, negate, number
+from scrl.answers.powers import cancel
+
+MATRICES = frozenset(
+    rf"\begin{{{name}}}" for name in ("array", "pmatrix", "bmatrix", "Bmatrix", "matrix", "smallmatrix")
+)
+MAX_CELLS = 64
+Matrix = list[list[Expr]]
+Value = Callable[[Tokens], Expr]
+
+
+def is_matrix_expression(tokens: Tokens) -> bool:
+    """Whether a matrix stands outside all brackets."""
+    levels = zip(tokens, depths(tokens), strict=True)
+    return any(token.text in MATRICES and depth == 1 for token, depth in levels)
+
+
+def evaluate_matrix(tokens: Tokens, value: Value) -> Matrix:
+    """A sum of products of numbers and matrices."""
+    total: Matrix | None = None
+    terms, marks = split(tokens, {"+", "-"})
+    signs = ["+", *marks]
+    if not terms[0]:
+        terms, signs = terms[1:], signs[1:]
+    for term, sign in zip(terms, signs, strict=True):
+        product = _product(term, value)
+        signed = product if sign == "+" else _map(product, negate)
+        total = signed if total is None else _combine(total, signed)
+    if total is None:
+        raise Unreadable("no matrix")
+    return total
+
+
+def _product(term: Tokens, value: Value) -> Matrix:
+    """Numbers before, between and behind matrices scale the product."""
+    scale, rest = number(1), list(term)
+    matrices: list[Matrix] = []
+    while rest:
+        start = next((i for i, token in enumerate(rest) if token.text in MATRICES), len(rest))
+        scalar = [token for token in rest[:start] if token.text != "*"]
+        if scalar:
+            scale = multiply(scale, value(scalar))
+        if start == len(rest):
+            break
+        closing = rest[start].text.replace("begin", "end")
+        end = next((i for i, token in enumerate(rest) if i > start and token.text == closing), len(rest) - 1)
+        rows = [row for row in split(rest[start + 1 : end], {"\\\\"})[0] if row]
+        matrices.append([[value(cell) for cell in split(row, {"&"})[0]] for row in rows])
+        rest = rest[end + 1 :]
+    if not matrices:
+        raise Unreadable("a number among matrices")
+    return _map(reduce(_times, matrices), lambda cell: multiply(cell, scale))
+
+
+def _times(a: Matrix, b: Matrix) -> Matrix:
+    """Σ a_ij b_jk."""
+    if any(len(row) != len(b) for row in a) or len(a) * len(b) > MAX_CELLS:
+        raise Incomputable("sizes that do not fit")
+    return [[reduce(add, map(multiply, row, column)) for column in zip(*b, strict=True)] for row in a]
+
+
+def _combine(a: Matrix, b: Matrix) -> Matrix:
+    if [len(row) for row in a] != [len(row) for row in b]:
+        raise Incomputable("sizes that do not fit")
+    return [[add(x, y) for x, y in zip(*rows, strict=True)] for rows in zip(a, b, strict=True)]
+
+
+def _map(matrix: Matrix, function: Callable[[Expr], Expr]) -> Matrix:
+    return [[cancel(function(cell)) for cell in row] for row in matrix]

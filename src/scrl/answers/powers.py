@@ -1,0 +1,277 @@
+"""Powers, roots and quotients of exact values."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from scrl.answers.exact import (
+    CONSTANTS,
+    HALF,
+    MAX_BITS,
+    UNIT,
+    Atom,
+    Call,
+    Expr,
+    Incomputable,
+    Monomial,
+    Unreadable,
+    add,
+    bits,
+    call,
+    checked,
+    leading,
+    multiply,
+    negate,
+    normal,
+    number,
+    symbol,
+)
+
+MAX_EXPANDED_POWER = 12
+MAX_RADICAND_BITS = 200
+MAX_DIVISION_STEPS = 64
+FACTOR_LIMIT = 20_000
+"""Trial division stops here, so what is left below its square is prime."""
+
+
+def divide(a: Expr, b: Expr) -> Expr:
+    """A / b."""
+    return multiply(a, invert(b))
+
+
+def invert(a: Expr) -> Expr:
+    """1 / a: square roots and i leave the denominator; other sums stay as an opaque inv(…)."""
+    if not a.terms:
+        raise Incomputable("division by zero")
+    numerator, denominator = _without_quadratics(a)
+    if len(denominator.terms) == 1:
+        ((monomial, coefficient),) = denominator.terms.items()
+        factor, flipped = normal((atom, -power) for atom, power in monomial)
+        return multiply(numerator, Expr({flipped: factor / coefficient}))
+    shared, rest = _monomial_content(denominator)
+    flipped = tuple((atom, -exponent) for atom, exponent in shared)
+    scaled = multiply(numerator, Expr({flipped: 1 / leading(rest)}))
+    return multiply(scaled, call("inv", monic(rest)))
+
+
+def monic(a: Expr) -> Expr:
+    """A divided by its leading coefficient: the same for all multiples of a."""
+    return multiply(a, number(1 / leading(a)))
+
+
+def cancel(a: Expr) -> Expr:
+    """N/D → N : D where the division leaves no rest: (x² − 1)/(x − 1) is x + 1. Anything else stays as it is."""
+    inverses = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, Call) and atom.name == "inv"}
+    for atom in sorted(inverses, key=lambda atom: atom.text):
+        (divisor,) = atom.args
+        if not _is_polynomial(divisor):
+            continue
+        parts: dict[int, dict[Monomial, Fraction]] = {}
+        for monomial, coefficient in a.terms.items():
+            powers = dict(monomial)
+            count = powers.pop(atom, Fraction(0))
+            if count.denominator != 1 or count < 0:
+                return a
+            parts.setdefault(int(count), {})[tuple(powers.items())] = coefficient
+        if not any(monomial for terms in parts.values() for monomial in terms):
+            continue  # a number above it
+        numerator, depth = number(0), max(parts)
+        for own, terms in parts.items():
+            lifted = multiply(Expr(terms), _integer_power(divisor, depth - own))
+            numerator = add(numerator, lifted)
+        while depth and (quotient := _divide_exactly(numerator, divisor)) is not None:
+            numerator, depth = quotient, depth - 1
+        if depth == 0:
+            a = numerator
+    return a
+
+
+def _is_polynomial(a: Expr) -> bool:
+    """Whole powers of free symbols alone, not negative."""
+    return all(
+        isinstance(atom, str) and atom not in CONSTANTS and power.denominator == 1 and power > 0
+        for monomial in a.terms
+        for atom, power in monomial
+    )
+
+
+def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
+    """The quotient of polynomials, or None if there is a rest."""
+    shift, a = _monomial_content(a) if a.terms else (UNIT, a)
+    if not _is_polynomial(a):
+        return None
+    names = sorted(a.symbols | divisor.symbols)
+
+    def degrees(monomial: Monomial) -> tuple[Fraction, ...]:
+        powers = dict(monomial)
+        return tuple(powers.get(name, Fraction(0)) for name in names)
+
+    lead = max(divisor.terms, key=degrees)
+    quotient = number(0)
+    for _ in range(MAX_DIVISION_STEPS):
+        if not a.terms:
+            return multiply(quotient, Expr({shift: Fraction(1)}))
+        top = max(a.terms, key=degrees)
+        step = [high - low for high, low in zip(degrees(top), degrees(lead), strict=True)]
+        if min(step) < 0:
+            return None
+        monomial = tuple((name, power) for name, power in zip(names, step, strict=True) if power)
+        term = Expr({monomial: a.terms[top] / divisor.terms[lead]})
+        quotient, a = add(quotient, term), add(a, negate(multiply(term, divisor)))
+    return None
+
+
+def _monomial_content(a: Expr) -> tuple[Monomial, Expr]:
+    """a = m · rest, with the largest m of free symbols that divides every term: x² − x = x (x − 1)."""
+    names = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, str) and atom not in CONSTANTS}
+    least = {name: min(dict(monomial).get(name, Fraction(0)) for monomial in a.terms) for name in names}
+    shared = tuple(sorted((name, power) for name, power in least.items() if power))
+    if not shared:
+        return UNIT, a
+    flipped = Expr({tuple((name, -power) for name, power in shared): Fraction(1)})
+    return shared, multiply(a, flipped)
+
+
+def power(base: Expr, exponent: Expr) -> Expr:
+    """Base ^ exponent, exact for rational exponents where that has one meaning."""
+    q = exponent.rational
+    if q is None:
+        inner = _inner_logarithm(base, exponent)
+        return call("pow", base, exponent) if inner is None else inner
+    if q.denominator == 1:
+        return _integer_power(base, q.numerator)
+    if not base.terms:
+        if q < 0:
+            raise Incomputable("division by zero")
+        return number(0)
+    if len(base.terms) > 1:
+        return call("pow", base, exponent)
+    return _rational_power_of_term(base, q)
+
+
+def _inner_logarithm(base: Expr, exponent: Expr) -> Expr | None:
+    """b^(log_b a) = a."""
+    if len(exponent.terms) != 1:
+        return None
+    ((monomial, coefficient),) = exponent.terms.items()
+    match monomial:
+        case ((Call("ln", (inner,)), Fraction(numerator=1, denominator=1)),) if coefficient == 1 and base.text == "e":
+            return inner
+        case ((Call("log", (own, inner)), Fraction(numerator=1, denominator=1)),) if coefficient == 1:
+            return inner if own.text == base.text and own.rational not in (None, 0, 1) else None
+    return None
+
+
+def _without_quadratics(a: Expr) -> tuple[Expr, Expr]:
+    """1/a = numerator/denominator, with square roots of primes and i cleared from the denominator."""
+    numerator, denominator = number(1), a
+    for _ in range(4):
+        generator = next(
+            (
+                atom
+                for monomial in denominator.terms
+                for atom, exponent in monomial
+                if len(denominator.terms) > 1
+                and ((isinstance(atom, int) and exponent == HALF) or (atom == "i" and exponent == 1))
+            ),
+            None,
+        )
+        if generator is None:
+            break
+        conjugate = Expr(
+            {m: -c if any(atom == generator for atom, _ in m) else c for m, c in denominator.terms.items()}
+        )
+        numerator, denominator = multiply(numerator, conjugate), multiply(denominator, conjugate)
+    return numerator, denominator
+
+
+def _integer_power(base: Expr, n: int) -> Expr:
+    if n < 0:
+        return invert(_integer_power(base, -n))
+    if not base.terms:
+        return number(0 if n else 1)
+    if len(base.terms) == 1:
+        ((monomial, coefficient),) = base.terms.items()
+        if bits(coefficient) * n > MAX_BITS and abs(coefficient) != 1:
+            raise Incomputable("power too large")
+        factor, raised = normal((atom, exponent * n) for atom, exponent in monomial)
+        return checked({raised: coefficient**n * factor})
+    if n > MAX_EXPANDED_POWER:
+        raise Incomputable("power too large to expand")
+    result = number(1)
+    for _ in range(n):
+        result = multiply(result, base)
+    return result
+
+
+def _rational_power_of_term(base: Expr, q: Fraction) -> Expr:
+    """(c · m)^q for one term: real roots, and i for the square root of a negative number; √(xy) is not √x √y."""
+    ((monomial, coefficient),) = base.terms.items()
+    even_root = q.denominator % 2 == 0
+    free = [(atom, e) for atom, e in monomial if isinstance(atom, str) and atom not in ("pi", "e")]
+    ambiguous = any(atom == "i" or isinstance(atom, Call) for atom, _ in monomial) or (
+        even_root and bool(free) and (len(free) > 1 or free[0][1] != 1 or coefficient < 0)
+    )
+    if ambiguous or (coefficient < 0 and even_root and q.denominator != 2):
+        return call("pow", base, number(q))
+    powers: list[tuple[Atom, Fraction]] = [(atom, e * q) for atom, e in monomial]
+    sign = 1
+    if coefficient < 0:
+        if even_root:
+            powers.append(("i", Fraction(q.numerator)))
+        else:
+            sign = -1 if q.numerator % 2 else 1
+    for n, direction in ((abs(coefficient.numerator), 1), (coefficient.denominator, -1)):
+        for prime, multiplicity in _factor(n).items():
+            powers.append((prime, direction * multiplicity * q))
+    factor, raised = normal(powers)
+    return checked({raised: factor * sign})
+
+
+def _factor(n: int) -> dict[int, int]:
+    """Prime factors of n; refuses what trial division cannot finish."""
+    if n.bit_length() > MAX_RADICAND_BITS:
+        raise Unreadable("radicand too large to factor")
+    factors: dict[int, int] = {}
+    divisor = 2
+    while divisor * divisor <= n and divisor < FACTOR_LIMIT:
+        while n % divisor == 0:
+            factors[divisor] = factors.get(divisor, 0) + 1
+            n //= divisor
+        divisor += 1 if divisor == 2 else 2
+    if n > 1:
+        if n >= FACTOR_LIMIT**2:
+            root = math.isqrt(n)
+            if root * root != n or root >= FACTOR_LIMIT**2:
+                raise Unreadable("radicand too large to factor")
+            return factors | {root: 2}
+        factors[n] = factors.get(n, 0) + 1
+    return factors
+
+
+def product(factors: Sequence[Expr]) -> Expr:
+    """The product; neighbours that may be matrices or operators keep their order: AB is not BA."""
+    if len(factors) == 1:
+        return factors[0]
+    value = number(1)
+    for is_operator, run in itertools.groupby(factors, key=lambda factor: _operator(factor) is not None):
+        found = list(run)
+        if is_operator and len({_operator(factor) for factor in found}) > 1:
+            found = [symbol(f"({' '.join(factor.text for factor in found)})")]
+        for factor in found:
+            value = multiply(value, factor)
+    return value
+
+
+def _operator(factor: Expr) -> str | None:
+    """The name of a capital letter or of a hat, with or without a power."""
+    if len(factor.terms) != 1:
+        return None
+    ((monomial, coefficient),) = factor.terms.items()
+    if coefficient != 1 or len(monomial) != 1 or not isinstance(monomial[0][0], str):
+        return None
+    name = monomial[0][0]
+    return name if name[0].isupper() or name.startswith(("hat(", "vec(")) else None

@@ -1,0 +1,274 @@
+"""Relations → forms: equations, ratios, approximations, inequalities and the sets of numbers they describe."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+
+from scrl.answers import exact
+from scrl.answers.balls import Unsettled
+from scrl.answers.brackets import Tokens, inside, outside, split, text_of
+from scrl.answers.exact import Expr, Incomputable, Unreadable
+from scrl.answers.fingerprint import equation_key, expression_key, real_value
+from scrl.answers.names import NEUTRAL, assignments, free_names, is_function, is_name, is_words, name_order
+from scrl.answers.powers import cancel, divide, monic
+from scrl.answers.real_sets import (
+    EVERYTHING,
+    End,
+    Interval,
+    RealSet,
+    intersect,
+    linear_parts,
+    set_key,
+    solve,
+    unite,
+    without,
+)
+from scrl.answers.values import Form, Values, compound, labelled, set_form
+
+EQUALITIES = frozenset({"=", "~="})
+FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+RELATIONS = EQUALITIES | FLIPPED.keys() | {"!=", r"\in"}
+REALS = ["\\mathbb", "{", "R", "}"]
+_CLOSENESS = 0.01
+"""`\\frac{22}{7} \\approx 3.14` is 22/7; what differs by more than a hundredth is no approximation."""
+
+
+class Relations(Values, ABC):
+    """Everything with a relation sign; what stands on its sides may be any structure."""
+
+    @abstractmethod
+    def form(self, tokens: Tokens) -> Form:
+        """A list of answers, or one."""
+
+    @abstractmethod
+    def variants(self, tokens: Tokens) -> list[Form]:
+        """One answer, once per reading of ±."""
+
+    @abstractmethod
+    def single(self, tokens: Tokens) -> Form:
+        """One answer without list or ±."""
+
+    def equation(self, tokens: Tokens) -> Form:
+        """A name is dropped before a value (`x = 5` is 5); equal sides are one value; the rest are equations."""
+        sides, marks = split(tokens, EQUALITIES)
+        sides = [side for side in sides if side]
+        if "~=" in marks:
+            return self.approximation(tokens)
+        if len(sides) == 1:
+            return self.single(sides[0])
+        pairs = assignments(tokens)
+        if len(pairs) > 1:
+            return self.mapping(pairs)
+        first, *rest = sides
+        if is_words(first):
+            label = " ".join(token.text for token in first)
+            return self.equal(rest) if label in NEUTRAL else labelled([(label, self.equal(rest))])
+        if is_function(first, rest) or (is_name(first) and not any(free_names(side) for side in rest)):
+            return self.equal(rest)
+        if len(rest) == 1 and is_name(rest[0]) and not free_names(first):
+            return self.single(first)
+        if not any(free_names(side) for side in sides):
+            return self.equal(sides)
+        if len({self.single(side).key for side in rest}) != 1:
+            raise Incomputable("unequal sides")
+        names, values = (split(side, {":"})[0] for side in (first, rest[0]))
+        if len(names) > 1 and len(names) == len(values) and all(map(is_name, names)):
+            return self.ratio_or_label([part for _, part in sorted(zip(map(text_of, names), values, strict=True))])
+        return self.difference(first, rest[0])
+
+    def equal(self, sides: Sequence[Tokens]) -> Form:
+        """One value, written several times."""
+        forms = [set_form(self.variants(side)) for side in sides]
+        if len({form.key for form in forms}) != 1:
+            raise Incomputable("unequal sides")
+        return forms[0]
+
+    def difference(self, left: Tokens, right: Tokens) -> Form:
+        """left = right, as 0 = left - right with leading coefficient 1."""
+        zero = cancel(exact.add(self.value(left), exact.negate(self.value(right))))
+        if zero.rational is not None:
+            raise Incomputable("not an equation in anything")
+        try:
+            return Form(equation_key(monic(zero)), "equation")
+        except Unsettled:
+            raise Incomputable("an equation without values") from None
+
+    def approximation(self, tokens: Tokens) -> Form:
+        """`x = \\frac{22}{7} \\approx 3.14` is 22/7; what is alone behind ≈ is the value."""
+        exactly, *nearly = split(tokens, {"~="})[0]
+        named = split(exactly, {"="})[0]
+        is_named = is_name(named[0]) or is_function(named[0], named[1:]) or not named[0]
+        values = named[1:] if is_named else named
+        if is_words(exactly) or any(free_names(side) for side in (*values, *nearly)):
+            raise Unreadable("an approximation of something else")
+        exact_form = self.equal(values) if values else None
+        numbers = [real_value(self.value(side)) for side in (*values, *nearly)]
+        if any(abs(number - numbers[0]) > _CLOSENESS * abs(numbers[0]) for number in numbers):
+            raise Incomputable("no approximation")
+        return exact_form or self.single(nearly[0])
+
+    # Inequalities and sets of numbers
+
+    def inequality(self, tokens: Tokens) -> Form:
+        """`1 < x \\le 2` → the interval (1, 2]; what is not solved keeps its normal form E < 0."""
+        constraints = self.constraints(tokens)
+        try:
+            found = EVERYTHING
+            if len({name for difference, _ in constraints for name in difference.symbols}) != 1:
+                raise Unreadable("several variables")
+            for difference, mark in constraints:
+                if mark == "!=":
+                    slope, constant = linear_parts(difference)
+                    found = intersect(found, without([divide(exact.negate(constant), slope)]))
+                else:
+                    found = intersect(found, solve(difference, is_strict=mark == "<"))
+        except Incomputable:
+            raise
+        except Unreadable:
+            keys = sorted(f"{expression_key(_scaled(difference))} {mark} 0" for difference, mark in constraints)
+            return Form(", ".join(keys), "inequality")
+        if not found:
+            raise Incomputable("no number")
+        return real_form(found)
+
+    def constraints(self, tokens: Tokens) -> list[tuple[Expr, str]]:
+        """(E, mark) for every E < 0, E <= 0 or E != 0 of a chain."""
+        sides, marks = split(tokens, {*FLIPPED, "!="})
+        if any(not side for side in sides):
+            raise Unreadable("a side is missing")
+        directions = {mark[0] for mark in marks}
+        if len(directions) > 1:
+            raise Unreadable("mixed inequality")
+        values = [exact.symbol(text_of(side)) if is_function(side, []) else self.value(side) for side in sides]
+        pairs = [
+            (a, b, mark) if mark[0] != ">" else (b, a, FLIPPED[mark])
+            for (a, b), mark in zip(itertools.pairwise(values), marks, strict=True)
+        ]
+        return [(cancel(exact.add(a, exact.negate(b))), mark) for a, b, mark in pairs]
+
+    def inequalities(self, parts: list[Tokens], marks: list[str]) -> Form:
+        """`x > 1 and x < 5` is (1, 5); commas may also stand for "or": x < -1, x > 1."""
+        names = {name for part in parts for name in free_names(part)}
+        forms = [self.inequality(part) for part in parts]
+        if len(names) != 1:
+            labels = [min(free_names(part), default="") for part in parts]
+            return set_form(
+                [Form(f"{name} in {form.key}", "labels", (form,)) for name, form in zip(labels, forms, strict=True)]
+            )
+        sets = [self.real_set(part) for part in parts]
+        if "or" in marks:
+            return real_form(unite(interval for found in sets for interval in found))
+        both = EVERYTHING
+        for found in sets:
+            both = intersect(both, found)
+        if not both and "and" in marks:
+            raise Incomputable("no number")
+        return real_form(both or unite(interval for found in sets for interval in found))
+
+    def union(self, parts: Sequence[Tokens]) -> Form:
+        """`(-\\infty, 0) \\cup (0, \\infty)`; of named sets, the names."""
+        if all(is_name(part) for part in parts):
+            return named_sets(parts, "U")
+        return real_form(unite(interval for part in parts for interval in self.real_set(part)))
+
+    def real_set(self, tokens: Tokens) -> RealSet:
+        """The numbers in an interval, in a set of points, in ℝ without some, or in what an inequality allows."""
+        kept, removed = split(tokens, {r"\setminus"})
+        if removed:
+            points = inside(kept[-1], {r"\{"}, {r"\}"})
+            if len(kept) != 2 or points is None:
+                raise Unreadable("not points")
+            return intersect(self.real_set(kept[0]), without([self.value(part) for part in split(points, {","})[0]]))
+        if r"\in" in {token.text for token in outside(tokens)}:
+            return self.real_set(split(tokens, {r"\in"})[0][-1])
+        texts = [token.text for token in tokens]
+        if texts == REALS:
+            return EVERYTHING
+        if relations_in(tokens):
+            found = EVERYTHING
+            for difference, mark in self.constraints(tokens):
+                found = intersect(found, solve(difference, is_strict=mark == "<"))
+            return found
+        inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
+        ends = split(inner, {","})[0] if inner is not None else []
+        if texts[:1] == [r"\{"]:
+            values = [self.value(end) for end in ends]
+            return unite(Interval(End(value, is_closed=True), End(value, is_closed=True)) for value in values)
+        if len(ends) != 2:
+            raise Unreadable("not an interval")
+        low, high = (self.value(end, allow_infinity=True) for end in ends)
+        return (Interval(_end(low, texts[0] == "["), _end(high, texts[-1] == "]")),)
+
+    def ratio_or_label(self, parts: list[Tokens]) -> Form:
+        """`3:4`, `gain: 5`, `Answer: 5`."""
+        if is_words(parts[0]):
+            form = self.form(parts[-1])
+            label = " ".join(token.text for token in parts[0])
+            if len(parts) != 2:
+                raise Unreadable("several labels")
+            return form if label in NEUTRAL else labelled([(label, form)])
+        forms = [self.expression(part) for part in parts]
+        keys = [form.key for form in forms]
+        values = [_whole(key) for key in keys]
+        numbers = [value for value in values if value is not None]
+        if len(numbers) == len(values) and all(numbers) and not _may_be_a_time(parts):
+            scale = math.lcm(*(q.denominator for q in numbers))
+            shared = math.gcd(*(int(q * scale) for q in numbers))
+            keys = [exact.integer_text(int(q * scale) // shared) for q in numbers]
+        return compound(":".join(keys), "ratio", forms)
+
+    def mapping(self, pairs: Sequence[tuple[str, Tokens]]) -> Form:
+        """`x=1, y=2` is (1, 2): the values in alphabetical order of their names."""
+        values = [set_form(self.variants(value)) for _, value in sorted(pairs, key=lambda pair: name_order(pair[0]))]
+        return compound(f"({', '.join(value.key for value in values)})", "sequence", values)
+
+    def membership(self, tokens: Tokens) -> Form:
+        """`x \\in [0, 1)` is the interval."""
+        sides, _ = split(tokens, {r"\in"})
+        if len(sides) != 2 or not (is_name(sides[0]) or inside(sides[0], {"("}, {")"})) or not sides[1]:
+            raise Unreadable("not a name in a set")
+        return self.single(sides[1])
+
+
+def named_sets(parts: Sequence[Tokens], mark: str) -> Form:
+    """A union or an intersection of sets that have names, in any order."""
+    if not all(map(is_name, parts)):
+        raise Unreadable("not names of sets")
+    return Form(f" {mark} ".join(sorted(map(text_of, parts))), "set")
+
+
+def real_form(found: RealSet) -> Form:
+    """The form of a set of numbers."""
+    return Form(set_key(found), "real set")
+
+
+def _end(value: Expr, is_closed: bool) -> End:
+    return End(None) if value.text in ("oo", "-1*oo") else End(value, is_closed)
+
+
+def relations_in(tokens: Tokens) -> set[str]:
+    """The relation signs outside all brackets."""
+    return {token.text for token in outside(tokens)} & RELATIONS
+
+
+def _whole(key: str) -> Fraction | None:
+    try:
+        return Fraction(key)
+    except ValueError:
+        return None
+
+
+def _may_be_a_time(parts: Sequence[Tokens]) -> bool:
+    """`10:30`; not `2:4`, `30:20` or `3:75`."""
+    texts = [text_of(part) for part in parts]
+    is_clock = all(text.isdecimal() and len(text) == 2 and int(text) < 60 for text in texts[1:])
+    return is_clock and texts[0].isdecimal() and int(texts[0]) <= 24
+
+
+def _scaled(difference: Expr) -> Expr:
+    """Divided by the size of its leading coefficient, which keeps its sign."""
+    return exact.multiply(difference, exact.number(1 / abs(exact.leading(difference))))

@@ -1,0 +1,280 @@
+r"""Tokens → structure: lists, tuples, sets, cases, conditions, relations, and last expressions.
+
+Every structure has a key; equal keys are equal answers. Names keep values apart (`x=1, y=2` is the tuple (1, 2) of x
+and y in alphabetical order; `gain: 5` is not `loss: 5`), and nothing that was written is dropped: what has no place in
+a structure makes the whole answer text.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+from scrl.answers.brackets import Tokens, depths, inside, outside, split, text_of
+from scrl.answers.exact import Incomputable, Unreadable
+from scrl.answers.matrices import evaluate_matrix, is_matrix_expression
+from scrl.answers.names import (
+    assignments,
+    domain_of,
+    free_names,
+    name_order,
+    numbered_parts,
+    trailing_words,
+    without_preamble,
+)
+from scrl.answers.real_sets import EVERYTHING
+from scrl.answers.relations import EQUALITIES, FLIPPED, REALS, Relations, named_sets, real_form, relations_in
+from scrl.answers.tokens import Token
+from scrl.answers.values import Form, compound, labelled, set_form
+
+_SEPARATORS = frozenset({",", ";", "and", "or"})
+_CONDITIONS = frozenset("for where with when if".split())
+_CHOICES = frozenset("ABCDEFGHIJ")
+
+
+class Structure(Relations):
+    """Token lists → forms, under one numeric tolerance."""
+
+    def form(self, tokens: Tokens) -> Form:
+        """A list of answers, one answer, or either with a condition."""
+        tokens = without_preamble(tokens)
+        numbered = numbered_parts(tokens)
+        if numbered:
+            return labelled([(label, self.form(part)) for label, part in numbered])
+        domain = _bracketed_domain(tokens)
+        if domain is not None:
+            return self.conditional(tokens[: -len(domain) - 2], domain)
+        levels = zip(tokens, depths(tokens), strict=True)
+        place = next((i for i, (token, depth) in enumerate(levels) if depth == 0 and _is_condition(token)), 0)
+        if place:
+            return self.conditional(tokens[:place], tokens[place + 1 :])
+        groups, _ = split(tokens, {"or", ";"})
+        if sum(len(split(group, {","})[0]) > 1 and bool(split(group, {","})[0][-1]) for group in groups) > 1:
+            return set_form([self.form(group) for group in groups])  # x=1, y=2 or x=2, y=1
+        parts, marks = split(tokens, _SEPARATORS)
+        parts = [part for part in parts if part]
+        if not parts:
+            raise Unreadable("nothing but separators")
+        if len(parts) == 1:
+            return set_form(self.variants(parts[0]))
+        if any(_is_dots(part) for part in parts):
+            return self.sequence(parts, "", "")
+        return self.listed(parts, marks)
+
+    def listed(self, parts: list[Tokens], marks: list[str]) -> Form:
+        """Several answers: values in no order, values of several names, inequalities, or a value and a domain."""
+        if domain_of(parts[-1]) and not any(map(domain_of, parts[:-1])):
+            return self.conditional(_with_commas(parts[:-1]), parts[-1])
+        relations = [relations_in(part) for part in parts]
+        if all(found and found <= FLIPPED.keys() for found in relations):
+            return self.inequalities(parts, marks)
+        if all(found == {r"\in"} for found in relations):
+            return labelled([(text_of(split(part, {r"\in"})[0][0]), self.single(part)) for part in parts])
+        pairs = [assignments(part) for part in parts]
+        if len({name for found in pairs for name, _ in found}) > 1 or (any(pairs) and not all(pairs)):
+            return self.named_list(parts, marks, pairs)
+        words = [trailing_words(part) for part in parts]
+        if all(words) and len(set(words)) > 1:
+            if "or" in marks:
+                raise Incomputable("alternatives of different things")
+            return labelled([(word, set_form(self.variants(part))) for word, part in zip(words, parts, strict=True)])
+        forms = [form for part in parts for form in self.variants(part)]
+        if all(form.kind == "sequence" for form in forms):  # solutions, which nobody counts twice
+            forms = list({form.key: form for form in forms}.values())
+        if "or" not in marks:
+            return set_form(forms)
+        if len(forms) == len(parts) and all(map(_is_interval, parts, forms)) and set(marks) == {"or"}:
+            return self.union(parts)
+        either = set_form(list({form.key: form for form in forms}.values()))
+        is_choice = all(len(part) == 1 and part[0].text in _CHOICES for part in parts)
+        return Form(f"any of {either.key}", "set", either.parts) if is_choice else either
+
+    def named_list(self, parts: list[Tokens], marks: list[str], pairs: Sequence[Sequence[tuple[str, Tokens]]]) -> Form:
+        """Values of several names, or a name before the first of several values: `x = 1, 2`."""
+        names = [name for found in pairs for name, _ in found]
+        if all(pairs):
+            if "or" in marks or len(set(names)) < len(names):
+                raise Incomputable("several values of several names")
+            return self.mapping([pair for found in pairs for pair in found])
+        is_first = bool(pairs[0]) and not any(map(relations_in, parts[1:])) and not any(pairs[1:])
+        if is_first and names == sorted(names, key=name_order):  # x = 1, 2 and (x,y) = (1,2), (2,1)
+            return set_form([form for part in parts for form in self.variants(part)])
+        return set_form([self.named(part, found) for part, found in zip(parts, pairs, strict=True)])
+
+    def named(self, part: Tokens, pairs: Sequence[tuple[str, Tokens]]) -> Form:
+        """A part of a list that keeps its name."""
+        form = set_form(self.variants(part))
+        return Form(f"{pairs[0][0]} = {form.key}", "labels", (form,)) if pairs else form
+
+    def conditional(self, value: Tokens, condition: Tokens) -> Form:
+        """`2\\pi k \\text{ for } k \\in \\mathbb{Z}`: the value and its condition."""
+        form = self.form(value)
+        return Form(f"{form.key} | {self.condition(condition)}", "conditional", (form,))
+
+    def condition(self, tokens: Tokens) -> str:
+        """`k in Z`, `x in (0, oo)`, or the key of what else is said."""
+        domain = domain_of(tokens)
+        if domain:
+            return domain
+        marks = relations_in(tokens)
+        names = free_names(tokens)
+        if marks and marks <= {*FLIPPED, "!="} and len(names) == 1:
+            return f"{min(names)} in {self.inequality(tokens).key}"
+        if any(token.kind == "word" for token in tokens):
+            raise Unreadable("a condition in words")
+        if marks == {"="} and assignments(tokens):
+            return ", ".join(f"{name} = {self.single(value).key}" for name, value in assignments(tokens))
+        return self.form(tokens).key
+
+    def variants(self, tokens: Tokens) -> list[Form]:
+        """The readings of ±: `3 \\pm x` is 3 + x and 3 - x."""
+        places = [index for index, token in enumerate(tokens) if token.text in (r"\pm", r"\mp")]
+        if not places or inside(tokens, {r"\{"}, {r"\}"}) is not None:
+            return [self.single(tokens)]
+        if len(places) > 3:
+            raise Unreadable("too many ±")
+        choices: Iterable[tuple[bool, ...]] = itertools.product((True, False), repeat=len(places))
+        if any(tokens[index].text == r"\mp" for index in places):
+            choices = [(first,) * len(places) for first in (True, False)]
+        forms = {}
+        for choice in choices:
+            signs = dict(zip(places, choice, strict=True))
+            signed = [_signed(token, signs[i]) if i in signs else token for i, token in enumerate(tokens)]
+            form = self.single(signed)
+            forms[form.key] = form
+        return list(forms.values())
+
+    def single(self, tokens: Tokens) -> Form:
+        """One answer without list or ±."""
+        braced = inside(tokens, {"{"}, {"}"})
+        if braced is not None:
+            is_builder = [token.text for token in outside(braced)].count("|") == 1
+            return self.braced_set(braced) if is_builder else self.form(braced)
+        marks = {token.text for token in outside(tokens)}
+        if r"\not" in marks:
+            raise Unreadable("a negated relation")
+        if r"\cap" in marks:
+            return named_sets(split(tokens, {r"\cap"})[0], "∩")
+        if r"\in" in marks:
+            return self.membership(tokens)
+        if marks & EQUALITIES:
+            if marks & {*FLIPPED, "!="}:
+                raise Unreadable("mixed relations")
+            return self.equation(tokens)
+        if marks & {*FLIPPED, "!="}:
+            return self.inequality(tokens)
+        if marks & {r"\cup", r"\setminus"}:
+            return self.union(split(tokens, {r"\cup"})[0])
+        if ":" in marks:
+            return self.ratio_or_label(split(tokens, {":"})[0])
+        return self.structure(tokens)
+
+    def structure(self, tokens: Tokens) -> Form:
+        """Sets, tuples, intervals, matrices, and last a plain expression."""
+        texts = [token.text for token in tokens]
+        if texts == [r"\emptyset"]:
+            return Form("{}", "set")
+        if texts == REALS:
+            return real_form(EVERYTHING)
+        if is_matrix_expression(tokens):
+            cells = [[self.formed(cell) for cell in row] for row in evaluate_matrix(tokens, self.value)]
+            key = "; ".join(", ".join(cell.key for cell in row) for row in cells)
+            return compound(f"matrix {key}", "matrix", [cell for row in cells for cell in row])
+        if tokens and texts[0].startswith(r"\begin{"):
+            return self.environment(tokens)
+        inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
+        if inner is not None:
+            if texts[0] == r"\{":
+                return self.braced_set(inner)
+            parts, marks = split(inner, {",", ";"})
+            if len(set(marks)) > 1:
+                raise Incomputable("rows in brackets")
+            if len(parts) > 1:
+                return self.sequence(parts, texts[0], texts[-1])
+            if (texts[0], texts[-1]) in (("(", ")"), ("[", "]")):
+                return self.single(inner)
+        return self.expression(tokens)
+
+    def sequence(self, parts: Sequence[Tokens], opening: str, closing: str) -> Form:
+        """Parts in their order: tuples, intervals, and lists that go on."""
+        forms = [Form("...", "text") if _is_dots(part) else self.single(part) for part in parts]
+        return compound(f"{opening}{', '.join(form.key for form in forms)}{closing}", "sequence", forms)
+
+    def braced_set(self, inner: Tokens) -> Form:
+        """`\\{1, 2, 2\\}`: order and repetition do not matter; `\\{x \\mid x > 3\\}` is its condition."""
+        head, bars = split(inner, {"|", ":"})
+        if len(bars) == 1 and len(head[0]) >= 1:
+            return self.set_builder(head[0], head[1])
+        if bars:
+            raise Unreadable("set builder")
+        parts, marks = split(inner, {",", ";"})
+        if any(_is_dots(part) for part in parts):
+            return self.sequence(parts, r"\{", r"\}")
+        if any(assignments(part) for part in parts):
+            return self.listed([part for part in parts if part], marks)
+        forms = {form.key: form for part in parts if part for form in self.variants(part)}
+        return set_form(list(forms.values()))
+
+    def set_builder(self, head: Tokens, condition: Tokens) -> Form:
+        names, domain = split(head, {r"\in"})
+        is_real = not domain or [token.text for token in names[1]] == REALS
+        if len(names[0]) == 1 and is_real and free_names(condition) == {names[0][0].text}:
+            return self.form(condition)
+        raise Unreadable("set builder")
+
+    def environment(self, tokens: Tokens) -> Form:
+        """Cases, in no order; a system of equations as a list."""
+        name = tokens[0].text[len(r"\begin{") : -1]
+        if tokens[-1].text != rf"\end{{{name}}}":
+            raise Unreadable("not an environment")
+        rows = [row for row in split(tokens[1:-1], {"\\\\"})[0] if row]
+        if name not in ("cases", "aligned"):
+            raise Unreadable("unknown environment")
+        if not any(token.text == "&" for token in tokens):
+            return self.listed([_without_comma(row) for row in rows], [","] * (len(rows) - 1))
+        return set_form([self.case(*split(row, {"&"})[0]) for row in rows], kind="cases")
+
+    def case(self, value: Tokens, *conditions: Tokens) -> Form:
+        if len(conditions) != 1:
+            raise Unreadable("not a case")
+        form = self.form(_without_comma(value))
+        words = [token for token in conditions[0] if not _is_condition(token)]
+        is_rest = [token.text for token in words] in (["otherwise"], ["else"])
+        condition = "otherwise" if is_rest else self.condition(_without_comma(words))
+        return Form(f"{form.key} | {condition}", "conditional", (form,))
+
+
+def _bracketed_domain(tokens: Tokens) -> Tokens | None:
+    """`k \\in \\mathbb{Z}` of `2\\pi k\\ (k \\in \\mathbb{Z})`."""
+    if not tokens or tokens[-1].text != ")":
+        return None
+    start = max((i for i, token in enumerate(tokens) if token.text == "("), default=0)
+    return tokens[start + 1 : -1] if start and domain_of(tokens[start + 1 : -1]) else None
+
+
+def _is_condition(token: Token) -> bool:
+    return token.kind == "word" and token.text in _CONDITIONS
+
+
+def _is_dots(tokens: Tokens) -> bool:
+    return [token.text for token in tokens] == ["..."]
+
+
+def _is_interval(part: Tokens, form: Form) -> bool:
+    has_order = bool(relations_in(part) & FLIPPED.keys())
+    return form.kind in ("sequence", "real set") and (has_order or any(token.text == r"\infty" for token in part))
+
+
+def _signed(token: Token, plus: bool) -> Token:
+    return Token("mark", "+" if (token.text == r"\pm") == plus else "-")
+
+
+def _with_commas(parts: Sequence[Tokens]) -> Tokens:
+    tokens: list[Token] = []
+    for part in parts:
+        tokens += [*part, Token("mark", ",")]
+    return tokens[:-1]
+
+
+def _without_comma(tokens: Tokens) -> Tokens:
+    return tokens[:-1] if tokens and tokens[-1].text in (",", ";", ".") else tokens

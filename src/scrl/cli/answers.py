@@ -1,0 +1,168 @@
+"""`scrl answers`: what a model answers, how far its completions agree, and how far to trust it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from scrl.cli.evaluate import Options, measure_model
+from scrl.data.whole_files import write_whole
+from scrl.errors import InputError
+
+if TYPE_CHECKING:
+    from scrl.evaluation.answer_sheet import AnswerRow
+    from scrl.evaluation.trust import Choice
+
+SHOWN = 5
+
+
+def answers(
+    place: str,
+    questions: str | None = None,
+    /,
+    *,
+    options: Annotated[Options, Parameter(name="*")] = Options(),  # noqa: B008 - frozen
+    benchmark: str | None = None,
+    out: Path | None = None,
+    draw_check: int | None = None,
+    check: Path | None = None,
+    max_error: float | None = None,
+    population: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Write the answer to every question, from a run's files or with any model: answers.jsonl and answers.csv.
+
+    Example: scrl answers runs/001
+
+    Example: scrl answers Qwen/Qwen2.5-3B questions.jsonl --samples 16
+
+    Example: scrl answers runs/001 --draw-check 100
+
+    Example: scrl answers runs/001 --check checks.csv --max-error 0.2
+
+    Parameters
+    ----------
+    place
+        The folder of a run or of scrl evaluate (runs/001@40 for one step); or, with questions, a model.
+    questions
+        A file of questions, or a benchmark: the model answers them first.
+    benchmark
+        Which set of questions, where the place has several; by default the questions trained on.
+    out
+        The folder for the files; by default the place itself.
+    draw_check
+        Write checks.csv with this many questions, drawn at random, for you to fill in the right answers.
+    check
+        A file with the columns question_id and answer: right answers of a random subset of these questions.
+    max_error
+        With --check: answer as many questions as possible with at most this part of them wrong, at 95 % confidence.
+    population
+        The error rate is that of the population the questions are drawn from, not of these questions.
+    """
+    from scrl.evaluation.answer_sheet import (
+        answer_rows,
+        draw_checks,
+        read_checks,
+        with_trust,
+        write_answers,
+    )
+    from scrl.reporting.evaluations import read_place
+
+    if max_error is not None and check is None:
+        raise InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
+    if max_error is not None and not 0 < max_error < 1:
+        raise InputError(f"--max-error: must lie between 0 and 1; got {max_error}")
+    console = Console(highlight=False, markup=False)
+    if questions is not None:
+        place = str(measure_model(place, questions, options, out, console))
+        out = None
+    found = read_place(place)
+    name = benchmark or ("stream" if "stream" in found.benchmarks else found.benchmarks[0])
+    evaluations = found.of(name)
+    if not evaluations:
+        raise InputError(f"--benchmark: {place} has no {name!r}; it has {', '.join(found.benchmarks)}")
+    after = next((e for e in evaluations if e["step"] == found.step), evaluations[-1])
+    before = evaluations[0] if evaluations[0]["step"] < after["step"] else None
+    source = Path(place.rpartition("@")[0] if found.step is not None else place)
+    source = source if source.is_dir() else source.parent
+    rows, choice, folder = answer_rows(after, before), None, out or source
+    if draw_check is not None:
+        _write_checks(draw_checks(rows, draw_check, seed=options.seed or 0), folder / "checks.csv", console)
+        return
+    if check is not None:
+        rows, choice = with_trust(rows, read_checks(check, rows), max_error, is_pool=not population)
+    files = write_answers(rows, folder)
+    for table in tables(rows):
+        console.print(table)
+    if choice is not None and max_error is not None:
+        console.print(Text(verdict(choice, rows, max_error, population)), soft_wrap=True)
+    console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
+
+
+def tables(rows: Sequence[AnswerRow]) -> list[Table]:
+    """The most certain answers, those that changed most, and the questions without a clear answer."""
+    kinds = {
+        "Most agreement": sorted(rows, key=lambda row: -row.share),
+        "Changed, by agreement": sorted((row for row in rows if row.is_changed), key=lambda row: -row.share),
+        "No clear answer (SCRL's rule abstains)": sorted(
+            (row for row in rows if not row.is_trusted), key=lambda row: row.share
+        ),
+    }
+    return [
+        _table(f"{title}: {min(SHOWN, len(found))} of {len(found)}", found[:SHOWN])
+        for title, found in kinds.items()
+        if found
+    ]
+
+
+def _table(title: str, rows: Sequence[AnswerRow]) -> Table:
+    has_start, has_chance = (any(getattr(row, name) is not None for row in rows) for name in ("start_share", "p_right"))
+    names = ["question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance]
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    for name in names:
+        table.add_column(name, justify="right" if name in ("agree", "right") else "left", max_width=24, no_wrap=True)
+    for row in rows:
+        chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
+        start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"
+        second = "" if row.runner_up is None else f"{row.runner_up} ({row.runner_up_share:.0%})"
+        cells = [row.question_id, row.answer or "–", f"{row.share:.0%}", second]
+        table.add_row(*map(Text, [*cells, *[start] * has_start, *[chance] * has_chance]))
+    return table
+
+
+def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, population: bool) -> str:
+    """What the checks allow, in a sentence."""
+    of = "of the population these questions come from" if population else "of these"
+    unchecked = sum(row.checked is None for row in rows)
+    if choice.chosen is None:
+        needed = choice.checks_needed
+        more = f"about {needed} checks would do" if needed else "no number of checks would do"
+        return (
+            f"No answers qualify: an error rate of at most {max_error:.0%} is not shown. "
+            f"If errors go on as in the checks, {more}."
+        )
+    chosen = choice.chosen
+    return (
+        f"{chosen.unchecked} of {unchecked} unchecked questions are answered, those with an agreement of at least "
+        f"{chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} {of} are wrong; "
+        f"{chosen.wrong} of {chosen.checked} checked ones there were."
+    )
+
+
+def _write_checks(drawn: Sequence[AnswerRow], path: Path, console: Console) -> None:
+    if path.exists():
+        raise InputError(f"{path}: is there already; move it away, so that nothing filled in is lost")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["question_id", "question", "answer"])
+    writer.writerows([row.question_id, row.question, ""] for row in drawn)
+    write_whole(path, text.getvalue())
+    console.print(f"wrote {path}: fill in the right answer of each, then scrl answers … --check {path}", soft_wrap=True)

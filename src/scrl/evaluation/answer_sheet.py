@@ -1,0 +1,168 @@
+"""The answers of a model to its questions, how far they agree, and, where some were checked, how far to trust them.
+
+Read from evaluations.jsonl, whose lines hold the two most frequent answers to each question. Only checked answers make
+a chance out of an agreement.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scrl.answers.classes import same_answer
+from scrl.credit.labels import SLACK
+from scrl.credit.methods.scrl import ScrlSettings
+from scrl.data.jsonl import read_json_lines
+from scrl.data.tables import read_table
+from scrl.data.whole_files import write_whole
+from scrl.errors import DataError, InputError
+from scrl.evaluation.trust import Choice, calibrate, chance_of, choose_threshold
+
+MIN_CHECKS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """One question."""
+
+    question_id: str
+    question: str
+    answer: str | None
+    """The answer with most votes; None where no completion has one."""
+    share: float
+    """Its part of all completions: agreement, not a chance."""
+    runner_up: str | None
+    runner_up_share: float
+    is_trusted: bool
+    """Whether SCRL's rule would label it: share ≥ 0.375, and a lead of more than 0.125."""
+    start_answer: str | None = None
+    start_share: float | None = None
+    is_changed: bool | None = None
+    """Whether the start model answered something else."""
+    p_right: float | None = None
+    p_right_low: float | None = None
+    p_right_high: float | None = None
+    checked: bool | None = None
+    """Where it was checked: whether it is right."""
+    is_answered: bool | None = None
+    """With a largest error rate: whether it is among those answered."""
+
+
+def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> list[AnswerRow]:
+    """The answers of an evaluation, beside those of the start model where it was measured."""
+    if "answers" not in after:
+        raise InputError("this evaluation was written before 0.2 and has no answers; measure again with scrl evaluate")
+    starts = (before or {}).get("answers", {})
+    return [
+        _row(question_id, found["question"], found["votes"], starts[question_id]["votes"] if starts else None)
+        for question_id, found in after["answers"].items()
+    ]
+
+
+Votes = Sequence[tuple[str, float]]
+
+
+def _row(question_id: str, question: str, votes: Votes, start: Votes | None) -> AnswerRow:
+    (answer, share), (second, second_share) = [*votes, *[(None, 0.0)] * 2][:2]
+    rule = ScrlSettings()
+    row = AnswerRow(
+        question_id, question, answer, share, second, second_share,
+        is_trusted=share >= rule.min_share - SLACK and share - second_share > rule.min_margin + SLACK,
+    )  # fmt: skip
+    if start is None:
+        return row
+    start_answer, start_share = start[0] if start else (None, 0.0)
+    same = answer == start_answer or (
+        answer is not None and start_answer is not None and same_answer(answer, start_answer)
+    )
+    return replace(row, start_answer=start_answer, start_share=start_share, is_changed=not same)
+
+
+# Checked answers
+
+
+def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[AnswerRow]:
+    """A random subset of the questions."""
+    if not MIN_CHECKS <= number <= len(rows):
+        raise InputError(f"--draw-check: from {MIN_CHECKS} to {len(rows)}, the number of questions; got {number}")
+    return random.Random(seed).sample(rows, number)  # noqa: S311 - no secret
+
+
+def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
+    """Question → right answer, of a file with the columns question_id and answer."""
+    table, _ = read_table(path)
+    known = {row.question_id for row in rows}
+    checks: dict[str, str] = {}
+    for row in table.rows:
+        question_id, answer = (str(row.fields.get(name) or "").strip() for name in ("question_id", "answer"))
+        if not question_id or not answer:
+            name = "answer" if question_id else "question_id"
+            reason = "fill in every row, since a subset without the hard ones is no random subset"
+            raise DataError(path, f"{name!r} is empty; {reason}", row.line)
+        if question_id not in known:
+            raise DataError(path, f"there is no question {question_id!r} among these answers", row.line)
+        checks[question_id] = answer
+    if len(checks) < MIN_CHECKS:
+        raise DataError(path, f"has {len(checks)} checked answers; give at least {MIN_CHECKS}")
+    return checks
+
+
+def with_trust(
+    rows: Sequence[AnswerRow], checks: Mapping[str, str], max_error: float | None, *, is_pool: bool = True
+) -> tuple[list[AnswerRow], Choice | None]:
+    """The rows with their chances, and with which of them are answered at this error rate."""
+    right = {
+        row.question_id: row.answer is not None and same_answer(row.answer, checks[row.question_id])
+        for row in rows
+        if row.question_id in checks
+    }
+    checked = [row for row in rows if row.question_id in right]
+    steps = calibrate([row.share for row in checked], [right[row.question_id] for row in checked])
+    by_place = {place: right[row.question_id] for place, row in enumerate(rows) if row.question_id in right}
+    choice = None
+    if max_error is not None:
+        choice = choose_threshold([row.share for row in rows], by_place, max_error, is_pool=is_pool)
+    trusted = []
+    for row in rows:
+        step = chance_of(row.share, steps)
+        is_answered = None
+        if choice is not None:
+            is_answered = choice.chosen is not None and row.share >= choice.chosen.threshold
+        trusted.append(replace(
+            row, p_right=step.rate, p_right_low=step.low, p_right_high=step.high,
+            checked=right.get(row.question_id), is_answered=is_answered,
+        ))  # fmt: skip
+    return trusted, choice
+
+
+# Files
+
+
+def write_run_answers(folder: Path) -> None:
+    """The files of a run that has been measured; nothing where it has not."""
+    lines = [line.fields for line in read_json_lines(folder / "evaluations.jsonl", on_cut=lambda _: None)]
+    measured = [line for line in lines if line.get("benchmark") == "stream" and line.get("answers")]
+    if measured:
+        before = measured[0] if len(measured) > 1 else None
+        write_answers(answer_rows(measured[-1], before), folder)
+
+
+def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
+    """answers.jsonl and answers.csv, without the columns that nobody asked for."""
+    used = [name for name in asdict(rows[0]) if any(getattr(row, name) is not None for row in rows)]
+    lines = [{name: getattr(row, name) for name in used} for row in rows]
+    table = io.StringIO()
+    writer = csv.DictWriter(table, used, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    files = {"answers.jsonl": "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)}
+    files["answers.csv"] = table.getvalue()
+    for name, text in files.items():
+        write_whole(folder / name, text)
+    return [folder / name for name in files]

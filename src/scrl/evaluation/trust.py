@@ -1,0 +1,165 @@
+"""How far to trust an answer, from the checked answers of a random subset of the same questions.
+
+A question's *share* is the part of its completions that give the answer with most votes. `calibrate` turns shares into
+chances of being right. `choose_threshold` answers as many of the unchecked questions as it can while their error rate
+stays at most α with 95 % confidence, for the pool at hand or for the population it was drawn from:
+
+* Thresholds come from the shares and from who was checked, never from what the checks say. They are tried in falling
+  order, each at level 5 %, until the first that fails (fixed-sequence testing). So the chance that any rejected
+  hypothesis is true, and with it the chosen one, is at most 5 %. The first is one at which half the allowed error rate
+  would pass: higher up there are too few checks to show anything.
+* *Pool.* Above a threshold lie N questions, n of them checked, k of those wrong, U = N − n unchecked. H: the wrong
+  answers among all N, checked or not, are more than αU. Given n, the checked ones are a random subset, so under H
+  P(at most k wrong among them) ≤ P(X ≤ k), X hypergeometric with ⌊αU⌋ + 1 wrong of N. Rejecting H implies that at most
+  αU of the unchecked are wrong, since they are no more than all.
+* *Population.* H: the error rate above the threshold exceeds α. P(at most k wrong of n) ≤ P(X ≤ k), X binomial (n, α).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+MAX_THRESHOLDS = 20
+LEVEL = 0.05
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Answers with at least this share are right at this rate."""
+
+    share: float
+    rate: float
+    low: float
+    high: float
+    checks: int
+
+
+def calibrate(shares_n: Sequence[float], rights_n: Sequence[bool]) -> tuple[Step, ...]:
+    """The rising step function closest to what was checked (pool adjacent violators), with 95 % intervals."""
+    pools: list[list[float]] = []  # [lowest share, right, checked]
+    for share, right in sorted(zip(shares_n, rights_n, strict=True)):
+        if pools and pools[-1][0] == share:
+            pools[-1][1] += right
+            pools[-1][2] += 1
+        else:
+            pools.append([share, float(right), 1.0])
+        while len(pools) > 1 and pools[-2][1] / pools[-2][2] >= pools[-1][1] / pools[-1][2]:
+            _, right_above, checked_above = pools.pop()
+            pools[-1][1] += right_above
+            pools[-1][2] += checked_above
+    return tuple(Step(share, k / n, *rate_interval(int(k), int(n)), int(n)) for share, k, n in pools)
+
+
+def chance_of(share: float, steps: Sequence[Step]) -> Step:
+    """The step that a share lies on; below all of them, the lowest."""
+    return next((step for step in reversed(steps) if share >= step.share), steps[0])
+
+
+def rate_interval(k: int, n: int) -> tuple[float, float]:
+    """Clopper–Pearson, 95 %: the rates for which neither k or more nor k or fewer of n are rarer than 2.5 %."""
+    low = _rate_where(lambda rate: 1 - binomial_tail(k - 1, n, rate), LEVEL / 2) if k else 0.0
+    high = _rate_where(lambda rate: 1 - binomial_tail(k, n, rate), 1 - LEVEL / 2) if k < n else 1.0
+    return low, high
+
+
+def _rate_where(rising: Callable[[float], float], target: float) -> float:
+    low, high = 0.0, 1.0
+    while high - low > _TOLERANCE:
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < target else (low, middle)
+    return (low + high) / 2
+
+
+def binomial_tail(k: int, n: int, rate: float) -> float:
+    """P(X ≤ k), X binomial (n, rate)."""
+    return math.fsum(math.comb(n, j) * rate**j * (1 - rate) ** (n - j) for j in range(k + 1))
+
+
+def hypergeometric_tail(k: int, n: int, wrong: int, total: int) -> float:
+    """P(X ≤ k), X the number of wrong answers among n drawn from `total`, of which `wrong` are."""
+    ways = sum(math.comb(wrong, j) * math.comb(total - wrong, n - j) for j in range(min(k, n) + 1))
+    return float(Fraction(ways, math.comb(total, n)))
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """One threshold: what lies above it, and how surprising so few wrong answers would be under the hypothesis."""
+
+    threshold: float
+    total: int
+    checked: int
+    wrong: int
+    p_value: float
+
+    @property
+    def unchecked(self) -> int:
+        """The questions that would be answered."""
+        return self.total - self.checked
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The lowest threshold that holds, with all that were tried; None: no threshold does."""
+
+    chosen: Test | None
+    tried: tuple[Test, ...]
+    checks_needed: int | None
+    """Where none holds: how many checks would do if errors go on at the rate seen so far; None if not even all."""
+
+
+def choose_threshold(
+    shares_Q: Sequence[float], checked: Mapping[int, bool], max_error: float, *, is_pool: bool = True
+) -> Choice:
+    """The largest set of unchecked questions whose error rate is at most `max_error`; `checked`: question → right."""
+    tests = [_test(shares_Q, checked, threshold, max_error, is_pool) for threshold in _thresholds(shares_Q)]
+    for allowed in (max_error / 2, 0.0):
+        able = [t for t in tests if _p_value(t.total, t.checked, int(allowed * t.checked), max_error, is_pool) <= LEVEL]
+        if able:
+            break
+    tried: list[Test] = []
+    for test in tests[tests.index(able[0]) :] if able else ():
+        tried.append(test)
+        if test.p_value > LEVEL:
+            break
+    chosen = next((test for test in reversed(tried) if test.p_value <= LEVEL), None)
+    needed = None if chosen is not None else _checks_needed(tests, len(checked), len(shares_Q), max_error, is_pool)
+    return Choice(chosen, tuple(tried), needed)
+
+
+def _test(
+    shares_Q: Sequence[float], checked: Mapping[int, bool], threshold: float, max_error: float, is_pool: bool
+) -> Test:
+    above = [q for q, share in enumerate(shares_Q) if share >= threshold]
+    n = sum(q in checked for q in above)
+    wrong = sum(not checked[q] for q in above if q in checked)
+    return Test(threshold, len(above), n, wrong, _p_value(len(above), n, wrong, max_error, is_pool))
+
+
+def _checks_needed(tests: Sequence[Test], checks: int, questions: int, max_error: float, is_pool: bool) -> int | None:
+    for more in range(checks + 1, questions, max(1, questions // 50)):
+        for test in tests:
+            n = min(test.total - 1, round(more * test.total / questions))
+            wrong = math.ceil(test.wrong / max(1, test.checked) * n)
+            if n > 0 and _p_value(test.total, n, wrong, max_error, is_pool) <= LEVEL:
+                return more
+    return None
+
+
+def _thresholds(shares_Q: Sequence[float]) -> list[float]:
+    """At most twenty shares, falling, with about as many questions between each two; they depend on no label."""
+    ordered = sorted(shares_Q, reverse=True)
+    places = (math.ceil(len(ordered) * step / MAX_THRESHOLDS) - 1 for step in range(1, MAX_THRESHOLDS + 1))
+    return sorted({ordered[place] for place in places if place >= 0}, reverse=True)
+
+
+def _p_value(total: int, checked: int, wrong: int, max_error: float, is_pool: bool) -> float:
+    if not is_pool:
+        return binomial_tail(wrong, checked, max_error)
+    too_many = math.floor(max_error * (total - checked) + _TOLERANCE) + 1
+    if too_many > total:  # then even all wrong would be allowed
+        return 0.0
+    return hypergeometric_tail(wrong, checked, too_many, total)

@@ -1,0 +1,158 @@
+"""`scrl answers`: a run's answers, any model's answers, and how far to trust them."""
+
+import csv
+import json
+
+import pytest
+
+from scrl.cli.main import main
+from scrl.evaluation.answer_sheet import answer_rows
+
+
+def votes(*pairs, question="?"):
+    return {"question": question, "votes": list(pairs)}
+
+
+def evaluation(step, answers):
+    return {
+        "step": step, "model": "m", "benchmark": "stream", "questions": len(answers), "samples": 8,
+        "temperature": 0.6, "top_p": 0.95, "max_tokens": 72, "answers": answers,
+    }  # fmt: skip
+
+
+START = {"a": votes(("1/2", 0.5), ("3", 0.25)), "b": votes(("7", 0.625)), "c": votes()}
+END = {"a": votes(("0.5", 0.875), ("3", 0.125)), "b": votes(("8", 0.5), ("7", 0.375)), "c": votes()}
+
+
+def test_rows_say_answer_agreement_trust_and_change():
+    a, b, c = answer_rows(evaluation(4, END), evaluation(0, START))
+    assert (a.answer, a.share, a.runner_up, a.is_trusted, a.start_answer, a.is_changed) == (
+        "0.5",
+        0.875,
+        "3",
+        True,
+        "1/2",
+        False,
+    )
+    assert (b.answer, b.is_trusted, b.start_answer, b.is_changed) == (
+        "8",
+        False,
+        "7",
+        True,
+    )  # a lead of 0.125 is not above it
+    assert (c.answer, c.share, c.is_trusted, c.is_changed) == (None, 0, False, False)
+    assert a.p_right is None
+
+
+@pytest.fixture
+def run(tmp_path):
+    """40 questions: what many completions agree on is right."""
+    shares = [(q % 8 + 1) / 8 for q in range(40)]
+    answers = {f"q{q}": votes((str(q), share), question=f"What is {q}?") for q, share in enumerate(shares)}
+    lines = [evaluation(0, answers), evaluation(4, answers)]
+    (tmp_path / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path
+
+
+def read(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_files_and_tables_from_a_runs_folder(run, capsys):
+    assert main(["answers", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert "Most agreement: 5 of 40" in shown
+    assert "No clear answer (SCRL's rule abstains): 5 of 10" in shown  # shares of 1/8 and 2/8 are below 0.375
+    rows = read(run / "answers.csv")
+    assert rows[3]["question"] == "What is 3?"
+    assert "p_right" not in rows[3]
+    lines = [json.loads(line) for line in (run / "answers.jsonl").read_text().splitlines()]
+    assert lines[3] == {
+        "question_id": "q3", "question": "What is 3?", "answer": "3", "share": 0.5, "runner_up_share": 0.0,
+        "is_trusted": True, "start_answer": "3", "start_share": 0.5, "is_changed": False,
+    }  # fmt: skip
+
+
+def fill_in(run, path, is_right):
+    rows = read(run / "checks.csv")
+    for row in rows:
+        number = int(row["question_id"][1:])
+        row["answer"] = str(number if is_right(number) else -1)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def test_checked_answers_make_chances_and_a_guarantee(run, tmp_path, capsys):
+    assert main(["answers", str(run), "--draw-check", "30"]) == 0
+    drawn = read(run / "checks.csv")
+    assert len({row["question_id"] for row in drawn}) == 30
+    assert drawn[0]["question"].startswith("What is")
+    fill_in(run, tmp_path / "filled.csv", lambda number: number % 8 >= 3)
+    capsys.readouterr()
+    assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--max-error", "0.3"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "unchecked questions are answered, those with an agreement of at least 50%" in shown
+    assert "With 95 % confidence at most 30% of these are wrong; 0 of" in shown
+    rows = read(run / "answers.csv")
+    assert float(rows[7]["p_right"]) == 1  # share 1
+    assert float(rows[0]["p_right"]) == 0  # share 1/8
+    assert rows[7]["is_answered"] == "True"
+    assert rows[0]["is_answered"] == "False"
+
+
+def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
+    assert main(["answers", str(run), "--draw-check", "10", "--seed", "1"]) == 0
+    fill_in(run, tmp_path / "filled.csv", lambda _: False)
+    assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--max-error", "0.1"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "No answers qualify" in shown
+    assert "no number of checks would do" in shown
+    assert {row["is_answered"] for row in read(run / "answers.csv")} == {"False"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--max-error", "0.2"], "--max-error: needs checked answers"),
+        (["--draw-check", "5"], "--draw-check: from 10 to 40"),
+        (["--benchmark", "amc"], "has no 'amc'; it has stream"),
+        (["--check", "{run}/gone.csv"], "there is no such file"),
+        (["--check", "{run}/bad.csv"], "bad.csv:3: there is no question 'q99' among these answers"),
+        (["--check", "{run}/empty.csv"], "empty.csv:2: 'answer' is empty; fill in every row"),
+        (["--check", "{run}/few.csv"], "has 1 checked answers; give at least 10"),
+        (["--check", "{run}/few.csv", "--max-error", "2"], "--max-error: must lie between 0 and 1; got 2.0"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_written(run, words, message, capsys):
+    (run / "bad.csv").write_text("question_id,answer\nq1,1\nq99,5\n")
+    (run / "empty.csv").write_text("question_id,answer\nq1,\n")
+    (run / "few.csv").write_text("question_id,answer\nq1,1\n")
+    assert main(["answers", str(run), *(word.format(run=run) for word in words)]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (run / "answers.csv").exists()
+    assert not (run / "checks.csv").exists()
+
+
+def test_checks_that_were_drawn_are_not_written_over(run, capsys):
+    assert main(["answers", str(run), "--draw-check", "10"]) == 0
+    assert main(["answers", str(run), "--draw-check", "10"]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_an_evaluation_of_an_earlier_version_has_no_answers(tmp_path, capsys):
+    line = {key: value for key, value in evaluation(0, END).items() if key != "answers"}
+    (tmp_path / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
+    assert main(["answers", str(tmp_path)]) == 2
+    assert "was written before 0.2 and has no answers" in " ".join(capsys.readouterr().err.split())
+
+
+def test_any_model_answers_questions_without_training(tmp_path, capsys):
+    words = ["--limit", "12", "--samples", "4", "--max-tokens", "72", "--out", str(tmp_path / "new")]
+    assert main(["answers", "embedded", "arithmetic:easy", *words]) == 0
+    rows = read(tmp_path / "new" / "answers.csv")
+    assert len(rows) == 12
+    assert all(row["question"].startswith("Compute") for row in rows)
+    assert "wrote" in capsys.readouterr().out

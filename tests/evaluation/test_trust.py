@@ -1,0 +1,94 @@
+"""Chances and thresholds from checked answers: golden numbers, the guarantee by simulation."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scrl.evaluation.trust import (
+    binomial_tail,
+    calibrate,
+    chance_of,
+    choose_threshold,
+    hypergeometric_tail,
+    rate_interval,
+)
+
+
+def test_tails_are_counted_exactly():
+    # no wrong one among 5 drawn from 20 with 4 wrong: C(16,5)/C(20,5) = 4368/15504
+    assert hypergeometric_tail(0, 5, 4, 20) == pytest.approx(4368 / 15504)
+    # at most one: and C(4,1) C(16,4) = 4 · 1820 more
+    assert hypergeometric_tail(1, 5, 4, 20) == pytest.approx((4368 + 7280) / 15504)
+    assert hypergeometric_tail(5, 5, 4, 20) == 1
+    # (4/5)^3 + 3 (1/5) (4/5)^2
+    assert binomial_tail(1, 3, 0.2) == pytest.approx(0.512 + 0.384)
+
+
+def test_intervals_are_clopper_and_pearsons():
+    assert rate_interval(0, 10) == pytest.approx((0, 1 - 0.025**0.1), abs=1e-8)  # (1 − p)^10 = 0.025
+    assert rate_interval(10, 10) == pytest.approx((0.025**0.1, 1), abs=1e-8)
+    assert rate_interval(5, 10) == pytest.approx((0.187086, 0.812914), abs=1e-6)  # as in tables
+
+
+def test_chances_rise_with_the_share():
+    # 0.2: 0 of 1, 0.4: 1 of 1 and 0.6: 0 of 1 are out of order and pooled to 1 of 2, 0.8: 1 of 1
+    steps = calibrate([0.8, 0.4, 0.6, 0.2], [True, True, False, False])
+    assert [(step.share, step.rate, step.checks) for step in steps] == [(0.2, 0, 1), (0.4, 0.5, 2), (0.8, 1, 1)]
+    assert chance_of(0.7, steps).rate == 0.5
+    assert chance_of(0.1, steps).rate == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40))
+def test_calibration_is_monotone_and_keeps_the_mean(checks):
+    steps = calibrate([share / 8 for share, _ in checks], [right for _, right in checks])
+    rates = [step.rate for step in steps]
+    assert rates == sorted(rates)
+    assert sum(step.rate * step.checks for step in steps) == pytest.approx(sum(right for _, right in checks))
+    assert all(step.low <= step.rate <= step.high for step in steps)
+
+
+def test_the_threshold_goes_down_until_the_first_failure():
+    shares = [0.9] * 100 + [0.5] * 100
+    right_above = dict.fromkeys(range(0, 100, 2), True) | dict.fromkeys(range(100, 200, 2), False)
+    choice = choose_threshold(shares, right_above, max_error=0.1)
+    # above 0.9: 50 of 100 checked, none wrong, U = 50, so H says 6 wrong of 100: P = C(94,50)/C(100,50) = 0.0132
+    assert choice.chosen.threshold == 0.9
+    assert choice.chosen.p_value == pytest.approx(0.0132, abs=2e-4)
+    assert choice.chosen.unchecked == 50
+    assert [test.threshold for test in choice.tried] == [0.9, 0.5]
+    assert choice.checks_needed is None
+
+
+def test_where_nothing_holds_the_number_of_checks_that_would_is_said():
+    shares = [0.9] * 100
+    choice = choose_threshold(shares, dict.fromkeys(range(5), True), max_error=0.1)
+    assert choice.chosen is None
+    needed = choice.checks_needed
+    assert 20 < needed < 60
+    assert choose_threshold(shares, dict.fromkeys(range(needed), True), max_error=0.1).chosen is not None
+    assert choose_threshold(shares, dict.fromkeys(range(50), False), max_error=0.1).checks_needed is None
+
+
+@pytest.mark.parametrize("is_pool", [True, False])
+def test_the_error_is_larger_than_promised_in_at_most_one_run_of_twenty(is_pool):
+    """100 pools of 400 questions whose errors fall with the share, 150 checked at random, at most 20 % wrong."""
+    rng = random.Random(0)
+    broken = answered = 0
+    for _ in range(100):
+        shares = [rng.randrange(1, 17) / 16 for _ in range(400)]
+        right = [rng.random() < 0.4 + 0.55 * share for share in shares]
+        checked = {q: right[q] for q in rng.sample(range(400), 150)}
+        chosen = choose_threshold(shares, checked, 0.2, is_pool=is_pool).chosen
+        if chosen is None:
+            continue
+        above = [q for q, share in enumerate(shares) if share >= chosen.threshold and q not in checked]
+        answered += len(above)
+        if is_pool:
+            broken += sum(not right[q] for q in above) > 0.2 * len(above)
+        else:
+            rates = [0.6 - 0.55 * step / 16 for step in range(1, 17) if step / 16 >= chosen.threshold]
+            broken += sum(rates) / len(rates) > 0.2
+    assert broken <= 100 * 0.05 + 3 * (100 * 0.05 * 0.95) ** 0.5  # three standard deviations of a fair 5 %
+    assert answered > 100 * 10
