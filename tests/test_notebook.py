@@ -53,7 +53,7 @@ def notebook(tmp_path_factory):
     # One thread: on a busy machine several threads of so small a model wait for each other more than they work.
     env = os.environ | {"MPLBACKEND": "Agg", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", RUN, str(PATH)], capture_output=True, text=True, timeout=300, cwd=cwd, env=env
+        [sys.executable, "-c", RUN, str(PATH)], capture_output=True, text=True, timeout=900, cwd=cwd, env=env
     )
     assert done.returncode == 0, done.stderr
     return cwd, done.stdout, json.loads((cwd / "found.json").read_text())

@@ -21,8 +21,8 @@ from scrl.answers.exact import HALF
 BITS = 640
 UNIT = 1 << BITS
 """The number 1."""
-MAX_EXPONENT = 140
-"""Largest |Re z| of an exponential: e¹⁴⁰ is 2²⁰²."""
+MIN_EXPONENT, MAX_EXPONENT = -250, 500
+"""Of an exponential: e⁵⁰⁰ is 2⁷²¹, and below e⁻²⁵⁰ units of 2⁻⁶⁴⁰ show too few digits."""
 MAX_ANGLE = 2.0**40
 MAX_REPEATED = 64
 ROUNDING = 8.0
@@ -111,7 +111,7 @@ def inverse(a: Ball) -> Ball:
 
 def exponential(a: Ball) -> Ball:
     """|e^z − e^m| ≤ |e^m| (e^r − 1), and e^r − 1 ≤ 2r for r ≤ 1."""
-    if abs(a.real) > MAX_EXPONENT * UNIT or abs(a.imag) > MAX_ANGLE * UNIT or a.spread > 1:
+    if not MIN_EXPONENT * UNIT < a.real < MAX_EXPONENT * UNIT or abs(a.imag) > MAX_ANGLE * UNIT or a.spread > 1:
         raise Unsettled
     value = mp.exp(a.middle)
     size = math.exp(a.real / UNIT) * (1 + 1e-9)
@@ -139,7 +139,7 @@ def cosine(a: Ball) -> Ball:
 
 
 def _circular(function: Callable[[Number], Number], a: Ball) -> Ball:
-    if a.size > MAX_ANGLE or abs(a.imag) > MAX_EXPONENT * UNIT or a.spread > 1:
+    if a.size > MAX_ANGLE or abs(a.imag) > -MIN_EXPONENT * UNIT or a.spread > 1:
         raise Unsettled
     growth = math.cosh(abs(a.imag / UNIT) + a.spread)
     return rounded(function(a.middle), (a.error + ROUNDING) * growth * (1 + 1e-9), a.is_real)

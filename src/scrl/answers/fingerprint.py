@@ -1,6 +1,6 @@
-r"""Numbers behind open expressions: `2\sin x\cos x` and `\sin 2x` have the same values at three fixed points.
+r"""Numbers behind open expressions: `2\sin x\cos x` and `\sin 2x` have the same values at six fixed points.
 
-Every free symbol gets a value that depends on its name alone: a positive, a negative and a complex one, multiples of
+Every free symbol gets values that depend on its name alone, real ones of both signs and a complex one, multiples of
 2⁻²⁴. Values are balls, a midpoint and an error that covers every rounding (`scrl.answers.balls`). Where a ball is too
 wide, where a function has no value, or where a branch cut runs through it, there is no fingerprint, and the answer is
 compared as text.
@@ -37,10 +37,18 @@ from scrl.answers.exact import APPLY, Atom, Call, Expr, bits, number
 from scrl.answers.identify import KEY_DIGITS, SETTLED, identify, rational
 
 GRID_BITS = 24
-POINTS = ("positive", "negative", "complex")
+POINTS = {
+    "positive": (1, 4),
+    "negative": (-1, -4),
+    "complex": (1, 4),
+    "wide": (8, 16),
+    "far": (16, 24),
+    "back": (-8, -24),
+}
+"""Where the values of a symbol lie, in quarters. Those far out see that √(1 − sin² x) is not cos x."""
 MAX_HEIGHT = 200
 """Bits of all numbers in an expression together: 2⁻²⁰⁰ = 10⁻⁶⁰ is far above what 100 digits tell apart."""
-LARGEST = 10**90 * UNIT
+LARGEST = 10**250 * UNIT
 POINTLESS = frozenset({"floor", "ceil", "fabs"})
 """Functions that are equal at many points without being equal: by exact values or as text, never by points."""
 
@@ -96,6 +104,8 @@ def _height(expr: Expr) -> int:
 
 def sign_of(constant: Expr) -> int:
     """−1, 0 or 1 for a real number."""
+    if constant.symbols:
+        raise Unsettled
     with lock:
         value = _value(constant, "")
         if not value.is_real:
@@ -121,6 +131,8 @@ def floor_of(constant: Expr) -> int:
 
 def real_value(constant: Expr) -> Number:
     """A number to many digits, for ordering."""
+    if constant.symbols:
+        raise Unsettled
     with lock:
         value = _settled(_value(constant, ""))
         if not value.is_real:
@@ -179,16 +191,17 @@ def _atom(atom: Atom, point: str) -> Ball:
 
 @lru_cache(maxsize=1 << 12)
 def _generic(name: str, point: str) -> Ball:
-    """A multiple of 2⁻²⁴ between ¼ and 1 in size, drawn from the name; complex: one for each part."""
+    """A multiple of 2⁻²⁴ in the range of the point, drawn from the name; complex: one for each part."""
+    first, end = (quarters << (GRID_BITS - 2) for quarters in POINTS.get(point, POINTS["positive"]))
 
     def draw(what: str) -> int:
         digest = hashlib.blake2b(f"{point} {what} {name}".encode(errors="surrogatepass"), digest_size=8).digest()
-        lowest = 1 << (GRID_BITS - 2)
-        return (lowest + int.from_bytes(digest, "big") % (3 * lowest)) << (BITS - GRID_BITS)
+        size = abs(first) + int.from_bytes(digest, "big") % abs(end - first)
+        return (size if first > 0 else -size) << (BITS - GRID_BITS)
 
     if point == "complex":
         return Ball(draw("real"), draw("imaginary"), 0.0, is_real=False)
-    return Ball(-draw("size") if point == "negative" else draw("size"), 0, 0.0, is_real=True)
+    return Ball(draw("size"), 0, 0.0, is_real=True)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -244,7 +257,8 @@ def _digits(part: int, value: Ball) -> str:
         return "0"
     places = KEY_DIGITS - math.floor(math.log10(value.size))
     error = math.ceil(value.error)
-    low, high = ((2 * (part + side * error) * 10**places + UNIT) // (2 * UNIT) for side in (-1, 1))
+    above, below = (10**places, 1) if places >= 0 else (1, 10**-places)
+    low, high = ((2 * (part + side * error) * above + UNIT * below) // (2 * UNIT * below) for side in (-1, 1))
     if low != high:
         raise Unsettled
     return f"{low}e{-places}"

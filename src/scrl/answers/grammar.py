@@ -6,6 +6,7 @@ anything that the text names. What it does not know raises `Unreadable`, what ha
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from fractions import Fraction
@@ -222,15 +223,46 @@ class _Parser:
         return value
 
     def named(self, token: Token, depth: int) -> Expr:
-        """A symbol with its primes; f(…), x(t) and I(0) are function values, x(x+1) and a(b-c) are products."""
-        name = token.text + self.primes()
+        """A symbol with its primes; f(…), T(n/2), E[X] are function values, x(x+1) and a(b-c) are products."""
+        differential = self.differential(token)
+        if differential is not None:
+            return differential
+        name = token.text + self.primes() + self.order()
         if token.text in _CALLED and self.sees(*_INVERSE):
             self.position += len(_INVERSE)
             name += "^-1"
-        has_single_argument = self.peek(2) == ")" and self.kind(1) in ("letter", "number")
-        if self.peek() == "(" and (token.text in _CALLED or has_single_argument):
+        if self.peek() == "[" or (self.peek() == "(" and self.is_applied(token)):
             return exact.call(exact.APPLY + name, self.bracketed(self.take().text, depth))
         return exact.symbol(name)
+
+    def is_applied(self, token: Token) -> bool:
+        """Whether a bracket behind a name is its argument: of f, capitals, Greek letters; x(t); u(t-1) - u(t-2)."""
+        if token.text in _CALLED or (self.peek(2) == ")" and self.kind(1) in ("letter", "number")):
+            return True
+        starts = [i for i, pair in enumerate(itertools.pairwise(self.tokens)) if pair == (token, Token("mark", "("))]
+        arguments = [self.tokens[start + 2 : self.tokens.index(Token("mark", ")"), start)] for start in starts]
+        if any(token in argument for argument in arguments):  # L(L-1)
+            return False
+        return len(starts) > 1 or not (len(token.text) == 1 and token.text.islower())
+
+    def differential(self, token: Token) -> Expr | None:
+        """dy/dx and Δy are names: nothing cancels in them."""
+        if token.text == "Delta" and self.kind() == "letter":
+            return exact.symbol(f"Delta {self.take().text}")
+        if token.text == "d" and self.kind() == "letter" and self.peek(1) == "/" and self.peek(2) == "d":
+            above, _, _, below = (self.take().text for _ in range(4))
+            return exact.symbol(f"derivative(d {above}, d {below})")
+        return None
+
+    def order(self) -> str:
+        """`^{(4)}`, the fourth derivative, and the upper index of `C_5^3`: parts of a name."""
+        if self.sees("^", "{", "(") and self.peek(4) == ")" and self.peek(5) == "}":
+            self.position += 6
+            return f"^[{self.tokens[self.position - 3].text}]"
+        if re.fullmatch(r"[CA]_\w+", self.tokens[self.position - 1].text) and self.peek() == "^":
+            self.take()
+            return f"^{self.group_text()}"
+        return ""
 
     def primes(self) -> str:
         """The primes behind a name: y', y'', y^\\prime, y^{\\prime}."""
@@ -323,8 +355,11 @@ class _Parser:
                 raise Unreadable("the inverse of this function")
             name, exponent = f"a{name}", None
         self.open_angles += name in _TRIGONOMETRIC
+        is_bare = self.peek() not in ("(", "[", "{")
         argument = self.function_argument(depth)
         self.open_angles -= name in _TRIGONOMETRIC
+        if is_bare and self.peek() == "/":
+            raise Incomputable("cos 2π/3 is read in two ways")
         name = _ALIASES.get(name, name)
         if name == "exp":
             value = powers.power(exact.symbol("e"), argument)

@@ -47,7 +47,10 @@ def _product(term: Tokens, value: Value) -> Matrix:
         start = next((i for i, token in enumerate(rest) if token.text in MATRICES), len(rest))
         scalar = [token for token in rest[:start] if token.text != "*"]
         if scalar:
-            scale = multiply(scale, value(scalar))
+            number_ = value(scalar)
+            if any(name[0].isupper() for name in number_.symbols):
+                raise Incomputable("a matrix by name among matrices")
+            scale = multiply(scale, number_)
         if start == len(rest):
             break
         closing = rest[start].text.replace("begin", "end")

@@ -17,22 +17,22 @@ _PREAMBLE = frozenset(
     "function".split()
 )
 """Words before a formula that say no more than the formula: the point (1, 2)."""
-_UNIT_TAIL = re.compile(r"(?:(?<=n)l/l(?:\^n|\^\{n\})?|(?:[wu](?:\^(?:n|\{-?n\}|-n))?(?:/l)?[/*]?)+)$")
-_NAME = r"[A-Za-z]\w*(?:_\{[^}]*\})?'*"
+_UNIT_TAIL = re.compile(r"(?:(?<=n)m/s(?:\^n|\^\{n\})?|(?:[wu](?:\^(?:n|\{-?n\}|-n))?(?:/[lms])?[/*]?)+)$")
+_NAME = r"[A-Za-z]\w*(?:_\{[^}]*\})?"
 _SINGLE_NAME = re.compile(
     rf"{_NAME}|\{{\w+\}}|[A-Z]{{2,4}}"  # x, x_1, {{v}}, AB, ABCD
     rf"|m?\\(?:angle|triangle|overline|vec|hat|bar|odot)\{{?[A-Za-z]+\}}?|\[[A-Z]{{3,4}}\]|\|[A-Z]{{2}}\|"
 )
 _FUNCTION = re.compile(
-    rf"(?P<name>{_NAME})(?:\([^=+*/-]*\)|\[[^=]*\])"  # x(t), E[X]
-    rf"|(?P<other>[fghFGHPEp]'*)(?:\^\{{-1\}})?\([^=]*\)"  # f(x+1), f^{{-1}}(x), P(A)
+    rf"(?P<name>{_NAME})'*(?:\([^=+*/-]*\)|\[[^=]*\])"  # x(t), y'(0), E[X]
+    rf"|(?P<other>[fgFG]'*)(?:\^\{{-1\}})?\([^=]*\)|(?P<chance>[PpE])\((?=[^)]*[A-Z])[^=]*\)"  # f(x+1), P(A+B)
 )
 _TERM = re.compile(r"[A-Za-z]_([a-z])")
 """a_n, of a sequence."""
 _COMPASS = frozenset("NSEW")
 _DOMAINS = {"Z": "Z", "N": "N", "Q": "Q", "R": "R", "C": "C"}
 _DOMAIN_WORDS = {"integer": "Z", "integers": "Z", "real": "R", "reals": "R"}
-_QUANTIFIERS = frozenset("any all every each some is are an where for number numbers be".split())
+_QUANTIFIERS = frozenset("any all every each is are an where for number numbers be".split())
 
 
 def without_units(tokens: Tokens) -> tuple[Tokens, int]:
@@ -48,7 +48,7 @@ def without_units(tokens: Tokens) -> tuple[Tokens, int]:
         return tokens, 1
     if unit[-1].text in _COMPASS and (len(unit) > 1 or value[-1].text == "°"):
         return tokens, 1
-    words = [token.text for token in unit if token.kind == "word"]
+    words = [token.text.casefold() for token in unit if token.kind == "word"]
     scale = scale_of(words) if words else 1
     return (tokens, 1) if scale is None else (tokens[: tail.start()], scale)
 
@@ -58,7 +58,7 @@ def _shape(token: Token) -> str:
     if token.kind == "mark":
         return token.text if len(token.text) == 1 else "o"
     if token.kind in ("letter", "unit") and token.text in UNIT_LETTERS:
-        return "u" if token.kind == "unit" else "l"
+        return "u" if token.kind == "unit" else token.text if token.text in "ms" else "l"
     return {"number": "n", "word": "w"}.get(token.kind, "x")
 
 
@@ -87,7 +87,10 @@ def is_name(tokens: Tokens) -> bool:
     ):
         return False
     text = text_of(tokens)
-    return bool(_SINGLE_NAME.fullmatch(text)) and not (len(tokens) > 1 and text.isalpha() and text.islower())
+    letters = [token.text for token in tokens if token.kind == "letter"]
+    if len(letters) == len(tokens) > 1 and not all(len(letter) == 1 and letter.isupper() for letter in letters):
+        return False  # a product: xy, x_1x_2
+    return bool(_SINGLE_NAME.fullmatch(text))
 
 
 def is_function(tokens: Tokens, values: list[Tokens]) -> bool:
@@ -98,7 +101,7 @@ def is_function(tokens: Tokens, values: list[Tokens]) -> bool:
     found, term = _FUNCTION.fullmatch(text), _TERM.fullmatch(text)
     used = {token.text for value in values for token in value}
     if found:
-        return (found["name"] or found["other"]) not in used
+        return (found["name"] or found["other"] or found["chance"]) not in used
     return bool(term and term[1] in used and text not in used)
 
 
@@ -154,7 +157,12 @@ def domain_of(tokens: Tokens) -> str:
         return f"{names[0]} in {words[0]}"
     if r"\in" in texts:
         left, domain = texts[: texts.index(r"\in")], texts[texts.index(r"\in") + 1 :]
-        if domain[:2] == [r"\mathbb", "{"] and domain[2] in _DOMAINS and all(name not in "{}" for name in left):
+        if (
+            len(domain) > 3
+            and domain[:2] == [r"\mathbb", "{"]
+            and domain[2] in _DOMAINS
+            and all(name not in "{}" for name in left)
+        ):
             return f"{''.join(left)} in {''.join(domain[2:]).replace('}', '', 1)}"
     return ""
 

@@ -257,21 +257,20 @@ def product(factors: Sequence[Expr]) -> Expr:
     if len(factors) == 1:
         return factors[0]
     value = number(1)
-    for is_operator, run in itertools.groupby(factors, key=lambda factor: _operator(factor) is not None):
+    for is_operator, run in itertools.groupby(factors, key=_is_operator):
         found = list(run)
-        if is_operator and len({_operator(factor) for factor in found}) > 1:
+        names = {name for factor in found for name in factor.symbols if _is_operator_name(name)}
+        if is_operator and len(found) > 1 and len(names) > 1:
             found = [symbol(f"({' '.join(factor.text for factor in found)})")]
         for factor in found:
             value = multiply(value, factor)
     return value
 
 
-def _operator(factor: Expr) -> str | None:
-    """The name of a capital letter or of a hat, with or without a power."""
-    if len(factor.terms) != 1:
-        return None
-    ((monomial, coefficient),) = factor.terms.items()
-    if coefficient != 1 or len(monomial) != 1 or not isinstance(monomial[0][0], str):
-        return None
-    name = monomial[0][0]
-    return name if name[0].isupper() or name.startswith(("hat(", "vec(")) else None
+def _is_operator(factor: Expr) -> bool:
+    """Whether a capital letter or a hat is in it."""
+    return any(map(_is_operator_name, factor.symbols))
+
+
+def _is_operator_name(name: str) -> bool:
+    return name[0].isupper() or name.startswith(("hat(", "vec("))

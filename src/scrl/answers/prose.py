@@ -23,7 +23,7 @@ _ROMAN = re.compile(rf"(?=[IVX]+$){_UP_TO_29}|(?=[ivx]+$){_UP_TO_29.lower()}")
 
 _SAME = {"dne": "does not exist", "all reals": "all real numbers", "all real number": "all real numbers"}
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
-_ARTICLE = re.compile(r"^(?:the|a|an)\s+(?=\S)", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:[Tt]he|a|[Aa]n)\s+(?=\S)")
 _ONES = dict(zip(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen".split(), range(20), strict=True,
@@ -86,6 +86,9 @@ def read_words(cleaned: str) -> Words | None:
     maths = (FUNCTIONS | GREEK | NAMES.keys() | {"sqrt"}).intersection(set(runs) - upright)
     if maths or not any(_is_word(run, upright) for run in runs):
         return None
+    has_both = re.search(r"\band\b", text, re.IGNORECASE) and _OR.search(text)
+    if has_both or (";" in text and "," in text):
+        return Words([" ".join(_LETTERS.sub(lambda match: _fold(match[0]), text).split())])
     parts = re.split(r",|;|\band\b|\bor\b", _LETTERS.sub(lambda match: _fold(match[0]), _ARTICLE.sub("", text)))
     plain = (_ARTICLE.sub("", re.sub(r"[\s.,;&!?()-]+", " ", part).strip()) for part in parts)
     return Words([_SAME.get(part, part) for part in plain if part], is_either=bool(_OR.search(text)))
@@ -93,7 +96,8 @@ def read_words(cleaned: str) -> Words | None:
 
 def _fold(run: str) -> str:
     """Case does not matter, except in short names and in those that mix it: Aa, CO, AaBb."""
-    is_short_name = len(run) <= 2 and run.casefold() not in (*_KNOWN, "or")
+    is_code = run.isupper() and (len(run) <= 4 or 2 * len(set(run)) <= len(run))  # ABCD, AABBCC
+    is_short_name = (len(run) <= 2 or is_code) and run.casefold() not in (*_KNOWN, "or", "and", "true")
     mixes_case = not (run.islower() or run.isupper() or run.istitle())
     return run if is_short_name or mixes_case else run.casefold()
 

@@ -49,12 +49,16 @@ _NUMBER = (
     r"(?![\d^:]|\s?(?:\\times|×|\\cdot|[*x]\s?10\s?\^|\\?pi\b|\\?sqrt|[π√]))"
 )
 _HASHES = re.compile(rf"####[ \t]{{0,4}}({_NUMBER})")
-_STATED = re.compile(r"\banswer(?: is|:| =| was)[ :]{0,3}", re.IGNORECASE)
+_STATED = re.compile(r"\banswer(?: is(?!n)|:| =| was(?!n))[ :]{0,3}", re.IGNORECASE)
 _ANY_NUMBER = re.compile(_NUMBER)
 _FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$(?! ?\d)|\\\(([^$]{1,60}?)\\\))")
 """The answer is $\\frac{3}{4}$: all of it. $18, not $9: no formula, but money."""
 _DENIED = re.compile(r"\bnot\b[^.;]*?(?:\bbut\b|$)|\bnot\b[^.;]*", re.IGNORECASE)
 """Not 5 but 7."""
+_NEGATIVE = re.compile(r"\b(?:negative|minus)\s+$|-\s*\($", re.IGNORECASE)
+_SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
+_FORMULA_FOLLOWS = re.compile(r"\s?[A-Za-z]\s?[-+*/^=]|[-–]\d|\s(?:or|to)\s\d")
+"""2x+3, 5-7, 5 or 6: no number."""
 _TUPLE = re.compile(r"\s{0,3}(\([^()]{1,60},[^()]{1,60}\))")
 _WINDOW = 80
 """How many characters after "the answer is" are read."""
@@ -67,6 +71,10 @@ _STATED_CHOICE = re.compile(
     r"(?:option |choice |letter )?[({\[*_$\\ ]{0,8}(?:([A-J])|(?<=\()([a-j])(?=\)))(?![A-Za-z0-9])"
     r"(?!(?<=[AI]) (?!because|since|as|and|for|which|due|but)[a-z])"
 )
+_OTHER_CHOICE = re.compile(
+    r"[\s).}\]]{0,4}(?:,|/|\bor\b|\band\b|\bis (?:false|wrong|not)\b).{0,40}?(?<![A-Za-z])[A-J]?(?![A-Za-z])"
+)
+"""More than one letter is no choice, nor is one that is ruled out."""
 _CHOSEN = re.compile(r"\b(?i:option|choice)(?i: is)?[ :]{1,2}[({\[*_$\\]{0,4}([A-J])(?![A-Za-z0-9])")
 _LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])[\s*_$)\].:]{0,8}")
 
@@ -98,7 +106,13 @@ def read_boxed(text: str) -> str | None:
     parts = [box[1].strip() for box in joined]
     if all(names):
         parts = [f"{name[1]} = {part}" for name, part in zip(names, parts, strict=True) if name]
-    return ", ".join(part for part in dict.fromkeys(parts) if part) or None
+    between = text[joined[0].end() : joined[-1].start()]
+    mark = r" \text{ or } " if re.search(r"\bor\b", between) else ", "
+    answer = mark.join(part for part in dict.fromkeys(parts) if part)
+    is_tuple = text[: joined[0].start()].rstrip(" $").endswith("(") and text[joined[-1].end() :].lstrip(
+        " $"
+    ).startswith(")")
+    return (f"({answer})" if is_tuple and mark == ", " else answer) or None
 
 
 def read_number(text: str) -> str | None:
@@ -106,7 +120,8 @@ def read_number(text: str) -> str | None:
     text = text[-_LOOKED_AT:]
     hashes = _HASHES.findall(text)
     if hashes:
-        return _clean_number(hashes[-1])
+        end = text.rfind(hashes[-1]) + len(hashes[-1])
+        return None if _FORMULA_FOLLOWS.match(text, end) else _clean_number(hashes[-1])
     boxed = read_boxed(text)
     if boxed is not None:
         return boxed
@@ -115,16 +130,19 @@ def read_number(text: str) -> str | None:
         formula, several = _FORMULA.match(statement), _TUPLE.match(statement)
         if formula or several:
             return _nonempty((formula[1] or formula[2]) if formula else several and several[1])
-        found = _ANY_NUMBER.search(statement.rpartition("=")[2])
-        if found:
-            return _clean_number(found[0])
+        claimed = statement.rpartition("=")[2]
+        found = _ANY_NUMBER.search(claimed)
+        if found and not _FORMULA_FOLLOWS.match(claimed, found.end()):
+            sign = "-" if _NEGATIVE.search(claimed[: found.start()]) else ""
+            scale = _SCALE.match(claimed, found.end())
+            return sign + _clean_number(found[0]) + (scale[0] if scale else "")
     return None
 
 
 def read_last_number(text: str) -> str | None:
     """As `read_number`, else the last number anywhere."""
     stated = read_number(text)
-    if stated is not None:
+    if stated is not None or _HASHES.search(text, max(0, len(text) - _LOOKED_AT)):
         return stated
     numbers = _ANY_NUMBER.findall(text[-_LOOKED_AT:])
     return _clean_number(numbers[-1]) if numbers else None
@@ -137,12 +155,15 @@ def read_choice(text: str) -> str | None:
     if boxed is not None:
         plain = unwrap_text(unwrap_text(clean(boxed)))
         letter = _CHOICE.match(plain)
+        if letter is not None and _OTHER_CHOICE.search(plain, letter.end()):
+            return None  # A or B
         if letter is None and _STATED.search(plain):
             letter = _STATED_CHOICE.match(_last_statements(plain)[0].lstrip())
         return (letter[1] or letter[2]).upper() if letter else None
     for statement in _last_statements(text):
-        stated = _STATED_CHOICE.match(unwrap_text(statement).lstrip())
-        if stated:
+        plain = unwrap_text(statement).lstrip()
+        stated = _STATED_CHOICE.match(plain)
+        if stated and not _OTHER_CHOICE.match(plain, stated.end()):
             return str(stated[1] or stated[2]).upper()
     chosen = _CHOSEN.findall(text)
     if chosen:

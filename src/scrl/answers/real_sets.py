@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -88,11 +89,9 @@ def unite(intervals: Iterable[Interval]) -> RealSet:
 
 def without(points: Sequence[Expr]) -> RealSet:
     """All numbers but these."""
-    found = EVERYTHING
-    for point in points:
-        hole = (Interval(End(None), End(point)), Interval(End(point), End(None)))
-        found = intersect(found, hole)
-    return found
+    places = {expression_key(point): point for point in points}
+    ordered = [None, *sorted(places.values(), key=real_value), None]
+    return tuple(Interval(End(low), End(high)) for low, high in itertools.pairwise(ordered))
 
 
 def _order(interval: Interval) -> tuple[int, Number, bool]:

@@ -116,6 +116,8 @@ class Relations(Values, ABC):
     def inequality(self, tokens: Tokens) -> Form:
         """`1 < x \\le 2` → the interval (1, 2]; what is not solved keeps its normal form E < 0."""
         constraints = self.constraints(tokens)
+        if not any(difference.symbols for difference, _ in constraints):
+            return self.comparison(tokens)
         try:
             found = EVERYTHING
             if len({name for difference, _ in constraints for name in difference.symbols}) != 1:
@@ -135,6 +137,16 @@ class Relations(Values, ABC):
             raise Incomputable("no number")
         return real_form(found)
 
+    def comparison(self, tokens: Tokens) -> Form:
+        """A statement about numbers, `2 < 3`: the numbers in rising order."""
+        sides, marks = split(tokens, {*FLIPPED, "!="})
+        keys = [self.single(side).key for side in sides]
+        if marks == ["!="]:
+            keys.sort()
+        if marks[0][0] == ">":
+            keys, marks = keys[::-1], [FLIPPED[mark] for mark in marks[::-1]]
+        return Form(" ".join(itertools.chain.from_iterable(zip(keys, [*marks, ""], strict=True))).strip(), "inequality")
+
     def constraints(self, tokens: Tokens) -> list[tuple[Expr, str]]:
         """(E, mark) for every E < 0, E <= 0 or E != 0 of a chain."""
         sides, marks = split(tokens, {*FLIPPED, "!="})
@@ -151,14 +163,7 @@ class Relations(Values, ABC):
         return [(cancel(exact.add(a, exact.negate(b))), mark) for a, b, mark in pairs]
 
     def inequalities(self, parts: list[Tokens], marks: list[str]) -> Form:
-        """`x > 1 and x < 5` is (1, 5); commas may also stand for "or": x < -1, x > 1."""
-        names = {name for part in parts for name in free_names(part)}
-        forms = [self.inequality(part) for part in parts]
-        if len(names) != 1:
-            labels = [min(free_names(part), default="") for part in parts]
-            return set_form(
-                [Form(f"{name} in {form.key}", "labels", (form,)) for name, form in zip(labels, forms, strict=True)]
-            )
+        """Of one variable: `x > 1 and x < 5` is (1, 5); commas may also stand for "or": x < -1, x > 1."""
         sets = [self.real_set(part) for part in parts]
         if "or" in marks:
             return real_form(unite(interval for found in sets for interval in found))
@@ -201,6 +206,8 @@ class Relations(Values, ABC):
         if len(ends) != 2:
             raise Unreadable("not an interval")
         low, high = (self.value(end, allow_infinity=True) for end in ends)
+        if low.text == "oo" or high.text == "-1*oo":
+            raise Incomputable("ends in the wrong order")
         return (Interval(_end(low, texts[0] == "["), _end(high, texts[-1] == "]")),)
 
     def ratio_or_label(self, parts: list[Tokens]) -> Form:
@@ -229,6 +236,9 @@ class Relations(Values, ABC):
     def membership(self, tokens: Tokens) -> Form:
         """`x \\in [0, 1)` is the interval."""
         sides, _ = split(tokens, {r"\in"})
+        names = [text_of(part) for part in split(inside(sides[0], {"("}, {")"}) or [], {","})[0]]
+        if names != sorted(names, key=name_order):
+            raise Incomputable("names in another order")
         if len(sides) != 2 or not (is_name(sides[0]) or inside(sides[0], {"("}, {")"})) or not sides[1]:
             raise Unreadable("not a name in a set")
         return self.single(sides[1])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 from scrl.answers.units import is_unit_text
 
@@ -37,69 +38,80 @@ _STYLES = (
     "mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathnormal|bf|rm|it|mathopen|mathclose|mathord|underline|"
     "tiny|small|large|Large|LARGE|huge|Huge"
 )
-_REWRITES = [
-    (needles.split(), re.compile(pattern), replacement)
-    for needles, pattern, replacement in [
-        (
-            "– — --",
-            r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)",
-            r" \\endash ",
-        ),  # 10–20 is a range, and 10--20
-        ("-", r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\\endash \2\\endash \3"),
-        ("-", r"(\\text\s*\{[^{}]*\d)\s*-\s*(?=\d)", r"\1 \\endash "),
-        ("– —", r"[–—]", "-"),
-        ("\\\\", r"\\\\\s*\[[^\[\]]*\]", r"\\\\ "),  # \\[4pt]
-        (r"\langle", r"\\langle((?:(?!\\rangle)[^,])*,(?:(?!\\rangle).)*)\\rangle", r"(\1)"),
-        ("10", r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
-        ("{:}", r"\{:\}", ":"),
-        ("{", r"\{\s*,\s*\}", "{,}"),
-        ("\\\\", r"\\\\(?=(?:left|right|d?frac|sqrt|text|pi|cdot|times|in|infty)(?![A-Za-z]))", r"\\"),
-        (r"\ {,}", r"(?<=\d)\s*(?:\{,\}|,\\!|\\,|\\!|\\ )\s*(?=\d{3}(?!\d))", ""),  # 1{,}000  1,\!000  1\,000
-        ("\\", rf"\\(?:{_STYLES})(?![A-Za-z])", " "),
-        ("color", r"\\(?:textcolor|color)\s*\{[^{}]*\}", " "),
-        ("circ degree", r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
-        ("°", r"°\s*(?:\\(?:text|mathrm)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))", "°"),
-        ("dfrac tfrac cfrac", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-        ("binom", r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
-        (r"\ ~", r"(?<!\\)\\(?:[,;:! ]|(?:quad|qquad|hfill)(?![A-Za-z])|hspace\s*\{[^{}]*\})|~|\\\n", " "),
-        ("% $ \\", r"\\?%|\\?\$|(?<!\\)\\[()\[\]]|\\(?:percent|euro|pounds)(?![A-Za-z])", " "),
-        ("np. math. sympy. numpy.", r"(?<![\w.])(?:np|math|sympy|numpy)\.(?=[a-z])", ""),
-        (".", r"(?<![A-Za-z])([AaPp])\.\s?[Mm]\.?(?![A-Za-z])", r"\1m"),
-        ("**", r"\*\*", "^"),
-        ("dots ...", r"\\(?:[lc]?dots|dots[cbmi]|hdots)(?![A-Za-z])|\.{3,}", "..."),
-        ("_", r"\((\d+)\)\s*_", r"\1_"),  # (1010)_2
-        ("SI qty", r"\\(?:SI|qty)\s*\{([^{}]*)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}", r"\1"),
-        (r"\num", r"\\num\s*\{([^{}]*)\}", r"\1"),
-        (r"\si \unit", r"(?<=\d)\s*\\(?:si|unit)\s*\{(?:[^{}]|\{[^{}]*\})*\}", ""),
-        ("K J W V N Omega", rf"(?<=\d){_SPACE}+(?:[KJWVN]|\\Omega)$", ""),  # 300 K
-        (
-            "米 克 时 钟 秒 元 个 人 天 度",
-            rf"(?<=\d){_SPACE}*(?:平方|立方)?(?:厘米|毫米|分米|千米|公里|米|千克|克|小时|分钟|秒|元|个|人|天|度)$",
-            "",
-        ),
-        ("或", r"(?<![\u4e00-\u9fff])或(?![\u4e00-\u9fff])", r" \\text{or} "),
-        ("和 且", r"(?<![\u4e00-\u9fff])[和且](?![\u4e00-\u9fff])", r" \\text{and} "),
-        ("mathbb vec hat bar pmod", r"\\(mathbb|vec|hat|bar|pmod)\s+([A-Za-z0-9])(?![A-Za-z0-9])", r"\\\1{\2}"),
-        ("mod", r"\(\s*(?:\\(?:text|mathrm)\s*\{\s*mod\s*\}|\\b?mod(?![A-Za-z])|mod\b)\s*(\w+)\s*\)", r"\\pmod{\1}"),
-        ("choose", r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}", r"\\binom{\1}{\2}"),
-        (
-            "array",
-            r"\\\{\s*\\begin\s*\{array\}\s*\{[lcr|\s]*\}((?:(?!\\end).)*)\\end\s*\{array\}",
-            r"\\begin{cases}\1\\end{cases}",
-        ),
-        ("array", r"\\begin\s*\{array\}\s*\{[lcr|\s]*\}", r"\\begin{array}"),
-        ("√", r"√\s*(\d+)", r"\\sqrt{\1}"),
-        ("√", r"√", r"\\sqrt "),
-        ("bigcup", r"\\bigcup(?![A-Za-z])", r"\\cup "),
-        ("land wedge", r"\\(?:land|wedge)(?![A-Za-z])", r"\\wedge "),
-        (r"\to rightarrow", r"\\(?:to|rightarrow|longrightarrow)(?![A-Za-z])", r"\\to "),
-        ("neg lnot", r"\\(?:neg|lnot)(?![A-Za-z])", r"\\neg "),
-        ("{}", r"\{\}(?=[\^_])", ""),
-        ("_", r"\\(?:text|mathrm)\s*\{([A-Z][A-Za-z]*)\}(?=\s*_\s*\{?\d)", r"\1"),
-        ("_", r"\\(?:text|mathrm)\s*\{((?:[A-Z][a-z]?|_\d|[()])*_\d(?:[A-Z][a-z]?|_\d|[()])*)\}", r"\1"),
-    ]
+
+
+def _date(match: re.Match[str]) -> str:
+    """2024/03/06 is no quotient; 1/2/3 is."""
+    is_date = any(len(part) == 4 for part in match.groups())
+    return r"\endash ".join(match.groups()) if is_date else match[0]
+
+
+_RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
+    (
+        "– — --",
+        r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)",
+        r" \\endash ",
+    ),  # 10–20 is a range, and 10--20
+    ("-", r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\\endash \2\\endash \3"),
+    ("-", r"(\\text\s*\{[^{}]*\d)\s*-\s*(?=\d)", r"\1 \\endash "),
+    ("– —", r"[–—]", "-"),
+    ("\\\\", r"\\\\\s*\[[^\[\]]*\]", r"\\\\ "),  # \\[4pt]
+    (r"\langle", r"\\langle((?:(?!\\rangle)[^,])*,(?:(?!\\rangle).)*)\\rangle", r"(\1)"),
+    ("10", r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
+    ("{:}", r"\{:\}", ":"),
+    ("{", r"\{\s*,\s*\}", "{,}"),
+    ("{,}", r"(?<![\d.])0\{,\}(?=\d)", "0."),
+    ("~", r"(?:(?<=^)|(?<=[\s(]))~(?=[A-Za-z(])", r"\\neg "),
+    ("-", r"^(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)(?=\s*(?:\\?%|\\text|[A-Za-z]{3}))", r"\1\\endash \2"),
+    ("- /", r"^(\d{1,4})[-/](\d{1,2})[-/](\d{1,4})$", _date),
+    (r"\ {,}", r"(?<=\d)\s*(?:\{,\}|,\\!|\\,|\\!|\\ )\s*(?=\d{3}(?!\d))", ""),  # 1{,}000  1,\!000  1\,000
+    ("\\", rf"\\(?:{_STYLES})(?![A-Za-z])", " "),
+    ("color", r"\\(?:textcolor|color)\s*\{[^{}]*\}", " "),
+    ("circ degree", r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
+    ("°", r"°\s*(?:\\(?:text|mathrm)\s*\{\s*[CF]\s*\}|[CF](?![A-Za-z]))", "°"),
+    ("dfrac tfrac cfrac", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+    ("binom", r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
+    (r"\ ~", r"(?<!\\)\\(?:[,;:! ]|(?:quad|qquad|hfill)(?![A-Za-z])|hspace\s*\{[^{}]*\})|~|\\\n", " "),
+    ("% $ \\", r"\\?%|\\?\$|(?<!\\)\\[()\[\]]|\\(?:percent|euro|pounds)(?![A-Za-z])", " "),
+    ("np. math. sympy. numpy.", r"(?<![\w.])(?:np|math|sympy|numpy)\.(?=[a-z])", ""),
+    (".", r"(?<![A-Za-z])([AaPp])\.\s?[Mm]\.?(?![A-Za-z])", r"\1m"),
+    ("**", r"\*\*", "^"),
+    ("dots ...", r"\\(?:[lc]?dots|dots[cbmi]|hdots)(?![A-Za-z])|\.{3,}", "..."),
+    ("_", r"\((\d+)\)\s*_", r"\1_"),  # (1010)_2
+    ("SI qty", r"\\(?:SI|qty)\s*\{([^{}]*)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}", r"\1"),
+    (r"\num", r"\\num\s*\{([^{}]*)\}", r"\1"),
+    (r"\si \unit", r"(?<=\d)\s*\\(?:si|unit)\s*\{(?:[^{}]|\{[^{}]*\})*\}", ""),
+    ("K J W V N Omega", rf"(?<=\d){_SPACE}+(?:[KJWVN]|\\Omega)$", ""),  # 300 K
+    (
+        "米 克 时 钟 秒 元 个 人 天 度",
+        rf"(?<=\d){_SPACE}*(?:平方|立方)?(?:厘米|毫米|分米|千米|公里|米|千克|克|小时|分钟|秒|元|个|人|天|度)$",
+        "",
+    ),
+    ("或", r"(?<![\u4e00-\u9fff])或(?![\u4e00-\u9fff])", r" \\text{or} "),
+    ("和 且", r"(?<![\u4e00-\u9fff])[和且](?![\u4e00-\u9fff])", r" \\text{and} "),
+    ("mathbb vec hat bar pmod", r"\\(mathbb|vec|hat|bar|pmod)\s+([A-Za-z0-9])(?![A-Za-z0-9])", r"\\\1{\2}"),
+    ("mod", r"\(\s*(?:\\(?:text|mathrm)\s*\{\s*mod\s*\}|\\b?mod(?![A-Za-z])|mod\b)\s*(\w+)\s*\)", r"\\pmod{\1}"),
+    ("choose", r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}", r"\\binom{\1}{\2}"),
+    (
+        "array",
+        r"\\\{\s*\\begin\s*\{array\}\s*\{[lcr|\s]*\}((?:(?!\\end).)*)\\end\s*\{array\}",
+        r"\\begin{cases}\1\\end{cases}",
+    ),
+    ("array", r"\\begin\s*\{array\}\s*\{[lcr|\s]*\}", r"\\begin{array}"),
+    ("√", r"√\s*(\d[\d,]*(?:\.\d+)?)", r"\\sqrt{\1}"),
+    ("√", r"√", r"\\sqrt "),
+    ("bigcup", r"\\bigcup(?![A-Za-z])", r"\\cup "),
+    ("land wedge", r"\\(?:land|wedge)(?![A-Za-z])", r"\\wedge "),
+    (r"\to rightarrow", r"\\(?:to|rightarrow|longrightarrow)(?![A-Za-z])", r"\\to "),
+    ("neg lnot", r"\\(?:neg|lnot)(?![A-Za-z])", r"\\neg "),
+    ("{}", r"\{\}(?=[\^_])", ""),
+    ("_", r"\\(?:text|mathrm)\s*\{([A-Z][A-Za-z]*)\}(?=\s*_\s*\{?\d)", r"\1"),
+    ("_", r"\\(?:text|mathrm)\s*\{((?:[A-Z][a-z]?|_\d|[()])*_\d(?:[A-Z][a-z]?|_\d|[()])*)\}", r"\1"),
 ]
 """What must occur, a pattern, and what takes its place, in this order."""
+_REWRITES = [(needles.split(), re.compile(pattern), replacement) for needles, pattern, replacement in _RULES]
+_DOUBLED = re.compile(r"\\\\(?=(?:left|right|d?frac|sqrt|text|pi|cdot|times|in|infty)(?![A-Za-z]))")
+"""\\\\frac, escaped once too often."""
 _GROUPED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 """1 000 000."""
 _EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?P<inner>[^*`]+)\1")
@@ -128,6 +140,8 @@ def clean(text: str) -> str:
     if _ORBITALS.fullmatch(text):
         return re.sub(r"[\s{}]", "", text).replace("^", r"\uparrow ")  # no product, and no number to a power
     text = _UPRIGHT.sub(lambda match: "" if is_unit_text(match[1]) else match[0], text)
+    if r"\begin" not in text:
+        text = _DOUBLED.sub(r"\\", text)
     for needles, pattern, replacement in _REWRITES:
         if any(needle in text for needle in needles):
             text = pattern.sub(replacement, text)

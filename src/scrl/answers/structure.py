@@ -8,6 +8,7 @@ a structure makes the whole answer text.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 
 from scrl.answers.brackets import Tokens, depths, inside, outside, split, text_of
@@ -30,6 +31,7 @@ from scrl.answers.values import Form, compound, labelled, set_form
 _SEPARATORS = frozenset({",", ";", "and", "or"})
 _CONDITIONS = frozenset("for where with when if".split())
 _CHOICES = frozenset("ABCDEFGHIJ")
+MAX_PARTS = 64
 
 
 class Structure(Relations):
@@ -48,10 +50,11 @@ class Structure(Relations):
         place = next((i for i, (token, depth) in enumerate(levels) if depth == 0 and _is_condition(token)), 0)
         if place:
             return self.conditional(tokens[:place], tokens[place + 1 :])
-        groups, _ = split(tokens, {"or", ";"})
-        if sum(len(split(group, {","})[0]) > 1 and bool(split(group, {","})[0][-1]) for group in groups) > 1:
-            return set_form([self.form(group) for group in groups])  # x=1, y=2 or x=2, y=1
+        if _is_grouped(tokens):
+            return set_form([self.form(group) for group in split(tokens, {"or", ";"})[0]])  # x=1, y=2 or x=2, y=1
         parts, marks = split(tokens, _SEPARATORS)
+        if {"and", "or"} <= set(marks) or len(parts) > MAX_PARTS:
+            raise Incomputable("and with or, or a list too long to compare")
         parts = [part for part in parts if part]
         if not parts:
             raise Unreadable("nothing but separators")
@@ -63,16 +66,11 @@ class Structure(Relations):
 
     def listed(self, parts: list[Tokens], marks: list[str]) -> Form:
         """Several answers: values in no order, values of several names, inequalities, or a value and a domain."""
-        if domain_of(parts[-1]) and not any(map(domain_of, parts[:-1])):
+        if domain_of(parts[-1]) and "or" not in marks and not any(map(domain_of, parts[:-1])):
             return self.conditional(_with_commas(parts[:-1]), parts[-1])
         relations = [relations_in(part) for part in parts]
-        if all(found and found <= FLIPPED.keys() for found in relations):
-            return self.inequalities(parts, marks)
-        if all(found == {r"\in"} for found in relations):
-            return labelled([(text_of(split(part, {r"\in"})[0][0]), self.single(part)) for part in parts])
-        pairs = [assignments(part) for part in parts]
-        if len({name for found in pairs for name, _ in found}) > 1 or (any(pairs) and not all(pairs)):
-            return self.named_list(parts, marks, pairs)
+        if any(relations):
+            return self.related(parts, marks, relations)
         words = [trailing_words(part) for part in parts]
         if all(words) and len(set(words)) > 1:
             if "or" in marks:
@@ -83,28 +81,38 @@ class Structure(Relations):
             forms = list({form.key: form for form in forms}.values())
         if "or" not in marks:
             return set_form(forms)
-        if len(forms) == len(parts) and all(map(_is_interval, parts, forms)) and set(marks) == {"or"}:
+        if len(forms) == len(parts) and all(map(_is_interval, parts, forms)):
             return self.union(parts)
         either = set_form(list({form.key: form for form in forms}.values()))
         is_choice = all(len(part) == 1 and part[0].text in _CHOICES for part in parts)
         return Form(f"any of {either.key}", "set", either.parts) if is_choice else either
 
-    def named_list(self, parts: list[Tokens], marks: list[str], pairs: Sequence[Sequence[tuple[str, Tokens]]]) -> Form:
-        """Values of several names, or a name before the first of several values: `x = 1, 2`."""
+    def related(self, parts: list[Tokens], marks: list[str], relations: list[set[str]]) -> Form:
+        """Values of several names, values and inequalities of one, or relations that keep their names."""
+        pairs = [assignments(part) for part in parts]
         names = [name for found in pairs for name, _ in found]
-        if all(pairs):
-            if "or" in marks or len(set(names)) < len(names):
+        variables = {name for part in parts for name in free_names(part)} | set(names)
+        if all(pairs) and len(set(names)) == len(names) > 1:
+            if "or" in marks or sum(_has_signs(part) for part in parts) > 1:
                 raise Incomputable("several values of several names")
             return self.mapping([pair for found in pairs for pair in found])
-        is_first = bool(pairs[0]) and not any(map(relations_in, parts[1:])) and not any(pairs[1:])
-        if is_first and names == sorted(names, key=name_order):  # x = 1, 2 and (x,y) = (1,2), (2,1)
-            return set_form([form for part in parts for form in self.variants(part)])
-        return set_form([self.named(part, found) for part, found in zip(parts, pairs, strict=True)])
+        if all(found and found <= FLIPPED.keys() for found in relations) and len(variables) == 1:
+            return self.inequalities(parts, marks)
+        is_first = bool(pairs[0]) and not any(relations[1:])
+        if (all(pairs) and len(set(names)) == 1) or (is_first and names == sorted(names, key=name_order)):
+            return set_form(
+                [form for part in parts for form in self.variants(part)]
+            )  # x = 1, 2 and (x,y) = (1,2), (2,1)
+        if not all(relations) or "or" in marks or any(map(_has_signs, parts)):
+            raise Incomputable("values of several names in no clear order")
+        if len(variables) == 1:
+            name = min(variables)
+            return labelled([(name, self.single(part)) for part in parts])
+        return labelled([(self.subject(part), self.single(part)) for part in parts])
 
-    def named(self, part: Tokens, pairs: Sequence[tuple[str, Tokens]]) -> Form:
-        """A part of a list that keeps its name."""
-        form = set_form(self.variants(part))
-        return Form(f"{pairs[0][0]} = {form.key}", "labels", (form,)) if pairs else form
+    def subject(self, part: Tokens) -> str:
+        """What a relation is about: `x` of x > 0, x = 1 and x ∈ A; for several variables, all of them."""
+        return ",".join(sorted(free_names(part))) or text_of(part)
 
     def conditional(self, value: Tokens, condition: Tokens) -> Form:
         """`2\\pi k \\text{ for } k \\in \\mathbb{Z}`: the value and its condition."""
@@ -124,7 +132,8 @@ class Structure(Relations):
             raise Unreadable("a condition in words")
         if marks == {"="} and assignments(tokens):
             return ", ".join(f"{name} = {self.single(value).key}" for name, value in assignments(tokens))
-        return self.form(tokens).key
+        key = self.form(tokens).key
+        return f"{min(names)}: {key}" if len(names) == 1 else key
 
     def variants(self, tokens: Tokens) -> list[Form]:
         """The readings of ±: `3 \\pm x` is 3 + x and 3 - x."""
@@ -183,17 +192,28 @@ class Structure(Relations):
         if tokens and texts[0].startswith(r"\begin{"):
             return self.environment(tokens)
         inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
-        if inner is not None:
-            if texts[0] == r"\{":
-                return self.braced_set(inner)
-            parts, marks = split(inner, {",", ";"})
-            if len(set(marks)) > 1:
-                raise Incomputable("rows in brackets")
-            if len(parts) > 1:
-                return self.sequence(parts, texts[0], texts[-1])
-            if (texts[0], texts[-1]) in (("(", ")"), ("[", "]")):
-                return self.single(inner)
+        bracketed = None if inner is None else self.bracketed(inner, texts[0], texts[-1])
+        if bracketed is not None:
+            return bracketed
+        if re.fullmatch(r"(?:\(\d\d+\)){2,}", text_of(tokens)):
+            raise Incomputable("a product, or a permutation")
         return self.expression(tokens)
+
+    def bracketed(self, inner: Tokens, opening: str, closing: str) -> Form | None:
+        """What one pair of brackets holds; None where they do not fit."""
+        if opening == r"\{":
+            return self.braced_set(inner)
+        parts, marks = split(inner, {",", ";"})
+        if len(set(marks)) > 1:
+            raise Incomputable("rows in brackets")
+        if len(parts) > 1:
+            is_mapping = all(map(assignments, parts))
+            return self.listed(list(parts), marks) if is_mapping else self.sequence(parts, opening, closing)
+        if (opening, closing) == ("(", ")") or is_matrix_expression(inner) or text_of(inner).isdecimal():
+            return self.single(inner) if (opening, closing) in (("(", ")"), ("[", "]")) else None
+        if (opening, closing) == ("[", "]"):
+            raise Incomputable("a bracket, or the whole part of a number")
+        return None
 
     def sequence(self, parts: Sequence[Tokens], opening: str, closing: str) -> Form:
         """Parts in their order: tuples, intervals, and lists that go on."""
@@ -213,6 +233,8 @@ class Structure(Relations):
         if any(assignments(part) for part in parts):
             return self.listed([part for part in parts if part], marks)
         forms = {form.key: form for part in parts if part for form in self.variants(part)}
+        if len(forms) == 1 and next(iter(forms.values())).kind == "set":
+            return compound(f"{{{next(iter(forms))}}}", "set", tuple(forms.values()))  # a set in a set
         return set_form(list(forms.values()))
 
     def set_builder(self, head: Tokens, condition: Tokens) -> Form:
@@ -230,6 +252,8 @@ class Structure(Relations):
         rows = [row for row in split(tokens[1:-1], {"\\\\"})[0] if row]
         if name not in ("cases", "aligned"):
             raise Unreadable("unknown environment")
+        if not rows:
+            raise Unreadable("nothing in it")
         if not any(token.text == "&" for token in tokens):
             return self.listed([_without_comma(row) for row in rows], [","] * (len(rows) - 1))
         return set_form([self.case(*split(row, {"&"})[0]) for row in rows], kind="cases")
@@ -242,6 +266,17 @@ class Structure(Relations):
         is_rest = [token.text for token in words] in (["otherwise"], ["else"])
         condition = "otherwise" if is_rest else self.condition(_without_comma(words))
         return Form(f"{form.key} | {condition}", "conditional", (form,))
+
+
+def _is_grouped(tokens: Tokens) -> bool:
+    """Whether "or" and semicolons separate lists with commas: 1, 2; 3."""
+    groups, marks = split(tokens, {"or", ";"})
+    commas = [len([part for part in split(group, {","})[0] if part]) > 1 for group in groups]
+    return any(commas) and (";" in marks or sum(commas) > 1)
+
+
+def _has_signs(tokens: Tokens) -> bool:
+    return any(token.text in (r"\pm", r"\mp") for token in tokens)
 
 
 def _bracketed_domain(tokens: Tokens) -> Tokens | None:

@@ -13,7 +13,7 @@ import re
 from typing import NamedTuple
 
 from scrl.answers.spelling import TEXT
-from scrl.answers.units import SHORT_UNITS, UNIT_WORDS
+from scrl.answers.units import ALSO_PRODUCTS, SHORT_UNITS, UNIT_WORDS
 
 MAX_ANSWER_CHARS = 1_000
 """Longer texts are compared as text only."""
@@ -102,7 +102,8 @@ def tokenize(text: str) -> list[Token]:
 def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> int:
     """A run of letters or a command becomes a function, a constant, a word, or one symbol after another."""
     name = piece.removeprefix("\\")
-    glued = position > len(piece) and text[position - len(piece) - 1].isalnum()
+    before = text[position - len(piece) - 1] if position > len(piece) else ""
+    glued = before.isalnum()
     if piece.startswith("\\") and name not in GREEK and name not in NAMES:
         synonym = _SYNONYMS.get(piece, piece)
         tokens.append(Token("mark" if not synonym.startswith("\\") or synonym in r"\{\}" else "command", synonym))
@@ -115,8 +116,13 @@ def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> i
     elif name in GREEK or len(name) == 1:
         subscript, position = _subscript(text, position)
         tokens.append(Token("letter", name + subscript))
-    elif _is_word(name, glued, after_value=bool(tokens) and _ends_value(tokens[-1]) and _ends_here(text[position:])):
-        tokens.append(Token("word", name.casefold()))
+    elif _is_word(
+        name,
+        glued,
+        bool(tokens) and _ends_value(tokens[-1]) and _ends_here(text[position:]),
+        before.isalnum() or before == "}",
+    ):
+        tokens.append(Token("word", fold(name)))
     elif name[:3] in FUNCTIONS and len(name) <= 5:
         tokens.append(Token("command", f"\\{name[:3]}"))
         position = _append_name(tokens, text, name[3:], position)
@@ -126,11 +132,11 @@ def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> i
     return position
 
 
-def _is_word(name: str, glued: bool, after_value: bool) -> bool:
+def _is_word(name: str, glued: bool, after_value: bool, is_glued_to_value: bool) -> bool:
     """`apples`, and behind a value `cm`; but `2abcd` is a product, as are `xy` and `3sinx`."""
     low = name.casefold()
     if low in SMALL_WORDS or low in UNIT_WORDS or (after_value and low in SHORT_UNITS):
-        return True
+        return not (is_glued_to_value and low in ALSO_PRODUCTS)
     return len(name) >= 4 and not glued and name[:3] not in FUNCTIONS
 
 
@@ -169,5 +175,10 @@ def _text_tokens(content: str) -> list[Token]:
         elif len(piece) == 1:
             tokens.append(Token("letter" if piece in "ie" else "unit", piece))
         else:
-            tokens.append(Token("command", f"\\{name}") if name in FUNCTIONS else Token("word", name))
+            tokens.append(Token("command", f"\\{name}") if name in FUNCTIONS else Token("word", fold(piece)))
     return tokens
+
+
+def fold(word: str) -> str:
+    """Case does not matter, except in words that mix it: mW, Aabb."""
+    return word.casefold() if word.islower() or word.isupper() or word.istitle() else word

@@ -12,6 +12,8 @@ SHORT_UNITS = frozenset(
     ).split()
 )
 """Abbreviations: units when they stand behind a value."""
+ALSO_PRODUCTS = frozenset("mg ml ma ms mi lb qt pa ns gb mb db cl dl nm in rad gal min atm".split())
+"""Abbreviations that glued to a number may be letters: 3mg is a weight, or three times m g."""
 UNIT_LETTERS = frozenset("mgshLlJNWVAKCFT")
 """Single upright letters that are units behind a value: 5\\text{ m}."""
 UNIT_WORDS = frozenset(
@@ -35,14 +37,14 @@ _NOT_COUNTED = frozenset(
     "hundredths thousandths is as this its has was does tens ones hundreds thousands millions billions dozens pairs "
     "gains losses wins".split()
 )
-_NOT_COUNTED_ENDINGS = ("wards", "enths", "fths", "ieths", "wise")
+_NOT_COUNTED_ENDINGS = ("wards", "ths", "wise", "illions", "creases", "lakhs", "crores")
 
 
 def is_unit(word: str) -> bool:
     """A known unit, or something counted: a plural such as apples."""
     if word in UNIT_WORDS or word in SHORT_UNITS:
         return True
-    if word in _NOT_COUNTED or word.endswith(_NOT_COUNTED_ENDINGS):
+    if word in _NOT_COUNTED or word.endswith(_NOT_COUNTED_ENDINGS) or "-" in word:
         return False
     return word.endswith("s") and len(word) >= 4
 
@@ -55,6 +57,8 @@ def scale_of(words: list[str]) -> int | None:
         words = words[1:]
     if not words:
         return scale
+    if words[0] == "of":  # 5 of hearts
+        return None
     if not any(is_unit(word) for word in words):
         return None
     return scale if all(is_unit(word) or word in CONNECTING for word in words) else None

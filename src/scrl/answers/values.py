@@ -44,6 +44,8 @@ class Values:
         tokens, scale = without_units(tokens)
         if len(tokens) > 1 and any(token.kind == "word" for token in tokens):
             raise Incomputable("words in a formula")
+        if len(tokens) > 4 and any(token.text == r"\mathbb" for token in tokens):
+            raise Incomputable("arithmetic with sets")
         expr = grammar.evaluate(tokens)
         if not expr.is_closed:
             expr = cancel(expr)
