@@ -54,7 +54,9 @@ def _product(term: Tokens, value: Value) -> Matrix:
         if start == len(rest):
             break
         closing = rest[start].text.replace("begin", "end")
-        end = next((i for i, token in enumerate(rest) if i > start and token.text == closing), len(rest) - 1)
+        end = next((i for i, token in enumerate(rest) if i > start and token.text == closing), None)
+        if end is None:
+            raise Unreadable("a matrix without an end")
         rows = [row for row in split(rest[start + 1 : end], {"\\\\"})[0] if row]
         matrices.append([[value(cell) for cell in split(row, {"&"})[0]] for row in rows])
         rest = rest[end + 1 :]

@@ -112,7 +112,8 @@ def assignments(tokens: Tokens) -> list[tuple[str, Tokens]]:
         return []
     if any(token.text in ("<", "<=", ">", ">=", "!=", "~=", r"\in") for token in tokens):
         return []
-    if all(is_name(name) or is_function(name, [value]) for name in names) and not is_name(value):
+    is_functions = all(is_function(name, [value]) for name in names)
+    if is_functions or (all(is_name(name) or is_function(name, [value]) for name in names) and not is_name(value)):
         return [(text_of(name), value) for name in names]
     left, right = inside(names[0], {"("}, {")"}), inside(value, {"("}, {")"})
     if len(names) == 1 and left is not None and right is not None:

@@ -126,7 +126,8 @@ class Structure(Relations):
             return domain
         marks = relations_in(tokens)
         names = free_names(tokens)
-        if marks and marks <= {*FLIPPED, "!="} and len(names) == 1:
+        is_single = len(split(tokens, _SEPARATORS)[0]) == 1
+        if marks and marks <= {*FLIPPED, "!="} and len(names) == 1 and is_single:
             return f"{min(names)} in {self.inequality(tokens).key}"
         if any(token.kind == "word" for token in tokens):
             raise Unreadable("a condition in words")
