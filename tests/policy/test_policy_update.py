@@ -251,3 +251,42 @@ def test_weights_that_are_no_number_stop_training(group):
     with pytest.raises(TrainingError, match="the loss is nan"):
         make_policy(language_model).update([group], [credit_of()])
     assert int(weights_of(language_model).isnan().sum()) == 1
+
+
+# Nothing to learn
+
+
+@pytest.mark.parametrize("masters", ["float32", "split"])
+@pytest.mark.parametrize("make", [small_model, lambda: small_model(torch.bfloat16), with_adapter])
+def test_groups_without_advantages_cost_no_pass_and_change_no_weight_otherwise(make, masters, monkeypatch):
+    """Momentum and decay go on: the weights are those of a policy that computes the zeros, bit for bit."""
+
+    def train(is_spared):
+        torch.manual_seed(0)
+        language_model, passes = make(), []
+        policy = make_policy(language_model, masters=masters, weight_decay=0.1)
+        if not is_spared:
+            monkeypatch.setattr(policy, "is_without_signal", lambda _: False)
+        own = policy._batch_loss
+        monkeypatch.setattr(policy, "_batch_loss", lambda batch: (passes.append(1), own(batch))[1])
+        sampled = draw_group(language_model)
+        for advantages in (ADVANTAGES, ZEROS, ADVANTAGES, ZEROS, ZEROS):
+            report = policy.update([sampled, sampled], [credit_of(advantages), credit_of(ZEROS)])
+        assert report.loss == report.grad_norm == 0
+        return weights_of(language_model), len(passes)
+
+    (spared, few), (computed, many) = train(is_spared=True), train(is_spared=False)
+    assert torch.equal(spared, computed)
+    assert (few, many) == (2, 10)  # two updates a step, one of them with a signal in two of five steps
+
+
+@pytest.mark.parametrize("more", [{"kl_weight": 0.1}, {"entropy_bonus": 0.1}])
+def test_with_kl_or_an_entropy_bonus_every_group_is_computed(group, more):
+    policy = make_policy(small_model(), **more)
+    assert not policy.is_without_signal(policy.rows([(group, credit_of(ZEROS))]))
+
+
+def test_with_an_adapters_dropout_every_group_is_computed(group):
+    """Its passes draw random numbers, which later passes depend on."""
+    policy = make_policy(embedded(lora=LoraSettings(rank=4, dropout=0.1)))
+    assert not policy.is_without_signal(policy.rows([(group, credit_of(ZEROS))]))

@@ -63,6 +63,11 @@ class LowMemoryAdamW(BaseOptimizer):
         """The gradient of a single backward pass stays as autograd leaves it."""
         self._is_sum = micro_batches > 1
 
+    def expect_nothing(self) -> None:
+        """A gradient of 0."""
+        for weight in self._weights:
+            weight.working.grad = torch.zeros_like(weight.working)
+
     def _add(self, weight: _Weight) -> None:
         """Add a gradient to the sum as soon as it is complete, so that those of all weights never exist twice."""
         grad = weight.working.grad

@@ -44,6 +44,10 @@ class BaseOptimizer:
     def expect(self, micro_batches: int) -> None:
         """Called before the first backward pass with the number of passes that the gradient is the sum of."""
 
+    def expect_nothing(self) -> None:
+        """Called where there is no backward pass: the gradient is 0, and momentum and decay go on."""
+        raise NotImplementedError
+
     def collect(self) -> None:
         """Called after every backward pass."""
 
@@ -67,6 +71,11 @@ class Optimizer(BaseOptimizer):
             weight_decay=settings.weight_decay,
             fused=all(master.device.type in ("cpu", "cuda") for master in self._masters),
         )
+
+    def expect_nothing(self) -> None:
+        """A gradient of 0."""
+        for master in self._masters:
+            master.grad = torch.zeros_like(master)
 
     def collect(self) -> None:
         """Add the working weights' gradients to the masters' and clear them."""

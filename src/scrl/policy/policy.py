@@ -78,6 +78,9 @@ class Policy:
         if loss.kl_weight and not language_model.has_adapter:
             self._reference = TokenScorer(deepcopy(self._model).requires_grad_(False).eval())
         self._is_rounded = any(weight.dtype != torch.float32 for weight in self._model.parameters())
+        self._has_dropout = any(
+            "lora_dropout" in name and getattr(m, "p", 0) for name, m in self._model.named_modules()
+        )
         self._is_checkpointed = compute.gradient_checkpointing
         self._chunk_elements: int | None = None
         self._notes: list[str] = []
@@ -131,15 +134,21 @@ class Policy:
         """
         parts = self._micro_batches(rows)
         self._model.eval()
-        try:
-            scores = [self.score(self._batch(part))[0] for part in parts]  # all are queued before the first is read
+        try:  # all are queued before the first is read
+            scores = [None if self.is_without_signal(part) else self.score(self._batch(part))[0] for part in parts]
         finally:  # memory may have run out
             self._set_mode()
-        return [
-            replace(row, old_logprobs_T=old_T[: len(row.tokens_T)])
-            for part, logprobs_RT in zip(parts, scores, strict=True)
-            for row, old_T in zip(part, logprobs_RT.cpu().double().numpy(), strict=True)
-        ]
+        rescored: list[TrainingRow] = []
+        for part, logprobs_RT in zip(parts, scores, strict=True):
+            if logprobs_RT is None:
+                rescored.extend(part)
+                continue
+            olds_RT = logprobs_RT.cpu().double().numpy()
+            rescored += [
+                replace(row, old_logprobs_T=old_T[: len(row.tokens_T)])
+                for row, old_T in zip(part, olds_RT, strict=True)
+            ]
+        return rescored
 
     def _step(self, rows: Sequence[TrainingRow]) -> dict[str, float]:
         learning_rate = self.optimizer.learning_rate
@@ -161,7 +170,12 @@ class Policy:
         sums: list[Sums] = []
         parts = self._micro_batches(rows)
         self.optimizer.expect(len(parts))
+        if parts and all(map(self.is_without_signal, parts)):
+            self.optimizer.expect_nothing()
         for part in parts:
+            if self.is_without_signal(part):
+                sums.append(_sums_without_signal(part))
+                continue
             batch = self._batch(part)
             with batch.attention(self._scorer.parts):  # around backward too, which may recompute activations
                 loss, sums_of_batch = self._batch_loss(batch)
@@ -169,6 +183,14 @@ class Policy:
             self.optimizer.collect()
             sums.append(sums_of_batch)
         return sums
+
+    def is_without_signal(self, rows: Sequence[TrainingRow]) -> bool:
+        """Whether the loss of these rows is 0 whatever the weights: no advantage, no KL, no entropy bonus.
+
+        With an adapter's dropout their passes would draw random numbers, which later passes depend on.
+        """
+        has_more = self._loss.kl_weight or self._loss.entropy_bonus or self._has_dropout
+        return not has_more and not any(row.positive_part or row.negative_part for row in rows)
 
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Sums]:
         loss, mask_RT = self._loss, batch.mask_RT
@@ -256,6 +278,12 @@ class Policy:
             return f"compute.micro_tokens is now {self.micro_tokens}"
         self.micro_batch = max(map(len, parts)) // 2
         return f"compute.micro_batch is now {self.micro_batch}"
+
+
+def _sums_without_signal(rows: Sequence[TrainingRow]) -> Sums:
+    """What the passes would have counted: a loss of 0, nothing clipped."""
+    trained = sum(int((row.weights_T > 0).sum()) for row in rows)
+    return {"clipped": 0, "trained": trained, "tokens": sum(len(row.tokens_T) for row in rows), "loss": 0}
 
 
 def totals(sums: Sequence[Sums]) -> dict[str, float]:
