@@ -50,6 +50,7 @@ def test_a_run_leaves_exactly_these_files(trained):
     }  # fmt: skip
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
         "config.yaml", "environment.json", "metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "report.html",
+        "answers.jsonl", "answers.csv",
         *(f"checkpoints/{which}/{name}" for which in ("last", "best") for name in model),
         "checkpoints/last/optimizer.pt", "checkpoints/last/trainer_state.json",
     }  # fmt: skip
@@ -168,7 +169,8 @@ def test_the_command_says_what_it_will_do_what_it_did_and_where_it_is(trained):
     assert "step 3/3: " in after
     best = json.loads((folder / "checkpoints" / "last" / "trainer_state.json").read_text())["best_step"]
     assert f"checkpoints: runs/001/checkpoints/last and best (step {best}, chosen without gold)" in after
-    assert lines[-1] == "report: runs/001/report.html"
+    assert lines[-2] == "report: runs/001/report.html"
+    assert lines[-1].startswith("answers: runs/001/answers.csv; scrl answers runs/001 shows them")
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "<svg" in page
     assert not re.search(r"(src|href)=[\"']https?:", page)  # it needs nothing else

@@ -52,6 +52,11 @@ def test_the_numbers_of_an_evaluation():
         "tokens": 56,
         "length_mean": pytest.approx(56 / 12),  # 11 · 4 + 12
         "entropy_mean": pytest.approx(2.6 / 12),  # 0.1 + 0.3 + 0.6 + 0.8 and 4 · 0.2
+        "answers": {
+            "one": {"question": "?", "votes": [["4", 0.5], ["5", 0.25]]},
+            "two": {"question": "?", "votes": [["8", 0.75], ["7", 0.25]]},
+            "bare": {"question": "?", "votes": [["1", 1.0]]},
+        },
         "pass@1": 0.375,  # 2/4 and 1/4, of the two questions with gold
         "pass@1_low": 0.25,  # each of the two is drawn twice a quarter of the time
         "pass@1_high": 0.5,

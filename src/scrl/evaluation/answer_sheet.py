@@ -146,7 +146,8 @@ def with_trust(
 
 def write_run_answers(folder: Path) -> None:
     """The files of a run that has been measured; nothing where it has not."""
-    lines = [line.fields for line in read_json_lines(folder / "evaluations.jsonl", on_cut=lambda _: None)]
+    file = folder / "evaluations.jsonl"
+    lines = [line.fields for line in read_json_lines(file, on_cut=lambda _: None)] if file.is_file() else []
     measured = [line for line in lines if line.get("benchmark") == "stream" and line.get("answers")]
     if measured:
         before = measured[0] if len(measured) > 1 else None

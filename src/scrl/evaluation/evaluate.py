@@ -116,7 +116,7 @@ class _Grade:
 
     id: str
     level: str | None
-    votes: list[tuple[str, float]]
+    votes: list[list[str | float]]
     """The two answers with most votes, as they were mostly written, with their shares."""
     agreement: float
     answered: float
@@ -155,7 +155,7 @@ def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions)
     )
 
 
-def _most_voted(classes: Classes, tally: Tally) -> list[tuple[str, float]]:
+def _most_voted(classes: Classes, tally: Tally) -> list[list[str | float]]:
     """The first two answers; ties go to the smaller key."""
     order = sorted(range(len(tally.keys_K)), key=lambda j: (-tally.counts_K[j], tally.keys_K[j]))[:2]
     spellings = [
@@ -163,7 +163,7 @@ def _most_voted(classes: Classes, tally: Tally) -> list[tuple[str, float]]:
         for j in order
     ]
     texts = [min(found, key=lambda text: (-found[text], text)) for found in spellings]
-    return [(text, tally.counts_K[j] / tally.size) for text, j in zip(texts, order, strict=True)]
+    return [[text, tally.counts_K[j] / tally.size] for text, j in zip(texts, order, strict=True)]
 
 
 def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:

@@ -143,11 +143,17 @@ class RunFolder:
 
     def report(self, say: Callable[[str], None]) -> None:
         """The answers and the page about the run; that they cannot be written must not hide how the run ended."""
-        try:
-            write_run_answers(self.path)
-            write_report([self.path], self.path / "report.html")
-        except (InputError, OSError) as error:
-            say(f"the report could not be written: {error}")
+        for what, write in (("answers", self._write_answers), ("report", self._write_report)):
+            try:
+                write()
+            except (InputError, OSError) as error:
+                say(f"the {what} could not be written: {error}")
+
+    def _write_answers(self) -> None:
+        write_run_answers(self.path)
+
+    def _write_report(self) -> None:
+        write_report([self.path], self.path / "report.html")
 
 
 def _remove(path: Path) -> None:
