@@ -89,8 +89,8 @@ def _needs_points(expr: Expr) -> bool:
 
 
 def _height(expr: Expr) -> int:
-    """How many bits the numbers of an expression have, at any depth."""
-    size = 0
+    """How many bits the numbers of an expression have, at any depth; an atom that occurs often counts once."""
+    size, calls = 0, set()
     for monomial, coefficient in expr.terms.items():
         size += bits(coefficient) if coefficient not in (1, -1) else 0
         for atom, exponent in monomial:
@@ -98,8 +98,8 @@ def _height(expr: Expr) -> int:
             if isinstance(atom, int):
                 size += atom.bit_length()
             elif isinstance(atom, Call):
-                size += sum(_height(arg) for arg in atom.args)
-    return size
+                calls.add(atom)
+    return size + sum(_height(arg) for call in calls for arg in call.args)
 
 
 def sign_of(constant: Expr) -> int:
