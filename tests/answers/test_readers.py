@@ -165,6 +165,8 @@ def test_the_last_number_is_read_on_request(text, answer):
         (r"\boxed{A/B}", None),
         (r"\boxed{\text{A is wrong, so B}}", None),
         ("The answer is A, B, C and D.", None),
+        ("The answer is A, since it fits", "A"),
+        (r"\boxed{A, the first}", "A"),
         ("I am not sure", None),
         ("", None),
     ],

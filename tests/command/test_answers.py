@@ -117,6 +117,7 @@ def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
     ("words", "message"),
     [
         (["--max-error", "0.2"], "--max-error: needs checked answers"),
+        (["--out", "{run}/gone"], "--out: there is no folder"),
         (["--draw-check", "5"], "--draw-check: from 10 to 40"),
         (["--benchmark", "amc"], "has no 'amc'; it has stream"),
         (["--check", "{run}/gone.csv"], "there is no such file"),
@@ -147,6 +148,14 @@ def test_an_evaluation_of_an_earlier_version_has_no_answers(tmp_path, capsys):
     (tmp_path / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
     assert main(["answers", str(tmp_path)]) == 2
     assert "was written before 0.2 and has no answers" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_damaged_line_is_refused(tmp_path, capsys):
+    (tmp_path / "evaluations.jsonl").write_text(json.dumps(evaluation(0, {"a": [["1", 1.0]]})) + "\n")
+    assert main(["answers", str(tmp_path)]) == 2
+    assert "field 'answers' must hold question and votes" in " ".join(capsys.readouterr().err.split())
+    assert main(["answer"]) == 2
+    assert "give at least one answer" in capsys.readouterr().err
 
 
 def test_any_model_answers_questions_without_training(tmp_path, capsys):

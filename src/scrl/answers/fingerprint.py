@@ -186,13 +186,15 @@ def _atom(atom: Atom, point: str) -> Ball:
         return PI if atom == "pi" else E
     if atom == "i":
         return I
+    if atom == "oo":
+        raise Unsettled
     return _generic(atom, point)
 
 
 @lru_cache(maxsize=1 << 12)
 def _generic(name: str, point: str) -> Ball:
     """A multiple of 2⁻²⁴ in the range of the point, drawn from the name; complex: one for each part."""
-    first, end = (quarters << (GRID_BITS - 2) for quarters in POINTS.get(point, POINTS["positive"]))
+    first, end = (quarters << (GRID_BITS - 2) for quarters in POINTS[point])
 
     def draw(what: str) -> int:
         digest = hashlib.blake2b(f"{point} {what} {name}".encode(errors="surrogatepass"), digest_size=8).digest()
@@ -219,9 +221,9 @@ def _call(call: Call, point: str) -> Ball:
 
 def _unknown(name: str, args: list[Ball]) -> Ball:
     """A function we know nothing of, the same for the same name: no rule holds for it by accident."""
-    angle = _generic(name, "constant")
+    angle = _generic(f"{name} constant", "positive")
     for place, x in enumerate(args):
-        slope = _generic(f"{name} {place}", "slope")
+        slope = _generic(f"{name} slope {place}", "positive")
         angle = total(angle, total(product(x, x), product(slope, x)))
     return sine(angle)
 

@@ -30,7 +30,7 @@ _FUNCTION = re.compile(
 _TERM = re.compile(r"[A-Za-z]_([a-z])")
 """a_n, of a sequence."""
 _COMPASS = frozenset("NSEW")
-_DOMAINS = {"Z": "Z", "N": "N", "Q": "Q", "R": "R", "C": "C"}
+_DOMAINS = frozenset("ZNQRC")
 _DOMAIN_WORDS = {"integer": "Z", "integers": "Z", "real": "R", "reals": "R"}
 _QUANTIFIERS = frozenset("any all every each is are an where for number numbers be".split())
 
@@ -129,11 +129,6 @@ def name_order(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(piece), "") if piece.isdecimal() else (-1, f"{piece.casefold()} {piece}") for piece in pieces)
 
 
-def names_in(tokens: Tokens) -> set[str]:
-    """The symbols in a part."""
-    return {token.text for token in tokens if token.kind == "letter"}
-
-
 def free_names(tokens: Tokens) -> set[str]:
     """The variables in a part: its symbols, without e, i, units, and the names of sets such as ℝ."""
     value, _ = without_units(tokens)
@@ -183,7 +178,7 @@ def numbered_parts(tokens: Tokens) -> list[tuple[str, Tokens]]:
     """`(A) 3 (B) 5` → A and 3, B and 5; `(2)(3)` and `(2) 3` are products."""
     starts = [i for i in range(len(tokens) - 3) if _is_part_label(tokens, i)]
     labels = [tokens[i + 1].text for i in starts]
-    first = {"1": "1", "A": "A", "a": "a"}.get(labels[0]) if labels else None
+    first = labels[0] if labels and labels[0] in "1Aa" else None
     is_single_choice = len(labels) == 1 and labels[0] in "ABCDEFGHIJ" and starts == [0]
     is_counted = len(labels) > 1 and first and labels == [chr(ord(first) + step) for step in range(len(labels))]
     if not starts or starts[0] != 0 or not (is_single_choice or is_counted):

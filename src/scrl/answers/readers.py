@@ -72,7 +72,8 @@ _STATED_CHOICE = re.compile(
     r"(?!(?<=[AI]) (?!because|since|as|and|for|which|due|but)[a-z])"
 )
 _OTHER_CHOICE = re.compile(
-    r"[\s).}\]]{0,4}(?:,|/|\bor\b|\band\b|\bis (?:false|wrong|not)\b).{0,40}?(?<![A-Za-z])[A-J]?(?![A-Za-z])"
+    r"[\s).}\]]{0,4}(?:(?:,|/|\bor\b|\band\b)[\s({\[]{0,4}(?:(?:so|or|and)\b[\s({\[]{0,4})?[A-J](?![A-Za-z])"
+    r"|\bis (?:false|wrong|not)\b)"
 )
 """More than one letter is no choice, nor is one that is ruled out."""
 _CHOSEN = re.compile(r"\b(?i:option|choice)(?i: is)?[ :]{1,2}[({\[*_$\\]{0,4}([A-J])(?![A-Za-z0-9])")
@@ -109,10 +110,9 @@ def read_boxed(text: str) -> str | None:
     between = text[joined[0].end() : joined[-1].start()]
     mark = r" \text{ or } " if re.search(r"\bor\b", between) else ", "
     answer = mark.join(part for part in dict.fromkeys(parts) if part)
-    is_tuple = text[: joined[0].start()].rstrip(" $").endswith("(") and text[joined[-1].end() :].lstrip(
-        " $"
-    ).startswith(")")
-    return (f"({answer})" if is_tuple and mark == ", " else answer) or None
+    before, after = text[: joined[0].start()].rstrip(" $"), text[joined[-1].end() :].lstrip(" $")
+    is_tuple = before.endswith("(") and after.startswith(")") and mark == ", "
+    return (f"({answer})" if is_tuple else answer) or None
 
 
 def read_number(text: str) -> str | None:

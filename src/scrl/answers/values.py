@@ -21,7 +21,8 @@ class Form:
     key: str
     """Equal keys are equal answers."""
     kind: str
-    """expression, rounded, sequence, set, matrix, equation, inequality, labels, ratio, cases, words or text."""
+    """expression, rounded, sequence, set, real set, matrix, equation, inequality, labels, ratio, conditional, cases,
+    words or text."""
     parts: tuple[Form, ...] = ()
     """The parts of a structure, in the order of the key."""
 

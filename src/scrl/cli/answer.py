@@ -9,6 +9,7 @@ from rich.text import Text
 
 from scrl.answers.forms import explain_answer
 from scrl.answers.values import Form
+from scrl.errors import InputError
 
 
 def answer(*texts: str, significant_digits: int | None = None) -> None:
@@ -23,6 +24,8 @@ def answer(*texts: str, significant_digits: int | None = None) -> None:
     significant_digits
         Round real constants to this many digits first.
     """
+    if not texts:
+        raise InputError(r"give at least one answer, for instance: scrl answer '\frac12' 0.5")
     lines = Text()
     classes: dict[str, list[str]] = {}
     for text in texts:

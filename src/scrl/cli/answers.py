@@ -67,19 +67,15 @@ def answers(
     population
         The error rate is that of the population the questions are drawn from, not of these questions.
     """
-    from scrl.evaluation.answer_sheet import (
-        answer_rows,
-        draw_checks,
-        read_checks,
-        with_trust,
-        write_answers,
-    )
+    from scrl.evaluation.answer_sheet import answer_rows, draw_checks, read_checks, with_trust, write_answers
     from scrl.reporting.evaluations import read_place
 
     if max_error is not None and check is None:
         raise InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
     if max_error is not None and not 0 < max_error < 1:
         raise InputError(f"--max-error: must lie between 0 and 1; got {max_error}")
+    if out is not None and questions is None and not out.is_dir():
+        raise InputError(f"--out: there is no folder {out}; make it first")
     console = Console(highlight=False, markup=False)
     if questions is not None:
         place = str(measure_model(place, questions, options, out, console))

@@ -21,9 +21,13 @@ def selective_positive(tally: Tally, *, min_share: float, min_margin: float) -> 
     if not tally.keys_K:
         return None
     first, second = sorted((*tally.counts_K, 0), reverse=True)[:2]
-    has_support = first >= min_share * tally.size - SLACK
-    has_margin = first - second > min_margin * tally.size + SLACK
-    return tally.keys_K[tally.counts_K.index(first)] if has_support and has_margin else None
+    is_sharp = is_selected(first, second, tally.size, min_share=min_share, min_margin=min_margin)
+    return tally.keys_K[tally.counts_K.index(first)] if is_sharp else None
+
+
+def is_selected(first: float, second: float, size: int, *, min_share: float, min_margin: float) -> bool:
+    """p₁ ≥ τ_pos and p₁ − p₂ > τ_marg, for the two largest counts of `size` votes; shares have size 1."""
+    return first >= min_share * size - SLACK and first - second > min_margin * size + SLACK
 
 
 def majority_positive(tally: Tally, *, first_seen_wins: bool) -> str | None:

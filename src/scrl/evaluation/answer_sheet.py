@@ -11,12 +11,12 @@ import io
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from scrl.answers.classes import same_answer
-from scrl.credit.labels import SLACK
+from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.data.jsonl import read_json_lines
 from scrl.data.tables import read_table
@@ -40,7 +40,7 @@ class AnswerRow:
     runner_up: str | None
     runner_up_share: float
     is_trusted: bool
-    """Whether SCRL's rule would label it: share ≥ 0.375, and a lead of more than 0.125."""
+    """Whether SCRL's rule, with the paper's thresholds, would label it."""
     start_answer: str | None = None
     start_share: float | None = None
     is_changed: bool | None = None
@@ -59,10 +59,21 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
     if "answers" not in after:
         raise InputError("this evaluation was written before 0.2 and has no answers; measure again with scrl evaluate")
     starts = (before or {}).get("answers", {})
+    if not all(_is_entry(found) for answers in (after["answers"], starts) for found in answers.values()):
+        raise InputError("evaluations.jsonl: field 'answers' must hold question and votes per question; measure again")
     return [
-        _row(question_id, found["question"], found["votes"], starts[question_id]["votes"] if starts else None)
+        _row(
+            question_id,
+            found["question"],
+            found["votes"],
+            starts[question_id]["votes"] if question_id in starts else None,
+        )
         for question_id, found in after["answers"].items()
     ]
+
+
+def _is_entry(found: object) -> bool:
+    return isinstance(found, dict) and isinstance(found.get("question"), str) and isinstance(found.get("votes"), list)
 
 
 Votes = Sequence[tuple[str, float]]
@@ -73,7 +84,7 @@ def _row(question_id: str, question: str, votes: Votes, start: Votes | None) -> 
     rule = ScrlSettings()
     row = AnswerRow(
         question_id, question, answer, share, second, second_share,
-        is_trusted=share >= rule.min_share - SLACK and share - second_share > rule.min_margin + SLACK,
+        is_trusted=is_selected(share, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin),
     )  # fmt: skip
     if start is None:
         return row
@@ -156,7 +167,7 @@ def write_run_answers(folder: Path) -> None:
 
 def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
     """answers.jsonl and answers.csv, without the columns that nobody asked for."""
-    used = [name for name in asdict(rows[0]) if any(getattr(row, name) is not None for row in rows)]
+    used = [field.name for field in fields(AnswerRow) if any(getattr(row, field.name) is not None for row in rows)]
     lines = [{name: getattr(row, name) for name in used} for row in rows]
     table = io.StringIO()
     writer = csv.DictWriter(table, used, lineterminator="\n")

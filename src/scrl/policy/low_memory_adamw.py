@@ -64,7 +64,7 @@ class LowMemoryAdamW(BaseOptimizer):
         self._is_sum = micro_batches > 1
 
     def expect_nothing(self) -> None:
-        """A gradient of 0."""
+        """Called where there is no backward pass: the gradient is 0, and momentum and decay go on."""
         for weight in self._weights:
             weight.working.grad = torch.zeros_like(weight.working)
 

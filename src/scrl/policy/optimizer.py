@@ -44,10 +44,6 @@ class BaseOptimizer:
     def expect(self, micro_batches: int) -> None:
         """Called before the first backward pass with the number of passes that the gradient is the sum of."""
 
-    def expect_nothing(self) -> None:
-        """Called where there is no backward pass: the gradient is 0, and momentum and decay go on."""
-        raise NotImplementedError
-
     def collect(self) -> None:
         """Called after every backward pass."""
 
@@ -73,7 +69,7 @@ class Optimizer(BaseOptimizer):
         )
 
     def expect_nothing(self) -> None:
-        """A gradient of 0."""
+        """Called where there is no backward pass: the gradient is 0, and momentum and decay go on."""
         for master in self._masters:
             master.grad = torch.zeros_like(master)
 
