@@ -6,8 +6,8 @@ stays at most α with 95 % confidence, for the pool at hand or for the populatio
 
 * Thresholds come from the shares and from who was checked, never from what the checks say. They are tried in falling
   order, each at level 5 %, until the first that fails (fixed-sequence testing). So the chance that any rejected
-  hypothesis is true, and with it the chosen one, is at most 5 %. The first is one at which half the allowed error rate
-  would pass: higher up there are too few checks to show anything.
+  hypothesis is true, and with it the chosen one, is at most 5 %. The first is the highest at which no wrong answer
+  among the checks would pass: above it there are too few checks to show anything.
 * *Pool.* Above a threshold lie N questions, n of them checked, k of those wrong, U = N − n unchecked. H: the wrong
   answers among all N, checked or not, are more than αU. Given n, the checked ones are a random subset, so under H
   P(at most k wrong among them) ≤ P(X ≤ k), X hypergeometric with ⌊αU⌋ + 1 wrong of N. Rejecting H implies that at most
@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 MAX_THRESHOLDS = 20
 LEVEL = 0.05
@@ -79,6 +80,7 @@ def binomial_tail(k: int, n: int, rate: float) -> float:
     return math.fsum(math.comb(n, j) * rate**j * (1 - rate) ** (n - j) for j in range(k + 1))
 
 
+@cache
 def hypergeometric_tail(k: int, n: int, wrong: int, total: int) -> float:
     """P(X ≤ k), X the number of wrong answers among n drawn from `total`, of which `wrong` are."""
     ways = sum(math.comb(wrong, j) * math.comb(total - wrong, n - j) for j in range(min(k, n) + 1))
@@ -116,12 +118,10 @@ def choose_threshold(
 ) -> Choice:
     """The largest set of unchecked questions whose error rate is at most `max_error`; `checked`: question → right."""
     tests = [_test(shares_Q, checked, threshold, max_error, is_pool) for threshold in _thresholds(shares_Q)]
-    for allowed in (max_error / 2, 0.0):
-        able = [t for t in tests if _p_value(t.total, t.checked, int(allowed * t.checked), max_error, is_pool) <= LEVEL]
-        if able:
-            break
+    could_pass = (test for test in tests if _p_value(test.total, test.checked, 0, max_error, is_pool) <= LEVEL)
+    first = next(could_pass, None)
     tried: list[Test] = []
-    for test in tests[tests.index(able[0]) :] if able else ():
+    for test in tests[tests.index(first) :] if first else ():
         tried.append(test)
         if test.p_value > LEVEL:
             break
