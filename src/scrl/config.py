@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from scrl.credit.rule import PRESETS, CreditRule, credit_rule
-from scrl.data.prompts import PromptSettings
+from scrl.data.prompts import PromptSettings, asked_by
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import is_generated, load_source, reader_of
 from scrl.errors import ConfigError, DataError, did_you_mean
@@ -92,6 +92,12 @@ class RunConfig(Settings):
     )
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
+    probe: int = Field(
+        4,
+        ge=0,
+        description="Completions of each question of the first step that the start model writes before training.",
+    )
+    force: bool = Field(False, description="Train even if the probe finds hardly any answer.")
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
@@ -212,12 +218,15 @@ class RunConfig(Settings):
 
 
 def _with_source_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Unless given, a benchmark chooses its reader, and generated questions have no instruction."""
+    """Unless given: a benchmark chooses its reader, the reader what is asked for; generated questions ask nothing."""
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
     if values.get("reader") is None:
         values = merged(values, {"reader": reader_of(questions)})
-    has_no_instruction = isinstance(prompt, Mapping) and prompt.get("instruction") is None
-    return merged(values, {"prompt": {"instruction": ""}}) if has_no_instruction and is_generated(questions) else values
+    if not isinstance(prompt, Mapping):
+        return values
+    defaults = {"asks_for": asked_by(str(values["reader"])), "instruction": "" if is_generated(questions) else None}
+    missing = {name: value for name, value in defaults.items() if prompt.get(name) is None}
+    return merged(values, {"prompt": missing})
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def test_a_sampler_that_has_given_back_is_not_asked_again(tmp_path, monkeypatch)
 
 def test_when_memory_ends_fewer_completions_are_written_side_by_side(tmp_path, monkeypatch):
     run, heard, sampled_B = draw_with_memory_for(4, tmp_path / "run", monkeypatch)
-    assert heard.notes == [
+    assert [note for note in heard.notes if note.startswith("memory")] == [
         "memory ran out: compute.sampler_rows is now 8",
         "memory ran out: compute.sampler_rows is now 4",
     ]
@@ -261,7 +261,7 @@ def test_when_memory_ends_with_one_completion_the_run_ends_in_words(tmp_path, mo
 
 
 def test_a_run_whose_completions_have_no_answers_says_what_to_try(tmp_path):
-    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", *QUIET)
+    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", "force=true", *QUIET)
     assert "hardly any completion has an answer" in heard.text
     (line,) = metrics(tmp_path / "run")
     assert (line["no_answer_share"], line["truncated_share"], line["signal_share"]) == (1.0, 1.0, 0.0)

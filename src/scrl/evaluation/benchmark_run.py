@@ -25,7 +25,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.jsonl import parse_object
-from scrl.data.prompts import PromptSettings, filter_overlong, no_room, prompt_tokens
+from scrl.data.prompts import PromptSettings, asked_by, filter_overlong, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, is_generated, load_source, reader_of
 from scrl.data.tables import SUFFIXES
@@ -97,7 +97,10 @@ def read_settings(out: Path) -> MeasurementSettings:
     if not path.is_file():
         raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
     try:
-        return build_settings(yaml.safe_load(path.read_text(encoding="utf-8")))
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict) and isinstance(values.get("prompt"), dict):
+            values["prompt"].setdefault("asks_for", "box")  # as scrl 0.1 did
+        return build_settings(values)
     except (yaml.YAMLError, UnicodeDecodeError, ConfigError) as error:
         raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
 
@@ -189,6 +192,8 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
         if problem is not None:
             listener.note(f"{name}: gold answers: {problem}")
         prompt = settings.prompt
+        if prompt.asks_for is None:
+            prompt = prompt.model_copy(update={"asks_for": asked_by(reader)})
         if is_generated(name) and prompt.instruction is None:  # generated questions need no instruction
             prompt = prompt.model_copy(update={"instruction": ""})
         benchmarks.append(Benchmark(name, loaded.questions, rule, prompt))

@@ -23,6 +23,7 @@ from scrl.training.dynamic_sampling import replace_flat
 from scrl.training.guard import alarms
 from scrl.training.interrupts import finish_first, stop_on_sigterm
 from scrl.training.listeners import RunListener
+from scrl.training.probe import shift, shift_note
 from scrl.training.run import Run, open_run
 from scrl.training.run_folder import RunFolder
 from scrl.training.step_metrics import Stopwatch, describe, step_metrics
@@ -110,6 +111,8 @@ def take_steps(run: Run) -> None:
             if state.step % config.checkpoint_every == 0 and state.step < config.steps:
                 run.save_last()
     evaluate_all(run)
+    if state.probe:
+        run.listener.note(shift_note(shift(state.probe, run.language_model), config))
     with finish_first(run.listener.note):
         run.save_last()
 
@@ -208,7 +211,7 @@ def evaluate_all(run: Run) -> None:
         run.config,
         run.rule,
         {"stream": run.stream.questions[: settings.questions], "held-out": run.held_out},
-        lambda name, questions, sampling: run.sample(questions, sampling, settings.completions, f"evaluation-{name}"),
+        partial(sample_evaluation, run),
         step=run.state.step,
     )
     with finish_first(run.listener.note):
@@ -216,6 +219,16 @@ def evaluate_all(run: Run) -> None:
         run.state.evaluated_at = run.state.step
     for record in records:
         run.listener.evaluation(record)
+
+
+def sample_evaluation(run: Run, name: str, questions: Sequence[Question], sampling: SamplingSettings) -> list[Sampled]:
+    """The completions of a set of questions, as many at a time as the sampler writes side by side."""
+    completions, sampled_Q = run.config.evaluation.completions, list[Sampled]()
+    size = max(1, run.sampler.rows_per_call // completions)
+    for first in range(0, len(questions), size):
+        sampled_Q += run.sample(questions[first : first + size], sampling, completions, f"evaluation-{name}")
+        run.listener.progress(name, len(sampled_Q), len(questions))
+    return sampled_Q
 
 
 def evaluation_records(

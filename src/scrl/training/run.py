@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from scrl.training.dynamic_sampling import check_others
 from scrl.training.guard import WATCHED
 from scrl.training.listeners import RunListener
 from scrl.training.prepare import prepare
+from scrl.training.probe import cost_note, probe_notes, score_probe
 from scrl.training.run_folder import RunFolder, model_card
 from scrl.training.stream import QuestionStream
 from scrl.training.trackers import Tracker, check_tracker, open_tracker
@@ -52,6 +54,8 @@ class State:
     """Whether the sampler gives its memory back before every update, because memory ran out in one."""
     last_votes: LastVotes = field(default_factory=LastVotes)
     """The votes of every question at its last visit."""
+    probe: list[dict[str, Any]] = field(default_factory=list)
+    """Some completions of the start model with their log-probabilities, to see how far training moves it."""
     questions: str = ""
     """A fingerprint of what is trained on, so that a resumed run cannot go on with something else."""
 
@@ -97,6 +101,18 @@ class Run:
         """The rule, and what its needs are met from."""
         state = self.state
         return Crediting(self.rule, state.reference_shares, self.embed, state.last_votes)
+
+    def probe(self) -> None:
+        """Look at a few completions of the start model; refuse to train where hardly any has an answer."""
+        if not self.config.probe:
+            return
+        began, questions = time.perf_counter(), self.stream.batch(0)
+        sampled_B = self.sample(questions, self.config.sampling, self.config.probe, "probe")
+        found = score_probe(sampled_B, time.perf_counter() - began, self.language_model)
+        rows, asked = self.sampler.rows_per_call, len(self.stream.questions)
+        for note in (*probe_notes(found, self.config), cost_note(found, self.config, self.language_model, rows, asked)):
+            self.listener.note(note)
+        self.state.probe = found.rows
 
     def sample_step(self, questions: Sequence[Question]) -> list[Sampled]:
         """The N completions of each question at this step."""
@@ -193,6 +209,7 @@ class Run:
         self.folder.recover()
         if not self.folder.last.is_dir():
             self.folder.empty()
+            self.probe()
             return
         saved = read_state(self.folder.last)
         if saved["questions"] != self.state.questions:
@@ -235,7 +252,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
     )
     run = Run(
         config=config,
-        folder=RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device)),
+        folder=RunFolder(out),
         stream=stream,
         held_out=prepared.held_out,
         rule=rule,
@@ -251,4 +268,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
     run.state.questions = prepared.fingerprint
     if resume:
         run.restore()
+    else:
+        run.probe()
+        RunFolder.create(out, config, str(language_model.device))
     return run
