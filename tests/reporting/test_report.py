@@ -284,3 +284,18 @@ def test_the_page_counts_questions_learned_kept_lost_and_never_right(make_run):
     ]
     text = Page(page_of(make_run(evaluations=evaluations))).text
     assert "by their majority, first to last evaluation: 1 learned, 1 kept, 1 lost, 1 never right." in text
+
+
+def test_the_page_lists_the_answers_to_the_questions_trained_on(make_run):
+    before = {"q1": {"question": "2 + 2?", "votes": [["5", 0.5], ["4", 0.25]]}}
+    after = {"q1": {"question": "2 + 2?", "votes": [["<b>4</b>", 0.75]]}}
+    lines = [evaluation_line(step, benchmark="stream", answers=found) for step, found in ((0, before), (8, after))]
+    folder = make_run(evaluations=lines)
+    page = Page(page_of(folder))
+    assert "1 answers; SCRL's rule would trust 1; 1 changed in training" in page.text
+    assert "2 + 2?<b>4</b>changed75%–550%" in page.text
+
+
+def test_a_run_that_is_not_measured_says_so(make_run):
+    folder = make_run(config=CONFIG | {"evaluation": {"is_off": True}}, evaluations=[])
+    assert "no evaluations: they are turned off" in Page(page_of(folder)).text

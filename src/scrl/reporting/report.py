@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.evaluation.answer_sheet import AnswerRow, answer_rows
 from scrl.evaluation.transitions import majority_transitions, transition_words
 from scrl.reporting.evaluations import Evaluation, Protocol, metrics_of
 from scrl.reporting.label_totals import TOTALS, TOTALS_WITH_GOLD
@@ -65,6 +66,8 @@ def render_report(runs: Sequence[RunFiles]) -> str:
         settings=settings_of(runs),
         results=[before_and_after(protocol, runs) for protocol in protocols],
         plots=draw_plots(runs),
+        is_unmeasured=all((run.config.get("evaluation") or {}).get("is_off") for run in runs),
+        answers={run.name: rows for run in runs if (rows := answer_sheet(run))},
         totals=label_table(runs),
         questions=question_rows(runs),
         as_html=as_html,
@@ -153,6 +156,15 @@ def _rows(lines: Sequence[Evaluation], columns: Sequence[str]) -> Iterator[tuple
             for key in columns
         )
         yield "change", *changes
+
+
+def answer_sheet(run: RunFiles) -> list[AnswerRow]:
+    """What the model answers to the questions it was trained on, the most agreed first; empty where unmeasured."""
+    measured = [line for line in run.evaluations if line["benchmark"] == "stream" and line.get("answers")]
+    if not measured:
+        return []
+    rows = answer_rows(measured[-1], measured[0] if len(measured) > 1 else None)
+    return sorted(rows, key=lambda row: -row.share)
 
 
 def label_table(runs: Sequence[RunFiles]) -> Table:
