@@ -62,7 +62,7 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
     if folder is None:
         there = sorted(path.name for path in run.glob("checkpoints/[!.]*"))
         fix = f"it has {', '.join(there)}" if there else f"go on with scrl train --resume {run}"
-        raise InputError(f"{run}: has no checkpoint{f' {name!r}' if name else ''} yet; {fix}")
+        raise InputError(f"{run}: has no checkpoint {name or 'yet'}; {fix}")
     if not any((folder / each).is_file() for each in ("config.json", ADAPTER)):
         raise InputError(f"{folder}: holds no model (neither config.json nor {ADAPTER}); is the checkpoint complete?")
     return Checkpoint(run, config, folder, _step_of(folder))
