@@ -9,7 +9,8 @@ from runs import Listener, small
 from scrl.errors import InputError, TrainingError
 from scrl.training import run_folder
 from scrl.training.loop import resume
-from scrl.training.run_folder import FILES, RunFolder, environment, model_card
+from scrl.training.model_card import model_card
+from scrl.training.run_folder import FILES, RunFolder, environment
 
 
 @pytest.fixture

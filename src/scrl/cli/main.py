@@ -19,6 +19,7 @@ from scrl.cli.demo import demo
 from scrl.cli.doctor import doctor
 from scrl.cli.evaluate import evaluate
 from scrl.cli.evidence import evidence
+from scrl.cli.export import export
 from scrl.cli.label import label
 from scrl.cli.methods import methods
 from scrl.cli.plan import plan
@@ -42,6 +43,7 @@ COMMANDS = (
     plan,
     evaluate,
     answers,
+    export,
     compare,
     label,
     answer,

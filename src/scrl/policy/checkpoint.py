@@ -11,19 +11,62 @@ import torch
 from safetensors import SafetensorError
 
 from scrl.errors import InputError
-from scrl.policy.model import LanguageModel, quiet_progress
+from scrl.policy.model import LanguageModel, empty_model, load_tokenizer, loading, model_shape, quiet_progress
 from scrl.policy.policy import Policy
 
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
-def write_weights(language_model: LanguageModel, folder: Path, card: str) -> None:
-    """Weights, tokenizer and card, in the form that `from_pretrained` loads."""
+def write_weights(language_model: LanguageModel, folder: Path, card: str, dtype: torch.dtype | None = None) -> None:
+    """Weights, tokenizer and card, in the form that `from_pretrained` loads; `dtype`: rounded to another type."""
     with quiet_progress():
-        language_model.model.save_pretrained(folder)
+        language_model.model.save_pretrained(folder, state_dict=dtype and _rounded(language_model, dtype))
     language_model.tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
+    if dtype is not None and not language_model.has_adapter:  # transformers has written the type of the model itself
+        path = folder / "config.json"
+        config = json.loads(path.read_text(encoding="utf-8")) | {"dtype": str(dtype).removeprefix("torch.")}
+        path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _rounded(language_model: LanguageModel, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """The weights that are saved in another type, in CPU memory; those that are one stay one."""
+    by_place: dict[int, torch.Tensor] = {}
+    rounded = {}
+    for name, weight in language_model.model.state_dict().items():
+        is_rounded = weight.is_floating_point() and weight.dtype != dtype
+        if is_rounded and (not language_model.has_adapter or ".lora_" in name):
+            place = weight.data_ptr()
+            by_place[place] = by_place[place] if place in by_place else weight.to("cpu", dtype)
+            weight = by_place[place]
+        rounded[name] = weight
+    return rounded
+
+
+def copy_adapter(adapter: Path, folder: Path, *, base: str, dtype: torch.dtype, trust_remote_code: bool) -> None:
+    """An adapter and its tokenizer, in this type and with `base` as its model, whose shape it is found to fit."""
+    from safetensors.torch import load_file, save_file
+
+    shape = model_shape(base, trust_remote_code)
+    with loading(str(adapter)), quiet_progress():
+        from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
+
+        settings, weights = PeftConfig.from_pretrained(str(adapter)), load_file(adapter / ADAPTER_WEIGHTS)
+        settings.base_model_name_or_path = base
+        fitting = get_peft_model(empty_model(shape, trust_remote_code), settings, low_cpu_mem_usage=True)
+        shapes, found = (
+            {name: weight.shape for name, weight in state.items() if ".lora_" in name}
+            for state in (get_peft_model_state_dict(fitting, save_embedding_layers=False), weights)
+        )
+        wrong = sorted(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
+        if wrong:
+            raise ValueError(f"it does not fit {base}: {wrong[0]} and perhaps more are missing or of another shape")
+    tokenizer = load_tokenizer(str(adapter), trust_remote_code=trust_remote_code)
+    settings.save_pretrained(str(folder))
+    save_file({name: w.to(dtype) for name, w in weights.items()}, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+    tokenizer.save_pretrained(folder)
 
 
 def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:

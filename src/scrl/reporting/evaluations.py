@@ -235,11 +235,12 @@ def _check_values(evaluation: Evaluation, file: Path) -> None:
 
 def best_step_of(checkpoints: Path) -> int | None:
     """The step of the checkpoint `best`; None where there is none, or nothing says which step it is."""
-    state = checkpoints / "last" / "trainer_state.json"
+    own, last = (checkpoints / name / "trainer_state.json" for name in ("best", "last"))
+    state, name = (own, "step") if own.is_file() else (last, "best_step")  # scrl 0.1 noted it in `last` alone
     if not (checkpoints / "best").is_dir() or not state.is_file():
         return None
     try:
-        step = json.loads(state.read_text(encoding="utf-8")).get("best_step")
+        step = json.loads(state.read_text(encoding="utf-8")).get(name)
     except (OSError, ValueError, AttributeError) as error:
         raise DataError(state, f"cannot be read: {error}") from error
     return step if isinstance(step, int) else None

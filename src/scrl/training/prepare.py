@@ -20,7 +20,8 @@ from scrl.credit.rule import CreditRule
 from scrl.data.prompts import filter_overlong, no_room, prompt_text, prompt_tokens
 from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
-from scrl.policy.model import LanguageModel, check_savable, load_model
+from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.savable import check_savable
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question
 from scrl.training.stream import QuestionStream
@@ -55,7 +56,7 @@ def prepare(config: RunConfig, rule: CreditRule, compute: ComputeSettings) -> Pr
         require_others([question.id for question in loaded.questions], rule.method.name)
     seed_everything(config.seed)
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
-    check_savable(model)
+    check_savable(config.model, model.model)
     questions, notes = usable_questions(config, model.tokenizer, model.model.config, loaded.questions)
     held_out_questions: Sequence[Question] = ()
     if held_out is not None:

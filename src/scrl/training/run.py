@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
 from scrl.errors import InputError
-from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
+from scrl.policy.checkpoint import STATE, read_state, restore, write_state, write_weights
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
@@ -28,9 +29,10 @@ from scrl.training.crediting import Crediting
 from scrl.training.dynamic_sampling import check_others
 from scrl.training.guard import WATCHED
 from scrl.training.listeners import RunListener
+from scrl.training.model_card import model_card
 from scrl.training.prepare import prepare
 from scrl.training.probe import cost_note, probe_notes, score_probe
-from scrl.training.run_folder import RunFolder, model_card
+from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
 from scrl.training.trackers import Tracker, check_tracker, open_tracker
 
@@ -199,10 +201,15 @@ class Run:
         self.folder.save(self.folder.last, write)
 
     def save_best(self, score: float) -> None:
-        """The checkpoint to use, by a criterion that needs no gold."""
+        """The checkpoint to use, by a criterion that needs no gold, in the type the start model was published in."""
         self.state.best_score, self.state.best_step = score, self.state.step
-        card = model_card(self.config, self.state.step)
-        self.folder.save(self.folder.best, lambda place: write_weights(self.language_model, place, card))
+        card, dtype = model_card(self.config, self.state.step), self.language_model.published_dtype
+
+        def write(place: Path) -> None:
+            write_weights(self.language_model, place, card, dtype)
+            (place / STATE).write_text(json.dumps({"step": self.state.step}), encoding="utf-8")
+
+        self.folder.save(self.folder.best, write)
 
     def restore(self) -> None:
         """Go on from the last checkpoint, or from the start when there is none."""

@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
@@ -28,7 +27,6 @@ from scrl.config import RunConfig, read_config, write_config
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.answer_sheet import write_run_answers
 from scrl.reporting.report import write_report
-from scrl.reporting.text import counted
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
 PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy", "pydantic")
@@ -196,27 +194,3 @@ def _git(folder: Path, *words: str) -> str | None:
     except OSError:
         return None
     return found.stdout.strip() or None
-
-
-def model_card(config: RunConfig, step: int) -> str:
-    """The README.md of a checkpoint: what this model is, how it was made, and what to beware of."""
-    settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    rule = config.rule()
-    is_told = "truth" in rule.needs
-    head = {
-        "library_name": "peft" if config.lora else "transformers",
-        "base_model": config.model,
-        "tags": ["test-time-reinforcement-learning", *([] if is_told else ["label-free"]), "scrl"],
-    }
-    source = "rewards came from their gold answers: a control" if is_told else "no gold answer was used"
-    return f"""---
-{yaml.safe_dump(head, sort_keys=False)}---
-# {config.model} after {counted(step, "step")} of {rule.method.name}
-
-Adapted with [scrl](https://pypi.org/project/scrl) to the questions of {config.questions}; {source}.
-The method, {rule.method.name}: {rule.method.idea}. The model may have become more certain without having become more
-right; measure it on questions with known answers before you rely on it.
-
-```yaml
-{settings}```
-"""

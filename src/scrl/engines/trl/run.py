@@ -37,8 +37,9 @@ from scrl.training.guard import WATCHED, alarms
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener
 from scrl.training.loop import evaluation_records, rollout_lines
+from scrl.training.model_card import model_card
 from scrl.training.prepare import Prepared, prepare
-from scrl.training.run_folder import RunFolder, model_card
+from scrl.training.run_folder import RunFolder
 from scrl.training.step_metrics import describe
 
 from accelerate import PartialState  # isort: skip - scrl.engines.trl.rollouts says what to do where they are missing
