@@ -151,8 +151,8 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     from scrl.data.prompts import PromptSettings, prompt_tokens
     from scrl.policy.model import load_model
     from scrl.policy.settings import ComputeSettings
-    from scrl.sampling.draw import SamplingSettings
     from scrl.sampling.sampler import Prompt, check_sampler, open_sampler
+    from scrl.sampling.settings import SamplingSettings
 
     try:
         prompt = PromptSettings.model_validate(settings.pop("prompt", {}))

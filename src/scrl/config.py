@@ -26,7 +26,7 @@ from scrl.policy.settings import (
     LossSettings,
     OptimizerSettings,
 )
-from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.settings import SamplingSettings
 from scrl.settings import Settings, without_retired
 
 TRAINER_PRESETS: dict[str, dict[str, Any]] = {

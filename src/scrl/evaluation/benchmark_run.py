@@ -37,8 +37,8 @@ from scrl.evaluation.lm_eval import results_json
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Completion, Group, Question
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
+from scrl.sampling.settings import SamplingSettings
 from scrl.settings import Settings
 
 _FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
