@@ -6,13 +6,14 @@ import pytest
 
 import scrl
 from scrl.cli.train import file_and_overrides
-from scrl.config import RunConfig, build_config, merged, read_config, setting_rows, write_config
+from scrl.config import RunConfig, build_config, read_config, write_config
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
 from scrl.planning.plan import warnings
 from scrl.policy.settings import LoraSettings
 from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
+from scrl.settings import merged, setting_rows
 from scrl.training.guard import GuardSettings
 
 BARE = {"model": "embedded", "questions": "arithmetic:easy"}

@@ -12,7 +12,7 @@ from processes import Command, scrl, untraced
 from scrl.cli.evaluate import hints
 from scrl.cli.main import main
 from scrl.errors import InputError
-from scrl.evaluation.benchmark_run import MeasurementSettings
+from scrl.evaluation.settings import MeasurementSettings
 from scrl.policy import model
 from scrl.policy.checkpoint import write_weights
 from scrl.policy.settings import ComputeSettings, LoraSettings

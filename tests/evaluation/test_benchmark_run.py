@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from scrl.errors import ConfigError, DataError, InputError
-from scrl.evaluation.benchmark_run import build_settings, file_name, load_benchmarks, measure, read_settings
+from scrl.evaluation.benchmark_run import load_benchmarks, measure
+from scrl.evaluation.settings import build_settings, file_name, read_settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"

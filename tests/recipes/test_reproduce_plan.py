@@ -8,7 +8,7 @@ import pytest
 
 from scrl.data.questions import LoadedQuestions
 from scrl.errors import ConfigError, DataError, InputError
-from scrl.evaluation.benchmark_run import build_settings
+from scrl.evaluation.settings import build_settings
 from scrl.recipes import reproduce
 from scrl.recipes.catalogue import EXPERIMENTS
 from scrl.recipes.jobs import VOTING, find, jobs, select, start_of, with_controls, with_voting
