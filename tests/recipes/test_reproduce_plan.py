@@ -190,7 +190,7 @@ def test_settings_on_top_hold_for_evaluations_too():
     ("overrides", "reason"),
     [
         ({"compute": {"rows": 1}}, "compute.rows"),
-        ({"lr": 1}, "lr: there is no such setting"),
+        ({"lr": 1}, "lr is verl's name; here it is learning_rate"),
         ({"steps": 3}, "steps: cannot be set in a reproduction; use --steps"),
         ({"method": "ttrl"}, "method: cannot be set in a reproduction; the experiment decides it"),
         ({"seed": 3}, "use --seeds"),

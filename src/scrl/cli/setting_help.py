@@ -66,7 +66,6 @@ def _entries(names: Names, listed: list[str]) -> Iterator[HelpEntry]:
             positive_names=(as_option(name),),
             metavar=_metavar(field.annotation),
             description=words,
-            required=field.is_required(),
         )
 
 

@@ -85,7 +85,8 @@ NAMES = Names(
 
 def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
     """Settings from plain values; errors name the setting and the reason."""
-    NAMES.refuse_unknown(values)
+    if isinstance(values, Mapping):  # a damaged file may hold anything
+        NAMES.refuse_unknown(values)
     try:
         return MeasurementSettings.model_validate(values)
     except ValidationError as error:
