@@ -31,10 +31,10 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.eager_decode import left_pad
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 
 _LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

@@ -20,10 +20,10 @@ from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.model_paths import EMBEDDED
 from scrl.policy.settings import ComputeSettings
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.eager_decode import left_pad
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 
 SETTINGS = SamplingSettings(temperature=1.0, max_tokens=72)
 

@@ -37,9 +37,9 @@ from scrl.policy.model_paths import EMBEDDED
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.records import Group, Question, Sampled
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 from scrl.training.step_metrics import step_metrics
 
 QUESTIONS, COMPLETIONS = 8, 16

@@ -6,13 +6,14 @@ import pytest
 
 import scrl
 from scrl.cli.train import file_and_overrides
-from scrl.config import RunConfig, build_config, merged, read_config, setting_rows, write_config
+from scrl.config import RunConfig, build_config, read_config, write_config
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
 from scrl.planning.plan import warnings
 from scrl.policy.settings import LoraSettings
 from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
+from scrl.settings import merged, setting_rows
 from scrl.training.guard import GuardSettings
 
 BARE = {"model": "embedded", "questions": "arithmetic:easy"}
@@ -122,7 +123,7 @@ def test_a_file_that_holds_no_settings_is_refused_with_its_line(content, reason,
 
 def test_the_words_of_the_command_are_settings():
     words = ["--loss.clip-high", "0.3", "--drop-last", "--seed=1", "steps=2", "--limit", "-1", "--trust-remote-code"]
-    found = ["loss.clip-high=0.3", "drop-last=true", "seed=1", "steps=2", "limit=-1", "trust-remote-code=true"]
+    found = ["loss.clip_high=0.3", "drop_last=true", "seed=1", "steps=2", "limit=-1", "trust_remote_code=true"]
     assert file_and_overrides(words) == (None, found)
     config = read_config(None, [*SMALL, "loss.clip-high=0.3", "drop-last=true"])
     assert (config.loss.clip_high, config.drop_last) == (0.3, True)
@@ -189,9 +190,9 @@ def test_a_benchmark_brings_its_reader():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("methd=scrl", "methd: there is no such setting. Did you mean 'method'?"),
-        ("loss.clip_hih=0.3", "loss.clip_hih: there is no such setting. Did you mean 'clip_high'?"),
-        ("lora.rnk=2", "lora.rnk: there is no such setting. Did you mean 'rank'?"),
+        ("methd=scrl", "--methd: there is no such setting. Did you mean --method?"),
+        ("loss.clip_hih=0.3", "--loss.clip-hih: there is no such setting. Did you mean --loss.clip-high?"),
+        ("lora.rnk=2", "--lora.rnk: there is no such setting. Did you mean --lora.rank?"),
         ("method=scl", "method: unknown method 'scl'. Did you mean 'scrl'?"),
         ("preset=oficial", "preset: unknown preset 'oficial'. Did you mean 'official'?"),
         ("loss_variant=dr-grp", "loss_variant: unknown loss 'dr-grp'. Did you mean 'dr-grpo'?"),
@@ -276,7 +277,7 @@ def test_every_method_builds(method):
 def test_a_file_of_settings_can_be_given_from_python(tmp_path):
     (tmp_path / "run.yaml").write_text("model: embedded\nquestions: arithmetic:easy\nstepz: 3\n")
     for path in (str(tmp_path / "run.yaml"), tmp_path / "run.yaml"):
-        with pytest.raises(ConfigError, match="stepz"):
+        with pytest.raises(DataError, match=r"run\.yaml:3: stepz: there is no such setting\. Did you mean 'steps'\?"):
             scrl.train(path)
     with pytest.raises(DataError, match=r"nowhere\.yaml: cannot be read"):
         scrl.train(str(tmp_path / "nowhere.yaml"))

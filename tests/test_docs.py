@@ -13,7 +13,7 @@ import pytest
 
 from scrl.cli.main import app
 from scrl.cli.train import file_and_overrides
-from scrl.config import RunConfig, read_config, setting_rows
+from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import BENCHMARKS
 from scrl.data.prompts import STYLES
@@ -23,6 +23,7 @@ from scrl.recipes.jobs import jobs
 from scrl.recipes.paper import KNOWN_INCONSISTENCIES, TABLES
 from scrl.recipes.scales import LEVELS, SCALES, SMALL_REWARDS, at_scale
 from scrl.records import Sample
+from scrl.settings import setting_rows
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -14,7 +14,7 @@ from scrl.credit.methods import METHODS
 SOURCE = Path(scrl.__file__).parent
 
 # Each layer may import itself and the layers before it that are named here, nothing else of the package.
-BASE = {"records", "errors", "optional_deps", "seeds", "metrics", "settings", "user_code"}
+BASE = {"records", "errors", "optional_deps", "seeds", "metrics", "settings", "setting_names", "user_code"}
 CORE = BASE | {"answers", "credit"}
 TENSORS = CORE | {"attention", "device_copy"}
 MODEL = TENSORS | {"policy", "sampling", "data", "evaluation", "reporting", "lab", "config"}
@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "user_code": {"errors"},
     "seeds": set(),
     "settings": set(),
+    "setting_names": {"errors", "settings"},
     "metrics": set(),
     "attention": set(),
     "device_copy": set(),

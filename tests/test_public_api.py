@@ -26,7 +26,7 @@ SIGNATURES = {
     "resume": "(folder, *, listener=None)",
     "same_answer": "(first, second, *, significant_digits=None)",
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
-    "train": "(config, questions=None, *, out=None, listener=None)",
+    "train": "(config=None, questions=None, *, out=None, listener=None, **settings)",
     "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}))",
     "Elsewhere": "(num_questions, shares=<factory>, stock=())",
     "Evidence": "(group, classes, tally, truth=None, reference_share=None, partner=None, is_rephrased=False, embed=None, "
@@ -95,7 +95,7 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
         scrl.train(SMALL, ["Čo je 1+1?"], out=tmp_path / "bad")  # refused after the folder was made
     assert not (tmp_path / "bad").exists()
     (tmp_path / "bare.yaml").write_text("model: embedded\nstepz: 3\n")
-    with pytest.raises(scrl.ConfigError, match="stepz"):
+    with pytest.raises(scrl.DataError, match=r"bare\.yaml:2: stepz"):
         scrl.train(tmp_path / "bare.yaml", TEXTS, out=tmp_path / "bad")  # questions are not missing
     with pytest.raises(scrl.ConfigError, match="max_token: "):
         scrl.sample("embedded", TEXTS, 2, max_token=40)

@@ -63,37 +63,40 @@ class TrainingResult:
 
 
 def train(
-    config: RunConfig | Mapping[str, Any] | str | Path,
-    questions: Questions | None = None,
+    config: RunConfig | Mapping[str, Any] | str | Path | None = None,
+    questions: Questions | str | None = None,
     *,
     out: str | Path | None = None,
     listener: RunListener | None = None,
+    **settings: Any,
 ) -> TrainingResult:
     """Adapt a model to questions without answers, with the settings of `scrl train`, in a new folder (under runs/).
 
-    Settings are given by name, as the YAML file that holds them, or as a RunConfig. Questions from memory take the
-    place of the setting `questions`; they are written into the run folder, so that the run can be resumed. Any
-    engine. `listener` hears notes, steps and evaluations; without one, notes go to the log named `scrl`.
+    Settings are given by name (`steps=50, max_tokens=512`), as a mapping, as the YAML file that holds them, or as a
+    RunConfig; those by name come on top. Questions from memory take the place of the setting `questions`; they are
+    written into the run folder, so that the run can be resumed. Any engine. `listener` hears notes, steps and
+    evaluations; without one, notes go to the log named `scrl`.
     """
-    from scrl.config import build_config, read_yaml
+    from scrl.config import read_file, with_settings
     from scrl.data.folders import new_run_folder
     from scrl.engines.choice import check_engine, engine_of
     from scrl.training.listeners import Silent
 
-    values = read_yaml(Path(config)) if isinstance(config, str | Path) else config
+    if config is None and isinstance(questions, str):  # a file or a benchmark, by name as all else
+        settings["questions"], questions = questions, None
     rows = None if questions is None else _rows(questions)
     if rows is not None:
-        values = dict(values if isinstance(values, Mapping) else values.model_dump(mode="json"))
-        values["questions"] = "questions.jsonl"  # checked before a folder is made; the path follows
-    settings = build_config(values) if isinstance(values, Mapping) else values
-    check_engine(settings)
+        settings["questions"] = "questions.jsonl"  # checked before a folder is made; the path follows
+    values = read_file(Path(config)) if isinstance(config, str | Path) else config or {}
+    chosen = with_settings(values, settings)
+    check_engine(chosen)
     folder = new_run_folder(None if out is None else Path(out))
     if rows is not None:
         file = folder / "questions.jsonl"
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        settings = settings.model_copy(update={"questions": str(file)})
+        chosen = chosen.model_copy(update={"questions": str(file)})
     try:
-        return TrainingResult(engine_of(settings).train(settings, folder, listener or Silent()).path)
+        return TrainingResult(engine_of(chosen).train(chosen, folder, listener or Silent()).path)
     finally:
         if not (folder / "config.yaml").is_file():  # refused before it began
             shutil.rmtree(folder)
@@ -134,7 +137,8 @@ def evaluate(
     `settings` are those of its evaluation.yaml, e.g. samples=4, sampling={"max_tokens": 512}, data_dir="benchmarks".
     """
     from scrl.data.folders import new_run_folder
-    from scrl.evaluation.benchmark_run import build_settings, measure
+    from scrl.evaluation.benchmark_run import measure
+    from scrl.evaluation.settings import build_settings
     from scrl.training.listeners import Silent
 
     names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
@@ -151,8 +155,8 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     from scrl.data.prompts import PromptSettings, prompt_tokens
     from scrl.policy.model import load_model
     from scrl.policy.settings import ComputeSettings
-    from scrl.sampling.draw import SamplingSettings
     from scrl.sampling.sampler import Prompt, check_sampler, open_sampler
+    from scrl.sampling.settings import SamplingSettings
 
     try:
         prompt = PromptSettings.model_validate(settings.pop("prompt", {}))

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings, asked_by
 from scrl.data.questions import LoadedQuestions
@@ -26,8 +27,9 @@ from scrl.policy.settings import (
     LossSettings,
     OptimizerSettings,
 )
-from scrl.sampling.draw import SamplingSettings
-from scrl.settings import Settings, without_retired
+from scrl.sampling.settings import SamplingSettings
+from scrl.setting_names import RUN_NAMES, Names
+from scrl.settings import RETIRED, Settings, merged, tree_of, without_retired
 
 TRAINER_PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -140,6 +142,7 @@ class RunConfig(Settings):
         values = without_retired(values)
         if not isinstance(values, Mapping):
             return values
+        values = NAMES.long(values)
         for name, off in REMOVED.items():
             if values.get(name, off) != off:
                 raise ConfigError(f"{name}: scrl 0.2 no longer has this setting; leave it out, or use scrl 0.1")
@@ -163,11 +166,6 @@ class RunConfig(Settings):
     @classmethod
     def _one_tracker(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
-
-    @field_validator("model", "questions", mode="before")
-    @classmethod
-    def _name(cls, value: Any) -> Any:
-        return str(value) if isinstance(value, int) else value
 
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
@@ -229,35 +227,64 @@ def _with_source_defaults(values: dict[str, Any]) -> dict[str, Any]:
     return merged(values, {"prompt": missing})
 
 
-def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` updated with `over`, recursively."""
-    result = dict(base)
-    for key, value in over.items():
-        old = result.get(key)
-        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return result
-
-
 def build_config(values: Mapping[str, Any]) -> RunConfig:
     """Settings from plain values; errors name the setting, the reason and the fix."""
     try:
-        return RunConfig.model_validate(values)
+        return RunConfig.model_validate(_checked(values))
     except ValidationError as error:
         raise ConfigError(_explain(error)) from error
 
 
+def with_settings(config: RunConfig | Mapping[str, Any], settings: Mapping[str, Any]) -> RunConfig:
+    """A configuration with some settings on top."""
+    over = _checked(settings)
+    if isinstance(config, RunConfig):
+        return build_config(merged(config.model_dump(mode="json"), over)) if over else config
+    return build_config(merged(_checked(config), over))
+
+
 def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
     """`base`, updated with a YAML file and then with `name.of.setting=value`."""
-    values = merged(base or {}, read_yaml(path) if path is not None else {})
+    values = merged(base or {}, read_file(path) if path is not None else {})
+    return build_config(merged(values, given_settings(overrides)))
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings of a YAML file, under their long names; an unknown one is refused with its line."""
+    values, lines = read_yaml(path)
+    for name in NAMES.unknown(values):
+        raise DataError(path, NAMES.about(name, is_option=False, more=_credit_names(values)), lines.get(name))
+    try:
+        return NAMES.long(values)
+    except ConfigError as error:
+        raise DataError(path, str(error)) from error
+
+
+def given_settings(overrides: Iterable[str]) -> dict[str, Any]:
+    """`name.of.setting=value`, as a command has them, as a tree with long names."""
+    values: dict[str, Any] = {}
     for text in overrides:
         values = merged(values, override(text))
-    return build_config(values)
+    return _checked(values, is_option=True)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file that holds settings."""
+def _checked(values: Mapping[str, Any], *, is_option: bool = False) -> dict[str, Any]:
+    """The values under their long names; an unknown one is refused."""
+    NAMES.refuse_unknown(values, is_option=is_option, more=_credit_names(values))
+    return NAMES.long(values)
+
+
+def _credit_names(values: Mapping[str, Any]) -> list[str]:
+    """The settings of the method that is chosen, where it is one of ours."""
+    method = METHODS.get(str(values.get("method")), METHODS["scrl"])
+    return [f"credit.{name}" for name in method.settings.model_fields]
+
+
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
+    """What a YAML file of settings holds, and the line of each name."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        values, node = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -267,7 +294,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise DataError(path, f"is not YAML: {getattr(error, 'problem', error)}", mark and mark.line + 1) from error
     if not isinstance(values, dict):
         raise DataError(path, "must hold settings, such as `model: embedded`")
-    return values
+    return values, dict(_lines(node))
+
+
+def _lines(node: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Every dotted name of a YAML mapping, and the line it stands on."""
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        yield f"{prefix}{key.value}", key.start_mark.line + 1
+        yield from _lines(value, f"{prefix}{key.value}.")
 
 
 def write_config(config: RunConfig, path: Path) -> None:
@@ -277,33 +311,12 @@ def write_config(config: RunConfig, path: Path) -> None:
     )
 
 
-def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Every setting of the tree: dotted name, default, description."""
-    for name, field in model.model_fields.items():
-        inner = _inner_model(field.annotation)
-        if inner is None or field.default is None:
-            default = "(required)" if field.is_required() else repr(field.default)
-            yield f"{prefix}{name}", default, field.description or ""
-        if inner is not None:
-            yield from setting_rows(inner, f"{prefix}{name}.")
-
-
-def _inner_model(annotation: Any) -> type[BaseModel] | None:
-    """The nested settings class of a setting, if it is one."""
-    kinds = (annotation, *getattr(annotation, "__args__", ()))
-    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
-
-
 def override(text: str) -> dict[str, Any]:
     """`optimizer.learning_rate=1e-6` → {"optimizer": {"learning_rate": 1e-6}}."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"{text!r}: write name=value, for instance optimizer.learning_rate=1e-6")
-    *outer, last = name.replace("-", "_").split(".")
-    tree = {last: _value(value)}
-    for key in reversed(outer):
-        tree = {key: tree}
-    return tree
+    return tree_of(name.replace("-", "_"), _value(value))
 
 
 def _value(text: str) -> Any:
@@ -326,14 +339,12 @@ def _explain(error: ValidationError) -> str:
     cause = problem.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):  # raised by one of our validators
         return str(cause)
-    if problem["type"] == "extra_forbidden":
-        model: type[BaseModel] = RunConfig
-        for part in place[:-1]:
-            model = _inner_model(model.model_fields[part].annotation) or model
-        return f"{name}: there is no such setting.{did_you_mean(place[-1], model.model_fields)}"
     if problem["type"] == "missing":
         return f"{name}: is required. {RunConfig.model_fields[place[0]].description}"
     return f"{name}: {problem['msg']}; got {problem['input']!r}"
 
+
+NAMES = Names(RunConfig, RUN_NAMES, others=(*REMOVED, *RETIRED))
+"""Of a run's settings."""
 
 assert TRAINER_PRESETS.keys() == PRESETS.keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -23,11 +23,22 @@ class Settings(BaseModel):
     @classmethod
     def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
         """`--steps` without its number arrives as `steps: true`, which Python takes for 1."""
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        types = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-        if isinstance(value, bool) and {int, float} & set(types) and bool not in types:
+        types = _types(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(value, bool) and {int, float} & types and bool not in types:
             raise PydanticCustomError("number_type", "Input should be a number")
         return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _take_number_as_text(cls, value: Any, info: ValidationInfo) -> Any:
+        """`--model 7` names a folder."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return str(value) if is_number and str in _types(cls.model_fields[str(info.field_name)].annotation) else value
+
+
+def _types(annotation: Any) -> set[Any]:
+    """What a setting may be."""
+    return set(get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,))
 
 
 def without_retired(values: Any, place: str = "") -> Any:
@@ -38,3 +49,35 @@ def without_retired(values: Any, place: str = "") -> Any:
         if values.get(name) is not None:
             warnings.warn(f"{place}{name}: scrl 0.2 has no such setting and ignores it; leave it out", stacklevel=2)
     return {name: value for name, value in values.items() if name not in RETIRED}
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` updated with `over`, recursively."""
+    result = dict(base)
+    for key, value in over.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def tree_of(name: str, value: Any) -> dict[str, Any]:
+    """`sampling.max_tokens`, 512 → {"sampling": {"max_tokens": 512}}."""
+    outer, dot, rest = name.partition(".")
+    return {outer: tree_of(rest, value) if dot else value}
+
+
+def setting_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every setting of the tree: dotted name, default, description."""
+    for name, field in model.model_fields.items():
+        inner = inner_model(field.annotation)
+        if inner is None or field.default is None:
+            default = "(required)" if field.is_required() else repr(field.default)
+            yield f"{prefix}{name}", default, field.description or ""
+        if inner is not None:
+            yield from setting_rows(inner, f"{prefix}{name}.")
+
+
+def inner_model(annotation: Any) -> type[BaseModel] | None:
+    """The nested settings class of a setting, if it is one."""
+    kinds = (annotation, *getattr(annotation, "__args__", ()))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)

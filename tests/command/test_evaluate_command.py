@@ -12,7 +12,7 @@ from processes import Command, scrl, untraced
 from scrl.cli.evaluate import hints
 from scrl.cli.main import main
 from scrl.errors import InputError
-from scrl.evaluation.benchmark_run import MeasurementSettings
+from scrl.evaluation.settings import MeasurementSettings
 from scrl.policy import model
 from scrl.policy.checkpoint import write_weights
 from scrl.policy.settings import ComputeSettings, LoraSettings
@@ -222,11 +222,11 @@ def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
         (("embedded", STREAM, *TINY, "--reader", ""), "reader: unknown reader ''"),
         (
             ("embedded", STREAM, *TINY, "--k", "3"),
-            "k: must be between 1 and the number of samples a question, 2; got 3",
+            "k: must be between 1 and the number of completions a question, 2; got 3",
         ),
-        (("embedded", STREAM, "--samples", "0"), "samples: Input should be greater than or equal to 1; got 0"),
-        (("embedded", STREAM, "--top-p", "2"), "sampling.top_p: Input should be less than or equal to 1; got 2.0"),
-        (("embedded", STREAM, "--prompt-style", "poem"), "prompt.style: Input should be 'auto'"),
+        (("embedded", STREAM, "--samples", "0"), "completions: Input should be greater than or equal to 1; got 0"),
+        (("embedded", STREAM, "--top-p", "2"), "top_p: Input should be less than or equal to 1; got 2"),
+        (("embedded", STREAM, "--prompt-style", "poem"), "prompt_style: Input should be 'auto'"),
         (("embedded", STREAM, "--device", "abacus"), "compute.device: 'abacus' is no device"),
         (("embedded", STREAM, "--reader", "bxed"), "Did you mean 'boxed'?"),
         (("embedded", STREAM), "max_tokens: arithmetic:easy:train:4 has a prompt of"),
@@ -234,7 +234,7 @@ def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
         (("./no-model", STREAM), "model: there is no folder ./no-model"),
         (("no-owner/no-model", STREAM), "model: no-owner/no-model cannot be loaded"),
         (("embedded", "aime24", "--data-dir", "nowhere"), "nowhere: there is no such folder of benchmarks"),
-        (("embedded", STREAM, "--smaples", "2"), "Unknown option: --smaples. Did you mean --samples?"),
+        (("embedded", STREAM, "--smaples", "2"), "--smaples: there is no such setting. Did you mean --samples?"),
     ],
 )
 def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reason):
@@ -327,10 +327,10 @@ def test_the_help_names_the_defaults_that_hold(capsys):
     fields = MeasurementSettings.model_fields
     sampling = fields["sampling"].default
     shown = {
-        "samples": fields["samples"].default, "seed": fields["seed"].default, "temperature": sampling.temperature,
+        "completions": fields["samples"].default, "seed": fields["seed"].default, "temperature": sampling.temperature,
         "top-p": sampling.top_p, "max-tokens": sampling.max_tokens,
         "max-prompt-tokens": fields["prompt"].default.max_tokens, "sampler-rows": fields["compute"].default.sampler_rows,
-        "sampler": fields["compute"].default.sampler, "vllm-memory": fields["compute"].default.vllm_memory,
+        "sampler": fields["compute"].default.sampler, "k": "none", "vllm-memory": fields["compute"].default.vllm_memory,
     }  # fmt: skip
     for name, value in shown.items():
-        assert re.search(rf"--{name} [^\[]*\[{re.escape(str(value))}\]", text), name
+        assert re.search(rf"--{name} (?:(?! --).)*\[{re.escape(str(value))}\]", text), name

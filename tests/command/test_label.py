@@ -287,12 +287,12 @@ GOOD = json.dumps(row("q", "1"))
         ([GOOD], ["--trained", "x"], "--trained"),
         ([GOOD], ["--reader", "boxd"], "Did you mean 'boxed'"),
         ([GOOD], ["--preset", "x"], "Known: official, paper"),
-        ([GOOD], ["--treshold", "1"], "unknown option --treshold"),
+        ([GOOD], ["--treshold", "1"], "--treshold: there is no such setting. scrl methods scrl shows all."),
         ([GOOD, '{"question_id": "q", "completion": "\\boxed{1}", "entropy": 1}'], [], r"r.jsonl:2: field 'completion' has a backspace"),
         ([GOOD, '{"question_id": [], "completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' must be text"),
         ([GOOD], ["--method", "ttrl", "--min-share", "0.4"], "--min-share: method 'ttrl' has no such setting"),
         ([GOOD], ["--trained", "2.5"], "--trained: must be a whole number; got '2.5'"),
-        ([GOOD], ["--sumary", "x"], "Did you mean '--summary'"),
+        ([GOOD], ["--sumary", "x"], "Did you mean --summary?"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_and_nothing_is_written(tmp_path, lines, arguments, message):

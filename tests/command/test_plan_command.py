@@ -169,7 +169,7 @@ def test_where_nothing_fits_the_page_says_what_would_and_the_command_fails(capsy
         (["qwen2.5-3b/aime25/32-16/scr"], "Did you mean 'qwen2.5-3b/aime25/32-16/scrl'? `scrl recipes` lists all"),
         (["qwen2.5-3b/start"], "a start model is measured as it is"),
         ([RECIPE, "other.yaml"], "the settings are those of qwen2.5-3b/aime25/32-16/scrl; others are --name value"),
-        ([RECIPE, "--complexions", "64"], "complexions: there is no such setting. Did you mean 'completions'?"),
+        ([RECIPE, "--complexions", "64"], "--complexions: there is no such setting. Did you mean --completions?"),
         ([RECIPE, "--gpus", "0"], "gpus: Input should be greater than or equal to 1"),
         ([RECIPE, "--gpus", "many"], "many"),
         ([RECIPE, "--gpu-memory", "0"], "--gpu-memory: is GiB of one GPU"),

@@ -12,9 +12,10 @@ from rich.progress import Progress, TextColumn
 
 from scrl.cli.progress import BarProgress, PlainProgress, evaluation_line
 from scrl.cli.train import _summarize
-from scrl.config import RunConfig, read_config, setting_rows
+from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
 from scrl.metrics import STEP_METRICS
+from scrl.settings import setting_rows
 from scrl.training.run_folder import RunFolder
 
 SETTINGS = """\

@@ -18,9 +18,9 @@ from scrl.policy.model import load_model
 from scrl.policy.policy import Policy, totals
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, OptimizerSettings
 from scrl.records import Sampled
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 from scrl.training.run_folder import RunFolder
 
 pytest.importorskip("trl")

@@ -4,12 +4,13 @@ import importlib.metadata
 
 import pytest
 
-from scrl.config import RunConfig, read_config, setting_rows
+from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
 from scrl.engines.choice import check_engine, require_engine
 from scrl.engines.trl.settings import batch_sizes, check_config, differences, grpo_settings, step_size, with_options
 from scrl.errors import ConfigError
 from scrl.optional_deps import supported
+from scrl.settings import setting_rows
 
 BARE = ("engine=trl", "model=embedded", "questions=arithmetic:easy")
 

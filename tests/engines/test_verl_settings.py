@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 from listeners import Listener
 
-from scrl.config import build_config, merged
+from scrl.config import build_config
 from scrl.engines.choice import require_engine
 from scrl.engines.verl import run as verl_run
 from scrl.engines.verl.run import differences, link_last, move_log, resume, write_metrics
@@ -25,6 +25,7 @@ from scrl.engines.verl.settings import (
     verl_settings,
 )
 from scrl.errors import ConfigError, InputError, TrainingError
+from scrl.settings import merged
 from scrl.training.run_folder import RunFolder
 
 JOB = Job("/runs/001", questions=30, prompt_tokens=200)

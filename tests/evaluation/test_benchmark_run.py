@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from scrl.errors import ConfigError, DataError, InputError
-from scrl.evaluation.benchmark_run import build_settings, file_name, load_benchmarks, measure, read_settings
+from scrl.evaluation.benchmark_run import load_benchmarks, measure
+from scrl.evaluation.settings import build_settings, file_name, read_settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"
@@ -305,13 +306,13 @@ def test_the_likeliest_completion_alone(tmp_path):
 
 def test_settings_that_make_no_sense_are_refused():
     wrong = {
-        "k: must be between 1 and the number of samples a question, 2; got 3": {"ks": (3,)},
+        "k: must be between 1 and the number of completions a question, 2; got 3": {"ks": (3,)},
         "k: must be between 1 .* got 0. Choose another": {"ks": (0,)},
-        "samples: Input should be greater": {"samples": 0},
-        "sampling.top_p: Input should be": {"sampling": {"top_p": 2}},
-        "compute.rows: Extra inputs": {"compute": {"rows": 1}},
-        "prompt.style: Input should be": {"prompt": {"style": "shakespeare"}},
-        "benchmarks: Tuple should have at least 1": {"benchmarks": ()},
+        "completions: Input should be greater": {"samples": 0},
+        "top_p: Input should be": {"sampling": {"top_p": 2}},
+        "compute.rows: there is no such setting. Did you mean .compute.sampler_rows.": {"compute": {"rows": 1}},
+        "prompt_style: Input should be": {"prompt": {"style": "shakespeare"}},
+        "questions: Tuple should have at least 1": {"benchmarks": ()},
         "limit: Input should be greater": {"limit": 0},
     }
     for reason, change in wrong.items():
@@ -323,7 +324,7 @@ def test_settings_that_make_no_sense_are_refused():
     "names", [("aime24", "aime24"), ("a/mine.jsonl", "b/mine.jsonl"), ("mine.txt", "mine.csv"), ("a:b", "a-b")]
 )
 def test_two_benchmarks_that_would_share_a_file_are_refused(names):
-    with pytest.raises(ConfigError, match=f"benchmarks: {names[0]}, {names[1]}: give each once"):
+    with pytest.raises(ConfigError, match=f"questions: {names[0]}, {names[1]}: give each once"):
         settings_of("amc", *names)
 
 

@@ -8,7 +8,7 @@ import pytest
 from scrl.credit.rule import credit_rule
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, EvaluationSettings, evaluate, questions_digest
 from scrl.records import Question, Sample, Sampled
-from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.settings import SamplingSettings
 
 RULE = credit_rule("scrl")
 SAMPLING = SamplingSettings(temperature=0.6, top_p=0.95, max_tokens=32)

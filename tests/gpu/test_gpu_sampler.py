@@ -7,12 +7,12 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.gpu import graph_engine, reference_ops, scheduler
 from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, FIELDS, LIMIT, Completions, DecodeState
 from scrl.sampling.gpu.scheduler import min_pages
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 
 WORDS = 1003  # no multiple of anything
 LLAMA3 = {

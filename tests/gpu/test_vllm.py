@@ -12,9 +12,9 @@ import torch
 
 from scrl.policy.model import load_tokenizer
 from scrl.policy.scoring import scorer
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import end_tokens
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.vllm import MAX_DRIFT, VllmSampler
 from scrl.sampling.vllm_engine import VllmEngine, engine_options, start_engine
 

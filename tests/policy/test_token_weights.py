@@ -19,8 +19,7 @@ from updates import (
 )
 
 from scrl.credit.rule import credit_rule
-from scrl.policy.losses import Mean
-from scrl.policy.settings import LossSettings
+from scrl.policy.settings import LossSettings, Mean
 
 MEANS = get_args(Mean)
 MAX_TOKENS = 24

@@ -11,9 +11,9 @@ from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.policy import Policy, totals
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sampled, Tally
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 
 CPU = ComputeSettings(device="cpu")
 ADVANTAGES = (1.5, -0.5, 0.25, -1.25, 0.75, -0.75)

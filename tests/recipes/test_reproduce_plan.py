@@ -8,7 +8,7 @@ import pytest
 
 from scrl.data.questions import LoadedQuestions
 from scrl.errors import ConfigError, DataError, InputError
-from scrl.evaluation.benchmark_run import build_settings
+from scrl.evaluation.settings import build_settings
 from scrl.recipes import reproduce
 from scrl.recipes.catalogue import EXPERIMENTS
 from scrl.recipes.jobs import VOTING, find, jobs, select, start_of, with_controls, with_voting
@@ -190,7 +190,7 @@ def test_settings_on_top_hold_for_evaluations_too():
     ("overrides", "reason"),
     [
         ({"compute": {"rows": 1}}, "compute.rows"),
-        ({"lr": 1}, "lr: there is no such setting"),
+        ({"lr": 1}, "lr is verl's name; here it is learning_rate"),
         ({"steps": 3}, "steps: cannot be set in a reproduction; use --steps"),
         ({"method": "ttrl"}, "method: cannot be set in a reproduction; the experiment decides it"),
         ({"seed": 3}, "use --seeds"),

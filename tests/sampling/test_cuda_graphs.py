@@ -6,10 +6,10 @@ import pytest
 import torch
 from tiny_models import END, TOKENIZER, assert_same, captured_sampler, prompts, set_ends, tiny_model
 
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.gpu import cuda_graphs
 from scrl.sampling.gpu.cuda_graphs import CudaGraphs
 from scrl.sampling.local import LocalSampler
+from scrl.sampling.settings import SamplingSettings
 
 PROMPTS = prompts(1, 5, 40, 3)
 HOW = {"num_samples": 5, "seed": 0, "step": 1}

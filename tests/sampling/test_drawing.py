@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from scrl.sampling.draw import SamplingSettings, draw, invert_cdf, restrict, row_uniforms
+from scrl.sampling.draw import draw, invert_cdf, restrict, row_uniforms
+from scrl.sampling.settings import SamplingSettings
 
 PROBS = [0.4, 0.25, 0.15, 0.1, 0.06, 0.04]
 UNIFORMS = st.one_of(st.floats(0, 1, exclude_max=True), st.sampled_from([0.0, 1 - 2**-53, 1 - 2**-24, 0.5, 2**-1074]))

@@ -23,12 +23,12 @@ from scrl.data.arithmetic import arithmetic_questions
 from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.policy.model import load_model
 from scrl.policy.settings import ComputeSettings
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.gpu import graph_engine, scheduler
 from scrl.sampling.gpu.fused_weights import fuse, why_not_fused
 from scrl.sampling.gpu.scheduler import Scheduler, min_pages
 from scrl.sampling.local import LocalSampler, open_engine, requests_for
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.tree import sample_tree
 
 LENGTHS = (1, 5, 40, 3)

@@ -17,7 +17,6 @@ if not ON_GPU and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("no GPU, and kernels are not interpreted: make test-kernels", allow_module_level=True)
 pytest.importorskip("triton")
 
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.gpu import kernels, reference_ops
 from scrl.sampling.gpu.decode_state import (
     ALIVE,
@@ -34,6 +33,7 @@ from scrl.sampling.gpu.decode_state import (
 )
 from scrl.sampling.gpu.draw_kernels import draw_tokens
 from scrl.sampling.gpu.fused_weights import Layer, Linear, Shape
+from scrl.sampling.settings import SamplingSettings
 
 pytestmark = [  # Triton's interpreter
     pytest.mark.filterwarnings("ignore:Conversion of an array:DeprecationWarning"),

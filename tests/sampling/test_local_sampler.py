@@ -23,10 +23,10 @@ from scrl.policy.model import load_model
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question
 from scrl.sampling.decoders import GroupDecoder, TransformersDecoder, why_not_grouped
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.eager_decode import decode_eagerly, left_pad
 from scrl.sampling.local import LocalSampler, end_tokens
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 
 LENGTHS = (1, 5, 11, 3)
 GREEDY = SamplingSettings(temperature=0, max_tokens=24)

@@ -19,10 +19,11 @@ from tiny_models import (
     tokens_of,
 )
 
-from scrl.sampling.draw import SamplingSettings, row_uniforms
+from scrl.sampling.draw import row_uniforms
 from scrl.sampling.eager_decode import left_pad
 from scrl.sampling.local import LocalSampler, end_tokens, row_batches
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 
 SETTINGS = SamplingSettings(max_tokens=40)
 VOCABULARY = SHAPE["vocab_size"]

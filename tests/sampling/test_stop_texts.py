@@ -10,8 +10,8 @@ from tiny_models import END, TOKENIZER, WORDS, prompts, tiny_model
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import LocalSampler
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
 
 SAMPLER = LocalSampler(tiny_model("llama", seed=4), TOKENIZER, max_rows=512)

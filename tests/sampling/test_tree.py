@@ -17,9 +17,9 @@ from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sample, Sampled, Tally
 from scrl.sampling.decoders import TransformersDecoder
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.tree import cut_at_stop, fork_places, sample_tree
 
 TREE = Tree(roots=3, forks=2, branches=2)

@@ -112,7 +112,7 @@ def test_text_that_the_tokenizer_does_not_know_is_refused(tmp_path):
 
 def test_wrong_settings_are_refused_by_name(tmp_path):
     reasons = {
-        "methd=ttrl": "methd: there is no such setting. Did you mean 'method'?",
+        "methd=ttrl": "--methd: there is no such setting. Did you mean --method?",
         "method=scr": "method: unknown method 'scr'. Did you mean 'scrl'?",
         "trained=9": "error: trained: 9 completions of 8 cannot be trained on\n",
         "trackers=[tensorbord]": "trackers: unknown tracker 'tensorbord'. Did you mean 'tensorboard'?",

@@ -26,7 +26,7 @@ def probe_of(*texts, cut=0, tokens=10, rollout_seconds=2.0, score_seconds=0.5):
 
 
 def test_a_run_whose_start_model_gives_no_answers_is_refused_and_leaves_nothing(tmp_path):
-    with pytest.raises(InputError, match=r"reader: only 0 of 8 completions .*--sampling\.max-tokens 8.*--force"):
+    with pytest.raises(InputError, match=r"reader: only 0 of 8 completions .*--max-tokens 8.*--force"):
         do(tmp_path / "run", "sampling.max_tokens=2", *QUIET)
     assert not (tmp_path / "run").exists()
 
@@ -50,8 +50,8 @@ def test_the_probe_changes_nothing_of_what_is_learned(tmp_path):
         ([r"\boxed{4}"] * 8, 0, []),
         (["The answer is 4."] * 8, 0, ["--reader number, which finds 8"]),
         (["I get 4 apples"] * 8, 0, ["--reader last-number, which finds 8"]),
-        (["first 4 then"] * 8, 8, ["--sampling.max-tokens 192"]),  # 4 × 48; the last number is one on the way
-        ([r"\boxed{4}"] * 5 + ["so"] * 3, 3, ["--sampling.max-tokens 96"]),
+        (["first 4 then"] * 8, 8, ["--max-tokens 192"]),  # 4 × 48; the last number is one on the way
+        ([r"\boxed{4}"] * 5 + ["so"] * 3, 3, ["--max-tokens 96"]),
         (["no idea"] * 8, 0, []),
         (["The answer is (B)."] * 8, 0, ["--reader choice, which finds 8"]),
     ],

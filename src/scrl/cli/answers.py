@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.box import SIMPLE_HEAD
@@ -14,9 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scrl.cli.evaluate import Options, measure_model
+from scrl.cli.evaluate import given_settings, measure_model
+from scrl.cli.words import Words
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.setting_names import as_option, first_leaf
 
 if TYPE_CHECKING:
     from scrl.evaluation.answer_sheet import AnswerRow
@@ -26,11 +28,7 @@ SHOWN = 5
 
 
 def answers(
-    place: str,
-    questions: str | None = None,
-    /,
-    *,
-    options: Annotated[Options, Parameter(name="*")] = Options(),  # noqa: B008 - frozen
+    *words: Words,
     benchmark: str | None = None,
     out: Path | None = None,
     draw_check: int | None = None,
@@ -42,7 +40,7 @@ def answers(
 
     Example: scrl answers runs/001
 
-    Example: scrl answers Qwen/Qwen2.5-3B questions.jsonl --samples 16
+    Example: scrl answers --model Qwen/Qwen2.5-3B --questions mine.jsonl --completions 16
 
     Example: scrl answers runs/001 --draw-check 100
 
@@ -50,10 +48,9 @@ def answers(
 
     Parameters
     ----------
-    place
-        The folder of a run or of scrl evaluate (runs/001@40 for one step); or, with questions, a model.
-    questions
-        A file of questions, or a benchmark: the model answers them first.
+    words
+        The folder of a run or of scrl evaluate (runs/001@40 for one step); or a model and its questions, which may
+        also stand alone: the model answers them first, with the settings of scrl evaluate.
     benchmark
         Which set of questions, where the place has several; by default the questions trained on.
     out
@@ -70,6 +67,8 @@ def answers(
     from scrl.evaluation.answer_sheet import answer_rows, draw_checks, read_checks, with_trust, write_answers
     from scrl.reporting.evaluations import read_place
 
+    alone, given = given_settings(words)
+    place, questions = _places(alone, given)
     if max_error is not None and check is None:
         raise InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
     if max_error is not None and not 0 < max_error < 1:
@@ -78,7 +77,7 @@ def answers(
         raise InputError(f"--out: there is no folder {out}; make it first")
     console = Console(highlight=False, markup=False)
     if questions is not None:
-        place = str(measure_model(place, questions, options, out, console))
+        place = str(measure_model(place, questions, given, out, console))
         out = None
     found = read_place(place)
     name = benchmark or ("stream" if "stream" in found.benchmarks else found.benchmarks[0])
@@ -91,7 +90,7 @@ def answers(
     source = source if source.is_dir() else source.parent
     rows, choice, folder = answer_rows(after, before), None, out or source
     if draw_check is not None:
-        _write_checks(draw_checks(rows, draw_check, seed=options.seed or 0), folder / "checks.csv", console)
+        _write_checks(draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder / "checks.csv", console)
         return
     if check is not None:
         rows, choice = with_trust(rows, read_checks(check, rows), max_error, is_pool=not population)
@@ -101,6 +100,23 @@ def answers(
     if choice is not None and max_error is not None:
         console.print(Text(verdict(choice, rows, max_error, population)), soft_wrap=True)
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
+
+
+def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | None]:
+    """What is looked at: a folder, or a model and its questions."""
+    named = [given["model"]] if "model" in given else []
+    places = [*named, *alone, *given.get("benchmarks", ())]
+    is_sampled = len(places) > 1 or bool(named)
+    if len(places) != 1 + is_sampled or (len(places) == 1 and not alone):
+        raise InputError("scrl answers: give the folder of a run, or --model and one set of --questions")
+    idle = first_leaf({name: value for name, value in given.items() if name != "seed"})
+    if idle and not is_sampled:
+        raise InputError(
+            f"{as_option('.'.join(idle))}: {places[0]} has its completions already; leave it out, or give --questions"
+        )
+    if type(given.get("seed", 0)) is not int:
+        raise InputError(f"--seed: must be a whole number; got {given['seed']!r}")
+    return str(places[0]), str(places[1]) if is_sampled else None
 
 
 def tables(rows: Sequence[AnswerRow]) -> list[Table]:

@@ -100,9 +100,9 @@ def _self_test() -> str:
     from scrl.policy.model import load_model
     from scrl.policy.model_paths import EMBEDDED
     from scrl.policy.settings import ComputeSettings
-    from scrl.sampling.draw import SamplingSettings
     from scrl.sampling.local import LocalSampler
     from scrl.sampling.sampler import Prompt
+    from scrl.sampling.settings import SamplingSettings
 
     compute = ComputeSettings(dtype="float32")
     loaded = load_model(EMBEDDED, compute)

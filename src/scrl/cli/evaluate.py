@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,103 +16,36 @@ from rich.text import Text
 
 from scrl.cli.cleanup import resumable
 from scrl.cli.progress import result_line
+from scrl.cli.words import Words, split_words, switches_of
 from scrl.data.folders import new_run_folder
 from scrl.errors import ConfigError
 from scrl.metrics import PASS_OR_MAJ
+from scrl.settings import merged
 
 if TYPE_CHECKING:
-    from scrl.evaluation.benchmark_run import MeasurementSettings
+    from scrl.evaluation.settings import MeasurementSettings
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Single settings; the defaults are the paper's, or the benchmark's."""
-
-    samples: Annotated[int | None, Parameter(help="Completions per question. [16]")] = None
-    temperature: Annotated[float | None, Parameter(help="0 takes the likeliest token. [0.6]")] = None
-    top_p: Annotated[float | None, Parameter(help="Draw from the likeliest tokens of this mass. [0.95]")] = None
-    max_tokens: Annotated[int | None, Parameter(help="Tokens per completion at most. [3072]")] = None
-    k: Annotated[
-        tuple[int, ...], Parameter(help="The k of pass@k and maj@k; again for another. [the number of samples]")
-    ] = ()
-    seed: Annotated[int | None, Parameter(help="Seed of the sampling. [0]")] = None
-    limit: Annotated[int | None, Parameter(help="Only the first questions of each benchmark, this many.")] = None
-    data_dir: Annotated[
-        Path | None, Parameter(help="Folder with NAME.jsonl; else the variable SCRL_DATA, else the hub.")
-    ] = None
-    question_column: Annotated[str | None, Parameter(help="Of a file: the column with the question.")] = None
-    gold_column: Annotated[str | None, Parameter(help="Of a file: the column with the right answer.")] = None
-    id_column: Annotated[str | None, Parameter(help="Of a file: the column with the question's id.")] = None
-    reader: Annotated[
-        str | None, Parameter(help="How answers are read: boxed, last-box, number, last-number, choice, regex:…")
-    ] = None
-    significant_digits: Annotated[int | None, Parameter(help="Numbers are rounded to this many digits.")] = None
-    prompt_style: Annotated[
-        str | None, Parameter(help="auto, qwen, qwen-math, llama, qwen3, qwen3-thinking, chat or plain. [auto]")
-    ] = None
-    instruction: Annotated[str | None, Parameter(help="In place of the style's text after the question.")] = None
-    system: Annotated[str | None, Parameter(help="In place of the style's system message.")] = None
-    max_prompt_tokens: Annotated[int | None, Parameter(help="Longer prompts are reported and refused. [4096]")] = None
-    drop_overlong: Annotated[bool, Parameter(negative="", help="Leave longer prompts out instead.")] = False
-    device: Annotated[str | None, Parameter(help="auto, cpu, cuda, … [auto]")] = None
-    dtype: Annotated[str | None, Parameter(help="auto, float32 or bfloat16. [auto]")] = None
-    sampler_rows: Annotated[int | None, Parameter(help="Completions written side by side. [512]")] = None
-    sampler: Annotated[str | None, Parameter(help="local, or vllm on a GPU. [local]")] = None
-    vllm_memory: Annotated[float | None, Parameter(help="Its cache, as a share of the GPU's memory. [0.4]")] = None
-    trust_remote_code: Annotated[bool, Parameter(negative="", help="Run code that comes with a hub model.")] = False
-
-    def as_settings(self) -> dict[str, Any]:
-        """Those that were given, by the names of `MeasurementSettings`."""
-        return _without_none(
-            samples=self.samples,
-            sampling=_without_none(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens),
-            ks=self.k or None,
-            seed=self.seed,
-            limit=self.limit,
-            data_dir=None if self.data_dir is None else str(self.data_dir),
-            question_column=self.question_column,
-            gold_column=self.gold_column,
-            id_column=self.id_column,
-            reader=self.reader,
-            significant_digits=self.significant_digits,
-            prompt=_without_none(
-                style=self.prompt_style,
-                instruction=self.instruction,
-                system=self.system,
-                max_tokens=self.max_prompt_tokens,
-                overlong="drop" if self.drop_overlong else None,
-            ),
-            compute=_without_none(
-                device=self.device,
-                dtype=self.dtype,
-                sampler_rows=self.sampler_rows,
-                sampler=self.sampler,
-                vllm_memory=self.vllm_memory,
-            ),
-            trust_remote_code=self.trust_remote_code or None,
-        )
+REPEATABLE = {"k", "ks", "questions", "benchmarks"}
+"""Settings that may be given several times."""
 
 
 def evaluate(
-    model: str | None = None,
-    /,
-    *benchmarks: str,
-    options: Annotated[Options, Parameter(name="*")] = Options(),  # noqa: B008 - frozen
+    *words: Words,
     out: Path | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     show_prompt: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Measure a model on benchmarks: pass@1, pass@k, maj@k with 95 % intervals over questions.
 
-    Example: scrl evaluate Qwen/Qwen2.5-3B aime24 amc math500 --data-dir benchmarks
+    Example: scrl evaluate --model Qwen/Qwen2.5-3B --questions math500 --data-dir benchmarks
+    Example: scrl evaluate Qwen/Qwen2.5-3B aime24 amc math500 --completions 4
 
     Parameters
     ----------
-    model
-        A model folder (also RUN/checkpoints/last), a hub id, or `embedded`.
-    benchmarks
-        aime24 aime25 amc math500 (math500:4-5 for some levels) minerva gpqa gpqa_diamond gsm8k, arithmetic:LEVEL, or a
-        file of questions with gold answers.
+    words
+        The model and the benchmarks may also stand alone: aime24 aime25 amc math500 (math500:4-5 for some levels)
+        minerva gpqa gpqa_diamond gsm8k, arithmetic:LEVEL, or a file of questions with gold answers.
     out
         New folder for the results; by default a new numbered one under runs/.
     resume
@@ -121,7 +53,8 @@ def evaluate(
     show_prompt
         Print the exact prompt of the first question of each benchmark, and stop.
     """
-    overrides = options.as_settings() | _without_none(model=model, benchmarks=benchmarks or None)
+    alone, given = given_settings(words)
+    overrides = _with_places(alone, given)
     console = Console(highlight=False, markup=False)
     if resume and out is None:
         raise ConfigError("--resume: say which evaluation, with --out FOLDER")
@@ -132,30 +65,52 @@ def evaluate(
     _measure(settings, out if resume and out is not None else new_run_folder(out), console)
 
 
-def measure_model(model: str, questions: str, options: Options, out: Path | None, console: Console) -> Path:
+def measure_model(model: str, questions: str, given: Mapping[str, Any], out: Path | None, console: Console) -> Path:
     """A model's completions of one set of questions; the folder they are in."""
+    settings = _settings({**given, "model": model, "benchmarks": (questions,)})
     folder = new_run_folder(out)
-    _measure(_settings(options.as_settings() | {"model": model, "benchmarks": (questions,)}), folder, console)
+    _measure(settings, folder, console)
     return folder
 
 
-def _without_none(**values: Any) -> dict[str, Any]:
-    """The options that were used."""
-    return {name: value for name, value in values.items() if value is not None and value != {}}
+def given_settings(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The words that stand alone, and the settings, under their long names."""
+    from scrl.config import override
+    from scrl.evaluation.settings import NAMES, MeasurementSettings
+
+    words = ["--prompt.overlong=drop" if word == "--drop-overlong" else word for word in words]  # as it was called
+    alone, texts = split_words(words, switches_of(MeasurementSettings))
+    values: dict[str, Any] = {}
+    for text in texts:
+        each = override(text)
+        for name in REPEATABLE & each.keys():
+            each[name] = [*values.get(name, ()), each[name]]
+        values = merged(values, each)
+    NAMES.refuse_unknown(values, is_option=True)
+    return alone, NAMES.long(values)
+
+
+def _with_places(alone: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the model and the benchmarks that stand alone."""
+    names, places = list(alone), dict(given)
+    if names and "model" not in places:
+        places["model"] = names.pop(0)
+    if names and "benchmarks" in places:
+        raise ConfigError(f"{names[0]!r}: the questions are given with --questions already; repeat that for more")
+    return places | ({"benchmarks": tuple(names)} if names else {})
 
 
 def _settings(overrides: dict[str, Any], base: dict[str, Any] | None = None) -> MeasurementSettings:
-    from scrl.config import merged
-    from scrl.evaluation.benchmark_run import MeasurementSettings, build_settings
+    from scrl.evaluation.settings import MeasurementSettings, build_settings
 
     if base is None and not {"model", "benchmarks"} <= overrides.keys():
-        raise ConfigError("scrl evaluate MODEL BENCHMARK…: name a model and at least one benchmark or file")
+        raise ConfigError("scrl evaluate: name a model and at least one benchmark or file (--model, --questions)")
     defaults = {"sampling": MeasurementSettings.model_fields["sampling"].default.model_dump()}
     return build_settings(merged(base or defaults, overrides))
 
 
 def _resume_settings(overrides: dict[str, Any], out: Path) -> MeasurementSettings:
-    from scrl.evaluation.benchmark_run import read_settings
+    from scrl.evaluation.settings import read_settings
 
     settings = read_settings(out)
     if _settings(overrides, settings.model_dump(mode="json")) != settings:

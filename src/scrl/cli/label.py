@@ -18,13 +18,15 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from scrl.cli.user_imports import import_from_here
+from scrl.cli.words import split_words
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.whole_files import write_whole
-from scrl.errors import ConfigError, InputError, did_you_mean
+from scrl.errors import ConfigError, InputError
 from scrl.lab.label import label_file
 from scrl.reporting.text import counted
+from scrl.setting_names import Names, as_option
 
 _FIELDS = METHODS["scrl"].settings.model_fields
 
@@ -35,9 +37,19 @@ def _allowed(field: FieldInfo) -> str:
     return " | ".join(get_args(field.annotation)) if is_choice else str(field.default)
 
 
-_SETTINGS_HELP = "Any setting of the method; scrl methods NAME lists those of any. Of scrl: " + " ".join(
-    f"--{name.replace('_', '-')} [{_allowed(field)}] {field.description}" for name, field in _FIELDS.items()
-)
+_WORDS_HELP = (
+    "The rollout file, .jsonl or .jsonl.gz; then any setting of the method, which scrl methods NAME lists. Of scrl: "
+) + " ".join(f"--{name.replace('_', '-')} [{_allowed(field)}] {field.description}" for name, field in _FIELDS.items())
+_SAMPLED = "the completions of the file were sampled already; it is a setting of scrl train"
+NOT_HERE = {
+    "model": _SAMPLED,
+    "questions": _SAMPLED,
+    "completions": "all completions of the file vote; --trained says how many of them are trained on",
+    "temperature": _SAMPLED,
+    "steps": "votes are counted step by step, as the file has them",
+    "learning_rate": "nothing is trained here; it is a setting of scrl train",
+}
+"""Settings of a run that make no sense here, and why."""
 
 
 def _whole_number(_type: object, tokens: Sequence[Token]) -> int:
@@ -52,9 +64,7 @@ _WHOLE = Parameter(converter=_whole_number)
 
 
 def label(
-    rollouts: Path,
-    /,
-    *,
+    *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=_WORDS_HELP)],
     method: str = "scrl",
     preset: str = "paper",
     reader: str = "boxed",
@@ -65,7 +75,6 @@ def label(
     seed: Annotated[int, _WHOLE] = 0,
     significant_digits: Annotated[int | None, _WHOLE] = None,
     max_tokens: Annotated[int | None, _WHOLE] = None,
-    **settings: Annotated[str, Parameter(help=_SETTINGS_HELP)],
 ) -> None:
     """Label the completions of a rollout file: what would this method trust, rule out and reward?
 
@@ -77,8 +86,6 @@ def label(
 
     Parameters
     ----------
-    rollouts
-        Rollout file, .jsonl or .jsonl.gz.
     method
         Who decides: scrl, ttrl, … (scrl methods lists all), or one of your own, module:NAME.
     preset
@@ -100,9 +107,11 @@ def label(
     max_tokens
         Tokens a completion could have, which --overlong-buffer counts back from.
     """
-    chosen_settings: dict[str, Any] = {name.replace("-", "_"): value for name, value in settings.items()}
     import_from_here()
-    _check_names(method, chosen_settings)
+    alone, given = split_words(words)
+    if len(alone) != 1:
+        raise InputError(f"scrl label ROLLOUTS: give one file of completions; got {' '.join(alone) or 'none'}")
+    rollouts, chosen_settings = Path(alone[0]), _credit_settings(method, given)
     rule = credit_rule(
         method,
         preset=preset,
@@ -131,16 +140,19 @@ def _tell(result: dict[str, Any], rule: CreditRule, written: Sequence[Path]) -> 
         console.print(f"wrote {path}", soft_wrap=True)
 
 
-def _check_names(method: str, settings: dict[str, str]) -> None:
-    """An unknown option may be a mistyped setting or a mistyped option of the command."""
+def _credit_settings(method: str, given: Sequence[str]) -> dict[str, Any]:
+    """The settings of the method; an unknown one may also be a mistyped option of the command."""
+    settings = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        settings[name.removeprefix("credit.")] = value
     options = [name for name, p in signature(label).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    known = [*find_method(method).settings.model_fields, *options]
-    for name in settings:
-        if name not in known and name in _FIELDS:
-            raise ConfigError(f"--{name.replace('_', '-')}: method {method!r} has no such setting (scrl has)")
-        if name not in known:
-            flags = (f"--{option.replace('_', '-')}" for option in known)
-            raise ConfigError(f"unknown option --{name.replace('_', '-')}.{did_you_mean(f'--{name}', flags)}")
+    names = Names(find_method(method).settings, {}, not_here=NOT_HERE, listed_by=f"scrl methods {method}")
+    for name in names.unknown(settings):
+        if name in _FIELDS:
+            raise ConfigError(f"{as_option(name)}: method {method!r} has no such setting (scrl has)")
+        raise ConfigError(names.about(name, is_option=True, more=options))
+    return settings
 
 
 def _check_outputs(rollouts: Path, *outputs: Path | None) -> None:

@@ -26,6 +26,7 @@ from scrl.cli.plan import plan
 from scrl.cli.recipes import recipes
 from scrl.cli.report import report
 from scrl.cli.reproduce import reproduce
+from scrl.cli.setting_help import HELP
 from scrl.cli.train import train
 from scrl.errors import InputError, ScrlError
 
@@ -55,7 +56,7 @@ COMMANDS = (
     doctor,
 )
 for command in COMMANDS:
-    app.command(command)
+    app.command(command, help_formatter=HELP.get(command.__name__))
 
 
 # Set before torch is loaded: spinning threads slow a run down tenfold on a busy machine.

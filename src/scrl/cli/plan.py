@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.train import Settings, file_and_overrides, run_config, show_plan
+from scrl.cli.train import file_and_overrides, run_config, show_plan
 from scrl.cli.user_imports import import_from_here
+from scrl.cli.words import Words
 from scrl.data.folders import refuse_existing
 from scrl.errors import ConfigError, ScrlError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    *settings: Settings,
+    *settings: Words,
     gpus: int | None = None,
     nodes: int | None = None,
     gpu_memory: float | None = None,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from scrl.cli.cleanup import resumable
 from scrl.cli.progress import show_progress
+from scrl.cli.words import Words, split_words, switches_of
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.data.whole_files import write_whole
@@ -29,11 +30,11 @@ CONTROLS = tuple(method.name for method in CONTROL_ARMS)
 
 
 def reproduce(
-    *names: str,
+    *words: Words,
     scale: str = "paper",
     out: Path | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
-    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True)] = (),
+    seeds: Annotated[tuple[int, ...], Parameter(name=("--seeds", "--seed"), consume_multiple=True)] = (),
     steps: int | None = None,
     controls: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     voting: bool = True,
@@ -47,8 +48,9 @@ def reproduce(
 
     Parameters
     ----------
-    names
+    words
         Tables, figures or experiments, as `scrl recipes` lists them; the beginning of some names means all of those.
+        And settings of every run, as --name value, e.g. --max-tokens 512, --compute.micro-batch 4.
     scale
         `paper`: the paper's models and benchmarks; `demo`: the embedded model on generated questions, for a CPU.
     out
@@ -66,14 +68,16 @@ def reproduce(
     data_dir
         Folder with NAME.jsonl of each benchmark; by default the environment variable SCRL_DATA, else the hub.
     settings
-        A setting of every run, e.g. --set compute.sampler_rows=1024; again for another.
+        The same as NAME=VALUE; again for another.
     dry_run
         Say what would be done, and stop.
     """
+    from scrl.config import RunConfig, given_settings
     from scrl.recipes.jobs import jobs, select, with_controls, with_voting
     from scrl.recipes.reproduce import Choices, check
     from scrl.recipes.scales import default_seed, mapping
 
+    names, given = split_words(words, switches_of(RunConfig))
     if not names:
         raise ConfigError("scrl reproduce NAME…: name a table or an experiment; `scrl recipes` lists them")
     for control in controls:
@@ -87,7 +91,7 @@ def reproduce(
         scale=scale,
         seeds=tuple(dict.fromkeys(seeds)) or (default_seed(scale),),
         steps=steps,
-        overrides=_tree(settings),
+        overrides=given_settings([*given, *settings]),
         data_dir=None if data_dir is None else str(data_dir),
     )
     all_jobs = jobs(tables, scale)
@@ -111,15 +115,6 @@ def _carry_out(
     for table in tables:
         _print_table(table, choices, folder, console)
     console.print(f"{time.perf_counter() - started:.0f} s; tables, runs and evaluations: {folder}", soft_wrap=True)
-
-
-def _tree(settings: Sequence[str]) -> dict[str, Any]:
-    from scrl.config import merged, override
-
-    tree: dict[str, Any] = {}
-    for setting in settings:
-        tree = merged(tree, override(setting))
-    return tree
 
 
 def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:

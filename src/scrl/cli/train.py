@@ -16,22 +16,22 @@ from rich.text import Text
 from scrl.cli.cleanup import removed_if_empty
 from scrl.cli.progress import PlainProgress, show_progress
 from scrl.cli.user_imports import import_from_here
+from scrl.cli.words import Words, split_words, switches_of
 from scrl.credit.methods import METHODS
 from scrl.data.folders import new_run_folder, refuse_existing
 from scrl.data.jsonl import read_json_lines
 from scrl.errors import ConfigError, InputError
 from scrl.reporting.evaluations import best_step_of
+from scrl.settings import setting_rows
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig
     from scrl.planning.plan import Plan
     from scrl.training.run_folder import RunFolder
 
-Settings = Annotated[str, Parameter(allow_leading_hyphen=True)]
-
 
 def train(
-    *settings: Settings,
+    *settings: Words,
     out: Path | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
@@ -39,12 +39,12 @@ def train(
 ) -> None:
     """Adapt a model to questions without answers.
 
-    Example: scrl train --model ./SmolLM2-135M --questions mine.txt --steps 50 --sampling.max-tokens 512
+    Example: scrl train --model ./SmolLM2-135M --questions mine.txt --max-tokens 512
 
     Parameters
     ----------
     settings
-        A YAML file of settings (optional), then single settings as --name value, nested ones with dots.
+        A YAML file of settings (optional), and single ones as --name value.
     out
         New folder for the run; by default a new numbered one under runs/.
     resume
@@ -140,24 +140,15 @@ def run_config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -
 
 def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """`run.yaml --loss.clip-high 0.3 --drop-last seed=1` → run.yaml, [loss.clip_high=0.3, drop_last=true, seed=1]."""
-    files: list[Path] = []
-    overrides, rest = [], list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.removeprefix("--").partition("=")
-        if equals:
-            overrides.append(f"{name}={value}")
-        elif not word.startswith("--"):
-            if (files or overrides) and not word.endswith((".yaml", ".yml")):
-                raise ConfigError(f"{word!r}: settings are given as --name value, or in a file that ends in .yaml")
-            files.append(Path(word))
-        elif not rest or rest[0].startswith("--"):
-            overrides.append(f"{name}=true")
-        else:
-            overrides.append(f"{name}={rest.pop(0)}")
-    if len(files) > 1:
-        raise ConfigError(f"{str(files[1])!r}: {files[0]} is the file with the settings; others are --name value")
-    return (files[0] if files else None), overrides
+    from scrl.config import RunConfig
+
+    alone, overrides = split_words(words, switches_of(RunConfig), has_bare_settings=True)
+    for word in alone[words[0] == alone[0] :] if alone else ():
+        if not word.endswith((".yaml", ".yml")):
+            raise ConfigError(f"{word!r}: settings are given as --name value, or in a file that ends in .yaml")
+    if len(alone) > 1:
+        raise ConfigError(f"{alone[1]!r}: {alone[0]} is the file with the settings; others are --name value")
+    return (Path(alone[0]) if alone else None), overrides
 
 
 def show_plan(plan: Plan, console: Console) -> None:
@@ -169,7 +160,7 @@ def show_plan(plan: Plan, console: Console) -> None:
 
 
 def _list_settings(console: Console) -> None:
-    from scrl.config import RunConfig, setting_rows
+    from scrl.config import RunConfig
 
     rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
     lines = (f"{name} = {default}    {description}" for name, default, description in rows)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -21,88 +21,24 @@ from typing import Any, Protocol
 
 import torch
 import yaml
-from pydantic import Field, ValidationError, model_validator
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings, asked_by, filter_overlong, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, is_generated, load_source, reader_of
-from scrl.data.tables import SUFFIXES
 from scrl.data.whole_files import write_whole
-from scrl.errors import ConfigError, DataError, InputError
+from scrl.errors import DataError, InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold_check import BOX_READERS, gold_problem
 from scrl.evaluation.lm_eval import results_json
+from scrl.evaluation.settings import MeasurementSettings, file_name
 from scrl.policy.model import LanguageModel, load_model
-from scrl.policy.settings import ComputeSettings
 from scrl.records import Completion, Group, Question
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
-from scrl.settings import Settings
 
 _FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
 """The fields of a rollout that are read back."""
-
-
-class MeasurementSettings(Settings):
-    """What is measured, and how; the defaults are the paper's."""
-
-    model: str
-    benchmarks: tuple[str, ...] = Field(min_length=1)
-    samples: int = Field(16, ge=1)
-    sampling: SamplingSettings = SamplingSettings(temperature=0.6, top_p=0.95, max_tokens=3072)
-    ks: tuple[int, ...] = ()
-    seed: int = Field(0, ge=0)
-    limit: int | None = Field(None, ge=1)
-    data_dir: str | None = None
-    question_column: str | None = None
-    gold_column: str | None = None
-    id_column: str | None = None
-    reader: str | None = None
-    significant_digits: int | None = Field(None, ge=1, le=15)
-    prompt: PromptSettings = PromptSettings()
-    compute: ComputeSettings = ComputeSettings()
-    trust_remote_code: bool = False
-
-    @model_validator(mode="after")
-    def _check_ks(self) -> MeasurementSettings:
-        for k in self.ks:
-            if not 1 <= k <= self.samples:
-                reason = f"must be between 1 and the number of samples a question, {self.samples}; got {k}"
-                raise ConfigError(f"k: {reason}. Choose another, or draw more (samples).")
-        names = [file_name(benchmark) for benchmark in self.benchmarks]
-        twice = [each for each, name in zip(self.benchmarks, names, strict=True) if names.count(name) > 1]
-        if twice:
-            raise ConfigError(f"benchmarks: {', '.join(twice)}: give each once, and no two files of the same name")
-        return self
-
-
-def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
-    """Settings from plain values; errors name the setting and the reason."""
-    try:
-        return MeasurementSettings.model_validate(values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, ConfigError):
-            raise cause from error
-        name = ".".join(str(part) for part in problem["loc"])
-        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
-
-
-def read_settings(out: Path) -> MeasurementSettings:
-    """The settings an evaluation was started with."""
-    path = out / "evaluation.yaml"
-    if not path.is_file():
-        raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if isinstance(values, dict) and isinstance(values.get("prompt"), dict):
-            values["prompt"].setdefault("asks_for", "box")  # as scrl 0.1 did
-        return build_settings(values)
-    except (yaml.YAMLError, UnicodeDecodeError, ConfigError) as error:
-        raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
 
 
 class BenchmarkListener(Protocol):
@@ -131,12 +67,6 @@ class Benchmark:
     def file(self) -> str:
         """Where its completions are kept."""
         return f"rollouts/{file_name(self.name)}.jsonl"
-
-
-def file_name(benchmark: str) -> str:
-    """A benchmark's name, or a file's, as part of a path."""
-    name = Path(benchmark).stem if Path(benchmark).suffix.lower() in SUFFIXES else benchmark
-    return name.replace(":", "-").replace("/", "-")
 
 
 def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListener) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from scrl.credit.tally import count_votes
 from scrl.evaluation.label_quality import bare_gold
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
 from scrl.records import Group, Question, Sampled, Tally
-from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.settings import SamplingSettings
 from scrl.settings import Settings
 
 

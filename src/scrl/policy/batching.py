@@ -20,8 +20,9 @@ from torch import Tensor
 
 from scrl.attention import attention_without_cudnn
 from scrl.device_copy import pad_rows, to_device
-from scrl.policy.losses import Mean, token_weights
+from scrl.policy.losses import token_weights
 from scrl.policy.packing import Packing, packed_attention
+from scrl.policy.settings import Mean
 from scrl.records import Credit, Floats, Sampled, Tokens
 
 PACKING_COST = 1.06

@@ -16,16 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from scrl.policy.settings import KLEstimate, Mean
 from scrl.records import Floats
 
-Mean = Literal["completion", "token", "constant", "pairs"]
-KLEstimate = Literal["k1", "k2", "k3"]
 MAX_LOG_RATIO = 20.0
 """Of a token: e²⁰ is far beyond every clip, and 0 · ∞ would be NaN."""
 

@@ -7,8 +7,10 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from scrl.errors import ConfigError
-from scrl.policy.losses import KLEstimate, Mean
 from scrl.settings import Settings, without_retired
+
+Mean = Literal["completion", "token", "constant", "pairs"]
+KLEstimate = Literal["k1", "k2", "k3"]
 
 
 class LossSettings(Settings):

@@ -23,7 +23,8 @@ METHODS = ("ttrl", "scrl")
 
 def demo_config(method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
     """A run of a few minutes on a laptop, with `changes` on top."""
-    from scrl.config import build_config, merged  # torch comes with it, which `scrl --help` does not need
+    from scrl.config import build_config
+    from scrl.settings import merged
 
     return build_config(
         merged(

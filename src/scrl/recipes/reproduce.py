@@ -18,17 +18,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from scrl.config import RunConfig, build_config, merged
+from scrl.config import RunConfig, build_config
 from scrl.data.jsonl import read_json_lines
 from scrl.data.sources import load_source
 from scrl.errors import ConfigError, DataError, InputError
-from scrl.evaluation.benchmark_run import BenchmarkListener, MeasurementSettings, build_settings, measure, read_settings
+from scrl.evaluation.benchmark_run import BenchmarkListener, measure
 from scrl.evaluation.oracle import require_gold
+from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.recipes.catalogue import EXPERIMENTS, trained_benchmark
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
 from scrl.records import Question
+from scrl.settings import merged
 from scrl.training.listeners import RunListener
 from scrl.training.loop import resume, train
 from scrl.training.run_folder import RunFolder

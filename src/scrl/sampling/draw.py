@@ -7,40 +7,17 @@ of the batch. One uniform number per token is enough, because tokens are drawn b
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import Field, field_validator
 from torch import Tensor
 
 from scrl.records import Floats
+from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for
-from scrl.settings import Settings
 
 TOP_CANDIDATES = 1024
 """top-p sorts this many of the likeliest tokens first; sorting a whole vocabulary costs more than a small model."""
-
-
-class SamplingSettings(Settings):
-    """How completions are drawn."""
-
-    temperature: float = Field(1.0, ge=0, le=10, description="T: logits are divided by it; 0: the likeliest token.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens that together reach this probability.")
-    top_k: int = Field(0, ge=0, description="Keep this many of the likeliest tokens (0: all).")
-    max_tokens: int = Field(1024, ge=1, description="A completion is cut after this many tokens.")
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description="A completion ends after any of these texts."
-    )
-
-    @field_validator("stop", mode="before")
-    @classmethod
-    def _one_stop(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
-    @property
-    def is_restricted(self) -> bool:
-        """Whether some tokens cannot be drawn, although the policy gives them a probability."""
-        return self.temperature == 0 or self.top_p < 1 or self.top_k > 0
 
 
 class Draw(NamedTuple):

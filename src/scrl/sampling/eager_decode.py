@@ -14,7 +14,8 @@ from torch import Tensor
 
 from scrl.records import Tokens
 from scrl.sampling.decoders import Decoder
-from scrl.sampling.draw import SamplingSettings, draw
+from scrl.sampling.draw import draw
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
 
 COMPACT_BELOW = 0.75

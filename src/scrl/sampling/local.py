@@ -20,11 +20,12 @@ from torch import nn
 from scrl.errors import TrainingError
 from scrl.records import Floats, Sample
 from scrl.sampling.decoders import Decoder, GroupDecoder, TransformersDecoder, plain_model, why_not_grouped
-from scrl.sampling.draw import SamplingSettings, row_uniforms
+from scrl.sampling.draw import row_uniforms
 from scrl.sampling.eager_decode import DecodedRows, decode_eagerly, left_pad
 from scrl.sampling.gpu.fused_weights import why_not_fused
 from scrl.sampling.gpu.graph_engine import GraphEngine, Request
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import Detokenizer, StopTexts
 
 REFILLS = 4

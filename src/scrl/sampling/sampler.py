@@ -16,7 +16,7 @@ from scrl.errors import ConfigError
 from scrl.policy.model import LanguageModel, pick_device
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Sample, Tokens
-from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
 from scrl.user_code import import_user_module
 

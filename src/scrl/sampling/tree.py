@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from scrl.credit.method import Tree
 from scrl.records import Floats, Sample
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.sampler import Prompt, Sampler
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import StopTexts
 
 PER_TOKEN = ("tokens_T", "logprobs_T", "entropies_T", "margins_T", "certainties_T")

@@ -32,9 +32,9 @@ from scrl.policy.model_paths import model_folder
 from scrl.policy.scoring import scorer
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Floats, Sample, Tokens
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.local import REFILLS, check_finite, end_tokens
 from scrl.sampling.sampler import Prompt
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import Detokenizer, StopTexts
 from scrl.sampling.vllm_engine import VllmEngine, engine_options, start_engine
 from scrl.seeds import generator_for

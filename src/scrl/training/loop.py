@@ -17,7 +17,7 @@ from scrl.errors import InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.label_quality import gold_fields, step_label_quality
 from scrl.records import Question, Sampled
-from scrl.sampling.draw import SamplingSettings
+from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for
 from scrl.training.dynamic_sampling import replace_flat
 from scrl.training.guard import alarms

@@ -120,7 +120,7 @@ def proposals(probe: Probe, config: RunConfig) -> list[str]:
     """Settings that would let more completions vote."""
     texts, ways = probe.texts, []
     if probe.num_cut > MANY_CUT * len(texts):
-        ways.append(f"--sampling.max-tokens {(4 if probe.num_cut == len(texts) else 2) * config.sampling.max_tokens}")
+        ways.append(f"--max-tokens {(4 if probe.num_cut == len(texts) else 2) * config.sampling.max_tokens}")
     found = count_answers(texts, config.reader)
     if found >= FEW_ANSWERED * len(texts):
         return ways

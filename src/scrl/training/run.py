@@ -21,9 +21,9 @@ from scrl.policy.checkpoint import STATE, read_state, restore, write_state, writ
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.embedding import Embed, load_embedder
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
+from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.tree import sample_tree
 from scrl.training.crediting import Crediting
 from scrl.training.dynamic_sampling import check_others

@@ -31,8 +31,8 @@ from scrl.evaluation.label_quality import step_label_quality
 from scrl.policy.model import quiet_progress
 from scrl.records import Question, Sampled
 from scrl.reporting.rollout_votes import read_votes
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.embedding import load_embedder
+from scrl.sampling.settings import SamplingSettings
 from scrl.training.guard import WATCHED, alarms
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.config import RunConfig, build_config, merged
+from scrl.config import RunConfig, build_config
 from scrl.engines.choice import shared_refusals
 from scrl.errors import ConfigError, did_you_mean
+from scrl.settings import merged
 
 NEEDS_MET = frozenset({"entropy", "length", "text", "elsewhere"})
 """The needs of methods that can be met here; others require gold, a second prompt or all logits."""

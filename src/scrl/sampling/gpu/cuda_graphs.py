@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.gpu import reference_ops
 from scrl.sampling.gpu.decode_step import Ops, next_logits
 from scrl.sampling.gpu.fused_weights import FusedWeights
 from scrl.sampling.gpu.kv_cache import KVCache
+from scrl.sampling.settings import SamplingSettings
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512)
 """Rows of a step; beyond them multiples of 128."""

@@ -20,8 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, LENGTH, LIMIT, SUFFIX, TOKEN, Completions, DecodeState
+from scrl.sampling.settings import SamplingSettings
 
 BLOCK = 4096
 # A kernel argument must not be called `params` or `options`: Triton's launcher has names of its own.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from scrl.sampling.draw import SamplingSettings, draw
+from scrl.sampling.draw import draw
 from scrl.sampling.gpu.decode_state import (
     ALIVE,
     COMPLETION,
@@ -25,6 +25,7 @@ from scrl.sampling.gpu.decode_state import (
     PageTables,
 )  # fmt: skip
 from scrl.sampling.gpu.fused_weights import Layer, Shape
+from scrl.sampling.settings import SamplingSettings
 
 
 def add_rms_norm(hidden_RE: Tensor, residual_RE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,120 @@
+"""Settings in the help of a command: groups of them, each with its default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
+
+from scrl.setting_names import Names, as_option
+from scrl.settings import inner_model
+
+RUN_GROUPS = {
+    "Settings, those that matter most first": "model questions method steps completions trained max_tokens temperature "
+    "learning_rate seed",
+    "Questions and answers": "limit question_column gold_column data_dir reader prompt_style instruction system top_p",
+    "Learning": "questions_per_step questions_per_update lora loss_variant loss.kl_weight optimizer.warmup",
+    "Measuring and keeping": "evaluation.every evaluation.completions evaluation.held_out evaluation.is_off "
+    "checkpoint_every trackers",
+    "Machine": "device dtype sampler compute.micro_batch engine gpus",
+}
+MEASUREMENT_GROUPS = {
+    "Settings, those that matter most first": "model questions completions max_tokens temperature top_p seed k",
+    "Questions and answers": "limit question_column gold_column id_column data_dir reader significant_digits",
+    "Prompt": "prompt_style instruction system max_prompt_tokens prompt.overlong",
+    "Machine": "device dtype sampler sampler_rows vllm_memory trust_remote_code",
+}
+"""Title → the names that are shown, in one text."""
+RUN_REST = """\
+All settings, with their long names: scrl train --list-settings. Those of a method: scrl methods NAME.
+The names are the same in a YAML file and in Python, with _ for -."""
+MEASUREMENT_REST = "Long names hold too, as in scrl train --list-settings: --sampling.stop, --compute.threads, …"
+_METAVARS = {int: "INT", float: "FLOAT", str: "TEXT"}
+
+
+class SettingHelp(DefaultFormatter):
+    """The help of a command that takes settings: they stand before its own options."""
+
+    def __init__(self, names: Callable[[], Names], groups: Mapping[str, str], rest: str) -> None:
+        """`names` is called when help is shown; `rest` says where the other settings are."""
+        super().__init__()
+        self._names, self._groups, self._rest = names, groups, rest
+
+    def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
+        """What the command does, and the groups of settings."""
+        super().render_description(console, options, description)
+        names = self._names()
+        for title, listed in self._groups.items():
+            self(console, options, HelpPanel("parameter", title, entries=list(_entries(names, listed.split()))))
+        console.print(f"{self._rest}\n")
+
+
+def _entries(names: Names, listed: list[str]) -> Iterator[HelpEntry]:
+    for name in listed:
+        field, default = find_setting(names, name)
+        words = Text(field.description or "")
+        if not field.is_required():
+            words.append(f" [{_shown(default)}]", "cyclopts.default")
+        yield HelpEntry(
+            positive_names=(as_option(name),),
+            metavar=_metavar(field.annotation),
+            description=words,
+        )
+
+
+def find_setting(names: Names, name: str) -> tuple[FieldInfo, Any]:
+    """A setting by its short or dotted name, and the default that holds for it there."""
+    *outer, last = names.short.get(name, name).split(".")
+    model, values = names.model, None
+    for part in outer:
+        field = model.model_fields[part]
+        values = field.default if values is None else getattr(values, part)
+        inner = inner_model(field.annotation)
+        assert inner is not None
+        model = inner
+    field = model.model_fields[last]
+    default = getattr(values, last) if isinstance(values, BaseModel) else field.default
+    return field, None if field.is_required() else default
+
+
+def _shown(default: Any) -> str:
+    return "off" if default is False else "none" if default in (None, ()) else str(default)
+
+
+def _metavar(annotation: Any) -> str | None:
+    """What a value looks like; nothing for a switch."""
+    types = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    first = types[0]
+    if first is bool or inner_model(first) is not None:
+        return None
+    if get_origin(first) is Literal:
+        return "|".join(map(str, get_args(first)))
+    return _METAVARS.get(get_args(first)[0] if get_origin(first) is tuple else first, "TEXT")
+
+
+def _run_names() -> Names:
+    from scrl.config import NAMES
+
+    return NAMES
+
+
+def _measurement_names() -> Names:
+    from scrl.evaluation.settings import NAMES
+
+    return NAMES
+
+
+HELP = {
+    "train": SettingHelp(_run_names, RUN_GROUPS, RUN_REST),
+    "plan": SettingHelp(_run_names, dict(islice(RUN_GROUPS.items(), 1)), RUN_REST),
+    "evaluate": SettingHelp(_measurement_names, MEASUREMENT_GROUPS, MEASUREMENT_REST),
+    "answers": SettingHelp(_measurement_names, dict(islice(MEASUREMENT_GROUPS.items(), 1)), MEASUREMENT_REST),
+}
+"""By command."""

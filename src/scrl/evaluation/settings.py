@@ -1,0 +1,119 @@
+"""The settings of `scrl evaluate` and `scrl answers`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from scrl.data.prompts import PromptSettings
+from scrl.data.tables import SUFFIXES
+from scrl.errors import ConfigError, DataError, InputError
+from scrl.policy.settings import ComputeSettings
+from scrl.sampling.settings import SamplingSettings
+from scrl.setting_names import EVALUATION_NAMES, Names
+from scrl.settings import RETIRED, Settings
+
+NOT_TRAINED = "nothing is trained here; it is a setting of scrl train"
+
+
+class MeasurementSettings(Settings):
+    """What is measured, and how; the defaults are the paper's."""
+
+    model: str = Field(description="A model folder (also RUN/checkpoints/last), a hub id, or `embedded`.")
+    benchmarks: tuple[str, ...] = Field(
+        min_length=1, description="Benchmarks, or files of questions, with gold answers where they are measured."
+    )
+    samples: int = Field(16, ge=1, description="Completions per question.")
+    sampling: SamplingSettings = SamplingSettings(temperature=0.6, top_p=0.95, max_tokens=3072)
+    ks: tuple[int, ...] = Field((), description="The k of pass@k and maj@k; none: the number of completions.")
+    seed: int = Field(0, ge=0, description="Seed of the sampling.")
+    limit: int | None = Field(None, ge=1, description="Only the first questions of each benchmark, this many.")
+    data_dir: str | None = Field(
+        None, description="Folder with benchmark files NAME.jsonl; none: the variable SCRL_DATA, else the hub."
+    )
+    question_column: str | None = Field(None, description="Of a file: the column with the question.")
+    gold_column: str | None = Field(None, description="Of a file: the column with the right answer.")
+    id_column: str | None = Field(None, description="Of a file: the column with the question's id.")
+    reader: str | None = Field(
+        None, description="How answers are read: boxed, last-box, number, last-number, choice, regex:…"
+    )
+    significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
+    prompt: PromptSettings = PromptSettings()
+    compute: ComputeSettings = ComputeSettings()
+    trust_remote_code: bool = Field(False, description="Run code that comes with a hub model.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _under_long_names(cls, values: Any) -> Any:
+        return NAMES.long(values) if isinstance(values, Mapping) else values
+
+    @field_validator("benchmarks", "ks", mode="before")
+    @classmethod
+    def _one(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str | int) else value
+
+    @model_validator(mode="after")
+    def _check_ks(self) -> MeasurementSettings:
+        for k in self.ks:
+            if not 1 <= k <= self.samples:
+                reason = f"must be between 1 and the number of completions a question, {self.samples}; got {k}"
+                raise ConfigError(f"k: {reason}. Choose another, or draw more (completions).")
+        names = [file_name(benchmark) for benchmark in self.benchmarks]
+        twice = [each for each, name in zip(self.benchmarks, names, strict=True) if names.count(name) > 1]
+        if twice:
+            raise ConfigError(f"questions: {', '.join(twice)}: give each once, and no two files of the same name")
+        return self
+
+
+NAMES = Names(
+    MeasurementSettings,
+    EVALUATION_NAMES,
+    others=RETIRED,
+    not_here={
+        "method": "a method says what is rewarded, and nothing is rewarded here; scrl label tries one on completions",
+        "steps": NOT_TRAINED,
+        "trained": NOT_TRAINED,
+        "learning_rate": NOT_TRAINED,
+    },
+)
+"""Of an evaluation's settings."""
+
+
+def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
+    """Settings from plain values; errors name the setting and the reason."""
+    if isinstance(values, Mapping):  # a damaged file may hold anything
+        NAMES.refuse_unknown(values)
+    try:
+        return MeasurementSettings.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):
+            raise cause from error
+        place = ".".join(str(part) for part in problem["loc"])
+        name = next((short for short, setting in EVALUATION_NAMES.items() if setting == place), place)
+        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
+
+
+def read_settings(out: Path) -> MeasurementSettings:
+    """The settings an evaluation was started with."""
+    path = out / "evaluation.yaml"
+    if not path.is_file():
+        raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if isinstance(values, dict) and isinstance(values.get("prompt"), dict):
+            values["prompt"].setdefault("asks_for", "box")  # as scrl 0.1 did
+        return build_settings(values)
+    except (yaml.YAMLError, UnicodeDecodeError, ConfigError) as error:
+        raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
+
+
+def file_name(benchmark: str) -> str:
+    """A benchmark's name, or a file's, as part of a path."""
+    name = Path(benchmark).stem if Path(benchmark).suffix.lower() in SUFFIXES else benchmark
+    return name.replace(":", "-").replace("/", "-")

@@ -1,0 +1,31 @@
+"""The settings of drawing completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator
+
+from scrl.settings import Settings
+
+
+class SamplingSettings(Settings):
+    """How completions are drawn."""
+
+    temperature: float = Field(1.0, ge=0, le=10, description="T: logits are divided by it; 0: the likeliest token.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens that together reach this probability.")
+    top_k: int = Field(0, ge=0, description="Keep this many of the likeliest tokens (0: all).")
+    max_tokens: int = Field(1024, ge=1, description="A completion is cut after this many tokens.")
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="A completion ends after any of these texts."
+    )
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _one_stop(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether some tokens cannot be drawn, although the policy gives them a probability."""
+        return self.temperature == 0 or self.top_p < 1 or self.top_k > 0

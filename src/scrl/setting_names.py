@@ -1,0 +1,222 @@
+"""The names of settings: short ones, other projects' words for them, and what is said about one that is neither."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from scrl.errors import ConfigError
+from scrl.settings import inner_model, merged, setting_rows, tree_of
+
+SAMPLING_NAMES = {
+    "max_tokens": "sampling.max_tokens",
+    "temperature": "sampling.temperature",
+    "top_p": "sampling.top_p",
+    "prompt_style": "prompt.style",
+    "instruction": "prompt.instruction",
+    "system": "prompt.system",
+    "max_prompt_tokens": "prompt.max_tokens",
+    "device": "compute.device",
+    "dtype": "compute.dtype",
+    "sampler": "compute.sampler",
+    "sampler_rows": "compute.sampler_rows",
+    "vllm_memory": "compute.vllm_memory",
+}
+RUN_NAMES = SAMPLING_NAMES | {"learning_rate": "optimizer.learning_rate"}
+EVALUATION_NAMES = SAMPLING_NAMES | {"completions": "samples", "questions": "benchmarks", "k": "ks"}
+"""Short names → settings: those that both have, and those of a run or of an evaluation."""
+
+FOREIGN_NAMES: dict[str, dict[str, str]] = {
+    "TRL": {
+        "model_name_or_path": "model",
+        "dataset_name": "questions",
+        "num_generations": "completions",
+        "max_completion_length": "max_tokens",
+        "max_prompt_length": "max_prompt_tokens",
+        "max_steps": "steps",
+        "output_dir": "out",
+        "per_device_train_batch_size": "compute.micro_batch",
+        "beta": "loss.kl_weight",
+        "epsilon": "loss.clip_low",
+        "epsilon_high": "loss.clip_high",
+        "loss_type": "loss_variant",
+        "warmup_ratio": "optimizer.warmup",
+        "lr_scheduler_type": "optimizer.schedule",
+        "save_steps": "checkpoint_every",
+        "eval_steps": "evaluation.every",
+        "report_to": "trackers",
+        "use_peft": "lora",
+        "lora_r": "lora.rank",
+        "lora_alpha": "lora.alpha",
+        "vllm_gpu_memory_utilization": "vllm_memory",
+    },
+    "transformers": {
+        "max_new_tokens": "max_tokens",
+        "num_return_sequences": "completions",
+        "torch_dtype": "dtype",
+        "attn_implementation": "compute.attention",
+    },
+    "verl": {
+        "lr": "learning_rate",
+        "rollout.n": "completions",
+        "model.path": "model",
+        "train_files": "questions",
+        "val_files": "evaluation.held_out",
+        "train_batch_size": "questions_per_step",
+        "ppo_mini_batch_size": "questions_per_update",
+        "ppo_micro_batch_size_per_gpu": "compute.micro_batch",
+        "max_response_length": "max_tokens",
+        "total_training_steps": "steps",
+        "kl_loss_coef": "loss.kl_weight",
+        "kl_coef": "loss.kl_weight",
+        "entropy_coeff": "loss.entropy_bonus",
+        "clip_ratio": "loss.clip_low",
+        "clip_ratio_low": "loss.clip_low",
+        "clip_ratio_high": "loss.clip_high",
+        "gpu_memory_utilization": "vllm_memory",
+        "default_local_dir": "out",
+        "save_freq": "checkpoint_every",
+        "test_freq": "evaluation.every",
+        "n_gpus_per_node": "gpus",
+        "nnodes": "nodes",
+    },
+    "TTRL": {"n_votes_per_prompt": "completions", "n_samples_per_prompt": "trained"},
+    "lm-eval": {
+        "tasks": "questions",
+        "output_path": "out",
+        "max_gen_toks": "max_tokens",
+        "batch_size": "sampler_rows",
+        "system_instruction": "system",
+        "apply_chat_template": "prompt_style",
+        "repeats": "completions",
+    },
+    "scrl 0.1": {"samples": "completions", "benchmarks": "questions"},
+}
+"""Project → its word → the name here. Of verl's dotted names the end is enough."""
+NO_COUNTERPARTS: dict[str, tuple[str, str]] = {
+    "num_train_epochs": ("TRL", "a run is counted in steps here; scrl plan says how many epochs they are"),
+    "total_epochs": ("verl", "a run is counted in steps here; scrl plan says how many epochs they are"),
+    "gradient_accumulation_steps": ("TRL", "questions_per_update says what an update is, compute.micro_batch a pass"),
+    "reward_funcs": ("TRL", "the method decides what is rewarded here; scrl methods lists them"),
+    "model_args": ("lm-eval", "each has its own name here, e.g. --model, --dtype, --trust-remote-code"),
+    "gen_kwargs": ("lm-eval", "each has its own name here, e.g. --temperature, --max-tokens"),
+    "num_fewshot": ("lm-eval", "no examples are put before a question here; write them into the questions"),
+}
+"""Other projects' words without one setting here: the project, and what there is instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that one kind of settings has."""
+
+    model: type[BaseModel]
+    short: Mapping[str, str]
+    """Short name → setting."""
+    others: Collection[str] = ()
+    """Names that are known besides, such as those of earlier versions."""
+    not_here: Mapping[str, str] = field(default_factory=dict)
+    """Names that make no sense here, though they do elsewhere, and why."""
+    listed_by: str = "scrl train --list-settings"
+    """The command that shows them all."""
+
+    def long(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values under their long names; a setting with two values is refused."""
+        result = {name: value for name, value in values.items() if name not in self.short}
+        for name, setting in self.short.items():
+            if name not in values:
+                continue
+            try:
+                old = _value_of(result, setting)
+            except KeyError:
+                result = merged(result, tree_of(setting, values[name]))
+                continue
+            if old != values[name]:
+                raise ConfigError(
+                    f"{name} is short for {setting}, and both are given: {values[name]!r} and {old!r}; leave out one"
+                )
+        return result
+
+    def refuse_unknown(self, values: Mapping[str, Any], *, is_option: bool = False, more: Collection[str] = ()) -> None:
+        """Refuse the first unknown name; `is_option`: as it was given to a command. `more` are worth a suggestion."""
+        for place in self.unknown(values):
+            raise ConfigError(self.about(place, is_option=is_option, more=more))
+
+    def unknown(self, values: Mapping[str, Any]) -> Iterator[str]:
+        """The dotted names that are no settings."""
+        fields = self.model.model_fields
+        for name, value in values.items():
+            if name not in (*fields, *self.short, *self.others):
+                yield ".".join((str(name), *first_leaf(value)))
+            elif name in fields and isinstance(value, Mapping) and (inner := inner_model(fields[name].annotation)):
+                yield from (f"{name}.{rest}" for rest in Names(inner, {}, self.others).unknown(value))
+
+    def about(self, name: str, *, is_option: bool, more: Collection[str] = ()) -> str:
+        """What to say of an unknown name: why it makes no sense, what it is called here, or which one is nearest."""
+        shown = as_option if is_option else str
+        if name in self.not_here:
+            return f"{shown(name)}: {self.not_here[name]}"
+        if (found := foreign(name)) is not None:
+            project, here, instead = found
+            reason = f", but {self.not_here[here]}" if here in self.not_here else ""
+            whose = f"{project}'" if project.endswith("s") else f"{project}'s"
+            return f"{shown(name)} is {whose} name; {instead or f'here it is {shown(here)}{reason}'}"
+        known = [*self.short, *(row[0] for row in setting_rows(self.model)), *more]
+        if name in known:
+            return f"{name}: is written {name.replace('.', ': {')}: …{'}' * name.count('.')}, one within the other"
+        near = nearest(name, known, self.short)
+        hint = f" Did you mean {' or '.join(map(as_option if is_option else repr, near))}?" if near else ""
+        return f"{shown(name)}: there is no such setting.{hint or f' {self.listed_by} shows all.'}"
+
+
+def as_option(name: str) -> str:
+    """`sampling.max_tokens` → `--sampling.max-tokens`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def foreign(name: str) -> tuple[str, str, str] | None:
+    """(project, our name, or what there is instead) of another project's word, whatever stands before its last dots."""
+    parts = name.lower().split(".")
+    for end in (".".join(parts[first:]) for first in range(len(parts))):
+        if end in NO_COUNTERPARTS:
+            project, instead = NO_COUNTERPARTS[end]
+            return project, "", instead
+        for project, names in FOREIGN_NAMES.items():
+            if end in names:
+                return project, names[end], ""
+    return None
+
+
+def nearest(name: str, known: Collection[str], short: Mapping[str, str]) -> list[str]:
+    """The names that end alike, or the one that is spelled most alike; short ones before long ones."""
+    long_of = {setting: each for each, setting in short.items()}
+    ends: dict[str, list[str]] = {}
+    for each in known:
+        names = ends.setdefault(each.rpartition(".")[2], [])
+        if long_of.get(each, each) not in names:
+            names.append(long_of.get(each, each))
+    end = name.rpartition(".")[2]
+    if end in ends and len(ends[end]) <= 3:
+        return ends[end]
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    if close:
+        return close
+    alike = difflib.get_close_matches(end, list(ends), n=1, cutoff=0.7)
+    return ends[alike[0]][:3] if alike else []
+
+
+def _value_of(tree: Any, name: str) -> Any:
+    for part in name.split("."):
+        tree = tree[part] if isinstance(tree, Mapping) else getattr(tree, part)
+    return tree
+
+
+def first_leaf(value: Any) -> tuple[str, ...]:
+    """The names within a value, down to its first setting."""
+    if not isinstance(value, Mapping) or not value:
+        return ()
+    name, inner = next(iter(value.items()))
+    return (str(name), *first_leaf(inner))
