@@ -167,6 +167,9 @@ def test_a_card_says_what_it_is_and_what_changed(exported, runs):
 
 
 def test_best_is_the_default_and_the_type_can_be_chosen(run, tmp_path, capsys):
+    change(
+        run["full"] / "checkpoints" / "last" / "trainer_state.json", best_step=7
+    )  # of an earlier best, before a kill
     assert main(["export", str(run["full"]), "--out", str(tmp_path / "a"), "--dtype", "float16"]) == 0
     said = capsys.readouterr().out
     step = json.loads((run["full"] / "checkpoints" / "best" / "trainer_state.json").read_text())["step"]
