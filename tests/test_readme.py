@@ -3,9 +3,11 @@
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from processes import scrl
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,3 +28,34 @@ def test_links_between_pages_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (ROOT / page.parent / target).exists(), target
+
+
+@pytest.fixture
+def root(tmp_path):
+    """The repository's root, without what earlier runs left there."""
+    for name in ("examples", "docs", "src", "benchmarks", "results"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def shell_lines(page):
+    """The `scrl …` lines of a page, in words."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    lines = (shlex.split(line, comments=True) for block in blocks for line in block.splitlines())
+    return [words[1:] for words in lines if words[:1] == ["scrl"]]
+
+
+SHORT = {"train": ["--steps", "2"], "demo": ["--steps", "2"]}
+"""What makes a line a matter of seconds; the last of two values counts."""
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_every_command_works_as_written_from_the_root(page, root):
+    """Those that need a GPU or a model hub with --dry-run."""
+    for words in shell_lines(page):
+        is_far = any("/" in word and word.split("/")[0] in ("HuggingFaceTB", "Qwen") for word in words)
+        more = ["--dry-run"] if is_far and words[0] == "train" else SHORT.get(words[0], [])
+        if words[0] == "reproduce":
+            more = ["--dry-run"]
+        done = scrl(*words, *more, cwd=root)
+        assert done.returncode == 0, (words, done.stdout[-500:], done.stderr[-500:])
