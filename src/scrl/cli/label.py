@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from scrl.cli.user_imports import import_from_here
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
 from scrl.credit.rule import CreditRule, credit_rule
@@ -101,7 +100,6 @@ def label(
         Tokens a completion could have, which --overlong-buffer counts back from.
     """
     chosen_settings: dict[str, Any] = {name.replace("-", "_"): value for name, value in settings.items()}
-    import_from_here()
     _check_names(method, chosen_settings)
     rule = credit_rule(
         method,

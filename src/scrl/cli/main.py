@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -86,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(Text(f"failed: {error}"))
         return 1
     except KeyboardInterrupt:
+        if arguments is None:  # the process ends here: another one would only print a traceback
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         errors.print("stopped; no file was left half-written")
         return 130
     return 0

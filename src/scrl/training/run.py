@@ -82,6 +82,8 @@ class Run:
     """Texts → vectors, where a method needs that."""
     trackers: list[Tracker] = field(default_factory=list)
     state: State = field(default_factory=State)
+    saved_step: int = 0
+    """That of the last checkpoint."""
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -181,6 +183,7 @@ class Run:
             write_state(self.policy, place, state)
 
         self.folder.save(self.folder.last, write)
+        self.saved_step = self.state.step
 
     def save_best(self, score: float) -> None:
         """The checkpoint to use, by a criterion that needs no gold."""
@@ -202,7 +205,7 @@ class Run:
         saved.pop("micro_batch")
         saved.pop("micro_tokens", None)
         self.state = State.from_json(saved)
-        self.sampler.max_rows = self.state.sampler_rows
+        self.sampler.max_rows, self.saved_step = self.state.sampler_rows, self.state.step
 
 
 def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: bool = False) -> Run:
