@@ -176,5 +176,5 @@ def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
     files = {"answers.jsonl": "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)}
     files["answers.csv"] = table.getvalue()
     for name, text in files.items():
-        write_whole(folder / name, text)
+        write_whole(folder / name, text, follows=False)
     return [folder / name for name in files]

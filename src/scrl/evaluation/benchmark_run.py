@@ -155,7 +155,9 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     if sampler.note:
         listener.note(sampler.note)
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
-    write_whole(out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+    write_whole(
+        out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), follows=False
+    )
     records = []
     ks = settings.ks or (settings.samples,)
     for benchmark in benchmarks:
@@ -164,10 +166,10 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
         records.append(evaluate(answered_Q, benchmark.rule, conditions))
         listener.result(records[-1])
-    write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records), follows=False)
     with_gold = [record for record in records if "pass@1" in record]
     if with_gold:
-        write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n")
+        write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n", follows=False)
     return records
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from scrl.data.checkpoint_file import read_checkpoint_file
 from scrl.data.jsonl import OnCut, read_json_lines
 from scrl.errors import DataError, InputError
 from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
@@ -234,7 +235,13 @@ def _check_values(evaluation: Evaluation, file: Path) -> None:
 
 
 def best_step_of(checkpoints: Path) -> int | None:
-    """The step of the checkpoint `best`; None where there is none, or nothing says which step it is."""
+    """The step of the checkpoint `best`; None where there is none, or nothing says which step it is.
+
+    Before scrl 0.3 only the state of `last` said so.
+    """
+    known = read_checkpoint_file(checkpoints / "best")
+    if known is not None:
+        return int(known["step"])
     state = checkpoints / "last" / "trainer_state.json"
     if not (checkpoints / "best").is_dir() or not state.is_file():
         return None

@@ -41,7 +41,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
     page = render_report(read_runs(folders))
     try:
-        write_whole(out, page)
+        write_whole(out, page, follows=out.parent.resolve() not in [each.resolve() for each in folders])
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
     return out
