@@ -75,8 +75,9 @@ def train(
     place of the setting `questions`; they are written into the run folder, so that the run can be resumed. Any
     engine. `listener` hears notes, steps and evaluations; without one, notes go to the log named `scrl`.
     """
-    from scrl.config import build_config, read_yaml
+    from scrl.config import build_config
     from scrl.data.folders import new_run_folder
+    from scrl.data.yaml_files import read_yaml
     from scrl.engines.choice import check_engine, engine_of
     from scrl.training.listeners import Silent
 

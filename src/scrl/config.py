@@ -16,7 +16,8 @@ from scrl.credit.rule import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import is_generated, load_source, reader_of
-from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.data.yaml_files import parse_yaml, read_yaml
+from scrl.errors import ConfigError, did_you_mean
 from scrl.evaluation.evaluate import EvaluationSettings
 from scrl.policy.settings import (
     ADVANTAGE_OF_VARIANT,
@@ -245,22 +246,6 @@ def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[
     return build_config(values)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file that holds settings."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(path, "is not UTF-8 text") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise DataError(path, f"is not YAML: {getattr(error, 'problem', error)}", mark and mark.line + 1) from error
-    if not isinstance(values, dict):
-        raise DataError(path, "must hold settings, such as `model: embedded`")
-    return values
-
-
 def write_config(config: RunConfig, path: Path) -> None:
     """The resolved settings, as YAML that `read_config` takes back."""
     path.write_text(
@@ -302,7 +287,7 @@ def _value(text: str) -> Any:
     if not text:
         return ""
     try:
-        parsed = yaml.safe_load(text)
+        parsed = parse_yaml(text)
     except yaml.YAMLError:
         return text
     is_number = isinstance(parsed, int | float) and not isinstance(parsed, bool)

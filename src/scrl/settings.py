@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -38,3 +38,12 @@ def without_retired(values: Any, place: str = "") -> Any:
         if values.get(name) is not None:
             warnings.warn(f"{place}{name}: scrl 0.2 has no such setting and ignores it; leave it out", stacklevel=2)
     return {name: value for name, value in values.items() if name not in RETIRED}
+
+
+def changed_settings(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """(setting, what it was and is) for each that differs."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys((*before, *now)):
+            yield from changed_settings(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+    elif before != now:
+        yield name, f"{name} was {before!r} and is {now!r}"

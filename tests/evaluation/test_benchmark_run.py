@@ -11,7 +11,13 @@ from scrl.evaluation.benchmark_run import build_settings, file_name, load_benchm
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"
-FILES = ("evaluations.jsonl", "results.json", "evaluation.yaml", "rollouts/arithmetic-easy-train-5.jsonl")
+FILES = (
+    "rollouts/settings.json",
+    "evaluations.jsonl",
+    "results.json",
+    "evaluation.yaml",
+    "rollouts/arithmetic-easy-train-5.jsonl",
+)
 
 
 class Listener:
@@ -337,7 +343,7 @@ def test_settings_that_no_evaluation_wrote(tmp_path, text):
     with pytest.raises(InputError, match="there is no evaluation to resume here"):
         read_settings(tmp_path)
     (tmp_path / "evaluation.yaml").write_bytes(text.encode("latin-1"))
-    with pytest.raises(DataError, match=r"evaluation\.yaml: is not what an evaluation wrote"):
+    with pytest.raises(DataError, match=r"evaluation\.yaml(:1)?: (is not|must hold)"):
         read_settings(tmp_path)
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scrl.cli.evaluate import Options, measure_model
+from scrl.data.printable import csv_cell
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 
@@ -159,6 +160,6 @@ def _write_checks(drawn: Sequence[AnswerRow], path: Path, console: Console) -> N
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["question_id", "question", "answer"])
-    writer.writerows([row.question_id, row.question, ""] for row in drawn)
+    writer.writerows([row.question_id, csv_cell(row.question), ""] for row in drawn)
     write_whole(path, text.getvalue())
     console.print(f"wrote {path}: fill in the right answer of each, then scrl answers … --check {path}", soft_wrap=True)

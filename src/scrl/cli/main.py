@@ -26,6 +26,7 @@ from scrl.cli.plan import plan
 from scrl.cli.recipes import recipes
 from scrl.cli.report import report
 from scrl.cli.reproduce import reproduce
+from scrl.cli.terminal import make_rich_printable
 from scrl.cli.train import train
 from scrl.errors import InputError, ScrlError
 
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without arrows must not end a run
+    make_rich_printable()
     errors = Console(stderr=True, soft_wrap=True)
     try:
         app(

@@ -30,6 +30,7 @@ from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, is_generated, load_source, reader_of
 from scrl.data.tables import SUFFIXES
 from scrl.data.whole_files import write_whole
+from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold_check import BOX_READERS, gold_problem
@@ -39,10 +40,14 @@ from scrl.policy.settings import ComputeSettings
 from scrl.records import Completion, Group, Question
 from scrl.sampling.draw import SamplingSettings
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
-from scrl.settings import Settings
+from scrl.settings import Settings, changed_settings
 
 _FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
 """The fields of a rollout that are read back."""
+
+
+STARTED_WITH = "rollouts/settings.json"
+"""The settings again, beside the completions that were drawn with them."""
 
 
 class MeasurementSettings(Settings):
@@ -97,9 +102,22 @@ def read_settings(out: Path) -> MeasurementSettings:
     if not path.is_file():
         raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
     try:
-        return build_settings(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError, ConfigError) as error:
+        settings = build_settings(read_yaml(path))
+    except ConfigError as error:
         raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
+    _check_settings(settings, out)
+    return settings
+
+
+def _check_settings(settings: MeasurementSettings, out: Path) -> None:
+    """Refuse to go on with other settings than those that the completions so far were drawn with."""
+    path = out / STARTED_WITH
+    if not path.is_file():  # nothing has been drawn yet, or by scrl before 0.3
+        return
+    before = parse_object(path.read_bytes(), path, 1)
+    changes = "; ".join(words for _, words in changed_settings(before, settings.model_dump(mode="json")))
+    if changes:
+        raise DataError(out / "evaluation.yaml", f"is not what the evaluation was started with: {changes}; put it back")
 
 
 class BenchmarkListener(Protocol):
@@ -158,6 +176,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     write_whole(
         out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), follows=False
     )
+    write_whole(out / STARTED_WITH, json.dumps(settings.model_dump(mode="json")) + "\n", follows=False)
     records = []
     ks = settings.ks or (settings.samples,)
     for benchmark in benchmarks:

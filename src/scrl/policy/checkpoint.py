@@ -33,6 +33,12 @@ def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
     (folder / STATE).write_text(json.dumps(state | sizes), encoding="utf-8")
 
 
+def least_bytes(language_model: LanguageModel) -> int:
+    """What a checkpoint takes on a disk at least: what is trained, and two moments of it in two bytes each."""
+    trained = (weight for weight in language_model.model.parameters() if weight.requires_grad)
+    return sum(weight.numel() * (weight.element_size() + 4) for weight in trained)
+
+
 def read_state(folder: Path) -> dict[str, Any]:
     """The trainer's own numbers."""
     try:

@@ -146,6 +146,8 @@ def _load_weights(folder: str, dtype: torch.dtype, attention: str, trust_remote_
         raise InputError(f"model: the weights of {folder} are incomplete: {missing} and perhaps more are not there")
     if model.can_generate():
         make_savable(model.generation_config)
+    if Path(folder).is_dir():  # what an adapter will name as its base, to be found from any folder
+        model.name_or_path = model.config.name_or_path = str(Path(folder).absolute())
     return model
 
 
@@ -166,7 +168,7 @@ def _merge(base: Any, adapter: Path) -> Any:
             model: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu").merge_and_unload()
         except UserWarning as error:
             raise ValueError(f"it does not fit its model: {_first_line(error)[:200]}") from error
-    model.name_or_path = model.config.name_or_path = str(adapter)  # what an adapter on top will name as its base
+    model.name_or_path = model.config.name_or_path = str(adapter.absolute())  # as in _load_weights
     return model.requires_grad_(True)
 
 

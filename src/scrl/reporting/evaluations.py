@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from scrl.data.checkpoint_file import read_checkpoint_file
 from scrl.data.jsonl import OnCut, read_json_lines
+from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
 from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
 
@@ -104,22 +103,6 @@ def _is_number(value: object) -> bool:
     return abs(value) < 1e300 if isinstance(value, int) else math.isfinite(value)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings of a run."""
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise DataError(path, f"is not YAML: {error.problem}", line) from error
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise DataError(path, f"is not YAML: {error}") from error
-    if not isinstance(config, dict):
-        raise DataError(path, "must hold settings by name, such as `method: scrl`", 1)
-    return config
-
-
 def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
     """The names of pass@k by k, then of maj@k by k."""
     found = {match for line in evaluations for match in map(PASS_OR_MAJ.fullmatch, line) if match}
@@ -182,7 +165,7 @@ def read_place(text: str) -> Place:
         name=text,
         evaluations=tuple(sorted(evaluations, key=lambda evaluation: int(evaluation["step"]))),
         step=step,
-        config=read_config(config_file) if is_run else None,
+        config=read_yaml(config_file) if is_run else None,
         best_step=best_step,
         notes=tuple(f"{text}: {note}" for note in notes),
     )
@@ -210,7 +193,7 @@ def _evaluations_file(path: Path) -> Path:
 
 def _why_empty(file: Path) -> str:
     config_file = file.with_name("config.yaml")
-    evaluation = read_config(config_file).get("evaluation") if config_file.is_file() else None
+    evaluation = read_yaml(config_file).get("evaluation") if config_file.is_file() else None
     if not isinstance(evaluation, dict) or not evaluation.get("is_off"):
         return "holds no evaluation yet; wait for the run's first one, or run scrl evaluate"
     # scrl reproduce measures OUT/seed-0/runs/NAME in OUT/seed-0/evaluations/NAME

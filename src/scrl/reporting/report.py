@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from scrl.data.printable import printable
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 from scrl.evaluation.transitions import majority_transitions, transition_words
@@ -23,7 +24,7 @@ from scrl.reporting.question_rows import BAR_STEP, question_rows
 from scrl.reporting.result_rows import SHARES, score
 from scrl.reporting.run_files import RunFiles, read_runs
 from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
-from scrl.reporting.text import printable, shorten
+from scrl.reporting.text import shorten
 
 HEADLINE = frozenset(
     "method preset model questions completions trained questions_per_step questions_per_update steps seed "

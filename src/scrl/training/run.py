@@ -15,7 +15,7 @@ from scrl.credit.tally import count_votes
 from scrl.data.checkpoint_file import check_sums
 from scrl.data.prompts import prompt_tokens
 from scrl.errors import InputError
-from scrl.policy.checkpoint import SIZES, STATE, read_state, restore, write_state, write_weights
+from scrl.policy.checkpoint import SIZES, STATE, least_bytes, read_state, restore, write_state, write_weights
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
@@ -28,7 +28,7 @@ from scrl.training.dynamic_sampling import check_others
 from scrl.training.guard import WATCHED
 from scrl.training.listeners import RunListener
 from scrl.training.prepare import prepare
-from scrl.training.run_folder import RunFolder, model_card
+from scrl.training.run_folder import RunFolder, check_room, model_card
 from scrl.training.state import State, check_unchanged
 from scrl.training.stream import QuestionStream
 from scrl.training.trackers import Tracker, check_tracker, open_tracker
@@ -210,6 +210,8 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         temperature=config.sampling.temperature,
         max_tokens=config.sampling.max_tokens,
     )
+    if not resume:
+        check_room(out, least_bytes(language_model) * (2 if config.steps > config.checkpoint_every else 1))
     run = Run(
         config=config,
         folder=RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, ValidationE
 from scrl.config import RunConfig, build_config
 from scrl.credit.elsewhere import LastVotes
 from scrl.errors import ConfigError, InputError
+from scrl.settings import changed_settings
 from scrl.training.run_folder import FILES
 
 VERSION = 1
@@ -112,7 +113,7 @@ def _check_settings(before: Mapping[str, Any], config: RunConfig, say: Callable[
         saved = build_config(before)
     except ConfigError as error:
         raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
-    changes = list(_changes(saved.model_dump(mode="json"), config.model_dump(mode="json")))
+    changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
     fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
     if fixed:
         raise InputError(
@@ -121,12 +122,3 @@ def _check_settings(before: Mapping[str, Any], config: RunConfig, say: Callable[
         )
     if changes:
         say(f"changed since the last checkpoint: {'; '.join(words for _, words in changes)}")
-
-
-def _changes(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """(setting, what it was and is) for each that differs."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        for key in dict.fromkeys((*before, *now)):
-            yield from _changes(before.get(key), now.get(key), f"{name}.{key}" if name else key)
-    elif before != now:
-        yield name, f"{name} was {before!r} and is {now!r}"
