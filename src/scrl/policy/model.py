@@ -22,6 +22,7 @@ from scrl.errors import ConfigError, InputError
 from scrl.policy.model_paths import adapter_folder, base_of, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
+MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """How long the hub may take to say that it is there."""
 
@@ -81,6 +82,8 @@ def weight_bytes(folder: str, dtype: torch.dtype, trust_remote_code: bool = Fals
 
     with loading(folder):
         shape = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        if (layers := getattr(shape, "num_hidden_layers", 0) or 0) > MAX_LAYERS:
+            raise ValueError(f"its config.json asks for {layers:,} layers; at most {MAX_LAYERS:,} are possible")
         if getattr(shape, "quantization_config", None) is not None:
             return 0
         with torch.device("meta"):

@@ -103,6 +103,14 @@ def _is_number(value: object) -> bool:
     return abs(value) < 1e300 if isinstance(value, int) else math.isfinite(value)
 
 
+def _read_settings(path: Path) -> dict[str, Any]:
+    """A run's settings, whose seed is a number: runs are told apart by it."""
+    settings = read_yaml(path)
+    if not isinstance(seed := settings.get("seed", 0), int):
+        raise DataError(path, f"seed: must be a whole number, found {seed!r:.50}")
+    return settings
+
+
 def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
     """The names of pass@k by k, then of maj@k by k."""
     found = {match for line in evaluations for match in map(PASS_OR_MAJ.fullmatch, line) if match}
@@ -165,7 +173,7 @@ def read_place(text: str) -> Place:
         name=text,
         evaluations=tuple(sorted(evaluations, key=lambda evaluation: int(evaluation["step"]))),
         step=step,
-        config=read_yaml(config_file) if is_run else None,
+        config=_read_settings(config_file) if is_run else None,
         best_step=best_step,
         notes=tuple(f"{text}: {note}" for note in notes),
     )
@@ -174,7 +182,7 @@ def read_place(text: str) -> Place:
 def split_step(text: str) -> tuple[Path, int | None]:
     """`runs/001@40` → runs/001 and 40; a path that exists as it is written has no step."""
     head, _, tail = text.rpartition("@")
-    if head and tail.isdecimal() and not Path(text).exists():
+    if head and tail.isdecimal() and len(tail) < 10 and not Path(text).exists():
         return Path(head), int(tail)
     return Path(text), None
 
