@@ -139,11 +139,11 @@ class RunConfig(Settings):
             if values.get(name, off) != off:
                 raise ConfigError(f"{name}: scrl 0.2 no longer has this setting; leave it out, or use scrl 0.1")
         values = {name: value for name, value in values.items() if name not in REMOVED}
-        preset, variant = (values.get(name, cls.model_fields[name].default) for name in ("preset", "loss_variant"))
+        preset, variant = (str(values.get(name, cls.model_fields[name].default)) for name in ("preset", "loss_variant"))
         if preset not in TRAINER_PRESETS:
-            raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(str(preset), TRAINER_PRESETS)}")
+            raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, TRAINER_PRESETS)}")
         if variant not in LOSS_VARIANTS:
-            raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(str(variant), LOSS_VARIANTS)}")
+            raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(variant, LOSS_VARIANTS)}")
         loss: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
             loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}

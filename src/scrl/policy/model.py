@@ -15,10 +15,9 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
-from scrl.errors import ConfigError, InputError
+from scrl.errors import ConfigError, InputError, ScrlError
 from scrl.policy.model_paths import adapter_folder, base_of, model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
@@ -210,8 +209,11 @@ def loading(name: str) -> Iterator[None]:
     try:
         with offline_without_hub(name):
             yield
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        raise InputError(f"model: {name} cannot be loaded: {_first_line(error)}") from error
+    except ScrlError:
+        raise
+    except Exception as error:  # a damaged or hostile folder lets transformers raise anything
+        reason = _first_line(error)
+        raise InputError(f"model: {name} cannot be loaded: {reason}") from error
 
 
 @contextlib.contextmanager
