@@ -48,7 +48,7 @@ def flip(path, place=0.5):
 
 
 def edit_state(run, **changes):
-    """As somebody would who makes a folder by hand: without sums, as before scrl 0.3."""
+    """As somebody would who makes a folder by hand: without sums, as in earlier versions."""
     path = run / "checkpoints" / "last" / "trainer_state.json"
     state = json.loads(path.read_text()) | changes
     path.write_text(json.dumps({key: value for key, value in state.items() if value is not GONE and key != "version"}))
@@ -136,7 +136,7 @@ def test_a_damaged_run_is_refused_in_words_and_nothing_of_it_changes(what, run, 
         lambda run: edit_state(run, settings={}, held_out="", model="", sums={}),
         lambda run: (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + '{"half'),
     ],
-    ids=["nothing", "card", "stray file", "draft is a link", "old one left", "last is a link", "before 0.3", "half a line"],
+    ids=["nothing", "card", "stray file", "draft is a link", "old one left", "last is a link", "earlier version", "half a line"],
 )  # fmt: skip
 def test_a_run_with_harmless_changes_goes_on_exactly(harmless, run, stopped, no_report):
     harmless(run)

@@ -112,7 +112,7 @@ def read_settings(out: Path) -> MeasurementSettings:
 def _check_settings(settings: MeasurementSettings, out: Path) -> None:
     """Refuse to go on with other settings than those that the completions so far were drawn with."""
     path = out / STARTED_WITH
-    if not path.is_file():  # nothing has been drawn yet, or by scrl before 0.3
+    if not path.is_file():  # nothing has been drawn yet, or by earlier versions
         return
     before = parse_object(path.read_bytes(), path, 1)
     changes = "; ".join(words for _, words in changed_settings(before, settings.model_dump(mode="json")))

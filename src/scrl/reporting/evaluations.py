@@ -228,7 +228,7 @@ def _check_values(evaluation: Evaluation, file: Path) -> None:
 def best_step_of(checkpoints: Path) -> int | None:
     """The step of the checkpoint `best`; None where there is none, or nothing says which step it is.
 
-    Before scrl 0.3 only the state of `last` said so.
+    In runs of earlier versions only the state of `last` said so.
     """
     known = read_checkpoint_file(checkpoints / "best")
     if known is not None:

@@ -17,7 +17,7 @@ from scrl.settings import changed_settings
 from scrl.training.run_folder import FILES
 
 VERSION = 1
-"""Of what a checkpoint holds; those of scrl before 0.3 have none, and can be resumed too."""
+"""Of what a checkpoint holds; those of earlier versions have none, and can be resumed too."""
 MAY_CHANGE = ("steps", "evaluation", "trackers", "model", "questions", "data_dir")
 """Settings that may be others when a run is resumed, which is then said; all others decide what a run ends with.
 
