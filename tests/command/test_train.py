@@ -47,13 +47,14 @@ def test_a_run_leaves_exactly_these_files(trained):
     folder, _ = trained
     model = {
         "README.md", "chat_template.jinja", "config.json", "generation_config.json", "model.safetensors",
-        "tokenizer.json", "tokenizer_config.json", "trainer_state.json",
+        "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == {
         "config.yaml", "environment.json", "metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "report.html",
         "answers.jsonl", "answers.csv",
         *(f"checkpoints/{which}/{name}" for which in ("last", "best") for name in model),
-        "checkpoints/last/optimizer.pt",
+        "checkpoints/last/optimizer.pt", "checkpoints/last/trainer_state.json", "checkpoints/last/checkpoint.json",
+        "checkpoints/best/checkpoint.json",
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from string import ascii_uppercase
 
+from scrl.cli.terminal import print_text
 from scrl.errors import InputError
 
 
@@ -34,8 +35,8 @@ def compare(*places: str, metric: str = "pass@1") -> None:
     pairings = pair_places(read)
     comparisons = compare_all(pairings, metric)
     for line in legend(pairings):
-        print(line)
-    print()
-    print(as_markdown(comparison_table(comparisons, metric)), end="")
+        print_text(line)
+    print_text()
+    print_text(as_markdown(comparison_table(comparisons, metric)), end="")
     for line in (*(note for place in read for note in place.notes), *remarks(pairings, comparisons)):
-        print(f"\n{line}")
+        print_text(f"\n{line}")

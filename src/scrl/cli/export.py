@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.console import Console
 
-from scrl.cli.user_imports import import_from_here
-
 
 def export(
     run: Path,
@@ -39,7 +37,6 @@ def export(
     dtype
         The type of the weights; by default that of the model the run started from.
     """
-    import_from_here()
     from scrl.training.export import export_model, find_checkpoint
 
     console = Console(highlight=False, markup=False)

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from scrl.cli.cleanup import removed_if_empty
 from scrl.cli.progress import PlainProgress, show_progress
-from scrl.cli.user_imports import import_from_here
 from scrl.cli.words import Words, split_words, switches_of
 from scrl.credit.methods import METHODS
 from scrl.data.folders import new_run_folder, refuse_existing
@@ -58,7 +57,6 @@ def train(
     if list_settings:
         _list_settings(console)
         return
-    import_from_here()
     if resume and dry_run:
         raise ConfigError("--dry-run: a run that is resumed goes on with the plan it was started with; leave out one")
     if resume:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
 from scrl.errors import InputError
 from scrl.policy.model import LanguageModel, empty_model, load_tokenizer, loading, model_shape, quiet_progress
@@ -17,6 +15,8 @@ from scrl.policy.policy import Policy
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+SIZES = ("micro_batch", "micro_tokens")
+"""What the trainer's state holds of the policy: how much it computes at a time."""
 
 
 def write_weights(language_model: LanguageModel, folder: Path, card: str, dtype: torch.dtype | None = None) -> None:
@@ -72,16 +72,25 @@ def copy_adapter(adapter: Path, folder: Path, *, base: str, dtype: torch.dtype, 
 def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
     """What a resumed run needs besides the weights."""
     torch.save(policy.optimizer.state(), folder / OPTIMIZER)
-    sizes = {"micro_batch": policy.micro_batch, "micro_tokens": policy.micro_tokens}
+    sizes = {name: getattr(policy, name) for name in SIZES}
     (folder / STATE).write_text(json.dumps(state | sizes), encoding="utf-8")
+
+
+def least_bytes(language_model: LanguageModel) -> int:
+    """What a checkpoint takes on a disk at least: what is trained, and two moments of it in two bytes each."""
+    trained = (weight for weight in language_model.model.parameters() if weight.requires_grad)
+    return sum(weight.numel() * (weight.element_size() + 4) for weight in trained)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The trainer's own numbers."""
     try:
         state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{folder / STATE}: the trainer's state cannot be read: {error}") from error
+    sizes = [state.get(name) for name in SIZES] if isinstance(state, dict) else [""]
+    if not all(size is None or (type(size) is int and size > 0) for size in sizes):
+        raise InputError(f"{folder / STATE}: is damaged: {' and '.join(SIZES)} must be counts; restore it")
     return state
 
 
@@ -90,10 +99,14 @@ def restore(policy: Policy, folder: Path) -> None:
     try:
         load_weights(policy.language_model, folder)
         policy.optimizer.restore(torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True))
-    except (OSError, RuntimeError, ValueError, KeyError, UnpicklingError, SafetensorError) as error:
-        raise InputError(f"{folder}: the checkpoint cannot be read back: {error}") from error
+    except InputError:
+        raise
+    except Exception as error:  # a file that is damaged, or made to be, lets torch raise anything
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise InputError(f"{folder}: the checkpoint cannot be read back: {reason}") from error
     state = read_state(folder)
-    policy.micro_batch, policy.micro_tokens = state["micro_batch"], state.get("micro_tokens", policy.micro_tokens)
+    policy.micro_batch = state.get("micro_batch") or policy.micro_batch
+    policy.micro_tokens = state.get("micro_tokens", policy.micro_tokens)
 
 
 def load_weights(language_model: LanguageModel, folder: Path) -> None:

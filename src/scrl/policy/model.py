@@ -15,14 +15,14 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
-from scrl.errors import ConfigError, InputError
+from scrl.errors import ConfigError, InputError, ScrlError
 from scrl.policy.model_paths import adapter_folder, base_of, model_folder
 from scrl.policy.savable import make_savable
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
+MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """How long the hub may take to say that it is there."""
 
@@ -84,7 +84,10 @@ def model_shape(folder: str, trust_remote_code: bool = False) -> Any:
     from transformers import AutoConfig
 
     with loading(folder):
-        return AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        shape = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        if (layers := getattr(shape, "num_hidden_layers", 0) or 0) > MAX_LAYERS:
+            raise ValueError(f"its config.json asks for {layers:,} layers; at most {MAX_LAYERS:,} are possible")
+        return shape
 
 
 def published_dtype(shape: Any) -> torch.dtype:
@@ -165,6 +168,8 @@ def _load_weights(folder: str, dtype: torch.dtype, attention: str, trust_remote_
         raise InputError(f"model: the weights of {folder} are incomplete: {missing} and perhaps more are not there")
     if model.can_generate():
         make_savable(model.generation_config)
+    if Path(folder).is_dir():  # what an adapter will name as its base, to be found from any folder
+        model.name_or_path = model.config.name_or_path = str(Path(folder).absolute())
     return model
 
 
@@ -185,7 +190,7 @@ def _merge(base: Any, adapter: Path) -> Any:
             model: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu").merge_and_unload()
         except UserWarning as error:
             raise ValueError(f"it does not fit its model: {_first_line(error)[:200]}") from error
-    model.name_or_path = model.config.name_or_path = str(adapter)  # what an adapter on top will name as its base
+    model.name_or_path = model.config.name_or_path = str(adapter.absolute())  # as in _load_weights
     return model.requires_grad_(True)
 
 
@@ -195,8 +200,11 @@ def loading(name: str) -> Iterator[None]:
     try:
         with offline_without_hub(name):
             yield
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        raise InputError(f"model: {name} cannot be loaded: {_first_line(error)}") from error
+    except ScrlError:
+        raise
+    except Exception as error:  # a damaged or hostile folder lets transformers raise anything
+        reason = _first_line(error)
+        raise InputError(f"model: {name} cannot be loaded: {reason}") from error
 
 
 @contextlib.contextmanager

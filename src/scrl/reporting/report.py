@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from scrl.data.printable import printable
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 from scrl.evaluation.answer_sheet import AnswerRow, answer_rows
@@ -24,7 +25,7 @@ from scrl.reporting.question_rows import BAR_STEP, question_rows
 from scrl.reporting.result_rows import SHARES, score
 from scrl.reporting.run_files import RunFiles, read_runs
 from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
-from scrl.reporting.text import printable, shorten
+from scrl.reporting.text import shorten
 
 HEADLINE = frozenset(
     "method preset model questions completions trained questions_per_step questions_per_update steps seed "
@@ -42,7 +43,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
     page = render_report(read_runs(folders))
     try:
-        write_whole(out, page)
+        write_whole(out, page, follows=out.parent.resolve() not in [each.resolve() for each in folders])
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
     return out

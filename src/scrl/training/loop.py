@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for
 from scrl.training.dynamic_sampling import replace_flat
 from scrl.training.guard import alarms
-from scrl.training.interrupts import finish_first, stop_on_sigterm
+from scrl.training.interrupts import finish_first, stop_once
 from scrl.training.listeners import RunListener
 from scrl.training.probe import shift, shift_note
 from scrl.training.run import Run, open_run
@@ -67,17 +68,29 @@ def _check_unfinished(run: Run) -> None:
 
 def _finish(run: Run) -> Run:
     """Take all steps; whatever ends them, what was done is saved and the report written."""
-    with run.opened():
+    with run.opened(), stop_once(run.listener.note), _reported(run):
         try:
-            with stop_on_sigterm():
-                take_steps(run)
+            take_steps(run)
         except KeyboardInterrupt:
             run.save_last()
             run.listener.note(f"stopped after step {run.state.step}; go on with: scrl train --resume {run.folder.path}")
             raise
-        finally:
-            run.folder.report(run.listener.note)
     return run
+
+
+@contextmanager
+def _reported(run: Run) -> Iterator[None]:
+    """Write the report however the block ends; after a third Ctrl-C say what is lost instead."""
+    try:
+        yield
+    except SystemExit:
+        lost = f"steps after {run.saved_step} are lost" if run.saved_step < run.state.step else "nothing is lost"
+        run.listener.note(f"stopped at once, {lost}; go on with: scrl train --resume {run.folder.path}")
+        raise
+    except BaseException:
+        run.folder.report(run.listener.note)
+        raise
+    run.folder.report(run.listener.note)
 
 
 def take_steps(run: Run) -> None:

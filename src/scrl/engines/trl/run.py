@@ -282,7 +282,7 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
                 (place / STATE).write_text(json.dumps(known), encoding="utf-8")
                 (place / "README.md").write_text(model_card(self.config, step), encoding="utf-8")
 
-            self.folder.save(self.folder.last, write)
+            self.folder.save(self.folder.last, write, step)
             checkpoint.rmdir()
             (Path(args.output_dir) / "README.md").unlink(missing_ok=True)  # TRL's own card
         PartialState().wait_for_everyone()
