@@ -225,6 +225,8 @@ def test_a_run_that_has_just_begun(make_run):
     page = assert_safe(page_of(make_run("new", metrics=[], evaluations=[], rollouts=[])))
     for words in ("0 of 30 steps", "no evaluations yet", "No step is finished yet", "No rollouts yet"):
         assert words in page.text
+    off = make_run("off", evaluations=[], config=CONFIG | {"evaluation": {"is_off": True}})
+    assert "This run has no evaluations: they are off (evaluation.is_off)." in Page(page_of(off)).text
     assert assert_safe(page_of(make_run("unmeasured", evaluations=[]))).tags.count("figure") == 6
     once = Page(page_of(make_run("once", evaluations=[evaluation_line(0, 0.25)])))
     before_and_after = once.text.partition("Before and after")[2].partition("Over the steps")[0]

@@ -140,7 +140,10 @@ def _table(title: str, rows: Sequence[AnswerRow]) -> Table:
     names = ["question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance]
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for name in names:
-        table.add_column(name, justify="right" if name in ("agree", "right") else "left", max_width=24, no_wrap=True)
+        if name in ("agree", "right"):
+            table.add_column(name, justify="right", no_wrap=True)
+        else:
+            table.add_column(name, max_width=24, overflow="ellipsis")
     for row in rows:
         chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
         start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"

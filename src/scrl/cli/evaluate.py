@@ -131,8 +131,8 @@ def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> N
     start = time.perf_counter()
     with resumable(folder, f"scrl evaluate --resume --out {folder}", console):
         records = measure(settings, folder, _Lines(console))
-    for first in range(0, len(records), 3):
-        console.print(results_table(records[first : first + 3]))
+    for table in results_tables(records, console):
+        console.print(table)
     seconds = time.perf_counter() - start
     tokens = sum(record["tokens"] for record in records)
     names = ", ".join(sorted(path.name for path in folder.iterdir() if path.name != "evaluation.yaml"))
@@ -159,6 +159,19 @@ class _Lines:
         self.note(result_line(record))
 
 
+def results_tables(records: list[dict[str, Any]], console: Console) -> Iterator[Table]:
+    """At most three benchmarks side by side, and no more than the console has columns for."""
+    rest = records
+    while rest:
+        number = next((n for n in (3, 2) if _fits(results_table(rest[:n]), console)), 1)
+        yield results_table(rest[:number])
+        rest = rest[number:]
+
+
+def _fits(table: Table, console: Console) -> bool:
+    return console.measure(table, options=console.options.update_width(10_000)).maximum <= console.width
+
+
 def results_table(records: list[dict[str, Any]]) -> Table:
     """Some benchmarks side by side, in %."""
 
@@ -169,7 +182,7 @@ def results_table(records: list[dict[str, Any]]) -> Table:
     title = "in %, with 95 % intervals over questions" if metrics else "in %"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for column in ("", *(record["benchmark"] for record in records)):
-        table.add_column(column, no_wrap=bool(column))
+        table.add_column(column, no_wrap=True)
     row("questions × samples", lambda record: f"{record['questions']} × {record['samples']}")
     if any(record["questions"] != record.get("gold_questions") for record in records):
         row("questions with gold", lambda record: str(record.get("gold_questions", 0)))

@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
@@ -103,4 +103,21 @@ def progress_bar(console: Console) -> Progress:
     """A bar whose words are cut where the line is too short."""
     words = TextColumn("{task.fields[words]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, words, console=console, transient=True, expand=True)  # without expand there are no ratios
+    return _Bar(*columns, words, console=console, transient=True, expand=True)  # without expand there are no ratios
+
+
+class _Bar(Progress):
+    """Leaves room for the ^C that a terminal writes: a full line would move on, and the bar stay behind."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """The bar, a little shorter than the line."""
+        yield _Shorter(self.make_tasks_table(self.tasks))
+
+
+class _Shorter(NamedTuple):
+    """Three columns less than there are."""
+
+    shown: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from console.render(self.shown, options.update_width(options.max_width - 3))

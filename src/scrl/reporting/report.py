@@ -62,6 +62,7 @@ def render_report(runs: Sequence[RunFiles]) -> str:
     return environment.get_template("template.html").render(
         runs=runs,
         ungraded=[run.name for run in runs if not run.is_graded],
+        is_unmeasured=all((run.config.get("evaluation") or {}).get("is_off") for run in runs),
         settings=settings_of(runs),
         results=[before_and_after(protocol, runs) for protocol in protocols],
         plots=draw_plots(runs),
