@@ -6,7 +6,7 @@ JOBS   ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test coverage test-engines test-trl test-verl test-gpu test-kernels lint docs check bench dist clean
+.PHONY: help demo test coverage test-engines test-trl test-verl test-gpu test-kernels torture lint docs check bench dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,9 @@ test-gpu:  ## the tests that need a GPU
 
 test-kernels: .venv-triton/.installed  ## the GPU kernels without a GPU: interpreted, and compiled for Hopper
 	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/sampling/test_kernels.py tests/sampling/test_kernel_builds.py
+
+torture: $(STAMP)  ## 200 kills at random moments and at every file operation, of full and LoRA runs; some half an hour
+	OMP_NUM_THREADS=1 $(BIN)/python tests/training/kills.py 200
 
 lint: $(STAMP)  ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -105,7 +105,7 @@ def test_a_file_of_settings_with_single_ones_on_top(tmp_path):
     ("content", "reason"),
     [
         (b"model: embedded\nloss: [1,\n  2\nsteps: }\n", r":4: is not YAML: "),
-        (b"- a\n- b\n", "must hold settings, such as `model: embedded`"),
+        (b"- a\n- b\n", "must hold settings by name, such as `model: embedded`"),
         (b"", "must hold settings"),
         (b"\xff\xfe", ": is not UTF-8 text"),
         (None, ": cannot be read: No such file"),

@@ -3,9 +3,11 @@
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from processes import scrl
 
 ROOT = Path(__file__).parent.parent
 
@@ -26,3 +28,30 @@ def test_links_between_pages_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (ROOT / page.parent / target).exists(), target
+
+
+@pytest.fixture
+def root(tmp_path):
+    """The repository's root, without what earlier runs left there."""
+    for name in ("examples", "docs", "src", "benchmarks", "results"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    return tmp_path
+
+
+def shell_lines(page):
+    """The `scrl …` lines of a page, in words."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    lines = (shlex.split(line, comments=True) for block in blocks for line in block.splitlines())
+    return [words[1:] for words in lines if words[:1] == ["scrl"]]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_every_command_works_as_written_from_the_root(page, root):
+    """Those that need a model hub, and a table of the paper, with --dry-run; runs are cut to two steps."""
+    for words in shell_lines(page):
+        is_far = words[0] == "reproduce" or any(word.startswith("HuggingFaceTB/") for word in words)
+        more = {"train": ["--steps", "2"]}.get(words[0], [])
+        if words[0] == "demo":  # tests/command/test_demo.py runs it
+            continue
+        done = scrl(*words, *(["--dry-run"] if is_far and words[0] != "plan" else more), cwd=root)
+        assert done.returncode == 0, (words, done.stdout[-500:], done.stderr[-500:])

@@ -5,7 +5,7 @@ config = read_config(Path("run.yaml"), ["optimizer.learning_rate=1e-6", "credit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +14,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, credit_rule
-from scrl.data.prompts import PromptSettings
+from scrl.data.prompts import PromptSettings, asked_by
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import is_generated, load_source, reader_of
+from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.evaluate import EvaluationSettings
 from scrl.policy.settings import (
@@ -94,6 +95,12 @@ class RunConfig(Settings):
     )
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
+    probe: int = Field(
+        4,
+        ge=0,
+        description="Completions of each question of the first step that the start model writes before training.",
+    )
+    force: bool = Field(False, description="Train even if the probe finds hardly any answer.")
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
@@ -141,11 +148,11 @@ class RunConfig(Settings):
             if values.get(name, off) != off:
                 raise ConfigError(f"{name}: scrl 0.2 no longer has this setting; leave it out, or use scrl 0.1")
         values = {name: value for name, value in values.items() if name not in REMOVED}
-        preset, variant = (values.get(name, cls.model_fields[name].default) for name in ("preset", "loss_variant"))
+        preset, variant = (str(values.get(name, cls.model_fields[name].default)) for name in ("preset", "loss_variant"))
         if preset not in TRAINER_PRESETS:
-            raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(str(preset), TRAINER_PRESETS)}")
+            raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, TRAINER_PRESETS)}")
         if variant not in LOSS_VARIANTS:
-            raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(str(variant), LOSS_VARIANTS)}")
+            raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(variant, LOSS_VARIANTS)}")
         loss: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
             loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
@@ -210,12 +217,15 @@ class RunConfig(Settings):
 
 
 def _with_source_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Unless given, a benchmark chooses its reader, and generated questions have no instruction."""
+    """Unless given: a benchmark chooses its reader, the reader what is asked for; generated questions ask nothing."""
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
     if values.get("reader") is None:
         values = merged(values, {"reader": reader_of(questions)})
-    has_no_instruction = isinstance(prompt, Mapping) and prompt.get("instruction") is None
-    return merged(values, {"prompt": {"instruction": ""}}) if has_no_instruction and is_generated(questions) else values
+    if not isinstance(prompt, Mapping):
+        return values
+    defaults = {"asks_for": asked_by(str(values["reader"])), "instruction": "" if is_generated(questions) else None}
+    missing = {name: value for name, value in defaults.items() if prompt.get(name) is None}
+    return merged(values, {"prompt": missing})
 
 
 def build_config(values: Mapping[str, Any]) -> RunConfig:
@@ -242,9 +252,9 @@ def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[
 
 def read_file(path: Path) -> dict[str, Any]:
     """The settings of a YAML file, under their long names; an unknown one is refused with its line."""
-    values, lines = read_yaml(path)
+    values = read_yaml(path)
     for name in NAMES.unknown(values):
-        raise DataError(path, NAMES.about(name, is_option=False, more=_credit_names(values)), lines.get(name))
+        raise DataError(path, NAMES.about(name, is_option=False, more=_credit_names(values)), line_of(path, name))
     try:
         return NAMES.long(values)
     except ConfigError as error:
@@ -271,30 +281,6 @@ def _credit_names(values: Mapping[str, Any]) -> list[str]:
     return [f"credit.{name}" for name in method.settings.model_fields]
 
 
-def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """What a YAML file of settings holds, and the line of each name."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        values, node = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(path, "is not UTF-8 text") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise DataError(path, f"is not YAML: {getattr(error, 'problem', error)}", mark and mark.line + 1) from error
-    if not isinstance(values, dict):
-        raise DataError(path, "must hold settings, such as `model: embedded`")
-    return values, dict(_lines(node))
-
-
-def _lines(node: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Every dotted name of a YAML mapping, and the line it stands on."""
-    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-        yield f"{prefix}{key.value}", key.start_mark.line + 1
-        yield from _lines(value, f"{prefix}{key.value}.")
-
-
 def write_config(config: RunConfig, path: Path) -> None:
     """The resolved settings, as YAML that `read_config` takes back."""
     path.write_text(
@@ -315,7 +301,7 @@ def _value(text: str) -> Any:
     if not text:
         return ""
     try:
-        parsed = yaml.safe_load(text)
+        parsed = parse_yaml(text)
     except yaml.YAMLError:
         return text
     is_number = isinstance(parsed, int | float) and not isinstance(parsed, bool)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Better = Literal["high", "low", "neither"]
-PASS_OR_MAJ = re.compile(r"(pass|maj)@([0-9]+)")
+PASS_OR_MAJ = re.compile(r"(pass|maj)@([0-9]{1,9})")
 """The names of pass@k and maj@k, for any k."""
 
 

@@ -81,3 +81,12 @@ def inner_model(annotation: Any) -> type[BaseModel] | None:
     """The nested settings class of a setting, if it is one."""
     kinds = (annotation, *getattr(annotation, "__args__", ()))
     return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
+def changed_settings(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """(setting, what it was and is) for each that differs."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys((*before, *now)):
+            yield from changed_settings(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+    elif before != now:
+        yield name, f"{name} was {before!r} and is {now!r}"

@@ -1,8 +1,12 @@
-"""Code of a user's own, by its import path: `module:NAME`."""
+"""Code of a user's own, by its import path. Nothing else of the current folder is ever imported."""
 
 from __future__ import annotations
 
 import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 
 from scrl.errors import ConfigError
@@ -11,11 +15,36 @@ from scrl.errors import ConfigError
 def import_user_module(path: str, setting: str) -> tuple[ModuleType, str]:
     """The module of `module:NAME`, and NAME; `setting` is the one that named it."""
     module_name, _, name = path.partition(":")
+    refuse_pythons_own(module_name, path, setting)
     try:
-        return importlib.import_module(module_name), name
+        with importable_from_here():
+            return importlib.import_module(module_name), name
     except Exception as error:  # importing runs the user's file, which may raise anything
         reason = f"importing {module_name!r} raised {type(error).__name__}: {error}"
         raise ConfigError(
             f"{setting}: {path!r}: {reason}. Give module:NAME of a module that lies in this folder or in PYTHONPATH, "
             "or is installed."
         ) from error
+
+
+@contextmanager
+def importable_from_here() -> Iterator[None]:
+    """Let modules be imported from the current folder, within the block alone; installed ones take precedence.
+
+    Were it there for longer, a file called as an optional package that is not installed would run unasked.
+    """
+    here = str(Path.cwd())
+    if here in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        sys.path.remove(here)
+
+
+def refuse_pythons_own(module_name: str, path: str, setting: str) -> None:
+    """Refuse what comes with Python: `os.system` would run what a model wrote."""
+    if module_name.partition(".")[0] in sys.stdlib_module_names:
+        raise ConfigError(f"{setting}: {path!r} is a part of Python; write a function of your own that calls it")

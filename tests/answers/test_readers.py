@@ -206,7 +206,10 @@ def test_a_function_of_the_user_is_found_by_its_dotted_path(tmp_path, monkeypatc
         ("boxd", "Did you mean 'boxed'"),
         ("regex:(", "not a regular expression"),
         ("no_such_package.read", "cannot load"),
-        ("json.no_such_function", "cannot load"),
+        ("scrl.no_such_function", "cannot load"),
+        ("os.system", "'os.system' is a part of Python; write a function of your own"),
+        ("builtins:eval", "is a part of Python"),
+        ("scrl.user_code.contextmanager", "is a part of Python"),
         ("..", "cannot load"),
     ],
 )

@@ -517,3 +517,13 @@ def test_remarks_fit_the_method_and_the_file(tmp_path):
     assert "3 completions came with an 'answer'" in " ".join(scrl("label", both).stdout.split())
     one = write(tmp_path / "o.jsonl", [row("q", "1") | {"answer": "2"}, row("q", "1")])
     assert "1 completion came with an 'answer'" in " ".join(scrl("label", one).stdout.split())
+
+
+def test_gold_that_cannot_be_read_does_not_count(tmp_path):
+    rows = [
+        {"question_id": q, "completion": "\\boxed{1}", "gold": gold} for q, gold in (("a", "1"), ("b", "\\boxed{}"))
+    ] * 2
+    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = scrl("label", "rollouts.jsonl", "--method", "ttrl", "--summary", "summary.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "summary.json").read_text())["gold_questions"] == 1

@@ -53,7 +53,8 @@ def test_a_run_leaves_exactly_these_files(trained):
         "config.yaml", "environment.json", "metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "report.html",
         "answers.jsonl", "answers.csv",
         *(f"checkpoints/{which}/{name}" for which in ("last", "best") for name in model),
-        "checkpoints/last/optimizer.pt", "checkpoints/last/trainer_state.json",
+        "checkpoints/last/optimizer.pt", "checkpoints/last/trainer_state.json", "checkpoints/last/checkpoint.json",
+        "checkpoints/best/checkpoint.json",
     }  # fmt: skip
 
 

@@ -21,6 +21,9 @@ class Silent:
     def step(self, metrics, words):
         pass
 
+    def progress(self, benchmark, questions, total):
+        pass
+
     def evaluation(self, record):
         pass
 

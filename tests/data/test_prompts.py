@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from transformers import Gemma3Config, Gemma3TextConfig
 
+from scrl.config import read_config
 from scrl.data.prompts import STYLES, PromptSettings, filter_overlong, no_room, prompt_text, prompt_tokens, style_of
 from scrl.errors import ConfigError, InputError
 from scrl.records import Question
@@ -264,3 +265,14 @@ def test_prompts_that_are_too_long_are_reported_together():
     assert filter_overlong(MANY, BASE, dropping) == (MANY[:3], notes)
     with pytest.raises(InputError, match=r"7 of 7 prompts .*: q1, q2, q3, …\. Allow more\.$"):  # none would be left
         filter_overlong(MANY, BASE, dropping.model_copy(update={"max_tokens": 2}))
+
+
+def test_a_reader_of_numbers_is_not_asked_for_a_box():
+    numbers = read_config(None, ["model=embedded", "questions=mine.txt", "reader=last-number"]).prompt
+    boxed = read_config(None, ["model=embedded", "questions=mine.txt"]).prompt
+    assert (numbers.asks_for, boxed.asks_for) == ("number", "box")
+    asked = 'Let\'s think step by step and end with a line that says "The answer is", then the number.'
+    assert prompt_text(QUESTION, BASE, numbers) == f"What is 2 + 2? {asked}\n"
+    assert prompt_text(QUESTION, BASE, boxed) == f"What is 2 + 2? {STEPS}\n"
+    assert "boxed" not in text(CHAT, style="qwen-math", asks_for="number")
+    assert text(BASE, asks_for="number", instruction="In a word:") == "What is 2 + 2? In a word:\n"

@@ -12,7 +12,13 @@ from scrl.evaluation.settings import build_settings, file_name, read_settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"
-FILES = ("evaluations.jsonl", "results.json", "evaluation.yaml", "rollouts/arithmetic-easy-train-5.jsonl")
+FILES = (
+    "rollouts/settings.json",
+    "evaluations.jsonl",
+    "results.json",
+    "evaluation.yaml",
+    "rollouts/arithmetic-easy-train-5.jsonl",
+)
 
 
 class Listener:
@@ -237,7 +243,11 @@ def test_several_benchmarks_and_results_of_those_with_gold_alone(tmp_path):
     assert [record["questions"] for record in listener.records] == [2, 1]
     assert ("pass@1" in first, "pass@1" in second) == (False, True)
     assert any("the tokenizer does not know" in note for note in listener.notes)
-    assert {path.name for path in (out / "rollouts").iterdir()} == {"mine.jsonl", "arithmetic-easy-train-1.jsonl"}
+    assert {path.name for path in (out / "rollouts").iterdir()} == {
+        "mine.jsonl",
+        "arithmetic-easy-train-1.jsonl",
+        "settings.json",
+    }
     assert json.loads((out / "results.json").read_text())["results"].keys() == {"arithmetic:easy:train:1"}
 
 
@@ -338,7 +348,7 @@ def test_settings_that_no_evaluation_wrote(tmp_path, text):
     with pytest.raises(InputError, match="there is no evaluation to resume here"):
         read_settings(tmp_path)
     (tmp_path / "evaluation.yaml").write_bytes(text.encode("latin-1"))
-    with pytest.raises(DataError, match=r"evaluation\.yaml: is not what an evaluation wrote"):
+    with pytest.raises(DataError, match=r"evaluation\.yaml(:\d)?: (is not|must hold)"):
         read_settings(tmp_path)
 
 

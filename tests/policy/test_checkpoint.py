@@ -9,7 +9,8 @@ from updates import CPU
 
 from scrl.errors import InputError
 from scrl.policy.checkpoint import write_weights
-from scrl.policy.model import check_savable, load_model
+from scrl.policy.model import load_model
+from scrl.policy.savable import check_savable
 
 
 def change_generation_config(folder, changes):
@@ -39,10 +40,10 @@ def test_a_model_that_cannot_be_saved_is_refused_before_it_is_trained(folder):
     change_generation_config(folder, {"pad_token_id": -1})
     language_model = load_model(str(folder), CPU)
     with pytest.raises(InputError, match=r"its generation_config\.json can be read, but not be saved .*pad_token_id"):
-        check_savable(language_model)
+        check_savable("model", language_model.model)
 
 
 def test_how_a_model_generates_is_left_alone_where_it_can_be_saved():
     embedded = load_model("embedded", CPU)
-    check_savable(embedded)
+    check_savable("embedded", embedded.model)
     assert embedded.model.generation_config.do_sample is not True

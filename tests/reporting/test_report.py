@@ -225,8 +225,6 @@ def test_a_run_that_has_just_begun(make_run):
     page = assert_safe(page_of(make_run("new", metrics=[], evaluations=[], rollouts=[])))
     for words in ("0 of 30 steps", "no evaluations yet", "No step is finished yet", "No rollouts yet"):
         assert words in page.text
-    off = make_run("off", evaluations=[], config=CONFIG | {"evaluation": {"is_off": True}})
-    assert "This run has no evaluations: they are off (evaluation.is_off)." in Page(page_of(off)).text
     assert assert_safe(page_of(make_run("unmeasured", evaluations=[]))).tags.count("figure") == 6
     once = Page(page_of(make_run("once", evaluations=[evaluation_line(0, 0.25)])))
     before_and_after = once.text.partition("Before and after")[2].partition("Over the steps")[0]
@@ -286,3 +284,18 @@ def test_the_page_counts_questions_learned_kept_lost_and_never_right(make_run):
     ]
     text = Page(page_of(make_run(evaluations=evaluations))).text
     assert "by their majority, first to last evaluation: 1 learned, 1 kept, 1 lost, 1 never right." in text
+
+
+def test_the_page_lists_the_answers_to_the_questions_trained_on(make_run):
+    before = {"q1": {"question": "2 + 2?", "votes": [["5", 0.5], ["4", 0.25]]}}
+    after = {"q1": {"question": "2 + 2?", "votes": [["<b>4</b>", 0.75]]}}
+    lines = [evaluation_line(step, benchmark="stream", answers=found) for step, found in ((0, before), (8, after))]
+    folder = make_run(evaluations=lines)
+    page = Page(page_of(folder))
+    assert "1 answers; SCRL's rule would trust 1; 1 changed in training" in page.text
+    assert "2 + 2?<b>4</b>changed75%–550%" in page.text
+
+
+def test_a_run_that_is_not_measured_says_so(make_run):
+    folder = make_run(config=CONFIG | {"evaluation": {"is_off": True}}, evaluations=[])
+    assert "no evaluations: they are turned off" in Page(page_of(folder)).text

@@ -67,7 +67,7 @@ def left_behind(folder):
         "metrics": metrics(folder),
         "rollouts": (folder / "rollouts.jsonl").read_bytes(),
         "evaluations": (folder / "evaluations.jsonl").read_bytes(),
-        "state": json.loads((checkpoints / "last" / "trainer_state.json").read_text()) | {"files": None},
+        "state": json.loads((checkpoints / "last" / "trainer_state.json").read_text()) | {"files": None, "sums": None},
         "config": (folder / "config.yaml").read_bytes(),
         "card": (checkpoints / "last" / "README.md").read_bytes(),
         "last": weights(folder),

@@ -223,3 +223,10 @@ def test_a_start_model_that_is_broken_is_found_at_the_first_completion(model, tm
     assert done.returncode == 1
     assert done.stderr.startswith("failed: the model's outputs are not numbers: its weights are broken.")
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_whose_name_is_not_utf8_is_refused_at_the_start(tmp_path):
+    done = scrl("train", *SMALL, "--out", os.fsdecode(b"r\xff"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the name of the folder is not UTF-8; give another with --out" in done.stderr
+    assert list(tmp_path.iterdir()) == []

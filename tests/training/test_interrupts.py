@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from scrl.training.interrupts import finish_first, stop_on_sigterm
+from scrl.training.interrupts import finish_first, stop_on_sigterm, stop_once
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 WORDS = "finishing this step, then saving; three times Ctrl-C stops at once"
@@ -86,7 +86,42 @@ def test_sigterm_is_passed_on_before_it_is_ctrl_c():
     assert told == ["told"]
 
 
-@pytest.mark.parametrize("block", [lambda: finish_first(pytest.fail), stop_on_sigterm])
+def save(log, within, *later):
+    """A run that is stopped within a block of its own, and then saves while other signals come."""
+    with stop_once(log.append):
+        try:
+            within()
+        finally:
+            send(*later)
+            log.append("saved")
+
+
+SECOND = "saving first; once more stops at once"
+
+
+@pytest.mark.parametrize("first", BOTH)
+def test_after_the_first_nothing_cuts_what_is_saved_and_the_second_is_answered(first):
+    log = []
+    with pytest.raises(KeyboardInterrupt):
+        save(log, lambda: send(first), signal.SIGTERM)
+    assert log == [SECOND, "saved"]
+
+
+def test_the_third_ends_what_is_being_saved():
+    log = []
+    with pytest.raises(SystemExit):
+        save(log, lambda: send(signal.SIGINT), signal.SIGTERM, signal.SIGINT)
+    assert log == [SECOND]
+
+
+def test_those_that_came_within_a_step_count():
+    log = []
+    with pytest.raises(SystemExit):
+        save(log, lambda: work(log, signal.SIGINT, signal.SIGTERM), signal.SIGINT)
+    assert log[-2:] == ["done", SECOND]
+
+
+@pytest.mark.parametrize("block", [lambda: finish_first(pytest.fail), stop_on_sigterm, lambda: stop_once(pytest.fail)])
 def test_another_thread_than_the_main_one_leaves_signals_alone(block):
     before, found = [signal.getsignal(number) for number in BOTH], []
 

@@ -245,7 +245,7 @@ def test_a_sampler_that_has_given_back_is_not_asked_again(tmp_path, monkeypatch)
 
 def test_when_memory_ends_fewer_completions_are_written_side_by_side(tmp_path, monkeypatch):
     run, heard, sampled_B = draw_with_memory_for(4, tmp_path / "run", monkeypatch)
-    assert heard.notes == [
+    assert [note for note in heard.notes if note.startswith("memory")] == [
         "memory ran out: compute.sampler_rows is now 8",
         "memory ran out: compute.sampler_rows is now 4",
     ]
@@ -261,7 +261,7 @@ def test_when_memory_ends_with_one_completion_the_run_ends_in_words(tmp_path, mo
 
 
 def test_a_run_whose_completions_have_no_answers_says_what_to_try(tmp_path):
-    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", *QUIET)
+    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", "force=true", *QUIET)
     assert "hardly any completion has an answer" in heard.text
     (line,) = metrics(tmp_path / "run")
     assert (line["no_answer_share"], line["truncated_share"], line["signal_share"]) == (1.0, 1.0, 0.0)
@@ -350,7 +350,10 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path):
     length = (folder / "metrics.jsonl").write_text(json.dumps(line | {"undecided_pairs": 3}) + "\n")
     state_file = folder / "checkpoints" / "last" / "trainer_state.json"
     state = json.loads(state_file.read_text())
-    state_file.write_text(json.dumps(state | {"files": state["files"] | {"metrics.jsonl": length}}))
+    state |= {"files": state["files"] | {"metrics.jsonl": length}}
+    later = ("version", "sums", "settings", "held_out", "model")
+    state_file.write_text(json.dumps({key: value for key, value in state.items() if key not in later}))
+    state_file.with_name("checkpoint.json").unlink()
     with pytest.warns(UserWarning, match=r"compute\.credit_workers: scrl 0\.2 has no such setting"):
         go_on(folder)
     assert [step.get("undecided_pairs") for step in read_metrics(folder / "metrics.jsonl", print)] == [3, None]

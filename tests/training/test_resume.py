@@ -78,6 +78,51 @@ def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_
     assert differences(folder, uninterrupted) == []
 
 
+def slow_saving():
+    """A checkpoint that takes long enough to be hit by a second signal; where it has begun, a file says so."""
+    untraced()
+    saved = run.write_weights
+
+    def write(*arguments):
+        Path("saving").touch()
+        time.sleep(1)
+        saved(*arguments)
+
+    run.write_weights = write
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGTERM)])
+def test_a_second_signal_while_the_first_ones_checkpoint_is_written_loses_nothing(numbers, tmp_path):
+    done = stop_while_saving(tmp_path, numbers).finish()
+    assert done.returncode == 130
+    assert "saving first; once more stops at once" in done.stdout
+    steps = len(lines(tmp_path / "run" / "metrics.jsonl"))
+    assert f"stopped after step {steps}; go on with: scrl train --resume run" in done.stdout
+    assert json.loads((tmp_path / "run" / "checkpoints" / "last" / "trainer_state.json").read_text())["step"] == steps
+
+
+def test_a_third_signal_stops_at_once_and_says_what_is_lost(tmp_path):
+    done = stop_while_saving(tmp_path, (signal.SIGTERM, signal.SIGINT, signal.SIGINT)).finish()
+    assert done.returncode == 130
+    assert "stopped at once, steps after 0 are lost; go on with: scrl train --resume run" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert scrl("train", "--resume", "run", cwd=tmp_path).returncode == 0
+
+
+def stop_while_saving(folder, numbers):
+    """A run of many steps between checkpoints; the first of the signals ends it, the others come while it saves."""
+    first, *others = numbers
+    settings = (*SMALL, "steps=40", "checkpoint_every=40", "evaluation.is_off=true")
+    command = Command("train", *settings, "--out", "run", cwd=folder, prepare=slow_saving)
+    command.wait_for(lambda: size_of(folder / "run" / "metrics.jsonl") > 0)
+    command.signal(first)
+    command.wait_for((folder / "saving").exists)
+    for number in others:
+        command.signal(number)
+        time.sleep(0.05)
+    return command
+
+
 class _Snapshots:
     """Copies the folder of a run before each thing that is done to its files: what a kill there would leave behind."""
 

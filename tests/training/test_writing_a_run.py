@@ -9,7 +9,8 @@ from runs import Listener, small
 from scrl.errors import InputError, TrainingError
 from scrl.training import run_folder
 from scrl.training.loop import resume
-from scrl.training.run_folder import FILES, RunFolder, environment, model_card
+from scrl.training.model_card import model_card
+from scrl.training.run_folder import FILES, RunFolder, environment
 
 
 @pytest.fixture
@@ -62,10 +63,10 @@ def test_the_commit_is_that_of_the_code_and_not_of_a_project_it_is_installed_in(
 
 
 def test_a_saved_checkpoint_replaces_the_one_before_and_leaves_nothing_else(folder):
-    folder.save(folder.last, fill("first"))
+    folder.save(folder.last, fill("first"), 1)
     assert checkpoints(folder) == {"last": "first"}
-    folder.save(folder.last, fill("second"))
-    folder.save(folder.best, fill("best"))
+    folder.save(folder.last, fill("second"), 1)
+    folder.save(folder.best, fill("best"), 1)
     assert checkpoints(folder) == {"last": "second", "best": "best"}
 
 
@@ -101,11 +102,11 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(folder):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(TrainingError, match="cannot be written: No space left on device; there was none before"):
-        folder.save(folder.last, fail)
+        folder.save(folder.last, fail, 1)
     assert checkpoints(folder) == {}
-    folder.save(folder.last, fill("first"))
+    folder.save(folder.last, fill("first"), 1)
     with pytest.raises(TrainingError, match=r"No space left on device; the one from before is intact: .*last"):
-        folder.save(folder.last, fail)
+        folder.save(folder.last, fail, 1)
     assert checkpoints(folder) == {"last": "first"}
 
 
@@ -114,7 +115,7 @@ def test_what_transformers_refuses_to_write_is_said_in_words(folder):
         raise ValueError("GenerationConfig is invalid")
 
     with pytest.raises(TrainingError, match="cannot be written: GenerationConfig is invalid; there was none before"):
-        folder.save(folder.last, refuse)
+        folder.save(folder.last, refuse, 1)
     assert checkpoints(folder) == {}
 
 

@@ -19,9 +19,11 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable
+from inspect import isroutine
 
 from scrl.answers.spelling import clean, unwrap_text
 from scrl.errors import ConfigError, ReaderError, did_you_mean
+from scrl.user_code import importable_from_here, refuse_pythons_own
 
 Reader = Callable[[str], str | None]
 
@@ -217,14 +219,18 @@ def _regex_reader(pattern: str) -> Reader:
 
 def _imported_reader(path: str) -> Reader:
     module_name, _, function_name = path.replace(":", ".").rpartition(".")
+    refuse_pythons_own(module_name, path, "reader")
     try:
-        function = getattr(importlib.import_module(module_name), function_name)
+        with importable_from_here():
+            function = getattr(importlib.import_module(module_name), function_name)
     except Exception as error:  # importing runs the user's file, which may raise anything
         raise ConfigError(
             f"reader: cannot load {path!r}: {error}. Give package.module.function, importable from here."
         ) from error
     if not callable(function):
         raise ConfigError(f"reader: {path!r} is not a function")
+    if isroutine(function):  # it may have come into the module by `from os import system`
+        refuse_pythons_own(function.__module__ or "", path, "reader")
 
     def read(text: str) -> str | None:
         try:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from scrl.cli.evaluate import given_settings, measure_model
 from scrl.cli.words import Words
+from scrl.data.printable import csv_cell
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 from scrl.setting_names import as_option, first_leaf
@@ -98,7 +99,7 @@ def answers(
     for table in tables(rows):
         console.print(table)
     if choice is not None and max_error is not None:
-        console.print(Text(verdict(choice, rows, max_error, population)), soft_wrap=True)
+        console.print(Text(verdict(choice, rows, max_error, population)), soft_wrap=not console.is_terminal)
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
 
 
@@ -178,6 +179,6 @@ def _write_checks(drawn: Sequence[AnswerRow], path: Path, console: Console) -> N
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["question_id", "question", "answer"])
-    writer.writerows([row.question_id, row.question, ""] for row in drawn)
+    writer.writerows([row.question_id, csv_cell(row.question), ""] for row in drawn)
     write_whole(path, text.getvalue())
     console.print(f"wrote {path}: fill in the right answer of each, then scrl answers … --check {path}", soft_wrap=True)

@@ -6,6 +6,7 @@ from string import ascii_uppercase
 
 from rich.console import Console
 
+from scrl.cli.terminal import print_text
 from scrl.errors import InputError
 
 
@@ -36,8 +37,8 @@ def compare(*places: str, metric: str = "pass@1") -> None:
     pairings = pair_places(read)
     comparisons = compare_all(pairings, metric)
     for line in legend(pairings):
-        print(line)
-    print()
+        print_text(line)
+    print_text()
     show_table(comparison_table(comparisons, metric), Console(highlight=False, markup=False))
     for line in (*(note for place in read for note in place.notes), *remarks(pairings, comparisons)):
-        print(f"\n{line}")
+        print_text(f"\n{line}")

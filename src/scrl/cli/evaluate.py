@@ -126,7 +126,7 @@ def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> N
         f"{settings.model} on {', '.join(settings.benchmarks)}: {settings.samples} completions a question, at most "
         f"{sampling.max_tokens} tokens, temperature {sampling.temperature}, top-p {sampling.top_p}, seed "
         f"{settings.seed} → {folder}",
-        soft_wrap=True,
+        soft_wrap=not console.is_terminal,
     )
     start = time.perf_counter()
     with resumable(folder, f"scrl evaluate --resume --out {folder}", console):
@@ -138,7 +138,7 @@ def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> N
     names = ", ".join(sorted(path.name for path in folder.iterdir() if path.name != "evaluation.yaml"))
     console.print(f"{tokens:,} tokens in {seconds:.0f} s. In {folder}: {names}", soft_wrap=True)
     for hint in hints(records):
-        console.print(Text(hint), soft_wrap=True)
+        console.print(Text(hint), soft_wrap=not console.is_terminal)
 
 
 class _Lines:
@@ -148,7 +148,7 @@ class _Lines:
         self._console, self._last = console, time.monotonic()
 
     def note(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(text), soft_wrap=not self._console.is_terminal)
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
         if time.monotonic() - self._last >= 10 or questions == total:

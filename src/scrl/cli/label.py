@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from scrl.cli.user_imports import import_from_here
 from scrl.cli.words import split_words
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
@@ -107,7 +106,6 @@ def label(
     max_tokens
         Tokens a completion could have, which --overlong-buffer counts back from.
     """
-    import_from_here()
     alone, given = split_words(words)
     if len(alone) != 1:
         raise InputError(f"scrl label ROLLOUTS: give one file of completions; got {' '.join(alone) or 'none'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -19,6 +20,7 @@ from scrl.cli.demo import demo
 from scrl.cli.doctor import doctor
 from scrl.cli.evaluate import evaluate
 from scrl.cli.evidence import evidence
+from scrl.cli.export import export
 from scrl.cli.label import label
 from scrl.cli.methods import methods
 from scrl.cli.plan import plan
@@ -26,6 +28,7 @@ from scrl.cli.recipes import recipes
 from scrl.cli.report import report
 from scrl.cli.reproduce import reproduce
 from scrl.cli.setting_help import HELP
+from scrl.cli.terminal import make_rich_printable
 from scrl.cli.train import train
 from scrl.errors import InputError, ScrlError
 
@@ -43,6 +46,7 @@ COMMANDS = (
     plan,
     evaluate,
     answers,
+    export,
     compare,
     label,
     answer,
@@ -66,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without arrows must not end a run
+    make_rich_printable()
     errors = Console(stderr=True, soft_wrap=True)
     try:
         app(
@@ -87,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(Text(f"failed: {error}"))
         return 1
     except KeyboardInterrupt:
+        if arguments is None:  # the process ends here: another one would only print a traceback
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         errors.print("stopped; no file was left half-written")
         return 130
     return 0

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scrl.cli.user_imports import import_from_here
 from scrl.credit.method import NEEDS, CreditSettings, Method
 from scrl.credit.methods import METHODS, find_method
 
@@ -43,7 +42,6 @@ def methods(name: str | None = None, /) -> None:
         console.print(overview(list(METHODS.values()), is_narrow=console.width < NARROW))
         console.print("All about one, with its settings: scrl methods NAME", soft_wrap=True)
         return
-    import_from_here()
     method = find_method(name)
     for line in about(method):
         console.print(Text(line), soft_wrap=not console.is_terminal)

@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from scrl.cli.train import file_and_overrides, run_config, show_plan
-from scrl.cli.user_imports import import_from_here
 from scrl.cli.words import Words
 from scrl.data.folders import refuse_existing
 from scrl.errors import ConfigError, ScrlError
@@ -57,7 +56,6 @@ def plan(
     """
     if out is not None:
         refuse_existing(out)
-    import_from_here()
     console = Console(highlight=False, markup=False)
     recipe = _recipe(settings)
     if recipe is None and (gpus, nodes, gpu_memory, kind, length) == (None,) * 5:

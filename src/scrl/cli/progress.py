@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -27,7 +27,7 @@ class PlainProgress:
 
     def note(self, text: str) -> None:
         """Something a user should know."""
-        self._console.print(Text(self._prefix + text), soft_wrap=True)
+        self._console.print(Text(self._prefix + text), soft_wrap=not self._console.is_terminal)
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
         """A training step is done."""
@@ -62,10 +62,20 @@ class BarProgress(PlainProgress):
         super().__init__(console, steps, name)
         self._bar = bar
         self._task = bar.add_task(name or "training", total=steps, words="")
+        self._evaluation: TaskID | None = None
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
         """Move the bar."""
         self._bar.update(self._task, completed=metrics["step"] + 1, words=f"{_agreement(metrics)}; {words}")
+
+    def progress(self, benchmark: str, questions: int, total: int) -> None:
+        """A second bar, for as long as questions are left."""
+        if self._evaluation is None:
+            self._evaluation = self._bar.add_task(f"evaluating {benchmark}", total=total, words="")
+        self._bar.update(self._evaluation, completed=questions)
+        if questions == total:
+            self._bar.remove_task(self._evaluation)
+            self._evaluation = None
 
 
 def _agreement(metrics: dict[str, Any]) -> str:
@@ -103,7 +113,9 @@ def progress_bar(console: Console) -> Progress:
     """A bar whose words are cut where the line is too short."""
     words = TextColumn("{task.fields[words]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
-    return _Bar(*columns, words, console=console, transient=True, expand=True)  # without expand there are no ratios
+    hour = 3600.0  # a step may take minutes: by default, rich looks at the last 30 s alone
+    # Without expand there are no ratios.
+    return _Bar(*columns, words, console=console, transient=True, expand=True, speed_estimate_period=hour)
 
 
 class _Bar(Progress):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from scrl.cli.terminal import print_text
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 
@@ -43,7 +44,7 @@ def _write_page(runs: list[Path], out: Path | None) -> None:
     if not runs[0].is_dir():
         reason = "is a file" if runs[0].exists() else "there is no such folder"
         raise InputError(f"{runs[0]}: {reason}; give the folder of a run")
-    print(f"wrote {write_report(runs, out or runs[0] / 'report.html')}")
+    print_text(f"wrote {write_report(runs, out or runs[0] / 'report.html')}")
 
 
 def _write_table(names: tuple[str, ...], format: str, out: Path | None) -> None:
@@ -56,9 +57,9 @@ def _write_table(names: tuple[str, ...], format: str, out: Path | None) -> None:
     places = [read_place(name) for name in names]
     table = FORMATS[format](result_table(result_rows(places)))
     for note in (note for place in places for note in place.notes):
-        print(f"note: {note}", file=sys.stderr)
+        print_text(f"note: {note}", file=sys.stderr)
     if out is None:
-        print(table, end="")
+        print_text(table, end="")
         return
     write_whole(out, table)
-    print(f"wrote {out}")
+    print_text(f"wrote {out}")

@@ -15,7 +15,6 @@ from rich.text import Text
 
 from scrl.cli.cleanup import removed_if_empty
 from scrl.cli.progress import PlainProgress, show_progress
-from scrl.cli.user_imports import import_from_here
 from scrl.cli.words import Words, split_words, switches_of
 from scrl.credit.methods import METHODS
 from scrl.data.folders import new_run_folder, refuse_existing
@@ -58,7 +57,6 @@ def train(
     if list_settings:
         _list_settings(console)
         return
-    import_from_here()
     if resume and dry_run:
         raise ConfigError("--dry-run: a run that is resumed goes on with the plan it was started with; leave out one")
     if resume:
@@ -71,7 +69,7 @@ def train(
     from scrl.planning.plan import make_plan
 
     check_engine(config)
-    show_plan(make_plan(config), console)
+    show_plan(make_plan(config, by_shape=dry_run), console)
     if dry_run and config.engine == "verl" and out is None:
         console.print("verl's own files and command are written where --out names a folder", soft_wrap=True)
     if dry_run and (out is None or config.engine != "verl"):
@@ -154,7 +152,7 @@ def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 def show_plan(plan: Plan, console: Console) -> None:
     """Print what a run will do."""
     for line in plan.lines:
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(line), soft_wrap=not console.is_terminal)
     if plan.first_prompt is not None:
         console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)
 

@@ -8,7 +8,11 @@ from scrl.errors import InputError
 
 
 def refuse_existing(out: Path) -> None:
-    """Nothing is ever written into what is there."""
+    """Nothing is ever written into what is there, nor under a name that weights cannot be saved under."""
+    try:
+        str(out.absolute()).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{out}: the name of the folder is not UTF-8; give another with --out") from None
     if (out / "config.yaml").is_file():
         raise InputError(f"{out}: exists already; go on with that run by --resume, or give a new folder with --out")
     if out.exists():

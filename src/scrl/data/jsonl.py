@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from scrl.errors import DataError
 
+MAX_LINE = 2**26
+"""Bytes; a small .gz can hold a line of many gigabytes."""
 OnCut = Callable[[str], None]
 """Receives a message when the end of a file was left out."""
 
@@ -37,7 +39,9 @@ def read_json_lines(
     number, offset = 0, 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
+            for number, raw in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
+                if len(raw) > MAX_LINE:
+                    raise DataError(path, f"the line has more than {MAX_LINE:,} bytes", number)
                 if on_bytes is not None:
                     on_bytes(len(raw))
                 if on_cut is not None and _is_cut(raw):

@@ -21,6 +21,10 @@ from scrl.settings import Settings
 BOXED = "Let's think step by step and output the final answer within \\boxed{}."
 BOXED_SYSTEM = "Please reason step by step, and put your final answer within \\boxed{}."
 HELPFUL_SYSTEM = "You are a helpful assistant."
+NUMBER = 'Let\'s think step by step and end with a line that says "The answer is", then the number.'
+NUMBER_SYSTEM = 'Please reason step by step, and end with a line that says "The answer is", then the number.'
+IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
+"""What is asked for in place of a box where the reader looks for a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,10 @@ class PromptSettings(Settings):
         "auto",
         description="The prompt style of the model's family; auto: detected from the tokenizer's chat template.",
     )
+    asks_for: Literal["box", "number"] | None = Field(
+        None,
+        description="What the style's own words ask for: the answer in a box, or a number; none: as the reader reads.",
+    )
     instruction: str | None = Field(
         None, description="After every question and one space; none: the style's own; empty: no instruction."
     )
@@ -67,6 +75,11 @@ class PromptSettings(Settings):
     overlong: Literal["refuse", "drop"] = Field(
         "refuse", description="For questions with longer prompts: refuse the run, or drop them."
     )
+
+
+def asked_by(reader: str) -> Literal["box", "number"]:
+    """What a prompt must ask for so that this reader finds the answer."""
+    return "number" if reader in ("number", "last-number") else "box"
 
 
 def style_of(tokenizer: Any, settings: PromptSettings) -> str:
@@ -106,7 +119,9 @@ def _detect_style(template: str) -> str:
 def prompt_messages(question: Question, tokenizer: Any, settings: PromptSettings) -> list[dict[str, str]]:
     """The messages for the chat template; without a template, one message that is the whole prompt."""
     style = STYLES[style_of(tokenizer, settings)]
-    instruction = style.instruction if settings.instruction is None else settings.instruction
+    words = IN_WORDS if settings.asks_for == "number" else {}
+    own_instruction = words.get(style.instruction, style.instruction)
+    instruction = own_instruction if settings.instruction is None else settings.instruction
     content = f"{question.text} {instruction}" if instruction else question.text
     own = question.system if settings.system is None else settings.system
     if not style.is_chat:
@@ -116,7 +131,7 @@ def prompt_messages(question: Question, tokenizer: Any, settings: PromptSettings
                 "with --system '' (prompt.system)"
             )
         return [{"role": "user", "content": f"{content}\n"}]
-    system = style.system if own is None else own
+    system = words.get(style.system, style.system) if own is None else own
     first = [{"role": "system", "content": system}] if system else []
     return [*first, {"role": "user", "content": content}]
 

@@ -31,6 +31,8 @@ COLUMN_NAMES = {
     "rephrased_column": ("rephrased rephrased_question", "paraphrase"),
 }
 """Well-known column names per option, best first; two of the same rank are ambiguous."""
+MAX_LENGTH = 1_000_000
+"""Characters of a question, an id or an answer: longer than any model reads."""
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _LOST_BACKSLASH = re.compile("\b(?:oxed|egin|inom|eta|ar)|\frac")
 
@@ -221,6 +223,8 @@ def _level(row: Row, column: str) -> str | None:
 
 def _clean(row: Row, column: str, text: str) -> str:
     """The text without white space around it; text that JSON escapes have garbled is refused."""
+    if len(text) > MAX_LENGTH:
+        raise row.error(f"field {column!r} has {len(text):,} characters; at most {MAX_LENGTH:,} are read")
     if _UNWRITABLE.search(text):
         raise row.error(f"field {column!r} has a NUL or half a surrogate pair in it: remove it")
     if _LOST_BACKSLASH.search(text):

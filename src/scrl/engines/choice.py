@@ -14,6 +14,8 @@ from scrl.config import RunConfig
 from scrl.errors import ConfigError
 from scrl.optional_deps import require_extra, supported
 from scrl.policy.model_paths import adapter_folder
+from scrl.sampling.sampler import check_sampler
+from scrl.training.trackers import check_tracker
 
 if TYPE_CHECKING:
     from scrl.training.listeners import RunListener
@@ -47,12 +49,15 @@ def engine_of(config: RunConfig) -> Engine:
 
 
 def check_engine(config: RunConfig) -> None:
-    """Refuse, before anything else, an engine that is not installed and settings that it cannot follow."""
+    """Refuse, before anything else, what is not installed and settings that the engine cannot follow."""
     if config.engine != "verl" and (config.nodes, config.gpus) != (1, 1):
         raise ConfigError(f"nodes, gpus: are for engine: verl; {config.engine} takes the GPUs it is started on")
     if config.engine == "embedded" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
     if config.engine == "embedded":
+        check_sampler(config.compute)
+        for name in config.trackers:
+            check_tracker(name)
         return
     if adapter_folder(config.model) is not None and (config.engine == "verl" or config.engine_options.get("use_vllm")):
         raise ConfigError(

@@ -19,6 +19,7 @@ from scrl.answers.classes import same_answer
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.data.jsonl import read_json_lines
+from scrl.data.printable import csv_cell
 from scrl.data.tables import read_table
 from scrl.data.whole_files import write_whole
 from scrl.errors import DataError, InputError
@@ -172,9 +173,9 @@ def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
     table = io.StringIO()
     writer = csv.DictWriter(table, used, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
     files = {"answers.jsonl": "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)}
     files["answers.csv"] = table.getvalue()
     for name, text in files.items():
-        write_whole(folder / name, text)
+        write_whole(folder / name, text, follows=False)
     return [folder / name for name in files]

@@ -24,7 +24,7 @@ import yaml
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.jsonl import parse_object
-from scrl.data.prompts import PromptSettings, filter_overlong, no_room, prompt_tokens
+from scrl.data.prompts import PromptSettings, asked_by, filter_overlong, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, is_generated, load_source, reader_of
 from scrl.data.whole_files import write_whole
@@ -32,7 +32,7 @@ from scrl.errors import DataError, InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold_check import BOX_READERS, gold_problem
 from scrl.evaluation.lm_eval import results_json
-from scrl.evaluation.settings import MeasurementSettings, file_name
+from scrl.evaluation.settings import STARTED_WITH, MeasurementSettings, file_name
 from scrl.policy.model import LanguageModel, load_model
 from scrl.records import Completion, Group, Question
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
@@ -88,7 +88,10 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     if sampler.note:
         listener.note(sampler.note)
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
-    write_whole(out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False))
+    write_whole(
+        out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), follows=False
+    )
+    write_whole(out / STARTED_WITH, json.dumps(settings.model_dump(mode="json")) + "\n", follows=False)
     records = []
     ks = settings.ks or (settings.samples,)
     for benchmark in benchmarks:
@@ -97,10 +100,10 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
         records.append(evaluate(answered_Q, benchmark.rule, conditions))
         listener.result(records[-1])
-    write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records), follows=False)
     with_gold = [record for record in records if "pass@1" in record]
     if with_gold:
-        write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n")
+        write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n", follows=False)
     return records
 
 
@@ -122,6 +125,8 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
         if problem is not None:
             listener.note(f"{name}: gold answers: {problem}")
         prompt = settings.prompt
+        if prompt.asks_for is None:
+            prompt = prompt.model_copy(update={"asks_for": asked_by(reader)})
         if is_generated(name) and prompt.instruction is None:  # generated questions need no instruction
             prompt = prompt.model_copy(update={"instruction": ""})
         benchmarks.append(Benchmark(name, loaded.questions, rule, prompt))

@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings
 from scrl.data.tables import SUFFIXES
+from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.policy.settings import ComputeSettings
 from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import EVALUATION_NAMES, Names
-from scrl.settings import RETIRED, Settings
+from scrl.settings import RETIRED, Settings, changed_settings
 
+STARTED_WITH = "rollouts/settings.json"
+"""The settings again, beside the completions that were drawn with them."""
 NOT_TRAINED = "nothing is trained here; it is a setting of scrl train"
 
 
@@ -104,10 +107,26 @@ def read_settings(out: Path) -> MeasurementSettings:
     path = out / "evaluation.yaml"
     if not path.is_file():
         raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
+    values = read_yaml(path)
+    if isinstance(prompt := values.get("prompt"), dict):
+        prompt.setdefault("asks_for", "box")  # as scrl 0.1 did
     try:
-        return build_settings(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError, ConfigError) as error:
+        settings = build_settings(values)
+    except ConfigError as error:
         raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
+    _check_unchanged(settings, out)
+    return settings
+
+
+def _check_unchanged(settings: MeasurementSettings, out: Path) -> None:
+    """Refuse to go on with other settings than those that the completions so far were drawn with."""
+    path = out / STARTED_WITH
+    if not path.is_file():  # nothing has been drawn yet, or by earlier versions
+        return
+    before = parse_object(path.read_bytes(), path, 1)
+    changes = "; ".join(words for _, words in changed_settings(before, settings.model_dump(mode="json")))
+    if changes:
+        raise DataError(out / "evaluation.yaml", f"is not what the evaluation was started with: {changes}; put it back")
 
 
 def file_name(benchmark: str) -> str:

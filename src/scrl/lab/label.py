@@ -82,9 +82,9 @@ class LabelSummary:
     pushes: dict[str, list[float]] = field(default_factory=dict)
     """Of every group whose stock answers are known, by metric."""
 
-    def add(self, credit: Credit, classes: Classes, gold: str | None) -> None:
+    def add(self, credit: Credit, classes: Classes, *, is_graded: bool) -> None:
         """Count one group."""
-        self.gold_questions += gold is not None
+        self.gold_questions += is_graded
         self.group_sizes[len(credit.answers)] += 1
         self.missing += credit.answers.count(None)
         self.positive_questions += credit.labels.positive is not None
@@ -199,8 +199,8 @@ class _Labeller:
         group, classes, gold = read.group, read.classes, read.gold
         told = truth_for(self.rule, Question(group.question_id, "", gold), classes)
         credit = read.open_group.credit = self.rule.credit(group, classes, truth=told, elsewhere=elsewhere)
-        self.summary.add(credit, classes, gold)
         truth = None if self.quality is None or gold is None else self.quality.add(classes, credit, gold)
+        self.summary.add(credit, classes, is_graded=truth is not None)
         light = replace(credit, answers=(), tally=replace(credit.tally, entropies_G=None, class_entropies_K=None))
         step.credited.append((group.question_id, light, truth))
         if self.audits is not None:

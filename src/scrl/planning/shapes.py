@@ -73,6 +73,7 @@ SHAPES: dict[str, ModelShape] = {
     "Qwen/Qwen2.5-Math-7B": ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False, **_QWEN2),
     "Qwen/Qwen2.5-72B": ModelShape(80, 8192, 64, 8, 128, 29568, 152064, False, **_QWEN2),
     "Qwen/Qwen3-4B": ModelShape(36, 2560, 32, 8, 128, 9728, 151936, True, **_QWEN3),
+    "HuggingFaceTB/SmolLM2-135M-Instruct": ModelShape(30, 576, 9, 3, 64, 1536, 49152, True),
     "meta-llama/Llama-3.2-1B-Instruct": ModelShape(16, 2048, 32, 8, 64, 8192, 128256, True),
     "meta-llama/Llama-3.1-8B-Instruct": ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False),
     "meta-llama/Llama-3.1-70B-Instruct": ModelShape(80, 8192, 64, 8, 128, 28672, 128256, False),

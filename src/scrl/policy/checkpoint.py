@@ -4,41 +4,93 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
 from scrl.errors import InputError
-from scrl.policy.model import LanguageModel, quiet_progress
+from scrl.policy.model import LanguageModel, empty_model, load_tokenizer, loading, model_shape, quiet_progress
 from scrl.policy.policy import Policy
 
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
+SIZES = ("micro_batch", "micro_tokens")
+"""What the trainer's state holds of the policy: how much it computes at a time."""
 
 
-def write_weights(language_model: LanguageModel, folder: Path, card: str) -> None:
-    """Weights, tokenizer and card, in the form that `from_pretrained` loads."""
+def write_weights(language_model: LanguageModel, folder: Path, card: str, dtype: torch.dtype | None = None) -> None:
+    """Weights, tokenizer and card, in the form that `from_pretrained` loads; `dtype`: rounded to another type."""
     with quiet_progress():
-        language_model.model.save_pretrained(folder)
+        language_model.model.save_pretrained(folder, state_dict=dtype and _rounded(language_model, dtype))
     language_model.tokenizer.save_pretrained(folder)
     (folder / "README.md").write_text(card, encoding="utf-8")
+    if dtype is not None and not language_model.has_adapter:  # transformers has written the type of the model itself
+        path = folder / "config.json"
+        config = json.loads(path.read_text(encoding="utf-8")) | {"dtype": str(dtype).removeprefix("torch.")}
+        path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _rounded(language_model: LanguageModel, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """The weights that are saved in another type, in CPU memory; those that are one stay one."""
+    by_place: dict[int, torch.Tensor] = {}
+    rounded = {}
+    for name, weight in language_model.model.state_dict().items():
+        is_rounded = weight.is_floating_point() and weight.dtype != dtype
+        if is_rounded and (not language_model.has_adapter or ".lora_" in name):
+            place = weight.data_ptr()
+            by_place[place] = by_place[place] if place in by_place else weight.to("cpu", dtype)
+            weight = by_place[place]
+        rounded[name] = weight
+    return rounded
+
+
+def copy_adapter(adapter: Path, folder: Path, *, base: str, dtype: torch.dtype, trust_remote_code: bool) -> None:
+    """An adapter and its tokenizer, in this type and with `base` as its model, whose shape it is found to fit."""
+    from safetensors.torch import load_file, save_file
+
+    shape = model_shape(base, trust_remote_code)
+    with loading(str(adapter)), quiet_progress():
+        from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
+
+        settings, weights = PeftConfig.from_pretrained(str(adapter)), load_file(adapter / ADAPTER_WEIGHTS)
+        settings.base_model_name_or_path = base
+        fitting = get_peft_model(empty_model(shape, trust_remote_code), settings, low_cpu_mem_usage=True)
+        shapes, found = (
+            {name: weight.shape for name, weight in state.items() if ".lora_" in name}
+            for state in (get_peft_model_state_dict(fitting, save_embedding_layers=False), weights)
+        )
+        wrong = sorted(name for name in shapes.keys() | found.keys() if shapes.get(name) != found.get(name))
+        if wrong:
+            raise ValueError(f"it does not fit {base}: {wrong[0]} and perhaps more are missing or of another shape")
+    tokenizer = load_tokenizer(str(adapter), trust_remote_code=trust_remote_code)
+    settings.save_pretrained(str(folder))
+    save_file({name: w.to(dtype) for name, w in weights.items()}, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+    tokenizer.save_pretrained(folder)
 
 
 def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
     """What a resumed run needs besides the weights."""
     torch.save(policy.optimizer.state(), folder / OPTIMIZER)
-    sizes = {"micro_batch": policy.micro_batch, "micro_tokens": policy.micro_tokens}
+    sizes = {name: getattr(policy, name) for name in SIZES}
     (folder / STATE).write_text(json.dumps(state | sizes), encoding="utf-8")
+
+
+def least_bytes(language_model: LanguageModel) -> int:
+    """What a checkpoint takes on a disk at least: what is trained, and two moments of it in two bytes each."""
+    trained = (weight for weight in language_model.model.parameters() if weight.requires_grad)
+    return sum(weight.numel() * (weight.element_size() + 4) for weight in trained)
 
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The trainer's own numbers."""
     try:
         state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{folder / STATE}: the trainer's state cannot be read: {error}") from error
+    sizes = [state.get(name) for name in SIZES] if isinstance(state, dict) else [""]
+    if not all(size is None or (type(size) is int and size > 0) for size in sizes):
+        raise InputError(f"{folder / STATE}: is damaged: {' and '.join(SIZES)} must be counts; restore it")
     return state
 
 
@@ -47,10 +99,14 @@ def restore(policy: Policy, folder: Path) -> None:
     try:
         load_weights(policy.language_model, folder)
         policy.optimizer.restore(torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True))
-    except (OSError, RuntimeError, ValueError, KeyError, UnpicklingError, SafetensorError) as error:
-        raise InputError(f"{folder}: the checkpoint cannot be read back: {error}") from error
+    except InputError:
+        raise
+    except Exception as error:  # a file that is damaged, or made to be, lets torch raise anything
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise InputError(f"{folder}: the checkpoint cannot be read back: {reason}") from error
     state = read_state(folder)
-    policy.micro_batch, policy.micro_tokens = state["micro_batch"], state.get("micro_tokens", policy.micro_tokens)
+    policy.micro_batch = state.get("micro_batch") or policy.micro_batch
+    policy.micro_tokens = state.get("micro_tokens", policy.micro_tokens)
 
 
 def load_weights(language_model: LanguageModel, folder: Path) -> None:

@@ -15,13 +15,14 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import nn
 
-from scrl.errors import ConfigError, InputError
+from scrl.errors import ConfigError, InputError, ScrlError
 from scrl.policy.model_paths import adapter_folder, base_of, model_folder
+from scrl.policy.savable import make_savable
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
+MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """How long the hub may take to say that it is there."""
 
@@ -35,6 +36,8 @@ class LanguageModel:
     tokenizer: Any
     device: torch.device
     has_adapter: bool
+    published_dtype: torch.dtype = torch.float32
+    """The type its weights were published in, whatever they are trained in."""
 
     @property
     def num_weights(self) -> int:
@@ -56,7 +59,8 @@ def load_model(
     if device.type == "cpu" and dtype == torch.bfloat16:
         # On a CPU without bfloat16 instructions torch computes the same in another way, and warns about it.
         warnings.filterwarnings("ignore", message="mkldnn_matmul failed, switching to BLAS gemm", category=UserWarning)
-    needed = weight_bytes(model_folder(name), dtype, trust_remote_code)
+    shape = model_shape(model_folder(name), trust_remote_code)
+    needed = weight_bytes(shape, dtype, trust_remote_code)
     for place in {torch.device("cpu"), device}:  # weights are read into memory first, then moved
         free = free_bytes(place)
         if free is not None and needed > free:
@@ -72,20 +76,38 @@ def load_model(
         model = model.to(device)
     except torch.OutOfMemoryError as error:
         raise _no_room(name, needed, free_bytes(device), device) from error
-    return LanguageModel(name, model, tokenizer, device, lora is not None)
+    return LanguageModel(name, model, tokenizer, device, lora is not None, published_dtype(shape))
 
 
-def weight_bytes(folder: str, dtype: torch.dtype, trust_remote_code: bool = False) -> int:
-    """The size of a model's weights, from its configuration alone; 0 where they are quantized."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+def model_shape(folder: str, trust_remote_code: bool = False) -> Any:
+    """The configuration of a model."""
+    from transformers import AutoConfig
 
     with loading(folder):
         shape = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-        if getattr(shape, "quantization_config", None) is not None:
-            return 0
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(shape, trust_remote_code=trust_remote_code)
-    return int(sum(weight.numel() for weight in model.parameters())) * dtype.itemsize
+        if (layers := getattr(shape, "num_hidden_layers", 0) or 0) > MAX_LAYERS:
+            raise ValueError(f"its config.json asks for {layers:,} layers; at most {MAX_LAYERS:,} are possible")
+        return shape
+
+
+def published_dtype(shape: Any) -> torch.dtype:
+    """The type of a model's weights as its configuration says it; else float32, which loses nothing."""
+    return shape.dtype or shape.get_text_config().dtype or torch.float32
+
+
+def empty_model(shape: Any, trust_remote_code: bool = False) -> Any:
+    """A model of this shape whose weights take no memory."""
+    from transformers import AutoModelForCausalLM
+
+    with loading(shape.name_or_path), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(shape, trust_remote_code=trust_remote_code)
+
+
+def weight_bytes(shape: Any, dtype: torch.dtype, trust_remote_code: bool = False) -> int:
+    """The size of a model's weights, from its configuration alone; 0 where they are quantized."""
+    if getattr(shape, "quantization_config", None) is not None:
+        return 0
+    return int(sum(weight.numel() for weight in empty_model(shape, trust_remote_code).parameters())) * dtype.itemsize
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -146,6 +168,8 @@ def _load_weights(folder: str, dtype: torch.dtype, attention: str, trust_remote_
         raise InputError(f"model: the weights of {folder} are incomplete: {missing} and perhaps more are not there")
     if model.can_generate():
         make_savable(model.generation_config)
+    if Path(folder).is_dir():  # what an adapter will name as its base, to be found from any folder
+        model.name_or_path = model.config.name_or_path = str(Path(folder).absolute())
     return model
 
 
@@ -166,37 +190,8 @@ def _merge(base: Any, adapter: Path) -> Any:
             model: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu").merge_and_unload()
         except UserWarning as error:
             raise ValueError(f"it does not fit its model: {_first_line(error)[:200]}") from error
-    model.name_or_path = model.config.name_or_path = str(adapter)  # what an adapter on top will name as its base
+    model.name_or_path = model.config.name_or_path = str(adapter.absolute())  # as in _load_weights
     return model.requires_grad_(True)
-
-
-def make_savable(generation: Any) -> None:
-    """Set `do_sample`: without it transformers reads settings for sampling, but refuses to write them.
-
-    It refuses to sample at temperature 0, too; top_k 1, which gives the same, it accepts.
-    """
-    if _why_not_savable(generation) and not generation.do_sample:
-        generation.do_sample = True
-        if generation.temperature == 0:
-            generation.temperature, generation.top_k = None, 1
-
-
-def check_savable(language_model: LanguageModel) -> None:
-    """Refuse, before anything is trained, a model that transformers would refuse to save."""
-    model = language_model.model
-    if model.can_generate() and (reason := _why_not_savable(model.generation_config)):
-        raise InputError(
-            f"model: {language_model.name}: its generation_config.json can be read, but not be saved with a "
-            f"checkpoint: {reason}. Correct that file."
-        )
-
-
-def _why_not_savable(generation: Any) -> str | None:
-    try:
-        generation.validate(strict=True)
-    except ValueError as error:
-        return " ".join(str(error).split())[:300]
-    return None
 
 
 @contextlib.contextmanager
@@ -205,8 +200,11 @@ def loading(name: str) -> Iterator[None]:
     try:
         with offline_without_hub(name):
             yield
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        raise InputError(f"model: {name} cannot be loaded: {_first_line(error)}") from error
+    except ScrlError:
+        raise
+    except Exception as error:  # a damaged or hostile folder lets transformers raise anything
+        reason = _first_line(error)
+        raise InputError(f"model: {name} cannot be loaded: {reason}") from error
 
 
 @contextlib.contextmanager

@@ -54,8 +54,12 @@ def base_of(adapter: Path) -> str:
 
 def _base_folder(adapter: Path) -> str:
     base = base_of(adapter)
-    if Path(base).expanduser().resolve() == adapter.resolve():
-        raise InputError(f"model: {adapter} is an adapter of itself; correct base_model_name_or_path of {ADAPTER}")
+    below, seen = adapter_folder(base), {adapter.resolve()}
+    while below is not None:
+        if below.resolve() in seen:
+            raise InputError(f"model: {adapter} is an adapter of itself; correct base_model_name_or_path of {ADAPTER}")
+        seen.add(below.resolve())
+        below = adapter_folder(base_of(below))
     try:
         return model_folder(base)
     except InputError as error:

@@ -33,6 +33,7 @@ def demo_config(method: str, *, seed: int, steps: int, changes: Mapping[str, Any
                 "questions": "arithmetic:medium:train:64",
                 "method": method,
                 "credit": {"std_floor": 0.18},
+                "probe": 0,
                 "seed": seed,
                 "steps": steps,
                 "prompt": {"instruction": ""},

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
+from scrl.data.checkpoint_file import read_checkpoint_file
 from scrl.data.jsonl import OnCut, read_json_lines
+from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
 from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
 
@@ -103,20 +103,12 @@ def _is_number(value: object) -> bool:
     return abs(value) < 1e300 if isinstance(value, int) else math.isfinite(value)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings of a run."""
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise DataError(path, f"is not YAML: {error.problem}", line) from error
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise DataError(path, f"is not YAML: {error}") from error
-    if not isinstance(config, dict):
-        raise DataError(path, "must hold settings by name, such as `method: scrl`", 1)
-    return config
+def _read_settings(path: Path) -> dict[str, Any]:
+    """A run's settings, whose seed is a number: runs are told apart by it."""
+    settings = read_yaml(path)
+    if not isinstance(seed := settings.get("seed", 0), int):
+        raise DataError(path, f"seed: must be a whole number, found {seed!r:.50}")
+    return settings
 
 
 def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
@@ -181,7 +173,7 @@ def read_place(text: str) -> Place:
         name=text,
         evaluations=tuple(sorted(evaluations, key=lambda evaluation: int(evaluation["step"]))),
         step=step,
-        config=read_config(config_file) if is_run else None,
+        config=_read_settings(config_file) if is_run else None,
         best_step=best_step,
         notes=tuple(f"{text}: {note}" for note in notes),
     )
@@ -190,7 +182,7 @@ def read_place(text: str) -> Place:
 def split_step(text: str) -> tuple[Path, int | None]:
     """`runs/001@40` → runs/001 and 40; a path that exists as it is written has no step."""
     head, _, tail = text.rpartition("@")
-    if head and tail.isdecimal() and not Path(text).exists():
+    if head and tail.isdecimal() and len(tail) < 10 and not Path(text).exists():
         return Path(head), int(tail)
     return Path(text), None
 
@@ -209,7 +201,7 @@ def _evaluations_file(path: Path) -> Path:
 
 def _why_empty(file: Path) -> str:
     config_file = file.with_name("config.yaml")
-    evaluation = read_config(config_file).get("evaluation") if config_file.is_file() else None
+    evaluation = read_yaml(config_file).get("evaluation") if config_file.is_file() else None
     if not isinstance(evaluation, dict) or not evaluation.get("is_off"):
         return "holds no evaluation yet; wait for the run's first one, or run scrl evaluate"
     # scrl reproduce measures OUT/seed-0/runs/NAME in OUT/seed-0/evaluations/NAME
@@ -234,7 +226,13 @@ def _check_values(evaluation: Evaluation, file: Path) -> None:
 
 
 def best_step_of(checkpoints: Path) -> int | None:
-    """The step of the checkpoint `best`; None where there is none, or nothing says which step it is."""
+    """The step of the checkpoint `best`; None where there is none, or nothing says which step it is.
+
+    In runs of earlier versions only the state of `last` said so.
+    """
+    known = read_checkpoint_file(checkpoints / "best")
+    if known is not None:
+        return int(known["step"])
     state = checkpoints / "last" / "trainer_state.json"
     if not (checkpoints / "best").is_dir() or not state.is_file():
         return None

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from scrl.data.printable import printable
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.evaluation.answer_sheet import AnswerRow, answer_rows
 from scrl.evaluation.transitions import majority_transitions, transition_words
 from scrl.reporting.evaluations import Evaluation, Protocol, metrics_of
 from scrl.reporting.label_totals import TOTALS, TOTALS_WITH_GOLD
@@ -23,7 +25,7 @@ from scrl.reporting.question_rows import BAR_STEP, question_rows
 from scrl.reporting.result_rows import SHARES, score
 from scrl.reporting.run_files import RunFiles, read_runs
 from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
-from scrl.reporting.text import printable, shorten
+from scrl.reporting.text import shorten
 
 HEADLINE = frozenset(
     "method preset model questions completions trained questions_per_step questions_per_update steps seed "
@@ -41,7 +43,7 @@ def write_report(folders: Sequence[Path], out: Path) -> Path:
         raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
     page = render_report(read_runs(folders))
     try:
-        write_whole(out, page)
+        write_whole(out, page, follows=out.parent.resolve() not in [each.resolve() for each in folders])
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
     return out
@@ -62,10 +64,11 @@ def render_report(runs: Sequence[RunFiles]) -> str:
     return environment.get_template("template.html").render(
         runs=runs,
         ungraded=[run.name for run in runs if not run.is_graded],
-        is_unmeasured=all((run.config.get("evaluation") or {}).get("is_off") for run in runs),
         settings=settings_of(runs),
         results=[before_and_after(protocol, runs) for protocol in protocols],
         plots=draw_plots(runs),
+        is_unmeasured=all((run.config.get("evaluation") or {}).get("is_off") for run in runs),
+        answers={run.name: rows for run in runs if (rows := answer_sheet(run))},
         totals=label_table(runs),
         questions=question_rows(runs),
         as_html=as_html,
@@ -154,6 +157,15 @@ def _rows(lines: Sequence[Evaluation], columns: Sequence[str]) -> Iterator[tuple
             for key in columns
         )
         yield "change", *changes
+
+
+def answer_sheet(run: RunFiles) -> list[AnswerRow]:
+    """What the model answers to the questions it was trained on, the most agreed first; empty where unmeasured."""
+    measured = [line for line in run.evaluations if line["benchmark"] == "stream" and line.get("answers")]
+    if not measured:
+        return []
+    rows = answer_rows(measured[-1], measured[0] if len(measured) > 1 else None)
+    return sorted(rows, key=lambda row: -row.share)
 
 
 def label_table(runs: Sequence[RunFiles]) -> Table:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
-from scrl.reporting.evaluations import Evaluation, Protocol, by_protocol, read_config, read_evaluations, read_metrics
+from scrl.reporting.evaluations import Evaluation, Protocol, by_protocol, read_evaluations, read_metrics
 from scrl.reporting.label_totals import add_up, has_gold
 from scrl.reporting.questions import Question, choose_questions, load_questions
 from scrl.reporting.rollout_votes import read_votes
@@ -63,7 +64,7 @@ def read_runs(folders: Sequence[Path]) -> tuple[RunFiles, ...]:
         runs.append(
             RunFiles(
                 name=name,
-                config=read_config(folder / "config.yaml"),
+                config=read_yaml(folder / "config.yaml"),
                 metrics=read_metrics(folder / "metrics.jsonl", notes[name].append),
                 evaluations=read_evaluations(folder / "evaluations.jsonl", notes[name].append),
                 questions=load_questions(folder / "rollouts.jsonl", votes[name], keys),

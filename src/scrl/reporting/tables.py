@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from scrl.data.printable import csv_cell, printable
 from scrl.evaluation.statistics import Difference
-from scrl.reporting.text import percent, plain, printable, signed
+from scrl.reporting.text import percent, plain, signed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -208,9 +209,9 @@ def as_csv(table: Table) -> str:
     ]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([name + part for name, names in zip(table.header, parts, strict=True) for part in names])
+    writer.writerow([csv_cell(name + part) for name, names in zip(table.header, parts, strict=True) for part in names])
     for row in table.rows:
-        writer.writerow([_part(cell, part) for cell, names in zip(row, parts, strict=True) for part in names])
+        writer.writerow([csv_cell(_part(cell, part)) for cell, names in zip(row, parts, strict=True) for part in names])
     return text.getvalue()
 
 

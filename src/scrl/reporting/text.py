@@ -1,28 +1,9 @@
-"""Numbers and foreign text as the page shows them."""
+"""Numbers and long text as the page shows them."""
 
 from __future__ import annotations
 
-import re
-
-from markupsafe import Markup
-
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
 MINUS = "\N{MINUS SIGN}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
-
-
-def printable(value: object) -> object:
-    """Text with every character that hides, reorders or breaks text written out; anything else as it is."""
-    if isinstance(value, Markup) or not isinstance(value, str):
-        return value
-    return _INVISIBLE.sub(_spelled_out, value.replace("\r\n", "\n"))
-
-
-def _spelled_out(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 0x20 else f"⟨U+{code:04X}⟩"
 
 
 def shorten(text: str, head: int, tail: int = 0) -> str:

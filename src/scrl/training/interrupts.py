@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -30,6 +30,32 @@ def stop_on_sigterm(pass_on: Callable[[], object] | None = None) -> Iterator[Non
 
 
 @contextmanager
+def stop_once(say: Callable[[str], None]) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends what runs within as KeyboardInterrupt; what is saved then is not cut in two.
+
+    The second is answered in words, the third ends the process with exit code 130. From the first on there is no moment
+    at which another one would raise, so the block may save in its `except` and `finally`.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    count = 0
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            raise KeyboardInterrupt
+        if count == 2:
+            say("saving first; once more stops at once")
+        if count == 3:
+            raise SystemExit(130)
+
+    with _handled_by(interrupt):
+        yield
+
+
+@contextmanager
 def finish_first(say: Callable[[str], None]) -> Iterator[list[int]]:
     """Hold Ctrl-C and SIGTERM back until the block is done; weights in the middle of an update cannot be resumed.
 
@@ -48,13 +74,23 @@ def finish_first(say: Callable[[str], None]) -> Iterator[list[int]]:
         if len(held) == 3:
             raise SystemExit(130)
 
+    with _handled_by(hold) as before:
+        yield held
+    if held:
+        for number in held if callable(before) else ():  # whoever counts them hears of all
+            with suppress(KeyboardInterrupt):
+                before(number, None)
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Any]:
+    """Ctrl-C and SIGTERM go to this handler; the block is given the one that Ctrl-C went to before."""
     before: dict[int, Any] = {}
     try:
         for each in (signal.SIGINT, signal.SIGTERM):
-            before[each] = signal.signal(each, hold)
-        yield held
+            before[each] = signal.signal(each, handler)
+        yield before[signal.SIGINT]
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if held:
-        raise KeyboardInterrupt
+        for number, former in before.items():
+            signal.signal(number, former)

@@ -17,6 +17,9 @@ class RunListener(Protocol):
     def step(self, metrics: dict[str, Any], words: str) -> None:
         """A step is done."""
 
+    def progress(self, benchmark: str, questions: int, total: int) -> None:
+        """This many questions of an evaluation have their completions."""
+
     def evaluation(self, record: dict[str, Any]) -> None:
         """An evaluation is done."""
 

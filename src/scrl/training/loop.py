@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for
 from scrl.training.dynamic_sampling import replace_flat
 from scrl.training.guard import alarms
-from scrl.training.interrupts import finish_first, stop_on_sigterm
+from scrl.training.interrupts import finish_first, stop_once
 from scrl.training.listeners import RunListener
+from scrl.training.probe import shift, shift_note
 from scrl.training.run import Run, open_run
 from scrl.training.run_folder import RunFolder
 from scrl.training.step_metrics import Stopwatch, describe, step_metrics
@@ -66,17 +68,29 @@ def _check_unfinished(run: Run) -> None:
 
 def _finish(run: Run) -> Run:
     """Take all steps; whatever ends them, what was done is saved and the report written."""
-    with run.opened():
+    with run.opened(), stop_once(run.listener.note), _reported(run):
         try:
-            with stop_on_sigterm():
-                take_steps(run)
+            take_steps(run)
         except KeyboardInterrupt:
             run.save_last()
             run.listener.note(f"stopped after step {run.state.step}; go on with: scrl train --resume {run.folder.path}")
             raise
-        finally:
-            run.folder.report(run.listener.note)
     return run
+
+
+@contextmanager
+def _reported(run: Run) -> Iterator[None]:
+    """Write the report however the block ends; after a third Ctrl-C say what is lost instead."""
+    try:
+        yield
+    except SystemExit:
+        lost = f"steps after {run.saved_step} are lost" if run.saved_step < run.state.step else "nothing is lost"
+        run.listener.note(f"stopped at once, {lost}; go on with: scrl train --resume {run.folder.path}")
+        raise
+    except BaseException:
+        run.folder.report(run.listener.note)
+        raise
+    run.folder.report(run.listener.note)
 
 
 def take_steps(run: Run) -> None:
@@ -110,6 +124,8 @@ def take_steps(run: Run) -> None:
             if state.step % config.checkpoint_every == 0 and state.step < config.steps:
                 run.save_last()
     evaluate_all(run)
+    if state.probe:
+        run.listener.note(shift_note(shift(state.probe, run.language_model), config))
     with finish_first(run.listener.note):
         run.save_last()
 
@@ -208,7 +224,7 @@ def evaluate_all(run: Run) -> None:
         run.config,
         run.rule,
         {"stream": run.stream.questions[: settings.questions], "held-out": run.held_out},
-        lambda name, questions, sampling: run.sample(questions, sampling, settings.completions, f"evaluation-{name}"),
+        partial(sample_evaluation, run),
         step=run.state.step,
     )
     with finish_first(run.listener.note):
@@ -216,6 +232,16 @@ def evaluate_all(run: Run) -> None:
         run.state.evaluated_at = run.state.step
     for record in records:
         run.listener.evaluation(record)
+
+
+def sample_evaluation(run: Run, name: str, questions: Sequence[Question], sampling: SamplingSettings) -> list[Sampled]:
+    """The completions of a set of questions, as many at a time as the sampler writes side by side."""
+    completions, sampled_Q = run.config.evaluation.completions, list[Sampled]()
+    size = max(1, run.sampler.rows_per_call // completions)
+    for first in range(0, len(questions), size):
+        sampled_Q += run.sample(questions[first : first + size], sampling, completions, f"evaluation-{name}")
+        run.listener.progress(name, len(sampled_Q), len(questions))
+    return sampled_Q
 
 
 def evaluation_records(

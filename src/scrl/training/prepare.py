@@ -20,7 +20,9 @@ from scrl.credit.rule import CreditRule
 from scrl.data.prompts import filter_overlong, no_room, prompt_text, prompt_tokens
 from scrl.errors import InputError
 from scrl.evaluation.oracle import require_gold
-from scrl.policy.model import LanguageModel, check_savable, load_model
+from scrl.policy.identity import model_identity
+from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.savable import check_savable
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question
 from scrl.training.stream import QuestionStream
@@ -36,13 +38,23 @@ class Prepared:
     held_out: Sequence[Question]
     notes: Sequence[str]
     """What a user should know about the questions."""
+    model_identity: str
+    """A fingerprint of the start model."""
 
     @property
     def fingerprint(self) -> str:
         """The same for the same questions, whatever is known about their answers."""
-        forms = self.rule.question_forms(self.stream.questions)
-        texts = "\x1f".join(part for question in forms for part in (question.id, question.text))
-        return hashlib.blake2b(texts.encode(), digest_size=16).hexdigest()
+        return _fingerprint(self.rule.question_forms(self.stream.questions))
+
+    @property
+    def held_out_fingerprint(self) -> str:
+        """The same of the questions held out; empty where there are none."""
+        return _fingerprint(self.held_out) if self.held_out else ""
+
+
+def _fingerprint(questions: Sequence[Question]) -> str:
+    texts = "\x1f".join(part for question in questions for part in (question.id, question.text))
+    return hashlib.blake2b(texts.encode(), digest_size=16).hexdigest()
 
 
 def prepare(config: RunConfig, rule: CreditRule, compute: ComputeSettings) -> Prepared:
@@ -55,14 +67,14 @@ def prepare(config: RunConfig, rule: CreditRule, compute: ComputeSettings) -> Pr
         require_others([question.id for question in loaded.questions], rule.method.name)
     seed_everything(config.seed)
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
-    check_savable(model)
+    check_savable(config.model, model.model)
     questions, notes = usable_questions(config, model.tokenizer, model.model.config, loaded.questions)
     held_out_questions: Sequence[Question] = ()
     if held_out is not None:
         held_out_questions, more = usable_questions(config, model.tokenizer, model.model.config, held_out.questions)
         notes = [*notes, *more]
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
-    return Prepared(rule, model, stream, held_out_questions, notes)
+    return Prepared(rule, model, stream, held_out_questions, notes, model_identity(model.model))
 
 
 def usable_questions(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from scrl.config import RunConfig
-from scrl.credit.elsewhere import LastVotes
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.credit.tally import count_votes
+from scrl.data.checkpoint_file import check_sums
 from scrl.data.prompts import prompt_tokens
 from scrl.errors import InputError
-from scrl.policy.checkpoint import read_state, restore, write_state, write_weights
+from scrl.policy.checkpoint import SIZES, STATE, least_bytes, read_state, restore, write_state, write_weights
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
@@ -27,42 +28,13 @@ from scrl.training.crediting import Crediting
 from scrl.training.dynamic_sampling import check_others
 from scrl.training.guard import WATCHED
 from scrl.training.listeners import RunListener
+from scrl.training.model_card import model_card
 from scrl.training.prepare import prepare
-from scrl.training.run_folder import RunFolder, model_card
+from scrl.training.probe import cost_note, probe_notes, score_probe
+from scrl.training.run_folder import RunFolder, check_room
+from scrl.training.state import State, check_unchanged
 from scrl.training.stream import QuestionStream
 from scrl.training.trackers import Tracker, check_tracker, open_tracker
-
-
-@dataclass
-class State:
-    """Where a run stands; all of it is saved with a checkpoint."""
-
-    step: int = 0
-    labels: dict[str, str | None] = field(default_factory=dict)
-    """The last positive label of each question."""
-    history: list[dict[str, float]] = field(default_factory=list)
-    """Per step, what the guard and the choice of the best checkpoint look at."""
-    best_score: float | None = None
-    best_step: int | None = None
-    sampler_rows: int = 0
-    evaluated_at: int | None = None
-    reference_shares: dict[str, float] = field(default_factory=dict)
-    """Per question, the share of the start model's most frequent answer, where a method needs it."""
-    is_released: bool = False
-    """Whether the sampler gives its memory back before every update, because memory ran out in one."""
-    last_votes: LastVotes = field(default_factory=LastVotes)
-    """The votes of every question at its last visit."""
-    questions: str = ""
-    """A fingerprint of what is trained on, so that a resumed run cannot go on with something else."""
-
-    def to_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return vars(self) | {"last_votes": self.last_votes.to_json()}
-
-    @classmethod
-    def from_json(cls, saved: Mapping[str, Any]) -> State:
-        """What `to_json` wrote; checkpoints of scrl 0.1 hold no votes."""
-        return cls(**{**saved, "last_votes": LastVotes.from_json(saved.get("last_votes", {}))})
 
 
 @dataclass(eq=False)
@@ -82,6 +54,8 @@ class Run:
     """Texts → vectors, where a method needs that."""
     trackers: list[Tracker] = field(default_factory=list)
     state: State = field(default_factory=State)
+    saved_step: int = 0
+    """That of the last checkpoint."""
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -97,6 +71,18 @@ class Run:
         """The rule, and what its needs are met from."""
         state = self.state
         return Crediting(self.rule, state.reference_shares, self.embed, state.last_votes)
+
+    def probe(self) -> None:
+        """Look at a few completions of the start model; refuse to train where hardly any has an answer."""
+        if not self.config.probe:
+            return
+        began, questions = time.perf_counter(), self.stream.batch(0)
+        sampled_B = self.sample(questions, self.config.sampling, self.config.probe, "probe")
+        found = score_probe(sampled_B, time.perf_counter() - began, self.language_model)
+        rows, asked = self.sampler.rows_per_call, len(self.stream.questions)
+        for note in (*probe_notes(found, self.config), cost_note(found, self.config, self.language_model, rows, asked)):
+            self.listener.note(note)
+        self.state.probe = found.rows
 
     def sample_step(self, questions: Sequence[Question]) -> list[Sampled]:
         """The N completions of each question at this step."""
@@ -173,36 +159,43 @@ class Run:
 
     def save_last(self) -> None:
         """The checkpoint that a killed run resumes from."""
-        self.state.sampler_rows = self.sampler.max_rows
-        state = self.state.to_json() | {"files": self.folder.lengths()}
+        state, folder = self.state, self.folder
+        state.sampler_rows, state.files = self.sampler.max_rows, folder.lengths()
+        state.sums = folder.sums(state.files)
 
         def write(place: Path) -> None:
-            write_weights(self.language_model, place, model_card(self.config, self.state.step))
-            write_state(self.policy, place, state)
+            write_weights(self.language_model, place, model_card(self.config, state.step))
+            write_state(self.policy, place, state.to_json())
 
-        self.folder.save(self.folder.last, write)
+        folder.save(folder.last, write, state.step)
+        self.saved_step = state.step
 
     def save_best(self, score: float) -> None:
-        """The checkpoint to use, by a criterion that needs no gold."""
+        """The checkpoint to use, by a criterion that needs no gold, in the type the start model was published in."""
         self.state.best_score, self.state.best_step = score, self.state.step
-        card = model_card(self.config, self.state.step)
-        self.folder.save(self.folder.best, lambda place: write_weights(self.language_model, place, card))
+        card, dtype = model_card(self.config, self.state.step), self.language_model.published_dtype
+        self.folder.save(
+            self.folder.best, lambda place: write_weights(self.language_model, place, card, dtype), self.state.step
+        )
 
     def restore(self) -> None:
         """Go on from the last checkpoint, or from the start when there is none."""
-        self.folder.recover()
-        if not self.folder.last.is_dir():
-            self.folder.empty()
+        folder, last, now = self.folder, self.folder.last, self.state
+        folder.recover()
+        if not last.is_dir():
+            folder.empty()
+            self.probe()
             return
-        saved = read_state(self.folder.last)
-        if saved["questions"] != self.state.questions:
-            raise InputError(f"{self.config.questions}: is not what the run was started with; put it back to resume")
-        restore(self.policy, self.folder.last)
-        self.folder.cut(saved.pop("files"))
-        saved.pop("micro_batch")
-        saved.pop("micro_tokens", None)
-        self.state = State.from_json(saved)
-        self.sampler.max_rows = self.state.sampler_rows
+        step = check_sums(last)
+        saved = read_state(last)
+        before = State.from_json({key: saved[key] for key in saved if key not in SIZES}, last / STATE)
+        if before.version and step != before.step:
+            raise InputError(f"{last}: is damaged: checkpoint.json is missing or of another step; restore it")
+        check_unchanged(before, now, self.config, self.listener.note)
+        restore(self.policy, last)
+        folder.cut(before.files, before.sums)
+        self.state = replace(before, held_out=now.held_out, model=now.model, settings=now.settings)
+        self.sampler.max_rows, self.saved_step = before.sampler_rows, before.step
 
 
 def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: bool = False) -> Run:
@@ -233,9 +226,11 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         temperature=config.sampling.temperature,
         max_tokens=config.sampling.max_tokens,
     )
+    if not resume:
+        check_room(out, least_bytes(language_model) * (2 if config.steps > config.checkpoint_every else 1))
     run = Run(
         config=config,
-        folder=RunFolder(out) if resume else RunFolder.create(out, config, str(language_model.device)),
+        folder=RunFolder(out),
         stream=stream,
         held_out=prepared.held_out,
         rule=rule,
@@ -248,7 +243,11 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
     for note in (*prepared.notes, sampler.note, policy.note):
         if note:
             listener.note(note)
-    run.state.questions = prepared.fingerprint
+    run.state.questions, run.state.held_out = prepared.fingerprint, prepared.held_out_fingerprint
+    run.state.model, run.state.settings = prepared.model_identity, config.model_dump(mode="json")
     if resume:
         run.restore()
+    else:
+        run.probe()
+        RunFolder.create(out, config, str(language_model.device))
     return run

@@ -20,15 +20,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from scrl.config import RunConfig, read_config, write_config
+from scrl.data.checkpoint_file import write_sums
+from scrl.data.checksums import file_sum
+from scrl.data.whole_files import sync, sync_all
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.answer_sheet import write_run_answers
 from scrl.reporting.report import write_report
-from scrl.reporting.text import counted
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
 PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy", "pydantic")
@@ -56,10 +57,10 @@ class RunFolder:
         return folder
 
     def config(self) -> RunConfig:
-        """The settings the run was started with."""
+        """The settings the run was started with; where it says nothing else, prompts asked for a box (scrl 0.1)."""
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
-        return read_config(self.path / "config.yaml")
+        return read_config(self.path / "config.yaml", base={"prompt": {"asks_for": "box"}})
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -88,14 +89,24 @@ class RunFolder:
         """How long the files are now."""
         return {name: (self.path / name).stat().st_size for name in FILES}
 
-    def cut(self, lengths: Mapping[str, int]) -> None:
-        """Drop what was written after a checkpoint."""
-        for name, length in lengths.items():
-            if not (self.path / name).is_file():
-                raise InputError(f"{self.path / name}: was there when the last checkpoint was made; restore it")
-            if (self.path / name).stat().st_size < length:
-                raise InputError(f"{self.path / name}: is shorter than when the last checkpoint was made; restore it")
-            os.truncate(self.path / name, length)
+    def sums(self, lengths: Mapping[str, int]) -> dict[str, str]:
+        """The sums of the files up to these lengths."""
+        return {name: file_sum(self.path / name, lengths[name]) for name in FILES}
+
+    def cut(self, lengths: Mapping[str, int], sums: Mapping[str, str] | None = None) -> None:
+        """Drop what was written after a checkpoint; nothing where what was written before has changed."""
+        for name in FILES:
+            path, length = self.path / name, lengths[name]
+            if not path.is_file():
+                raise InputError(f"{path}: was there when the last checkpoint was made; restore it")
+            if path.is_symlink():
+                raise InputError(f"{path}: is a link, and what it points to would be cut; put the file itself there")
+            if path.stat().st_size < length:
+                raise InputError(f"{path}: is shorter than when the last checkpoint was made; restore it")
+            if sums and sums.get(name) != file_sum(path, length):
+                raise InputError(f"{path}: is not what it was when the last checkpoint was made; restore it")
+        for name in FILES:
+            os.truncate(self.path / name, lengths[name])
 
     def empty(self) -> None:
         """Drop all that was written, where there is no checkpoint to go on from."""
@@ -111,22 +122,30 @@ class RunFolder:
         """The checkpoint with the highest label-free score."""
         return self.path / "checkpoints" / "best"
 
-    def save(self, place: Path, write: Callable[[Path], None]) -> None:
-        """Let `write` fill a folder, then put it in `place`; what was there stays until the new one is whole."""
+    def save(self, place: Path, write: Callable[[Path], None], step: int) -> None:
+        """Let `write` fill a folder, then put it in `place`; what was there stays until the new one is on the disk.
+
+        So do the lines that a checkpoint relies on.
+        """
         self.recover()
         draft, whole, old = (place.with_name(f".{place.name}.{word}") for word in ("draft", "whole", "old"))
         draft.mkdir(parents=True)
         try:
             write(draft)
+            write_sums(draft, step)
+            sync_all(draft)
+            for name in FILES:
+                sync(self.path / name)
         except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+            reason = _full_disk(draft) or getattr(error, "strerror", None) or error
             _remove(draft)
-            reason = getattr(error, "strerror", None) or error
             kept = f"the one from before is intact: {place}" if place.is_dir() else "there was none before"
             raise TrainingError(f"{place}: the checkpoint cannot be written: {reason}; {kept}") from error
         draft.rename(whole)
         if place.exists():
             place.rename(old)
         whole.rename(place)
+        sync(place.parent)
         _remove(old)
 
     def recover(self) -> None:
@@ -157,8 +176,37 @@ class RunFolder:
 
 
 def _remove(path: Path) -> None:
-    if path.exists():
+    """A folder and all that is in it; of a link, the link alone."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
         shutil.rmtree(path)
+
+
+NEARLY_FULL = 2**24
+"""With less left on a disk it is taken to be what a failed checkpoint failed for: torch does not say."""
+
+
+def _full_disk(draft: Path) -> str | None:
+    """What there is to say of a disk that is full."""
+    free = shutil.disk_usage(draft).free
+    if free > NEARLY_FULL:
+        return None
+    written = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+    return (
+        f"the disk of {draft.parent} is full: {written / 1e9:.3f} GB of it were written, {free / 1e9:.3f} GB are free"
+    )
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Refuse to start a run whose checkpoints do not fit on the disk."""
+    place = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
+    free = shutil.disk_usage(place).free
+    if free < needed:
+        raise InputError(
+            f"{folder}: the run's checkpoints need {needed / 1e9:.2f} GB, and the disk of {place} has "
+            f"{free / 1e9:.2f} GB free; make room, or give a folder on another disk with --out"
+        )
 
 
 def environment(config: RunConfig, device: str) -> dict[str, Any]:
@@ -196,27 +244,3 @@ def _git(folder: Path, *words: str) -> str | None:
     except OSError:
         return None
     return found.stdout.strip() or None
-
-
-def model_card(config: RunConfig, step: int) -> str:
-    """The README.md of a checkpoint: what this model is, how it was made, and what to beware of."""
-    settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    rule = config.rule()
-    is_told = "truth" in rule.needs
-    head = {
-        "library_name": "peft" if config.lora else "transformers",
-        "base_model": config.model,
-        "tags": ["test-time-reinforcement-learning", *([] if is_told else ["label-free"]), "scrl"],
-    }
-    source = "rewards came from their gold answers: a control" if is_told else "no gold answer was used"
-    return f"""---
-{yaml.safe_dump(head, sort_keys=False)}---
-# {config.model} after {counted(step, "step")} of {rule.method.name}
-
-Adapted with [scrl](https://pypi.org/project/scrl) to the questions of {config.questions}; {source}.
-The method, {rule.method.name}: {rule.method.idea}. The model may have become more certain without having become more
-right; measure it on questions with known answers before you rely on it.
-
-```yaml
-{settings}```
-"""

@@ -37,8 +37,9 @@ from scrl.training.guard import WATCHED, alarms
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener
 from scrl.training.loop import evaluation_records, rollout_lines
+from scrl.training.model_card import model_card
 from scrl.training.prepare import Prepared, prepare
-from scrl.training.run_folder import RunFolder, model_card
+from scrl.training.run_folder import RunFolder
 from scrl.training.step_metrics import describe
 
 from accelerate import PartialState  # isort: skip - scrl.engines.trl.rollouts says what to do where they are missing
@@ -281,7 +282,7 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
                 (place / STATE).write_text(json.dumps(known), encoding="utf-8")
                 (place / "README.md").write_text(model_card(self.config, step), encoding="utf-8")
 
-            self.folder.save(self.folder.last, write)
+            self.folder.save(self.folder.last, write, step)
             checkpoint.rmdir()
             (Path(args.output_dir) / "README.md").unlink(missing_ok=True)  # TRL's own card
         PartialState().wait_for_everyone()

@@ -1,0 +1,22 @@
+"""What commands print, made printable: no text from elsewhere moves the cursor, hides a line or sets a title."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+import rich.text
+
+from scrl.data.printable import printable
+
+
+def make_rich_printable() -> None:
+    """All text that rich prints goes through `printable`.
+
+    Its own function, called wherever a text is made, takes five characters out and leaves escapes in.
+    """
+    rich.text.strip_control_codes = lambda text, *_: str(printable(text))  # type: ignore[attr-defined]
+
+
+def print_text(text: str = "", *, file: TextIO | None = None, end: str = "\n") -> None:
+    """`print`, for text without colours."""
+    print(printable(text), file=file, end=end)

@@ -1,0 +1,95 @@
+"""YAML files of settings, which may come from elsewhere: bounded in size, depth and what their aliases stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from scrl.errors import DataError
+
+MAX_BYTES = 2**20
+MAX_DEPTH = 40
+MAX_NODES = 20_000
+"""Values in all, with every alias written out."""
+MAX_DIGITS = 100
+"""Of a number."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Plain values alone; whatever cannot be made into one is an error with its line."""
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        is_number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+        if is_number and len(node.value) > MAX_DIGITS:
+            raise _error(f"a number of {len(node.value)} characters", node)
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, ArithmeticError, TypeError, LookupError, AttributeError) as error:  # 2024-13-45, !!float _
+            raise _error(str(error), node) from error
+
+
+def parse_yaml(text: str) -> Any:
+    """The value that a text stands for; raises yaml.YAMLError."""
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise _error(f"more than {MAX_DEPTH} levels", event)
+        if count > 3 * MAX_NODES:
+            raise _error(f"more than {MAX_NODES} values", event)
+    node = yaml.compose(text, Loader=_Loader)
+    if node is None:
+        return None
+    _size(node, {}, set())
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe loader
+
+
+def _size(node: Any, sizes: dict[int, int], above: set[int]) -> int:
+    """The values that a node stands for, with its aliases written out."""
+    if id(node) in above:
+        raise _error("an alias of what it stands in", node)
+    if id(node) not in sizes:
+        value = node.value if isinstance(node.value, list) else []
+        children = [child for each in value for child in (each if isinstance(each, tuple) else (each,))]
+        sizes[id(node)] = 1 + sum(_size(child, sizes, above | {id(node)}) for child in children)
+        if sizes[id(node)] > MAX_NODES:
+            raise _error(f"aliases that stand for more than {MAX_NODES} values", node)
+    return sizes[id(node)]
+
+
+def _error(problem: str, place: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file that holds settings by name."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise DataError(path, f"has more than {MAX_BYTES:,} bytes; settings are small")
+        values = parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(path, "is not UTF-8 text") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = str(getattr(error, "problem", None) or error).splitlines()[0]
+        raise DataError(path, f"is not YAML: {problem}", mark and mark.line + 1) from error
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise DataError(path, "must hold settings by name, such as `model: embedded`", 1)
+    return values
+
+
+def line_of(path: Path, name: str) -> int | None:
+    """The line on which a setting stands, by its dotted name, in a file that `read_yaml` has read."""
+    node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
+    return dict(_lines(node)).get(name)
+
+
+def _lines(node: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        yield f"{prefix}{key.value}", key.start_mark.line + 1
+        yield from _lines(value, f"{prefix}{key.value}.")

@@ -1,0 +1,175 @@
+"""A run's model as a folder of its own: weights in the type of the model it started from, tokenizer, card.
+
+source = find_checkpoint(Path("runs/001"))
+export_model(source, Path("my-model"))
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from safetensors import SafetensorError
+
+from scrl.config import RunConfig, write_config
+from scrl.errors import InputError, ScrlError
+from scrl.policy.checkpoint import copy_adapter, write_weights
+from scrl.policy.model import load_model, load_tokenizer, model_shape, published_dtype
+from scrl.policy.model_paths import ADAPTER, EMBEDDED, adapter_folder, base_of, model_folder
+from scrl.policy.settings import ComputeSettings
+from scrl.reporting.evaluations import best_step_of, read_evaluations
+from scrl.training.model_card import SETTINGS, Export, export_card
+from scrl.training.run_folder import RunFolder
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """One of a run's checkpoints."""
+
+    run: Path
+    config: RunConfig
+    folder: Path
+    step: int | None
+    """After which it was made; None where nothing says so."""
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it holds an adapter rather than all weights."""
+        return adapter_folder(str(self.folder)) is not None
+
+
+def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
+    """The checkpoint of this name of a run, by default `best`, else `last`; or the one that `place` is."""
+    if not place.is_dir():
+        raise InputError(f"{place}: there is no such folder; give that of a run")
+    run, folder = place, None
+    if not (place / "config.yaml").is_file():
+        run, folder = place.absolute().parents[1], place
+        if place.absolute().parent.name != "checkpoints" or not (run / "config.yaml").is_file():
+            raise InputError(f"{place}: is no run (it has no config.yaml) and no checkpoint within one")
+        if name is not None:
+            raise InputError(f"--checkpoint: {place} is a checkpoint already; give the run, or leave out --checkpoint")
+    config = RunFolder(run).config()
+    if folder is None:
+        names = (name,) if name else ("best", "last")
+        folder = next((run / "checkpoints" / each for each in names if (run / "checkpoints" / each).is_dir()), None)
+    if folder is None:
+        there = sorted(path.name for path in run.glob("checkpoints/[!.]*"))
+        fix = f"it has {', '.join(there)}" if there else f"go on with scrl train --resume {run}"
+        raise InputError(f"{run}: has no checkpoint {name or 'yet'}; {fix}")
+    if not any((folder / each).is_file() for each in ("config.json", ADAPTER)):
+        raise InputError(f"{folder}: holds no model (neither config.json nor {ADAPTER}); is the checkpoint complete?")
+    return Checkpoint(run, config, folder, _step_of(folder))
+
+
+def _step_of(folder: Path) -> int | None:
+    """As the checkpoint's own state says; one of verl's is within a folder named after its step."""
+    if folder.name == "best":
+        return best_step_of(folder.parent)
+    for name in ("scrl_state.json", "trainer_state.json"):
+        if (folder / name).is_file():
+            try:
+                step = json.loads((folder / name).read_text(encoding="utf-8"))["step"]
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise InputError(f"{folder / name}: cannot be read: {error}") from error
+            return int(step)
+    steps = [part.removeprefix("global_step_") for part in folder.resolve().parts if part.startswith("global_step_")]
+    return int(steps[-1]) if steps and steps[-1].isdecimal() else None
+
+
+def export_model(source: Checkpoint, out: Path, *, merge: bool = False, dtype: str | None = None) -> Export:
+    """Write the model of a checkpoint to the new folder `out`, whole or not at all."""
+    _check_out(out)
+    if merge and not source.is_adapter:
+        raise InputError(f"--merge: {source.folder} holds full weights already, nothing to merge; leave out --merge")
+    folder, trust_remote_code = str(source.folder), source.config.trust_remote_code
+    export = Export(
+        config=source.config,
+        checkpoint=source.folder.name,
+        step=source.step,
+        dtype=dtype or _base_dtype(source),
+        base=_base(source.folder) if source.is_adapter else None,
+        is_merged=merge,
+        version=_version(source.run),
+    )
+    if export.adapter_of is not None and adapter_folder(export.adapter_of) is not None:
+        raise InputError(f"{folder}: is an adapter of {export.base}, an adapter too; both are merged with --merge")
+    evaluations = source.run / "evaluations.jsonl"
+    measured = read_evaluations(evaluations, lambda _: None) if evaluations.is_file() else []
+    card = export_card(export, load_tokenizer(folder, trust_remote_code=trust_remote_code), measured)
+    with _new_folder(out) as place:
+        if export.adapter_of is None:
+            # An adapter is merged in float32 and rounded once; other weights are rounded as they are read.
+            is_read_rounded = export.dtype == "bfloat16" and not merge
+            compute = ComputeSettings(device="cpu", dtype="bfloat16" if is_read_rounded else "float32")
+            model = load_model(folder, compute, trust_remote_code=trust_remote_code)
+            write_weights(model, place, card, DTYPES[export.dtype])
+        else:
+            copy_adapter(
+                source.folder, place, base=export.adapter_of, dtype=DTYPES[export.dtype],
+                trust_remote_code=trust_remote_code,
+            )  # fmt: skip
+            (place / "README.md").write_text(card, encoding="utf-8")
+        write_config(source.config, place / SETTINGS)
+    return export
+
+
+def _base(adapter: Path) -> str:
+    """The model under an adapter, as it is found from any folder: a hub id, or a whole path."""
+    base = base_of(adapter)
+    place = Path(model_folder(base) if base == EMBEDDED else base).expanduser()
+    return str(place.resolve()) if place.exists() else base
+
+
+def _base_dtype(source: Checkpoint) -> str:
+    """The type of the weights of the model that the run started from."""
+    name = str(source.folder) if source.is_adapter else source.config.model
+    try:
+        dtype = published_dtype(model_shape(model_folder(name), source.config.trust_remote_code))
+    except InputError as error:
+        if source.is_adapter:
+            raise
+        raise InputError(f"{error} Its type is wanted for the export; or say which: --dtype bfloat16") from error
+    word = str(dtype).removeprefix("torch.")
+    if word not in DTYPES:
+        raise InputError(f"{name}: its weights are {word}, which cannot be trained; choose another type with --dtype")
+    return word
+
+
+def _version(run: Path) -> str | None:
+    """The scrl that trained, where the run says it."""
+    try:
+        version = json.loads((run / "environment.json").read_text(encoding="utf-8"))["versions"]["scrl"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(version) if version else None
+
+
+def _check_out(out: Path) -> None:
+    if any(path.is_file() for path in (out, *out.parents)):
+        raise InputError(f"--out: {out} is a file, or within one; give a new folder")
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"--out: {out} exists already and is not empty; give a new folder")
+
+
+@contextmanager
+def _new_folder(out: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `out` when it is whole; after an error nothing is left of it."""
+    home = next(path for path in out.absolute().parents if path.is_dir())
+    try:
+        with TemporaryDirectory(prefix=f".{out.name}.", dir=home) as draft:
+            place = Path(draft) / "whole"
+            place.mkdir()
+            yield place
+            out.parent.mkdir(parents=True, exist_ok=True)
+            place.replace(out)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ScrlError(f"{out}: cannot be written: {reason}; nothing was left there") from error

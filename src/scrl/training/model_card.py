@@ -1,0 +1,223 @@
+"""README.md beside weights: what the model is, how it was made, how to use it, and what to beware of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from scrl.config import RunConfig
+from scrl.data.prompts import plain_template, prompt_messages, template_switches
+from scrl.records import Question
+from scrl.reporting.evaluations import Evaluation, by_protocol, metrics_of
+from scrl.reporting.tables import Share, Table, as_markdown
+from scrl.reporting.text import counted
+
+QUESTION = "Compute 12*7-5."
+"""What the lines of a card ask; the embedded model knows its words, too."""
+SETTINGS = "training.yaml"
+"""The settings of the run, beside an exported model."""
+VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM makes room for."""
+
+
+def model_card(config: RunConfig, step: int) -> str:
+    """The card of a checkpoint."""
+    settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    library = "peft" if config.lora else "transformers"
+    return f"""{_head(config, {"library_name": library, "base_model": config.model})}
+# {config.model} after {counted(step, "step")} of {config.rule().method.name}
+
+Adapted with [scrl](https://pypi.org/project/scrl) {_source(config)}
+The model may have become more certain without having become more
+right; measure it on questions with known answers before you rely on it.
+
+```yaml
+{settings}```
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is taken out of a run."""
+
+    config: RunConfig
+    checkpoint: str
+    """Its name."""
+    step: int | None
+    """After which it was made; None where nothing says so."""
+    dtype: str
+    base: str | None
+    """The model that an adapter was trained on; None for a run that trained all weights."""
+    is_merged: bool
+    version: str | None
+    """Of scrl, that trained it."""
+
+    @property
+    def adapter_of(self) -> str | None:
+        """The model without which these weights are nothing."""
+        return None if self.is_merged else self.base
+
+
+def export_card(export: Export, tokenizer: Any, evaluations: Sequence[Evaluation]) -> str:
+    """The card of an exported model."""
+    config = export.config
+    method, steps = config.rule().method.name, "" if export.step is None else f"{counted(export.step, 'step')} of "
+    head = {"library_name": "transformers" if export.adapter_of is None else "peft"}
+    is_on_hub = config.model.count("/") == 1 and not config.model.startswith((".", "/", "~"))
+    head |= {"base_model": config.model} if is_on_hub else {}
+    return f"""{_head(config, head)}
+# {config.model} after {steps}{method}
+
+Adapted with [scrl](https://pypi.org/project/scrl){f" {export.version}" if export.version else ""} {_source(config)}
+A step took {counted(config.questions_per_step, "question")} with {config.completions} completions each. All settings:
+[{SETTINGS}]({SETTINGS}).
+
+{_what_it_is(export)}
+
+## Use
+
+```python
+{_transformers_lines(export, tokenizer)}```
+
+With vLLM, in place of the lines from `tokens` on:
+
+```python
+{_vllm_line(export, tokenizer)}```
+
+The prompt is that of the training. Put another question in place of `question`.
+
+## What changed
+
+{_changes(export, evaluations)}
+## Limits
+
+The model may have become more certain without having become more right. It was adapted to these questions and
+may do worse on others. Measure it on questions with known answers before you rely on it.
+"""
+
+
+def _head(config: RunConfig, names: dict[str, str]) -> str:
+    is_told = "truth" in config.rule().needs
+    tags = ["test-time-reinforcement-learning", *([] if is_told else ["label-free"]), "scrl"]
+    return f"---\n{yaml.safe_dump({**names, 'tags': tags}, sort_keys=False)}---"
+
+
+def _source(config: RunConfig) -> str:
+    """On what questions, and by what method."""
+    rule = config.rule()
+    is_told = "truth" in rule.needs
+    source = "rewards came from their gold answers: a control" if is_told else "no gold answer was used"
+    return f"to the questions of {config.questions}; {source}.\nThe method, {rule.method.name}: {rule.method.idea}."
+
+
+def _what_it_is(export: Export) -> str:
+    step = "" if export.step is None else f" (step {export.step})"
+    weights = f"The checkpoint `{export.checkpoint}`{step}, in {export.dtype}"
+    if export.base is None:
+        return f"{weights}: all weights, which were all trained."
+    if export.is_merged:
+        return f"{weights}: all weights, a low-rank adapter merged into those of {export.base}."
+    return (
+        f"{weights}: a low-rank adapter. It needs the package peft and its model, {export.base}; where that has moved, "
+        "write its new place into `base_model_name_or_path` of adapter_config.json."
+    )
+
+
+# Lines that answer one question
+
+
+def _transformers_lines(export: Export, tokenizer: Any) -> str:
+    config, code = export.config, ", trust_remote_code=True" if export.config.trust_remote_code else ""
+    name, prompt, is_chat = _prompt(config, tokenizer)
+    switches = "".join(f", {key}={value}" for key, value in template_switches(tokenizer, config.prompt).items())
+    encode = "tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True"
+    encode = f'{encode}, return_tensors="pt"{switches})' if is_chat else 'tokenizer(prompt, return_tensors="pt")'
+    sampling = config.sampling
+    drawn = "".join(f", {key}={value}" for key, value in _draw(config).items())
+    drawn = f"do_sample=True{drawn}, top_k={sampling.top_k}" if _draw(config)["temperature"] else "do_sample=False"
+    stop = f", stop_strings={list(sampling.stop)}, tokenizer=tokenizer" if sampling.stop else ""
+    return f"""from transformers import AutoModelForCausalLM, AutoTokenizer
+
+folder = "."  # where this file is
+tokenizer = AutoTokenizer.from_pretrained(folder{code})
+model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto"{code})
+question = "{QUESTION}"
+{name} = {prompt}
+tokens = {encode}
+written = model.generate(**tokens, max_new_tokens={sampling.max_tokens}, {drawn}{stop})
+print(tokenizer.decode(written[0, tokens["input_ids"].shape[1] :], skip_special_tokens=True))
+"""
+
+
+def _vllm_line(export: Export, tokenizer: Any) -> str:
+    config, sampling = export.config, export.config.sampling
+    name, _, is_chat = _prompt(config, tokenizer)
+    given: dict[str, Any] = {"max_tokens": sampling.max_tokens, **_draw(config)}
+    given |= {"top_k": sampling.top_k} if sampling.top_k else {}
+    given |= {"stop": list(sampling.stop), "include_stop_str_in_output": True} if sampling.stop else {}
+    drawn = ", ".join(f"{key}={value}" for key, value in given.items())
+    switches = template_switches(tokenizer, config.prompt)
+    more = f", chat_template_kwargs={switches}" if switches else ""
+    code = ", trust_remote_code=True" if config.trust_remote_code else ""
+    model, imports = f"folder{code}", "from vllm import LLM, SamplingParams"
+    if export.adapter_of is not None and config.lora is not None:
+        rank = next((rank for rank in VLLM_RANKS if rank >= config.lora.rank), config.lora.rank)
+        model = f"{export.adapter_of!r}, enable_lora=True, max_lora_rank={rank}{code}"
+        imports += "; from vllm.lora.request import LoRARequest"
+        more += ', lora_request=LoRARequest("adapter", 1, folder)'
+    call = f"{'chat' if is_chat else 'generate'}({name}, SamplingParams({drawn}){more})"
+    return f"{imports}; print(LLM({model}).{call}[0].outputs[0].text)\n"
+
+
+def _prompt(config: RunConfig, tokenizer: Any) -> tuple[str, str, bool]:
+    """The name and the value of what the lines call the prompt, and whether it is for a chat template."""
+    messages = prompt_messages(Question("card", QUESTION), tokenizer, config.prompt)
+    rest = messages[-1]["content"].removeprefix(QUESTION)
+    content = f"question + {rest!r}" if rest else "question"
+    if plain_template(tokenizer, config.prompt) is not None:
+        return "prompt", content, False
+    before = "".join(f"{message}, " for message in messages[:-1])
+    return "messages", f'[{before}{{"role": "user", "content": {content}}}]', True
+
+
+def _draw(config: RunConfig) -> dict[str, float]:
+    """How evaluations draw tokens."""
+    measured, trained = config.evaluation, config.sampling
+    return {
+        "temperature": trained.temperature if measured.temperature is None else measured.temperature,
+        "top_p": trained.top_p if measured.top_p is None else measured.top_p,
+    }
+
+
+# Evaluations
+
+
+def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
+    rows = tuple(_change_rows(evaluations, export.step))
+    if not rows:
+        return "The run was not measured before and after. `scrl evaluate` does it.\n"
+    steps = {row[-1] for row in rows}
+    missing = "" if steps == {export.step} else f" Step {export.step} itself was not measured."
+    rounded = "" if export.dtype == "float32" else f", before weights were rounded to {export.dtype}"
+    caption = (
+        f"In %, with the 95 % interval over questions in brackets, measured by the run{rounded}. stream: the questions "
+        f"trained on. Agreement is no proof of being right.{missing}"
+    )
+    return as_markdown(Table(("questions", "number", "start model", "after", "of step"), rows, caption))
+
+
+def _change_rows(evaluations: Sequence[Evaluation], step: int | None) -> Iterator[tuple[str, str, Share, Share, int]]:
+    """Of each set of questions: the start model's numbers, and those at `step`, or else the last."""
+    for protocol, series in by_protocol(evaluations).items():
+        before, after = series[0], next((line for line in series if line["step"] == step), series[-1])
+        names = [*metrics_of([before]), "agreement", "answered"]
+        for name in names if before is not after else ():
+            if name in before and name in after:
+                yield protocol.benchmark, name, _share(before, name), _share(after, name), int(after["step"])
+
+
+def _share(line: Evaluation, name: str) -> Share:
+    return Share(line[name], line.get(f"{name}_low"), line.get(f"{name}_high"))

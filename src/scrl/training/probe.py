@@ -1,0 +1,185 @@
+"""A few completions of the start model before training: can answers be read, are they cut, how long will a run take?
+
+A run whose completions hold hardly any answer learns nothing. The probe finds out before time is spent: it refuses
+such a run, says which reader or length would do, and how much time and disk the run will take. Scored again at the end,
+the same completions say how far training has moved the model.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scrl.answers.readers import get_reader
+from scrl.config import RunConfig
+from scrl.errors import InputError
+from scrl.policy.model import LanguageModel
+from scrl.policy.scoring import scorer
+from scrl.records import Sampled
+
+MIN_ANSWERED = 1 / 8
+"""Refuse a run below this share of completions with an answer: of 32 votes four would be left."""
+FEW_ANSWERED = 1 / 2
+MANY_CUT = 1 / 4
+PREFERRED = ("boxed", "choice", "number", "last-number")
+"""Readers from strict to lenient: the last finds something in any text with a digit."""
+HARDLY_MOVED = 1e-3
+"""Nats per token: below, a run has not changed what the model says."""
+FOLLOWED, FOLLOWED_TOKENS = 8, 256
+"""Completions, and tokens of each, that are scored again after training."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """What the start model wrote, and how long that took."""
+
+    sampled_B: Sequence[Sampled]
+    rollout_seconds: float
+    score_seconds: float
+    """Of a forward pass over all these completions."""
+    rows: list[dict[str, Any]]
+    """Some of the completions with their log-probabilities, for `shift`."""
+
+    @property
+    def texts(self) -> list[str]:
+        """Of all completions."""
+        return [sample.text for sampled in self.sampled_B for sample in sampled.samples_G]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of all completions."""
+        return [len(sample.tokens_T) for sampled in self.sampled_B for sample in sampled.samples_G]
+
+    @property
+    def num_cut(self) -> int:
+        """Completions that did not come to an end."""
+        return sum(not sample.is_finished for sampled in self.sampled_B for sample in sampled.samples_G)
+
+
+def score_probe(sampled_B: Sequence[Sampled], rollout_seconds: float, language_model: LanguageModel) -> Probe:
+    """The probe, with its completions scored by the start model."""
+    pairs = [(sampled.prompt_P, sample.tokens_T) for sampled in sampled_B for sample in sampled.samples_G]
+    began = time.perf_counter()
+    scores = scorer(language_model.model)(pairs, 1.0)
+    score_seconds = time.perf_counter() - began
+    every = max(1, len(pairs) // FOLLOWED)
+    rows = [
+        {"prompt": prompt.tolist(), "tokens": tokens[:FOLLOWED_TOKENS].tolist(), "logprobs": logprobs.tolist()}
+        for (prompt, tokens), (logprobs, _) in zip(pairs[::every], scores[::every], strict=True)
+    ][:FOLLOWED]
+    for row in rows:
+        row["logprobs"] = row["logprobs"][:FOLLOWED_TOKENS]
+    return Probe(sampled_B, rollout_seconds, score_seconds, rows)
+
+
+def shift(rows: Sequence[dict[str, Any]], language_model: LanguageModel) -> float:
+    """mean |log π(token) − log π_start(token)| over the start model's own completions."""
+    pairs = [(np.asarray(row["prompt"]), np.asarray(row["tokens"])) for row in rows]
+    scores = scorer(language_model.model)(pairs, 1.0)
+    before = np.concatenate([row["logprobs"] for row in rows])
+    return float(np.mean(np.abs(np.concatenate([logprobs for logprobs, _ in scores]) - before)))
+
+
+def shift_note(nats: float, config: RunConfig) -> str:
+    """How far the model has moved, and what to do if it has not."""
+    if nats >= HARDLY_MOVED:
+        return f"the model has moved by {nats:.2g} nats per token of what it wrote at the start"
+    return (
+        f"WARNING: the model has hardly moved ({nats:.1g} nats per token of what it wrote at the start): raise "
+        f"optimizer.learning_rate (now {config.optimizer.learning_rate:g}) or steps (now {config.steps})"
+    )
+
+
+def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
+    """What a user should know before the first step; raises where hardly any completion has an answer."""
+    texts = probe.texts
+    found = count_answers(texts, config.reader)
+    words = [f"{found} of {len(texts)} completions of the start model have an answer ({config.reader})"]
+    others = [(name, count_answers(texts, name)) for name in PREFERRED if name != config.reader]
+    if found < FEW_ANSWERED * len(texts):
+        words.append("found by others: " + ", ".join(f"{name} {count}" for name, count in others))
+    if probe.num_cut:
+        words.append(f"{probe.num_cut} are cut at {config.sampling.max_tokens} tokens")
+    words.append(f"{np.mean(probe.lengths):.0f} tokens on average")
+    ways = proposals(probe, config)
+    if found < MIN_ANSWERED * len(texts) and not config.force:
+        end = texts[0][-80:]
+        fix = f"Try {'; '.join(ways)}. " if ways else "Try another prompt.instruction or model. "
+        raise InputError(f"reader: only {'; '.join(words)}. {fix}Or --force. The first completion ends in {end!r}.")
+    yield f"probe: {'; '.join(words)}"
+    if ways:
+        yield f"consider {'; '.join(ways)}"
+
+
+def proposals(probe: Probe, config: RunConfig) -> list[str]:
+    """Settings that would let more completions vote."""
+    texts, ways = probe.texts, []
+    if probe.num_cut > MANY_CUT * len(texts):
+        ways.append(f"--max-tokens {(4 if probe.num_cut == len(texts) else 2) * config.sampling.max_tokens}")
+    found = count_answers(texts, config.reader)
+    if found >= FEW_ANSWERED * len(texts):
+        return ways
+    is_mostly_cut = probe.num_cut > len(texts) / 2  # then the last number is one on the way
+    enough = max(2 * found, math.ceil(FEW_ANSWERED * len(texts)))
+    for name in PREFERRED[:-1] if is_mostly_cut else PREFERRED:
+        count = count_answers(texts, name)
+        if name != config.reader and count >= enough:
+            return [*ways, f"--reader {name}, which finds {count}"]
+    return ways
+
+
+def count_answers(texts: Sequence[str], reader: str) -> int:
+    """Texts in which a reader finds an answer."""
+    read = get_reader(reader)
+    return sum(read(text) is not None for text in texts)
+
+
+def cost_note(probe: Probe, config: RunConfig, language_model: LanguageModel, rows: int, num_questions: int) -> str:
+    """Seconds per step, hours in all and space on disk, from what the probe took.
+
+    n completions took t seconds. On a CPU k of them take t k / n; on a GPU, where `rows` are written side by side,
+    t ⌈k / rows⌉. A pass forward and backward over a completion takes three times the forward pass of its scoring, four
+    times where activations are computed twice.
+    """
+    n = len(probe.lengths)
+
+    def rollout(completions: int) -> float:
+        if language_model.device.type == "cpu":
+            return probe.rollout_seconds * completions / n
+        return probe.rollout_seconds * math.ceil(completions / rows)
+
+    questions = min(config.questions_per_step, num_questions)
+    passes = 4 if config.compute.gradient_checkpointing else 3
+    update = passes * probe.score_seconds * questions * config.trained / n
+    step = rollout(questions * config.completions) + update
+    measured = 0 if config.evaluation.is_off else min(config.evaluation.questions or num_questions, num_questions)
+    times = 2 if not config.evaluation.every else 1 + math.ceil(config.steps / config.evaluation.every)
+    total = config.steps * step + times * rollout(measured * config.evaluation.completions)
+    completion_bytes = np.mean([len(text.encode()) for text in probe.texts]) + 300  # with the other fields of a line
+    rollout_bytes = config.steps * questions * config.completions * completion_bytes
+    disk = checkpoint_bytes(language_model) + rollout_bytes
+    return (
+        f"estimated from the probe: about {duration(step)} per step, {duration(total)} in all with evaluations; "
+        f"{disk / 1e9:.2g} GB on disk"
+    )
+
+
+def checkpoint_bytes(language_model: LanguageModel) -> float:
+    """`best`, and `last` twice while a new one is written: weights, and two float32 averages of each trained one."""
+    weights = list(language_model.model.parameters())
+    trained = [weight for weight in weights if weight.requires_grad]
+    saved = trained if language_model.has_adapter else weights
+    size = sum(weight.numel() * weight.element_size() for weight in saved)
+    return float(3 * size + 2 * sum(8 * weight.numel() for weight in trained))
+
+
+def duration(seconds: float) -> str:
+    """In the unit people would use."""
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,126 @@
+"""Where a run stands: what checkpoints hold besides weights and optimizer, and what may change before it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+
+from scrl.config import RunConfig, build_config
+from scrl.credit.elsewhere import LastVotes
+from scrl.errors import ConfigError, InputError
+from scrl.settings import changed_settings
+from scrl.training.run_folder import FILES
+
+VERSION = 1
+"""Of what a checkpoint holds; those of earlier versions have none, and can be resumed too."""
+MAY_CHANGE = ("steps", "evaluation", "trackers", "model", "questions", "data_dir")
+"""Settings that may be others when a run is resumed, which is then said; all others decide what a run ends with.
+
+Of the last three only where things lie may change: what they hold is compared with what the run was started with.
+"""
+
+
+def _votes(saved: Any) -> LastVotes:
+    try:
+        return LastVotes.from_json(saved)
+    except (TypeError, AttributeError, ZeroDivisionError) as error:
+        raise ValueError(f"no votes: {error}") from error
+
+
+Count = Annotated[int, Field(ge=0)]
+
+
+@dataclass
+class State:
+    """Where a run stands; all of it is saved with a checkpoint."""
+
+    __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+    step: Count = 0
+    labels: dict[str, str | None] = field(default_factory=dict)
+    """The last positive label of each question."""
+    history: list[dict[str, float]] = field(default_factory=list)
+    """Per step, what the guard and the choice of the best checkpoint look at."""
+    best_score: float | None = None
+    best_step: Count | None = None
+    sampler_rows: Count = 0
+    evaluated_at: Count | None = None
+    reference_shares: dict[str, float] = field(default_factory=dict)
+    """Per question, the share of the start model's most frequent answer, where a method needs it."""
+    is_released: bool = False
+    """Whether the sampler gives its memory back before every update, because memory ran out in one."""
+    last_votes: Annotated[LastVotes, PlainValidator(_votes)] = field(default_factory=LastVotes)
+    """The votes of every question at its last visit."""
+    probe: list[dict[str, Any]] = field(default_factory=list)
+    """Some completions of the start model with their log-probabilities, to see how far training moves it."""
+    questions: str = ""
+    """A fingerprint of what is trained on, so that a resumed run cannot go on with something else."""
+    held_out: str = ""
+    """The same of the questions held out; empty where there are none."""
+    model: str = ""
+    """The same of the start model."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, Count] = field(default_factory=dict)
+    """How long each was, and the sum of that part of it."""
+    sums: dict[str, str] = field(default_factory=dict)
+    version: Count = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return vars(self) | {"last_votes": self.last_votes.to_json(), "version": VERSION}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any], path: Path) -> State:
+        """What `to_json` wrote into the file `path`; what has come with later versions may be missing."""
+        if isinstance(version := saved.get("version", 0), int) and version > VERSION:
+            raise InputError(f"{path}: was written by a newer scrl, in version {version} of its form; update scrl")
+        try:
+            state = _ADAPTER.validate_json(json.dumps(dict(saved)))
+        except ValidationError as error:
+            problem = error.errors()[0]
+            place = ".".join(str(part) for part in problem["loc"])
+            raise InputError(f"{path}: is damaged: {place}: {problem['msg']}; restore it, or start anew") from error
+        if not {"step", "questions"} <= saved.keys() or set(state.files) != set(FILES):
+            raise InputError(f"{path}: is damaged: it must have step, questions, and files: {', '.join(FILES)}")
+        return state
+
+
+_ADAPTER = TypeAdapter(State)
+
+
+def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:
+    """Refuse to go on with other questions, another model or other settings; say which of those that may change did."""
+    if before.settings:
+        _check_settings(before.settings, config, say)
+    if before.questions != now.questions:
+        raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
+    if before.model and before.model != now.model:
+        raise InputError(
+            f"model: {config.model} has other weights than when the run was started; put it back to resume"
+        )
+    if before.held_out and now.held_out and before.held_out != now.held_out:
+        raise InputError(
+            f"evaluation.held_out: {config.evaluation.held_out} holds other questions than before, and the page would "
+            "compare them with each other; put it back to resume, or leave it out"
+        )
+
+
+def _check_settings(before: Mapping[str, Any], config: RunConfig, say: Callable[[str], None]) -> None:
+    try:
+        saved = build_config(before)
+    except ConfigError as error:
+        raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
+    changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
+    fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
+    if fixed:
+        raise InputError(
+            f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. Put them back to resume; only "
+            f"{', '.join(MAY_CHANGE)} may change."
+        )
+    if changes:
+        say(f"changed since the last checkpoint: {'; '.join(words for _, words in changes)}")

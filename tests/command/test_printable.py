@@ -1,0 +1,65 @@
+"""Nothing from elsewhere writes escapes to a terminal, and no cell of a table is a formula."""
+
+import json
+
+import pytest
+from commands import small_terminal
+
+from scrl.cli.main import main
+from scrl.data.printable import csv_cell
+from scrl.reporting.tables import Table, as_csv
+
+ESCAPE = "\x1b[2K\x1b]0;title\x07\u202e"
+HOSTILE = ("\x1b", "\x07", "\u202e", "\x9b")
+
+
+def write_evaluation(folder, benchmark):
+    folder.mkdir()
+    record = {
+        "step": 0,
+        "benchmark": benchmark,
+        "pass@1": 0.5,
+        "pass@1_by_question": {"q": 0.5, "r": 0.5},
+        "questions": 2,
+    }
+    record |= {"samples": 4, "temperature": 1.0, "top_p": 1.0, "max_tokens": 9}
+    (folder / "evaluations.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_no_command_lets_escapes_through(is_terminal, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if is_terminal:
+        small_terminal(monkeypatch)
+    for name in "ab":
+        write_evaluation(tmp_path / name, f"bench{ESCAPE}")
+    (tmp_path / "columns.jsonl").write_text(json.dumps({f"c{ESCAPE}": 1, f"d{ESCAPE}": 2}) + "\n")
+    (tmp_path / "settings.yaml").write_text(json.dumps({"model": "embedded", f"x{ESCAPE}": 1}))
+    (tmp_path / "rollouts.jsonl").write_text(json.dumps({"question_id": f"q{ESCAPE}", "completion": 3}) + "\n")
+    (tmp_path / f"dir{ESCAPE}").mkdir()
+    commands = [
+        ("compare", "a", "b"), ("report", "a", "--format", "csv"), ("report", "a", "--format", "markdown"),
+        ("train", "--model", "embedded", "--questions", "columns.jsonl"), ("train", "settings.yaml"),
+        ("train", "--model", f"m{ESCAPE}", "--questions", "arithmetic:easy"), ("label", "rollouts.jsonl"),
+        ("train", "--method", f"x{ESCAPE}"), ("report", f"dir{ESCAPE}"), ("methods", f"m{ESCAPE}"), (f"no{ESCAPE}",),
+        ("label", "rollouts.jsonl", "--method", f"x{ESCAPE}:Y"), ("train", "--resume", f"dir{ESCAPE}"),
+        ("evaluate", "embedded", f"b{ESCAPE}"), ("answers", f"dir{ESCAPE}"), ("plan", f"--seed={ESCAPE}"),
+    ]  # fmt: skip
+    for command in commands:
+        main(command)
+        said = capsys.readouterr()
+        text = said.out + said.err
+        assert not [mark for mark in HOSTILE if mark in text], command
+        assert text.strip(), command
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("=1+2", "'=1+2"), ("@SUM(A1)", "'@SUM(A1)"), ("+cmd|x", "'+cmd|x"), ("-x", "'-x"), (" =1", "' =1"),
+        ("-3", "-3"), ("+1.5e-7", "+1.5e-7"), ("-1,000", "-1,000"), ("x=1", "x=1"), (-3, -3), ("a\x1bb", "a␛b"),
+    ],
+)  # fmt: skip
+def test_a_cell_is_never_a_formula_and_numbers_stay_numbers(cell, written):
+    assert csv_cell(cell) == written
+    assert as_csv(Table(("name",), ((cell,),))) == as_csv(Table(("name",), ((written,),)))

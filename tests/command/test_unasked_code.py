@@ -1,0 +1,80 @@
+"""Of the folder that a command is started in, only what was named is ever imported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import COMMAND, untraced
+from processes import scrl
+
+from scrl.user_code import import_user_module, importable_from_here
+
+TRAPS = (
+    "opt_einsum", "brotli", "brotlicffi", "torchvision", "torchaudio", "wandb", "trackio", "datasets", "vllm", "trl", "verl",
+    "accelerate_extra", "kernels", "cv2", "soundfile", "librosa", "simplejson", "ujson", "xxhash", "usercustomize", "colorama",
+    "tensorflow", "jax", "deepspeed", "bitsandbytes", "flash_attn", "sentencepiece", "tiktoken", "tensorboard",
+)  # fmt: skip
+"""Packages that libraries take if they are there."""
+TRAP = "import pathlib; pathlib.Path(__file__).with_name('SPRUNG').touch(); raise SystemExit(7)"
+METHOD = """
+import helper
+from scrl.credit.methods import METHODS
+MINE = METHODS["ttrl"]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for place, name in enumerate(TRAPS):
+        if place % 2:
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "__init__.py").write_text(TRAP)
+        else:
+            (tmp_path / f"{name}.py").write_text(TRAP)
+    (tmp_path / "mine.py").write_text(METHOD)
+    (tmp_path / "helper.py").write_text("")
+    return tmp_path
+
+
+def sprung(folder):
+    return list(folder.rglob("SPRUNG"))
+
+
+def test_a_run_imports_its_method_from_the_folder_and_nothing_else(folder):
+    words = "train --model embedded --questions arithmetic:easy:train:2 --steps 1 --completions 4 --trained 2".split()
+    words += "--sampling.max-tokens 24 --evaluation.is-off true --method mine:MINE --out run".split()
+    done = subprocess.run(
+        [*COMMAND, *words], cwd=folder, capture_output=True, text=True, env=untraced(HF_HUB_OFFLINE="1")
+    )
+    assert (done.returncode, sprung(folder)) == (0, []), done.stderr
+    assert (folder / "run" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("tracker", ["wandb", "trackio"])
+def test_a_folder_of_a_trackers_name_is_no_tracker(tracker, folder):
+    words = ("train", "model=embedded", "questions=arithmetic:easy", f"trackers=[{tracker}]", "--dry-run")
+    done = scrl(*words, cwd=folder)
+    assert (done.returncode, sprung(folder)) == (2, [])
+    assert f"trackers: {tracker} is not installed" in done.stderr
+
+
+def test_the_folder_is_on_the_path_only_while_what_was_named_is_imported(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "named_by_a_user.py").write_text("import sys\nPATH = list(sys.path)\n")
+    before = list(sys.path)
+    module, name = import_user_module("named_by_a_user:PATH", "method")
+    assert getattr(module, name) == [*before, str(Path.cwd())]
+    assert sys.path == before
+    with pytest.raises(ZeroDivisionError), importable_from_here():
+        raise ZeroDivisionError
+    assert sys.path == before
+
+
+@pytest.mark.parametrize("setting", ["reader=os.system", "method=os:system", "compute.sampler=os:system"])
+def test_a_part_of_python_is_not_taken_for_code_of_the_user(setting, tmp_path):
+    done = scrl("train", "model=embedded", "questions=arithmetic:easy", setting, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is a part of Python; write a function of your own that calls it" in done.stderr
+    assert json.dumps([path.name for path in tmp_path.iterdir()]) == "[]"

@@ -1,0 +1,210 @@
+"""Hostile settings, questions, rollouts, models and reports: an error in words or a right result, soon and in little memory."""
+
+import gzip
+import json
+import resource
+import shutil
+import signal
+import warnings
+from contextlib import contextmanager
+
+import pytest
+
+from scrl.config import RunConfig, read_config, setting_rows
+from scrl.credit.rule import credit_rule
+from scrl.data.questions import load_questions
+from scrl.errors import ScrlError
+from scrl.lab.label import label_file
+from scrl.policy.model import load_model
+from scrl.policy.model_paths import model_folder
+from scrl.policy.settings import ComputeSettings
+from scrl.reporting.evaluations import read_place
+from scrl.reporting.result_rows import result_rows, result_table
+from scrl.reporting.run_files import read_runs
+from scrl.reporting.tables import FORMATS
+
+SECONDS, BYTES = 5, 2**30
+LONG = "9" * 5000
+DEEP = "[" * 3000 + "]" * 3000
+VALUES = ("-1", "[1, [2]]", LONG, "{a: {b: [.nan, 1]}}")
+NAMES = [name for name, _, _ in setting_rows(RunConfig)]
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n}\n  <<: [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
+FILES = (
+    BOMB, MERGES, f"seed: {LONG}", "seed: 2024-13-45", f"x: {DEEP}", "x: &x [*x]", "x: " + "{a: " * 3000, "- " * 3000,
+    "x: !!python/object/apply:os.system [ls]", "x: !!binary abc", "seed: 1:" + "59:" * 400, "1: 2", "x: 2001-01-01 25:61:61",
+    "? [1, 2]\n: 3", "x: !!int abc", "\x00", "x: " + "a" * 2_000_000, "x: [" + "1, " * 200_000 + "]", "x: !!timestamp z",
+    "x: !!set {a, b}", "x: !!omap [1]", "<<: 1", "x: *nope", "\t:", "x: !!float _", "null", "3", "[]", "", "...", "--- 1\n--- 2",
+    "model: embedded\nquestions: {a: 1}", "model: embedded\nquestions: arithmetic:easy\ncredit: {1: 2}",
+    "model: embedded\nquestions: arithmetic:easy\nreader: os.system", "model: embedded\nquestions: arithmetic:easy\nmethod: os:system",
+)  # fmt: skip
+LINES = (
+    "null", "3", '"text"', "[]", "{}", "{", DEEP, '{"question": ' + DEEP + "}", '{"question": null}', '{"question": ""}',
+    '{"question": 3}', '{"question": "\\ud800"}', '{"question": "\\u0000"}', '{"question": "' + "a" * 40_000_000 + '"}',
+    '{"question": [{"role": "user"}]}', '{"question": "q", "answer": {}}', '{"question": "q", "answer": NaN}',
+    '{"question": "q", "answer": ' + LONG + "}", '{"question": "q", "id": true}', '{"question": "q", "id": [1]}', "\x00", "\x1b[2K",
+    '{"question": "q", "problem": "p"}', '{"question": "\\frac"}', '{"question": "q", "answer": 1e999}', '{"q": 1' + "," * 99 + "}",
+)  # fmt: skip
+GOOD = {"question_id": "q", "completion": "\\boxed{1}"}
+ROLLOUTS = (
+    *LINES, *(json.dumps(GOOD | each) for each in (
+        {"completion": 3}, {"completion": "\\boxed{" * 50_000}, {"completion": "\\boxed{" + "9" * 100_000 + "}"},
+        {"completion": "\\boxed{9^{9^{9^9}}}"}, {"completion": "\\boxed{" + "(" * 30_000 + "}"}, {"question_id": None},
+        {"question_id": []}, {"step": -1}, {"step": "x"}, {"step": 10**400}, {"entropy": "x"}, {"entropy": float("nan")},
+        {"gold": []}, {"gold": "\\frac{1}{0}"}, {"sample": -1}, {"completion": "\\boxed{" + "\\sqrt{" * 500 + "2" + "}" * 501},
+        {"completion": "\\boxed{\\binom{10^9}{10^8}}"}, {"completion": "\\boxed{1/" + "0" * 999 + "}"}, {"completion": "a" * 10**6},
+        {"completion": "\\boxed{x^{" + "9" * 50 + "}}"}, {"completion": "\\boxed{1e999999999}"},
+    )),
+)  # fmt: skip
+SHAPES = (
+    {"num_hidden_layers": 10**6}, {"num_hidden_layers": -1}, {"num_hidden_layers": "x"}, {"hidden_size": 0}, {"hidden_size": 10**9},
+    {"vocab_size": 10**12}, {"vocab_size": -5}, {"model_type": "nothing"}, {"model_type": 3}, {"num_attention_heads": 0},
+    {"torch_dtype": "os.system"}, {"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}, {"rope_parameters": []},
+    {"quantization_config": {"quant_method": "x"}}, {"architectures": 7}, {"max_position_embeddings": "many"},
+)  # fmt: skip
+EVALUATION = {"step": 0, "benchmark": "b", "pass@1": 0.5, "questions": 1, "pass@1_by_question": {"q": 0.5}}
+EVALUATIONS = (
+    *(json.dumps(EVALUATION | each) for each in (
+        {"pass@" + LONG: 0.1}, {"pass@" + "9" * 400: 0.1}, {"step": -1}, {"step": 10**400}, {"benchmark": []}, {"pass@1": "x"},
+        {"pass@1": 10**400}, {"pass@1_by_question": []}, {"pass@1_by_question": {"q": "x"}}, {"pass@1_low": []}, {"seed": [1]},
+        {"benchmark": "\x1b[2K"}, {"benchmark": "b" * 10**6}, {"questions": -1}, {"samples": 10**300}, {"maj@0": 0.5},
+    )), "null", DEEP, "{", '{"step": 1' + "}" * 99,
+)  # fmt: skip
+CONFIGS = (
+    *FILES,
+    "seed: [1]",
+    "seed: {a: 1}",
+    "method: [scrl]",
+    "evaluation: 3",
+    "credit: {a: {b: {c: 1}}}",
+    "steps: many",
+)
+
+
+class TookTooLongError(BaseException):
+    """Not caught by what catches errors."""
+
+
+@contextmanager
+def bounded():
+    """No more than seconds and a gigabyte."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def end(_number, _frame):
+        raise TookTooLongError
+
+    handler = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < BYTES
+
+
+def outcome(use):
+    """None where all is well: a result, or an error of ours in few words."""
+    try:
+        with bounded():
+            use()
+    except ScrlError as error:
+        return None if str(error).strip() and len(str(error)) < 20_000 else "no words, or too many"
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"[:300]
+    return None
+
+
+def in_file(path, text, use):
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    return use(path)
+
+
+def found_wrong(cases):
+    return {str(name)[:80]: wrong for name, use in cases if (wrong := outcome(use)) is not None}
+
+
+def test_there_are_enough_of_them():
+    number = (
+        len(NAMES) * len(VALUES)
+        + len(FILES)
+        + len(LINES)
+        + len(ROLLOUTS)
+        + len(SHAPES)
+        + len(EVALUATIONS)
+        + len(CONFIGS)
+    )
+    assert number >= 250
+
+
+def test_settings(tmp_path):
+    base = ["model=embedded", "questions=arithmetic:easy"]
+    values = [
+        (f"{name}={value}", lambda n=name, v=value: read_config(None, [*base, f"{n}={v}"]))
+        for name in NAMES
+        for value in VALUES
+    ]
+    files = [(text, lambda t=text: in_file(tmp_path / "x.yaml", t, read_config)) for text in FILES]
+    assert found_wrong([*values, *files]) == {}
+
+
+def test_questions(tmp_path):
+    cases = [(line, lambda t=line: in_file(tmp_path / "x.jsonl", f"{t}\n", load_questions)) for line in LINES]
+    cases += [
+        (f"csv {line}", lambda t=line: in_file(tmp_path / "x.csv", f"question,answer\n{t}\n", load_questions))
+        for line in LINES
+    ]
+    assert found_wrong(cases) == {}
+
+
+def test_rollouts(tmp_path):
+    rule = credit_rule("scrl", num_trained=None)
+    cases = [
+        (line, lambda t=line: in_file(tmp_path / "x.jsonl", f"{t}\n{json.dumps(GOOD)}\n", lambda path: label_file(path, rule)))
+        for line in ROLLOUTS
+    ]  # fmt: skip
+    assert found_wrong(cases) == {}
+
+
+def test_a_line_that_is_small_only_while_it_is_packed(tmp_path):
+    path = tmp_path / "x.jsonl.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(100):
+            file.write(bytes(2**20))
+    with pytest.raises(ScrlError, match=r"x\.jsonl\.gz:1: the line has more than 67,108,864 bytes"), bounded():
+        label_file(path, credit_rule("scrl", num_trained=None))
+
+
+def test_models(tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder("embedded"), folder)
+    shape = json.loads((folder / "config.json").read_text())
+
+    def load(changes):
+        (folder / "config.json").write_text(json.dumps(shape | changes))
+        load_model(str(folder), ComputeSettings(device="cpu"))
+
+    assert found_wrong([(changes, lambda c=changes: load(c)) for changes in SHAPES]) == {}
+
+
+def test_reports(tmp_path):
+    def read(name, text):
+        files = {
+            "config.yaml": "seed: 0",
+            "metrics.jsonl": "",
+            "rollouts.jsonl": "",
+            "evaluations.jsonl": json.dumps(EVALUATION),
+        }
+        for each, content in (files | {name: text}).items():
+            (tmp_path / each).write_bytes(content.encode("utf-8", "surrogatepass"))
+        table = result_table(result_rows([read_place(str(tmp_path))]))
+        assert all("\x1b" not in form(table) for form in FORMATS.values())
+        read_runs([tmp_path])
+
+    cases = [(line, lambda t=line: read("evaluations.jsonl", t)) for line in EVALUATIONS]
+    cases += [(text, lambda t=text: read("config.yaml", t)) for text in CONFIGS]
+    cases += [(f"rollout {line}", lambda t=line: read("rollouts.jsonl", t)) for line in ROLLOUTS]
+    cases += [(f"step {line}", lambda t=line: read("metrics.jsonl", t)) for line in LINES]
+    assert found_wrong(cases) == {}

@@ -1,0 +1,271 @@
+"""Run folders that were damaged, edited or made by somebody else: refused in words, or resumed to the same end."""
+
+import json
+import os
+import shutil
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+from runs import differences, do, go_on, lines, small, stop_after_a_step
+from safetensors.torch import load_file, save_file
+
+from scrl.data.checksums import file_sum
+from scrl.data.whole_files import whole_file, write_whole
+from scrl.errors import InputError, TrainingError
+from scrl.evaluation.benchmark_run import build_settings, read_settings
+from scrl.policy.model import load_model
+from scrl.policy.settings import ComputeSettings
+from scrl.reporting.evaluations import best_step_of
+from scrl.reporting.report import write_report
+from scrl.training import run_folder
+from scrl.training.run_folder import RunFolder, check_room
+
+SETTINGS = ("steps=2", "questions=arithmetic:easy:train:4", "evaluation.held_out=arithmetic:easy:held-out:2:1")
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A run that was stopped after its first step, and the same run whole."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        do(folder / "whole", *SETTINGS)
+        stop_after_a_step(folder / "run", *SETTINGS)
+    return folder
+
+
+@pytest.fixture
+def run(stopped, tmp_path):
+    return Path(shutil.copytree(stopped / "run", tmp_path / "run"))
+
+
+def flip(path, place=0.5):
+    data = bytearray(path.read_bytes())
+    data[int(place * (len(data) - 1))] ^= 1
+    path.write_bytes(data)
+
+
+def edit_state(run, **changes):
+    """As somebody would who makes a folder by hand: without sums, as in earlier versions."""
+    path = run / "checkpoints" / "last" / "trainer_state.json"
+    state = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({key: value for key, value in state.items() if value is not GONE and key != "version"}))
+    (run / "checkpoints" / "last" / "checkpoint.json").unlink()
+
+
+GONE = object()
+
+
+def edit_config(run, before, after):
+    text = (run / "config.yaml").read_text()
+    assert before in text
+    (run / "config.yaml").write_text(text.replace(before, after, 1))
+
+
+def end(run, stopped):
+    """How a resumed run ends: what it was refused with, or what of it is not as in the whole run."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            go_on(run)
+    except (InputError, TrainingError) as error:
+        return str(error)
+    return differences(run, stopped / "whole")
+
+
+LAST = "checkpoints/last"
+BINARY = ("model.safetensors", "optimizer.pt", "trainer_state.json", "checkpoint.json", "config.json", "tokenizer.json")
+STATE = {
+    "step": ("1", -1, 1.5, None, True, [], GONE), "labels": (3, [], {"q": 3}, "x"), "history": ({}, [1], [{"a": "b"}], None),
+    "best_score": ("high", []), "best_step": ("1", -1), "sampler_rows": ("many", -3, None), "evaluated_at": ("0", {}),
+    "reference_shares": ([], {"q": "x"}), "is_released": (3, "no"), "last_votes": (3, {"q": 1}, {"q": {"a": [1, 0]}}, []),
+    "questions": (3, "other", GONE), "files": ({}, {"../victim.txt": 0}, [], GONE, {"metrics.jsonl": 0}, {"metrics.jsonl": "0"}),
+    "micro_batch": ("x", -1, [], 0), "micro_tokens": ("x", -1), "surplus": (1,), "version": (),
+}  # fmt: skip
+DAMAGE = {
+    **{f"a flipped byte at {place} of {name}": lambda run, n=name, p=place: flip(run / LAST / n, p)
+       for name in BINARY for place in (0.02, 0.5, 0.98)},
+    **{f"{name} is empty": lambda run, n=name: (run / LAST / n).write_bytes(b"") for name in BINARY},
+    **{f"{name} is half": lambda run, n=name: os.truncate(run / LAST / n, (run / LAST / n).stat().st_size // 2) for name in BINARY},
+    **{f"{name} is gone": lambda run, n=name: (run / LAST / n).unlink() for name in BINARY},
+    **{f"{name} of the state is {value!r:.20}": lambda run, n=name, v=value: edit_state(run, **{n: v})
+       for name, values in STATE.items() for value in values},
+    **{f"a flipped byte in {name}": lambda run, n=name: flip(run / n, 0.4) for name in run_folder.FILES[:2]},
+    "more weights": lambda run: shutil.copy(run / LAST / "model.safetensors", run / LAST / "z.safetensors"),
+    "another seed": lambda run: edit_config(run, "seed: 0", "seed: 1"),
+    "another learning rate": lambda run: edit_config(run, "learning_rate: 0.0001", "learning_rate: 0.1"),
+    "another method": lambda run: edit_config(run, "method: scrl", "method: ttrl"),
+    "other questions": lambda run: edit_config(run, "easy:train:4", "easy:train:5"),
+    "an adapter": lambda run: edit_config(run, "lora: null", "lora: {rank: 2}"),
+    "no settings": lambda run: (run / "config.yaml").write_text("null"),
+    "settings of a bomb": lambda run: (run / "config.yaml").write_text("a: &a [1,1]\nb: &b [*a,*a]\n" + "".join(
+        f"c{i}: &c{i} [{','.join(['*b' if not i else f'*c{i - 1}'] * 9)}]\n" for i in range(9))),
+    "other held-out questions": lambda run: edit_config(run, "easy:held-out:2:1", "easy:held-out:2:2"),
+    "lines that are a link": lambda run: (run / "metrics.jsonl").rename(run / "m") and (run / "metrics.jsonl").symlink_to("m"),
+    "a newer version": lambda run: edit_state(run) or (run / LAST / "trainer_state.json").write_text('{"version": 99}'),
+}  # fmt: skip
+
+
+def test_there_are_enough_of_them():
+    assert len(DAMAGE) >= 60
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_run_is_refused_in_words_and_nothing_of_it_changes(what, run, stopped, no_report, tmp_path):
+    (tmp_path / "victim.txt").write_text("precious")
+    DAMAGE[what](run)
+    before = {path: path.read_bytes() for path in run.rglob("*.jsonl")}
+    found = end(run, stopped)
+    assert isinstance(found, str), f"resumed, and {found} are not the same"
+    assert "\n" not in found
+    assert {path: path.read_bytes() for path in run.rglob("*.jsonl")} == before
+    assert (tmp_path / "victim.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        lambda run: None,
+        lambda run: (run / LAST / "README.md").write_text("mine"),
+        lambda run: (run / LAST / ".DS_Store").touch(),
+        lambda run: (run / "checkpoints" / ".last.draft").symlink_to(run),
+        lambda run: (run / "checkpoints" / ".last.old").mkdir(),
+        lambda run: [(run / LAST).rename(run / "elsewhere"), (run / LAST).symlink_to(run / "elsewhere")],
+        lambda run: edit_state(run, settings={}, held_out="", model="", sums={}),
+        lambda run: (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + '{"half'),
+    ],
+    ids=["nothing", "card", "stray file", "draft is a link", "old one left", "last is a link", "earlier version", "half a line"],
+)  # fmt: skip
+def test_a_run_with_harmless_changes_goes_on_exactly(harmless, run, stopped, no_report):
+    harmless(run)
+    found = end(run, stopped)
+    assert found == [] or (found == ["files"] and (run / "elsewhere").is_dir())
+
+
+def test_settings_that_may_change_are_followed_and_said(run, no_report):
+    edit_config(run, "steps: 2", "steps: 3")
+    _, heard = go_on(run)
+    assert "changed since the last checkpoint: steps was 2 and is 3" in heard.text
+    assert len(lines(run / "metrics.jsonl")) == 3
+
+
+def test_both_values_of_a_setting_that_must_not_change_are_said(run, no_report):
+    edit_config(run, "seed: 0", "seed: 7")
+    with pytest.raises(InputError, match=r"seed was 0 and is 7\. Put them back to resume; only steps, evaluation, "):
+        go_on(run)
+
+
+def test_the_old_checkpoint_goes_only_after_the_new_one_is_on_the_disk(tmp_path, monkeypatch):
+    folder, done = RunFolder.create(tmp_path / "run", small(), "cpu"), []
+    fsync, remove = os.fsync, run_folder._remove
+    monkeypatch.setattr(os, "fsync", lambda fd: (done.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name), fsync(fd)))
+    monkeypatch.setattr(run_folder, "_remove", lambda path: (done.append(f"remove {path.name}"), remove(path)))
+    folder.save(folder.last, lambda place: (place / "weights").write_text("x"), 1)
+    last = len(done) - 1 - done[::-1].index("remove .last.old")
+    assert {"weights", "checkpoint.json", ".last.draft", "checkpoints", *run_folder.FILES} <= set(done[:last])
+
+
+def test_the_sum_of_a_file_finds_any_changed_byte_and_blocks_that_were_swapped(tmp_path):
+    path = tmp_path / "file"
+    data = bytes(range(256)) * 40
+    path.write_bytes(data)
+    whole = file_sum(path)
+    for place in range(0, len(data), 97):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        assert file_sum(path) != whole
+    blocks = os.urandom(4096), os.urandom(4096)
+    path.write_bytes(b"".join(blocks))
+    first = file_sum(path)
+    path.write_bytes(b"".join(reversed(blocks)))
+    assert file_sum(path) != first
+    assert file_sum(path, 4096) == (path.write_bytes(blocks[1]) and file_sum(path))
+
+
+def test_a_link_at_the_place_of_a_draft_or_of_the_page_is_not_written_through(stopped, tmp_path):
+    run, victim = Path(shutil.copytree(stopped / "whole", tmp_path / "run")), tmp_path / "victim"
+    victim.write_text("precious")
+    (run / "report.html").unlink()
+    for name in (".report.html.part", "report.html"):
+        (run / name).symlink_to(victim)
+    write_report([run], run / "report.html")
+    assert victim.read_text() == "precious"
+    assert not (run / "report.html").is_symlink()
+
+
+def test_of_two_that_write_one_file_at_once_the_last_to_finish_wins(tmp_path):
+    path, both = tmp_path / "file", threading.Barrier(2)
+
+    def write():
+        with whole_file(path) as file:
+            file.write("first")
+            both.wait()
+            both.wait()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    both.wait()
+    write_whole(path, "second")
+    assert path.read_text() == "second"
+    both.wait()
+    thread.join()
+    assert (path.read_text(), [each.name for each in tmp_path.iterdir()]) == ("first", ["file"])
+
+
+def test_an_evaluation_with_edited_settings_is_refused_with_both_values(tmp_path):
+    (tmp_path / "rollouts").mkdir()
+    settings = build_settings({"model": "embedded", "benchmarks": ["arithmetic:easy"]}).model_dump(mode="json")
+    (tmp_path / "evaluation.yaml").write_text(json.dumps(settings | {"seed": 3}))
+    assert read_settings(tmp_path).seed == 3
+    (tmp_path / "rollouts" / "settings.json").write_text(json.dumps(settings))
+    with pytest.raises(
+        InputError, match="is not what the evaluation was started with: seed was 0 and is 3; put it back"
+    ):
+        read_settings(tmp_path)
+
+
+def test_an_adapter_is_found_from_another_folder_and_its_base_is_recognized(tmp_path, monkeypatch, no_report):
+    from scrl.policy.model_paths import model_folder
+
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(model_folder("embedded"), "base")
+    lora = ("model=./base", "lora.rank=2", "evaluation.is_off=true")
+    stop_after_a_step(tmp_path / "run", *lora)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    load_model(str(tmp_path / "run" / LAST), ComputeSettings(device="cpu"))
+    monkeypatch.chdir(tmp_path)
+    weights = load_file("base/model.safetensors")
+    save_file({name: weight * 1.5 for name, weight in weights.items()}, "base/model.safetensors", {"format": "pt"})
+    with pytest.raises(InputError, match=r"model: \./base has other weights than when the run was started"):
+        go_on(tmp_path / "run")
+
+
+def test_adapters_of_each_other_are_refused(tmp_path):
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_config.json").write_text(
+            json.dumps({"base_model_name_or_path": str(tmp_path / other)})
+        )
+    with pytest.raises(InputError, match="is an adapter of itself"):
+        load_model(str(tmp_path / "a"), ComputeSettings(device="cpu"))
+
+
+def test_the_step_of_the_best_checkpoint_is_read_from_itself(run):
+    (run / LAST / "trainer_state.json").write_text(json.dumps({"best_step": 77}))
+    assert best_step_of(run / "checkpoints") == 1
+
+
+def test_a_full_disk_is_named_with_what_was_written_and_what_is_free(tmp_path, monkeypatch):
+    folder = RunFolder.create(tmp_path / "run", small(), "cpu")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 1000))
+
+    def fail(place):
+        (place / "weights").write_bytes(bytes(2_000_000))
+        raise RuntimeError("enforce fail at inline_container.cc")
+
+    with pytest.raises(TrainingError, match=r"checkpoints is full: 0\.002 GB of it were written, 0\.000 GB are free"):
+        folder.save(folder.last, fail, 1)
+    with pytest.raises(InputError, match=r"the run's checkpoints need 3\.00 GB, and the disk of .* has 0\.00 GB free"):
+        check_room(tmp_path / "new", 3 * 10**9)

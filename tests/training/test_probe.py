@@ -1,0 +1,108 @@
+"""A few completions before training: what is refused, what is proposed, how far the model has moved."""
+
+import numpy as np
+import pytest
+from listeners import Listener
+from runs import do, go_on, small, stop_after_a_step
+
+from scrl.errors import InputError
+from scrl.policy.model import load_model
+from scrl.policy.settings import ComputeSettings
+from scrl.records import Question, Sample, Sampled
+from scrl.training.probe import Probe, cost_note, duration, probe_notes, proposals, shift, shift_note
+from scrl.training.run import open_run
+
+QUIET = ("evaluation.is_off=true", "steps=1")
+
+
+def probe_of(*texts, cut=0, tokens=10, rollout_seconds=2.0, score_seconds=0.5):
+    """Of one question; the first `cut` completions are cut."""
+    rows = np.zeros(tokens, dtype=np.int64)
+    samples = tuple(
+        Sample(text, rows, np.zeros(tokens), np.zeros(tokens), is_finished=number >= cut)
+        for number, text in enumerate(texts)
+    )
+    return Probe([Sampled(Question("q", "?"), rows, samples)], rollout_seconds, score_seconds, [])
+
+
+def test_a_run_whose_start_model_gives_no_answers_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(InputError, match=r"reader: only 0 of 8 completions .*--max-tokens 8.*--force"):
+        do(tmp_path / "run", "sampling.max_tokens=2", *QUIET)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_probe_can_be_left_out(tmp_path):
+    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "probe=0", *QUIET)
+    assert "probe" not in heard.text
+
+
+def test_the_probe_changes_nothing_of_what_is_learned(tmp_path):
+    folders = [tmp_path / name for name in ("with", "without")]
+    for folder, number in zip(folders, ("4", "0"), strict=True):
+        do(folder, f"probe={number}", *QUIET)
+    with_probe, without = ((folder / "rollouts.jsonl").read_bytes() for folder in folders)
+    assert with_probe == without
+
+
+@pytest.mark.parametrize(
+    ("texts", "cut", "expected"),
+    [
+        ([r"\boxed{4}"] * 8, 0, []),
+        (["The answer is 4."] * 8, 0, ["--reader number, which finds 8"]),
+        (["I get 4 apples"] * 8, 0, ["--reader last-number, which finds 8"]),
+        (["first 4 then"] * 8, 8, ["--max-tokens 192"]),  # 4 × 48; the last number is one on the way
+        ([r"\boxed{4}"] * 5 + ["so"] * 3, 3, ["--max-tokens 96"]),
+        (["no idea"] * 8, 0, []),
+        (["The answer is (B)."] * 8, 0, ["--reader choice, which finds 8"]),
+    ],
+)
+def test_what_is_proposed(texts, cut, expected):
+    assert proposals(probe_of(*texts, cut=cut), small()) == expected
+
+
+def test_few_answers_are_a_note_hardly_any_a_refusal():
+    texts = [r"\boxed{4}"] + ["The answer is 4."] * 7  # 1 of 8 is 1/8: just enough
+    first, second = probe_notes(probe_of(*texts), small())
+    assert first == (
+        "probe: 1 of 8 completions of the start model have an answer (boxed); found by others: choice 0, number 8, "
+        "last-number 8; 10 tokens on average"
+    )
+    assert second == "consider --reader number, which finds 8"
+    with pytest.raises(InputError, match=r"Try --reader number, which finds 7\. Or --force"):
+        list(probe_notes(probe_of(*texts[1:]), small()))
+    assert len(list(probe_notes(probe_of(*texts[1:]), small("force=true")))) == 2
+
+
+def test_what_a_run_will_take():
+    """4 completions took 2 s, their scoring 0.5 s; a step has 2 × 8 completions, of which 2 × 4 are trained on."""
+    model = load_model("embedded", ComputeSettings(device="cpu"))
+    config = small("steps=10", "evaluation.completions=4")
+    note = cost_note(probe_of(*["abc"] * 4), config, model, rows=512, num_questions=6)
+    # rollout 2 s × 16 / 4 = 8 s; update 3 × 0.5 s × 8 / 4 = 3 s; two evaluations of 6 × 4: 2 × 2 s × 24 / 4 = 24 s
+    # disk: 757,888 weights × (3 × 4 + 2 × 8) bytes + 10 × 16 × 303 bytes = 0.0213 GB
+    # in all 10 × 11 + 24 = 134 s
+    expected = "about 11 s per step, 2 min in all with evaluations; 0.021 GB on disk"
+    assert note == f"estimated from the probe: {expected}"
+    assert [duration(seconds) for seconds in (3.14, 42, 600, 9000)] == ["3.1 s", "42 s", "10 min", "2.5 h"]
+
+
+def test_a_run_says_how_far_the_model_has_moved(tmp_path):
+    _, heard = do(tmp_path / "run", "steps=2", "evaluation.is_off=true", "optimizer.learning_rate=1e-3")
+    assert "the model has moved by" in heard.text
+    _, heard = do(tmp_path / "still", "optimizer.learning_rate=1e-12", *QUIET)
+    assert "WARNING: the model has hardly moved" in heard.text
+    assert "optimizer.learning_rate (now 1e-12)" in heard.text
+
+
+def test_the_shift_is_the_mean_change_of_log_probabilities(tmp_path):
+    run = open_run(small(), tmp_path / "run", Listener())
+    assert shift(run.state.probe, run.language_model) == 0.0
+    moved = [row | {"logprobs": [value - 0.25 for value in row["logprobs"]]} for row in run.state.probe]
+    assert shift(moved, run.language_model) == pytest.approx(0.25)
+    assert shift_note(0.25, run.config) == "the model has moved by 0.25 nats per token of what it wrote at the start"
+
+
+def test_a_run_stopped_and_resumed_still_knows_its_start(tmp_path, no_report):
+    stop_after_a_step(tmp_path / "run", "steps=2")
+    _, heard = go_on(tmp_path / "run")
+    assert "nats per token of what it wrote at the start" in heard.text
