@@ -215,6 +215,45 @@ def test_a_wrong_setting_is_named_with_the_reason(change, message):
     assert "Value error" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("stepz: 3", ":3: stepz: there is no such setting. Did you mean 'steps'?"),
+        ("\nloss:\n  clip_low: 0.1\n  clp_high: 0.3", ":6: loss.clp_high: there is no such setting. Did you mean 'loss.clip_high'?"),
+        ("num_generations: 8", ":3: num_generations is TRL's name; here it is completions"),
+        ("actor_rollout_ref: {rollout: {n: 8}}", ":3: actor_rollout_ref.rollout.n is verl's name; here it is completions"),
+        ("sampling.max_tokens: 8", ":3: sampling.max_tokens: is written sampling: {max_tokens: …}, one within the other"),
+        ("min_share: 0.5", ":3: min_share: there is no such setting. Did you mean 'credit.min_share'?"),
+        ("max_tokens: 8\nsampling: {max_tokens: 9}", ": max_tokens is short for sampling.max_tokens, and both are given: 8 and 9"),
+    ],
+)  # fmt: skip
+def test_a_wrong_name_in_a_file_is_told_with_its_line(tmp_path, lines, message):
+    path = tmp_path / "run.yaml"
+    path.write_text(f"model: embedded\nquestions: arithmetic:easy\n{lines}\n")
+    with pytest.raises(DataError) as error:
+        read_config(path)
+    assert str(error.value).startswith(f"{path}{message}")
+
+
+def test_a_short_name_is_its_long_one(tmp_path):
+    short = small("max_tokens=9", "temperature=0.5", "learning-rate=1e-3", "instruction=Go!", "device=cpu")
+    long = small(
+        "sampling.max_tokens=9", "sampling.temperature=0.5", "optimizer.learning_rate=1e-3", "prompt.instruction=Go!",
+        "compute.device=cpu",
+    )  # fmt: skip
+    assert short == long == build_config(BARE | {
+        "completions": 8, "trained": 4, "evaluation": {"completions": 4}, "max_tokens": 9, "temperature": 0.5,
+        "learning_rate": 1e-3, "instruction": "Go!", "device": "cpu",
+    })  # fmt: skip
+    path = tmp_path / "run.yaml"
+    path.write_text("model: embedded\nquestions: arithmetic:easy\nmax_tokens: 7\nsampling: {temperature: 0.5}\n")
+    assert read_config(path).sampling.max_tokens == 7
+    assert read_config(path, ["sampling.max_tokens=8"]).sampling.max_tokens == 8  # the command wins over the file
+    assert read_config(path, ["max_tokens=8", "sampling.max_tokens=8"]).sampling.temperature == 0.5
+    with pytest.raises(ConfigError, match=r"max_tokens is short for sampling\.max_tokens, and both are given: 8 and 9"):
+        read_config(path, ["max_tokens=8", "sampling.max_tokens=9"])
+
+
 def test_a_setting_that_is_required_says_what_it_is_for():
     with pytest.raises(ConfigError, match=r"model: is required\. A model folder, a hub id, or `embedded`\."):
         build_config({"questions": "mine.txt"})

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import scrl
+from scrl.config import read_config
 from scrl.policy.model_paths import model_folder
 
 SIGNATURES = {
@@ -33,7 +34,7 @@ SIGNATURES = {
     "elsewhere=None, seed=0)",
     "Group": "(completions, question_id='', step=0)",
     "Labels": "(positive=None, negatives=frozenset())",
-    "Question": "(id, text, gold=None, level=None, rephrased=None)",
+    "Question": "(id, text, gold=None, level=None, rephrased=None, system=None)",
     "TrainingResult": "(folder)",
 }
 SMALL = {
@@ -97,8 +98,39 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
     (tmp_path / "bare.yaml").write_text("model: embedded\nstepz: 3\n")
     with pytest.raises(scrl.DataError, match=r"bare\.yaml:2: stepz"):
         scrl.train(tmp_path / "bare.yaml", TEXTS, out=tmp_path / "bad")  # questions are not missing
-    with pytest.raises(scrl.ConfigError, match="max_token: "):
+    with pytest.raises(scrl.ConfigError, match=r"max_token: there is no such setting\. Did you mean 'max_tokens'\?"):
         scrl.sample("embedded", TEXTS, 2, max_token=40)
+
+
+def test_settings_may_be_given_by_name(tmp_path):
+    (tmp_path / "q.txt").write_text("\n".join(TEXTS))
+    small = {name: value for name, value in SMALL.items() if name not in ("sampling", "model")}
+    small |= {"steps": 1, "evaluation": {"is_off": True}}
+    done = scrl.train(small, TEXTS, model="embedded", max_tokens=40, out=tmp_path / "a")
+    assert read_config(done.folder / "config.yaml").sampling.max_tokens == 40
+    done = scrl.train(model="embedded", questions=str(tmp_path / "q.txt"), max_tokens=40, out=tmp_path / "b", **small)
+    assert len(done.metrics) == 1
+    for name, words in {
+        "num_generations": "num_generations is TRL's name; here it is completions",
+        "modle": "modle: there is no such setting. Did you mean 'model'?",
+        "output_dir": "output_dir is TRL's name; here it is out",
+    }.items():
+        with pytest.raises(scrl.ConfigError) as error:
+            scrl.train(SMALL, TEXTS, out=tmp_path / "bad", **{name: 8})
+        assert str(error.value) == words
+    with pytest.raises(scrl.ConfigError, match=r"max_tokens is short for sampling\.max_tokens, and both are given"):
+        scrl.train(SMALL | {"max_tokens": 40}, TEXTS, out=tmp_path / "bad")
+    [record] = scrl.evaluate("embedded", "arithmetic:easy:train:2", out=tmp_path / "e", completions=2, max_tokens=40)
+    assert (record["samples"], record["max_tokens"]) == (2, 40)
+    with pytest.raises(scrl.ConfigError, match="max_gen_toks is lm-eval's name; here it is max_tokens"):
+        scrl.evaluate("embedded", "arithmetic:easy:train:2", max_gen_toks=40)
+    assert not (tmp_path / "bad").exists()
+
+
+def test_a_system_message_of_a_question_stays_with_it(tmp_path):
+    asked = [scrl.Question("a", TEXTS[0], system="Be brief."), scrl.Question("b", TEXTS[1])]
+    scrl.train(SMALL | {"steps": 1}, asked, out=tmp_path / "run")
+    assert read_config(tmp_path / "run" / "config.yaml").load_questions().questions == tuple(asked)
 
 
 def test_sample_label_and_evaluate(run, tmp_path):

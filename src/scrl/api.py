@@ -22,6 +22,7 @@ from scrl.data.jsonl import read_json_lines
 from scrl.errors import ConfigError, InputError
 from scrl.lab.label import label_file
 from scrl.records import Question, Sampled
+from scrl.setting_names import Names
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig
@@ -84,7 +85,7 @@ def train(
 
     if config is None and isinstance(questions, str):  # a file or a benchmark, by name as all else
         settings["questions"], questions = questions, None
-    rows = None if questions is None else _rows(questions)
+    rows = None if questions is None else [_row(question) for question in _as_questions(questions)]
     if rows is not None:
         settings["questions"] = "questions.jsonl"  # checked before a folder is made; the path follows
     values = read_file(Path(config)) if isinstance(config, str | Path) else config or {}
@@ -112,21 +113,24 @@ def resume(folder: str | Path, *, listener: RunListener | None = None) -> Traini
     return TrainingResult(engine_of(config).resume(Path(folder), listener or Silent()).path)
 
 
-def _rows(questions: Questions) -> list[dict[str, str]]:
-    """Questions as lines of a file; plain texts are numbered."""
+def _as_questions(questions: Questions) -> list[Question]:
+    """Plain texts are numbered."""
     if isinstance(questions, str | Path):
         raise InputError("questions: must be a list of texts or Questions; a new folder is given as out=…")
-    rows = []
+    found = []
     for number, question in enumerate(questions):
-        if isinstance(question, Question):
-            known = {"answer": question.gold, "level": question.level, "rephrased": question.rephrased}
-            row = {"id": question.id, "question": question.text}
-            rows.append(row | {name: value for name, value in known.items() if value is not None})
-        elif isinstance(question, str):
-            rows.append({"id": str(number), "question": question})
-        else:
+        if not isinstance(question, str | Question):
             raise InputError(f"questions: number {number} must be text or a Question, found {type(question).__name__}")
-    return rows
+        found.append(Question(str(number), question) if isinstance(question, str) else question)
+    return found
+
+
+def _row(question: Question) -> dict[str, Any]:
+    """A question as a line of a file; with a system message it is a chat."""
+    chat = [{"role": "system", "content": question.system}, {"role": "user", "content": question.text}]
+    known = {"answer": question.gold, "level": question.level, "rephrased": question.rephrased}
+    row = {"id": question.id, "question": question.text if question.system is None else chat}
+    return row | {name: value for name, value in known.items() if value is not None}
 
 
 def evaluate(
@@ -161,12 +165,13 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     try:
         prompt = PromptSettings.model_validate(settings.pop("prompt", {}))
         compute = ComputeSettings.model_validate(settings.pop("compute", {}))
+        Names(SamplingSettings, {}).refuse_unknown(settings)
         sampling = SamplingSettings.model_validate(settings)
     except ValidationError as error:
         problem = error.errors()[0]
         name = ".".join(map(str, problem["loc"]))
         raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
-    asked = [Question(row["id"], row["question"], row.get("answer")) for row in _rows(questions)]
+    asked = _as_questions(questions)
     check_sampler(compute)
     language_model = load_model(model, compute)
     prompts = [Prompt(question.id, prompt_tokens(question, language_model.tokenizer, prompt)) for question in asked]

@@ -44,6 +44,8 @@ class Question:
     """How hard it is, where the source grades its questions."""
     rephrased: str | None = None
     """The same question in other words, for methods that ask both."""
+    system: str | None = None
+    """Its own system message, in place of the prompt style's."""
 
     @property
     def is_rephrased(self) -> bool:

@@ -18,7 +18,8 @@ def said(capsys, *words):
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_every_method_is_listed_once_with_idea_equation_needs_and_paper(capsys):
+def test_every_method_is_listed_once_with_idea_equation_needs_and_paper(capsys, monkeypatch):
+    monkeypatch.setattr("scrl.cli.methods.WIDTH", 150)  # as on a wide terminal
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[3:] if re.match(r" \S", line)] == list(METHODS)
@@ -29,6 +30,13 @@ def test_every_method_is_listed_once_with_idea_equation_needs_and_paper(capsys):
         assert method.equation.split(",")[0][:20] in text
     for name, needs in {"self-harmony": "partner", "ttrl": "nothing"}.items():
         assert needs in next(line for line in lines if line.startswith(f" {name} "))
+
+
+def test_elsewhere_than_on_a_terminal_80_columns_are_enough(capsys):
+    for words in (["methods"], ["methods", "scrl"]):
+        assert main(words) == 0
+        table = [line for line in capsys.readouterr().out.splitlines() if line.startswith(" ")]
+        assert max(map(cell_len, table)) <= 80
 
 
 def test_a_terminal_of_80_columns_breaks_no_word(capsys, monkeypatch):

@@ -10,7 +10,7 @@ from commands import read, scrl
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from scrl.cli.progress import BarProgress, PlainProgress, evaluation_line
+from scrl.cli.progress import BarProgress, PlainProgress, evaluation_line, progress_bar
 from scrl.cli.train import _summarize
 from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
@@ -230,6 +230,16 @@ def test_on_a_terminal_a_bar_moves():
         (task,) = progress.tasks
     assert (task.completed, task.total, task.fields["words"]) == (2, 3, "50% agree, entropy 0.250; all well")
     assert "SCRL: a note" in console.file.getvalue()
+
+
+def test_a_bar_leaves_room_for_what_ctrl_c_writes():
+    """A terminal echoes ^C behind the bar: on a full line that would begin a new one, and the bar would stay."""
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    with progress_bar(console) as bar:
+        BarProgress(console, 3, "SCRL", bar).step(step(1), "words that are longer than the line " * 3)
+        bar.refresh()
+    drawn = [re.sub(r"\x1b\[[0-9?;]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", console.file.getvalue())]
+    assert max(map(len, drawn)) == 77
 
 
 def test_a_resumption_cannot_be_tried_dry(tmp_path):

@@ -1,5 +1,7 @@
 """A question as the model is given it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from transformers import Gemma3Config, Gemma3TextConfig
@@ -53,6 +55,18 @@ def test_a_base_model_gets_the_question_the_instruction_and_a_new_line():
 )
 def test_a_chat_model_gets_messages_through_its_template_unless_plain(settings, expected):
     assert text(CHAT, **settings) == expected
+
+
+def test_a_question_may_have_a_system_message_of_its_own():
+    question = replace(QUESTION, system="Add.")
+    asked = "\x01<system>Add.</><user>What is 2 + 2?</><assistant>"
+    assert prompt_text(question, CHAT, PromptSettings(instruction="")) == asked
+    for system in ("Count.", ""):  # what is set for all wins
+        settings = PromptSettings(instruction="", system=system)
+        assert prompt_text(question, CHAT, settings) == prompt_text(QUESTION, CHAT, settings)
+    with pytest.raises(InputError, match=r"question 'q1': has a system message, and plain text .* with --system ''"):
+        prompt_text(question, BASE, PromptSettings())
+    assert prompt_text(question, BASE, PromptSettings(instruction="", system="")) == "What is 2 + 2?\n"
 
 
 def test_special_tokens_are_added_to_plain_text_and_not_a_second_time_to_a_template():

@@ -172,9 +172,16 @@ def test_options_are_checked(source, options, words):
 def test_the_last_user_message_is_the_question(write):
     turns = ["system:Be brief.", "user:Hello", "assistant:Hi", "user:What is 2 + 2?"]
     chat = [dict(zip(("role", "content"), turn.split(":"), strict=True)) for turn in turns]
-    path = write("a.jsonl", jsonl({"prompt": chat}))
-    assert load_questions(path).questions[0].text == "What is 2 + 2?"
-    assert "last user message is the question" in notes_of(path)
+    for column in ("prompt", "messages", "question"):
+        path = write("a.jsonl", jsonl({column: chat}))
+        assert load_questions(path).questions[0].text == "What is 2 + 2?"
+        assert load_questions(path).questions[0].system == "Be brief."
+        assert "last user message is the question" in notes_of(path)
+    path = write("a.jsonl", jsonl({"messages": chat, "prompt": "What is 1 + 1?"}))
+    assert load_questions(path).questions[0].text == "What is 1 + 1?"  # a text before a chat
+
+
+USER = {"role": "user", "content": "What is 2 + 2?"}
 
 
 @pytest.mark.parametrize(
@@ -184,6 +191,8 @@ def test_the_last_user_message_is_the_question(write):
         ([{"role": "user"}], "not of chat messages"),
         ([{"role": "system", "content": "Be brief."}], "none of role 'user'"),
         ([], "none of role 'user'"),
+        ([{"role": "system", "content": "A"}, {"role": "system", "content": "B"}, USER], "one system message at most"),
+        ([{"role": "system", "content": ["A"]}, USER], "and that must be text"),
         ([{"role": "user", "content": " "}], "field 'prompt' is empty"),
         ([{"role": "user", "content": [{"type": "image"}]}], "must be text or chat messages, found a list"),
     ],

@@ -99,7 +99,7 @@ def answers(
     for table in tables(rows):
         console.print(table)
     if choice is not None and max_error is not None:
-        console.print(Text(verdict(choice, rows, max_error, population)), soft_wrap=True)
+        console.print(Text(verdict(choice, rows, max_error, population)), soft_wrap=not console.is_terminal)
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
 
 
@@ -141,7 +141,10 @@ def _table(title: str, rows: Sequence[AnswerRow]) -> Table:
     names = ["question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance]
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for name in names:
-        table.add_column(name, justify="right" if name in ("agree", "right") else "left", max_width=24, no_wrap=True)
+        if name in ("agree", "right"):
+            table.add_column(name, justify="right", no_wrap=True)
+        else:
+            table.add_column(name, max_width=24, overflow="ellipsis")
     for row in rows:
         chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
         start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"

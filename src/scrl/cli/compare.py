@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from string import ascii_uppercase
 
+from rich.console import Console
+
 from scrl.cli.terminal import print_text
 from scrl.errors import InputError
 
@@ -25,7 +27,7 @@ def compare(*places: str, metric: str = "pass@1") -> None:
     """
     from scrl.reporting.comparison import compare_all, comparison_table, legend, pair_places, remarks
     from scrl.reporting.evaluations import read_place
-    from scrl.reporting.tables import as_markdown
+    from scrl.reporting.tables import show_table
 
     if not places:
         raise InputError("give one run, or two or more places: scrl compare runs/001/ttrl runs/001/scrl")
@@ -37,6 +39,6 @@ def compare(*places: str, metric: str = "pass@1") -> None:
     for line in legend(pairings):
         print_text(line)
     print_text()
-    print_text(as_markdown(comparison_table(comparisons, metric)), end="")
+    show_table(comparison_table(comparisons, metric), Console(highlight=False, markup=False))
     for line in (*(note for place in read for note in place.notes), *remarks(pairings, comparisons)):
         print_text(f"\n{line}")

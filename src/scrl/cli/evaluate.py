@@ -126,19 +126,19 @@ def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> N
         f"{settings.model} on {', '.join(settings.benchmarks)}: {settings.samples} completions a question, at most "
         f"{sampling.max_tokens} tokens, temperature {sampling.temperature}, top-p {sampling.top_p}, seed "
         f"{settings.seed} → {folder}",
-        soft_wrap=True,
+        soft_wrap=not console.is_terminal,
     )
     start = time.perf_counter()
     with resumable(folder, f"scrl evaluate --resume --out {folder}", console):
         records = measure(settings, folder, _Lines(console))
-    for first in range(0, len(records), 3):
-        console.print(results_table(records[first : first + 3]))
+    for table in results_tables(records, console):
+        console.print(table)
     seconds = time.perf_counter() - start
     tokens = sum(record["tokens"] for record in records)
     names = ", ".join(sorted(path.name for path in folder.iterdir() if path.name != "evaluation.yaml"))
     console.print(f"{tokens:,} tokens in {seconds:.0f} s. In {folder}: {names}", soft_wrap=True)
     for hint in hints(records):
-        console.print(Text(hint), soft_wrap=True)
+        console.print(Text(hint), soft_wrap=not console.is_terminal)
 
 
 class _Lines:
@@ -148,7 +148,7 @@ class _Lines:
         self._console, self._last = console, time.monotonic()
 
     def note(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
+        self._console.print(Text(text), soft_wrap=not self._console.is_terminal)
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
         if time.monotonic() - self._last >= 10 or questions == total:
@@ -157,6 +157,19 @@ class _Lines:
 
     def result(self, record: dict[str, Any]) -> None:
         self.note(result_line(record))
+
+
+def results_tables(records: list[dict[str, Any]], console: Console) -> Iterator[Table]:
+    """At most three benchmarks side by side, and no more than the console has columns for."""
+    rest = records
+    while rest:
+        number = next((n for n in (3, 2) if _fits(results_table(rest[:n]), console)), 1)
+        yield results_table(rest[:number])
+        rest = rest[number:]
+
+
+def _fits(table: Table, console: Console) -> bool:
+    return console.measure(table, options=console.options.update_width(10_000)).maximum <= console.width
 
 
 def results_table(records: list[dict[str, Any]]) -> Table:
@@ -169,7 +182,7 @@ def results_table(records: list[dict[str, Any]]) -> Table:
     title = "in %, with 95 % intervals over questions" if metrics else "in %"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
     for column in ("", *(record["benchmark"] for record in records)):
-        table.add_column(column, no_wrap=bool(column))
+        table.add_column(column, no_wrap=True)
     row("questions × samples", lambda record: f"{record['questions']} × {record['samples']}")
     if any(record["questions"] != record.get("gold_questions") for record in records):
         row("questions with gold", lambda record: str(record.get("gold_questions", 0)))

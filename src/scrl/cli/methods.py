@@ -13,10 +13,10 @@ from rich.text import Text
 from scrl.credit.method import NEEDS, CreditSettings, Method
 from scrl.credit.methods import METHODS, find_method
 
-WIDTH = 150
+WIDTH = 80
 """Columns where the output is not a terminal."""
 NARROW = 120
-"""On a terminal with fewer columns, the table has two columns."""
+"""With fewer columns the table has two."""
 BEYOND_REWARDS = {
     "choose": "which completions are trained on",
     "advantage": "the advantages",

@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
@@ -27,7 +27,7 @@ class PlainProgress:
 
     def note(self, text: str) -> None:
         """Something a user should know."""
-        self._console.print(Text(self._prefix + text), soft_wrap=True)
+        self._console.print(Text(self._prefix + text), soft_wrap=not self._console.is_terminal)
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
         """A training step is done."""
@@ -115,4 +115,21 @@ def progress_bar(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeRemainingColumn())
     hour = 3600.0  # a step may take minutes: by default, rich looks at the last 30 s alone
     # Without expand there are no ratios.
-    return Progress(*columns, words, console=console, transient=True, expand=True, speed_estimate_period=hour)
+    return _Bar(*columns, words, console=console, transient=True, expand=True, speed_estimate_period=hour)
+
+
+class _Bar(Progress):
+    """Leaves room for the ^C that a terminal writes: a full line would move on, and the bar stay behind."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """The bar, a little shorter than the line."""
+        yield _Shorter(self.make_tasks_table(self.tasks))
+
+
+class _Shorter(NamedTuple):
+    """Three columns less than there are."""
+
+    shown: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from console.render(self.shown, options.update_width(options.max_width - 3))

@@ -141,7 +141,7 @@ def observing(steps: int, name: str) -> Iterator[Observer]:
 def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Console) -> None:
     from scrl.recipes.outcome_tables import caption_of, number_table, outcome_table, values_of, write_figure
     from scrl.recipes.scales import table_at
-    from scrl.reporting.tables import as_csv, as_latex, as_markdown
+    from scrl.reporting.tables import as_csv, as_latex, as_markdown, show_table
 
     values = values_of(table, choices, folder)
     scaled, _ = table_at(table, choices.scale)
@@ -150,7 +150,8 @@ def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Con
     write_whole(folder / f"{stem}.md", as_markdown(outcome))
     write_whole(folder / f"{stem}.tex", as_latex(outcome))
     write_whole(folder / f"{stem}.csv", as_csv(number_table(scaled, values, choices.scale)))
-    console.print(Text(as_markdown(outcome)), soft_wrap=True)
+    show_table(outcome, console)
+    console.print()
     if table.measured_with == "training":
         write_figure(table, choices, folder, folder / f"{stem}.svg")
         console.print(f"drawn in {folder / stem}.svg", soft_wrap=True)

@@ -152,7 +152,7 @@ def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 def show_plan(plan: Plan, console: Console) -> None:
     """Print what a run will do."""
     for line in plan.lines:
-        console.print(Text(line), soft_wrap=True)
+        console.print(Text(line), soft_wrap=not console.is_terminal)
     if plan.first_prompt is not None:
         console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)
 

@@ -123,9 +123,15 @@ def prompt_messages(question: Question, tokenizer: Any, settings: PromptSettings
     own_instruction = words.get(style.instruction, style.instruction)
     instruction = own_instruction if settings.instruction is None else settings.instruction
     content = f"{question.text} {instruction}" if instruction else question.text
+    own = question.system if settings.system is None else settings.system
     if not style.is_chat:
+        if own:
+            raise InputError(
+                f"question {question.id!r}: has a system message, and plain text has no place for one; leave it out "
+                "with --system '' (prompt.system)"
+            )
         return [{"role": "user", "content": f"{content}\n"}]
-    system = words.get(style.system, style.system) if settings.system is None else settings.system
+    system = words.get(style.system, style.system) if own is None else own
     first = [{"role": "system", "content": system}] if system else []
     return [*first, {"role": "user", "content": content}]
 

@@ -21,7 +21,7 @@ from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.records import Question
 
 COLUMN_NAMES = {
-    "question_column": ("question problem", "prompt query instruction input text"),
+    "question_column": ("question problem", "prompt query instruction input text", "messages"),
     "gold_column": (
         "gold answer gold_answer final_answer correct_answer expected_answer reference_answer ground_truth groundtruth",
         "target label reference",
@@ -94,6 +94,7 @@ def make_questions(rows: Sequence[Row], columns: Columns, stem: str) -> tuple[Qu
         Question(
             id=f"{stem}-{row.number}" if columns.id is None else _id(row, columns.id),
             text=_question(row, columns.question),
+            system=_system(row, columns.question),
             gold=None if columns.gold is None else _gold(row, columns.gold),
             level=None if columns.level is None else _level(row, columns.level),
             rephrased=None if columns.rephrased is None else _message(row, columns.rephrased),
@@ -189,6 +190,17 @@ def _message(row: Row, column: str) -> str | None:
     return _clean(row, column, text)
 
 
+def _system(row: Row, column: str) -> str | None:
+    """The system message of a chat, if it has one."""
+    messages = row.fields[column]
+    found = [m["content"] for m in messages if m["role"] == "system"] if isinstance(messages, list) else []
+    if not found or not found[0]:
+        return None
+    if len(found) > 1 or not isinstance(found[0], str):
+        raise row.error(f"field {column!r} must have one system message at most, and that must be text")
+    return _clean(row, column, found[0]) or None
+
+
 def _gold(row: Row, column: str) -> str | None:
     value = row.fields.get(column)
     if value is None:
@@ -223,7 +235,7 @@ def _clean(row: Row, column: str, text: str) -> str:
 def _notes(rows: Sequence[Row], columns: Columns, stem: str, questions: Sequence[Question]) -> Iterator[str]:
     yield f"Question: column {columns.question!r}."
     if any(isinstance(row.fields[columns.question], list) for row in rows):
-        yield "Chat messages: the last user message is the question; system messages and earlier turns are left out."
+        yield "Chat messages: the last user message is the question; a system message is kept, earlier turns are not."
     if columns.gold is None:
         yield "Gold answer: no column; accuracy is not measured."
     else:

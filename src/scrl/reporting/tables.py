@@ -18,6 +18,7 @@ from scrl.evaluation.statistics import Difference
 from scrl.reporting.text import percent, plain, signed
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table as RichTable
 
 NOTHING = "–"
@@ -100,16 +101,28 @@ def cell_text(cell: Cell) -> str:
 
 
 def as_terminal(table: Table, *, padding: tuple[int, int, int, int] = (0, 1, 0, 0), wraps: bool = False) -> RichTable:
-    """A table for a rich console, its caption above it; with `wraps` only the first column keeps to one line."""
+    """A table for a rich console, its caption above it; with `wraps` words may take several lines, numbers never."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
 
     rich_table = RichTable(title=table.caption or None, title_justify="left", box=SIMPLE_HEAD, padding=padding)
-    for place, name in enumerate(table.header):
-        rich_table.add_column(name, no_wrap=not wraps or place == 0)
+    for place, (name, is_number) in enumerate(zip(table.header, table.is_number, strict=True)):
+        has_words = place > 0 and not is_number and any(" " in row[place] for row in table.texts)
+        rich_table.add_column(name, no_wrap=not (wraps and has_words))
     for row in table.texts:
         rich_table.add_row(*row)
     return rich_table
+
+
+def show_table(table: Table, console: Console) -> None:
+    """Print a table as Markdown; on a terminal that is too narrow for it, without breaking a number."""
+    from rich.text import Text
+
+    text = as_markdown(table)
+    if console.is_terminal and max(map(len, text.splitlines())) > console.width:
+        console.print(as_terminal(table, wraps=True))
+    else:
+        console.print(Text(text), soft_wrap=True, end="")
 
 
 # Markdown
