@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from scrl.cli.columns import ESTIMATED, ColumnOptions
 from scrl.cli.user_imports import import_from_here
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
@@ -48,7 +49,8 @@ def _whole_number(_type: object, tokens: Sequence[Token]) -> int:
         raise ConfigError(f"{tokens[0].keyword}: must be a whole number; got {tokens[0].value!r}") from None
 
 
-_WHOLE = Parameter(converter=_whole_number)
+WHOLE = Parameter(converter=_whole_number)
+"""An option that takes a whole number."""
 
 
 def label(
@@ -61,10 +63,11 @@ def label(
     out: Path | None = None,
     summary: Path | None = None,
     audit: Path | None = None,
-    trained: Annotated[int | None, _WHOLE] = None,
-    seed: Annotated[int, _WHOLE] = 0,
-    significant_digits: Annotated[int | None, _WHOLE] = None,
-    max_tokens: Annotated[int | None, _WHOLE] = None,
+    trained: Annotated[int | None, WHOLE] = None,
+    seed: Annotated[int, WHOLE] = 0,
+    significant_digits: Annotated[int | None, WHOLE] = None,
+    max_tokens: Annotated[int | None, WHOLE] = None,
+    columns: Annotated[ColumnOptions, Parameter(name="*")] = ColumnOptions(),  # noqa: B008 - frozen
     **settings: Annotated[str, Parameter(help=_SETTINGS_HELP)],
 ) -> None:
     """Label the completions of a rollout file: what would this method trust, rule out and reward?
@@ -78,7 +81,8 @@ def label(
     Parameters
     ----------
     rollouts
-        Rollout file, .jsonl or .jsonl.gz.
+        Rollout file, .jsonl or .jsonl.gz; or completions as TRL, verl, lm-eval or OpenAI's API write them, lists of
+        them (.jsonl .json), or a table (.csv .tsv .parquet).
     method
         Who decides: scrl, ttrl, … (scrl methods lists all), or one of your own, module:NAME.
     preset
@@ -113,9 +117,10 @@ def label(
         max_tokens=max_tokens,
         **chosen_settings,
     )
-    _check_outputs(rollouts, out, summary, audit)
+    check_outputs(rollouts, out, summary, audit)
+    columns.open(rollouts)
     with progress_bar(rollouts) as on_bytes:
-        result = label_file(rollouts, rule, out=out, audit=audit, on_bytes=on_bytes)
+        result = label_file(rollouts, rule, out=out, audit=audit, columns=columns.columns, on_bytes=on_bytes)
     if summary is not None:
         write_whole(summary, json.dumps(result, indent=2) + "\n")
     _tell(result, rule, [path for path in (out, summary, audit) if path is not None])
@@ -143,7 +148,8 @@ def _check_names(method: str, settings: dict[str, str]) -> None:
             raise ConfigError(f"unknown option --{name.replace('_', '-')}.{did_you_mean(f'--{name}', flags)}")
 
 
-def _check_outputs(rollouts: Path, *outputs: Path | None) -> None:
+def check_outputs(rollouts: Path, *outputs: Path | None) -> None:
+    """Refuse to write where nothing can be written, or over the input."""
     for path in outputs:
         if path is None:
             continue
@@ -221,6 +227,8 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
             "apart: dividing by the tiny spread of the entropy term makes a full-strength update of it. "
             "--std-floor 0.18 damps that."
         )
+    if "estimated_entropies" in result and "entropy" in rule.needs:
+        yield ESTIMATED
     if result["given_answers"]:
         came = counted(result["given_answers"], "completion")
         yield f"{came} came with an 'answer', which was taken instead of reading the text."

@@ -14,6 +14,7 @@ from rich.text import Text
 from scrl import __version__
 from scrl.cli.answer import answer
 from scrl.cli.answers import answers
+from scrl.cli.audit import audit
 from scrl.cli.compare import compare
 from scrl.cli.demo import demo
 from scrl.cli.doctor import doctor
@@ -25,6 +26,7 @@ from scrl.cli.plan import plan
 from scrl.cli.recipes import recipes
 from scrl.cli.report import report
 from scrl.cli.reproduce import reproduce
+from scrl.cli.sweep import sweep
 from scrl.cli.train import train
 from scrl.errors import InputError, ScrlError
 
@@ -44,6 +46,8 @@ COMMANDS = (
     answers,
     compare,
     label,
+    audit,
+    sweep,
     answer,
     methods,
     report,
