@@ -12,7 +12,7 @@ from scrl.answers.classes import classify, find_class, same_answer
 from scrl.answers.forms import canonical_form
 from scrl.answers.readers import READERS
 from scrl.credit.rule import assign_credit, credit_rule
-from scrl.data.rollouts import read_rollouts
+from scrl.data.completion_files import open_completions
 from scrl.lab.label import label_file
 from scrl.records import Group
 
@@ -21,7 +21,7 @@ def test_b1_gold_answers_may_be_numbers(tmp_path):
     """There: `"\\boxed" in 70` raises TypeError after the first update."""
     path = tmp_path / "rollouts.jsonl"
     path.write_text('{"question_id": 7, "completion": "\\\\boxed{70}", "gold": 70}\n')
-    (rollout,) = read_rollouts(path)
+    (rollout,) = open_completions(path).rollouts()
     assert (rollout.question_id, rollout.gold) == ("7", "70")
     assert label_file(path, credit_rule("ttrl"))["majority_accuracy"] == 1.0
 

@@ -429,15 +429,15 @@ def test_a_file_that_changes_between_the_passes_is_refused(tmp_path, change, mon
 
     rows = [row("a", "1"), row("b", "2"), row("a", "1")]
     source = write(tmp_path / "r.jsonl", rows)
-    index = module.index_rollouts
+    index = module.index_groups
 
-    def index_then_change(path, **options):
-        found = index(path, **options)
+    def index_then_change(path, rollouts, **options):
+        found = index(path, rollouts, **options)
         changed = {"new group": [*rows, row("c", "3")], "old group": [*rows, row("a", "4")], "shorter": rows[:2]}
         write(path, changed[change])
         return found
 
-    monkeypatch.setattr(module, "index_rollouts", index_then_change)
+    monkeypatch.setattr(module, "index_groups", index_then_change)
     with pytest.raises(DataError, match="changed while it was read"):
         module.label_file(source, credit_rule("ttrl"), out=tmp_path / "l.jsonl")
     assert not (tmp_path / "l.jsonl").exists()

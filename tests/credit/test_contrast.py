@@ -212,19 +212,19 @@ def test_what_is_not_there_is_refused_in_words():
 def test_a_push_is_the_covariance_of_advantage_and_event():
     found = credit({"1": 2, "2": 2}, Elsewhere(9, {"1": 0.5}, ("1",)))
     # rewards −0.25, −0.25, 0.5, 0.5 → advantages −1, −1, 1, 1; giving 1: e = 1, 1, 0, 0, ē = ½
-    assert push(found, gives(found, ("1",))) == pytest.approx(-0.5, abs=1e-5)
-    assert push_to_stock(found) == push(found, gives(found, ("1",)))
+    assert push(found, gives(found.tally, ("1",))) == pytest.approx(-0.5, abs=1e-5)
+    assert push_to_stock(found) == push(found, gives(found.tally, ("1",)))
     assert stock_share(found) == 0.5
-    assert push(found, gives(found, ("2",))) == pytest.approx(0.5, abs=1e-5)
-    assert push(found, gives(found, ())) == 0.0
+    assert push(found, gives(found.tally, ("2",))) == pytest.approx(0.5, abs=1e-5)
+    assert push(found, gives(found.tally, ())) == 0.0
     unknown = credit({"1": 2, "2": 2}, Elsewhere(3))
     assert (push_to_stock(unknown), stock_share(unknown), stock_label_share([unknown])) == (None, None, None)
 
 
 def test_missing_answers_give_nothing_and_only_trained_completions_count():
     found = credit({"1": 1, "2": 1}, Elsewhere(9, {"1": 0.5}, ("1",)), missing=2, num_trained=2, which_trained="first")
-    assert gives(found, {"1", None}).tolist() == [1.0, 0.0, 0.0, 0.0]
-    assert push(found, gives(found, ("1",))) == pytest.approx(-0.5, abs=1e-4)  # over the first two alone
+    assert gives(found.tally, {"1", None}).tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert push(found, gives(found.tally, ("1",))) == pytest.approx(-0.5, abs=1e-4)  # over the first two alone
 
 
 AMC = Path(__file__).with_name("amc_votes.jsonl.gz")
@@ -304,7 +304,7 @@ def test_pushes_on_a_real_run_are_those_of_an_independent_program(run, method):
     for step, credits in credited_steps(run, credit_rule(method)):
         for credit_, line in credits if step >= 4 else ():
             right_G = np.isin(np.arange(credit_.tally.size), line["right"]).astype(float)
-            stock_G = gives(credit_, credit_.stock)
+            stock_G = gives(credit_.tally, credit_.stock)
             found["push_right"][step // 20].append(push(credit_, right_G))
             found["push_stock"][step // 20].append(push_to_stock(credit_))
             found["push_stock_wrong"][step // 20].append(push(credit_, stock_G * (1 - right_G)))

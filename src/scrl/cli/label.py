@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from scrl.cli.columns import ESTIMATED, ColumnOptions
 from scrl.cli.words import split_words
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
@@ -37,7 +38,8 @@ def _allowed(field: FieldInfo) -> str:
 
 
 _WORDS_HELP = (
-    "The rollout file, .jsonl or .jsonl.gz; then any setting of the method, which scrl methods NAME lists. Of scrl: "
+    "The rollout file, .jsonl or .jsonl.gz, or completions as TRL, verl, lm-eval or OpenAI's API write them, lists of "
+    "them or a table; then any setting of the method, which scrl methods NAME lists. Of scrl: "
 ) + " ".join(f"--{name.replace('_', '-')} [{_allowed(field)}] {field.description}" for name, field in _FIELDS.items())
 _SAMPLED = "the completions of the file were sampled already; it is a setting of scrl train"
 NOT_HERE = {
@@ -59,7 +61,8 @@ def _whole_number(_type: object, tokens: Sequence[Token]) -> int:
         raise ConfigError(f"{tokens[0].keyword}: must be a whole number; got {tokens[0].value!r}") from None
 
 
-_WHOLE = Parameter(converter=_whole_number)
+WHOLE = Parameter(converter=_whole_number)
+"""An option that takes a whole number."""
 
 
 def label(
@@ -70,10 +73,11 @@ def label(
     out: Path | None = None,
     summary: Path | None = None,
     audit: Path | None = None,
-    trained: Annotated[int | None, _WHOLE] = None,
-    seed: Annotated[int, _WHOLE] = 0,
-    significant_digits: Annotated[int | None, _WHOLE] = None,
-    max_tokens: Annotated[int | None, _WHOLE] = None,
+    trained: Annotated[int | None, WHOLE] = None,
+    seed: Annotated[int, WHOLE] = 0,
+    significant_digits: Annotated[int | None, WHOLE] = None,
+    max_tokens: Annotated[int | None, WHOLE] = None,
+    columns: Annotated[ColumnOptions, Parameter(name="*")] = ColumnOptions(),  # noqa: B008 - frozen
 ) -> None:
     """Label the completions of a rollout file: what would this method trust, rule out and reward?
 
@@ -120,9 +124,10 @@ def label(
         max_tokens=max_tokens,
         **chosen_settings,
     )
-    _check_outputs(rollouts, out, summary, audit)
+    check_outputs(rollouts, out, summary, audit)
+    columns.open(rollouts)
     with progress_bar(rollouts) as on_bytes:
-        result = label_file(rollouts, rule, out=out, audit=audit, on_bytes=on_bytes)
+        result = label_file(rollouts, rule, out=out, audit=audit, columns=columns.columns, on_bytes=on_bytes)
     if summary is not None:
         write_whole(summary, json.dumps(result, indent=2) + "\n")
     _tell(result, rule, [path for path in (out, summary, audit) if path is not None])
@@ -153,7 +158,8 @@ def _credit_settings(method: str, given: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def _check_outputs(rollouts: Path, *outputs: Path | None) -> None:
+def check_outputs(rollouts: Path, *outputs: Path | None) -> None:
+    """Refuse to write where nothing can be written, or over the input."""
     for path in outputs:
         if path is None:
             continue
@@ -231,6 +237,8 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
             "apart: dividing by the tiny spread of the entropy term makes a full-strength update of it. "
             "--std-floor 0.18 damps that."
         )
+    if "estimated_entropies" in result and "entropy" in rule.needs:
+        yield ESTIMATED
     if result["given_answers"]:
         came = counted(result["given_answers"], "completion")
         yield f"{came} came with an 'answer', which was taken instead of reading the text."

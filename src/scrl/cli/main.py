@@ -15,6 +15,7 @@ from rich.text import Text
 from scrl import __version__
 from scrl.cli.answer import answer
 from scrl.cli.answers import answers
+from scrl.cli.audit import audit
 from scrl.cli.compare import compare
 from scrl.cli.demo import demo
 from scrl.cli.doctor import doctor
@@ -28,6 +29,7 @@ from scrl.cli.recipes import recipes
 from scrl.cli.report import report
 from scrl.cli.reproduce import reproduce
 from scrl.cli.setting_help import HELP
+from scrl.cli.sweep import sweep
 from scrl.cli.terminal import make_rich_printable
 from scrl.cli.train import train
 from scrl.errors import InputError, ScrlError
@@ -49,6 +51,8 @@ COMMANDS = (
     export,
     compare,
     label,
+    audit,
+    sweep,
     answer,
     methods,
     report,

@@ -7,6 +7,7 @@ Thresholds on shares are compared as counts against τ·N with a slack of 1e-12,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scrl.records import Tally
 
@@ -25,9 +26,12 @@ def selective_positive(tally: Tally, *, min_share: float, min_margin: float) -> 
     return tally.keys_K[tally.counts_K.index(first)] if is_sharp else None
 
 
-def is_selected(first: float, second: float, size: int, *, min_share: float, min_margin: float) -> bool:
-    """p₁ ≥ τ_pos and p₁ − p₂ > τ_marg, for the two largest counts of `size` votes; shares have size 1."""
-    return first >= min_share * size - SLACK and first - second > min_margin * size + SLACK
+def is_selected(first: Any, second: Any, size: Any, *, min_share: Any, min_margin: Any) -> Any:
+    """p₁ ≥ τ_pos and p₁ − p₂ > τ_marg, for the two largest counts of `size` votes, numbers or arrays of them.
+
+    Shares have size 1.
+    """
+    return (first >= min_share * size - SLACK) & (first - second > min_margin * size + SLACK)
 
 
 def majority_positive(tally: Tally, *, first_seen_wins: bool) -> str | None:

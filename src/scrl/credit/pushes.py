@@ -13,7 +13,7 @@ from collections.abc import Container
 
 import numpy as np
 
-from scrl.records import Credit, Floats
+from scrl.records import Credit, Floats, Tally
 
 
 def push(credit: Credit, event_G: Floats) -> float:
@@ -23,17 +23,17 @@ def push(credit: Credit, event_G: Floats) -> float:
     return float(np.mean(credit.advantages[rows] * (event_M - event_M.mean())))
 
 
-def gives(credit: Credit, answers: Container[str | None]) -> Floats:
+def gives(tally: Tally, answers: Container[str | None]) -> Floats:
     """e_i: 1 where a completion gives one of these answers."""
-    keys = (*credit.tally.keys_K, None)  # the last for the index -1 of a missing answer
-    return np.array([float(keys[j] is not None and keys[j] in answers) for j in credit.tally.class_of_G])
+    keys = (*tally.keys_K, None)  # the last for the index -1 of a missing answer
+    return np.array([float(keys[j] is not None and keys[j] in answers) for j in tally.class_of_G])
 
 
 def push_to_stock(credit: Credit) -> float | None:
     """The push towards stock answers; None while too few other questions have been seen."""
-    return push(credit, gives(credit, credit.stock)) if credit.stock else None
+    return push(credit, gives(credit.tally, credit.stock)) if credit.stock else None
 
 
 def stock_share(credit: Credit) -> float | None:
     """The share of completions that give a stock answer; None while too few other questions have been seen."""
-    return float(gives(credit, credit.stock).mean()) if credit.stock else None
+    return float(gives(credit.tally, credit.stock).mean()) if credit.stock else None

@@ -131,7 +131,7 @@ class CreditRule:
             rewards=shaped.rewards_G,
             advantages=_at_rows(split.positive_part_M + split.negative_part_M, rows, evidence.tally.size),
             trained=trained,
-            is_entropy_only=_is_constant(shaped.label_part_G[rows]) and not _is_constant(shaped.rewards_G[rows]),
+            is_entropy_only=is_constant(shaped.label_part_G[rows]) and not is_constant(shaped.rewards_G[rows]),
             stock=stock,
             split_advantages=_split_at_rows(split, rows, evidence.tally.size) if self.method.advantage else None,
         )
@@ -209,7 +209,7 @@ def _split_at_rows(split: SplitAdvantage, rows: list[int], size: int) -> tuple[F
     return _at_rows(split.positive_part_M, rows, size), _at_rows(split.negative_part_M, rows, size)
 
 
-def _is_constant(values_G: Floats) -> bool:
+def is_constant(values_G: Floats) -> bool:
     """Equal up to rounding: the mean of equal entropies may miss them by a last digit."""
     values: list[float] = values_G.tolist()
     return max(values) - min(values) <= SLACK

@@ -10,18 +10,18 @@ null means that the completion has none. A group is (step, question_id). Other f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.jsonl import kind, read_json_lines
+from scrl.data.jsonl import kind
 from scrl.errors import DataError
 from scrl.records import FACTS, UNREAD, Question, Sample, Unread
 
 _LARGEST = 1e100
 """Numbers stay below this, so that their sums are finite."""
-_SHAPE = 'Each line is one object such as {"question_id": "q1", "completion": "… \\\\boxed{4}", "entropy": 0.3}.'
+SHAPE = 'Each line is one object such as {"question_id": "q1", "completion": "… \\\\boxed{4}", "entropy": 0.3}.'
 GroupKey = tuple[int, str]
 """(step, question_id)."""
 
@@ -38,6 +38,10 @@ class Rollout(NamedTuple):
     entropy: float | None
     gold: str | None
     facts: dict[str, float]
+    is_finished: bool | None = None
+    """It ended by itself; None where nobody says."""
+    is_entropy_estimate: bool = False
+    """The entropy was estimated from log-probabilities."""
 
     @property
     def group(self) -> GroupKey:
@@ -85,29 +89,15 @@ def rollout_fields(question: Question, step: int, number: int, sample: Sample) -
 _NUMBERS = (int, float)
 
 
-def read_rollouts(path: Path, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:
-    """The completions of a file, line by line; `on_bytes` receives the length of each line."""
-    for line in read_json_lines(path, hint=_SHAPE, on_bytes=on_bytes):
-        try:
-            rollout = _rollout(line.fields, line.number)
-        except ValueError as error:
-            raise DataError(path, str(error), line.number) from error
-        yield rollout
-
-
-def index_rollouts(
-    path: Path,
-    *,
-    needs: Collection[str] = (),
-    method: str = "",
-    on_bytes: Callable[[int], None] | None = None,
+def index_groups(
+    path: Path, rollouts: Iterable[Rollout], *, needs: Collection[str] = (), method: str = ""
 ) -> dict[GroupKey, GroupIndex]:
-    """Check every line and count the groups, before anything is written.
+    """Check every completion of a file and count the groups, before anything is written.
 
     `needs` are the fields that `method` requires in every line: the entropy, or some of FACTS.
     """
     groups: dict[GroupKey, GroupIndex] = {}
-    for rollout in read_rollouts(path, on_bytes):
+    for rollout in rollouts:
         for name in needs:
             if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
                 raise DataError(
@@ -131,7 +121,7 @@ def index_rollouts(
     return groups
 
 
-def _rollout(fields: dict[str, Any], line: int) -> Rollout:
+def rollout_of(fields: dict[str, Any], line: int) -> Rollout:
     """The fields of a line; ValueError if one is wrong."""
     question_id = fields.get("question_id")
     if question_id is None:
@@ -166,6 +156,7 @@ def _rollout(fields: dict[str, Any], line: int) -> Rollout:
         entropy=None if entropy is None else float(entropy),
         gold=(_answer(fields, "gold") or "").strip() or None,
         facts={name: float(value) for name, value in facts.items()},
+        is_finished=_true_or_false(fields, "finished"),
     )
 
 
@@ -183,6 +174,13 @@ def _whole_number(fields: dict[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise ValueError(f"field {name!r} must be a whole number from 0 on, found {value!r}")
+    return value
+
+
+def _true_or_false(fields: dict[str, Any], name: str) -> bool | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"field {name!r} must be true, false or null, found {kind(value)}")
     return value
 
 

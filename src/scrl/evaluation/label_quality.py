@@ -6,7 +6,7 @@ positive label anywhere, say) is None, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from scrl.answers.classes import Classes, find_class
@@ -27,12 +27,11 @@ class LabelQuality:
 
     def add(self, classes: Classes, credit: Credit, gold: str) -> Truth | None:
         """Count one group and return its right class; None where the gold answer holds nothing to compare with."""
-        tally, labels = credit.tally, credit.labels
-        answer = bare_gold(gold)
-        if canonical_form(answer) is None:
+        tally, labels, found = credit.tally, credit.labels, right_class(classes, gold)
+        if found is None:
             return None
-        right = find_class(classes, answer)
-        truth = None if right is None else tally.keys_K[right]
+        truth = found.key
+        right = None if truth is None else tally.keys_K.index(truth)
         self._note("majority_accuracy", [majority_accuracy(tally, right)])
         self._note("positive_accuracy", [labels.positive == truth] if labels.positive is not None else [])
         self._note("negative_accuracy", [negative != truth for negative in labels.negatives])
@@ -42,13 +41,13 @@ class LabelQuality:
         votes = 0 if right is None else tally.counts_K[right]
         self._note("pass@1", [votes / tally.size])
         self._note("pass@n", [votes > 0])
-        return Truth(truth)
+        return found
 
     def add_pushes(self, credit: Credit, truth: Truth) -> None:
         """Where the advantages of one group push; towards stock answers only where these are known."""
-        self._note("push_right", [push(credit, gives(credit, (truth.key,)))])
+        self._note("push_right", [push(credit, gives(credit.tally, (truth.key,)))])
         if credit.stock:
-            self._note("push_stock_wrong", [push(credit, gives(credit, set(credit.stock) - {truth.key}))])
+            self._note("push_stock_wrong", [push(credit, gives(credit.tally, set(credit.stock) - {truth.key}))])
 
     def summary(self) -> dict[str, float | None]:
         """The means, None where nothing was counted."""
@@ -95,6 +94,15 @@ def gold_fields(question: Question, classes: Classes) -> list[dict[str, Any]]:
     return [{"gold": question.gold, "correct": right is not None and j == right} for j in classes.class_of_G]
 
 
+def right_class(classes: Classes, gold: str) -> Truth | None:
+    """The right class of a group; None where the gold answer holds nothing to compare with."""
+    answer = bare_gold(gold)
+    if canonical_form(answer) is None:
+        return None
+    right = find_class(classes, answer)
+    return Truth(None if right is None else classes.keys_K[right])
+
+
 def bare_gold(gold: str) -> str:
     """Gold as data sets write it: behind `####` as in GSM8K, in a box, or bare."""
     last = gold.rpartition("####")[2].strip() or gold
@@ -109,10 +117,16 @@ def majority_accuracy(tally: Tally, right: int | None) -> float:
     return float(tally.counts_K[right] == most) / tally.counts_K.count(most)
 
 
-def entropy_auroc(tally: Tally, right: int | None) -> float | None:
-    """The share of wrong classes with a higher mean entropy than the right class of the same question (ties half)."""
-    if right is None or tally.class_entropies_K is None or len(tally.keys_K) < 2:
+def entropy_auroc(tally: Tally, right: int | None, among: Container[str] | None = None) -> float | None:
+    """The share of wrong classes with a higher mean entropy than the right class of the same question (ties half).
+
+    `among` leaves out all other classes; None where the right one, or every wrong one, is not there.
+    """
+    if right is None or tally.class_entropies_K is None:
         return None
     truth = tally.class_entropies_K[right]
-    wrong = [h for j, h in enumerate(tally.class_entropies_K) if j != right]
+    kept = [j for j, key in enumerate(tally.keys_K) if among is None or key in among]
+    wrong = [tally.class_entropies_K[j] for j in kept if j != right]
+    if right not in kept or not wrong:
+        return None
     return sum((h > truth) + 0.5 * (h == truth) for h in wrong) / len(wrong)

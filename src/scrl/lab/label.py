@@ -23,7 +23,9 @@ from scrl.credit.method import NEEDS
 from scrl.credit.pushes import push_to_stock, stock_share
 from scrl.credit.rule import CreditRule
 from scrl.credit.tally import count_votes
-from scrl.data.rollouts import GroupIndex, GroupKey, Rollout, index_rollouts, read_rollouts
+from scrl.data.completion_files import CompletionFile, open_completions
+from scrl.data.layouts import ANY, Columns
+from scrl.data.rollouts import GroupIndex, GroupKey, Rollout, index_groups
 from scrl.data.whole_files import whole_file
 from scrl.errors import DataError
 from scrl.evaluation.label_quality import LabelQuality
@@ -79,6 +81,8 @@ class LabelSummary:
     gold_questions: int = 0
     group_sizes: Counter[int] = field(default_factory=Counter)
     steps: int = 0
+    estimated_entropies: int = 0
+    """Completions whose entropy is an estimate from log-probabilities."""
     pushes: dict[str, list[float]] = field(default_factory=dict)
     """Of every group whose stock answers are known, by metric."""
 
@@ -112,6 +116,7 @@ class LabelSummary:
             "given_answers": self.given_answers,
             "group_sizes": {str(size): count for size, count in sorted(self.group_sizes.items())},
             "gold_questions": self.gold_questions,
+            **({"estimated_entropies": self.estimated_entropies} if self.estimated_entropies else {}),
             **{name: sum(values) / len(values) for name, values in self.pushes.items()},
         } | (quality.summary() if quality else {})
 
@@ -134,15 +139,15 @@ def label_file(
     *,
     out: Path | str | None = None,
     audit: Path | str | None = None,
+    columns: Columns = ANY,
     on_bytes: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Label every completion of a file, in its order; returns the summary. Files appear whole or not at all."""
     path = Path(rollouts)
-    if path.exists() and not path.is_file():
-        raise DataError(path, "is not a regular file; it is read twice, so give a file on disk")
     _refuse_what_no_file_has(path, rule)
     needs = sorted(rule.needs & {"entropy", *FACTS})
-    index = index_rollouts(path, needs=needs, method=rule.method.name, on_bytes=on_bytes)
+    source = open_completions(path, columns)
+    index = index_groups(path, source.rollouts(on_bytes), needs=needs, method=rule.method.name)
     _check_trained(path, index, rule.num_trained)
     require_gold(rule, [Question(name, "", group.gold) for (_, name), group in index.items()], str(path))
     if "elsewhere" in rule.needs:
@@ -152,7 +157,7 @@ def label_file(
     with _whole_file(out) as labels, _whole_file(audit) as audits:
         steps = {step: _StepVotes(count) for step, count in sorted(Counter(step for step, _ in index).items())}
         labeller = _Labeller(rule, summary, quality, audits, steps)
-        for key, place, group in _in_order(path, index, labeller, on_bytes):
+        for key, place, group in _in_order(source, index, labeller, on_bytes):
             if labels is not None:
                 labels.write(_json_line(label_line(group.credit, key, place, group.samples[place])))
     return summary.as_dict(rule, quality)
@@ -239,7 +244,7 @@ def audit_lines(group: Group, classes: Classes) -> Iterator[dict[str, Any]]:
 
 
 def _in_order(
-    path: Path,
+    source: CompletionFile,
     index: dict[GroupKey, GroupIndex],
     labeller: _Labeller,
     on_bytes: Callable[[int], None] | None,
@@ -247,13 +252,14 @@ def _in_order(
     """(group, place in it) for every line, in the order of the file, each as soon as its group has its credit."""
     open_groups: dict[GroupKey, _OpenGroup] = {}
     waiting: deque[tuple[GroupKey, int, _OpenGroup]] = deque()
-    for rollout in read_rollouts(path, on_bytes):
+    for rollout in source.rollouts(on_bytes):
         key = rollout.group
         if key not in index:
-            raise DataError(path, _CHANGED, rollout.line)
+            raise DataError(source.path, _CHANGED, rollout.line)
         group = open_groups.setdefault(key, _OpenGroup())
         waiting.append((key, len(group.completions), group))
         _take(group, rollout, labeller.rule)
+        labeller.summary.estimated_entropies += rollout.is_entropy_estimate
         labeller.summary.given_answers += bool(rollout.text) and not isinstance(rollout.answer, Unread)
         if len(group.completions) == index[key].size:
             del open_groups[key]
@@ -261,7 +267,7 @@ def _in_order(
         while waiting and waiting[0][2].credit is not None:
             yield waiting.popleft()
     if waiting:
-        raise DataError(path, _CHANGED)
+        raise DataError(source.path, _CHANGED)
 
 
 def _take(group: _OpenGroup, rollout: Rollout, rule: CreditRule) -> None:

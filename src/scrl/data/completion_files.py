@@ -1,0 +1,105 @@
+"""Files of completions, whoever wrote them: found out by their columns, read as rollouts.
+
+A folder counts as one source if all its files are of one kind, as TRL and verl write a file a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from scrl.data.jsonl import read_json_lines
+from scrl.data.layouts import ANY, ESTIMATE, FLAT, GROUPED, LAYOUTS, ROLLOUTS, Columns, Fields, Layout
+from scrl.data.rollouts import SHAPE, Rollout, rollout_of
+from scrl.data.tables import Row, read_table
+from scrl.errors import DataError, did_you_mean
+
+_TABLES = (".csv", ".tsv", ".json", ".parquet")
+"""Suffixes that are read as tables; all others are read as one JSON object a line."""
+
+
+class _Place(NamedTuple):
+    """A row, and where it stands."""
+
+    path: Path
+    number: int
+    fields: Fields
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionFile:
+    """A source of completions and how it is read."""
+
+    path: Path
+    layout: Layout
+    columns: Columns = ANY
+
+    @property
+    def note(self) -> str:
+        """What it was taken for."""
+        return f"{self.path}: read as {self.layout.name}"
+
+    def rollouts(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:
+        """Its completions, in order; questions without an id are numbered by their text."""
+        numbers: dict[str, int] = {}
+        kept: object = None
+        for place in _rows(self.path, on_bytes):
+            kept = place.fields.get("filter") if kept is None else kept
+            if self.layout.name == "lm-eval samples" and place.fields.get("filter") != kept:
+                continue
+            try:
+                for fields in self.layout.convert(place.fields, self.columns):
+                    prompt = fields.pop("prompt", None)
+                    if fields.get("question_id") is None and prompt is not None:
+                        fields["question_id"] = f"{self.path.stem}-{numbers.setdefault(prompt, len(numbers))}"
+                    rollout = rollout_of(fields, place.number)
+                    yield rollout._replace(is_entropy_estimate=True) if fields.get(ESTIMATE) else rollout
+            except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+                known = type(error) is ValueError
+                reason = str(error) if known else f"does not look like {self.layout.name}: {error!r}"
+                raise DataError(place.path, reason, place.number) from error
+
+
+def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
+    """Find out who wrote a file or folder, by the columns of its first row."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise DataError(path, "is not a regular file; it is read twice, so give a file on disk")
+    first = next(_rows(path, None), None)
+    if first is None:
+        return CompletionFile(path, ROLLOUTS, columns)
+    for option, name in columns._asdict().items():
+        if name is not None and name not in first.fields:
+            reason = f"there is no column {name!r}, given as --{option}-column"
+            raise DataError(first.path, f"{reason}.{did_you_mean(name, first.fields)}", first.number)
+    if columns.completion is not None:
+        is_list = isinstance(first.fields[columns.completion], list)
+        return CompletionFile(path, GROUPED if is_list else FLAT, columns)
+    layout = next((layout for layout in LAYOUTS if layout.fits(first.fields)), ROLLOUTS)
+    return CompletionFile(path, FLAT if layout is ROLLOUTS and any(columns) else layout, columns)
+
+
+def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[_Place]:
+    for file in _files(path):
+        if file.suffix.lower() in _TABLES:
+            table, _ = read_table(file)
+            yield from (_Place(file, _number(row), row.fields) for row in table.rows)
+        else:
+            lines = read_json_lines(file, hint=SHAPE, on_bytes=on_bytes)
+            yield from (_Place(file, line.number, line.fields) for line in lines)
+
+
+def _files(path: Path) -> list[Path]:
+    """The file itself, or those of a folder by name, numbers by size: 2.jsonl before 10.jsonl."""
+    if not path.is_dir():
+        return [path]
+    found = [file for file in path.iterdir() if file.suffix.lower() in (".jsonl", ".parquet")]
+    if len({file.suffix.lower() for file in found}) != 1:
+        reason = "is not a regular file, nor a folder with one kind of files of completions (.jsonl or .parquet)"
+        raise DataError(path, f"{reason}; give a file")
+    return sorted(found, key=lambda file: (len(file.stem) if file.stem.isdecimal() else 0, file.name))
+
+
+def _number(row: Row) -> int:
+    return row.number + 1 if row.line is None else row.line

@@ -1,0 +1,271 @@
+"""Would consensus lie on these questions? Figures about stored completions, with gold or without.
+
+Everything here is measured on groups as they are; nothing is trained. What the figures mean is said in `verdict`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from scrl.credit.elsewhere import NUM_STOCK
+from scrl.credit.group_metrics import has_signal
+from scrl.credit.labels import is_selected, rare_answers, selective_positive
+from scrl.credit.methods.scrl import ScrlSettings
+from scrl.credit.pushes import gives, push
+from scrl.credit.rule import CreditRule
+from scrl.evaluation.label_quality import LabelQuality, entropy_auroc, majority_accuracy
+from scrl.evaluation.statistics import clustered_interval
+from scrl.lab.label import LabelSummary
+from scrl.lab.resampling import TopVotes, fewer_votes, top_votes
+from scrl.lab.stored_groups import StoredGroup, credit_of, lacking
+from scrl.lab.verdict import verdict
+from scrl.records import Credit
+
+SCHEMA_VERSION = 1
+AUDITED = ("ttrl", "scrl", "contrast", "compass", "restrain", "ddrl", "oracle")
+"""The methods that are looked at unless others are named: those with labels or pushes that cost little to compute."""
+FEWER = (8, 16, 32)
+"""Numbers of completions to resample: those that people can afford."""
+FEWER_DRAWS = 200
+"""Draws per question; with 50 questions a share is then known within half a point."""
+POPULAR_SHARE = 0.06
+"""A label is popular elsewhere from this mean share over the other questions on. With answers spread over 20 values or
+more, an answer that belongs to one question stays below it (1/20 = 5 %)."""
+NUM_WINDOWS = 4
+"""A file of many steps is a run: it is also shown in this many parts."""
+CALIBRATION_EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
+PAPER = ScrlSettings()
+"""The thresholds of a sharp consensus."""
+
+
+def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
+    """The audit, as it is written to JSON; a method that these groups cannot serve stands under `refused`."""
+    reasons = {name: lacking(rule, groups) for name, rule in rules.items()}
+    served = {name: rule for name, rule in rules.items() if reasons[name] is None}
+    credits = {name: [credit_of(rule, stored) for stored in groups] for name, rule in served.items()}
+    has_gold = any(stored.truth is not None for stored in groups)
+    found: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "questions": len({stored.question_id for stored in groups}),
+        "groups": len(groups),
+        "steps": len({stored.group.step for stored in groups}),
+        "group_sizes": dict(sorted(Counter(stored.tally.size for stored in groups).items())),
+        "votes": vote_figures(groups),
+        "methods": {name: method_figures(rule, groups, credits[name], seed=seed) for name, rule in served.items()},
+        "refused": {name: reason for name, reason in reasons.items() if reason is not None},
+        "disagreements": disagreements(groups, {n: c for n, c in credits.items() if rules[n].method.has_labels}),
+        "fewer_completions": fewer_completions(groups, seed=seed),
+        "stock": stock_figures(groups),
+        "gold": gold_figures(groups, seed=seed) if has_gold else None,
+        "windows": windows(groups, served, credits),
+    }
+    return found | {"verdict": [finding.as_dict() for finding in verdict(found)]}
+
+
+def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
+    """Shares, margins, missing and cut completions: means over groups, so that each question weighs the same."""
+    top, sizes_Q = top_votes(groups), np.array([stored.tally.size for stored in groups])
+    cut = [stored.num_cut / stored.tally.size for stored in groups if stored.num_cut is not None]
+    sharp_Q = is_selected(top.first, top.second, sizes_Q, min_share=PAPER.min_share, min_margin=PAPER.min_margin)
+    entropies = [stored.tally.group_entropy for stored in groups if stored.tally.group_entropy is not None]
+    return {
+        "agreement": float(np.mean(top.first / sizes_Q)),
+        "margin": float(np.mean((top.first - top.second) / sizes_Q)),
+        "share_quartiles": np.quantile(top.first / sizes_Q, [0.25, 0.5, 0.75]).tolist(),
+        "sharp_share": float(np.mean(sharp_Q)),
+        "unanimous_share": float(np.mean(top.first == sizes_Q)),
+        "distinct_answers": float(np.mean([len(stored.tally.keys_K) for stored in groups])),
+        "no_answer_share": float(np.mean([stored.tally.class_of_G.count(-1) / stored.tally.size for stored in groups])),
+        "cut_share": float(np.mean(cut)) if cut else None,
+        "entropy": None
+        if len(entropies) < len(groups)
+        else "estimated"
+        if any(s.has_estimates for s in groups)
+        else "exact",
+        "entropy_mean": float(np.mean(entropies)) if len(entropies) == len(groups) else None,
+    }
+
+
+def method_figures(
+    rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequence[Credit], *, seed: int
+) -> dict[str, Any]:
+    """What `scrl label` would say of a method, as shares, with intervals where gold is known."""
+    counted = _counted(rule, groups, credits)
+    right: dict[str, list[float]] = {stored.question_id: [] for stored in groups}
+    pushes: dict[str, list[float]] = {stored.question_id: [] for stored in groups}
+    for stored, credit in zip(groups, credits, strict=True):
+        if stored.truth is not None:
+            pushes[stored.question_id].append(push(credit, gives(credit.tally, (stored.truth.key,))))
+        if stored.truth is not None and credit.labels.positive is not None:
+            right[stored.question_id].append(float(credit.labels.positive == stored.truth.key))
+    return {
+        "has_labels": rule.method.has_labels,
+        "coverage": counted["positive_questions"] / len(groups),
+        "negatives_per_question": counted["negative_answers"] / len(groups),
+        "signal_share": float(np.mean([has_signal(credit) for credit in credits])),
+        "entropy_only_share": counted["entropy_only_questions"] / len(groups),
+        **{key: counted.get(key) for key in _PUSHES},
+        "labels_checked": sum(map(len, right.values())),
+        **{key: counted[key] for key in ("positive_accuracy", "negative_accuracy", "truth_flagged")},
+        "positive_accuracy_interval": _interval(right, seed=seed),
+        "push_right_interval": _interval(pushes, seed=seed),
+    }
+
+
+def _counted(rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> dict[str, Any]:
+    """The summary of `scrl label`."""
+    summary, quality = LabelSummary(), LabelQuality()
+    for stored, credit in zip(groups, credits, strict=True):
+        summary.add(credit, stored.classes, is_graded=stored.truth is not None)
+        summary.add_pushes(credit)
+        if stored.gold is not None and stored.truth is not None:
+            quality.add(stored.classes, credit, stored.gold)
+            quality.add_pushes(credit, stored.truth)
+    return summary.as_dict(rule, quality)
+
+
+_PUSHES = ("stock_label_share", "push_stock", "push_right", "push_stock_wrong")
+
+
+def _interval(values: Mapping[str, Sequence[float]], *, seed: int) -> list[float] | None:
+    return list(clustered_interval(values, seed=seed)) if any(values.values()) else None
+
+
+def disagreements(groups: Sequence[StoredGroup], credits: Mapping[str, Sequence[Credit]]) -> list[dict[str, Any]]:
+    """The groups to which the methods give different positive labels, or only some of them one."""
+    found = []
+    for place, stored in enumerate(groups):
+        labels = {name: credits_Q[place].labels.positive for name, credits_Q in credits.items() if name != "oracle"}
+        if len(set(labels.values())) > 1:
+            found.append({"question_id": stored.question_id, "step": stored.group.step, "labels": labels})
+    return found
+
+
+def fewer_completions(groups: Sequence[StoredGroup], *, seed: int) -> list[dict[str, Any]]:
+    """How often labels stay what they are with fewer completions, for each size that all groups exceed."""
+    smallest = min(stored.tally.size for stored in groups)
+    whole, sizes_Q = top_votes(groups), np.array([stored.tally.size for stored in groups])
+    found = []
+    for size in (number for number in FEWER if number < smallest):
+        drawn = fewer_votes(groups, size, FEWER_DRAWS, seed=seed)
+        sharp, sharp_whole = _sharp(drawn, size), _sharp(whole, sizes_Q)
+        same = drawn.winner == whole.winner
+        found.append(
+            {
+                "completions": size,
+                "majority_same": float(np.mean(same)),
+                "sharp_share": float(np.mean(sharp)),
+                "sharp_same": float(np.mean((sharp & same)[:, sharp_whole])) if sharp_whole.any() else None,
+                "sharp_new": float(np.mean(sharp[:, ~sharp_whole])) if not sharp_whole.all() else None,
+            }
+        )
+    return found
+
+
+def _sharp(votes: TopVotes, size: Any) -> Any:
+    return is_selected(votes.first, votes.second, size, min_share=PAPER.min_share, min_margin=PAPER.min_margin)
+
+
+def stock_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
+    """The answers that are popular over all questions: their mean share, and how many questions they win."""
+    winners, shares = Counter[str](), Counter[str]()
+    for stored in groups:
+        tally = stored.tally
+        shares.update(dict(zip(tally.keys_K, (share / len(groups) for share in tally.shares_K), strict=True)))
+        if tally.keys_K:
+            winners[tally.keys_K[tally.counts_K.index(max(tally.counts_K))]] += 1
+    popular = sorted(shares, key=lambda key: (-shares[key], key))[: 2 * NUM_STOCK]
+    return {
+        "num_stock": NUM_STOCK,
+        "is_known": any(stored.elsewhere.stock for stored in groups),
+        "distinct_answers": len(shares),
+        "popular": [{"answer": key, "mean_share": shares[key], "wins": winners[key]} for key in popular],
+        "most_wins": winners.most_common(2 * NUM_STOCK),
+        "labels": popular_labels(groups),
+    }
+
+
+def popular_labels(groups: Sequence[StoredGroup]) -> dict[str, dict[str, Any]]:
+    """The labels of a sharp consensus, those that are popular over the other questions and those that are not."""
+    found: dict[str, list[bool | None]] = {"popular": [], "other": []}
+    for stored in groups:
+        label = selective_positive(stored.tally, min_share=PAPER.min_share, min_margin=PAPER.min_margin)
+        if label is not None:
+            is_popular = stored.elsewhere.shares.get(label, 0.0) >= POPULAR_SHARE
+            found["popular" if is_popular else "other"].append(
+                None if stored.truth is None else label == stored.truth.key
+            )
+    checked = {kind: [is_right for is_right in labels if is_right is not None] for kind, labels in found.items()}
+    return {
+        kind: {"labels": len(labels), "right": float(np.mean(checked[kind])) if checked[kind] else None}
+        for kind, labels in found.items()
+    }
+
+
+def gold_figures(groups: Sequence[StoredGroup], *, seed: int) -> dict[str, Any]:
+    """How often the vote is right, whether its share says so, and whether entropy tells right from wrong."""
+    names = ("majority_accuracy", "pass@1", "pass@n", "vote_gain", "entropy_auroc", "rare_entropy_auroc")
+    values: dict[str, dict[str, list[float]]] = {name: {s.question_id: [] for s in groups} for name in names}
+    bins: list[list[tuple[float, float]]] = [[] for _ in CALIBRATION_EDGES[1:]]
+    for stored in groups:
+        if stored.truth is None:
+            continue
+        tally, key = stored.tally, stored.truth.key
+        right = None if key is None else tally.keys_K.index(key)
+        vote, share = majority_accuracy(tally, right), 0.0 if right is None else tally.shares_K[right]
+        rare = rare_answers(tally, max_share=PAPER.max_negative_share)
+        measured = (vote, share, float(share > 0), vote - share, entropy_auroc(tally, right))
+        for name, value in zip(names, (*measured, entropy_auroc(tally, right, rare)), strict=True):
+            if value is not None:
+                values[name][stored.question_id].append(value)
+        top = max(tally.shares_K, default=0.0)
+        bins[min(int(np.searchsorted(CALIBRATION_EDGES[1:], top)), len(bins) - 1)].append((top, vote))
+    return {
+        "questions": len({stored.question_id for stored in groups if stored.truth is not None}),
+        **{name: _mean_with_interval(values[name], seed=seed) for name in names},
+        "calibration": [
+            {
+                "from": low, "to": high, "groups": len(found),
+                "mean_share": float(np.mean([top for top, _ in found])) if found else None,
+                "right": float(np.mean([vote for _, vote in found])) if found else None,
+            }
+            for low, high, found in zip(CALIBRATION_EDGES, CALIBRATION_EDGES[1:], bins, strict=False)
+        ],
+    }  # fmt: skip
+
+
+def _mean_with_interval(values: Mapping[str, Sequence[float]], *, seed: int) -> dict[str, Any] | None:
+    flat = [value for of_question in values.values() for value in of_question]
+    if not flat:
+        return None
+    return {"mean": float(np.mean(flat)), "interval": _interval(values, seed=seed), "groups": len(flat)}
+
+
+def windows(
+    groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], credits: Mapping[str, Sequence[Credit]]
+) -> list[dict[str, Any]]:
+    """The same for equal parts of a run's steps; nothing for a file of fewer steps than two a part."""
+    steps = sorted({stored.group.step for stored in groups})
+    if len(steps) < 2 * NUM_WINDOWS:
+        return []
+    found = []
+    for part in np.array_split(steps, NUM_WINDOWS):
+        places = [i for i, stored in enumerate(groups) if part[0] <= stored.group.step <= part[-1]]
+        some = [groups[i] for i in places]
+        found.append(
+            {
+                "first_step": int(part[0]),
+                "last_step": int(part[-1]),
+                "groups": len(some),
+                "stock": stock_figures(some),
+                "methods": {
+                    name: {key: _counted(rule, some, [credits[name][i] for i in places]).get(key) for key in _PUSHES}
+                    for name, rule in rules.items()
+                },
+            }
+        )
+    return found

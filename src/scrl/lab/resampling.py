@@ -1,0 +1,63 @@
+"""Labels under other draws of the same completions: how much of a label is luck?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrl.lab.stored_groups import StoredGroup
+from scrl.records import Tally
+from scrl.seeds import generator_for
+
+Counts = NDArray[np.int64]
+
+
+class TopVotes(NamedTuple):
+    """The votes of groups, as far as a label looks at them: arrays of one shape."""
+
+    winner: Counts
+    """The class with the most votes, the smallest key of several; -1 without an answer."""
+    first: Counts
+    second: Counts
+    """The two largest counts."""
+
+
+def top_votes(groups: Sequence[StoredGroup]) -> TopVotes:
+    """The votes as they are, one of each for every group."""
+    found = [_top(np.array([stored.tally.counts_K], dtype=np.int64)) for stored in groups]
+    return TopVotes(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+
+def resampled_votes(groups: Sequence[StoredGroup], draws: int, *, seed: int) -> TopVotes:
+    """N of N completions drawn with replacement, [draws, groups]: what another sample of the model may look like."""
+    found = []
+    for stored in groups:
+        pool = _pool(stored.tally)
+        generator = generator_for(seed, "resampled", stored.group.step, stored.question_id)
+        found.append(_top(generator.multinomial(stored.tally.size, pool / pool.sum(), size=draws)[:, :-1]))
+    return TopVotes(*(np.stack(arrays, axis=1) for arrays in zip(*found, strict=True)))
+
+
+def fewer_votes(groups: Sequence[StoredGroup], size: int, draws: int, *, seed: int) -> TopVotes:
+    """`size` of the N completions drawn without replacement, [draws, groups]."""
+    found = []
+    for stored in groups:
+        generator = generator_for(seed, "fewer", size, stored.group.step, stored.question_id)
+        found.append(_top(generator.multivariate_hypergeometric(_pool(stored.tally), size, size=draws)[:, :-1]))
+    return TopVotes(*(np.stack(arrays, axis=1) for arrays in zip(*found, strict=True)))
+
+
+def _pool(tally: Tally) -> Counts:
+    """Votes by class, missing answers last."""
+    return np.array([*tally.counts_K, tally.class_of_G.count(-1)], dtype=np.int64)
+
+
+def _top(counts_nK: Counts) -> TopVotes:
+    """Of each row of counts; classes stand in the order of their keys, so of several largest the first is taken."""
+    padded = np.concatenate([counts_nK, np.zeros((len(counts_nK), 2), dtype=np.int64)], axis=1)
+    ordered = np.sort(padded, axis=1)
+    first = ordered[:, -1]
+    return TopVotes(np.where(first > 0, padded.argmax(axis=1), -1), first, ordered[:, -2])

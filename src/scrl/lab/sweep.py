@@ -1,0 +1,258 @@
+"""Thousands of settings of a method on stored completions, in seconds.
+
+Answers are read and classed once. The thresholds of a sharp consensus, τ_pos and τ_marg, decide only *whether* a group
+has its positive label; so a group is credited twice for each choice of the other settings, with the label and without
+it, by the package's own functions, and every setting takes one of the two. All figures equal those of `scrl label`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrl.credit.advantages import reward_advantages
+from scrl.credit.labels import is_selected
+from scrl.credit.method import Evidence
+from scrl.credit.methods import find_method
+from scrl.credit.methods.scrl import ScrlSettings
+from scrl.credit.pushes import gives
+from scrl.credit.rule import CreditRule, credit_rule, is_constant
+from scrl.lab.resampling import resampled_votes, top_votes
+from scrl.lab.stored_groups import StoredGroup, credit_of
+from scrl.records import Floats, Labels
+
+GRID: dict[str, dict[str, tuple[Any, ...]]] = {
+    "scrl": {
+        "min_share": tuple(number / 40 for number in range(1, 26)),
+        "min_margin": tuple(number / 40 for number in range(20)),
+        "max_negative_share": (0.0, 0.0625, 0.125, 0.1875, 0.25),
+        "entropy_weight": (0.0, 0.05, 0.1, 0.2),
+    },
+    "contrast": {"elsewhere_weight": tuple(number / 4 for number in range(13))},
+}
+"""Which values are tried unless others are given: 10,000 settings of scrl. The defaults are among them."""
+THRESHOLDS = ("min_share", "min_margin")
+"""The settings of `ScrlSettings` that decide whether there is a positive label, and nothing else."""
+STABILITY_DRAWS = 50
+"""Resamples of every group; over 100 questions a share of labels is then known within half a point."""
+
+
+class Counts(NamedTuple):
+    """What one setting makes of one group, in whole numbers."""
+
+    labelled: int
+    negatives: int
+    entropy_only: int
+    checked: int
+    """It has a positive label, and gold is known."""
+    right: int
+    negatives_checked: int
+    negatives_wrong: int
+    truth_flagged: int
+    stock_known: int
+    """It has a positive label, and the stock answers are known."""
+    stock_label: int
+
+
+PUSHES = ("push_stock", "push_right", "push_stock_wrong")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Every rule on every group."""
+
+    counts_RQC: NDArray[np.int64]
+    pushes_RQ3: Floats
+    """By PUSHES; NaN where the stock answers, or gold, are not known."""
+
+
+def sweep_settings(
+    groups: Sequence[StoredGroup],
+    method: str,
+    given: Mapping[str, Sequence[Any]],
+    *,
+    preset: str = "paper",
+    seed: int = 0,
+) -> Iterator[dict[str, Any]]:
+    """One row for each setting: what `scrl label` would count, and how stable the positive labels are.
+
+    `given` holds the values to try of some settings, in place of those of GRID.
+    """
+    grid = {**GRID.get(method, {}), **given}
+    if not issubclass(find_method(method).settings, ScrlSettings):
+        rules = list(_rules(method, grid, preset, seed))
+        outcomes = _outcomes([rule for rule, _ in rules], groups)
+        stability = majority_stability(groups, seed=seed) if method == "ttrl" else None
+        for place, (rule, chosen) in enumerate(rules):
+            (row,) = _rows(groups, outcomes, place, place, np.ones((1, len(groups)), dtype=bool))
+            is_known = rule.settings.ties == "smallest"
+            yield {"method": method, **chosen, **row, "stability": stability if is_known else None}
+        return
+    values = {name: grid.pop(name) for name in THRESHOLDS if name in grid}
+    thresholds = [chosen for _, chosen in _rules(method, values, preset, seed)]
+    rules = list(_rules(method, grid, preset, seed))
+    outcomes = _outcomes([_with_thresholds(rule, value) for rule, _ in rules for value in (0.0, 1.0)], groups)
+    selected_SQ, stability_S = _selected(groups, thresholds, seed=seed)
+    for place, (_, chosen) in enumerate(rules):
+        rows = _rows(groups, outcomes, 2 * place, 2 * place + 1, selected_SQ)
+        for threshold, row, stability in zip(thresholds, rows, stability_S, strict=True):
+            yield {"method": method, **threshold, **chosen, **row, "stability": stability}
+
+
+def _rules(
+    method: str, values: Mapping[str, Sequence[Any]], preset: str, seed: int
+) -> Iterator[tuple[CreditRule, dict[str, Any]]]:
+    """A rule for every combination of these values, and what was chosen in it."""
+    for choice in product(*values.values()):
+        rule = credit_rule(method, preset=preset, seed=seed, **dict(zip(values, choice, strict=True)))
+        yield rule, {name: getattr(rule.settings, name) for name in values}
+
+
+def _with_thresholds(rule: CreditRule, value: float) -> CreditRule:
+    """At 0 every majority without a tie is labelled; at 1 none is."""
+    return replace(rule, settings=rule.settings.model_copy(update=dict.fromkeys(THRESHOLDS, value)))
+
+
+def _selected(
+    groups: Sequence[StoredGroup], thresholds: Sequence[Mapping[str, float]], *, seed: int
+) -> tuple[NDArray[np.bool_], list[float | None]]:
+    """For every pair of thresholds: which groups get their label, and how much of these a resample labels alike."""
+    top, drawn = top_votes(groups), resampled_votes(groups, STABILITY_DRAWS, seed=seed)
+    sizes_Q = np.array([stored.tally.size for stored in groups])
+    pairs = [{name: given.get(name, getattr(ScrlSettings(), name)) for name in THRESHOLDS} for given in thresholds]
+    selected_SQ = np.array([is_selected(top.first, top.second, sizes_Q, **pair) for pair in pairs])
+    is_same = drawn.winner == top.winner
+    stability_S = [
+        float(np.mean((is_same & is_selected(drawn.first, drawn.second, sizes_Q, **pair))[:, selected_Q]))
+        if selected_Q.any()
+        else None
+        for pair, selected_Q in zip(pairs, selected_SQ, strict=True)
+    ]
+    return selected_SQ, stability_S
+
+
+def majority_stability(groups: Sequence[StoredGroup], *, seed: int) -> float | None:
+    """How often a resample has the same majority."""
+    top, drawn = top_votes(groups), resampled_votes(groups, STABILITY_DRAWS, seed=seed)
+    has_answer_Q = top.winner >= 0
+    return float(np.mean((drawn.winner == top.winner)[:, has_answer_Q])) if has_answer_Q.any() else None
+
+
+def _outcomes(rules: Sequence[CreditRule], groups: Sequence[StoredGroup]) -> Outcomes:
+    counts_RQC = np.zeros((len(rules), len(groups), len(Counts._fields)), dtype=np.int64)
+    pushes_RQ3 = np.empty((len(rules), len(groups), len(PUSHES)))
+    for place, stored in enumerate(groups):
+        evidence = Evidence(stored.group, stored.classes, stored.tally)
+        credited = [_credited(rule, stored, evidence) for rule in rules]
+        counts_RQC[:, place] = [_counts(stored, labels, is_entropy_only) for labels, _, is_entropy_only in credited]
+        advantages_RG = np.array([advantages_G for _, advantages_G, _ in credited])
+        pushes_RQ3[:, place] = (advantages_RG[:, None, :] * _events(stored)).mean(axis=2)
+    return Outcomes(counts_RQC, pushes_RQ3)
+
+
+def _credited(rule: CreditRule, stored: StoredGroup, evidence: Evidence) -> tuple[Labels, Floats, bool]:
+    """Labels, advantages and whether entropy is all there is: of `CreditRule.assign`.
+
+    Methods that look at votes and entropies alone skip its checks, which cost more than the rest.
+    """
+    if not isinstance(rule.settings, ScrlSettings):
+        credit = credit_of(rule, stored)
+        return credit.labels, credit.advantages, credit.is_entropy_only
+    labels = rule.method.label(evidence, rule.settings)
+    shaped = rule.method.reward(evidence, labels, rule.settings)
+    is_entropy_only = is_constant(shaped.label_part_G) and not is_constant(shaped.rewards_G)
+    return labels, reward_advantages(shaped.rewards_G, rule.settings), is_entropy_only
+
+
+def _events(stored: StoredGroup) -> Floats:
+    """e − ē of the events of PUSHES, one row each; NaN where nobody knows."""
+    tally, stock, truth = stored.tally, stored.elsewhere.stock, stored.truth
+    unknown_G = np.full(tally.size, np.nan)
+    events = (
+        gives(tally, stock) if stock else unknown_G,
+        unknown_G if truth is None else gives(tally, (truth.key,)),
+        gives(tally, set(stock) - {truth.key}) if stock and truth is not None else unknown_G,
+    )
+    return np.array([event_G - event_G.mean() for event_G in events])
+
+
+def _counts(stored: StoredGroup, labels: Labels, is_entropy_only: bool) -> Counts:
+    truth, stock, positive, negatives = stored.truth, stored.elsewhere.stock, labels.positive, labels.negatives
+    return Counts(
+        labelled=positive is not None,
+        negatives=len(negatives),
+        entropy_only=is_entropy_only,
+        checked=positive is not None and truth is not None,
+        right=positive is not None and truth is not None and positive == truth.key,
+        negatives_checked=0 if truth is None else len(negatives),
+        negatives_wrong=0 if truth is None else len(negatives - {truth.key}),
+        truth_flagged=truth is not None and truth.key in negatives,
+        stock_known=positive is not None and bool(stock),
+        stock_label=positive in stock,
+    )
+
+
+def _rows(
+    groups: Sequence[StoredGroup], outcomes: Outcomes, labelled: int, abstained: int, selected_SQ: NDArray[np.bool_]
+) -> Iterator[dict[str, Any]]:
+    """For every choice of groups that get their label: the keys of `scrl label`'s summary, in its arithmetic."""
+    with_QC, without_QC = outcomes.counts_RQC[labelled], outcomes.counts_RQC[abstained]
+    counts_SC = selected_SQ @ with_QC + ~selected_SQ @ without_QC
+    pushes = {name: _means(outcomes, labelled, abstained, selected_SQ, place) for place, name in enumerate(PUSHES)}
+    has_truth = sum(stored.truth is not None and stored.truth.key is not None for stored in groups)
+    for place, row in enumerate(counts_SC.tolist()):
+        counts = Counts(*row)
+        yield {
+            "questions": len(groups),
+            "positive_questions": counts.labelled,
+            "coverage": counts.labelled / len(groups),
+            "negative_answers": counts.negatives,
+            "entropy_only_questions": counts.entropy_only,
+            "positive_accuracy": _ratio(counts.right, counts.checked),
+            "negative_accuracy": _ratio(counts.negatives_wrong, counts.negatives_checked),
+            "truth_flagged": _ratio(counts.truth_flagged, has_truth),
+            "stock_label_share": _ratio(counts.stock_label, counts.stock_known),
+            **{name: means_S[place] for name, means_S in pushes.items()},
+        }
+
+
+def _means(
+    outcomes: Outcomes, labelled: int, abstained: int, selected_SQ: NDArray[np.bool_], event: int
+) -> Sequence[float | None]:
+    """The mean push of every choice; added one by one, as `scrl label` does, so that no last digit differs."""
+    with_Q, without_Q = (outcomes.pushes_RQ3[place, :, event] for place in (labelled, abstained))
+    known = ~np.isnan(with_Q)
+    if not known.any():
+        return [None] * len(selected_SQ)
+    values_SQ = np.where(selected_SQ[:, known], with_Q[known], without_Q[known])
+    if PUSHES[event] == "push_stock":
+        return [sum(values_Q) / len(values_Q) for values_Q in values_SQ.tolist()]
+    means: list[float | None] = (values_SQ.cumsum(axis=1)[:, -1] / values_SQ.shape[1]).tolist()
+    return means
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def front(rows: Sequence[Mapping[str, Any]], quality: str) -> list[Mapping[str, Any]]:
+    """The rows that no other beats in both coverage and `quality`, by rising coverage.
+
+    Of rows alike in both, the one with the larger push towards right answers, or without gold away from stock answers.
+    """
+
+    def order(row: Mapping[str, Any]) -> tuple[float, float, float]:
+        push = row["push_right"] if row["push_right"] is not None else -(row["push_stock"] or 0.0)
+        return row["coverage"], row[quality], push
+
+    found: list[Mapping[str, Any]] = []
+    known = [row for row in rows if row[quality] is not None and row["coverage"]]
+    for row in sorted(known, key=order, reverse=True):
+        if not found or row[quality] > found[-1][quality]:
+            found.append(row)
+    return found[::-1]

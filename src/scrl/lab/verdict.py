@@ -1,0 +1,142 @@
+"""Figures of an audit → what they mean for training, in words, each with the figure behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+UNANIMOUS_SHARE = 0.8
+"""Already unanimous: completions agree on so many questions that at most one in five has any advantage but 0."""
+WEAK_COVERAGE = 1 / 8
+"""Too weak: fewer questions than these have a sharp consensus. With 8 questions a step, the default, a step then has
+less than one labelled question."""
+STOCK_LABELS = 0.25
+"""Stock answers dominate: so many majority labels are one of the three answers most popular elsewhere. Right answers
+repeat less: the three most frequent make up 22 % of AMC, 11 % of MATH-500, 9 % of 256 questions of GSM8K."""
+CLOSED_SET = 10
+"""With fewer different answers in all completions the answers are a closed set (A to D, yes and no), in which the three
+most popular say nothing."""
+NO_ANSWER = 0.5
+"""With half of the completions unread, the reader or the length does not fit; other figures are about the rest."""
+FEW_QUESTIONS = 20
+"""Below these a verdict is said to rest on few."""
+CHANCE = 0.5
+"""The AUROC of an entropy that knows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that the figures say."""
+
+    code: str
+    words: str
+    figures: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"code": self.code, "words": self.words, "figures": self.figures}
+
+
+def verdict(audit: Mapping[str, Any]) -> list[Finding]:
+    """What the audit's figures say: reasons against training first; without any, that it is likely to help."""
+    against = [*_unreadable(audit), *_unanimous(audit), *_weak(audit), *_stock(audit)]
+    return [*against, *([] if against else _helps(audit)), *_gate(audit)]
+
+
+def _unreadable(audit: Mapping[str, Any]) -> Iterator[Finding]:
+    share = audit["votes"]["no_answer_share"]
+    if share >= NO_ANSWER:
+        words = f"Hardly readable: {share:.0%} of the completions have no answer. Try another --reader or more tokens."
+        yield Finding("no_answers", words, {"no_answer_share": share})
+
+
+def _unanimous(audit: Mapping[str, Any]) -> Iterator[Finding]:
+    share = audit["votes"]["unanimous_share"]
+    if share >= UNANIMOUS_SHARE:
+        words = (
+            f"Already unanimous: on {share:.0%} of the questions all completions give one answer, so there is nothing "
+            "to push. Take harder questions, or a higher temperature."
+        )
+        yield Finding("unanimous", words, {"unanimous_share": share})
+
+
+def _weak(audit: Mapping[str, Any]) -> Iterator[Finding]:
+    sharp, gold = audit["votes"]["sharp_share"], audit["gold"]
+    if sharp < WEAK_COVERAGE:
+        words = (
+            f"Too weak: only {sharp:.0%} of the questions have a sharp consensus (a share of 37.5 % and a lead of more "
+            "than 12.5 %). Take easier questions or a stronger model; or is one answer spelled in many ways "
+            "(scrl label --audit)?"
+        )
+        yield Finding("too_weak", words, {"sharp_share": sharp})
+    elif gold is not None and gold["vote_gain"]["interval"][0] <= 0:
+        gain = gold["vote_gain"]
+        words = (
+            f"Too weak: the most frequent answer is right on {_of(gold['majority_accuracy'])} of the questions, a "
+            f"single completion on {_of(gold['pass@1'])}: the vote is not clearly better ({_points(gain)})."
+        )
+        yield Finding("too_weak", words, {"vote_gain": gain})
+
+
+def _stock(audit: Mapping[str, Any]) -> Iterator[Finding]:
+    stock, ttrl = audit["stock"], audit["methods"].get("ttrl", {})
+    share = ttrl.get("stock_label_share")
+    if share is None or share < STOCK_LABELS or stock["distinct_answers"] < CLOSED_SET:
+        return
+    labels = stock["labels"]
+    popular, other = labels["popular"]["right"], labels["other"]["right"]
+    if popular is not None and other is not None and popular >= other:
+        return  # popular and right: these questions do have such answers
+    names = ", ".join(item["answer"] for item in stock["popular"][: stock["num_stock"]])
+    words = (
+        f"Stock answers dominate: {share:.0%} of the majority labels are one of the {stock['num_stock']} answers most "
+        f"popular over the other questions (over all: {names}). A rule that looks at one question at a time cannot see "
+        "that; contrast can."
+    )
+    if popular is not None and other is not None:
+        words += f" Of sharp labels that are popular elsewhere {popular:.0%} are right, of the others {other:.0%}."
+    yield Finding("stock_answers", words, {"stock_label_share": share, "labels": labels})
+
+
+def _helps(audit: Mapping[str, Any]) -> Iterator[Finding]:
+    votes, gold = audit["votes"], audit["gold"]
+    words = (
+        f"Likely to help on these questions: {votes['sharp_share']:.0%} of them have a sharp consensus, and on "
+        f"{1 - votes['unanimous_share']:.0%} the completions still differ."
+    )
+    figures = {"sharp_share": votes["sharp_share"], "unanimous_share": votes["unanimous_share"]}
+    if gold is None:
+        words += " Whether that consensus is right only gold answers can tell; 20 are better than none."
+    else:
+        figures["vote_gain"] = gold["vote_gain"]
+        words += (
+            f" The most frequent answer is right on {_of(gold['majority_accuracy'])} of the questions, a "
+            f"single completion on {_of(gold['pass@1'])}: {_points(gold['vote_gain'])} to learn from."
+        )
+    if audit["questions"] < FEW_QUESTIONS:
+        words += f" But these are only {audit['questions']} questions."
+    yield Finding("likely_to_help", words, figures)
+
+
+def _gate(audit: Mapping[str, Any]) -> Iterator[Finding]:
+    """The gate chooses among rare answers; so it is measured there."""
+    auroc = (audit["gold"] or {}).get("rare_entropy_auroc")
+    if auroc is None or auroc["interval"][0] > CHANCE:
+        return
+    words = (
+        f"Entropy gate not informative: where the right answer is rare ({auroc['groups']} times), {_of(auroc)} of the "
+        "wrong rare answers are more uncertain than it, and a coin would give 50 %. What scrl rules out, it "
+        "rules out for being rare."
+    )
+    yield Finding("gate_not_informative", words, {"rare_entropy_auroc": auroc})
+
+
+def _of(figure: Mapping[str, Any]) -> str:
+    low, high = figure["interval"]
+    return f"{figure['mean']:.0%} [{low:.0%}, {high:.0%}]"
+
+
+def _points(figure: Mapping[str, Any]) -> str:
+    low, high = figure["interval"]
+    return f"{100 * figure['mean']:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]"

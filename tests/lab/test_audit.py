@@ -1,0 +1,192 @@
+"""`scrl audit`: figures by hand, and what the verdict says about completions made to be lied about."""
+
+import json
+import random
+
+import pytest
+from processes import scrl
+
+from scrl.credit.rule import credit_rule
+from scrl.data.completion_files import open_completions
+from scrl.evaluation.statistics import clustered_interval
+from scrl.lab.audit import audit_groups
+from scrl.lab.label import label_file
+from scrl.lab.stored_groups import stored_groups
+
+
+def row(question, answer, entropy=0.2, **more):
+    return {"question_id": question, "answer": answer, "entropy": entropy} | more
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+    return path
+
+
+def audited(path, *methods, **options):
+    rules = {name: credit_rule(name) for name in methods or ("ttrl", "scrl", "contrast")}
+    groups = stored_groups(open_completions(path), next(iter(rules.values())), keep_texts=False)
+    return audit_groups(groups, rules, **options)
+
+
+def codes(audit):
+    return [finding["code"] for finding in audit["verdict"]]
+
+
+def stock_file(path, *, gold, steps=1, seed=0):
+    """24 questions of 16 completions: three of four have 1 or 0 as their majority, the others an answer of their own."""
+    rng, rows = random.Random(seed), []
+    for step in range(steps):
+        for number in range(24):
+            own = str(100 + number)
+            top = own if number % 4 == 0 else str(number % 2)
+            said = [top] * 9 + [str(rng.randrange(1000, 9000)) for _ in range(6)] + [None]
+            rows += [row(f"q{number}", a, rng.random(), step=step, **({"gold": own} if gold else {})) for a in said]
+    return write(path, rows)
+
+
+def test_figures_by_hand(tmp_path):
+    # a: 3 × 1, 1 × 2 (right, more certain); b: 2 × 5 (right), 1 × 6, one without an answer and cut
+    rows = [row("a", "1", 0.4, gold="2", finished=True)] * 3 + [row("a", "2", 0.1, finished=True)]
+    rows += [row("b", "5", 0.1, gold="5", finished=True)] * 2 + [row("b", "6", 0.3, finished=True)]
+    rows += [row("b", None, 0.5, finished=False)]
+    found = audited(write(tmp_path / "r.jsonl", rows), "ttrl", "scrl")
+    votes, gold = found["votes"], found["gold"]
+    assert votes["agreement"] == (3 / 4 + 2 / 4) / 2
+    assert votes["margin"] == (2 / 4 + 1 / 4) / 2
+    assert votes["sharp_share"] == 1.0  # both leads are above 1/8
+    assert votes["no_answer_share"] == votes["cut_share"] == 1 / 8
+    assert votes["entropy"] == "exact"
+    assert found["methods"]["ttrl"]["coverage"] == 1.0
+    assert found["methods"]["ttrl"]["positive_accuracy"] == 0.5
+    assert gold["majority_accuracy"]["mean"] == 0.5
+    assert gold["pass@1"]["mean"] == (1 / 4 + 2 / 4) / 2
+    assert gold["entropy_auroc"]["mean"] == 1.0  # a: 0.4 > 0.1; b: 0.3 > 0.1
+
+
+def test_methods_agree_with_scrl_label_and_windows_with_files_of_their_own(tmp_path):
+    path = stock_file(tmp_path / "r.jsonl", gold=True, steps=8)
+    found = audited(path, "ttrl", "scrl", "contrast", "oracle")
+    for name, figures in found["methods"].items():
+        summary = label_file(path, credit_rule(name))
+        assert figures["coverage"] == summary["positive_questions"] / summary["questions"]
+        for key in ("stock_label_share", "push_stock", "push_right", "push_stock_wrong", "positive_accuracy"):
+            assert figures[key] == summary.get(key), (name, key)
+    assert [(w["first_step"], w["last_step"], w["groups"]) for w in found["windows"]] == [
+        (0, 1, 48), (2, 3, 48), (4, 5, 48), (6, 7, 48),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("gold", [True, False])
+def test_stock_answers_are_found_with_gold_and_without(tmp_path, gold):
+    found = audited(stock_file(tmp_path / "r.jsonl", gold=gold))
+    finding = found["verdict"][0]
+    # 18 of 24 labels are 0 or 1
+    assert (finding["code"], finding["figures"]["stock_label_share"]) == ("stock_answers", 18 / 24)
+    if gold:  # popular labels are never right, the others always
+        assert found["stock"]["labels"] == {
+            "popular": {"labels": 18, "right": 0.0},
+            "other": {"labels": 6, "right": 1.0},
+        }
+        pushes = {name: figures["push_stock_wrong"] for name, figures in found["methods"].items()}
+        assert 0 < pushes["contrast"] < pushes["scrl"]  # 9/16 here against 0.28 elsewhere: less, but still towards them
+
+
+def test_popular_and_right_answers_are_no_stock_answers(tmp_path):
+    path = stock_file(tmp_path / "r.jsonl", gold=True)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = [r | {"gold": str(int(r["question_id"][1:]) % 2)} for r in rows]
+    assert "stock_answers" not in codes(audited(write(path, rows)))
+
+
+def test_a_closed_set_of_answers_has_no_stock_answers(tmp_path):
+    rows = [row(f"q{q}", "ABCD"[(q + (s == 0)) % 4]) for q in range(24) for s in range(8)]
+    assert "stock_answers" not in codes(audited(write(tmp_path / "r.jsonl", rows)))
+
+
+def test_unanimous_too_weak_unreadable_and_likely_to_help(tmp_path):
+    same = [row(f"q{q}", str(q)) for q in range(20) for _ in range(8)]
+    assert codes(audited(write(tmp_path / "a.jsonl", same))) == ["unanimous"]
+    apart = [row(f"q{q}", str(100 * q + s)) for q in range(20) for s in range(8)]
+    assert codes(audited(write(tmp_path / "b.jsonl", apart))) == ["too_weak"]
+    mute = [row(f"q{q}", None if s % 2 else str(q)) for q in range(20) for s in range(8)]
+    assert codes(audited(write(tmp_path / "c.jsonl", mute)))[0] == "no_answers"
+    good = [row(f"q{q}", str(q if s < 5 else 100 * q + s), gold=str(q)) for q in range(30) for s in range(8)]
+    found = audited(write(tmp_path / "d.jsonl", good))
+    assert codes(found) == ["likely_to_help"]
+    assert found["verdict"][0]["figures"]["vote_gain"]["mean"] == pytest.approx(3 / 8)  # 1 − 5/8
+    # a vote that is right as often as a single completion: one question of four is right throughout
+    luck = [
+        row(f"q{q}", str(q) if q % 4 == 0 or s < 5 else "-1", gold=str(q if q % 4 == 0 else 7))
+        for q in range(28)
+        for s in range(8)
+    ]
+    assert codes(audited(write(tmp_path / "e.jsonl", luck)))[0] == "too_weak"
+
+
+def test_a_gate_that_knows_nothing_is_said_to(tmp_path):
+    """40 questions whose right answer is rare, with entropies drawn at random, or higher for wrong answers."""
+    rng = random.Random(3)
+
+    def rows(knows):
+        for q in range(40):
+            for s in range(16):
+                answer = str(q) if s < 10 else f"{1000 * q + s}"
+                is_right = s == 12
+                yield row(f"q{q}", answer, rng.random() + (knows and not is_right), gold=f"{1000 * q + 12}")
+
+    assert "gate_not_informative" in codes(audited(write(tmp_path / "a.jsonl", rows(False))))
+    assert "gate_not_informative" not in codes(audited(write(tmp_path / "b.jsonl", rows(True))))
+
+
+def test_how_labels_change_with_fewer_completions(tmp_path):
+    rows = [row(f"q{q}", "1" if s < 9 else "2") for q in range(200) for s in range(16)]
+    (eight,) = audited(write(tmp_path / "r.jsonl", rows), "ttrl")["fewer_completions"]  # 16 of 16 would be all
+    # 4 or more of 8 drawn from 9 × 1 and 7 × 2 (a tie goes to 1): (4410 + 4410 + 1764 + 252 + 9) / 12870
+    assert eight["majority_same"] == pytest.approx(10845 / 12870, abs=0.005)
+    # sharp: 5 or more (a lead of 2 of 8 is above 1/8): (4410 + 1764 + 252 + 9) / 12870 for 1, and 3 or fewer for 2: the rest
+    assert eight["sharp_share"] == pytest.approx((6435 + 2025) / 12870, abs=0.005)
+    assert eight["sharp_same"] is None  # 9 − 7 of 16 is a lead of exactly 1/8, not above it
+    unanimous = write(tmp_path / "u.jsonl", [row("q", "1")] * 40)
+    for line in audited(unanimous, "ttrl")["fewer_completions"]:
+        assert (line["majority_same"], line["sharp_same"], line["sharp_new"]) == (1.0, 1.0, None)
+
+
+def test_the_order_of_lines_changes_no_figure_but_that_of_groups(tmp_path):
+    path = stock_file(tmp_path / "r.jsonl", gold=True)
+    rows = path.read_text().splitlines(keepends=True)
+    first = audited(path)
+    grouped = [rows[q * 16 : q * 16 + 16][::-1] for q in range(24)]
+    path.write_text("".join(line for group in grouped for line in group))
+    assert audited(path)["votes"] == first["votes"]
+    assert audited(path)["gold"] == first["gold"]
+
+
+def test_methods_that_the_file_cannot_serve_are_refused_by_name(tmp_path):
+    rows = [{"question_id": f"q{q}", "answer": "1"} for q in range(3) for _ in range(4)]
+    found = audited(write(tmp_path / "r.jsonl", rows), "ttrl", "scrl", "restrain", "compass", "oracle")
+    assert list(found["methods"]) == ["ttrl"]
+    assert found["refused"]["scrl"] == "an entropy for every completion"
+    assert set(found["refused"]) == {"scrl", "restrain", "compass", "oracle"}
+    assert found["votes"]["entropy"] is None
+
+
+def test_the_command_writes_and_prints(tmp_path):
+    path = stock_file(tmp_path / "r.jsonl", gold=True, steps=8)
+    done = scrl("audit", path, "--out", tmp_path / "a.json", "--method", "ttrl", "--method", "scrl")
+    assert done.returncode == 0, done.stderr
+    assert "Stock answers dominate: 75%" in done.stdout
+    assert json.loads((tmp_path / "a.json").read_text())["methods"].keys() == {"ttrl", "scrl"}
+    assert scrl("audit", tmp_path / "none.jsonl").returncode == 2
+    refused = scrl("audit", path, "--out", path)
+    assert refused.returncode == 2
+    assert "would overwrite the rollouts" in refused.stderr
+
+
+def test_the_clustered_interval_draws_questions_whole():
+    # ten visits of one question are no ten questions: with two questions, one all right, the mean is 0, ½ or 1
+    assert clustered_interval({"a": [1.0] * 10, "b": [0.0] * 10}, seed=0) == (0.0, 1.0)
+    low, high = clustered_interval({str(q): [float(q % 2)] for q in range(100)}, seed=0)
+    assert low == pytest.approx(0.4, abs=0.03)  # ½ ± 1.96 √(¼ / 100)
+    assert high == pytest.approx(0.6, abs=0.03)
+    assert clustered_interval({"a": [1.0], "b": []}, seed=0) == (1.0, 1.0)

@@ -1,0 +1,213 @@
+"""Completions as other tools write them. The files in layouts/ were written by TRL 1.16, verl 0.9.1 and lm-eval themselves;
+the answers were put into their samplers' mouths. OpenAI's lines follow its API reference."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from processes import scrl
+
+from scrl.data.completion_files import open_completions
+from scrl.data.layouts import ANY, Columns
+from scrl.errors import DataError
+
+FILES = Path(__file__).parent / "layouts"
+SAID = {
+    "42": ["So \\boxed{42}.", "It is \\boxed{42}", "\\boxed{41}", "no idea"],
+    "7": ["\\boxed{7}", "\\boxed{7}", "\\boxed{12}", "\\boxed{7}"],
+}
+
+
+def read(path, columns=ANY):
+    source = open_completions(path, columns)
+    return source.layout.name, list(source.rollouts())
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def by_gold(rollouts):
+    found = {}
+    for rollout in rollouts:
+        found.setdefault(rollout.gold, []).append(rollout.text)
+    return found
+
+
+def test_verl_writes_a_file_a_step():
+    name, rollouts = read(FILES / "verl")
+    assert name == "verl rollout dump"
+    assert by_gold(r for r in rollouts if r.step == 1) == by_gold(r for r in rollouts if r.step == 2) == SAID
+    assert {r.group for r in rollouts} == {(1, "verl-0"), (1, "verl-1"), (2, "verl-0"), (2, "verl-1")}
+    assert {r.entropy for r in rollouts} == {None}
+
+
+def test_steps_are_read_in_the_order_of_their_numbers(tmp_path):
+    row = {"input": "a", "output": "b", "gts": None, "score": 0.0}
+    for step in (10, 2):
+        lines(tmp_path / f"{step}.jsonl", [row | {"step": step}])
+    assert [r.step for r in read(tmp_path)[1]] == [2, 10]
+
+
+def test_lm_eval_writes_each_document_once_a_filter():
+    name, rollouts = read(FILES / "samples_sums.jsonl")
+    assert name == "lm-eval samples"
+    assert len((FILES / "samples_sums.jsonl").read_text().splitlines()) == 4  # two documents, two filters
+    assert by_gold(rollouts) == SAID
+    assert [r.question_id for r in rollouts] == ["0"] * 4 + ["1"] * 4
+
+
+def test_trl_writes_parquet():
+    pytest.importorskip("pyarrow")
+    name, rollouts = read(FILES / "completions_00001.parquet")
+    assert name == "TRL completions"
+    assert [r.text for r in rollouts] == SAID["42"] + SAID["7"]
+    assert {r.group for r in rollouts} == {(1, "completions_00001-0"), (1, "completions_00001-1")}
+
+
+def test_trls_columns_without_parquet(tmp_path):
+    chat = [{"role": "user", "content": "What is 6 times 7?"}]
+    says = [{"role": "assistant", "content": "\\boxed{42}"}]
+    row = {"step": 3, "prompt": chat, "completion": says, "reward": 1.0, "advantage": 0.0, "answer": "42"}
+    name, (rollout,) = read(lines(tmp_path / "a.jsonl", [row]))
+    assert (name, rollout.text, rollout.step, rollout.gold) == ("TRL completions", "\\boxed{42}", 3, "42")
+
+
+def choice(text, logprobs=None, **more):
+    return {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": logprobs, **more}
+
+
+def test_openai_batch_output_with_the_likeliest_tokens(tmp_path):
+    # ½, ¼ and a rest of ¼: H = ½ log 2 + ½ log 4; then a sure token: H = 0
+    top = [{"token": "a", "logprob": math.log(0.5)}, {"token": "b", "logprob": math.log(0.25)}]
+    tokens = [
+        {"token": "a", "logprob": math.log(0.5), "top_logprobs": top},
+        {
+            "token": "c",
+            "logprob": 0.0,
+            "top_logprobs": [{"token": "c", "logprob": 0.0}, {"token": "d", "logprob": -99.0}],
+        },
+    ]
+    body = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "choices": [
+            choice("\\boxed{1}", {"content": tokens}, finish_reason="stop"),
+            choice("…", {"content": tokens}, finish_reason="length"),
+        ],
+    }
+    batch = {"id": "batch_req_1", "custom_id": "q7", "response": {"status_code": 200, "body": body}, "error": None}
+    name, rollouts = read(lines(tmp_path / "a.jsonl", [batch]))
+    assert name == "OpenAI batch output"
+    assert [r.question_id for r in rollouts] == ["q7", "q7"]
+    assert [r.is_finished for r in rollouts] == [True, False]
+    assert rollouts[0].entropy == pytest.approx(0.75 * math.log(4) / 2 + 0.0)  # ½·1 + ½·2 bits = 1.5 bits, halved
+    assert all(r.is_entropy_estimate for r in rollouts)
+    name, rollouts = read(lines(tmp_path / "b.jsonl", [body]))
+    assert (name, rollouts[0].question_id) == ("OpenAI responses", "chatcmpl-1")
+
+
+def test_the_entropy_from_drawn_tokens_alone_is_their_mean_surprise(tmp_path):
+    drawn = {"token_logprobs": [None, -1.0, -2.0], "top_logprobs": None}
+    body = {"id": "cmpl-1", "choices": [{"text": "\\boxed{1}", "logprobs": drawn}, {"text": "", "logprobs": None}]}
+    _, (first, second) = read(lines(tmp_path / "a.jsonl", [body]))
+    assert (first.entropy, first.is_entropy_estimate) == (1.5, True)
+    assert (second.entropy, second.is_entropy_estimate) == (None, False)
+    own = {"question_id": "a", "completion": "\\boxed{1}", "logprobs": [-1.0, -3.0]}
+    _, (estimated, given) = read(lines(tmp_path / "b.jsonl", [own, own | {"entropy": 0.3}]))
+    assert (estimated.entropy, estimated.is_entropy_estimate) == (2.0, True)
+    assert (given.entropy, given.is_entropy_estimate) == (0.3, False)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "p", "completions": ["a", "b"], "entropies": [0.1, 0.2], "answer": "4"},
+        {"question_id": "x", "responses": [{"text": "a", "entropy": 0.1}, {"text": "b", "entropy": 0.2}], "gold": "4"},
+    ],
+)
+def test_lists_of_completions(tmp_path, row):
+    for path in (lines(tmp_path / "a.jsonl", [row]), tmp_path / "a.json"):
+        if path.suffix == ".json":
+            path.write_text(json.dumps([row]))
+        name, rollouts = read(path)
+        assert name == "completions in lists, one a question"
+        assert [(r.text, r.entropy, r.gold) for r in rollouts] == [("a", 0.1, "4"), ("b", 0.2, "4")]
+        assert len({r.question_id for r in rollouts}) == 1
+
+
+def test_a_table_with_prompt_and_completion(tmp_path):
+    (tmp_path / "a.csv").write_text('prompt,completion,answer\np,"\\boxed{1}, so",1\nq,\\boxed{2},\np,\\boxed{3},1\n')
+    name, rollouts = read(tmp_path / "a.csv")
+    assert name == "one completion a row"
+    assert [(r.question_id, r.text, r.gold) for r in rollouts] == [
+        ("a-0", "\\boxed{1}, so", "1"), ("a-1", "\\boxed{2}", None), ("a-0", "\\boxed{3}", "1"),
+    ]  # fmt: skip
+
+
+def test_columns_can_be_named(tmp_path):
+    (tmp_path / "a.csv").write_text("frage,antwort,prompt,h\nx,\\boxed{1},z,0.5\n")
+    columns = Columns(completion="antwort", question="frage", entropy="h")
+    _, (rollout,) = read(tmp_path / "a.csv", columns)
+    assert (rollout.question_id, rollout.text, rollout.entropy) == ("a-0", "\\boxed{1}", 0.5)
+    with pytest.raises(
+        DataError, match=r"a\.csv:2: there is no column 'antword', given as --completion-column. Did you"
+    ):
+        read(tmp_path / "a.csv", columns._replace(completion="antword"))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"custom_id": "a", "response": None, "error": {"code": "x"}}, "this request failed"),
+        ({"custom_id": "a", "response": {"status_code": 429, "body": {}}, "error": None}, "this request failed"),
+        ({"completions": ["a"]}, "no column names the question"),
+        ({"prompt": "p", "completions": ["a"], "entropies": []}, "has 1 completions, but there are 0 entropies"),
+        ({"prompt": "p", "completion": 3}, "field 'completion' must be text or chat messages"),
+        ({"doc_id": 0, "doc": {}, "target": "1", "resps": []}, "does not look like lm-eval samples"),
+        ({"question_id": "a", "completion": "b", "logprobs": 3}, "field 'logprobs' cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_line(tmp_path, row, reason):
+    path = lines(tmp_path / "a.jsonl", [row])
+    with pytest.raises(DataError, match=rf"a\.jsonl:1: .*{reason}"):
+        read(path)
+
+
+def test_a_folder_of_two_kinds_is_refused(tmp_path):
+    lines(tmp_path / "a.jsonl", [])
+    (tmp_path / "a.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match="nor a folder with one kind of files"):
+        read(tmp_path)
+
+
+def test_label_audit_and_sweep_read_them_and_say_so(tmp_path):
+    done = scrl("label", FILES / "verl", "--method", "ttrl", "--summary", tmp_path / "s.json")
+    assert done.returncode == 0, done.stderr
+    assert "read as verl rollout dump" in done.stderr
+    assert json.loads((tmp_path / "s.json").read_text())["positive_accuracy"] == 1.0
+    refused = scrl("label", FILES / "verl", "--method", "scrl")
+    assert refused.returncode == 2
+    assert "field 'entropy' is missing, and method 'scrl' needs one" in refused.stderr
+    for command in ("audit", "sweep"):
+        done = scrl(command, FILES / "samples_sums.jsonl")
+        assert done.returncode == 0, done.stderr
+        assert "read as lm-eval samples" in done.stderr
+        assert "scrl was left out: it needs an entropy for every completion." in done.stdout
+
+
+def test_estimated_entropies_are_marked_everywhere(tmp_path):
+    rows = [{"question_id": f"q{i}", "completion": f"\\boxed{{{i}}}", "logprobs": [-0.1 * i]} for i in (1, 1, 2, 2)]
+    path = lines(tmp_path / "a.jsonl", rows)
+    for words in (
+        ("label", path, "--summary", tmp_path / "s"),
+        ("audit", path, "--out", tmp_path / "a"),
+        ("sweep", path),
+    ):
+        done = scrl(*words)
+        assert done.returncode == 0, done.stderr
+        assert "Entropies are estimates from log-probabilities" in " ".join(done.stdout.split())
+    assert json.loads((tmp_path / "s").read_text())["estimated_entropies"] == 4
+    assert json.loads((tmp_path / "a").read_text())["votes"]["entropy"] == "estimated"

@@ -1,0 +1,108 @@
+"""`scrl sweep` is `scrl label` at every setting, exactly; its front and its stability."""
+
+import csv
+import json
+import random
+
+import pytest
+from processes import scrl
+
+from scrl.credit.methods import find_method
+from scrl.credit.rule import credit_rule
+from scrl.data.completion_files import open_completions
+from scrl.lab.label import label_file
+from scrl.lab.stored_groups import stored_groups
+from scrl.lab.sweep import front, sweep_settings
+
+
+def random_file(path, *, questions=14, size=16, steps=2, gold=True, seed=0):
+    """Groups with ties, missing answers, stock answers, a question without gold, lines of a step mixed."""
+    rng, rows = random.Random(seed), []
+    for step in range(steps):
+        for number in range(questions):
+            pool = [*"01223", str(50 + number), str(50 + number), None, f"{number}/3"]
+            for _ in range(size):
+                row = {"question_id": f"q{number}", "step": step, "answer": rng.choice(pool), "entropy": rng.random()}
+                rows.append(row | ({"gold": str(50 + number)} if gold and number else {}))
+    rng.shuffle(rows)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def groups_of(path):
+    return stored_groups(open_completions(path), credit_rule("ttrl"), keep_texts=False)
+
+
+def test_every_figure_equals_that_of_scrl_label_exactly(tmp_path):
+    path = random_file(tmp_path / "r.jsonl")
+    groups = groups_of(path)
+    choices = {
+        "scrl": {},
+        "scrl-without-shaping": {
+            "min_share": (0.2, 0.375),
+            "max_negative_share": (0.1, 0.2),
+            "advantage": ("centred",),
+        },
+        "scrl-without-negative": {"min_margin": (0.0, 0.1)},
+        "ttrl": {"ties": ("smallest", "first-seen")},
+        "contrast": {"missing_gap": (0.0, 0.2)},
+    }
+    rows = [row for method, given in choices.items() for row in sweep_settings(groups, method, given)]
+    assert sum(row["method"] == "scrl" for row in rows) == 10_000
+    sampled = random.Random(1).sample(rows[:10_000], 12) + random.Random(2).sample(rows[10_000:], 12)
+    for row in sampled:
+        names = find_method(row["method"]).settings.model_fields
+        summary = label_file(path, credit_rule(row["method"], **{k: v for k, v in row.items() if k in names}))
+        figures = {key: row[key] for key in row if key in summary and key != "method"}
+        assert len(figures) >= 10
+        assert figures == {key: summary[key] for key in figures}
+
+
+def test_without_gold_the_figures_of_gold_are_none(tmp_path):
+    groups = groups_of(random_file(tmp_path / "r.jsonl", gold=False))
+    for row in sweep_settings(groups, "scrl", {"min_share": (0.2, 0.9), "min_margin": (0,), "entropy_weight": (0.1,)}):
+        assert row["positive_accuracy"] is row["truth_flagged"] is row["push_right"] is None
+        assert row["push_stock"] is not None
+
+
+def test_stability_is_that_of_a_binomial_majority(tmp_path):
+    # 4 of 5 votes for 1, one for 2: drawn anew, 1 wins if it has 3 or more of 5 at p = 4/5: 0.942
+    rows = [{"question_id": "q", "answer": a} for a in "11112"]
+    path = tmp_path / "r.jsonl"
+    path.write_text("".join(json.dumps(row | {"question_id": f"q{i}"}) + "\n" for i in range(200) for row in rows))
+    (row,) = sweep_settings(groups_of(path), "ttrl", {})
+    assert row["stability"] == pytest.approx(0.942, abs=0.01)
+
+
+def test_the_front_is_what_nothing_beats_in_both(tmp_path):
+    def point(coverage, right, push=0.0):
+        return {"coverage": coverage, "positive_accuracy": right, "push_right": push, "push_stock": 0.0}
+
+    rows = [
+        point(1.0, 0.2),
+        point(0.5, 0.4, 0.1),
+        point(0.5, 0.4, 0.3),
+        point(0.4, 0.3),
+        point(0.1, 0.9),
+        point(0.0, None),
+    ]
+    assert front(rows, "positive_accuracy") == [rows[4], rows[2], rows[0]]
+
+
+def test_the_command_writes_a_row_a_setting(tmp_path):
+    path = random_file(tmp_path / "r.jsonl")
+    done = scrl("sweep", path, "--min-share", "0.25,0.375", "--min-margin", "0,0.125", "--max-negative-share", "0.125",
+                "--entropy-weight", "0.1", "--elsewhere-weight", "1.5", "--out", tmp_path / "s.csv")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with (tmp_path / "s.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["method"] for row in rows] == ["scrl"] * 4 + ["ttrl", "contrast"]
+    assert "6 settings on 28 groups" in done.stdout
+    for words, reason in (
+        (("--min-shore", "1"), "unknown option --min-shore. Did you mean '--min-share'?"),
+        (("--min-share", "2"), "min_share: Input should be less than or equal to 1"),
+    ):
+        refused = scrl("sweep", path, *words, "--out", tmp_path / "no.csv")
+        assert refused.returncode == 2
+        assert reason in refused.stderr
+        assert not (tmp_path / "no.csv").exists()
