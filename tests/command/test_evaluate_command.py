@@ -105,7 +105,7 @@ def test_no_gold_at_all(call, tmp_path):
     assert "results.json" not in out
     assert "intervals" not in out
     assert {path.name for path in (tmp_path / "runs" / "001").iterdir()} == {
-        "evaluation.yaml", "evaluations.jsonl", "rollouts",
+        "evaluation.yaml", "evaluations.jsonl", "rollouts", "started_with.json",
     }  # fmt: skip
 
 

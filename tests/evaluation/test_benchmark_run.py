@@ -13,7 +13,7 @@ from scrl.evaluation.settings import build_settings, file_name, read_settings
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"
 FILES = (
-    "rollouts/settings.json",
+    "started_with.json",
     "evaluations.jsonl",
     "results.json",
     "evaluation.yaml",
@@ -246,7 +246,6 @@ def test_several_benchmarks_and_results_of_those_with_gold_alone(tmp_path):
     assert {path.name for path in (out / "rollouts").iterdir()} == {
         "mine.jsonl",
         "arithmetic-easy-train-1.jsonl",
-        "settings.json",
     }
     assert json.loads((out / "results.json").read_text())["results"].keys() == {"arithmetic:easy:train:1"}
 

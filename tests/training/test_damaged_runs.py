@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from scrl.data.checksums import file_sum
 from scrl.data.whole_files import whole_file, write_whole
 from scrl.errors import InputError, TrainingError
-from scrl.evaluation.benchmark_run import build_settings, read_settings
+from scrl.evaluation.settings import build_settings, read_settings
 from scrl.policy.model import load_model
 from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import best_step_of
@@ -214,11 +214,10 @@ def test_of_two_that_write_one_file_at_once_the_last_to_finish_wins(tmp_path):
 
 
 def test_an_evaluation_with_edited_settings_is_refused_with_both_values(tmp_path):
-    (tmp_path / "rollouts").mkdir()
     settings = build_settings({"model": "embedded", "benchmarks": ["arithmetic:easy"]}).model_dump(mode="json")
     (tmp_path / "evaluation.yaml").write_text(json.dumps(settings | {"seed": 3}))
     assert read_settings(tmp_path).seed == 3
-    (tmp_path / "rollouts" / "settings.json").write_text(json.dumps(settings))
+    (tmp_path / "started_with.json").write_text(json.dumps(settings))
     with pytest.raises(
         InputError, match="is not what the evaluation was started with: seed was 0 and is 3; put it back"
     ):

@@ -158,7 +158,7 @@ def test_what_cannot_be_is_refused(tmp_path):
             start()
     assert not (tmp_path / "run").exists()
     for bad in ("rounds=-1", "tolerance=-0.1", "round=3"):
-        with pytest.raises(ConfigError, match=r"dynamic_sampling\."):
+        with pytest.raises(ConfigError, match=r"dynamic.sampling\."):
             small(f"dynamic_sampling.{bad}")
 
 

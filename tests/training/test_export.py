@@ -69,7 +69,7 @@ def test_best_has_the_type_of_the_start_model_and_last_that_of_the_training(runs
     for name in ("full", "lora"):
         best, last = (runs / name / "checkpoints" / which for which in ("best", "last"))
         assert (dtypes(best), dtypes(last)) == ({torch.bfloat16}, {torch.float32})
-        step = json.loads((best / "trainer_state.json").read_text())["step"]
+        step = json.loads((best / "checkpoint.json").read_text())["step"]
         if step == 2:  # the last one too
             assert all(torch.equal(weights(last)[key].bfloat16(), value) for key, value in weights(best).items())
     best = runs / "full" / "checkpoints" / "best"
@@ -172,7 +172,7 @@ def test_best_is_the_default_and_the_type_can_be_chosen(run, tmp_path, capsys):
     )  # of an earlier best, before a kill
     assert main(["export", str(run["full"]), "--out", str(tmp_path / "a"), "--dtype", "float16"]) == 0
     said = capsys.readouterr().out
-    step = json.loads((run["full"] / "checkpoints" / "best" / "trainer_state.json").read_text())["step"]
+    step = json.loads((run["full"] / "checkpoints" / "best" / "checkpoint.json").read_text())["step"]
     assert f"took {run['full']}/checkpoints/best, of step {step}\n" in said
     assert f"wrote {tmp_path}/a: full weights in float16; " in said
     assert dtypes(tmp_path / "a") == {torch.float16}

@@ -18,7 +18,7 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import EVALUATION_NAMES, Names
 from scrl.settings import RETIRED, Settings, changed_settings
 
-STARTED_WITH = "rollouts/settings.json"
+STARTED_WITH = "started_with.json"
 """The settings again, beside the completions that were drawn with them."""
 NOT_TRAINED = "nothing is trained here; it is a setting of scrl train"
 
