@@ -159,6 +159,6 @@ def test_shorter_completions_are_proposed_where_they_go_with_the_other_settings(
     long, tight = {"sampling": {"max_tokens": 8192}}, h100s(1, memory=62)
     for length in (None, 6000):
         lines = remedy_lines(tight, length, **long)
-        assert [line for line in lines if line.startswith("--sampling.max-tokens 4096: completions half as long")]
+        assert [line for line in lines if line.startswith("--max-tokens 4096: completions half as long")]
     penalised = remedy_lines(tight, 6000, **long, credit={"overlong_buffer": 5000})
-    assert not [line for line in penalised if line.startswith("--sampling.max-tokens")]
+    assert not [line for line in penalised if line.startswith("--max-tokens")]

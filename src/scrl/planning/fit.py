@@ -185,7 +185,7 @@ def lighter_settings(config: RunConfig) -> Iterator[tuple[str, str, dict[str, An
     if config.sampling.max_tokens > 1:
         tokens = config.sampling.max_tokens // 2
         sampling = config.sampling.model_copy(update={"max_tokens": tokens})
-        yield f"--sampling.max-tokens {tokens}", "completions half as long", {"sampling": sampling}
+        yield f"--max-tokens {tokens}", "completions half as long", {"sampling": sampling}
 
 
 def _more_gpus(plan: GpuPlan) -> Iterator[str]:
