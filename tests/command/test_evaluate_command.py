@@ -1,5 +1,6 @@
 """`scrl evaluate` as a user meets it."""
 
+import io
 import json
 import re
 import signal
@@ -8,8 +9,9 @@ import pytest
 import torch
 from commands import read
 from processes import Command, scrl, untraced
+from rich.console import Console
 
-from scrl.cli.evaluate import hints
+from scrl.cli.evaluate import hints, results_tables
 from scrl.cli.main import main
 from scrl.errors import InputError
 from scrl.evaluation.settings import MeasurementSettings
@@ -319,6 +321,23 @@ def test_columns_of_a_file_can_be_named(call, tmp_path):
     assert call(*words, "--question-column", "frage", "--gold-column", "antwort")[0] == 0
     (record,) = read(tmp_path / "e" / "evaluations.jsonl")
     assert (record["questions"], record["gold_questions"]) == (2, 2)
+
+
+@pytest.mark.parametrize(("width", "tables"), [(80, 2), (120, 1), (50, 3)])
+def test_as_many_benchmarks_side_by_side_as_there_are_columns_for(width, tables):
+    record = {
+        "questions": 6, "gold_questions": 6, "samples": 4, "pass@1": 0.625, "pass@1_low": 0.2917, "pass@1_high": 1.0,
+        "answered": 1.0, "agreement": 0.875, "truncated": 0.0, "length_mean": 24.0,
+    }  # fmt: skip
+    records = [record | {"benchmark": f"arithmetic:{level}:6"} for level in ("easy", "medium", "hard")]
+    console = Console(file=io.StringIO(), width=width)
+    for table in results_tables(records, console):
+        console.print(table)
+    out = console.file.getvalue()
+    assert max(map(len, out.splitlines())) <= width
+    assert out.count("tokens a completion") == tables
+    assert out.count("62.5 [29.2, 100.0]") == 3
+    assert "…" not in out
 
 
 def test_the_help_names_the_defaults_that_hold(capsys):

@@ -5,13 +5,14 @@ import io
 import json
 
 import pytest
+from rich.console import Console
 from run_files import CONFIG, evaluation_line, write_lines
 
 from scrl.errors import DataError, InputError
 from scrl.evaluation.statistics import Difference
 from scrl.reporting.evaluations import read_place, split_step
 from scrl.reporting.result_rows import MARKS, group_by_seed, result_rows, result_table
-from scrl.reporting.tables import Share, Table, as_csv, as_latex, as_markdown, cell_text, latex_escape
+from scrl.reporting.tables import Share, Table, as_csv, as_latex, as_markdown, cell_text, latex_escape, show_table
 
 
 def graded(step, values, benchmark="toy", **more):
@@ -320,3 +321,19 @@ def test_the_table_of_results_says_all_that_belongs_to_a_number(make_run):
     assert "peak: the highest pass@1, chosen by the gold answers, so it flatters" in table.caption
     assert "seed" not in table.caption
     assert all(f"{mark}:" not in table.caption for mark in MARKS.keys() - {"start", "peak", "last"})
+
+
+def test_a_narrow_terminal_breaks_words_and_no_number():
+    change = Difference(0.0125, -0.1, 0.125)
+    row = ("arithmetic:medium:train:6", 500, change, 0.0004, "A and B are not told apart by these questions")
+    table = Table(("benchmark", "n", "B − A", "p", "verdict"), (row, row))
+    shown = {}
+    for is_terminal in (True, False):
+        console = Console(file=io.StringIO(), width=80, force_terminal=is_terminal, color_system=None)
+        show_table(table, console)
+        shown[is_terminal] = console.file.getvalue()
+    assert shown[False] == as_markdown(table)
+    assert max(map(len, shown[True].splitlines())) <= 80
+    assert shown[True].count("+1.2 [−10.0, +12.5]") == 2  # 1.25 is rounded to the even 1.2
+    assert " ".join(shown[True].split()).count("told") == 2
+    assert "…" not in shown[True]
