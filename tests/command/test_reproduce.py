@@ -115,7 +115,7 @@ def test_another_table_in_the_same_folder_shares_its_runs(call, tmp_path):
     assert call("qwen2.5-3b/start", *ONE_STEP, "--out", "r", "--no-voting")[0] == 0
     start = tmp_path / "r" / "seed-10" / "evaluations" / "embedded" / "start"
     kept = state(start / "rollouts")
-    assert len(kept) == 4  # three levels, and the settings
+    assert len(kept) == 3  # one per level
     code, out, _ = call("figure-labels", *ONE_STEP, "--out", "r", "--resume")
     assert code == 0
     assert "2 training runs and 0 evaluations" in out

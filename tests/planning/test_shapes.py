@@ -18,6 +18,7 @@ from scrl.sampling.gpu.fused_weights import fuse
 
 def test_weights_are_those_that_are_published():
     assert {name: shape.num_weights for name, shape in SHAPES.items()} == {
+        "HuggingFaceTB/SmolLM2-135M-Instruct": 134_515_008,
         "Qwen/Qwen2.5-0.5B": 494_032_768,
         "Qwen/Qwen2.5-1.5B": 1_543_714_304,
         "Qwen/Qwen2.5-3B": 3_085_938_688,
