@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from scrl.config import RunConfig, read_config, setting_rows
+from scrl.config import RunConfig, read_config
 from scrl.credit.rule import credit_rule
 from scrl.data.questions import load_questions
 from scrl.errors import ScrlError
@@ -22,6 +22,7 @@ from scrl.reporting.evaluations import read_place
 from scrl.reporting.result_rows import result_rows, result_table
 from scrl.reporting.run_files import read_runs
 from scrl.reporting.tables import FORMATS
+from scrl.settings import setting_rows
 
 SECONDS, BYTES = 5, 2**30
 LONG = "9" * 5000

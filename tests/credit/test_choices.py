@@ -20,8 +20,8 @@ def test_advantages_by_name():
     ("name", "message"),
     [
         ("scrll", "unknown method 'scrll'. Did you mean 'scrl'"),
-        ("json:dumps", "'json:dumps' is of type function, not a Method"),
-        ("json:Scrl", "'json' has no 'Scrl'. There is no Method in it"),
+        ("yaml:dump", "'yaml:dump' is of type function, not a Method"),
+        ("yaml:Scrl", "'yaml' has no 'Scrl'. There is no Method in it"),
         ("scrl.credit.methods.scrl:SCRLL", "has no 'SCRLL'."),
     ],
 )

@@ -14,7 +14,7 @@ from scrl.training.loop import train
 
 SMALL = (
     "model=embedded", "questions=arithmetic:easy:train:4", "prompt.instruction=", "steps=2", "questions_per_step=2",
-    "completions=4", "trained=2", "sampling.max_tokens=12", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
+    "completions=4", "trained=2", "sampling.max_tokens=12", "force=true", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
     "compute.threads=1", "compute.sampler_rows=64",
 )  # fmt: skip
 MODULE = '''
@@ -121,5 +121,5 @@ def test_a_sampler_is_imported_when_it_is_opened_and_not_before():
     code = "import sys, scrl.sampling.sampler; print([m for m in sys.modules if m.startswith('scrl.sampling.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert sorted(ast.literal_eval(done.stdout)) == [
-        f"scrl.sampling.{name}" for name in ("draw", "sampler", "stop_texts")
+        f"scrl.sampling.{name}" for name in ("sampler", "settings", "stop_texts")
     ]

@@ -12,11 +12,12 @@ from listeners import Listener
 from scrl.config import read_config
 from scrl.errors import ConfigError
 from scrl.evaluation import benchmark_run
+from scrl.evaluation.settings import build_settings
 from scrl.training.loop import train
 
 SMALL = (
     "model=embedded", "questions=arithmetic:easy:train:4", "steps=2", "questions_per_step=2", "completions=4",
-    "trained=2", "sampling.max_tokens=12", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
+    "trained=2", "sampling.max_tokens=12", "force=true", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
     "evaluation.top_p=0.9", "compute.threads=1", "checkpoint_every=1", "compute.sampler=vllm",
 )  # fmt: skip
 
@@ -56,7 +57,7 @@ def test_a_method_that_needs_more_is_refused_before_vllm_starts(tmp_path, on_a_g
 
 
 def test_an_evaluation_draws_by_vllm(tmp_path, on_a_gpu):
-    settings = benchmark_run.build_settings({
+    settings = build_settings({
         "model": "embedded", "benchmarks": ("arithmetic:easy:train:2",), "samples": 2, "sampling": {"max_tokens": 8},
         "compute": {"sampler": "vllm", "threads": 1, "vllm_memory": 0.5},
     })  # fmt: skip

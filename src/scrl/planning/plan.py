@@ -153,5 +153,7 @@ def warnings(config: RunConfig) -> Iterator[str]:
             "sampling.top_p, top_k or temperature 0 restrict what is drawn: the ratio in the loss is then biased, "
             "because it is that of the unrestricted policy"
         )
+    if config.probe and config.engine != "embedded":
+        yield f"engine {config.engine} trains without a probe: look at some completions first, with scrl evaluate"
     if config.steps < 5:
         yield f"few steps ({config.steps}): take this for a trial"
