@@ -9,7 +9,17 @@ from scrl.errors import InputError
 from scrl.policy.model import load_model
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sample, Sampled
-from scrl.training.probe import Probe, cost_note, duration, probe_notes, proposals, shift, shift_note
+from scrl.training.probe import (
+    PREFERRED,
+    Probe,
+    cost_note,
+    count_answers,
+    duration,
+    probe_notes,
+    proposals,
+    shift,
+    shift_note,
+)
 from scrl.training.run import open_run
 
 QUIET = ("evaluation.is_off=true", "steps=1")
@@ -57,7 +67,9 @@ def test_the_probe_changes_nothing_of_what_is_learned(tmp_path):
     ],
 )
 def test_what_is_proposed(texts, cut, expected):
-    assert proposals(probe_of(*texts, cut=cut), small()) == expected
+    probe = probe_of(*texts, cut=cut)
+    others = {name: count_answers(texts, name) for name in PREFERRED if name != "boxed"}
+    assert proposals(probe, count_answers(texts, "boxed"), others, small()) == expected
 
 
 def test_few_answers_are_a_note_hardly_any_a_refusal():

@@ -66,7 +66,7 @@ def sweep(
     seed
         Seed of the resampling.
     """
-    given = _values(method, settings)
+    given = _values(method, settings, preset)
     check_outputs(rollouts, out)
     rule = credit_rule(method[0], preset=preset, reader=reader, significant_digits=significant_digits)
     groups = stored_groups(columns.open(rollouts), rule, keep_texts=False)
@@ -89,14 +89,20 @@ def sweep(
         console.print(f"wrote {out}", soft_wrap=True)
 
 
-def _values(methods: Sequence[str], settings: Mapping[str, str]) -> dict[str, list[str]]:
-    """The values to try, by setting; each must be a setting of one of the methods."""
+def _values(methods: Sequence[str], settings: Mapping[str, str], preset: str) -> dict[str, list[str]]:
+    """The values to try, by setting; each must be a setting of one of the methods, and possible there."""
     known = {name for method in methods for name in find_method(method).settings.model_fields}
     for name in settings:
         if name.replace("-", "_") not in known:
             flags = [f"--{each.replace('_', '-')}" for each in known]
             raise ConfigError(f"unknown option --{name}.{did_you_mean(f'--{name}', flags)}")
-    return {name.replace("-", "_"): [value.strip() for value in text.split(",")] for name, text in settings.items()}
+    given = {name.replace("-", "_"): [each.strip() for each in text.split(",")] for name, text in settings.items()}
+    for method in methods:
+        for name in given.keys() & find_method(method).settings.model_fields.keys():
+            for value in given[name]:
+                chosen: dict[str, Any] = {name: value}
+                credit_rule(method, preset=preset, **chosen)
+    return given
 
 
 def table_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scrl.data.jsonl import read_json_lines
-from scrl.data.layouts import ANY, ESTIMATE, FLAT, GROUPED, LAYOUTS, ROLLOUTS, Columns, Fields, Layout
+from scrl.data.layouts import ANY, ESTIMATE, FLAT, GROUPED, LAYOUTS, LM_EVAL, ROLLOUTS, Columns, Fields, Layout
 from scrl.data.rollouts import SHAPE, Rollout, rollout_of
 from scrl.data.tables import Row, read_table
 from scrl.errors import DataError, did_you_mean
@@ -47,7 +47,7 @@ class CompletionFile:
         kept: object = None
         for place in _rows(self.path, on_bytes):
             kept = place.fields.get("filter") if kept is None else kept
-            if self.layout.name == "lm-eval samples" and place.fields.get("filter") != kept:
+            if self.layout is LM_EVAL and place.fields.get("filter") != kept:
                 continue
             try:
                 for fields in self.layout.convert(place.fields, self.columns):

@@ -213,9 +213,10 @@ def _is_rollout(row: Mapping[str, Any]) -> bool:
 ROLLOUTS = Layout("rollouts", _is_rollout, _rollout)
 GROUPED = Layout("completions in lists, one a question", _has_list, _grouped)
 FLAT = Layout("one completion a row", lambda row: _first_of(row, _TEXT) is not None, _flat)
+LM_EVAL = Layout("lm-eval samples", _has("doc_id", "doc", "target", "resps"), _lm_eval)
 LAYOUTS = (
     ROLLOUTS,
-    Layout("lm-eval samples", _has("doc_id", "doc", "target", "resps"), _lm_eval),
+    LM_EVAL,
     Layout("verl rollout dump", _has("input", "output", "gts", "score", "step"), _verl),
     Layout("TRL completions", _has("step", "prompt", "completion", "advantage"), _trl),
     Layout("OpenAI batch output", _has("custom_id", "response"), _openai),

@@ -14,7 +14,6 @@ import numpy as np
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.group_metrics import has_signal
 from scrl.credit.labels import is_selected, rare_answers, selective_positive
-from scrl.credit.methods.scrl import ScrlSettings
 from scrl.credit.pushes import gives, push
 from scrl.credit.rule import CreditRule
 from scrl.evaluation.label_quality import LabelQuality, entropy_auroc, majority_accuracy
@@ -22,7 +21,7 @@ from scrl.evaluation.statistics import clustered_interval
 from scrl.lab.label import LabelSummary
 from scrl.lab.resampling import TopVotes, fewer_votes, top_votes
 from scrl.lab.stored_groups import StoredGroup, credit_of, lacking
-from scrl.lab.verdict import verdict
+from scrl.lab.verdict import PAPER, verdict
 from scrl.records import Credit
 
 SCHEMA_VERSION = 1
@@ -38,8 +37,6 @@ more, an answer that belongs to one question stays below it (1/20 = 5 %)."""
 NUM_WINDOWS = 4
 """A file of many steps is a run: it is also shown in this many parts."""
 CALIBRATION_EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
-PAPER = ScrlSettings()
-"""The thresholds of a sharp consensus."""
 
 
 def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
@@ -70,23 +67,20 @@ def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
     """Shares, margins, missing and cut completions: means over groups, so that each question weighs the same."""
     top, sizes_Q = top_votes(groups), np.array([stored.tally.size for stored in groups])
     cut = [stored.num_cut / stored.tally.size for stored in groups if stored.num_cut is not None]
-    sharp_Q = is_selected(top.first, top.second, sizes_Q, min_share=PAPER.min_share, min_margin=PAPER.min_margin)
     entropies = [stored.tally.group_entropy for stored in groups if stored.tally.group_entropy is not None]
+    is_known = len(entropies) == len(groups)
+    origin = "estimated" if any(stored.has_estimates for stored in groups) else "exact"
     return {
         "agreement": float(np.mean(top.first / sizes_Q)),
         "margin": float(np.mean((top.first - top.second) / sizes_Q)),
         "share_quartiles": np.quantile(top.first / sizes_Q, [0.25, 0.5, 0.75]).tolist(),
-        "sharp_share": float(np.mean(sharp_Q)),
+        "sharp_share": float(np.mean(_sharp(top, sizes_Q))),
         "unanimous_share": float(np.mean(top.first == sizes_Q)),
         "distinct_answers": float(np.mean([len(stored.tally.keys_K) for stored in groups])),
         "no_answer_share": float(np.mean([stored.tally.class_of_G.count(-1) / stored.tally.size for stored in groups])),
         "cut_share": float(np.mean(cut)) if cut else None,
-        "entropy": None
-        if len(entropies) < len(groups)
-        else "estimated"
-        if any(s.has_estimates for s in groups)
-        else "exact",
-        "entropy_mean": float(np.mean(entropies)) if len(entropies) == len(groups) else None,
+        "entropy": origin if is_known else None,
+        "entropy_mean": float(np.mean(entropies)) if is_known else None,
     }
 
 

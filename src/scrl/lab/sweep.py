@@ -224,7 +224,10 @@ def _rows(
 def _means(
     outcomes: Outcomes, labelled: int, abstained: int, selected_SQ: NDArray[np.bool_], event: int
 ) -> Sequence[float | None]:
-    """The mean push of every choice; added one by one, as `scrl label` does, so that no last digit differs."""
+    """The mean push of every choice, to the last digit that of `scrl label`.
+
+    That adds up pushes to stock answers by `sum`, which rounds less from Python 3.12 on, the others one by one.
+    """
     with_Q, without_Q = (outcomes.pushes_RQ3[place, :, event] for place in (labelled, abstained))
     known = ~np.isnan(with_Q)
     if not known.any():

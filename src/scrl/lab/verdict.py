@@ -6,21 +6,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scrl.credit.methods.scrl import ScrlSettings
+
 UNANIMOUS_SHARE = 0.8
-"""Already unanimous: completions agree on so many questions that at most one in five has any advantage but 0."""
+"""Already unanimous from this share of questions on: at most one question in five still has a signal."""
 WEAK_COVERAGE = 1 / 8
-"""Too weak: fewer questions than these have a sharp consensus. With 8 questions a step, the default, a step then has
-less than one labelled question."""
+"""Too weak below this share of questions with a sharp consensus: of the 8 questions of a step, less than one has a
+label."""
 STOCK_LABELS = 0.25
-"""Stock answers dominate: so many majority labels are one of the three answers most popular elsewhere. Right answers
-repeat less: the three most frequent make up 22 % of AMC, 11 % of MATH-500, 9 % of 256 questions of GSM8K."""
+"""Stock answers dominate from this share of majority labels on. Right answers repeat less: the three most frequent ones
+make up 22 % of AMC, 11 % of MATH-500, 9 % of 256 questions of GSM8K."""
 CLOSED_SET = 10
 """With fewer different answers in all completions the answers are a closed set (A to D, yes and no), in which the three
 most popular say nothing."""
 NO_ANSWER = 0.5
-"""With half of the completions unread, the reader or the length does not fit; other figures are about the rest."""
+"""From this share of completions without an answer on, the reader or the length does not fit."""
 FEW_QUESTIONS = 20
-"""Below these a verdict is said to rest on few."""
+"""Below this number of questions the verdict says how few they are."""
+PAPER = ScrlSettings()
+"""The thresholds of a sharp consensus."""
 CHANCE = 0.5
 """The AUROC of an entropy that knows nothing."""
 
@@ -65,9 +69,9 @@ def _weak(audit: Mapping[str, Any]) -> Iterator[Finding]:
     sharp, gold = audit["votes"]["sharp_share"], audit["gold"]
     if sharp < WEAK_COVERAGE:
         words = (
-            f"Too weak: only {sharp:.0%} of the questions have a sharp consensus (a share of 37.5 % and a lead of more "
-            "than 12.5 %). Take easier questions or a stronger model; or is one answer spelled in many ways "
-            "(scrl label --audit)?"
+            f"Too weak: only {sharp:.0%} of the questions have a sharp consensus (a share of {PAPER.min_share:.1%} and "
+            f"a lead of more than {PAPER.min_margin:.1%}). Take easier questions or a stronger model; or is one answer "
+            "spelled in many ways (scrl label --audit)?"
         )
         yield Finding("too_weak", words, {"sharp_share": sharp})
     elif gold is not None and gold["vote_gain"]["interval"][0] <= 0:

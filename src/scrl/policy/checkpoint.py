@@ -11,6 +11,7 @@ import torch
 from scrl.errors import InputError
 from scrl.policy.model import LanguageModel, empty_model, load_tokenizer, loading, model_shape, quiet_progress
 from scrl.policy.policy import Policy
+from scrl.policy.settings import OptimizerSettings
 
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
@@ -76,10 +77,12 @@ def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
     (folder / STATE).write_text(json.dumps(state | sizes), encoding="utf-8")
 
 
-def least_bytes(language_model: LanguageModel) -> int:
-    """What a checkpoint takes on a disk at least: what is trained, and two moments of it in two bytes each."""
-    trained = (weight for weight in language_model.model.parameters() if weight.requires_grad)
-    return sum(weight.numel() * (weight.element_size() + 4) for weight in trained)
+def checkpoint_bytes(language_model: LanguageModel, settings: OptimizerSettings) -> tuple[int, int]:
+    """What a checkpoint takes on a disk at least: the weights that are trained, and AdamW's two averages of each."""
+    trained = [weight for weight in language_model.model.parameters() if weight.requires_grad]
+    average = getattr(torch, settings.state).itemsize
+    sizes = [(weight.numel() * weight.element_size(), 2 * weight.numel() * average) for weight in trained]
+    return sum(size for size, _ in sizes), sum(size for _, size in sizes)
 
 
 def read_state(folder: Path) -> dict[str, Any]:

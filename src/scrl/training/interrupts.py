@@ -77,7 +77,7 @@ def finish_first(say: Callable[[str], None]) -> Iterator[list[int]]:
     with _handled_by(hold) as before:
         yield held
     if held:
-        for number in held if callable(before) else ():  # whoever counts them hears of all
+        for number in held if callable(before) else ():  # so that `stop_once` counts them too
             with suppress(KeyboardInterrupt):
                 before(number, None)
         raise KeyboardInterrupt

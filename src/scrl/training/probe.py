@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from scrl.answers.readers import get_reader
 from scrl.config import RunConfig
 from scrl.errors import InputError
+from scrl.policy.checkpoint import checkpoint_bytes
 from scrl.policy.model import LanguageModel
 from scrl.policy.scoring import scorer
 from scrl.records import Sampled
@@ -69,11 +70,13 @@ def score_probe(sampled_B: Sequence[Sampled], rollout_seconds: float, language_m
     score_seconds = time.perf_counter() - began
     every = max(1, len(pairs) // FOLLOWED)
     rows = [
-        {"prompt": prompt.tolist(), "tokens": tokens[:FOLLOWED_TOKENS].tolist(), "logprobs": logprobs.tolist()}
-        for (prompt, tokens), (logprobs, _) in zip(pairs[::every], scores[::every], strict=True)
-    ][:FOLLOWED]
-    for row in rows:
-        row["logprobs"] = row["logprobs"][:FOLLOWED_TOKENS]
+        {
+            "prompt": prompt.tolist(),
+            "tokens": tokens[:FOLLOWED_TOKENS].tolist(),
+            "logprobs": logprobs[:FOLLOWED_TOKENS].tolist(),
+        }
+        for (prompt, tokens), (logprobs, _) in list(zip(pairs, scores, strict=True))[::every][:FOLLOWED]
+    ]
     return Probe(sampled_B, rollout_seconds, score_seconds, rows)
 
 
@@ -98,37 +101,33 @@ def shift_note(nats: float, config: RunConfig) -> str:
 def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
     """What a user should know before the first step; raises where hardly any completion has an answer."""
     texts = probe.texts
-    found = count_answers(texts, config.reader)
+    counts = {name: count_answers(texts, name) for name in (config.reader, *PREFERRED)}
+    found = counts.pop(config.reader)
     words = [f"{found} of {len(texts)} completions of the start model have an answer ({config.reader})"]
-    others = [(name, count_answers(texts, name)) for name in PREFERRED if name != config.reader]
     if found < FEW_ANSWERED * len(texts):
-        words.append("found by others: " + ", ".join(f"{name} {count}" for name, count in others))
+        words.append("found by others: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     if probe.num_cut:
         words.append(f"{probe.num_cut} are cut at {config.sampling.max_tokens} tokens")
     words.append(f"{np.mean(probe.lengths):.0f} tokens on average")
-    ways = proposals(probe, config)
+    ways = proposals(probe, found, counts, config)
     if found < MIN_ANSWERED * len(texts) and not config.force:
-        end = texts[0][-80:]
-        fix = f"Try {'; '.join(ways)}. " if ways else "Try another prompt.instruction or model. "
-        raise InputError(f"reader: only {'; '.join(words)}. {fix}Or --force. The first completion ends in {end!r}.")
+        fix = f"Try {'; '.join(ways)}." if ways else "Try another prompt.instruction or model."
+        end = f"The first completion ends in {texts[0][-80:]!r}."
+        raise InputError(f"reader: only {'; '.join(words)}. {fix} Or --force. {end}")
     yield f"probe: {'; '.join(words)}"
     if ways:
         yield f"consider {'; '.join(ways)}"
 
 
-def proposals(probe: Probe, config: RunConfig) -> list[str]:
-    """Settings that would let more completions vote."""
-    texts, ways = probe.texts, []
-    if probe.num_cut > MANY_CUT * len(texts):
-        ways.append(f"--max-tokens {(4 if probe.num_cut == len(texts) else 2) * config.sampling.max_tokens}")
-    found = count_answers(texts, config.reader)
-    if found >= FEW_ANSWERED * len(texts):
-        return ways
-    is_mostly_cut = probe.num_cut > len(texts) / 2  # then the last number is one on the way
-    enough = max(2 * found, math.ceil(FEW_ANSWERED * len(texts)))
-    for name in PREFERRED[:-1] if is_mostly_cut else PREFERRED:
-        count = count_answers(texts, name)
-        if name != config.reader and count >= enough:
+def proposals(probe: Probe, found: int, others: Mapping[str, int], config: RunConfig) -> list[str]:
+    """Settings that would let more completions vote, where the reader found `found` answers and others these."""
+    total, ways = len(probe.texts), []
+    if probe.num_cut > MANY_CUT * total:
+        ways.append(f"--max-tokens {(4 if probe.num_cut == total else 2) * config.sampling.max_tokens}")
+    is_mostly_cut = probe.num_cut > total / 2  # then the last number is one on the way
+    enough = max(2 * found, math.ceil(FEW_ANSWERED * total))
+    for name, count in others.items():
+        if found < FEW_ANSWERED * total and count >= enough and not (is_mostly_cut and name == "last-number"):
             return [*ways, f"--reader {name}, which finds {count}"]
     return ways
 
@@ -162,20 +161,12 @@ def cost_note(probe: Probe, config: RunConfig, language_model: LanguageModel, ro
     total = config.steps * step + times * rollout(measured * config.evaluation.completions)
     completion_bytes = np.mean([len(text.encode()) for text in probe.texts]) + 300  # with the other fields of a line
     rollout_bytes = config.steps * questions * config.completions * completion_bytes
-    disk = checkpoint_bytes(language_model) + rollout_bytes
+    weights, averages = checkpoint_bytes(language_model, config.optimizer)
+    disk = 3 * weights + 2 * averages + rollout_bytes  # `best`, and `last` twice while a new one is written
     return (
         f"estimated from the probe: about {duration(step)} per step, {duration(total)} in all with evaluations; "
         f"{disk / 1e9:.2g} GB on disk"
     )
-
-
-def checkpoint_bytes(language_model: LanguageModel) -> float:
-    """`best`, and `last` twice while a new one is written: weights, and two float32 averages of each trained one."""
-    weights = list(language_model.model.parameters())
-    trained = [weight for weight in weights if weight.requires_grad]
-    saved = trained if language_model.has_adapter else weights
-    size = sum(weight.numel() * weight.element_size() for weight in saved)
-    return float(3 * size + 2 * sum(8 * weight.numel() for weight in trained))
 
 
 def duration(seconds: float) -> str:

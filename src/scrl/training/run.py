@@ -16,7 +16,7 @@ from scrl.credit.tally import count_votes
 from scrl.data.checkpoint_file import check_sums
 from scrl.data.prompts import prompt_tokens
 from scrl.errors import InputError
-from scrl.policy.checkpoint import SIZES, STATE, least_bytes, read_state, restore, write_state, write_weights
+from scrl.policy.checkpoint import SIZES, STATE, checkpoint_bytes, read_state, restore, write_state, write_weights
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
@@ -227,7 +227,8 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         max_tokens=config.sampling.max_tokens,
     )
     if not resume:
-        check_room(out, least_bytes(language_model) * (2 if config.steps > config.checkpoint_every else 1))
+        needed = sum(checkpoint_bytes(language_model, config.optimizer))
+        check_room(out, needed * (2 if config.steps > config.checkpoint_every else 1))
     run = Run(
         config=config,
         folder=RunFolder(out),
