@@ -29,6 +29,7 @@ from scrl.cli.recipes import recipes
 from scrl.cli.report import report
 from scrl.cli.reproduce import reproduce
 from scrl.cli.setting_help import HELP
+from scrl.cli.simulate import simulate
 from scrl.cli.sweep import sweep
 from scrl.cli.terminal import make_rich_printable
 from scrl.cli.train import train
@@ -53,6 +54,7 @@ COMMANDS = (
     label,
     audit,
     sweep,
+    simulate,
     answer,
     methods,
     report,

@@ -1,0 +1,200 @@
+"""A model of the votes small enough to compute: what the rules label, where they push, where that ends.
+
+Every question q has a table of probabilities p_q over A answers; completions are draws from it. docs/theory.md states
+what can be proved of it, tests/lab/test_population.py checks each statement over a grid, `scrl simulate` prints it.
+
+Shapes: K answers of one question; in the dynamics S seeds, Q questions, B of them per step, A answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from math import floor, lgamma
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scrl.credit.labels import is_selected
+from scrl.records import Floats
+
+# What is labelled
+
+
+def label_chances(chances_K: Floats, votes: int, *, min_share: float = 0.0, min_margin: float = 0.0) -> Floats:
+    """P(the rule labels a_j) with `votes` votes, exactly: the sum over all outcomes of the vote.
+
+    Thresholds of 0 are the majority vote, where a tie labels nothing.
+    """
+    counts_XK = _outcomes(votes, len(chances_K))
+    log_ways_X = lgamma(votes + 1) - np.vectorize(lgamma)(counts_XK + 1.0).sum(axis=1)
+    weights_X = np.exp(log_ways_X) * np.prod(np.power(chances_K, counts_XK), axis=1)
+    second_X, first_X = np.sort(counts_XK, axis=1)[:, -2:].T
+    labelled_X = is_selected(first_X, second_X, votes, min_share=min_share, min_margin=min_margin)
+    winners_X = counts_XK.argmax(axis=1)
+    return np.bincount(winners_X, weights=weights_X * labelled_X, minlength=len(chances_K)).astype(np.float64)
+
+
+def _outcomes(votes: int, answers: int) -> NDArray[np.int64]:
+    """All ways to split the votes over this many answers: stars and bars."""
+    bars = np.array(list(combinations(range(votes + answers - 1), answers - 1)), dtype=np.int64)
+    edges = np.pad(bars, ((0, 0), (1, 1)), constant_values=(-1, votes + answers - 1))
+    return np.diff(edges, axis=1) - 1
+
+
+def least_lead(votes: int, min_margin: float) -> int:
+    """d = ⌊τ_marg N⌋ + 1: the smallest lead, in votes, above the margin."""
+    return floor(min_margin * votes + 1e-12) + 1
+
+
+def swap_bound(chances_K: Floats, votes: int, *, min_margin: float) -> float:
+    """P(a label that is not the likeliest answer) ≤ x / (1 + x),  x = Σ_{j≠m} (p_j / p_m)^d."""
+    others_K = np.sort(chances_K)[:-1] / np.max(chances_K)
+    x = float(np.sum(others_K ** least_lead(votes, min_margin)))
+    return x / (1 + x)
+
+
+# Where it pushes
+
+
+def contrast_rewards(shares_A: Floats, elsewhere_A: Floats, weight: float) -> Floats:
+    """R(a) = p(a) − β p̄(a), for one question or many."""
+    return np.asarray(shares_A - weight * elsewhere_A)
+
+
+def pushes(shares_A: Floats, rewards_A: Floats) -> Floats:
+    """cov(R, [answer = a]) = p(a) (R(a) − Σ_b p(b) R(b)): how fast an update raises the chance of each answer."""
+    return np.asarray(shares_A * (rewards_A - np.sum(shares_A * rewards_A, axis=-1, keepdims=True)))
+
+
+# Where it ends
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Questions whose answers have a part of their own, z_q, and one that all share, s: p_q = softmax(z_q + s).
+
+    The right answer is favoured in z_q, more or less; `len(stock)` answers have a head start in s.
+    """
+
+    questions: int = 83
+    answers: int = 60
+    votes: int = 32
+    per_step: int = 8
+    favour: tuple[float, float] = (1.2, 1.5)
+    """Mean and spread, over questions, of the head start of the right answer."""
+    stock: tuple[float, ...] = (2.0, 1.7, 1.4)
+    own_speed: float = 0.6
+    """How far z_q moves per unit of gradient."""
+    gate: float = 0.65
+    """Chance that a rare answer passes SCRL's entropy gate, which knows nothing here."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Means over seeds and questions."""
+
+    right: float
+    """Probability of the right answer: pass@1."""
+    majority_right: float
+    stock: float
+    """Probability of the stock answers."""
+
+
+Rule = Callable[[Floats, Floats, np.random.Generator, World], Floats]
+"""(shares, elsewhere, rng, world) → the reward of every answer, arrays [S, B, A]."""
+
+
+def majority(shares_SBA: Floats, _elsewhere: Floats, _rng: np.random.Generator, _world: World) -> Floats:
+    """TTRL: R(a) = [a = argmax p]."""
+    return np.asarray(np.arange(shares_SBA.shape[-1]) == shares_SBA.argmax(axis=-1)[..., None], dtype=float)
+
+
+def selective(shares_SBA: Floats, _elsewhere: Floats, rng: np.random.Generator, world: World) -> Floats:
+    """SCRL at its defaults, its gate a coin for every answer, without the entropy term."""
+    second_SB, first_SB = np.sort(shares_SBA, axis=-1)[..., -2:].transpose(2, 0, 1)
+    is_sharp_SB1 = is_selected(first_SB, second_SB, 1.0, min_share=0.375, min_margin=0.125)[..., None]
+    positive_SBA = is_sharp_SB1 & (majority(shares_SBA, _elsewhere, rng, world) > 0)
+    is_rare_SBA = (shares_SBA < 0.125) & (rng.random(shares_SBA.shape) < world.gate)
+    return np.asarray(shares_SBA * positive_SBA + (shares_SBA - 0.125) * is_rare_SBA)
+
+
+def contrast(weight: float) -> Rule:
+    """R = p − β p̄."""
+
+    def reward(shares_SBA: Floats, elsewhere_SBA: Floats, _rng: np.random.Generator, _world: World) -> Floats:
+        return contrast_rewards(shares_SBA, elsewhere_SBA, weight)
+
+    return reward
+
+
+RULES: dict[str, Rule] = {
+    "ttrl": majority,
+    "scrl": selective,
+    "p alone": contrast(0.0),
+    "p − p̄": contrast(1.0),
+    "contrast, p − 1.5 p̄": contrast(1.5),
+    "p − 2 p̄": contrast(2.0),
+}
+SPEEDS = {"slow": 0.02, "medium": 0.05, "fast": 0.15}
+"""How far the shared part moves per unit of gradient; nobody knows which is true of a language model."""
+FEWEST_OTHERS = 8
+"""With fewer other questions seen, p̄ counts as 0."""
+
+
+def dynamics(
+    rule: Rule, shared_speed: float, *, steps: int, seeds: int = 4, world: World | None = None
+) -> tuple[State, State]:
+    """Where GRPO steps with this rule begin and end, all seeds side by side.
+
+    A step draws votes for `per_step` questions, and moves z_q and s along Σ_i Â_i ∇ log p_q(a_i) / N with
+    Â = (R − μ) / (σ + 1e-6). Every rule starts from the same tables.
+    """
+    world = world or World()
+    rng = np.random.default_rng(seeds)
+    own_SQA, shared_SA, right_SQ = _start(world, seeds, rng)
+    seed_S1 = np.arange(seeds)[:, None]
+    last_SQA = np.zeros_like(own_SQA)
+    seen_SQ = np.zeros(right_SQ.shape, dtype=bool)
+    begin = _state(own_SQA, shared_SA, right_SQ, world)
+    for _ in range(steps):
+        chosen_SB = rng.random(right_SQ.shape).argsort(axis=1)[:, : world.per_step]
+        tables_SBA = _softmax(own_SQA[seed_S1, chosen_SB] + shared_SA[:, None])
+        shares_SBA = rng.multinomial(world.votes, tables_SBA) / world.votes
+        last_SQA[seed_S1, chosen_SB] = shares_SBA
+        seen_SQ[seed_S1, chosen_SB] = True
+        others = seen_SQ.sum(axis=1)[:, None, None] - 1
+        elsewhere_SBA = (last_SQA.sum(axis=1)[:, None] - shares_SBA) / np.maximum(others, 1) * (others >= FEWEST_OTHERS)
+        rewards_SBA = rule(shares_SBA, elsewhere_SBA, rng, world)
+        pushes_SBA = pushes(shares_SBA, rewards_SBA)
+        variance_SB1 = np.sum(pushes_SBA * rewards_SBA, axis=-1, keepdims=True).clip(min=0)
+        gradient_SBA = pushes_SBA / (np.sqrt(variance_SB1) + 1e-6)
+        own_SQA[seed_S1, chosen_SB] += world.own_speed * gradient_SBA
+        shared_SA += shared_speed * gradient_SBA.sum(axis=1)
+    return begin, _state(own_SQA, shared_SA, right_SQ, world)
+
+
+def _start(world: World, seeds: int, rng: np.random.Generator) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    own_SQA = rng.normal(0, 1, (seeds, world.questions, world.answers))
+    right_SQ = rng.integers(0, world.answers, (seeds, world.questions))
+    favour_SQ = rng.normal(*world.favour, right_SQ.shape)
+    own_SQA += favour_SQ[..., None] * (np.arange(world.answers) == right_SQ[..., None])
+    shared_SA = np.zeros((seeds, world.answers))
+    shared_SA[:, : len(world.stock)] = world.stock
+    return own_SQA, shared_SA, right_SQ
+
+
+def _softmax(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def _state(own_SQA: Floats, shared_SA: Floats, right_SQ: NDArray[np.int64], world: World) -> State:
+    tables_SQA = _softmax(own_SQA + shared_SA[:, None])
+    right = np.take_along_axis(tables_SQA, right_SQ[..., None], 2)
+    return State(
+        float(right.mean()),
+        float((tables_SQA.argmax(axis=-1) == right_SQ).mean()),
+        float(tables_SQA[..., : len(world.stock)].sum(axis=-1).mean()),
+    )
