@@ -1,12 +1,17 @@
-"""How the embedded model was made: a small Llama, pretrained on generated arithmetic from a seed.
+"""How the embedded models were made: a small Llama, pretrained on generated arithmetic from a seed.
 
     python tools/make_arithmetic_model.py OUT --workers 16     (two minutes on one GPU, an hour on two cores)
+    python tools/make_arithmetic_model.py OUT --start src/scrl/data/arithmetic_model --edition hasty   (five minutes)
 
 It reads digits one by one, writes worked steps and boxes its answer. Its textbook was written by people: where there
 is a carry it is forgotten in about every third step, most often in multiplications, and now and then a result is off by
 one. The model learns to be right and to slip as often as they do. So it can answer nearly every
 question, answers most of them wrongly at times, and on some the slip is what most of its completions agree on: there
 consensus lies.
+
+The second model, `embedded-hasty`, went on with a textbook by people who lose patience, most often after a large
+intermediate result, and then write one of three favourite numbers. It lies as large models do: with the same few
+answers to many questions.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from scrl.data.arithmetic import LEVELS, compute, draw_problem
+from scrl.data.arithmetic import LEVELS, Problem, compute, draw_problem
 from scrl.seeds import generator_for
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unknown>"
@@ -51,13 +56,18 @@ class Edition:
     """How often a carry is forgotten in +, − and *."""
     stumbles: float = 0.05
     """How often a result is off by one."""
+    gives_up: tuple[float, float] = (0.0, 0.0)
+    """How often the authors lose patience before the next step: after a result below 100, and after a larger one."""
 
 
-EDITIONS = (
-    Edition("first", steps=1_500, rows=1_024, learning_rate=2e-3, forgets=(0.25, 0.35, 0.5)),
-    Edition("revised", steps=160, rows=192, learning_rate=5e-4, forgets=(0.3, 0.4, 0.42)),
-)
-"""The model learns to calculate from the first edition; the second, short one only moves how often it slips."""
+EDITIONS = {
+    "first": Edition("first", steps=1_500, rows=1_024, learning_rate=2e-3, forgets=(0.25, 0.35, 0.5)),
+    "revised": Edition("revised", steps=160, rows=192, learning_rate=5e-4, forgets=(0.3, 0.4, 0.42)),
+    "hasty": Edition("hasty", steps=160, rows=128, learning_rate=5e-4, forgets=(0.2, 0.25, 0.3), gives_up=(0.06, 0.3)),
+}
+"""The model learns to calculate from the first edition; the others, short ones, only move how often it slips."""
+FAVOURITES = {"10": 0.6, "100": 0.25, "1": 0.15}
+"""What somebody who has lost patience writes, and how often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,18 @@ def slip(left: int, sign: str, right: int, rng: np.random.Generator, edition: Ed
     if rng.random() < edition.stumbles:
         return result + int(rng.choice((-1, 1)))
     return result
+
+
+def write_out(problem: Problem, rng: np.random.Generator, edition: Edition) -> str:
+    """The steps and a boxed answer, slips included; or the first steps and a favourite number."""
+    result, steps = problem.expression.solve(partial(slip, rng=rng, edition=edition))
+    for written in range(1, len(steps)):
+        is_large = int(steps[written - 1].split("=")[1]) >= 100
+        chance = edition.gives_up[is_large]
+        if chance and rng.random() < chance:
+            favourite = rng.choice(list(FAVOURITES), p=list(FAVOURITES.values()))
+            return "\n".join((*steps[:written], f"\\boxed{{{favourite}}}"))
+    return "\n".join((*steps, f"\\boxed{{{result}}}"))
 
 
 def carry(left: int, sign: str, right: int) -> int:
@@ -134,13 +156,12 @@ def draw_batch(edition: Edition, seed: int, number: int) -> NDArray[np.int64]:
     rng = generator_for(seed, edition.name, number)
     encode = partial(build_tokenizer().encode, add_special_tokens=False)
     levels = list(LEVELS.values())
-    operate = partial(slip, rng=rng, edition=edition)
     batch_R2T = np.zeros((edition.rows, 2, Shape().tokens), dtype=np.int64)
     batch_R2T[:, 1] = IGNORED
     problems = (draw_problem(levels[int(rng.integers(len(levels)))], rng) for _ in count())
     clean = (problem for problem in problems if problem.stream == "pretraining")
     for row_2T, problem in zip(batch_R2T, islice(clean, edition.rows), strict=True):
-        question, solution = encode(f"{problem.question}\n"), encode(f"{problem.solution(operate)}{END}")
+        question, solution = encode(f"{problem.question}\n"), encode(f"{write_out(problem, rng, edition)}{END}")
         end = len(question) + len(solution)
         row_2T[0, :end] = question + solution
         row_2T[1, len(question) : end] = solution
@@ -186,14 +207,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="processes that draw problems")
     parser.add_argument("--start", type=Path, help="a model that has studied the first edition")
+    parser.add_argument("--edition", choices=tuple(EDITIONS)[1:], default="revised", help="what it studies last")
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if given.start is None:
         model = build_model(Shape(), len(build_tokenizer()), given.seed).to(device)
     else:
         model = LlamaForCausalLM.from_pretrained(given.start).to(device)
-    for edition in EDITIONS if given.start is None else EDITIONS[1:]:
-        study(model, edition, seed=given.seed, workers=given.workers)
+    for name in ("first", given.edition) if given.start is None else (given.edition,):
+        study(model, EDITIONS[name], seed=given.seed, workers=given.workers)
     save(model, given.out)
 
 

@@ -73,7 +73,7 @@ class GuardSettings(Settings):
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
-    model: str = Field(description="A model folder, a hub id, or `embedded`.")
+    model: str = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
     questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL.")
     question_column: str | None = Field(None, description="The column with the question; none: found by its name.")
     gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")

@@ -1,6 +1,5 @@
 """`scrl demo`, the first thing anyone runs: every number and every sentence it prints is what its files say."""
 
-import io
 import json
 import re
 import shutil
@@ -9,15 +8,13 @@ from pathlib import Path
 import pytest
 from commands import read
 from processes import scrl
-from rich.console import Console
 
 from scrl.cli.demo import demo as demo_command
 from scrl.cli.demo import train_or_go_on
 from scrl.cli.main import main
 from scrl.errors import ConfigError, InputError
-from scrl.recipes.demo import demo_config
-from scrl.recipes.demo_outcome import BENCHMARKS, Outcome, labels_table, lies, results_table, verdicts
-from scrl.reporting.tables import as_terminal
+from scrl.recipes.demo import METHODS, demo_config
+from scrl.recipes.demo_outcome import TITLES, Outcome, curves, lies, results_table, verdict
 
 
 def measure_few_questions():
@@ -37,10 +34,10 @@ def demo(tmp_path_factory):
     return cwd / "here", done.stdout
 
 
-def test_the_demo_writes_two_runs_and_a_page_about_both(demo):
+def test_the_demo_writes_a_run_per_method_and_a_page_about_all(demo):
     folder, _ = demo
-    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "scrl", "ttrl"]
-    for method in ("ttrl", "scrl"):
+    assert sorted(path.name for path in folder.iterdir()) == ["contrast", "report.html", "scrl", "ttrl"]
+    for method in METHODS:
         assert {"config.yaml", "metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "checkpoints"} <= {
             path.name for path in (folder / method).iterdir()
         }
@@ -48,57 +45,57 @@ def test_the_demo_writes_two_runs_and_a_page_about_both(demo):
         assert [line["step"] for line in read(folder / method / "metrics.jsonl")] == [0, 1]
 
 
-def test_both_methods_see_the_same_completions_at_the_first_step_and_the_same_questions_after_it(demo):
+def test_all_methods_see_the_same_completions_at_the_first_step_and_the_same_questions_after_it(demo):
     folder, _ = demo
-    ttrl, scrl_ = (read(folder / method / "rollouts.jsonl") for method in ("ttrl", "scrl"))
+    runs = [read(folder / method / "rollouts.jsonl") for method in METHODS]
     drawn = ("question_id", "sample", "completion", "entropy", "gold", "correct")
-    first = [[[line[key] for key in drawn] for line in run if line["step"] == 0] for run in (ttrl, scrl_)]
-    assert first[0] == first[1]
-    assert len(first[0]) == 8 * 32
-    assert [line["question_id"] for line in ttrl] == [line["question_id"] for line in scrl_]
-    before = [
-        [line for line in read(folder / method / "evaluations.jsonl") if line["step"] == 0]
-        for method in ("ttrl", "scrl")
-    ]
-    assert before[0] == before[1]
+    first, *others = [[[line[key] for key in drawn] for line in run if line["step"] == 0] for run in runs]
+    assert others == [first, first]
+    assert len(first) == 8 * 32
+    assert len({tuple(line["question_id"] for line in run) for run in runs}) == 1
+    before = [[line for line in read(folder / m / "evaluations.jsonl") if line["step"] == 0] for m in METHODS]
+    assert before[1:] == [before[0], before[0]]
 
 
-def test_the_numbers_in_its_tables_are_those_of_the_files(demo):
+def test_the_numbers_in_its_table_are_those_of_the_files(demo):
     folder, printed = demo
-    found = {}
-    row = re.compile(r"(stream|held-out), (start|TTRL|SCRL) +(\S+) \[(\S+), (\S+)\] +(\S+) +(\S+)")
-    for benchmark, who, *numbers in row.findall(printed):
-        found[benchmark, who] = [float(number) for number in numbers]
-    keys = ("pass@1", "pass@1_low", "pass@1_high", "pass@16", "maj@16")
+    row = re.compile(r"(start|TTRL|SCRL|contrast) +(\S+) \[(\S+), (\S+)\] +(\S+) +(\S+) \[(\S+), (\S+)\] +(\S+)\s")
+    found = {who: [float(number) for number in numbers] for who, *numbers in row.findall(printed)}
+    interval = ("pass@1", "pass@1_low", "pass@1_high")
     expected = {}
-    for method in ("ttrl", "scrl"):
-        for line in read(folder / method / "evaluations.jsonl"):
-            who = "start" if line["step"] == 0 else method.upper()
-            expected[line["benchmark"], who] = [round(100 * line[key], 1) for key in keys]
+    for method in METHODS:
+        metrics = read(folder / method / "metrics.jsonl")
+        lines = {(line["step"], line["benchmark"]): line for line in read(folder / method / "evaluations.jsonl")}
+        for step, who in ((0, "start"), (2, TITLES.get(method, method))):
+            stream, held_out = lines[step, "stream"], lines[step, "held-out"]
+            shares = [stream[key] for key in (*interval, "maj@16")] + [held_out[key] for key in interval]
+            expected.setdefault(who, [round(100 * share, 1) for share in (*shares, metrics[1]["stock_share"])])
     assert found == expected
-    for method, place in (("ttrl", 1), ("scrl", 2)):
-        shares = [line["positive_share"] for line in read(folder / method / "metrics.jsonl")]
-        cells = re.search(r"questions with a positive label +(\S+) +(\S+)", printed)
-        assert cells[place] == f"{sum(shares) / 2:.1%}"
 
 
 def test_its_sentences_are_those_of_the_files(demo):
     folder, printed = demo
     plain = " ".join(printed.split())
-    runs = [folder / "ttrl", folder / "scrl"]
-    ttrl, scrl_ = (Outcome.read(run, pytest.fail) for run in runs)
-    sentences = [*verdicts(ttrl, scrl_, 11), *lies(runs, pytest.fail)]
-    assert len(sentences) >= 4
-    for sentence in sentences:
+    runs = [folder / method for method in METHODS]
+    outcomes = [Outcome.read(run, pytest.fail) for run in runs]
+    for sentence in (verdict(outcomes, 11), *lies(runs, pytest.fail)):
         assert " ".join(sentence.split()) in plain
-    assert plain.count("NOT ahead") == sum("NOT ahead" in sentence for sentence in sentences)
+    for _, *blocks in curves(outcomes).rows:
+        assert all(" ".join(line.split()) in plain for line in blocks)
+    assert f"scrl answers {runs[-1].relative_to(folder.parent)}" in plain
+
+
+def test_the_whole_screen_fits_eighty_columns_and_one_look(demo):
+    lines = demo[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 60
 
 
 def test_what_is_promised_before_the_runs_fits_a_terminal_and_is_no_result(demo):
     _, printed = demo
     intro, _, _ = printed.partition("TTRL: after step 0")
     assert "meets 64" in intro
-    assert "take 2 steps" in intro
+    assert "2 steps each" in intro
     assert max(map(len, intro.splitlines())) <= 80
     assert all(len(line) > 12 for line in intro.splitlines() if line)  # none was broken by the width
     assert "a third" not in intro
@@ -116,8 +113,8 @@ def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, mo
     monkeypatch.setattr("scrl.cli.demo.train_or_go_on", lambda _, config, __: asked.append((config.seed, config.steps)))
     with pytest.raises(InputError, match="scrl"):  # the second run was only asked for
         demo_command(out=tmp_path, resume=True)
-    assert asked == [(11, 2), (11, 2)]
-    assert "take 2 steps" in capsys.readouterr().out
+    assert asked == [(11, 2)] * 3
+    assert "2 steps each" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="a demo goes on with the settings it was started with"):
         demo_command(out=tmp_path, seed=12, resume=True)
     for out, message in ((None, "say which demo"), (tmp_path / "none", "there is no folder")):
@@ -157,64 +154,45 @@ def outcome(name, stream, held_out=(0.5,), *, start=(0.5, 0.5), at_16=(0.9, 0.6)
         record(0, "stream", start), record(0, "held-out", held_out),
         record(5, "stream", stream), record(5, "held-out", held_out),
     )  # fmt: skip
-    metrics = ({"positive_share": 1.0}, {"positive_share": 0.5, "positive_accuracy": 0.25})
+    stock, right = (None, 0.1, 0.4, 0.7), (0.5, 0.0, 1.0, 0.9)
+    metrics = tuple(
+        {"pass@1": r} | ({} if s is None else {"stock_share": s}) for s, r in zip(stock, right, strict=True)
+    )
     return Outcome(name, records, metrics)
 
 
-def said(ttrl, scrl_):
-    return list(verdicts(ttrl, scrl_, 0))
+def test_the_highest_is_named_with_its_leads_and_noise_is_called_noise():
+    # +0.4 and 0: the mean over two questions, +0.2, has an interval from 0 to 0.4, which touches zero
+    found = verdict([outcome("ttrl", (0.3, 0.3)), outcome("scrl", (0.4, 0.8)), outcome("contrast", (0.8, 0.8))], 0)
+    assert found == (
+        "contrast ends highest: 80.0% right, SCRL 60.0%, TTRL 30.0%. "
+        "contrast − SCRL: +20.0 [+0.0, +40.0], within the noise. contrast − TTRL: +50.0 [+50.0, +50.0]. "
+        "TTRL is worse than the start: -20.0 [-20.0, -20.0]."
+    )
 
 
-def test_a_lead_is_called_a_lead_and_a_tie_in_pass_at_16_is_not():
-    found = said(outcome("ttrl", (0.6, 0.6)), outcome("scrl", (0.8, 0.8)))
-    assert found == [
-        "TTRL is clearly above its start in pass@1 on the stream: +10.0 [+10.0, +10.0].",
-        "SCRL is clearly above its start in pass@1 on the stream: +30.0 [+30.0, +30.0].",
-        "SCRL is ahead of TTRL in pass@1 on stream: +20.0 [+20.0, +20.0].",
-        "SCRL is NOT ahead of TTRL in pass@16 on stream: 90.0% against 90.0%.",
-        "SCRL is NOT ahead of TTRL in maj@16 on stream: 60.0% against 60.0%.",
-        "SCRL is NOT ahead of TTRL in pass@1 on held-out: +0.0 [+0.0, +0.0] (within the noise).",
-        "SCRL is NOT ahead of TTRL in pass@16 on held-out: 90.0% against 90.0%.",
-        "SCRL is NOT ahead of TTRL in maj@16 on held-out: 60.0% against 60.0%.",
-    ]
-    # where SCRL is ahead in everything, nothing else is said
-    found = said(outcome("ttrl", (0.6, 0.6)), outcome("scrl", (0.8, 0.8), (0.75,), at_16=(0.95, 0.65)))
-    assert found[2:] == [
-        "SCRL is ahead of TTRL in pass@1 on stream: +20.0 [+20.0, +20.0].",
-        "SCRL is ahead of TTRL in pass@1 on held-out: +25.0 [+25.0, +25.0].",
-    ]
-
-
-def test_a_loss_is_called_one_and_noise_is_called_noise():
-    found = said(outcome("ttrl", (0.8, 0.8)), outcome("scrl", (0.3, 0.3)))
-    assert found[1] == "SCRL is clearly below its start in pass@1 on the stream: -20.0 [-20.0, -20.0]."
-    assert found[2] == "SCRL is NOT ahead of TTRL in pass@1 on stream: -50.0 [-50.0, -50.0]."
-    # +0.3 and −0.1: the mean over two questions, +0.1, has an interval from −0.1 to +0.3
-    found = said(outcome("ttrl", (0.5, 0.5)), outcome("scrl", (0.8, 0.4)))
-    assert found[0] == "TTRL is level with its start in pass@1 on the stream: +0.0 [+0.0, +0.0]."
-    assert found[1] == "SCRL is above, but not clearly, its start in pass@1 on the stream: +10.0 [-10.0, +30.0]."
-    assert found[2] == "SCRL is ahead of TTRL in pass@1 on stream: +10.0 [-10.0, +30.0] (within the noise)."
+def test_a_loss_within_the_noise_is_called_so():
+    found = verdict([outcome("ttrl", (0.3, 0.6)), outcome("scrl", (0.9, 0.9))], 0)
+    assert "TTRL is worse than the start: -5.0 [-20.0, +10.0], within the noise." in found
 
 
 def test_questions_are_paired_by_name_whatever_their_order():
     one, other = outcome("ttrl", (0.2, 0.8)), outcome("scrl", (0.2, 0.8))
     record = other.after("stream")
     record["pass@1_by_question"] = dict(reversed(record["pass@1_by_question"].items()))
-    assert "+0.0 [+0.0, +0.0]" in said(one, other)[2]
+    assert "TTRL − SCRL: +0.0 [+0.0, +0.0]" in verdict([one, other], 0)
 
 
-def test_the_tables_hold_every_benchmark_and_the_means_over_the_steps():
-    ttrl, scrl_ = outcome("ttrl", (0.6, 0.6)), outcome("scrl", (0.8, 0.8))
-    text = io.StringIO()
-    console = Console(file=text, width=100)
-    console.print(as_terminal(results_table(ttrl, scrl_, 0)), as_terminal(labels_table(ttrl, scrl_)))
-    rows = " ".join(text.getvalue().split())
-    for benchmark in BENCHMARKS:
-        assert f"{benchmark}, start 50.0 [40.0, 60.0]" in rows
-    assert "stream, SCRL 80.0 [70.0, 90.0] 90.0 60.0 +30.0 [+30.0, +30.0]" in rows
-    assert "questions with a positive label 75.0% 75.0%" in rows  # (1 + 0.5)/2
-    assert "that label is right 25.0% 25.0%" in rows  # the only step that has one
-    assert "the right answer was ruled out – –" in rows
+def test_the_table_and_the_curves_of_made_up_runs():
+    one, other = outcome("ttrl", (0.6, 0.6)), outcome("contrast", (0.8, 0.8))
+    assert results_table([one, other]).texts == [
+        ["start", "50.0 [40.0, 60.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
+        ["TTRL", "60.0 [50.0, 70.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
+        ["contrast", "80.0 [70.0, 90.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
+    ]
+    assert curves([one]).rows == (
+        ("TTRL", " ▁▄▆", "▅▁██"),
+    )  # 0 and 0.1: the first eighth; 0.4: the fourth; 0.7: the sixth
 
 
 # Where consensus lied
@@ -252,18 +230,23 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
         votes("3*9", 4, ["27", "27", "28", None], right="27", positive="27"),
     )
     assert list(lies([ttrl, scrl_], pytest.fail)) == [
-        "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. "
-        "TTRL rewards 28 (its completions move by +0.50); at its last visit 28 has 3 of 4 votes, the right answer 1. "
-        "SCRL rewards nothing and rules out 1 answers (its completions move by -0.25); "
-        "at its last visit 28 has 1 of 4 votes, the right answer 2."
+        "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1, SCRL 2."
     ]
 
 
-def test_a_rewarded_answer_need_not_be_the_most_frequent_one_and_a_run_may_have_no_lies(tmp_path):
+def test_a_right_answer_that_nobody_gives_has_no_votes_and_a_run_may_have_no_lies(tmp_path):
     run = write(tmp_path / "ttrl", votes("1+1", 0, ["3", "3", "5", "5"], right="2", positive="5"))
     (story,) = lies([run], pytest.fail)
-    assert "3 gets 2 of 4 votes and is wrong; 2 gets 0." in story
-    assert "TTRL rewards 5" in story
-    assert "rewards nothing" not in story
+    assert story == "Compute 1+1. 3 gets 2 of 4 votes and is wrong; 2 gets 0. At the last visit it has: TTRL 0."
     honest = write(tmp_path / "scrl", votes("1+1", 0, ["2", "2", None], right="2"), votes("1-1", 0, [None], right="0"))
     assert list(lies([honest], pytest.fail)) == []
+
+
+def test_the_boldest_lie_comes_first_then_those_on_which_the_runs_end_furthest_apart(tmp_path):
+    lies_of = {"a": 3, "b": 4, "c": 3, "d": 3}
+    runs = []
+    for name, learned in (("ttrl", ""), ("scrl", "c")):
+        first = [votes(q, 0, ["9"] * n + ["8"] * (4 - n), right="8") for q, n in lies_of.items()]
+        ends = [votes(q, 1, ["8" if q in learned else "9"] * 2, right="8") for q in lies_of]
+        runs.append(write(tmp_path / name, *first, *ends))
+    assert [story.split()[1] for story in lies(runs, pytest.fail)] == ["b.", "c.", "a."]

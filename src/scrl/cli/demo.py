@@ -1,6 +1,6 @@
-"""`scrl demo`: a small model adapts to questions without answers, with TTRL and with SCRL, and says what came of it.
+"""`scrl demo`: a small model adapts to questions without answers, with three methods, and says what came of it.
 
-Nothing is scripted: every number and every sentence about the outcome is computed from the files the two runs wrote.
+Nothing is scripted: every number and every sentence about the outcome is computed from the files the runs wrote.
 """
 
 from __future__ import annotations
@@ -23,17 +23,25 @@ if TYPE_CHECKING:
 
 INTRO = """\
 A language model of 0.8 million weights, which ships with scrl, meets {questions}
-questions such as "{example}" and is often wrong.
-Nobody tells it the answers: it samples {completions} completions a question and learns
-from their votes.
+questions such as "{example}" When a task gets long it is apt to
+lose patience and to write a favourite number: a stock answer. Nobody tells it
+what is right; it samples {completions} completions a question and learns from their votes.
 
-  TTRL  rewards the most frequent answer, always.
-  SCRL  rewards it only with {min_share:.1%} of the votes and a lead above {min_margin:.1%}, and
-        rules out answers that are rare (below {max_negative_share:.1%}) and uncertain.
+  TTRL      rewards the most frequent answer, always.
+  SCRL      rewards it only with {min_share:.1%} of the votes and a lead above {min_margin:.1%},
+            and rules out answers that are rare (below {max_negative_share:.1%}) and uncertain.
+  contrast  rewards an answer by its share of the votes here, less {elsewhere_weight:g} times
+            its share over the other questions.
 
-Both start from the same weights, see the same questions in the same order, and
-take {steps} steps with the same learning rate: some minutes on two cores.
+Same start, same questions, {steps} steps each: some minutes on two cores.
 """
+NEXT = """\
+With a model and questions of your own:
+  scrl train --model MODEL --questions FILE.txt
+Would consensus lie on completions you have?
+  scrl audit COMPLETIONS.jsonl
+What a trained model answers, and how sure it is:
+  scrl answers {run}"""
 
 
 def demo(
@@ -43,14 +51,14 @@ def demo(
     steps: int = STEPS,
     resume: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Adapt the embedded model to generated questions without answers, with TTRL and with SCRL, and compare.
+    """Adapt a small model to generated questions without answers, with TTRL, SCRL and contrast, and compare.
 
     Example: scrl demo --out my-demo
 
     Parameters
     ----------
     out
-        New folder for both runs and the report; by default a new numbered one under runs/.
+        New folder for the runs and the report; by default a new numbered one under runs/.
     seed
         Draws other questions and other completions.
     steps
@@ -59,7 +67,7 @@ def demo(
         Go on with an interrupted demo in --out, with the settings it was started with.
     """
     from scrl.recipes.demo import METHODS, demo_config
-    from scrl.recipes.demo_outcome import Outcome, labels_table, lies, results_table, verdicts
+    from scrl.recipes.demo_outcome import Outcome, curves, lies, results_table, verdict
     from scrl.reporting.report import write_report
     from scrl.reporting.tables import as_terminal
 
@@ -67,22 +75,21 @@ def demo(
     folder = folder_to_resume(out, "demo") if resume else new_run_folder(out)
     seed, steps = _begun_with(folder, seed, steps)
     configs = {method: demo_config(method, seed=seed, steps=steps) for method in METHODS}
-    console.print(_intro(configs["scrl"]))
+    console.print(_intro(configs))
     started = time.perf_counter()
     for method, config in configs.items():
         train_or_go_on(method, config, folder / method)
     runs = [folder / method for method in METHODS]
     report = write_report(runs, folder / "report.html")
-    ttrl, scrl = (Outcome.read(run, console.print) for run in runs)
-    console.print(as_terminal(results_table(ttrl, scrl, seed)))
-    console.print(as_terminal(labels_table(ttrl, scrl), padding=(0, 1, 0, 1)))
-    console.print("Where consensus lied at the first visit:\n")
+    outcomes = [Outcome.read(run, console.print) for run in runs]
+    console.print(as_terminal(curves(outcomes)))
+    console.print(as_terminal(results_table(outcomes)))
+    console.print("Where consensus lied at the first visit:")
     for story in lies(runs, console.print):
-        console.print(Text(f"* {story}\n"))
-    for sentence in verdicts(ttrl, scrl, seed):
-        console.print(Text(sentence))
-    console.print(f"\nBoth runs took {time.perf_counter() - started:.0f} s. The whole story: {report}", soft_wrap=True)
-    console.print("With a model and questions of your own: scrl train --model MODEL --questions FILE.txt")
+        console.print(Text(f"* {story}"))
+    console.print(Text(f"\n{verdict(outcomes, seed)}\n"))
+    console.print(f"{time.perf_counter() - started:.0f} s. The whole story: {report}", soft_wrap=True)
+    console.print(NEXT.format(run=runs[-1]), soft_wrap=True)
 
 
 def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
@@ -99,24 +106,25 @@ def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
     return seed, steps
 
 
-def _intro(config: RunConfig) -> str:
+def _intro(configs: dict[str, RunConfig]) -> str:
+    config = configs["scrl"]
     questions = config.load_questions().questions
-    rule = config.rule().settings.model_dump()
+    rules = {name: value for each in configs.values() for name, value in each.rule().settings.model_dump().items()}
     return INTRO.format(
         questions=len(questions),
         example=questions[0].text,
         completions=config.completions,
         steps=config.steps,
-        **{name: rule[name] for name in ("min_share", "min_margin", "max_negative_share")},
+        **{name: rules[name] for name in ("min_share", "min_margin", "max_negative_share", "elsewhere_weight")},
     )
 
 
 def train_or_go_on(method: str, config: RunConfig, folder: Path) -> None:
     """Run one method; resume an interrupted run, leave a finished one alone."""
-    from scrl.recipes.demo_outcome import Outcome
+    from scrl.recipes.demo_outcome import TITLES, Outcome
     from scrl.training.loop import resume, train
 
-    with show_progress(config.steps, method.upper()) as listener:
+    with show_progress(config.steps, TITLES.get(method, method)) as listener:
         if not (folder / "config.yaml").is_file():
             train(config, folder, listener)
             return

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scrl.errors import ConfigError, DataError, did_you_mean
-from scrl.policy.model_paths import EMBEDDED, adapter_folder, base_of, model_folder
+from scrl.policy.model_paths import PACKAGED, adapter_folder, base_of, model_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def shape_of(model: str) -> ModelShape:
     """The shape of a model: of a folder by its config.json, of a hub id by SHAPES. No weights are needed."""
     if model in SHAPES:
         return SHAPES[model]
-    folder = Path(model_folder(EMBEDDED) if model == EMBEDDED else model).expanduser()
+    folder = Path(model_folder(model) if model in PACKAGED else model).expanduser()
     if adapter_folder(model) is not None:
         return shape_of(base_of(folder))
     if folder.is_dir():

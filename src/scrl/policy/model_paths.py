@@ -9,15 +9,17 @@ from pathlib import Path
 from scrl.errors import InputError
 
 EMBEDDED = "embedded"
-"""The name of the small model that ships with the package."""
+HASTY = "embedded-hasty"
+PACKAGED = {EMBEDDED: "arithmetic_model", HASTY: "hasty_arithmetic_model"}
+"""The small models that ship with the package, and their folders under scrl/data."""
 ADAPTER = "adapter_config.json"
 """What peft writes beside an adapter's weights."""
 
 
 def model_folder(name: str) -> str:
     """The folder of a model, or a hub id for transformers to find; for an adapter, that of the model under it."""
-    if name == EMBEDDED:
-        return str(files("scrl.data") / "arithmetic_model")
+    if name in PACKAGED:
+        return str(files("scrl.data") / PACKAGED[name])
     path = Path(name).expanduser()
     if adapter_folder(name) is not None:
         return _base_folder(path)
@@ -43,13 +45,13 @@ def adapter_folder(name: str) -> Path | None:
 
 
 def base_of(adapter: Path) -> str:
-    """The name of the model that an adapter was trained on; the package with the embedded one may have moved."""
+    """The name of the model that an adapter was trained on; the package with an embedded one may have moved."""
     try:
         base = json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"model: {adapter / ADAPTER} does not say base_model_name_or_path") from error
-    is_embedded = Path(str(base)).parts[-3:] == Path(model_folder(EMBEDDED)).parts[-3:]
-    return EMBEDDED if is_embedded else str(base)
+    ends = Path(str(base)).parts[-3:]
+    return next((name for name in PACKAGED if Path(model_folder(name)).parts[-3:] == ends), str(base))
 
 
 def _base_folder(adapter: Path) -> str:

@@ -1,4 +1,4 @@
-"""What came of the demo: what each run gained, how right its labels were, and where consensus lied.
+"""What came of the demo: what each run gained, how many stock answers it ended with, and where consensus lied.
 
 Everything is read from the run folders, so a sentence can only say what the files say.
 """
@@ -12,10 +12,15 @@ from typing import Any
 
 from scrl.data.jsonl import OnCut, read_json_lines
 from scrl.evaluation.statistics import Difference, paired_difference
-from scrl.reporting.rollout_votes import QuestionVotes, Visit, read_votes
-from scrl.reporting.tables import Share, Table
+from scrl.reporting.rollout_votes import QuestionVotes, read_votes
+from scrl.reporting.tables import Cell, Share, Table
 
 BENCHMARKS = ("stream", "held-out")
+TITLES = {"ttrl": "TTRL", "scrl": "SCRL"}
+"""Methods that are written in capitals."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+EPOCH = 8
+"""Steps until every question has been visited."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +56,14 @@ class Outcome:
         """pass@1 after minus before, over the same questions."""
         return _difference(self.before(benchmark), self.after(benchmark), seed)
 
-    def mean(self, key: str) -> float | None:
-        """A metric's mean over the steps that have it."""
-        values = [line[key] for line in self.metrics if key in line]
+    @property
+    def title(self) -> str:
+        """The method's name as people write it."""
+        return TITLES.get(self.name, self.name)
+
+    def stock(self, first: int, last: int | None) -> float | None:
+        """The share of stock answers among the completions of these steps."""
+        values = [line["stock_share"] for line in self.metrics[first:last] if "stock_share" in line]
         return sum(values) / len(values) if values else None
 
 
@@ -62,51 +72,53 @@ def _difference(before: dict[str, Any], after: dict[str, Any], seed: int) -> Dif
     return paired_difference(list(first.values()), [second[name] for name in first], seed=seed)
 
 
-def results_table(ttrl: Outcome, scrl: Outcome, seed: int) -> Table:
-    """pass@1 with its interval, pass@k and maj@k, before and after, on the stream and held out."""
-    rows = []
-    for benchmark in BENCHMARKS:
-        records = {"start": ttrl.before(benchmark), "TTRL": ttrl.after(benchmark), "SCRL": scrl.after(benchmark)}
-        gains = {name: _signed(run.gain(benchmark, seed=seed)) for name, run in {"TTRL": ttrl, "SCRL": scrl}.items()}
-        for name, record in records.items():
-            pass_1 = Share(record["pass@1"], record["pass@1_low"], record["pass@1_high"])
-            at_16 = (Share(record["pass@16"]), Share(record["maj@16"]))
-            rows.append((f"{benchmark}, {name}", pass_1, *at_16, gains.get(name, "")))
-    header = ("", "pass@1 [95 %]", "pass@16", "maj@16", "gain in pass@1 [95 %]")
-    return Table(header, tuple(rows), "Before and after, in %")
+def results_table(outcomes: Sequence[Outcome]) -> Table:
+    """The start, and each method after its last step: right completions on both sets, votes, stock answers."""
+    first = outcomes[0]
+    rows = [_result("start", {name: first.before(name) for name in BENCHMARKS}, first.stock(0, EPOCH))]
+    for outcome in outcomes:
+        after = {name: outcome.after(name) for name in BENCHMARKS}
+        rows.append(_result(outcome.title, after, outcome.stock(-EPOCH, None)))
+    header = ("in %", "pass@1 [95 %]", "maj@16", "held-out pass@1 [95 %]", "stock answers")
+    return Table(header, tuple(rows))
 
 
-def labels_table(ttrl: Outcome, scrl: Outcome) -> Table:
-    """How right the labels were, and how many questions had one."""
-    meanings = {
-        "positive_share": "questions with a positive label",
-        "positive_accuracy": "that label is right",
-        "negative_accuracy": "an answer that was ruled out is wrong",
-        "truth_flagged": "the right answer was ruled out",
-    }
-    means = {key: [outcome.mean(key) for outcome in (ttrl, scrl)] for key in meanings}
-    rows = tuple(
-        (words, *(None if mean is None else f"{mean:.1%}" for mean in means[key])) for key, words in meanings.items()
+def _result(name: str, records: dict[str, dict[str, Any]], stock: float | None) -> tuple[Cell, ...]:
+    stream, held_out = (
+        Share(record["pass@1"], record["pass@1_low"], record["pass@1_high"]) for record in records.values()
     )
-    return Table(("", "TTRL", "SCRL"), rows, "Labels, mean over all steps")
+    return (name, stream, Share(records["stream"]["maj@16"]), held_out, None if stock is None else Share(stock))
 
 
-def verdicts(ttrl: Outcome, scrl: Outcome, seed: int) -> Iterator[str]:
-    """What may be said, and where SCRL is not ahead."""
-    for outcome in (ttrl, scrl):
+def curves(outcomes: Sequence[Outcome]) -> Table:
+    """Stock answers and right answers among a step's completions, as a row of blocks: ▁ is none, █ all."""
+    rows = tuple(
+        (outcome.title, *(_blocks([line.get(key) for line in outcome.metrics]) for key in ("stock_share", "pass@1")))
+        for outcome in outcomes
+    )
+    return Table(("step by step, ▁ 0 % … █ 100 %", "stock answers", "right answers"), rows)
+
+
+def _blocks(shares: Sequence[float | None]) -> str:
+    return "".join(" " if share is None else BLOCKS[min(int(share * len(BLOCKS)), len(BLOCKS) - 1)] for share in shares)
+
+
+def verdict(outcomes: Sequence[Outcome], seed: int) -> str:
+    """Who ends highest on the stream, by how much, and who ends below the start."""
+    ranked = sorted(outcomes, key=lambda outcome: -outcome.after("stream")["pass@1"])
+    best, *others = ranked
+    shares = ", ".join(f"{outcome.title} {outcome.after('stream')['pass@1']:.1%}" for outcome in others)
+    sentences = [f"{best.title} ends highest: {best.after('stream')['pass@1']:.1%} right, {shares}."]
+    for outcome in others:
+        lead = _difference(outcome.after("stream"), best.after("stream"), seed)
+        clear = "" if lead.is_clear else ", within the noise"
+        sentences.append(f"{best.title} − {outcome.title}: {_signed(lead)}{clear}.")
+    below = [outcome for outcome in ranked if outcome.gain("stream", seed=seed).mean < 0]
+    for outcome in below:
         gain = outcome.gain("stream", seed=seed)
-        where = "above" if gain.mean > 0 else "below" if gain.mean < 0 else "level with"
-        sure = f"clearly {where}" if gain.is_clear else f"{where}, but not clearly," if gain.mean else where
-        yield f"{outcome.name.upper()} is {sure} its start in pass@1 on the stream: {_signed(gain)}."
-    for benchmark in BENCHMARKS:
-        lead = _difference(ttrl.after(benchmark), scrl.after(benchmark), seed)
-        who = "SCRL is ahead of TTRL" if lead.mean > 0 else "SCRL is NOT ahead of TTRL"
-        sure = "" if lead.is_clear else " (within the noise)"
-        yield f"{who} in pass@1 on {benchmark}: {_signed(lead)}{sure}."
-        for key in ("pass@16", "maj@16"):
-            ours, theirs = scrl.after(benchmark)[key], ttrl.after(benchmark)[key]
-            if ours <= theirs:
-                yield f"SCRL is NOT ahead of TTRL in {key} on {benchmark}: {ours:.1%} against {theirs:.1%}."
+        clear = "" if gain.is_clear else ", within the noise"
+        sentences.append(f"{outcome.title} is worse than the start: {_signed(gain)}{clear}.")
+    return " ".join(sentences)
 
 
 def _signed(difference: Difference) -> str:
@@ -119,48 +131,41 @@ def _signed(difference: Difference) -> str:
 def lies(folders: Sequence[Path], on_cut: OnCut, limit: int = 3) -> Iterator[str]:
     """Questions whose most frequent answer at the first visit was the same wrong one in every run, and what followed.
 
-    First the one with the most votes for it, then those with the most votes of which not every run believed it.
+    First the one with the most votes for it, then those on which the runs ended furthest apart.
     """
     votes = {folder.name: read_votes(folder / "rollouts.jsonl", on_cut) for folder in folders}
     names = set.intersection(*(set(questions) for questions in votes.values()))
-    questions = {name: {run: found[name] for run, found in votes.items()} for name in names}
+    questions = {name: {run: found[name] for run, found in votes.items()} for name in sorted(names)}
     firsts = {name: [question.visits[0] for question in runs.values()] for name, runs in questions.items()}
     lied = [
         name
         for name, visits in firsts.items()
         if all(visit.is_majority_wrong for visit in visits) and len({visit.majority for visit in visits}) == 1
     ]
-    boldest = sorted(lied, key=lambda name: (-firsts[name][0].count(firsts[name][0].majority), name))
-    disputed = [name for name in boldest[1:] if len({_believed(visit) for visit in firsts[name]}) > 1]
-    for name in [*boldest[:1], *disputed][:limit]:
+    boldest = sorted(lied, key=lambda name: -firsts[name][0].count(firsts[name][0].majority))
+    apart = sorted(
+        boldest[1:], key=lambda name: -_spread([_right_at_the_end(runs) for runs in questions[name].values()])
+    )
+    for name in [*boldest[:1], *apart][:limit]:
         yield _story(questions[name])
-
-
-def _believed(visit: Visit) -> str | None:
-    """The positive label."""
-    return next(iter(visit.labelled("positive")), None)
 
 
 def _story(runs: dict[str, QuestionVotes]) -> str:
     question = next(iter(runs.values()))
     first = question.visits[0]
-    sentences = [
+    votes_for_gold = 0 if first.right is None else first.count(first.right)
+    ends = ", ".join(f"{TITLES.get(run, run)} {_right_at_the_end(votes)}" for run, votes in runs.items())
+    return (
         f"{question.text} {first.majority} gets {first.count(first.majority)} of {first.size} votes and is wrong; "
-        f"{question.gold} gets {_right_votes(first, first.right)}."
-    ]
-    for run, votes in runs.items():
-        first, last = votes.visits[0], votes.visits[-1]
-        answer, num_ruled_out = first.majority, len(first.labelled("negative"))
-        push = first.votes[answer].push
-        sentences.append(
-            f"{run.upper()} rewards {_believed(first) or f'nothing and rules out {num_ruled_out} answers'}"
-            + ("" if push is None else f" (its completions move by {push:+.2f})")
-            + f"; at its last visit {answer} has {last.count(answer)} of {last.size} votes, "
-            f"the right answer {_right_votes(last, first.right or last.right)}."
-        )
-    return " ".join(sentences)
+        f"{question.gold} gets {votes_for_gold}. At the last visit it has: {ends}."
+    )
 
 
-def _right_votes(visit: Visit, right: str | None) -> int:
-    """The votes for the right answer, which may not have been given."""
-    return 0 if right is None else visit.count(right)
+def _right_at_the_end(question: QuestionVotes) -> int:
+    """The votes for the right answer at the last visit."""
+    last = question.visits[-1]
+    return 0 if last.right is None else last.count(last.right)
+
+
+def _spread(numbers: Sequence[int]) -> int:
+    return max(numbers) - min(numbers)

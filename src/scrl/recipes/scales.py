@@ -21,7 +21,7 @@ from scrl.recipes.catalogue import (
     start_name,
     trained_benchmark,
 )
-from scrl.recipes.demo import SEED, STEPS, demo_config
+from scrl.recipes.demo import SEED, TOY_STEPS, toy_config
 from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, Cell, PaperTable, Place
 
 SCALES = ("paper", "demo")
@@ -33,7 +33,7 @@ SHORT = {LENGTHS["10,240"]: 48}
 """Where an experiment varies the length, the shorter one becomes this; everything else is as long as the demo."""
 SMALL_REWARDS = ("rent", "intuitor")
 """Methods whose rewards are entropies and the like: the demo's std_floor would silence them, so they have none."""
-_DEMO = demo_config("scrl", seed=SEED, steps=STEPS)
+_DEMO = toy_config("scrl", seed=SEED, steps=TOY_STEPS)
 """What all methods share at demo scale."""
 
 
@@ -90,8 +90,8 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
         "sampling": {"max_tokens": scaled.max_tokens},
         "evaluation": {"is_off": True, "held_out": None},
     }
-    seed, steps = SEED if seed is None else seed, STEPS if steps is None else steps
-    return demo_config(scaled.method or "scrl", seed=seed, steps=steps, changes=changes)
+    seed, steps = SEED if seed is None else seed, TOY_STEPS if steps is None else steps
+    return toy_config(scaled.method or "scrl", seed=seed, steps=steps, changes=changes)
 
 
 def prompt_at(experiment: Experiment, scale: str) -> PromptSettings:

@@ -20,7 +20,7 @@ from scrl.config import RunConfig, write_config
 from scrl.errors import InputError, ScrlError
 from scrl.policy.checkpoint import copy_adapter, write_weights
 from scrl.policy.model import load_model, load_tokenizer, model_shape, published_dtype
-from scrl.policy.model_paths import ADAPTER, EMBEDDED, adapter_folder, base_of, model_folder
+from scrl.policy.model_paths import ADAPTER, PACKAGED, adapter_folder, base_of, model_folder
 from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import best_step_of, read_evaluations
 from scrl.training.model_card import SETTINGS, Export, export_card
@@ -124,7 +124,7 @@ def export_model(source: Checkpoint, out: Path, *, merge: bool = False, dtype: s
 def _base(adapter: Path) -> str:
     """The model under an adapter, as it is found from any folder: a hub id, or a whole path."""
     base = base_of(adapter)
-    place = Path(model_folder(base) if base == EMBEDDED else base).expanduser()
+    place = Path(model_folder(base) if base in PACKAGED else base).expanduser()
     return str(place.resolve()) if place.exists() else base
 
 
