@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from scrl.config import RunConfig, build_config
+from scrl.config import RunConfig, with_settings
 from scrl.data.jsonl import read_json_lines
 from scrl.data.sources import load_source
 from scrl.errors import ConfigError, DataError, InputError
@@ -140,8 +140,7 @@ def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Obse
 
 def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
     config = config_at(job.experiment, choices.scale, seed=seed, steps=choices.steps)
-    changes = merged({"data_dir": choices.data_dir}, choices.overrides)
-    return build_config(merged(config.model_dump(mode="json"), changes))
+    return with_settings(config, {"data_dir": choices.data_dir, **choices.overrides})
 
 
 def _train(config: RunConfig, folder: Path, observer: Observer) -> None:

@@ -135,6 +135,8 @@ def differences(config: RunConfig, questions: int) -> Iterator[str]:
         yield "verl: the last, smaller batch of an epoch is left out"
     if config.questions_per_update < batch:
         yield "verl: an update has as many completions as here, but of several questions: verl balances lengths"
+    if config.loss.kl_weight and config.loss.kl == "k3":
+        yield "verl: k3 is at most 10 (loss.kl: k3-capped)"
 
 
 def _run(folder: RunFolder, command: Sequence[str], listener: RunListener) -> RunFolder:
