@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from scrl.data.questions import LoadedQuestions
+from scrl.engines.choice import Engine
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.settings import build_settings
 from scrl.recipes import reproduce
 from scrl.recipes.catalogue import EXPERIMENTS
+from scrl.recipes.demo import demo_config
 from scrl.recipes.jobs import VOTING, find, jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
@@ -90,10 +92,11 @@ def test_starts_come_first_and_are_measured_on_all_that_any_table_asks_for():
     assert not run.rollouts_on
 
 
-def test_a_figure_measures_nothing_but_steps():
-    for job in jobs([TABLES["figure-labels"], TABLES["figure-dynamics-7b"]], "paper"):
-        assert job.is_run
-        assert (job.measured_on, job.rollouts_on, job.has_voting) == ((), (), False)
+def test_a_figure_measures_nothing_after_its_runs():
+    for name, has_curve in (("figure-labels", False), ("figure-dynamics-7b", True)):
+        for job in jobs([TABLES[name]], "paper"):
+            assert job.is_run
+            assert (job.measured_on, job.rollouts_on, job.has_voting, job.has_curve) == ((), (), False, has_curve)
 
 
 def test_at_demo_scale_what_is_the_same_is_done_once():
@@ -273,7 +276,7 @@ def test_questions_that_a_method_cannot_use_are_told_before_the_first_run(monkey
         return LoadedQuestions((Question("q", "What is 1 + 1?", "2"),), ())
 
     monkeypatch.setattr(reproduce, "load_source", load)
-    monkeypatch.setattr(reproduce, "train", None)  # is not called
+    monkeypatch.setattr(reproduce, "engine_of", None)  # is not called
     all_jobs = [job for job in jobs(select(["methods"]), "paper") if job.is_run]
     with pytest.raises(InputError, match=r"qwen2\.5-3b/amc/32-16/self-harmony: question 'q' has no"):
         reproduce.carry_out(all_jobs, Choices(), tmp_path, None)
@@ -285,7 +288,7 @@ def test_a_state_that_no_run_wrote_is_named(tmp_path, text):
     (tmp_path / "checkpoints" / "last").mkdir(parents=True)
     (tmp_path / "checkpoints" / "last" / "trainer_state.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match="is not what a run wrote"):
-        reproduce._is_finished(tmp_path, 1)
+        reproduce._is_finished(tmp_path, demo_config("scrl", seed=0, steps=1))
 
 
 def test_an_addition_that_was_interrupted_is_gone_on_with(measured, tmp_path):
@@ -314,8 +317,7 @@ def test_a_run_with_other_settings_is_refused(monkeypatch, tmp_path):
         gone_on.append(folder)
 
     gone_on = []
-    monkeypatch.setattr(reproduce, "train", train)
-    monkeypatch.setattr(reproduce, "resume", resume)
+    monkeypatch.setattr(reproduce, "engine_of", lambda config: Engine(train, resume))
     job = replace(job_of(scale="demo"), measured_on=())
 
     def go(**more):

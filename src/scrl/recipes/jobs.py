@@ -28,6 +28,8 @@ class Job:
     """Benchmarks whose entropies are measured as training samples."""
     has_voting: bool = False
     """Whether its start model votes with as many tokens as it sampled."""
+    has_curve: bool = False
+    """Whether its own evaluations, in the midst of training, are what is asked for."""
 
     @property
     def is_run(self) -> bool:
@@ -142,6 +144,8 @@ def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
         job = found.setdefault(name, Job(experiment, name))
         if cell.metric == VOTING:
             found[name] = replace(job, has_voting=True)
+        elif table.measured_with == "curve":
+            found[name] = replace(job, has_curve=True)
         elif table.measured_with == "rollouts":
             found[name] = replace(job, rollouts_on=_with_benchmark(job.rollouts_on, cell.measured_on, scale))
         elif table.measured_with == "evaluation" and cell.metric.startswith(("pass@", "entropy_")):
