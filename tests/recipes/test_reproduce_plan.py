@@ -16,7 +16,7 @@ from scrl.recipes.demo import demo_config
 from scrl.recipes.jobs import VOTING, find, jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
-from scrl.recipes.scales import at_scale, config_at
+from scrl.recipes.scales import at_scale, config_at, table_at
 from scrl.records import Question
 
 SCRL_3B = "qwen2.5-3b/aime25/32-16/scrl"
@@ -151,6 +151,19 @@ def test_voting_stands_below_the_start_of_every_run_of_scrl():
     assert all(EXPERIMENTS[cell.experiment].method == "scrl" and cell.paper is None for cell in votes)
     for name in ("table-ablation", "table-generalisation", "figure-labels", "table-entropy"):
         assert with_voting(TABLES[name]) == TABLES[name]  # no start to vote, or other questions than those trained on
+
+
+@pytest.mark.parametrize("scale", ["paper", "demo"])
+def test_two_budgets_vote_in_rows_of_their_own(scale):
+    (table,) = select(["qwen2.5-3b/aime25"])
+    votes = [cell for cell in with_voting(table).cells if cell.metric == VOTING]
+    assert [(cell.row, cell.experiment) for cell in votes] == [
+        ("qwen2.5-3b/start, voting at 32/16", SCRL_3B),
+        ("qwen2.5-3b/start, voting at 64/32", "qwen2.5-3b/aime25/64-32/scrl"),
+    ]
+    scaled, originals = table_at(with_voting(table), scale)
+    places = [cell.place for cell in scaled.cells if cell.metric == VOTING]
+    assert [originals[place].experiment for place in places] == [cell.experiment for cell in votes]
 
 
 # Settings
