@@ -248,6 +248,61 @@ def test_votes_are_what_the_runs_tokens_would_have_bought(tmp_path):
     assert voting_settings(job, choices, config, tmp_path).samples == 1
 
 
+def test_steps_are_counted_from_the_questions_that_are_left(tmp_path):
+    rows = [{"id": str(n), "question": "1 + 2 = ?" + " + 3" * 40 * (n < 13), "answer": "3"} for n in range(30)]
+    (tmp_path / "aime25.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def steps(**more):
+        choices = Choices(**{"data_dir": str(tmp_path), "overrides": more.pop("overrides", {}) | small} | more)
+        job = job_of()
+        return reproduce._with_its_steps(reproduce._config(job, choices, 0), job, choices).steps
+
+    small = {"model": "embedded", "prompt": {"style": "plain", "instruction": "", "max_tokens": 60}}
+    assert steps() == 80 * 3  # ⌈17 / 8⌉ of 30 questions: 13 prompts are too long
+    assert steps(overrides={"preset": "official"}) == 80 * 2  # which drops the last, smaller batch
+    assert steps(overrides={"questions_per_step": 4}) == 80 * 5
+    assert steps(steps=7) == 7
+    assert steps(scale="demo") == 40
+
+
+ENGINE = {"scale": "demo", "overrides": {"engine": "trl"}}
+
+
+def test_an_engine_trains_and_what_it_trained_is_measured_afterwards(monkeypatch):
+    monkeypatch.setattr("scrl.engines.choice.require_engine", lambda name: None)
+    job = job_of(scale="demo")
+    config = reproduce._config(job, Choices(**ENGINE), 10)
+    assert (config.engine, config.evaluation.is_off) == ("trl", True)
+    assert not reproduce._config(job, Choices(scale="demo"), 10).evaluation.is_off
+    check(jobs([TABLES["table-ablation"]], "demo"), Choices(**ENGINE))
+    with pytest.raises(ConfigError, match="engine: trl does not measure embedded/hard/32-16/ttrl on its way"):
+        check(jobs([TABLES["figure-dynamics-3b"]], "demo"), Choices(**ENGINE))
+    with pytest.raises(ConfigError, match=r"method: 'compass' needs .*, and TRL has no place for it"):
+        check(jobs([TABLES["table-llama"]], "demo"), Choices(**ENGINE))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="scrl reproduce: is one process"):
+        check(jobs([TABLES["table-ablation"]], "demo"), Choices(**ENGINE))
+
+
+def test_steps_of_unequal_size_are_refused_before_a_start_model_is_measured(tmp_path):
+    choices = Choices(scale="demo", seeds=(10,), overrides={"engine": "trl", "limit": 30})
+    with pytest.raises(ConfigError, match=r"8 do not divide the 30 questions"):
+        reproduce.carry_out(jobs([TABLES["table-main"]], "demo"), choices, tmp_path, None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_how_far_a_run_came_is_read_from_each_engines_checkpoint(tmp_path):
+    last = tmp_path / "checkpoints" / "last"
+    assert [reproduce._steps_done(last, engine) for engine in ("embedded", "trl", "verl")] == [0, 0, 0]
+    weights = last.parent / "global_step_40" / "actor" / "huggingface"
+    weights.mkdir(parents=True)
+    last.symlink_to(weights)
+    assert reproduce._steps_done(last, "verl") == 40
+    (weights / "scrl_state.json").write_text('{"step": 7}')
+    (weights / "trainer_state.json").write_text('{"global_step": 56}')  # of transformers' trainer
+    assert reproduce._steps_done(last, "trl") == 7
+
+
 # Done once
 
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from scrl.config import RunConfig, with_settings
 from scrl.data.jsonl import read_json_lines
+from scrl.data.prompts import filter_overlong
 from scrl.data.sources import load_source
 from scrl.engines.choice import check_engine, check_machine, engine_of
 from scrl.engines.trl.settings import step_size
@@ -28,7 +29,8 @@ from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.benchmark_run import BenchmarkListener, measure
 from scrl.evaluation.oracle import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
-from scrl.recipes.catalogue import EXPERIMENTS, trained_benchmark
+from scrl.policy.model import load_tokenizer
+from scrl.recipes.catalogue import EXPERIMENTS, episodes_of, trained_benchmark
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
@@ -36,6 +38,7 @@ from scrl.records import Question
 from scrl.settings import merged
 from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
+from scrl.training.stream import QuestionStream
 
 
 class Observer(RunListener, BenchmarkListener, Protocol):
@@ -145,7 +148,7 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: O
 
 
 def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Observing) -> None:
-    config = _config(job, choices, seed) if job.is_run else None
+    config = _with_its_steps(_config(job, choices, seed), job, choices) if job.is_run else None
     model = str(choices.overrides.get("model", at_scale(job.experiment, choices.scale).model))
     with observing(config.steps if config else 0, job.name) as observer:
         if config is not None:
@@ -169,6 +172,16 @@ def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
     if choices.engine != "embedded":  # the others sample as in training; what they train is measured afterwards
         own["evaluation"] = {"is_off": True}
     return with_settings(config, merged(own, choices.overrides))
+
+
+def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
+    """With the paper's number of passes over the questions that are left when overlong prompts are out."""
+    if choices.scale != "paper" or choices.steps is not None:
+        return config
+    tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
+    questions, _ = filter_overlong(config.load_questions().questions, tokenizer, config.prompt)
+    stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
+    return config.model_copy(update={"steps": episodes_of(job.experiment) * stream.steps_per_epoch})
 
 
 def _train(config: RunConfig, folder: Path, observer: Observer) -> None:
