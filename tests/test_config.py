@@ -40,7 +40,7 @@ def test_the_paper_preset_is_the_defaults():
 def test_the_official_preset_is_what_the_authors_code_does():
     config = build_config(BARE | {"preset": "official"})
     loss = config.loss
-    assert (loss.kl_weight, loss.kl, loss.mean, loss.dual_clip) == (0.001, "k3", "pairs", 3.0)
+    assert (loss.kl_weight, loss.kl, loss.mean, loss.dual_clip) == (0.001, "k3-capped", "pairs", 3.0)
     assert config.drop_last is True
     rule = config.rule().settings
     assert (rule.missing_reward, rule.std, rule.ties, rule.which_trained) == (-1.0, "sample", "first-seen", "first")

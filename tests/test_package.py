@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "training": MODEL,
     "engines": MODEL | {"training"},
     "planning": MODEL | {"training", "engines"},
-    "recipes": MODEL | {"training"},
+    "recipes": MODEL | {"training", "engines"},
     "cli": MODEL | {"training", "planning", "engines", "recipes", ""},
     "api": MODEL | {"training", "engines"},
     "": CORE | {"lab", "config", "api"},

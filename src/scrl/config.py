@@ -30,13 +30,18 @@ from scrl.policy.settings import (
 )
 from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import RUN_NAMES, Names
-from scrl.settings import RETIRED, Settings, merged, tree_of, without_retired
+from scrl.settings import RETIRED, Settings, merged, tree_of, without, without_retired
 
 TRAINER_PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
-    "official": {"loss": {"kl_weight": 0.001, "kl": "k3", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True},
+    "official": {"loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True},
 }
 """What the authors' released code does differently beyond credit; `paper` is the defaults."""
+FILLED_IN: dict[str, list[dict[str, Any]]] = {
+    "preset": [*TRAINER_PRESETS.values(), *({"credit": credit} for credit in PRESETS.values())],
+    "loss_variant": [*({"loss": loss} for loss in LOSS_VARIANTS.values()), {"credit": {"advantage": None}}],
+}
+"""The settings that a preset and a named loss decide, unless they are given."""
 REMOVED = {"early_verdicts": False}
 """Settings of earlier versions, and the value that turned them off: files with that value stay valid."""
 
@@ -237,17 +242,28 @@ def build_config(values: Mapping[str, Any]) -> RunConfig:
 
 
 def with_settings(config: RunConfig | Mapping[str, Any], settings: Mapping[str, Any]) -> RunConfig:
-    """A configuration with some settings on top."""
+    """A configuration with some settings on top, as `on_top` lays them."""
     over = _checked(settings)
     if isinstance(config, RunConfig):
-        return build_config(merged(config.model_dump(mode="json"), over)) if over else config
-    return build_config(merged(_checked(config), over))
+        return build_config(on_top(config.model_dump(mode="json"), over)) if over else config
+    return build_config(on_top(_checked(config), over))
+
+
+def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` updated with `over`; a preset or a loss named in `over` decides all of its settings that `over` does not.
+
+    Resolved settings give every value, so that under them a preset would change nothing.
+    """
+    for name, trees in FILLED_IN.items():
+        for tree in trees if name in over else ():
+            base = without(base, tree)
+    return merged(base, over)
 
 
 def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
-    """`base`, updated with a YAML file and then with `name.of.setting=value`."""
-    values = merged(base or {}, read_file(path) if path is not None else {})
-    return build_config(merged(values, given_settings(overrides)))
+    """`base`, with a YAML file and then `name.of.setting=value` on top."""
+    values = on_top(base or {}, read_file(path) if path is not None else {})
+    return build_config(on_top(values, given_settings(overrides)))
 
 
 def read_file(path: Path) -> dict[str, Any]:

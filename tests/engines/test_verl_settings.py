@@ -66,7 +66,14 @@ def test_credit_survives_the_way_to_verl_and_back(changes):
 def test_every_setting_of_the_loss_and_the_optimizer_has_its_place():
     settings = verl_settings(
         config(
-            loss={"clip_low": 0.1, "clip_high": 0.3, "dual_clip": 3.0, "mean": "constant", "kl_weight": 0.001},
+            loss={
+                "clip_low": 0.1,
+                "clip_high": 0.3,
+                "dual_clip": 3.0,
+                "mean": "constant",
+                "kl_weight": 0.001,
+                "kl": "k3-capped",
+            },
             optimizer={"learning_rate": 1e-6, "warmup": 0.1, "schedule": "constant", "max_grad_norm": 0.5},
             sampling={"temperature": 0.6, "top_p": 0.9, "top_k": 20, "max_tokens": 3072},
             evaluation={"completions": 4, "top_p": 0.95, "every": 10},

@@ -65,6 +65,16 @@ def test_a_gradient_of_3b_was_measured(micro_batch, is_checkpointed, peak, above
     assert peak < planned < above * peak
 
 
+@pytest.mark.parametrize(
+    ("micro_batch", "is_checkpointed", "peak", "above"), [(2, False, 44.3, 1.01), (16, True, 23.4, 1.35)]
+)
+def test_a_gradient_of_3b_with_trl_was_measured(micro_batch, is_checkpointed, peak, above):
+    work = replace(BENCHMARK, micro_batch=micro_batch, is_checkpointed=is_checkpointed)
+    memory = amounts(SMALL, work, Layout("trl", "DDP", 1), 1)
+    planned = (4 * W + memory["activations"] + memory["logits"]) / 1e9
+    assert 0.99 * peak < planned < above * peak
+
+
 def test_a_sampler_was_measured():
     work = replace(PAPER, sampled_rows=32, prompt=64, length=10_240, max_tokens=10_240)
     memory = amounts(SHAPES["Qwen/Qwen3-4B"], work, OURS, 32)

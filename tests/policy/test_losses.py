@@ -147,6 +147,7 @@ def test_a_completion_without_tokens_has_ratio_1():
         ("k1", math.log(2), 1.0),
         ("k2", math.log(2) ** 2 / 2, math.log(2)),
         ("k3", 0.5 + math.log(2) - 1, 0.5),
+        ("k3-capped", 0.5 + math.log(2) - 1, 0.5),
     ],
 )
 def test_kl_estimates_by_hand(estimate, value, slope):
@@ -154,6 +155,22 @@ def test_kl_estimates_by_hand(estimate, value, slope):
     kl_RT = kl_to_reference(logprobs_RT, torch.tensor([[math.log(0.25)]], dtype=torch.float64), estimate)
     assert float(kl_RT.detach()) == pytest.approx(value, abs=1e-12)
     assert float(torch.autograd.grad(kl_RT.sum(), logprobs_RT)[0]) == pytest.approx(slope, abs=1e-12)
+
+
+@pytest.mark.parametrize("difference", [-1000.0, -20.5, -11.1, -10.9, -1.0, 0.0, 2.5, 2.7, 20.5, 1000.0])
+def test_capped_k3_is_that_of_verl(difference):
+    """verl.trainer.ppo.core_algos.kl_penalty, low_var_kl: d is clamped to ±20, then k3 to ±10.
+
+    k3 passes 10 between d = 2.5 (e^2.5 − 3.5 = 8.7) and 2.7 (11.2), and between −10.9 and −11.1 (10.1).
+    """
+    logprobs_RT = torch.tensor([[-difference]], dtype=torch.float64, requires_grad=True)
+    d_RT = torch.clamp(-logprobs_RT, min=-20, max=20)
+    verl_RT = torch.clamp(torch.exp(d_RT) - d_RT - 1, min=-10, max=10)
+    ours_RT = kl_to_reference(logprobs_RT, torch.zeros(1, 1, dtype=torch.float64), "k3-capped")
+    assert torch.equal(ours_RT, verl_RT)
+    slope, verl_slope = (torch.autograd.grad(kl_RT.sum(), logprobs_RT)[0] for kl_RT in (ours_RT, verl_RT))
+    assert torch.equal(slope, verl_slope)
+    assert (float(slope) == 0) == (difference == 0 or not -11 < difference < 2.6)
 
 
 def test_k1_and_k3_have_the_kl_as_their_mean():

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -9,13 +10,16 @@ from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError
 from scrl.recipes.catalogue import (
     EXPERIMENTS,
-    PEAKS,
+    FOLLOWED,
     config_of,
+    episodes_of,
     find_experiment,
     find_table,
     prompt_of,
 )
+from scrl.recipes.jobs import find
 from scrl.recipes.paper import HYPERPARAMETERS, NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE
+from scrl.records import Group
 
 # 80 · ⌈30/8⌉, 80 · 4, 30 · ⌈83/8⌉ = 30 · 11, 10 · ⌈500/8⌉ = 10 · 63, 10 · ⌈272/8⌉ = 10 · 34, 10 · ⌈448/8⌉ = 10 · 56
 STEPS = {"aime24": 320, "aime25": 320, "amc": 330, "math500": 630, "minerva": 340, "gpqa": 560}
@@ -64,12 +68,40 @@ def test_thresholds_are_the_usual_ones_but_for_those_in_the_name(experiment):
         assert {name: settings[name] for name in usual} == usual | named
 
 
-def test_runs_measure_nothing_on_the_way_but_for_the_starred():
+def test_runs_measure_nothing_on_the_way_but_for_the_starred_and_those_of_the_dynamics():
     watched = {e.name for e in RUNS if not config_of(e).evaluation.is_off}
-    assert watched == PEAKS == {f"qwen2.5-math-7b/minerva/{budget}/ttrl" for budget in ("32-16", "64-32")}
-    evaluation = config_of(EXPERIMENTS["qwen2.5-math-7b/minerva/32-16/ttrl"]).evaluation
-    # once an episode: ⌈272/8⌉ = 34 steps
-    assert (evaluation.every, evaluation.completions, evaluation.temperature, evaluation.top_p) == (34, 16, 0.6, 0.95)
+    starred = {f"qwen2.5-math-7b/minerva/{budget}/ttrl" for budget in ("32-16", "64-32")}
+    drawn = {
+        f"{model}/{benchmark}/32-16/{method}"
+        for model in ("qwen2.5-3b", "qwen2.5-math-7b")
+        for benchmark in ("aime25", "amc", "minerva")
+        for method in ("ttrl", "scrl")
+    }
+    assert watched == FOLLOWED == starred | drawn
+    for name in watched:
+        evaluation = config_of(EXPERIMENTS[name]).evaluation
+        found = (evaluation.every, evaluation.completions, evaluation.temperature, evaluation.top_p)
+        assert found == (20, 16, 0.6, 0.95)
+
+
+def test_every_method_has_the_shorter_schedule_where_the_paper_shortens_it():
+    for method in ("ttrl", "scrl", "random", "etmr"):  # of 32 completions ETMR draws 30
+        assert episodes_of(find(f"qwen2.5-3b/math500/32-16/{method}")) == 4
+    assert episodes_of(find("qwen2.5-3b/math500/64-32/etmr")) == 10
+
+
+def test_what_a_missing_answer_earns_is_what_the_reason_says():
+    def missing(name):
+        rule = replace(config_of(find(name)).rule(), num_trained=None)
+        group = Group.from_texts([r"\boxed{1}", r"\boxed{1}", r"\boxed{2}", "?"], [0.5] * 4)
+        return rule.credit(group).rewards[-1]
+
+    assert missing("qwen2.5-3b/amc/32-16/scrl") == -0.125
+    assert missing("qwen2.5-math-7b/amc/64-32/scrl/max_negative_share=0.0625") == -0.0625
+    assert missing("qwen2.5-3b/amc/32-16/scrl-without-negative") == -0.125
+    assert missing("qwen2.5-3b/amc/32-16/scrl-without-shaping") == -1
+    for number in ("−0.125", "−0.0625", "−1"):
+        assert number in NOT_IN_PAPER["credit.missing_reward"]
 
 
 def test_every_experiment_serves_a_table_and_every_cell_has_its_experiment():

@@ -60,6 +60,9 @@ def fake(out, table, scale, seed=0):
         if job.is_run:
             steps = [{"step": step, **STEP, "pass@1": float(rng.random())} for step in range(3)]
             write(out / f"seed-{seed}" / "runs" / job.name / "metrics.jsonl", steps)
+            sampled = {"questions": 5, "samples": 16, "temperature": 0.6, "top_p": 0.95}
+            lines = [{"step": step, "benchmark": "stream", **sampled, "pass@1": float(rng.random())} for step in (0, 2)]
+            write(out / f"seed-{seed}" / "runs" / job.name / "evaluations.jsonl", lines if job.has_curve else [])
 
 
 # Every table
@@ -87,7 +90,7 @@ def test_every_table_is_filled_from_its_files(name, scale, tmp_path):
     found = list(csv.DictReader(io.StringIO(as_csv(number_table(scaled, values, scale)))))
     assert [bool(line["value"]) for line in found] == [cell.place in values for cell in scaled.cells]
     assert {line["experiment"] for line in found} - {""} == {job.name for job in jobs([table], scale)}
-    if table.measured_with == "training":
+    if table.is_figure:
         write_figure(table, choices, tmp_path, tmp_path / "figure.svg")
         assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
 
@@ -200,10 +203,25 @@ def test_numbers_of_steps_are_averaged_over_the_run(tmp_path):
     values = values_of(TABLES["failure-minerva"], Choices(), tmp_path)
     assert values[SECTION, "SCRL", "distinct_answers", "distinct_answers"] == Value(6)
     assert values[SECTION, "SCRL", "abstention", "abstention"] == Value(0.5)
-    run = tmp_path / "seed-0" / "runs" / "qwen2.5-3b" / "amc" / "32-16" / "scrl" / "metrics.jsonl"
-    write(run, [{"step": 0, "pass@1": 0.25}, {"step": 1, "pass@1": 0.5}])
-    (value,) = values_of(TABLES["figure-dynamics-3b"], Choices(), tmp_path).values()
+
+
+def test_dynamics_are_the_evaluations_on_the_way_not_what_training_sampled(tmp_path):
+    run, sampled = tmp_path / "seed-0" / "runs" / "qwen2.5-3b" / "amc" / "32-16" / "scrl", {"questions": 83}
+    sampled |= {"samples": 16, "temperature": 0.6, "top_p": 0.95}
+    write(run / "metrics.jsonl", [{"step": 0, "pass@1": 0.9}])
+    lines = [(0, "stream", 0.25), (20, "stream", 0.5), (20, "held-out", 0.9)]
+    write(
+        run / "evaluations.jsonl",
+        [{"step": step, "benchmark": name, "pass@1": value} | sampled for step, name, value in lines],
+    )
+    table = TABLES["figure-dynamics-3b"]
+    values = values_of(table, Choices(), tmp_path)
+    (value,) = values.values()
     assert value.mean == pytest.approx(37.5)  # in %, as everywhere
+    caption = caption_of(table, values, Choices(), tmp_path)
+    assert (
+        "the mean over all evaluations in each run, 83 questions × 16 samples, temperature 0.6, top-p 0.95" in caption
+    )
 
 
 def test_entropies_come_from_the_rollouts(tmp_path):

@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 
 from scrl.data.questions import LoadedQuestions
+from scrl.engines.choice import Engine
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.settings import build_settings
 from scrl.recipes import reproduce
 from scrl.recipes.catalogue import EXPERIMENTS
+from scrl.recipes.demo import demo_config
 from scrl.recipes.jobs import VOTING, find, jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
-from scrl.recipes.scales import at_scale, config_at
+from scrl.recipes.scales import at_scale, config_at, table_at
 from scrl.records import Question
 
 SCRL_3B = "qwen2.5-3b/aime25/32-16/scrl"
@@ -90,10 +92,11 @@ def test_starts_come_first_and_are_measured_on_all_that_any_table_asks_for():
     assert not run.rollouts_on
 
 
-def test_a_figure_measures_nothing_but_steps():
-    for job in jobs([TABLES["figure-labels"], TABLES["figure-dynamics-7b"]], "paper"):
-        assert job.is_run
-        assert (job.measured_on, job.rollouts_on, job.has_voting) == ((), (), False)
+def test_a_figure_measures_nothing_after_its_runs():
+    for name, has_curve in (("figure-labels", False), ("figure-dynamics-7b", True)):
+        for job in jobs([TABLES[name]], "paper"):
+            assert job.is_run
+            assert (job.measured_on, job.rollouts_on, job.has_voting, job.has_curve) == ((), (), False, has_curve)
 
 
 def test_at_demo_scale_what_is_the_same_is_done_once():
@@ -148,6 +151,19 @@ def test_voting_stands_below_the_start_of_every_run_of_scrl():
     assert all(EXPERIMENTS[cell.experiment].method == "scrl" and cell.paper is None for cell in votes)
     for name in ("table-ablation", "table-generalisation", "figure-labels", "table-entropy"):
         assert with_voting(TABLES[name]) == TABLES[name]  # no start to vote, or other questions than those trained on
+
+
+@pytest.mark.parametrize("scale", ["paper", "demo"])
+def test_two_budgets_vote_in_rows_of_their_own(scale):
+    (table,) = select(["qwen2.5-3b/aime25"])
+    votes = [cell for cell in with_voting(table).cells if cell.metric == VOTING]
+    assert [(cell.row, cell.experiment) for cell in votes] == [
+        ("qwen2.5-3b/start, voting at 32/16", SCRL_3B),
+        ("qwen2.5-3b/start, voting at 64/32", "qwen2.5-3b/aime25/64-32/scrl"),
+    ]
+    scaled, originals = table_at(with_voting(table), scale)
+    places = [cell.place for cell in scaled.cells if cell.metric == VOTING]
+    assert [originals[place].experiment for place in places] == [cell.experiment for cell in votes]
 
 
 # Settings
@@ -232,6 +248,61 @@ def test_votes_are_what_the_runs_tokens_would_have_bought(tmp_path):
     assert voting_settings(job, choices, config, tmp_path).samples == 1
 
 
+def test_steps_are_counted_from_the_questions_that_are_left(tmp_path):
+    rows = [{"id": str(n), "question": "1 + 2 = ?" + " + 3" * 40 * (n < 13), "answer": "3"} for n in range(30)]
+    (tmp_path / "aime25.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def steps(**more):
+        choices = Choices(**{"data_dir": str(tmp_path), "overrides": more.pop("overrides", {}) | small} | more)
+        job = job_of()
+        return reproduce._with_its_steps(reproduce._config(job, choices, 0), job, choices).steps
+
+    small = {"model": "embedded", "prompt": {"style": "plain", "instruction": "", "max_tokens": 60}}
+    assert steps() == 80 * 3  # ⌈17 / 8⌉ of 30 questions: 13 prompts are too long
+    assert steps(overrides={"preset": "official"}) == 80 * 2  # which drops the last, smaller batch
+    assert steps(overrides={"questions_per_step": 4}) == 80 * 5
+    assert steps(steps=7) == 7
+    assert steps(scale="demo") == 40
+
+
+ENGINE = {"scale": "demo", "overrides": {"engine": "trl"}}
+
+
+def test_an_engine_trains_and_what_it_trained_is_measured_afterwards(monkeypatch):
+    monkeypatch.setattr("scrl.engines.choice.require_engine", lambda name: None)
+    job = job_of(scale="demo")
+    config = reproduce._config(job, Choices(**ENGINE), 10)
+    assert (config.engine, config.evaluation.is_off) == ("trl", True)
+    assert not reproduce._config(job, Choices(scale="demo"), 10).evaluation.is_off
+    check(jobs([TABLES["table-ablation"]], "demo"), Choices(**ENGINE))
+    with pytest.raises(ConfigError, match="engine: trl does not measure embedded/hard/32-16/ttrl on its way"):
+        check(jobs([TABLES["figure-dynamics-3b"]], "demo"), Choices(**ENGINE))
+    with pytest.raises(ConfigError, match=r"method: 'compass' needs .*, and TRL has no place for it"):
+        check(jobs([TABLES["table-llama"]], "demo"), Choices(**ENGINE))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="scrl reproduce: is one process"):
+        check(jobs([TABLES["table-ablation"]], "demo"), Choices(**ENGINE))
+
+
+def test_steps_of_unequal_size_are_refused_before_a_start_model_is_measured(tmp_path):
+    choices = Choices(scale="demo", seeds=(10,), overrides={"engine": "trl", "limit": 30})
+    with pytest.raises(ConfigError, match=r"8 do not divide the 30 questions"):
+        reproduce.carry_out(jobs([TABLES["table-main"]], "demo"), choices, tmp_path, None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_how_far_a_run_came_is_read_from_each_engines_checkpoint(tmp_path):
+    last = tmp_path / "checkpoints" / "last"
+    assert [reproduce._steps_done(last, engine) for engine in ("embedded", "trl", "verl")] == [0, 0, 0]
+    weights = last.parent / "global_step_40" / "actor" / "huggingface"
+    weights.mkdir(parents=True)
+    last.symlink_to(weights)
+    assert reproduce._steps_done(last, "verl") == 40
+    (weights / "scrl_state.json").write_text('{"step": 7}')
+    (weights / "trainer_state.json").write_text('{"global_step": 56}')  # of transformers' trainer
+    assert reproduce._steps_done(last, "trl") == 7
+
+
 # Done once
 
 
@@ -273,7 +344,7 @@ def test_questions_that_a_method_cannot_use_are_told_before_the_first_run(monkey
         return LoadedQuestions((Question("q", "What is 1 + 1?", "2"),), ())
 
     monkeypatch.setattr(reproduce, "load_source", load)
-    monkeypatch.setattr(reproduce, "train", None)  # is not called
+    monkeypatch.setattr(reproduce, "engine_of", None)  # is not called
     all_jobs = [job for job in jobs(select(["methods"]), "paper") if job.is_run]
     with pytest.raises(InputError, match=r"qwen2\.5-3b/amc/32-16/self-harmony: question 'q' has no"):
         reproduce.carry_out(all_jobs, Choices(), tmp_path, None)
@@ -285,7 +356,7 @@ def test_a_state_that_no_run_wrote_is_named(tmp_path, text):
     (tmp_path / "checkpoints" / "last").mkdir(parents=True)
     (tmp_path / "checkpoints" / "last" / "trainer_state.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(DataError, match="is not what a run wrote"):
-        reproduce._is_finished(tmp_path, 1)
+        reproduce._is_finished(tmp_path, demo_config("scrl", seed=0, steps=1))
 
 
 def test_an_addition_that_was_interrupted_is_gone_on_with(measured, tmp_path):
@@ -314,8 +385,7 @@ def test_a_run_with_other_settings_is_refused(monkeypatch, tmp_path):
         gone_on.append(folder)
 
     gone_on = []
-    monkeypatch.setattr(reproduce, "train", train)
-    monkeypatch.setattr(reproduce, "resume", resume)
+    monkeypatch.setattr(reproduce, "engine_of", lambda config: Engine(train, resume))
     job = replace(job_of(scale="demo"), measured_on=())
 
     def go(**more):

@@ -24,7 +24,10 @@ def test_a_run_at_demo_scale_keeps_its_method_and_takes_the_rest_from_the_demo(e
     assert config.credit == {"std_floor": 0.18} | dict(experiment.credit)  # std_floor for all methods alike
     assert (config.steps, config.seed) == (40, 10)
     assert config.sampling.max_tokens == (48 if experiment.max_tokens == 10_240 else 72)
-    assert config.evaluation.is_off
+    drawn = {f"embedded/{level}/32-16/{method}" for level in ("hard", "medium", "easy") for method in ("ttrl", "scrl")}
+    is_followed = at_scale(experiment, "demo").name in drawn | {"embedded/easy/64-32/ttrl"}  # in figures, or starred
+    assert config.evaluation.is_off is not is_followed
+    assert config.evaluation.held_out is None
     same = ("optimizer", "prompt", "loss", "guard", "checkpoint_every", "preset", "reader")
     assert all(getattr(config, name) == getattr(demo, name) for name in same)
 

@@ -115,7 +115,7 @@ class Line(NamedTuple):
 def lines_of(table: PaperTable) -> Iterator[Line]:
     """Each section's name, and its rows."""
     sections = [section for section, _ in table.rows]
-    absent = "curve" if table.measured_with == "training" else "in words"
+    absent = "curve" if table.is_figure else "in words"
     for number, (section, row) in enumerate(table.rows):
         if section not in sections[:number]:
             yield Line(section, ("",) * len(table.columns), "")
@@ -195,7 +195,8 @@ def settings_table() -> RichTable:
 
     rows = [(row.printed, str(row.small), str(row.large), row.setting or row.note) for row in HYPERPARAMETERS]
     for benchmark, episodes in EPISODES.items():
-        shorter = [f"{fewer} at {n}/{m}" for (_, name, n, m), fewer in SHORTER.items() if name == benchmark]
+        places = ((place.split("/"), fewer) for place, fewer in SHORTER.items())
+        shorter = [f"{fewer} at {budget.replace('-', '/')}" for (_, name, budget), fewer in places if name == benchmark]
         small = f"{episodes} ({', '.join(shorter)})" if shorter else str(episodes)
         rows.append((f"Episodes, {PRINTED[benchmark]}", small, str(episodes), "steps"))
     header = ("", "Qwen2.5-3B", "Qwen2.5-Math-7B", "setting")

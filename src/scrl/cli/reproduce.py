@@ -152,6 +152,6 @@ def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Con
     write_whole(folder / f"{stem}.csv", as_csv(number_table(scaled, values, choices.scale)))
     show_table(outcome, console)
     console.print()
-    if table.measured_with == "training":
+    if table.is_figure:
         write_figure(table, choices, folder, folder / f"{stem}.svg")
         console.print(f"drawn in {folder / stem}.svg", soft_wrap=True)

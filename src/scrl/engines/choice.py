@@ -75,6 +75,18 @@ def check_engine(config: RunConfig) -> None:
         check_options(config.engine_options)
 
 
+def check_machine(config: RunConfig) -> None:
+    """Refuse what this machine cannot train, before verl says so a minute later."""
+    if config.engine == "verl" and config.nodes == 1 and "RAY_ADDRESS" not in os.environ:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ConfigError(
+                "engine: verl trains on GPUs and there is none here; scrl train --dry-run writes its files and command "
+                "for a machine that has some"
+            )
+
+
 def require_engine(name: str) -> None:
     """Refuse an engine that is not installed, or not in a version of our extra of its name.
 

@@ -32,8 +32,10 @@ HALF, FULL = 2, 4
 """Bytes of a number: bfloat16 and float32."""
 BLOCK_BYTES = FULL + HALF
 """Per logit of a block with the embedded engine, which never holds more: in float32, its gradient in bfloat16."""
+TRL_TILE = 4096 * 32_768
+"""Logits that TRL holds at a time, in bfloat16: of so many tokens and words (trl.kernels.chunked_logprob)."""
 LOGIT_BYTES = 8
-"""Per logit with TRL and verl, which hold those of a micro-batch whole: four copies in bfloat16. Assumed."""
+"""Per logit with verl, which holds those of a micro-batch whole: four copies in bfloat16. Assumed."""
 OVERHEAD, VLLM_OVERHEAD = 2 * GIB, 6 * GIB
 """CUDA's context, workspaces, fragments; with vLLM its graphs, NCCL's buffers, and a scoring pass. Assumed."""
 PROMPT = 200
@@ -270,16 +272,18 @@ def activation_bytes(shape: ModelShape, is_checkpointed: bool) -> int:
 def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
     """Logits that are held at once, with their gradients.
 
-    Embedded: a block of at most CHUNK_ELEMENTS; and the sum of the head's gradient over all blocks in float32, 4 V E,
-    unless the head is frozen. TRL and verl: the logits of all completions of a pass.
+    Embedded and TRL: a block of at most CHUNK_ELEMENTS or TRL_TILE; and the sum of the head's gradient over all blocks
+    in float32, 4 V E, unless the head is frozen. TRL sums that of the hidden states so too, 4 E a token. verl: the
+    logits of all completions of a pass.
     """
-    if layout.engine != "embedded":
+    if layout.engine == "verl":
         rows = max(layout.micro_rows(work), layout.score_rows(work))
         return rows * work.max_tokens * shape.vocabulary * LOGIT_BYTES
     tokens = layout.micro_tokens(work) - layout.micro_rows(work) * work.prompt
-    block = min(tokens * shape.vocabulary, CHUNK_ELEMENTS)
-    head = shape.vocabulary * shape.hidden if work.adapter_rank is None else 0
-    return BLOCK_BYTES * block + FULL * head
+    head = FULL * shape.vocabulary * shape.hidden if work.adapter_rank is None else 0
+    if layout.engine == "trl":
+        return HALF * TRL_TILE + FULL * shape.hidden * tokens + head
+    return BLOCK_BYTES * min(tokens * shape.vocabulary, CHUNK_ELEMENTS) + head
 
 
 def row_bytes(shape: ModelShape, work: Work, layout: Layout) -> float:

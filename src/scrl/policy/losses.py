@@ -29,6 +29,10 @@ MAX_LOG_RATIO = 20.0
 """Of a token: e²⁰ is far beyond every clip, and 0 · ∞ would be NaN."""
 
 
+MAX_KL = 10.0
+"""Of a token, in verl's k3."""
+
+
 class Clip(NamedTuple):
     """Where ratios are clipped: below 1 − ε_low, above 1 + ε_high, and with dual clip above c."""
 
@@ -76,12 +80,16 @@ def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstim
     """An estimate of KL(π ‖ π_ref) per token, with d = log π_ref − log π: k1 = −d, k2 = d²/2, k3 = eᵈ − d − 1.
 
     As a loss, k1 has an expected gradient of 0: it can be measured, but it does not constrain the policy.
+    `k3-capped` is verl's k3: at most 10, and without a gradient beyond.
     """
     difference_RT = reference_RT - logprobs_RT
     if estimate == "k1":
         return -difference_RT
     if estimate == "k2":
         return difference_RT.square() / 2
+    if estimate == "k3-capped":
+        difference_RT = difference_RT.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        return (torch.exp(difference_RT) - difference_RT - 1).clamp(max=MAX_KL)
     return torch.exp(difference_RT) - difference_RT - 1
 
 

@@ -10,7 +10,7 @@ from scrl.errors import ConfigError
 from scrl.settings import Settings, without_retired
 
 Mean = Literal["completion", "token", "constant", "pairs"]
-KLEstimate = Literal["k1", "k2", "k3"]
+KLEstimate = Literal["k1", "k2", "k3", "k3-capped"]
 
 
 class LossSettings(Settings):
@@ -22,7 +22,7 @@ class LossSettings(Settings):
     dual_clip: float | None = Field(None, gt=1, description="c: with a negative advantage the loss is at most −c·Â.")
     mean: Mean = Field("completion", description="What a token's loss is divided by.")
     kl_weight: float = Field(0.0, ge=0, description="Weight of the KL estimate to the start model.")
-    kl: KLEstimate = Field("k3", description="Which estimate of that KL.")
+    kl: KLEstimate = Field("k3", description="Which estimate of that KL; k3-capped: k3, at most 10, as in verl.")
     entropy_bonus: float = Field(0.0, description="Weight of the mean entropy in the objective.")
 
 

@@ -53,8 +53,8 @@ class Experiment:
     """What the paper does not state about this run, beyond UNSTATED_EVERYWHERE."""
 
 
-SHORTER = {("Qwen/Qwen2.5-3B", "math500", 32, 16): 4}
-"""Fewer passes, for both methods, where TTRL collapses in the usual number."""
+SHORTER = {"qwen2.5-3b/math500/32-16": 4}
+"""Fewer passes, for all methods, where TTRL collapses in the usual number."""
 PROMPT_STYLES = {
     "qwen2.5-3b": "qwen",
     "qwen2.5-math-7b": "qwen-math",
@@ -62,7 +62,7 @@ PROMPT_STYLES = {
     "llama-3.2-1b-instruct": "llama",
     "llama-3.1-8b-instruct": "llama",
 }
-CHECKPOINT_EVERY = 20
+CHECKPOINT_EVERY = EVALUATION_EVERY = 20
 RIVALS = ("compass", "etmr", "restrain")
 """Methods that the paper compares with and did not run."""
 
@@ -146,8 +146,13 @@ def _names() -> list[str]:
 
 EXPERIMENTS: dict[str, Experiment] = {name: _experiment(name) for name in _names()}
 """Each once, however many tables it serves."""
-PEAKS = frozenset(cell.experiment for table in TABLES.values() for cell in table.cells if cell.is_peak)
-"""Runs of which the paper prints the best value on the way, not the last."""
+FOLLOWED = frozenset(
+    cell.experiment
+    for table in TABLES.values()
+    for cell in table.cells
+    if cell.experiment is not None and (cell.is_peak or table.measured_with == "curve")
+)
+"""Runs that are measured on their way too: the paper prints the best value, or draws the curve."""
 
 
 def _methods_table() -> PaperTable:
@@ -197,8 +202,8 @@ def find_table(name: str) -> PaperTable:
 
 def episodes_of(experiment: Experiment) -> int:
     """Passes over its benchmark."""
-    where = (experiment.model, trained_benchmark(experiment), experiment.completions, experiment.trained)
-    return SHORTER.get(where, EPISODES[where[1]])
+    benchmark = trained_benchmark(experiment)
+    return SHORTER.get("/".join(experiment.name.split("/")[:3]), EPISODES[benchmark])
 
 
 def steps_per_episode(experiment: Experiment) -> int:
@@ -235,7 +240,8 @@ def config_of(experiment: Experiment, *, seed: int = 0) -> RunConfig:
         "guard.mode": "observe",
         "checkpoint_every": CHECKPOINT_EVERY,
     }
-    return build_config(_tree(settings | _evaluation(experiment)))
+    evaluation = evaluation_of(experiment.name in FOLLOWED)
+    return build_config(_tree(settings) | {"evaluation": evaluation})
 
 
 def prompt_of(experiment: Experiment) -> dict[str, Any]:
@@ -244,16 +250,12 @@ def prompt_of(experiment: Experiment) -> dict[str, Any]:
     return {"style": style, "max_tokens": appendix(experiment.model)["prompt.max_tokens"], "overlong": "drop"}
 
 
-def _evaluation(experiment: Experiment) -> dict[str, Any]:
-    """Models are measured before and after a run; within it only where the paper prints a peak, once per episode."""
-    if experiment.name not in PEAKS:
-        return {"evaluation.is_off": True}
-    return {
-        "evaluation.every": steps_per_episode(experiment),
-        "evaluation.completions": EVALUATION["samples"],
-        "evaluation.temperature": EVALUATION["temperature"],
-        "evaluation.top_p": EVALUATION["top_p"],
-    }
+def evaluation_of(is_followed: bool) -> dict[str, Any]:
+    """Of a run itself: models are measured before and after it, within it only where it is followed."""
+    if not is_followed:
+        return {"is_off": True}
+    sampling = {name: EVALUATION[name] for name in ("temperature", "top_p")}
+    return {"every": EVALUATION_EVERY, "completions": EVALUATION["samples"], **sampling}
 
 
 def _tree(settings: Mapping[str, Any]) -> dict[str, Any]:

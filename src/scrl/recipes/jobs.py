@@ -28,6 +28,8 @@ class Job:
     """Benchmarks whose entropies are measured as training samples."""
     has_voting: bool = False
     """Whether its start model votes with as many tokens as it sampled."""
+    has_curve: bool = False
+    """Whether its own evaluations, in the midst of training, are what is asked for."""
 
     @property
     def is_run(self) -> bool:
@@ -90,21 +92,35 @@ def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:
 
 
 def with_voting(table: PaperTable) -> PaperTable:
-    """The table with a row below every start model: the same model voting with as many tokens as SCRL's run sampled."""
+    """The table with a row below every start model: the same model voting with as many tokens as SCRL's run sampled.
+
+    Where runs of several budgets start from one row, each has a row of its own.
+    """
     starts = {
         (cell.section, cell.experiment, cell.column): cell
         for cell in table.cells
         if cell.metric == "pass@1" and cell.experiment in EXPERIMENTS and EXPERIMENTS[cell.experiment].method is None
     }
-    extra = []
+    found: dict[tuple[str, str], list[tuple[Cell, Cell]]] = {}  # by the start model's row: its cell, and the run's
     for cell in table.cells:
         experiment = EXPERIMENTS.get(cell.experiment or "")
         if experiment is None or experiment.method != "scrl" or cell.metric != "pass@1" or experiment.credit:
             continue
         start = starts.get((cell.section, start_of(experiment), cell.column))
         if start is not None and experiment.trained_on == cell.measured_on:
-            extra.append((start, replace(cell, row=f"{start.row}, voting", metric=VOTING, paper=None, is_peak=False)))
+            found.setdefault((start.section, start.row), []).append((start, cell))
+    extra = []
+    for pairs in found.values():
+        budgets = {_budget(cell) for _, cell in pairs}
+        for start, cell in pairs:
+            row = f"{start.row}, voting" + (f" at {_budget(cell)}" if len(budgets) > 1 else "")
+            extra.append((start, replace(cell, row=row, metric=VOTING, paper=None, is_peak=False)))
     return _with_rows(table, extra)
+
+
+def _budget(cell: Cell) -> str:
+    """`64/32`, of the run behind a cell."""
+    return str(cell.experiment).split("/")[2].replace("-", "/")
 
 
 def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTable:
@@ -142,6 +158,8 @@ def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
         job = found.setdefault(name, Job(experiment, name))
         if cell.metric == VOTING:
             found[name] = replace(job, has_voting=True)
+        elif table.measured_with == "curve":
+            found[name] = replace(job, has_curve=True)
         elif table.measured_with == "rollouts":
             found[name] = replace(job, rollouts_on=_with_benchmark(job.rollouts_on, cell.measured_on, scale))
         elif table.measured_with == "evaluation" and cell.metric.startswith(("pass@", "entropy_")):

@@ -61,7 +61,7 @@ def _measured(table: PaperTable, cell: Cell, scale: str, folders: Sequence[Path]
         return None
     name = _name_at(cell.experiment, scale)
     if cell.metric in {series.name for series in table.series}:
-        lines = [line for folder in folders for line in read_finished(folder / "runs" / name / "metrics.jsonl")]
+        lines = [line for folder in folders for line in _lines(table, folder / "runs" / name)]
         found = [value for line in lines if (value := SERIES[cell.metric].value(line)) is not None]
         unit = 100 if cell.metric == "pass@1" else 1
         return Value(unit * math.fsum(found) / len(found)) if found else None
@@ -78,19 +78,27 @@ def _measured(table: PaperTable, cell: Cell, scale: str, folders: Sequence[Path]
     return _mean_of(records, cell.metric)
 
 
+def _lines(table: PaperTable, run: Path) -> list[dict[str, Any]]:
+    """What the series of a table are read from: a run's evaluations of its own questions, or its steps."""
+    return _followed(run) if table.measured_with == "curve" else read_finished(run / "metrics.jsonl")
+
+
+def _followed(run: Path) -> list[dict[str, Any]]:
+    return [line for line in read_finished(run / "evaluations.jsonl") if line["benchmark"] == "stream"]
+
+
 def _name_at(experiment: str, scale: str) -> str:
     return at_scale(find(experiment), scale).name
 
 
 def _kind(table: PaperTable) -> str:
     """The folder of a table's evaluations."""
-    return "rollouts" if table.measured_with == "rollouts" else "evaluations"
+    return {"rollouts": "rollouts", "curve": "runs"}.get(table.measured_with, "evaluations")
 
 
 def _peak(run: Path) -> dict[str, Any] | None:
     """The best of the run's evaluations after the first step, where there are some."""
-    lines = read_finished(run / "evaluations.jsonl")
-    later = [line for line in lines if line["benchmark"] == "stream" and line["step"] > 0]
+    later = (line for line in _followed(run) if line["step"] > 0)
     return max(later, key=lambda line: line["pass@1"], default=None)
 
 
@@ -177,11 +185,15 @@ def caption_of(table: PaperTable, values: Mapping[Place, Value], choices: Choice
     label = f" ({table.label})" if table.label else ""
     if table.measured_with == "training":
         how = f"the mean over all steps of each run, {seeds}"
+    elif table.measured_with == "curve":
+        drawn = _drawn(table, choices, out) or "nothing measured yet"
+        how = f"the mean over all evaluations in each run, {drawn}, {seeds}"
     else:
         last = "; last checkpoint" if table.measured_with == "evaluation" else ""
         intervals = ", 95 % intervals over questions" if any(value.low is not None for value in values.values()) else ""
         how = f"{_drawn(table, choices, out) or 'nothing measured yet'}, {seeds}{last}{intervals}"
-    caption = f"{table.title}{label}. {table.caption} Here: {how}."
+    engine = f", trained with {choices.engine}" if choices.engine != "embedded" else ""
+    caption = f"{table.title}{label}. {table.caption} Here: {how}{engine}."
     if choices.scale != "paper":
         return (
             f"{caption} At scale {choices.scale}: not the paper's models, benchmarks and lengths, and its values are "
@@ -190,7 +202,8 @@ def caption_of(table: PaperTable, values: Mapping[Place, Value], choices: Choice
     if any(cell.paper is not None for cell in table.cells):
         caption += " In parentheses what the paper prints."
     if any(cell.is_peak for cell in table.cells):
-        caption += " * is the best evaluation on the way, in place of the last checkpoint."
+        ours = ", as ours are, in place of the last checkpoint" if choices.engine == "embedded" else ""
+        caption += f" * is the best evaluation on the way{ours}."
     return caption
 
 
@@ -198,6 +211,7 @@ def _drawn(table: PaperTable, choices: Choices, out: Path) -> str:
     """How the evaluations of a table were made, each way once."""
     names = {_name_at(name, choices.scale) for name in table.experiments}
     benchmarks = {benchmark_at(cell.measured_on, choices.scale) for cell in table.cells if cell.experiment is not None}
+    benchmarks = {"stream"} if table.measured_with == "curve" else benchmarks
     found = {
         (line["questions"], line["samples"], line["temperature"], line["top_p"])
         for seed in choices.seeds
@@ -214,7 +228,7 @@ def write_figure(table: PaperTable, choices: Choices, out: Path, path: Path) -> 
     scaled, originals = table_at(table, choices.scale)
     for cell in scaled.cells:
         name = _name_at(originals[cell.place].experiment or "", choices.scale)
-        lines = read_finished(out / f"seed-{choices.seeds[0]}" / "runs" / name / "metrics.jsonl")
+        lines = _lines(table, out / f"seed-{choices.seeds[0]}" / "runs" / name)
         series = SERIES[cell.metric]
         points = [(line["step"], value) for line in lines if (value := series.value(line)) is not None]
         title = cell.section if len(table.series) == 1 else series.meaning

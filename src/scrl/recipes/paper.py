@@ -90,10 +90,16 @@ class PaperTable:
     cells: tuple[Cell, ...]
     series: tuple[Series, ...] = ()
     """Of a figure, and of what is averaged over a run."""
-    measured_with: Literal["evaluation", "rollouts", "training"] = "evaluation"
-    """evaluation: `EVALUATION`; rollouts: as training samples, before the first step; training: `series`."""
+    measured_with: Literal["evaluation", "curve", "rollouts", "training"] = "evaluation"
+    """evaluation: `EVALUATION`, of the last checkpoint; curve: the same, of a run on its way; rollouts: as training
+    samples, before the first step; training: `series`, of the steps."""
     not_in_paper: tuple[str, ...] = ()
     """What the paper leaves open about the table as a whole: keys of NOT_IN_PAPER."""
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether it shows curves through training."""
+        return self.measured_with in ("curve", "training")
 
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:

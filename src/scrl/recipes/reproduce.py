@@ -11,6 +11,7 @@ NAME is an experiment at the chosen scale; experiments that several tables share
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,22 +19,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from scrl.config import RunConfig, build_config
+from scrl.config import RunConfig, with_settings
 from scrl.data.jsonl import read_json_lines
+from scrl.data.prompts import filter_overlong
 from scrl.data.sources import load_source
+from scrl.engines.choice import check_engine, check_machine, engine_of
+from scrl.engines.trl.settings import step_size
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.benchmark_run import BenchmarkListener, measure
 from scrl.evaluation.oracle import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
-from scrl.recipes.catalogue import EXPERIMENTS, trained_benchmark
+from scrl.policy.model import load_tokenizer
+from scrl.recipes.catalogue import EXPERIMENTS, episodes_of, trained_benchmark
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
 from scrl.records import Question
 from scrl.settings import merged
 from scrl.training.listeners import RunListener
-from scrl.training.loop import resume, train
 from scrl.training.run_folder import RunFolder
+from scrl.training.stream import QuestionStream
 
 
 class Observer(RunListener, BenchmarkListener, Protocol):
@@ -56,10 +61,17 @@ class Choices:
     """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}; evaluations take those they share."""
     data_dir: str | None = None
 
+    @property
+    def engine(self) -> str:
+        """Who trains."""
+        return str(self.overrides.get("engine", "embedded"))
+
 
 AS_MEASURED = {name: EVALUATION[name] for name in ("temperature", "top_p")}
 LAST = ("checkpoints", "last")
 """Where a run keeps its last checkpoint."""
+STATES = {"embedded": "trainer_state.json", "trl": "scrl_state.json"}
+"""The file of a checkpoint that says after how many steps it was made; of verl's, its folder does."""
 REFUSED = {
     "seed": "use --seeds",
     "steps": "use --steps",
@@ -72,22 +84,35 @@ REFUSED = {
 
 def check(all_jobs: Sequence[Job], choices: Choices) -> None:
     """Refuse, before anything is done, settings that some run or evaluation would refuse later."""
-    for name in choices.overrides:
-        if name in REFUSED:
-            raise ConfigError(f"{name}: cannot be set in a reproduction; {REFUSED[name]}")
-    models = sorted({at_scale(job.experiment, choices.scale).model for job in all_jobs})
-    if "model" in choices.overrides and len(models) > 1:
-        raise ConfigError(f"model: one cannot stand for {', '.join(models)}; reproduce their experiments one by one")
+    _check_choices(all_jobs, choices)
     some_run = next(Job(each, each.name) for each in EXPERIMENTS.values() if each.method == "scrl")
     for seed in choices.seeds:
         for job in (some_run, *all_jobs):  # start models alone have no settings of a run to check
             model = at_scale(job.experiment, choices.scale).model
             if job.is_run:
-                _config(job, choices, seed)
+                check_engine(_config(job, choices, seed))
             if job.measured_on:
                 evaluation_settings(job, choices, seed, model)
             if job.rollouts_on:
                 rollout_settings(job, choices, seed, model)
+
+
+def _check_choices(all_jobs: Sequence[Job], choices: Choices) -> None:
+    """Refuse what makes no sense for all of the runs together."""
+    for name in choices.overrides:
+        if name in REFUSED:
+            raise ConfigError(f"{name}: cannot be set in a reproduction; {REFUSED[name]}")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("scrl reproduce: is one process, which starts its runs itself; leave out torchrun")
+    for job in all_jobs:
+        if job.has_curve and choices.engine != "embedded":
+            raise ConfigError(
+                f"engine: {choices.engine} does not measure {job.name} on its way as the paper does; leave out the "
+                "figure, or the engine"
+            )
+    models = sorted({at_scale(job.experiment, choices.scale).model for job in all_jobs})
+    if "model" in choices.overrides and len(models) > 1:
+        raise ConfigError(f"model: one cannot stand for {', '.join(models)}; reproduce their experiments one by one")
 
 
 def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
@@ -104,6 +129,9 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
             load(benchmark_at(benchmark, choices.scale))
         if job.is_run:
             config = _config(job, choices, choices.seeds[0])
+            check_machine(config)
+            if config.engine == "trl":
+                step_size(config, len(load(config.questions)))
             require_gold(config.rule(), load(config.questions), job.name)
             try:
                 config.rule().question_forms(load(config.questions))
@@ -120,7 +148,7 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: O
 
 
 def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Observing) -> None:
-    config = _config(job, choices, seed) if job.is_run else None
+    config = _with_its_steps(_config(job, choices, seed), job, choices) if job.is_run else None
     model = str(choices.overrides.get("model", at_scale(job.experiment, choices.scale).model))
     with observing(config.steps if config else 0, job.name) as observer:
         if config is not None:
@@ -140,32 +168,50 @@ def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Obse
 
 def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
     config = config_at(job.experiment, choices.scale, seed=seed, steps=choices.steps)
-    changes = merged({"data_dir": choices.data_dir}, choices.overrides)
-    return build_config(merged(config.model_dump(mode="json"), changes))
+    own: dict[str, Any] = {"data_dir": choices.data_dir}
+    if choices.engine != "embedded":  # the others sample as in training; what they train is measured afterwards
+        own["evaluation"] = {"is_off": True}
+    return with_settings(config, merged(own, choices.overrides))
+
+
+def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
+    """With the paper's number of passes over the questions that are left when overlong prompts are out."""
+    if choices.scale != "paper" or choices.steps is not None:
+        return config
+    tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
+    questions, _ = filter_overlong(config.load_questions().questions, tokenizer, config.prompt)
+    stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
+    return config.model_copy(update={"steps": episodes_of(job.experiment) * stream.steps_per_epoch})
 
 
 def _train(config: RunConfig, folder: Path, observer: Observer) -> None:
     """Train a run that has not begun, resume one that is not finished."""
     if not (folder / "config.yaml").is_file():
-        train(config, folder, observer)
+        engine_of(config).train(config, folder, observer)
         return
     if RunFolder(folder).config() != config:
         raise _other_settings(folder)
-    if not _is_finished(folder, config.steps):
-        resume(folder, observer)
+    if not _is_finished(folder, config):
+        engine_of(config).resume(folder, observer)
 
 
 def _other_settings(folder: Path) -> ConfigError:
     return ConfigError(f"{folder}: was made with other settings; give another --out, or the same settings")
 
 
-def _is_finished(folder: Path, steps: int) -> bool:
-    state = folder.joinpath(*LAST, "trainer_state.json")
+def _is_finished(folder: Path, config: RunConfig) -> bool:
+    return _steps_done(folder.joinpath(*LAST), config.engine) >= config.steps and (folder / "report.html").is_file()
+
+
+def _steps_done(last: Path, engine: str) -> int:
+    """Until the last checkpoint."""
+    if engine == "verl":  # last → global_step_40/actor/huggingface
+        return int(last.resolve().parts[-3].removeprefix("global_step_")) if last.is_dir() else 0
+    state = last / STATES[engine]
     try:
-        done = json.loads(state.read_text(encoding="utf-8"))["step"] if state.is_file() else 0
+        return int(json.loads(state.read_text(encoding="utf-8"))["step"]) if state.is_file() else 0
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(state, "is not what a run wrote; delete the run's folder to train it again") from error
-    return bool(done >= steps) and (folder / "report.html").is_file()
 
 
 def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:

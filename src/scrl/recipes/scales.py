@@ -14,8 +14,10 @@ from scrl.data.prompts import PromptSettings
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.catalogue import (
     EXPERIMENTS,
+    FOLLOWED,
     Experiment,
     config_of,
+    evaluation_of,
     prompt_of,
     run_name,
     start_name,
@@ -82,13 +84,14 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
         return config if steps is None else build_config(config.model_dump(mode="json") | {"steps": steps})
     trained_benchmark(experiment)  # refuses a start model
     scaled = at_scale(experiment, scale)
+    followed = {at_scale(EXPERIMENTS[name], scale).name for name in FOLLOWED}
     changes = {
         "questions": scaled.trained_on,
         "credit": {"std_floor": 0.0} if scaled.method in SMALL_REWARDS else dict(scaled.credit),
         "completions": scaled.completions,
         "trained": scaled.trained,
         "sampling": {"max_tokens": scaled.max_tokens},
-        "evaluation": {"is_off": True, "held_out": None},
+        "evaluation": {"held_out": None} | evaluation_of(scaled.name in followed),
     }
     seed, steps = SEED if seed is None else seed, TOY_STEPS if steps is None else steps
     return toy_config(scaled.method or "scrl", seed=seed, steps=steps, changes=changes)

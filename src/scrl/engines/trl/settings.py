@@ -36,14 +36,16 @@ def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "compute.sampler", "TRL has its own sampler; for vLLM set engine_options.use_vllm: true"
     if loss.entropy_bonus:
         yield "loss.entropy_bonus", "TRL weighs the entropy by tokens, not as it weighs the loss"
-    if loss.kl_weight and loss.kl != "k3":
+    if loss.kl_weight and loss.kl not in ("k3", "k3-capped"):
         yield "loss.kl", f"TRL has only the estimate k3, not {loss.kl}"
     if loss.dual_clip is not None and loss.dual_clip <= 1 + loss.clip_high:
         yield "loss.dual_clip", "TRL takes it only above 1 + loss.clip_high"
     if compute.device not in ("auto", "cpu", "cuda"):
         yield "compute.device", f"TRL takes all GPUs it sees, not {compute.device}; choose with CUDA_VISIBLE_DEVICES"
-    if config.evaluation.temperature is not None or config.evaluation.top_p is not None:
-        yield "evaluation", "TRL samples as in training, with no temperature or top_p of its own"
+    evaluation = config.evaluation
+    if not evaluation.is_off and (evaluation.temperature is not None or evaluation.top_p is not None):
+        reason = "TRL samples as in training, with no temperature or top_p of its own; evaluation.is_off leaves it out"
+        yield "evaluation", reason
     if compute.micro_tokens is not None:
         yield "compute.micro_tokens", "TRL counts completions; set compute.micro_batch"
     if compute.packing == "on":
@@ -147,6 +149,8 @@ def differences(config: RunConfig, *, questions: int) -> Iterator[str]:
             yield "TRL divides by the tokens of a step's mean update, not by those of each update"
     if round(config.optimizer.warmup * config.steps * questions / min(config.questions_per_update, questions)):
         yield "TRL's learning rate begins at 0: its warm-up is one update behind"
+    if config.loss.kl_weight and config.loss.kl == "k3-capped":
+        yield "TRL's k3 has no cap"
     if config.optimizer.weight_decay:
         yield "TRL does not decay biases and norms"
 

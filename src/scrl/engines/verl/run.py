@@ -9,7 +9,6 @@ OUT/verl.1.jsonl …                           what it logged before the run was
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -17,15 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import MIN_OTHERS, few_others, require_others
 from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import filter_overlong, plain_template, prompt_messages, prompt_tokens, template_switches
+from scrl.engines.choice import check_machine
 from scrl.engines.verl.settings import Job, verl_settings
-from scrl.errors import ConfigError, InputError, ScrlError, TrainingError
+from scrl.errors import InputError, ScrlError, TrainingError
 from scrl.policy.model import loading
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
@@ -48,11 +47,7 @@ LOG = "verl.jsonl"
 
 def train(config: RunConfig, out: Path, listener: RunListener) -> RunFolder:
     """Write what verl needs into the new folder `out`, and run it."""
-    if config.nodes == 1 and "RAY_ADDRESS" not in os.environ and not torch.cuda.is_available():
-        raise ConfigError(  # verl would say so a minute later
-            "engine: verl trains on GPUs and there is none here; with --dry-run it writes its files and command for a "
-            "machine that has some"
-        )
+    check_machine(config)
     folder, command = prepare(config, out, listener)
     with folder.held():
         return _run(folder, command, listener)
@@ -135,6 +130,8 @@ def differences(config: RunConfig, questions: int) -> Iterator[str]:
         yield "verl: the last, smaller batch of an epoch is left out"
     if config.questions_per_update < batch:
         yield "verl: an update has as many completions as here, but of several questions: verl balances lengths"
+    if config.loss.kl_weight and config.loss.kl == "k3":
+        yield "verl: k3 is at most 10 (loss.kl: k3-capped)"
 
 
 def _run(folder: RunFolder, command: Sequence[str], listener: RunListener) -> RunFolder:

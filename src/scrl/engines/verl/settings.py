@@ -191,7 +191,7 @@ def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
         "clip_ratio_c": NO_DUAL_CLIP if loss.dual_clip is None else loss.dual_clip,
         "use_kl_loss": loss.kl_weight > 0,
         "kl_loss_coef": loss.kl_weight,
-        "kl_loss_type": loss.kl,
+        "kl_loss_type": loss.kl.removesuffix("-capped"),  # verl's k3 always is
         "entropy_coeff": loss.entropy_bonus,
         "grad_clip": optimizer.max_grad_norm,
         "fsdp_config": {"dtype": "float32" if config.compute.dtype == "float32" else "bfloat16"},
