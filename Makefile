@@ -6,7 +6,7 @@ JOBS   ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test coverage test-engines test-trl test-verl test-gpu test-kernels torture lint docs check bench dist clean
+.PHONY: help demo test coverage test-engines test-trl test-verl test-browser test-gpu test-kernels torture lint docs check bench dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,6 +29,9 @@ test-trl: .venv-trl/.installed  ## the tests against TRL
 
 test-verl: .venv-verl/.installed  ## the tests against verl
 	.venv-verl/bin/python -m pytest tests/engines/test_verl_engine.py tests/engines/test_verl_settings.py
+
+test-browser: $(STAMP)  ## the report's page in headless Chromium; make test runs these too where there is one
+	$(BIN)/python -m pytest -m browser tests/reporting
 
 test-gpu:  ## the tests that need a GPU
 	PYTHONPATH=src $(PYTHON) -m pytest -W default -m gpu tests/gpu

@@ -23,13 +23,19 @@ def test_a_plot_without_data_is_left_out(make_run):
     assert [plot.title for plot in draw_plots(run)] == ["Entropy of a completion, in nats"]
 
 
-def test_one_run_has_a_colour_a_number_and_several_have_a_colour_a_run(make_run):
+def test_a_run_has_a_colour_and_its_numbers_differ_in_their_dashes(make_run):
     folders = [make_run("a"), make_run("b")]
     alone = {plot.title: plot for plot in draw_plots(read_runs(folders[:1]))}
-    assert [look for look, _ in alone["Coverage"].legend] == [0, 1, 2]
-    assert alone["pass@1"].legend == ((0, "toy"),)
+    assert [(curve.look, curve.style) for curve in alone["Coverage"].legend] == [
+        (0, "solid"),
+        (0, "dashed"),
+        (0, "dotted"),
+    ]
+    assert [(curve.look, curve.name) for curve in alone["pass@1"].legend] == [(0, "toy")]
+    assert not any("var(--c1)" in plot.svg for plot in alone.values())
     both = {plot.title: plot for plot in draw_plots(read_runs(folders))}
-    assert both["Questions with a positive label"].legend == ((0, "a"), (1, "b"))
+    shown = both["Questions with a positive label"].legend
+    assert [(curve.look, curve.name, curve.style) for curve in shown] == [(0, "a", "solid"), (1, "b", "solid")]
     assert "var(--c1)" in both["pass@1 on toy"].svg
     assert "Band" in both["pass@1 on toy"].note
 

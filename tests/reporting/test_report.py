@@ -1,20 +1,23 @@
 """The page: safe, self-contained, and true to the files."""
 
+import hashlib
 import json
 import re
-from html import unescape
+from base64 import b64encode
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from processes import scrl
 from run_files import CONFIG, evaluation_line, group_lines, metric_lines, rollout_line, rollout_lines
 
+from scrl.data.completion_files import open_completions
 from scrl.errors import InputError
 from scrl.reporting.report import settings_of, write_report
 from scrl.reporting.run_files import read_runs
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -62,10 +65,25 @@ def page_of(*folders):
     return write_report(folders, folders[0] / "report.html").read_text(encoding="utf-8")
 
 
+def data_of(html):
+    """What the script computes with."""
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, flags=re.DOTALL)[1])
+
+
+def group_of(html, place, *, source=0, visit="last"):
+    return data_of(html)["sources"][source]["groups"][place][visit]
+
+
 def assert_safe(html):
     page = Page(html)
-    assert not {"script", "iframe", "object", "embed", "link", "img", "base", "form", "h4"} & set(page.tags)
-    assert ("meta", "content", POLICY) in page.attributes
+    assert not {"iframe", "object", "embed", "link", "img", "base", "h4"} & set(page.tags)
+    assert page.tags.count("form") == 1
+    (policy,) = (value for _, name, value in page.attributes if name == "content" and "default-src" in value)
+    script = re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL)
+    digests = [b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in script]
+    assert [policy] == [f"{POLICY}{digest}'" for digest in digests]  # one script, and the policy knows it
+    assert page.tags.count("script") == 2
+    assert ("script", "type", "application/json") in page.attributes
     for _, name, value in page.attributes:
         assert not name.startswith("on")
         if name in ("src", "href", "xlink:href", "action", "srcset"):
@@ -84,8 +102,8 @@ def test_the_page_is_whole_and_needs_nothing_else(make_run):
     assert html.lstrip().startswith("<!doctype html>")
     page = assert_safe(html)
     assert page.tags.count("figure") == 7
-    for title in ("What was run", "Before and after", "Over the steps", "Labels", "Questions"):
-        assert title in page.text
+    titles = [value for tag, name, value in page.attributes if (tag, name) == ("section", "id")]
+    assert titles == ["story", "lies", "explorer", "steps", "settings"]  # the story first, settings last
     assert "scrl report scrl" in page.text
 
 
@@ -97,8 +115,10 @@ def test_an_empty_text_is_not_shown_as_nothing(make_run):
     assert found == ["''", "–", "chat", "'', end"]
 
 
-def hostile_run(make_run):
-    poison = "".join(HOSTILE)
+POISON = "".join(HOSTILE)
+
+
+def hostile_run(make_run, poison=POISON):
     rollouts = [
         line | {"completion": poison, "question": poison, "gold": poison, "correct": False, "question_id": poison}
         for line in group_lines("q", 0, [poison, poison, poison + "2", None])
@@ -117,33 +137,36 @@ def test_hostile_text_appears_only_escaped(make_run):
     page = assert_safe(html)
     for poison in HOSTILE:
         assert poison in " ".join(page.words)
+    body = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL).replace('<script type="application/json"', "")
     for raw in ("<script", "<img", "<h1>mine", "</pre></details></table>", "'alert"):
-        assert raw not in html
+        assert raw not in body
     assert page.tags.count("h1") == 1
-    shown = re.search(r"<pre>\n(.*?)</pre>", html, flags=re.DOTALL)[1]
-    assert unescape(shown) == "".join(HOSTILE)  # no template ran, nothing was swallowed
+    (question,) = data_of(html)["sources"][0]["groups"]
+    assert question["excerpts"][0]["text"] == "".join(HOSTILE)  # no template ran, nothing was swallowed
     assert_safe(page_of(folder, make_run("other")))
 
 
 def test_text_that_hides_or_turns_around_is_written_out(make_run):
     text = "a\x00b\x1b[31m\u202egnp\ud800\r\nnext\rline"
     html = page_of(make_run(rollouts=[rollout_line(completion=text)]))
-    assert "a␀b␛[31m⟨U+202E⟩gnp⟨U+D800⟩\nnext␍line" in html
+    shown = data_of(html)["sources"][0]["groups"][0]["excerpts"][0]["text"]
+    assert shown == "a␀b␛[31m⟨U+202E⟩gnp⟨U+D800⟩\nnext␍line"
 
 
-def test_what_is_known_of_a_completion_stands_above_it(make_run):
+def test_what_is_known_of_a_completion_stands_beside_it(make_run):
     line = rollout_line(label="positive", reward=0.625, advantage=-1.254, finished=False, num_tokens=3072)
-    text = Page(page_of(make_run(rollouts=[line]))).text
-    assert "Step 0: answer 4, the most frequent" in text
-    assert "right · positive label · reward +0.625 · advantage −1.25 · entropy 0.27 · 3,072 tokens · cut at" in text
+    (found,) = data_of(page_of(make_run(rollouts=[line])))["sources"][0]["groups"][0]["excerpts"]
+    facts = "step 0 · right · positive label · reward +0.625 · advantage −1.25 · entropy 0.27 · 3,072 tokens · cut at"
+    assert found["answer"] == "4"
+    assert found["facts"].startswith(facts)
 
 
 def test_long_completions_keep_beginning_and_end(make_run):
     html = page_of(make_run(rollouts=[rollout_line(completion="start " + "x" * 100_000 + " the end")]))
-    assert "start xxx" in html
-    assert "[95,014 characters left out]" in html
-    assert "the end</pre>" in html
-    assert len(html) < 300_000
+    (found,) = data_of(html)["sources"][0]["groups"][0]["excerpts"]
+    assert found["text"].startswith("start xxx")
+    assert "[98,014 characters left out]" in found["text"]  # 6 + 100,000 + 8 − 2,000
+    assert found["text"].endswith("the end")
 
 
 def test_numbers_are_those_of_the_files(make_run):
@@ -154,7 +177,8 @@ def test_numbers_are_those_of_the_files(make_run):
         for key in ("pass@1", "pass@16", "maj@16", "agreement", "answered", "truncated", "entropy_mean"):
             assert str(line[key]) in shown, key
     text = page.text.replace("\N{NARROW NO-BREAK SPACE}", " ")
-    for words in ("step 0 43.8 %35.8 to 50.8 %", "step 30 61.3 %53.3 to 68.3 %", "change +17.5 pp", "0.432"):
+    for words in ("+17.5 points", "went from 43.8 % to 61.3 %", "0.432",
+                  "step 0 step 30 change pass@1 43.8 % 35.8 to 50.8 % 61.3 % 53.3 to 68.3 % +17.5 pp"):  # fmt: skip
         assert words.replace(" ", "") in text.replace(" ", ""), words
     assert "30 of 30 steps, 6 questions, 24 groups, 192 completions" in text
     for setting in ("method scrl", "model tiny/model", "seed 7", "learning_rate 5e-07", "sampling.completions 8"):
@@ -177,21 +201,24 @@ def test_totals_and_votes_are_counted_by_hand(make_run):
         "positive label is right 50.0%1 of 2",
         "ruled-out answer is wrong 50.0%1 of 2",
         "right answer was ruled out, of the groups that gave it 33.3%1 of 3",
-        "step 0 (4 completions) to step 5 (4), 2 visits",
-        "4 3 → 2 ✓ right",
-        "7 1 → 2 ✗ wrong",
-        "step 5: 2 × 4, 2 × 7",
-        "8 2 ✗ wrong · positive label",
-        "4 1 ✓ right · ruled out",
-        "no answer 1",
     ):
         assert words.replace(" ", "") in text, words
-    assert '<rect class="right" x="0" y="25.0" width="9" height="75.0"/>' in html
+    question = data_of(html)["sources"][0]["groups"][0]
+    assert (question["named"], question["right"], question["visits"]) == (["4", "7"], [True, False], 2)
+    assert question["bars"] == [[0, 3, 1, 0, 0], [5, 2, 2, 0, 0]]  # step, votes of 4 and of 7, others, missing
+    group = group_of(html, 1)
+    assert {name: group[name] for name in ("keys", "counts", "missing", "right", "labels")} == {
+        "keys": ["4", "8"], "counts": [1, 2], "missing": 1, "right": 0, "labels": [-1, 1],
+    }  # fmt: skip
+    # every completion has the entropy 0.27; with two questions, p̄ counts as 0
+    assert (group["entropies"], group["entropy"], group["missing_entropy"]) == ([0.27, 0.27], 0.27, 0.27)
+    assert (group["elsewhere"], group["stock"]) == (None, None)
 
 
 def test_a_right_answer_that_nobody_gave_is_told(make_run):
     lines = [*group_lines("q1", 0, ["5", None]), *group_lines("q2", 0, ["5", "4"]), *group_lines("q3", 0, ["5"], None)]
-    assert Page(page_of(make_run(rollouts=lines))).text.count("the right answer was never given") == 1
+    html = page_of(make_run(rollouts=lines))
+    assert [group_of(html, place)["right"] for place in range(3)] == [-1, 0, None]  # never given; given; no gold
 
 
 def test_two_runs_are_compared_side_by_side(make_run):
@@ -200,15 +227,14 @@ def test_two_runs_are_compared_side_by_side(make_run):
     assert page.tags.count("figure") == 1 + 3 + 3 + 1 + 1 + 1 + 3
     assert "pass@1 on toy" in page.text
     assert "scrl report first/scrl second/scrl" in page.text  # as much of the path as tells them apart
-    assert ("tr", "class", "differs") in page.attributes
+    assert "methodscrlttrl" in page.text  # a setting that differs has a value a run
 
 
 def test_questions_are_matched_by_id_and_text(make_run):
     other = [rollout_line("q1", question="Another question with the same id?"), rollout_line("q2")]
-    page = Page(
-        page_of(make_run("a", rollouts=[rollout_line("q1"), rollout_line("q2")]), make_run("b", rollouts=other))
-    )
-    assert page.text.count("not in this run") == 2
+    html = page_of(make_run("a", rollouts=[rollout_line("q1"), rollout_line("q2")]), make_run("b", rollouts=other))
+    shown = [[found is not None for found in source["groups"]] for source in data_of(html)["sources"]]
+    assert shown == [[True, True, False], [False, True, True]]
 
 
 def test_without_gold_the_page_says_so(make_run):
@@ -216,9 +242,9 @@ def test_without_gold_the_page_says_so(make_run):
     page = assert_safe(page_of(folder))
     assert "accuracy of answers and labels is not known" in page.text
     assert "No gold answers: accuracy is not known" in page.text
-    assert "gold: not given" in page.text
-    for words in ("✓", "✗", "pass@1 ", "label is right", "majority wrong"):
-        assert words not in page.text.replace("Below pass@1:", "")
+    assert "agreement on toy went from" in page.text
+    for words in ("pass@1", "label is right", "right answer"):
+        assert words not in page.text.partition("Explorer")[0], words
 
 
 def test_a_run_that_has_just_begun(make_run):
@@ -227,8 +253,8 @@ def test_a_run_that_has_just_begun(make_run):
         assert words in page.text
     assert assert_safe(page_of(make_run("unmeasured", evaluations=[]))).tags.count("figure") == 6
     once = Page(page_of(make_run("once", evaluations=[evaluation_line(0, 0.25)])))
-    before_and_after = once.text.partition("Before and after")[2].partition("Over the steps")[0]
-    assert "change" not in before_and_after.replace("changed", "")
+    assert "pass@1 on toy at step 0, the only evaluation so far" in once.text
+    assert "points" not in once.text.partition("Small:")[0]
 
 
 def test_a_cut_last_line_is_left_out_and_told(make_run):
@@ -269,11 +295,12 @@ def test_the_page_appears_whole_or_not_at_all(make_run, tmp_path):
     assert out.read_bytes() == before
 
 
-def test_many_visits_and_questions_stay_readable(make_run):
-    page = Page(page_of(make_run(rollouts=rollout_lines(questions=50, steps=range(60)))))
-    assert "40 of 50 questions are shown" in page.text
-    assert "60 visits, 48 of them drawn" in page.text
-    assert page.tags.count("pre") == 40 * 4
+def test_all_questions_are_there_and_many_visits_are_thinned_out(make_run):
+    html = page_of(make_run(rollouts=rollout_lines(questions=50, steps=range(60))))
+    groups = data_of(html)["sources"][0]["groups"]
+    assert len(groups) == 50
+    assert {(found["visits"], len(found["bars"])) for found in groups} == {(60, 48)}
+    assert (groups[0]["bars"][0][0], groups[0]["bars"][-1][0]) == (0, 59)
 
 
 def test_the_page_counts_questions_learned_kept_lost_and_never_right(make_run):
@@ -283,7 +310,18 @@ def test_the_page_counts_questions_learned_kept_lost_and_never_right(make_run):
         evaluation_line(step, 0.5, **{"maj@16_by_question": votes}) for step, votes in ((0, first), (30, last))
     ]
     text = Page(page_of(make_run(evaluations=evaluations))).text
-    assert "by their majority, first to last evaluation: 1 learned, 1 kept, 1 lost, 1 never right." in text
+    assert "1 learned 1 kept 1 lost 1 never right Of 4 questions, by their most frequent answer" in text
+
+
+def test_a_change_has_its_interval_where_both_ends_have_values_by_question(make_run):
+    first, last = ({"a": 0.0, "b": 0.5}, {"a": 0.5, "b": 1.0})  # + 0.5 on each: an interval of width 0
+    lines = [
+        evaluation_line(step, score, **{"pass@1_by_question": found})
+        for step, score, found in ((0, 0.25, first), (30, 0.75, last))
+    ]
+    assert "+50.0 points +50.0 to +50.0: 95 % interval" in Page(page_of(make_run("a", evaluations=lines))).text
+    lines[1]["pass@1_by_question"] = {"a": 0.5, "c": 1.0}
+    assert "+50.0 points pass@1 on toy" in Page(page_of(make_run("b", evaluations=lines))).text
 
 
 def test_the_page_lists_the_answers_to_the_questions_trained_on(make_run):
@@ -293,9 +331,48 @@ def test_the_page_lists_the_answers_to_the_questions_trained_on(make_run):
     folder = make_run(evaluations=lines)
     page = Page(page_of(folder))
     assert "1 answers; SCRL's rule would trust 1; 1 changed in training" in page.text
-    assert "2 + 2?<b>4</b>changed75%–550%" in page.text
+    assert "2 + 2?<b>4</b> changed75%–5 50%" in page.text
 
 
 def test_a_run_that_is_not_measured_says_so(make_run):
     folder = make_run(config=CONFIG | {"evaluation": {"is_off": True}}, evaluations=[])
     assert "no evaluations: they are turned off" in Page(page_of(folder)).text
+
+
+def test_a_file_of_completions_has_a_page_with_the_audits_verdict(tmp_path):
+    rows = [{"question_id": f"q{n}", "question": f"Is it {n}?", "completion": f"\\boxed{{{a}}}", "gold": "4", "logprobs": [-0.5]}
+            for n in range(3) for a in (4, 4, 4, 5)]  # fmt: skip
+    path = tmp_path / "votes.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = write_report([open_completions(path)], tmp_path / "page.html")
+    html = out.read_text(encoding="utf-8")
+    page = assert_safe(html)
+    assert "100.0 % of the most frequent answers are right" in page.text
+    assert "Likely to help on these questions: 100% of them have a sharp consensus" in page.text
+    assert "Entropies are estimates from log-probabilities" in page.text
+    assert "3 questions, 3 groups, 12 completions" in page.text
+    data = data_of(html)
+    assert data["questions"][2] == {"id": "q2", "text": "Is it 2?", "gold": "4"}
+    assert [(found["answer"], found["text"]) for found in data["sources"][0]["groups"][2]["excerpts"]] == [
+        ("4", "\\boxed{4}"), ("5", "\\boxed{5}"),
+    ]  # fmt: skip
+    group = group_of(html, 0)
+    assert (group["counts"], group["right"], group["entropies"], group["entropy"]) == ([3, 1], 0, [0.5, 0.5], 0.5)
+
+
+def test_the_command_takes_files_and_refuses_to_overwrite_them(tmp_path, make_run):
+    path = tmp_path / "votes.csv"
+    path.write_text("question,output\nOne?,4\nOne?,5\n")
+    done = scrl("report", path, "--reader", "last-number")
+    assert (done.returncode, done.stdout) == (0, f"wrote {tmp_path / 'votes.html'}\n")
+    assert "one completion a row" in done.stderr
+    before = path.read_bytes()
+    for words, reason in (
+        ((path, "--out", path), "would overwrite the rollouts"),
+        ((tmp_path / "nowhere",), "there is no such folder or file"),
+        ((path, make_run()), "--out: several runs go into one page"),
+        ((path, "--question-column", "promt"), "there is no column 'promt', given as --question-column"),
+    ):
+        refused = scrl("report", *words)
+        assert (refused.returncode, path.read_bytes()) == (2, before)
+        assert reason in refused.stderr

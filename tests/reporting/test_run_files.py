@@ -4,7 +4,7 @@ import pytest
 from run_files import evaluation_line, group_lines, rollout_line, write_lines
 
 from scrl.errors import DataError, InputError
-from scrl.reporting.questions import choose_questions, load_questions, natural_order
+from scrl.reporting.questions import excerpt, load_questions, natural_order
 from scrl.reporting.rollout_votes import read_votes
 from scrl.reporting.run_files import read_runs
 
@@ -19,13 +19,10 @@ def test_a_run_is_read_as_its_files_tell_it(make_run):
     assert run.config["sampling"]["completions"] == 8
     assert [line["step"] for line in run.metrics] == list(range(30))
     assert [line["pass@1"] for line in run.evaluations] == [0.4375, 0.5, 0.6125]
-    assert (run.num_questions, run.num_groups, run.num_completions, run.steps_done) == (6, 24, 192, 30)
+    assert (run.num_groups, run.num_completions, run.steps_done) == (24, 192, 30)
     assert run.is_graded
     assert run.notes == ()
-    # questions that are wrong at the end or changed on the way come first
-    assert [question.votes.id for question in run.questions] == ["q3", "q4", "q1", "q2", "q5", "q6"]
-    shown = [(question.votes.is_majority_wrong, question.votes.has_changed) for question in run.questions[:3]]
-    assert shown == [(True, False), (False, True), (False, False)]
+    assert [question.votes.id for question in run.questions] == ["q1", "q2", "q3", "q4", "q5", "q6"]
 
 
 def test_numbers_in_ids_count_as_numbers():
@@ -34,21 +31,18 @@ def test_numbers_in_ids_count_as_numbers():
     assert natural_order("q" + "9" * 5000) > natural_order("q8")
 
 
-def test_at_most_so_many_questions_are_chosen(tmp_path):
-    write_lines(tmp_path / "r.jsonl", [rollout_line(f"q{number}") for number in range(12)])
-    votes = read_votes(tmp_path / "r.jsonl", pytest.fail)
-    assert [name for name, _ in choose_questions([votes], most=3)] == ["q0", "q1", "q2"]
+def test_excerpts_are_of_the_last_visit_two_answers_each(make_run):
+    rollouts = [*group_lines("q", 0, ["8", "8"]), *group_lines("q", 2, ["5", "4", "4", "6", "6"])]  # a tie: 4 leads
+    (question,) = read_one(make_run("a", rollouts=rollouts)).questions
+    assert [found.answer for found in question.excerpts] == ["4", "6"]
+    (question,) = read_one(make_run("b", rollouts=list(group_lines("q", 0, [None, "4"])))).questions
+    assert [found.answer for found in question.excerpts] == ["4", None]
 
 
-def test_samples_are_of_the_first_and_the_last_visit(make_run):
-    rollouts = [
-        *group_lines("q", 0, ["5", "4", "4", "6", "6"]),  # a tie: the smaller key leads
-        *group_lines("q", 1, ["8", "8"]),
-        *group_lines("q", 2, [None, "4"]),
-    ]
-    (question,) = read_one(make_run(rollouts=rollouts)).questions
-    found = [(s.rollout.step, s.rollout.answer_class, s.rollout.sample, s.is_majority) for s in question.samples]
-    assert found == [(0, "4", 1, True), (0, "6", 3, False), (2, "4", 1, True), (2, None, 0, False)]
+def test_excerpts_are_shorter_where_there_are_many_questions():
+    assert len(excerpt("x" * 10_000, 1)) == len("x" * 2000 + " … [8,000 characters left out] … ")
+    assert excerpt("x" * 10_000, 2_000).count("x") == 500  # 2,000,000 characters for 2 excerpts of 2,000 questions
+    assert excerpt("x" * 10_000, 10**6).count("x") == 200
 
 
 @pytest.mark.parametrize("lines", [[rollout_line("q2")], [{"broken": 1}], []])
@@ -58,7 +52,7 @@ def test_rollouts_that_change_while_they_are_read_are_refused(tmp_path, lines):
     votes = read_votes(path, pytest.fail)
     write_lines(path, lines)
     with pytest.raises(DataError, match="has changed while it was read"):
-        load_questions(path, votes, choose_questions([votes]))
+        load_questions(path, votes)
 
 
 def test_lines_of_a_group_may_stand_anywhere(make_run):
@@ -70,8 +64,8 @@ def test_lines_of_a_group_may_stand_anywhere(make_run):
 
 def test_a_question_without_any_answer_has_no_majority(make_run):
     (question,) = read_one(make_run(rollouts=list(group_lines("q", 0, [None, None])))).questions
-    assert not question.votes.is_majority_wrong
-    assert [sample.is_majority for sample in question.samples] == [False]
+    assert not question.votes.visits[-1].is_majority_wrong
+    assert [found.answer for found in question.excerpts] == [None]
 
 
 def test_a_large_file_streams(make_run):
@@ -81,8 +75,8 @@ def test_a_large_file_streams(make_run):
                 yield from group_lines(f"q{number}", step, ["4"] * 12 + ["5"] * 8)
 
     run = read_one(make_run(rollouts=lines()))
-    assert (run.num_completions, run.num_questions, len(run.questions)) == (50_000, 100, 40)
-    assert sum(len(question.samples) for question in run.questions) == 160
+    assert (run.num_completions, len(run.questions)) == (50_000, 100)
+    assert sum(len(question.excerpts) for question in run.questions) == 200
 
 
 def test_a_whole_last_line_counts_even_without_a_line_end(make_run):

@@ -1,50 +1,74 @@
-"""`scrl report`: run folders → one HTML page, or a table of their results."""
+"""`scrl report`: run folders or files of completions → one HTML page, or a table of results."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from cyclopts import Parameter
+
+from scrl.cli.columns import ColumnOptions
+from scrl.cli.label import WHOLE, check_outputs
 from scrl.cli.terminal import print_text
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 
 
-def report(*runs: str, format: Literal["html", "markdown", "csv", "latex"] = "html", out: Path | None = None) -> None:
-    """Write one self-contained HTML page about one run, or about several side by side; or a table of results.
+def report(
+    *places: str,
+    format: Literal["html", "markdown", "csv", "latex"] = "html",
+    out: Path | None = None,
+    reader: str = "boxed",
+    significant_digits: Annotated[int | None, WHOLE] = None,
+    columns: Annotated[ColumnOptions, Parameter(name="*")] = ColumnOptions(),  # noqa: B008 - frozen
+) -> None:
+    """Write one self-contained HTML page about runs or files of completions; or a table of results.
 
     Example: scrl report runs/001/scrl runs/001/ttrl --out comparison.html
+
+    Example: scrl report rollouts.jsonl --reader number
 
     Example: scrl report runs/001/scrl runs/001/ttrl --format markdown
 
     Parameters
     ----------
-    runs
-        Folders of runs; for a table also folders of scrl evaluate, and runs/001@40 for one step alone.
+    places
+        Folders of runs, or files of completions as for scrl audit; for a table also folders of scrl evaluate, and
+        runs/001@40 for one step alone.
     format
         html: a page. markdown, csv or latex: a table with the start, the best, the peak and the last evaluation on
         each benchmark; runs that differ in the seed alone share a row.
     out
-        The file; by default report.html in the folder of the only run, and the terminal for a table.
+        The file; by default report.html in the folder of the only run, FILE.html beside the only file, and the terminal
+        for a table.
+    reader
+        How to read an answer of a file of completions: boxed, last-box, number, last-number, choice, regex:PATTERN, or
+        package.module.function.
+    significant_digits
+        Round the numbers of such a file to this many digits before comparing them (physics answers).
     """
-    if not runs:
-        raise InputError("give the folder of a run, for instance: scrl report runs/001")
-    if format == "html":
-        _write_page([Path(run) for run in runs], out)
-    else:
-        _write_table(runs, format, out)
-
-
-def _write_page(runs: list[Path], out: Path | None) -> None:
+    if not places:
+        raise InputError("give the folder of a run or a file of completions, for instance: scrl report runs/001")
+    if format != "html":
+        _write_table(places, format, out)
+        return
+    from scrl.credit.rule import credit_rule
     from scrl.reporting.report import write_report
+    from scrl.reporting.run_files import is_run_folder
 
-    if out is None and len(runs) > 1:
+    paths = [Path(place) for place in places]
+    if out is None and len(paths) > 1:
         raise InputError("--out: several runs go into one page; say where to")
-    if not runs[0].is_dir():
-        reason = "is a file" if runs[0].exists() else "there is no such folder"
-        raise InputError(f"{runs[0]}: {reason}; give the folder of a run")
-    print_text(f"wrote {write_report(runs, out or runs[0] / 'report.html')}")
+    if not paths[0].exists():
+        raise InputError(f"{paths[0]}: there is no such folder or file; give the folder of a run, or completions")
+    rule = credit_rule("ttrl", reader=reader, significant_digits=significant_digits)
+    for path in paths:
+        if out is not None and path.is_file():
+            check_outputs(path, out)
+    given = [path if is_run_folder(path) else columns.open(path) for path in paths]
+    default = paths[0] / "report.html" if is_run_folder(paths[0]) else paths[0].with_suffix(".html")
+    print_text(f"wrote {write_report(given, out or default, rule)}")
 
 
 def _write_table(names: tuple[str, ...], format: str, out: Path | None) -> None:

@@ -54,8 +54,10 @@ class CompletionFile:
                     prompt = fields.pop("prompt", None)
                     if fields.get("question_id") is None and prompt is not None:
                         fields["question_id"] = f"{self.path.stem}-{numbers.setdefault(prompt, len(numbers))}"
-                    rollout = rollout_of(fields, place.number)
-                    yield rollout._replace(is_entropy_estimate=True) if fields.get(ESTIMATE) else rollout
+                    text = prompt if prompt is not None else fields.get("question")
+                    yield rollout_of(fields, place.number)._replace(
+                        is_entropy_estimate=fields.get(ESTIMATE) is True, question=text if isinstance(text, str) else ""
+                    )
             except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                 known = type(error) is ValueError
                 reason = str(error) if known else f"does not look like {self.layout.name}: {error!r}"

@@ -42,6 +42,8 @@ class Rollout(NamedTuple):
     """It ended by itself; None where nobody says."""
     is_entropy_estimate: bool = False
     """The entropy was estimated from log-probabilities."""
+    question: str = ""
+    """Its text, where the file has it."""
 
     @property
     def group(self) -> GroupKey:

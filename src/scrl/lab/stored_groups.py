@@ -37,6 +37,8 @@ class StoredGroup:
     """Some entropies were estimated from log-probabilities."""
     elsewhere: Elsewhere
     """What the other questions answered."""
+    question: str = ""
+    """The question's text, where the file has it and texts are kept."""
 
     @property
     def question_id(self) -> str:
@@ -85,6 +87,7 @@ def _stored(
         elsewhere=Elsewhere(0),
         has_estimates=any(r.is_entropy_estimate for r in rollouts),
         num_cut=sum(r.is_finished is False for r in rollouts) if is_known else None,
+        question=rollouts[0].question if keep_texts else "",
     )
 
 

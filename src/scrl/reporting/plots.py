@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from scrl.metrics import STEP_METRICS
 from scrl.reporting.evaluations import Protocol
-from scrl.reporting.run_files import RunFiles
+from scrl.reporting.sources import Source
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito: told apart by colour-blind readers too."""
@@ -56,11 +56,18 @@ class Curve:
 
     name: str
     look: int
-    """Its colour and dashes."""
+    """Its run, which is its colour; more runs than colours differ in their dashes."""
     steps: tuple[int, ...]
     values: tuple[float, ...]
     band: tuple[tuple[float, float], ...] | None = None
     """An interval around each value."""
+    dashes: int = 0
+    """Which of several numbers of one run it is."""
+
+    @property
+    def style(self) -> str:
+        """How the line is drawn."""
+        return DASHES[(self.look // len(COLOURS) + self.dashes) % len(DASHES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +75,11 @@ class Plot:
     """One picture, with what the page writes around it."""
 
     title: str
-    legend: tuple[tuple[int, str], ...]
-    """(look, name) of each line; empty where the title says it all."""
+    legend: tuple[Curve, ...]
+    """The lines that need a name; none where the title says it all."""
     note: str
     svg: Markup
+    panel: Panel
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +113,7 @@ PANELS = (
 EVALUATION = Panel("pass@1", ("pass@1",), from_zero=False)
 
 
-def draw_plots(runs: Sequence[RunFiles]) -> list[Plot]:
+def draw_plots(runs: Sequence[Source]) -> list[Plot]:
     """All plots that have something to show."""
     drafts = [*_evaluation_plots(runs), *(draft for panel in PANELS for draft in _panel_plots(panel, runs))]
     return [_draw(draft, f"plot{place}") for place, draft in enumerate(drafts) if draft.curves]
@@ -132,7 +140,7 @@ class _Draft:
         return f"{band} {dots}".strip()
 
 
-def _evaluation_plots(runs: Sequence[RunFiles]) -> Iterator[_Draft]:
+def _evaluation_plots(runs: Sequence[Source]) -> Iterator[_Draft]:
     """pass@1: for one run a line per benchmark, for several a plot per benchmark and a line per run."""
     protocols = list(dict.fromkeys(protocol for run in runs for protocol in run.series))
     benchmarks = [protocol.benchmark for protocol in protocols]
@@ -143,7 +151,7 @@ def _evaluation_plots(runs: Sequence[RunFiles]) -> Iterator[_Draft]:
         for protocol in protocols
     }
     if len(runs) == 1:
-        curves = (_evaluation_curve(runs[0], *item, look) for look, item in enumerate(names.items()))
+        curves = (_evaluation_curve(runs[0], *item, 0, dashes) for dashes, item in enumerate(names.items()))
         yield _Draft("pass@1", _present(curves), EVALUATION)
         return
     for protocol, name in names.items():
@@ -151,22 +159,23 @@ def _evaluation_plots(runs: Sequence[RunFiles]) -> Iterator[_Draft]:
         yield _Draft(f"pass@1 on {name}", _present(curves), EVALUATION)
 
 
-def _evaluation_curve(run: RunFiles, protocol: Protocol, name: str, look: int) -> Curve | None:
+def _evaluation_curve(run: Source, protocol: Protocol, name: str, look: int, dashes: int = 0) -> Curve | None:
     lines = [line for line in run.series.get(protocol, []) if "pass@1" in line]
     if not lines:
         return None
     has_band = all("pass@1_low" in line and "pass@1_high" in line for line in lines)
     band = tuple((line["pass@1_low"], line["pass@1_high"]) for line in lines) if has_band else None
-    return Curve(name, look, tuple(line["step"] for line in lines), tuple(line["pass@1"] for line in lines), band)
+    steps, values = (tuple(line[key] for line in lines) for key in ("step", "pass@1"))
+    return Curve(name, look, steps, values, band, dashes)
 
 
-def _panel_plots(panel: Panel, runs: Sequence[RunFiles]) -> Iterator[_Draft]:
+def _panel_plots(panel: Panel, runs: Sequence[Source]) -> Iterator[_Draft]:
     """For one run a line per number, for several a plot per number and a line per run."""
     is_only = len(panel.keys) == 1
     meanings = {key: STEP_METRICS[key].meaning for key in panel.keys}
     if len(runs) == 1:
         names = ((key, "" if is_only else meaning) for key, meaning in meanings.items())
-        curves = (_metric_curve(runs[0], *item, look) for look, item in enumerate(names))
+        curves = (_metric_curve(runs[0], *item, 0, dashes) for dashes, item in enumerate(names))
         yield _Draft(panel.title, _present(curves), panel)
         return
     for key, meaning in meanings.items():
@@ -174,9 +183,10 @@ def _panel_plots(panel: Panel, runs: Sequence[RunFiles]) -> Iterator[_Draft]:
         yield _Draft(panel.title if is_only else meaning[0].upper() + meaning[1:], _present(curves), panel)
 
 
-def _metric_curve(run: RunFiles, key: str, name: str, look: int) -> Curve | None:
+def _metric_curve(run: Source, key: str, name: str, look: int, dashes: int = 0) -> Curve | None:
     lines = sorted((line["step"], line[key]) for line in run.metrics if key in line)
-    return Curve(name, look, *map(tuple, zip(*lines, strict=True))) if lines else None
+    steps, values = tuple(step for step, _ in lines), tuple(value for _, value in lines)
+    return Curve(name, look, steps, values, dashes=dashes) if lines else None
 
 
 def _present(curves: Iterable[Curve | None]) -> tuple[Curve, ...]:
@@ -210,15 +220,15 @@ def _draw(draft: _Draft, ident: str) -> Plot:
                 curve.steps,
                 smooth(curve.values, draft.width),
                 color=colour,
-                linestyle=DASHES[curve.look // len(COLOURS) % len(DASHES)],
+                linestyle=curve.style,
                 marker="o" if len(curve.steps) <= 12 else None,
                 markersize=3.5,
             )
         _finish_axes(axes, draft.panel)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
-    legend = tuple((curve.look, curve.name) for curve in draft.curves if curve.name)
-    return Plot(draft.title, legend, draft.note, _inline(file.getvalue(), ident))
+    legend = tuple(curve for curve in draft.curves if curve.name)
+    return Plot(draft.title, legend, draft.note, _inline(file.getvalue(), ident), draft.panel)
 
 
 def _finish_axes(axes: Axes, panel: Panel) -> None:
@@ -244,7 +254,7 @@ def _inline(svg: str, ident: str) -> Markup:
         body = body.replace(colour, f"var(--c{place})")
     body = re.sub(r"\s*\n\s*", "\n", body.replace(_INK, "currentColor"))
     size = f"0 0 {_WIDTH * 72:g} {_HEIGHT * 72:g}"
-    return Markup(f'<svg class="plot" viewBox="{size}" role="img">{body}')  # noqa: S704 - no foreign text in there
+    return Markup(f'<svg class="plot" viewBox="{size}" role="img" aria-label="a line plot over the steps">{body}')  # noqa: S704 - no foreign text in there
 
 
 def write_curves(panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]], path: Path) -> None:

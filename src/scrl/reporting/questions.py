@@ -1,9 +1,9 @@
-"""Which questions the page shows, and a few of their completions."""
+"""The questions of a run as the page shows them: their votes, and two completions of each to read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -11,42 +11,36 @@ from typing import IO
 from scrl.data.jsonl import parse_object
 from scrl.errors import DataError
 from scrl.reporting.rollout_votes import QuestionVotes, RolloutLine, Visit, parse_rollout
+from scrl.reporting.text import plain, shorten, signed
 
-MAX_QUESTIONS = 40
-QuestionKey = tuple[str, str]
-"""(id, text): runs on other data may use the same ids."""
+NUM_EXCERPTS = 2
+MOST_CHARACTERS = 2_000_000
+"""Of all excerpts of a page together; with many questions each is shorter."""
+LABEL_WORDS = {"positive": "positive label", "negative": "ruled out", None: "no label"}
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One completion to look at."""
+class Excerpt:
+    """One completion to read."""
 
-    rollout: RolloutLine
-    is_majority: bool
+    answer: str | None
+    """The key of its answer's class; None for a missing answer."""
+    text: str
+    facts: str = ""
+    """What is known about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question of a run as the page shows it."""
+    """One question of a run or file, and completions of its last visit: with the most frequent answer, and another."""
 
     votes: QuestionVotes
-    samples: tuple[Sample, ...]
-    """Of the first and of the last visit: one with the most frequent answer, one with another."""
+    excerpts: tuple[Excerpt, ...]
 
     @property
-    def key(self) -> QuestionKey:
-        """What tells it from other questions, in this run or in others."""
+    def key(self) -> tuple[str, str]:
+        """What tells it from other questions: runs on other data may use the same ids."""
         return (self.votes.id, self.votes.text)
-
-
-def choose_questions(runs: Sequence[Mapping[str, QuestionVotes]], most: int = MAX_QUESTIONS) -> list[QuestionKey]:
-    """First those that are wrong at the end or changed on the way in any of the runs, then all others; each by id."""
-    is_dull: dict[QuestionKey, bool] = {}
-    for question in (question for run in runs for question in run.values()):
-        key = (question.id, question.text)
-        dull = not (question.is_majority_wrong or question.has_changed)
-        is_dull[key] = is_dull.get(key, True) and dull
-    return sorted(is_dull, key=lambda key: (is_dull[key], natural_order(key[0]), key))[:most]
 
 
 def natural_order(name: str) -> tuple[tuple[int, str], ...]:
@@ -55,27 +49,35 @@ def natural_order(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((len(part) if place % 2 else 0, part) for place, part in enumerate(parts))
 
 
-def load_questions(path: Path, votes: Mapping[str, QuestionVotes], keys: Iterable[QuestionKey]) -> tuple[Question, ...]:
-    """The chosen questions of one run, with completions fetched from its rollouts."""
-    chosen = [votes[name] for name, text in keys if name in votes and votes[name].text == text]
+def excerpt(text: str, num_questions: int) -> str:
+    """The beginning and the end of a completion, as much as there is room for."""
+    room = max(200, min(2000, MOST_CHARACTERS // (NUM_EXCERPTS * max(1, num_questions))))
+    return shorten(text, room // 2, room - room // 2)
+
+
+def classes_to_read(visit: Visit) -> list[str | None]:
+    """The two most frequent answers, or the only one and a missing answer."""
+    keys: list[str | None] = [key for key, _ in visit.classes[:NUM_EXCERPTS]]
+    return [*keys, None] if len(keys) < NUM_EXCERPTS and None in visit.votes else keys
+
+
+def load_questions(path: Path, votes: Mapping[str, QuestionVotes]) -> tuple[Question, ...]:
+    """All questions of a run by their ids, with completions fetched from its rollouts."""
+    chosen = sorted(votes.values(), key=lambda question: (natural_order(question.id), question.id))
     try:
         with path.open("rb") as file:
-            return tuple(Question(question, tuple(_samples(file, path, question))) for question in chosen)
+            return tuple(Question(question, _excerpts(file, path, question, len(votes))) for question in chosen)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error
 
 
-def _samples(file: IO[bytes], path: Path, question: QuestionVotes) -> list[Sample]:
-    visits = question.visits
-    samples = []
-    for visit in visits[:1] if len(visits) == 1 else (visits[0], visits[-1]):
-        keys: list[str | None] = [key for key, _ in visit.classes[:2]]
-        if len(keys) < 2 and None in visit.votes:
-            keys.append(None)
-        for key in keys:
-            rollout = _fetch(file, path, question.id, visit, key)
-            samples.append(Sample(rollout, key is not None and key == visit.majority))
-    return samples
+def _excerpts(file: IO[bytes], path: Path, question: QuestionVotes, num_questions: int) -> tuple[Excerpt, ...]:
+    last = question.visits[-1]
+    rollouts = (_fetch(file, path, question.id, last, key) for key in classes_to_read(last))
+    return tuple(
+        Excerpt(rollout.answer_class, excerpt(rollout.completion, num_questions), _facts(rollout))
+        for rollout in rollouts
+    )
 
 
 def _fetch(file: IO[bytes], path: Path, question_id: str, visit: Visit, key: str | None) -> RolloutLine:
@@ -87,3 +89,18 @@ def _fetch(file: IO[bytes], path: Path, question_id: str, visit: Visit, key: str
     if (str(rollout.question_id), rollout.step, rollout.answer_class) != (question_id, visit.step, key):
         raise DataError(path, "has changed while it was read")
     return rollout
+
+
+def _facts(rollout: RolloutLine) -> str:
+    facts = {
+        f"step {rollout.step}": True,
+        "right" if rollout.correct else "wrong": rollout.correct is not None,
+        LABEL_WORDS[rollout.label]: True,
+        f"reward {signed(rollout.reward or 0, 3)}": rollout.reward is not None,
+        "not trained on": rollout.advantage is None,
+        f"advantage {signed(rollout.advantage or 0, 2)}": rollout.advantage is not None,
+        f"entropy {plain(rollout.entropy or 0)}": rollout.entropy is not None,
+        f"{rollout.num_tokens or 0:,} tokens": rollout.num_tokens is not None,
+        "cut at the most tokens allowed": rollout.finished is False,
+    }
+    return " · ".join(words for words, holds in facts.items() if holds)

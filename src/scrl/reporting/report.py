@@ -1,30 +1,40 @@
-"""`report.html`: what one run did, or how several compare, on one page that needs nothing else.
+"""`report.html`: what runs did, or what files of completions hold, on one page that needs nothing else.
 
-All text on it is foreign until shown otherwise: completions are written by a model. So everything is escaped, the page
-has no scripts, and its policy forbids the browser to load or run anything.
+All text on it is foreign until shown otherwise: completions are written by a model. So everything is escaped, the only
+script is the page's own, known to the browser by its hash, and the page's policy forbids to load or run anything else.
 """
 
 from __future__ import annotations
 
+import hashlib
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from scrl.credit.rule import CreditRule, credit_rule
+from scrl.data.completion_files import CompletionFile
 from scrl.data.printable import printable
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 from scrl.evaluation.answer_sheet import AnswerRow, answer_rows
-from scrl.evaluation.transitions import majority_transitions, transition_words
-from scrl.reporting.evaluations import Evaluation, Protocol, metrics_of
+from scrl.evaluation.statistics import Difference, paired_difference
+from scrl.evaluation.transitions import majority_transitions
+from scrl.reporting.comparison import RESAMPLING_SEED
+from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Protocol, metrics_of
 from scrl.reporting.label_totals import TOTALS, TOTALS_WITH_GOLD
-from scrl.reporting.plots import COLOURS, DASHES, draw_plots
-from scrl.reporting.question_rows import BAR_STEP, question_rows
+from scrl.reporting.page_data import page_data
+from scrl.reporting.plots import COLOURS, DASHES, EVALUATION, draw_plots
 from scrl.reporting.result_rows import SHARES, score
-from scrl.reporting.run_files import RunFiles, read_runs
-from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
+from scrl.reporting.run_files import read_run
+from scrl.reporting.sources import Source, name_places
+from scrl.reporting.stored_files import read_stored
+from scrl.reporting.tables import NOTHING, Cell, Change, as_html
 from scrl.reporting.text import shorten
 
 HEADLINE = frozenset(
@@ -32,27 +42,41 @@ HEADLINE = frozenset(
     "optimizer.learning_rate sampling.temperature sampling.max_tokens loss_variant lora.rank".split()
 )
 """Settings that the page always shows; the others unfold."""
-ENTROPIES = {"entropy_mean": "entropy", "entropy_correct": "… if right", "entropy_incorrect": "… if wrong"}
+ENTROPIES = {"entropy_mean": "entropy", "entropy_correct": "entropy if right", "entropy_incorrect": "entropy if wrong"}
+SCRIPTS = ("rules.js", "page.js")
 
 
-def write_report(folders: Sequence[Path], out: Path) -> Path:
-    """Read one run folder, or several to compare, and write the page; it appears whole or not at all."""
+def write_report(places: Sequence[Path | CompletionFile], out: Path, rule: CreditRule | None = None) -> Path:
+    """Read folders of runs and files of completions, and write the page; it appears whole or not at all.
+
+    `rule` says how answers in files of completions are read and compared.
+    """
     if out.is_dir():
         raise InputError(f"{out}: cannot be written: it is a folder; give a file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
-    page = render_report(read_runs(folders))
+    page = render_report(read_sources(places, rule or credit_rule("ttrl")))
+    folders = [each.resolve() for each in places if isinstance(each, Path)]
     try:
-        write_whole(out, page, follows=out.parent.resolve() not in [each.resolve() for each in folders])
+        write_whole(out, page, follows=out.parent.resolve() not in folders)
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
     return out
 
 
-def render_report(runs: Sequence[RunFiles]) -> str:
-    """The page as text: the same runs give the same bytes."""
+def read_sources(places: Sequence[Path | CompletionFile], rule: CreditRule) -> tuple[Source, ...]:
+    """Runs and files, each under a name of its own."""
+    names = name_places([place.path if isinstance(place, CompletionFile) else place for place in places])
+    return tuple(
+        read_stored(place, rule, name) if isinstance(place, CompletionFile) else read_run(place, name)
+        for place, name in zip(places, names, strict=True)
+    )
+
+
+def render_report(sources: Sequence[Source]) -> str:
+    """The page as text: the same files give the same bytes."""
     environment = Environment(
-        loader=PackageLoader("scrl.reporting", ""),
+        loader=PackageLoader("scrl.reporting", "page"),
         autoescape=True,
         finalize=printable,
         undefined=StrictUndefined,
@@ -60,22 +84,120 @@ def render_report(runs: Sequence[RunFiles]) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    protocols = dict.fromkeys(protocol for run in runs for protocol in run.series)
-    return environment.get_template("template.html").render(
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    script = "".join(files("scrl.reporting").joinpath("page", name).read_text(encoding="utf-8") for name in SCRIPTS)
+    runs = [source for source in sources if source.is_run]
+    protocols = list(dict.fromkeys(protocol for run in runs for protocol in run.series))
+    lead = next((p for p in protocols if any("pass@1" in line for run in runs for line in run.series.get(p, ()))), None)
+    plots = draw_plots(runs)
+    return environment.get_template("page.html").render(
+        sources=sources,
         runs=runs,
-        ungraded=[run.name for run in runs if not run.is_graded],
-        settings=settings_of(runs),
+        ungraded=[source.name for source in sources if not source.is_graded],
+        stories=[story_of(run, lead or next(iter(run.series), None), look) for look, run in enumerate(runs)],
+        curves=[plot for plot in plots if plot.panel is EVALUATION],
+        plots=[plot for plot in plots if plot.panel is not EVALUATION],
         results=[before_and_after(protocol, runs) for protocol in protocols],
-        plots=draw_plots(runs),
-        is_unmeasured=all((run.config.get("evaluation") or {}).get("is_off") for run in runs),
         answers={run.name: rows for run in runs if (rows := answer_sheet(run))},
-        totals=label_table(runs),
-        questions=question_rows(runs),
+        totals=[*TOTALS, *(TOTALS_WITH_GOLD if any(run.is_graded for run in runs) else ())],
+        settings=settings_of(runs),
+        data=page_data(sources),
+        script=Markup(script),  # noqa: S704 - the package's own
+        script_hash=b64encode(hashlib.sha256(f"\n{script}".encode()).digest()).decode(),
         as_html=as_html,
-        bar_step=BAR_STEP,
         num_colours=len(COLOURS),
         dashes=DASHES,
     )
+
+
+# The story
+
+
+class Story(NamedTuple):
+    """What training did, on the benchmark that the page leads with."""
+
+    look: int
+    run: Source
+    protocol: Protocol | None
+    """None: nothing was measured."""
+    metric: str = ""
+    ends: tuple[Evaluation, ...] = ()
+    """The first and the last evaluation, or the only one."""
+    change: Difference | None = None
+    """With its interval, where both ends have values by question."""
+    transitions: Mapping[str, int] | None = None
+    """How many questions were learned, kept, lost or never right."""
+
+
+def story_of(run: Source, protocol: Protocol | None, look: int) -> Story:
+    """By pass@1 where there is gold, and else by agreement."""
+    lines = run.series.get(protocol, []) if protocol is not None else []
+    metric = next((name for name in ("pass@1", "agreement") if lines and all(name in line for line in lines)), "")
+    if not metric:
+        return Story(look, run, None)
+    first, last = lines[0], lines[-1]
+    if len(lines) == 1:
+        return Story(look, run, protocol, metric, (first,))
+    before, after = (line.get(metric + BY_QUESTION) or {} for line in (first, last))
+    is_paired = bool(before) and before.keys() == after.keys()
+    values = [[found[name] for name in sorted(before)] for found in (before, after)] if is_paired else []
+    change = paired_difference(*values, seed=RESAMPLING_SEED) if values else None
+    return Story(look, run, protocol, metric, (first, last), change, majority_transitions(first, last))
+
+
+# Measurements
+
+
+class BeforeAndAfter(NamedTuple):
+    """One benchmark, evaluated in one way, by all runs that did."""
+
+    protocol: Protocol
+    is_graded: bool
+    tables: dict[int, Measured]
+    """By the run's place."""
+
+
+class Measured(NamedTuple):
+    """The first and the last evaluation of a run: their steps, and by the name of a number its values and change."""
+
+    steps: tuple[int, ...]
+    rows: dict[str, tuple[Cell, ...]]
+
+
+def before_and_after(protocol: Protocol, runs: Sequence[Source]) -> BeforeAndAfter:
+    """The first and the last evaluation of every run."""
+    series = {place: run.series[protocol] for place, run in enumerate(runs) if protocol in run.series}
+    ends = {place: lines[:1] if len(lines) == 1 else [lines[0], lines[-1]] for place, lines in series.items()}
+    keys = {key for lines in ends.values() for line in lines for key in line}
+    columns = [*metrics_of([dict.fromkeys(keys)]), *(key for key in (*SHARES, *ENTROPIES) if key in keys)]
+    tables = {
+        place: Measured(
+            tuple(line["step"] for line in lines),
+            {ENTROPIES.get(key, key): tuple(_cells(lines, key)) for key in columns},
+        )
+        for place, lines in ends.items()
+    }
+    return BeforeAndAfter(protocol, "pass@1" in keys, tables)
+
+
+def _cells(lines: Sequence[Evaluation], key: str) -> Iterator[Cell]:
+    for line in lines:
+        yield None if key not in line else line[key] if key in ENTROPIES else score(key, [line])
+    if len(lines) == 2:
+        first, last = lines
+        yield Change(last[key] - first[key], key not in ENTROPIES) if key in first and key in last else None
+
+
+def answer_sheet(run: Source) -> list[AnswerRow]:
+    """What the model answers to the questions it was trained on, the most agreed first; empty where unmeasured."""
+    measured = [line for line in run.evaluations if line["benchmark"] == "stream" and line.get("answers")]
+    if not measured:
+        return []
+    rows = answer_rows(measured[-1], measured[0] if len(measured) > 1 else None)
+    return sorted(rows, key=lambda row: -row.share)
+
+
+# Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +218,7 @@ class Setting:
         return self.differs or self.name in HEADLINE
 
 
-def settings_of(runs: Sequence[RunFiles]) -> list[Setting]:
+def settings_of(runs: Sequence[Source]) -> list[Setting]:
     """All settings of all runs, nested ones under dotted names, in the order of the files."""
     flat = [dict(_flatten(run.config)) for run in runs]
     names = dict.fromkeys(name for settings in flat for name in settings)
@@ -119,59 +241,3 @@ def _words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(_words, value)) if isinstance(value, list) else str(value)
-
-
-class BeforeAndAfter(NamedTuple):
-    """One benchmark, evaluated in one way, by all runs that did."""
-
-    protocol: Protocol
-    is_graded: bool
-    tables: dict[int, Table]
-    """By the run's place: its first and last evaluation, and the change between them."""
-    by_question: dict[int, str]
-    """By the run's place: how many questions were learned, kept, lost or never right, where that is known."""
-
-
-def before_and_after(protocol: Protocol, runs: Sequence[RunFiles]) -> BeforeAndAfter:
-    """The first and the last evaluation of every run."""
-    series = {place: run.series[protocol] for place, run in enumerate(runs) if protocol in run.series}
-    ends = {place: lines[:1] if len(lines) == 1 else [lines[0], lines[-1]] for place, lines in series.items()}
-    keys = {key for lines in ends.values() for line in lines for key in line}
-    metrics = metrics_of([dict.fromkeys(keys)])
-    columns = [*metrics, *(key for key in (*SHARES, *ENTROPIES) if key in keys)]
-    header = ("", *(ENTROPIES.get(key, key) for key in columns))
-    tables = {place: Table(header, tuple(_rows(lines, columns))) for place, lines in ends.items()}
-    counts = {place: majority_transitions(lines[0], lines[1]) for place, lines in ends.items() if len(lines) == 2}
-    by_question = {place: transition_words(found) for place, found in counts.items() if found is not None}
-    return BeforeAndAfter(protocol, "pass@1" in keys, tables, by_question)
-
-
-def _rows(lines: Sequence[Evaluation], columns: Sequence[str]) -> Iterator[tuple[Cell, ...]]:
-    for line in lines:
-        cells = (None if key not in line else line[key] if key in ENTROPIES else score(key, [line]) for key in columns)
-        yield f"step {line['step']}", *cells
-    if len(lines) == 2:
-        first, last = lines
-        changes = (
-            Change(last[key] - first[key], key not in ENTROPIES) if key in first and key in last else None
-            for key in columns
-        )
-        yield "change", *changes
-
-
-def answer_sheet(run: RunFiles) -> list[AnswerRow]:
-    """What the model answers to the questions it was trained on, the most agreed first; empty where unmeasured."""
-    measured = [line for line in run.evaluations if line["benchmark"] == "stream" and line.get("answers")]
-    if not measured:
-        return []
-    rows = answer_rows(measured[-1], measured[0] if len(measured) > 1 else None)
-    return sorted(rows, key=lambda row: -row.share)
-
-
-def label_table(runs: Sequence[RunFiles]) -> Table:
-    """What the labels add up to; without gold, only what needs none."""
-    shown = [*TOTALS, *(TOTALS_WITH_GOLD if any(run.is_graded for run in runs) else ())]
-    return Table(
-        header=("", *(run.name for run in runs)),
-        rows=tuple((words, *(run.totals[words] for run in runs)) for words in shown),
-    )

@@ -5,15 +5,20 @@ The file may be larger than memory: texts are not kept, only where in the file o
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
+from math import isnan, nan
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from scrl.answers.classes import MISSING, Classes
+from scrl.credit.tally import count_votes
 from scrl.data.jsonl import OnCut, read_json_lines
 from scrl.data.rollouts import GroupIndex
 from scrl.errors import DataError
+from scrl.records import Tally
 
 Label = Literal["positive", "negative"]
 
@@ -54,6 +59,8 @@ class Votes:
     num_trained: int = 0
     advantage_sum: float = 0.0
     """Over those that were trained on."""
+    entropies: array[float] = field(default_factory=lambda: array("d"))
+    """NaN where the file has none."""
 
     @property
     def push(self) -> float | None:
@@ -96,6 +103,17 @@ class Visit:
         """The right answer, where some completion gave it and gold is known."""
         return next((key for key, votes in self.votes.items() if votes.is_right), None)
 
+    @property
+    def tally(self) -> Tally:
+        """The votes as rules look at them, the completions of a class side by side."""
+        keys_K = tuple(sorted(key for key in self.votes if key is not None))
+        places = {key: place for place, key in enumerate(keys_K)} | {None: MISSING}
+        found = [(places[key], entropy) for key, votes in self.votes.items() for entropy in votes.entropies]
+        is_known = not any(isnan(entropy) for _, entropy in found)
+        class_of_G = tuple(place for place, _ in found)
+        classes = Classes(keys_K, class_of_G, tuple(None if j == MISSING else keys_K[j] for j in class_of_G))
+        return count_votes(classes, [entropy for _, entropy in found] if is_known else None)
+
     def labelled(self, label: Label) -> list[str]:
         """The answers with this label."""
         return [key for key, votes in self.classes if votes.label == label]
@@ -118,16 +136,6 @@ class QuestionVotes:
     def visits(self) -> tuple[Visit, ...]:
         """In the order of their steps."""
         return tuple(self.by_step[step] for step in sorted(self.by_step))
-
-    @property
-    def is_majority_wrong(self) -> bool:
-        """At the last visit, the most frequent answer is known to be wrong."""
-        return self.visits[-1].is_majority_wrong
-
-    @property
-    def has_changed(self) -> bool:
-        """The most frequent answer was not the same at all visits."""
-        return len({visit.majority for visit in self.by_step.values()}) > 1
 
 
 def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
@@ -171,6 +179,7 @@ def _count(questions: dict[str, QuestionVotes], rollout: RolloutLine, offset: in
             f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
         )
     votes.count += 1
+    votes.entropies.append(nan if rollout.entropy is None else rollout.entropy)
     if rollout.advantage is not None:
         votes.num_trained += 1
         votes.advantage_sum += rollout.advantage

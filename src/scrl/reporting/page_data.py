@@ -1,0 +1,145 @@
+"""What the page's script computes with: the votes of all questions, exactly as the rules of `credit/` see them.
+
+Of every question the first and the last visit in full, all visits (thinned out) as bars, and two completions to read.
+The share of an answer elsewhere, p̄, is over the other questions at the same end: so the page shows what `scrl label`
+makes of a file with one visit of each question.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scrl.answers.classes import MISSING
+from scrl.credit.elsewhere import LastVotes
+from scrl.credit.methods import find_method
+from scrl.credit.rule import credit_rule
+from scrl.credit.tally import mean_at
+from scrl.data.printable import printable
+from scrl.records import Elsewhere, Tally
+from scrl.reporting.questions import Question
+from scrl.reporting.rollout_votes import Visit
+from scrl.reporting.sources import EXPLORED, Source
+from scrl.reporting.text import shorten
+
+MAX_BARS = 48
+NUM_NAMED = 5
+"""Answers with a part of their own in a bar."""
+_LABELS = {"positive": 1, "negative": -1, None: 0}
+
+
+def page_data(sources: Sequence[Source]) -> dict[str, Any]:
+    """The data of the page; text is printable, and a class stands under its place in `keys`."""
+    by_source = [{question.key: question for question in source.questions} for source in sources]
+    keys = list(dict.fromkeys(key for questions in by_source for key in questions))
+    gold = {question.key: question.votes.gold for source in sources for question in source.questions}
+    return {
+        "questions": [
+            {"id": _text(key[0], 200), "text": _text(key[1], 1500), "gold": gold[key] and _text(str(gold[key]), 200)}
+            for key in keys
+        ],
+        "sources": [_source(source, keys) for source in sources],
+    }
+
+
+def _source(source: Source, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    first, last = (_groups([(q.votes.id, q.votes.visits[end]) for q in source.questions]) for end in (0, -1))
+    shown = {
+        question.key: _question(question)
+        | {"first": before if len(question.votes.by_step) > 1 else None, "last": after}
+        for question, before, after in zip(source.questions, first, last, strict=True)
+    }
+    return {
+        "name": printable(source.name),
+        "method": source.method if source.method in EXPLORED else None,
+        "settings": start_settings(source.config),
+        "is_estimate": source.has_estimates,
+        "groups": [shown.get(key) for key in keys],
+    }
+
+
+def _question(question: Question) -> dict[str, Any]:
+    """All visits as bars, and the excerpts."""
+    visits = question.votes.visits
+    named = _named(visits)
+    return {
+        "named": [_text(key, 60) for key in named],
+        "right": [any(visit.right == key for visit in visits) for key in named],
+        "bars": [_bar(visit, named) for visit in _thin_out(visits)],
+        "visits": len(visits),
+        "excerpts": [
+            {"answer": found.answer and _text(found.answer, 60), "facts": found.facts, "text": printable(found.text)}
+            for found in question.excerpts
+        ],
+    }
+
+
+def start_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that the explorer starts with: those of the run, and else the defaults."""
+    method, given = config.get("method"), config.get("credit")
+    found: dict[str, Any] = {}
+    for name in EXPLORED:
+        known = find_method(name).settings.model_fields
+        own = given if name == method and isinstance(given, dict) else {}
+        found |= credit_rule(name, **{key: own[key] for key in own if key in known}).settings.model_dump()
+    return found
+
+
+def _groups(visits: Sequence[tuple[str, Visit]]) -> list[dict[str, Any]]:
+    """One visit of every question, in full."""
+    tallies = [(name, visit.tally) for name, visit in visits]
+    votes = LastVotes().after(tallies)
+    return [
+        _group(visit, tally, votes.elsewhere(name, tally.keys_K))
+        for (_, visit), (name, tally) in zip(visits, tallies, strict=True)
+    ]
+
+
+def _group(visit: Visit, tally: Tally, elsewhere: Elsewhere) -> dict[str, Any]:
+    absent = [place for place, j in enumerate(tally.class_of_G) if j == MISSING]
+    is_graded = any(votes.is_right is not None for votes in visit.votes.values())
+    right = visit.right
+    return {
+        "step": visit.step,
+        "size": tally.size,
+        "keys": [_text(key, 60) for key in tally.keys_K],
+        "counts": tally.counts_K,
+        "missing": len(absent),
+        "entropies": tally.class_entropies_K,
+        "entropy": tally.group_entropy,
+        "missing_entropy": mean_at(tally.entropies_G, absent) if absent and tally.entropies_G is not None else None,
+        "elsewhere": [elsewhere.shares.get(key, 0) for key in tally.keys_K] if any(elsewhere.shares.values()) else None,
+        "stock": [j for j, key in enumerate(tally.keys_K) if key in elsewhere.stock] if elsewhere.stock else None,
+        "right": None if not is_graded else MISSING if right is None else tally.keys_K.index(right),
+        "labels": [_LABELS[visit.votes[key].label] for key in tally.keys_K],
+    }
+
+
+def _named(visits: Sequence[Visit]) -> list[str]:
+    """The answers with a part of their own: right ones, winners at the ends, then the most frequent."""
+    counts: Counter[str] = Counter()
+    for visit in visits:
+        counts.update({key: votes.count for key, votes in visit.classes})
+    right = sorted({visit.right for visit in visits if visit.right is not None})
+    winners = [key for key in (visits[-1].majority, visits[0].majority) if key is not None]
+    others = sorted(counts, key=lambda key: (-counts[key], key))
+    return list(dict.fromkeys([*right, *winners, *others]))[:NUM_NAMED]
+
+
+def _thin_out(visits: Sequence[Visit]) -> list[Visit]:
+    """At most MAX_BARS visits, evenly spread, the first and the last among them."""
+    if len(visits) <= MAX_BARS:
+        return list(visits)
+    return [visits[round(place * (len(visits) - 1) / (MAX_BARS - 1))] for place in range(MAX_BARS)]
+
+
+def _bar(visit: Visit, named: Sequence[str]) -> list[int]:
+    """Step, votes of each named answer, votes of all others, missing answers."""
+    counts = [visit.count(key) for key in named]
+    missing = visit.count(None)
+    return [visit.step, *counts, visit.size - sum(counts) - missing, missing]
+
+
+def _text(text: str, most: int) -> str:
+    return str(printable(shorten(text, most)))
