@@ -112,5 +112,5 @@ def shared_refusals(config: RunConfig, engine: str) -> Iterator[tuple[str, str]]
     if config.sampling.stop:
         yield "sampling.stop", f"{engine} ends completions only at end-of-text tokens"
     for name in ("state", "masters"):
-        if getattr(config.optimizer, name) != "float32":
+        if getattr(config.optimizer, name) not in ("auto", "float32"):
             yield f"optimizer.{name}", f"{engine}'s optimizer has only float32"

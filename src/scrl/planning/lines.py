@@ -105,9 +105,10 @@ def _label(fit: Fit, name: str) -> str:
         if work.micro_tokens is None:
             tokens = f"{layout.micro_rows(work)} × {work.longest}"
         return f"activations, {tokens} tokens{', computed twice' if work.is_checkpointed else ''}"
+    is_split = work.masters == "split" and layout.engine == "embedded"
     labels = {
         "weights": "working weights, bfloat16",
-        "masters": "master weights, " + ("float32" if work.masters == "float32" else "what bfloat16 lacks"),
+        "masters": "master weights, " + ("what bfloat16 lacks" if is_split else "float32"),
         "optimizer": "optimizer" if work.state == "float32" else "optimizer, bfloat16",
         "start model": "start model, for KL",
         "vLLM's weights": "sampler's weights, bfloat16",

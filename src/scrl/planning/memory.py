@@ -69,7 +69,7 @@ class Work:
     has_reference: bool = False
     """Whether a KL to the start model is in the loss."""
     adapter_rank: int | None = None
-    masters: Literal["float32", "split"] = "float32"
+    masters: Literal["float32", "split"] = "split"
     state: Literal["float32", "bfloat16"] = "float32"
     """Of the optimizer: its averages."""
     micro_tokens: int | None = None
@@ -128,7 +128,7 @@ def work_of(config: RunConfig, num_questions: int | None, length: float | None =
         is_checkpointed=config.compute.gradient_checkpointing,
         has_reference=config.loss.kl_weight > 0,
         adapter_rank=config.lora.rank if config.lora else None,
-        masters=config.optimizer.masters,
+        masters="split" if config.optimizer.masters == "auto" else config.optimizer.masters,
         state=config.optimizer.state,
         micro_tokens=config.compute.micro_tokens,
         vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,

@@ -41,9 +41,11 @@ EPSILON = 1e-8
 def open_optimizer(
     weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int
 ) -> Optimizer | LowMemoryAdamW:
-    """The optimizer that the settings ask for."""
-    is_plain = settings.state == settings.masters == "float32"
-    return (Optimizer if is_plain else LowMemoryAdamW)(weights, settings, updates)
+    """The optimizer that the settings ask for; weights in float32 are their own masters, so auto splits none."""
+    weights = list(weights)
+    is_float32 = all(weight.dtype == torch.float32 for weight in weights if weight.requires_grad)
+    is_plain = settings.masters == "float32" or (settings.masters == "auto" and is_float32)
+    return (Optimizer if is_plain and settings.state == "float32" else LowMemoryAdamW)(weights, settings, updates)
 
 
 class LowMemoryAdamW(BaseOptimizer):
@@ -51,7 +53,7 @@ class LowMemoryAdamW(BaseOptimizer):
 
     def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
         super().__init__(settings, updates)
-        is_split, dtype = settings.masters == "split", getattr(torch, settings.state)
+        is_split, dtype = settings.masters != "float32", getattr(torch, settings.state)
         self._weights = [_Weight(weight, is_split, dtype) for weight in weights if weight.requires_grad]
         self._is_sum = True
         for weight in self._weights:

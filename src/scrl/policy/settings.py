@@ -51,8 +51,9 @@ class OptimizerSettings(Settings):
     state: Literal["float32", "bfloat16"] = Field(
         "float32", description="AdamW's two averages: 8 bytes per weight, or 4, rounded stochastically."
     )
-    masters: Literal["float32", "split"] = Field(
-        "float32", description="Of bfloat16 weights: a copy, 4 bytes per weight, or the 2 that they lack; both exact."
+    masters: Literal["auto", "float32", "split"] = Field(
+        "auto",
+        description="Of bfloat16 weights: a float32 copy, or split: the 2 bytes they lack; both exact. auto: split.",
     )
 
 
