@@ -93,6 +93,7 @@ DAMAGE = {
     **{f"{name} of the state is {value!r:.20}": lambda run, n=name, v=value: edit_state(run, **{n: v})
        for name, values in STATE.items() for value in values},
     **{f"a flipped byte in {name}": lambda run, n=name: flip(run / n, 0.4) for name in run_folder.FILES[:2]},
+    "optimizer.pt is empty, and there are no sums": lambda run: edit_state(run) or (run / LAST / "optimizer.pt").write_bytes(b""),
     "more weights": lambda run: shutil.copy(run / LAST / "model.safetensors", run / LAST / "z.safetensors"),
     "another seed": lambda run: edit_config(run, "seed: 0", "seed: 1"),
     "another learning rate": lambda run: edit_config(run, "learning_rate: 0.0001", "learning_rate: 0.1"),

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 
 from scrl.errors import InputError
-from scrl.policy.model import LanguageModel, empty_model, load_tokenizer, loading, model_shape, quiet_progress
+from scrl.policy.model import (
+    LanguageModel,
+    empty_model,
+    first_line,
+    load_tokenizer,
+    loading,
+    model_shape,
+    quiet_progress,
+)
 from scrl.policy.policy import Policy
 from scrl.policy.settings import OptimizerSettings
 
@@ -105,8 +113,7 @@ def restore(policy: Policy, folder: Path) -> None:
     except InputError:
         raise
     except Exception as error:  # a file that is damaged, or made to be, lets torch raise anything
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise InputError(f"{folder}: the checkpoint cannot be read back: {reason}") from error
+        raise InputError(f"{folder}: the checkpoint cannot be read back: {first_line(error)}") from error
     state = read_state(folder)
     policy.micro_batch = state.get("micro_batch") or policy.micro_batch
     policy.micro_tokens = state.get("micro_tokens", policy.micro_tokens)
