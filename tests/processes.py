@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -66,7 +67,14 @@ def untraced():
         running.stop()
 
 
+def _end_with_parent():
+    """A test that was killed leaves no command running."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
 def _main(arguments, cwd, logs, environment, prepare):
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
