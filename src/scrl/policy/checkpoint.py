@@ -93,15 +93,15 @@ def checkpoint_bytes(language_model: LanguageModel, settings: OptimizerSettings)
     return sum(size for size, _ in sizes), sum(size for _, size in sizes)
 
 
-def read_state(folder: Path) -> dict[str, Any]:
+def read_state(folder: Path, name: str = STATE) -> dict[str, Any]:
     """The trainer's own numbers."""
     try:
-        state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{folder / STATE}: the trainer's state cannot be read: {error}") from error
-    sizes = [state.get(name) for name in SIZES] if isinstance(state, dict) else [""]
+        raise InputError(f"{folder / name}: the trainer's state cannot be read: {error}") from error
+    sizes = [state.get(size) for size in SIZES] if isinstance(state, dict) else [""]
     if not all(size is None or (type(size) is int and size > 0) for size in sizes):
-        raise InputError(f"{folder / STATE}: is damaged: {' and '.join(SIZES)} must be counts; restore it")
+        raise InputError(f"{folder / name}: is damaged: {' and '.join(SIZES)} must be counts; restore it")
     return state
 
 
