@@ -5,6 +5,7 @@ They are real processes: they have exit codes, get signals and can be killed.
 
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -20,6 +21,8 @@ _PRELOADED = (
 )  # fmt: skip
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(list(_PRELOADED))
+_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.symlink", "shutil.rmtree"}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Command:
@@ -57,6 +60,23 @@ class Command:
 def scrl(*arguments, **options):
     """Run to the end."""
     return Command(*arguments, **options).finish()
+
+
+def die_at(number, folder):
+    """Kill this process right before it changes the files of `folder` for the `number`-th time."""
+    count = 0
+
+    def hook(event, arguments):
+        nonlocal count
+        if event not in _EVENTS or not str(arguments[0]).startswith(folder):
+            return
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & _WRITES):
+            return
+        count += 1
+        if count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
 
 
 def untraced():
