@@ -133,11 +133,12 @@ def test_a_damaged_run_is_refused_in_words_and_nothing_of_it_changes(what, run, 
         lambda run: (run / LAST / ".DS_Store").touch(),
         lambda run: (run / "checkpoints" / ".last.draft").symlink_to(run),
         lambda run: (run / "checkpoints" / ".last.old").mkdir(),
+        lambda run: (run / ".report.html.0123456789abcdef.part").touch(),
         lambda run: [(run / LAST).rename(run / "elsewhere"), (run / LAST).symlink_to(run / "elsewhere")],
         lambda run: edit_state(run, settings={}, held_out="", model="", sums={}),
         lambda run: (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + '{"half'),
     ],
-    ids=["nothing", "card", "stray file", "draft is a link", "old one left", "last is a link", "earlier version", "half a line"],
+    ids=["nothing", "card", "stray file", "draft is a link", "old one left", "half a page", "last is a link", "earlier version", "half a line"],
 )  # fmt: skip
 def test_a_run_with_harmless_changes_goes_on_exactly(harmless, run, stopped, no_report):
     harmless(run)
