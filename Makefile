@@ -25,7 +25,7 @@ coverage: $(STAMP)  ## the lines that no test runs; tracing makes the suite half
 test-engines: test-trl test-verl  ## the tests against TRL and verl, each in an environment of its own
 
 test-trl: .venv-trl/.installed  ## the tests against TRL
-	.venv-trl/bin/python -m pytest tests/engines/test_trl_engine.py tests/engines/test_trl_settings.py tests/policy/test_trl_parity.py
+	.venv-trl/bin/python -m pytest tests/engines/test_trl_*.py tests/policy/test_trl_parity.py
 
 test-verl: .venv-verl/.installed  ## the tests against verl
 	.venv-verl/bin/python -m pytest tests/engines/test_verl_engine.py tests/engines/test_verl_settings.py

@@ -5,8 +5,10 @@ They are real processes: they have exit codes, get signals and can be killed.
 
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,8 @@ _PRELOADED = (
 )  # fmt: skip
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(list(_PRELOADED))
+_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.symlink", "shutil.rmtree"}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 class Command:
@@ -58,6 +62,23 @@ def scrl(*arguments, **options):
     return Command(*arguments, **options).finish()
 
 
+def die_at(number, folder):
+    """Kill this process right before it changes the files of `folder` for the `number`-th time."""
+    count = 0
+
+    def hook(event, arguments):
+        nonlocal count
+        if event not in _EVENTS or not str(arguments[0]).startswith(folder):
+            return
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & _WRITES):
+            return
+        count += 1
+        if count == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
 def untraced():
     """Before a process that will get signals: one that comes within coverage's code leaves its lock closed for ever."""
     coverage = sys.modules.get("coverage")
@@ -66,7 +87,14 @@ def untraced():
         running.stop()
 
 
+def _end_with_parent():
+    """A test that was killed leaves no command running."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
 def _main(arguments, cwd, logs, environment, prepare):
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)

@@ -255,7 +255,9 @@ def test_a_short_name_is_its_long_one(tmp_path):
 
 
 def test_a_setting_that_is_required_says_what_it_is_for():
-    with pytest.raises(ConfigError, match=r"model: is required\. A model folder, a hub id, `embedded` or `embedded-hasty`\."):
+    with pytest.raises(
+        ConfigError, match=r"model: is required\. A model folder, a hub id, `embedded` or `embedded-hasty`\."
+    ):
         build_config({"questions": "mine.txt"})
 
 

@@ -277,3 +277,11 @@ def test_a_broken_link_is_an_error(tmp_path, target):
     done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
     assert done.returncode != 0
     assert "nowhere" in done.stdout + done.stderr
+
+
+def test_the_promises_are_the_same_in_both_places_and_their_tests_are_there():
+    lines = [line for line in (ROOT / "SECURITY.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    assert "\n".join(lines) in page("limits.md")
+    named = re.findall(r"`(tests/[^`]+)`", "".join(lines))
+    assert len(named) >= len(lines) - 2  # but for the two lines of the head, every promise has a test
+    assert all((ROOT / name).is_file() for name in named)

@@ -12,12 +12,14 @@ import pytest
 
 from scrl.config import RunConfig, read_config
 from scrl.credit.rule import credit_rule
+from scrl.data.prompts import PromptSettings, prompt_text
 from scrl.data.questions import load_questions
-from scrl.errors import ScrlError
+from scrl.errors import ConfigError, ScrlError
 from scrl.lab.label import label_file
-from scrl.policy.model import load_model
+from scrl.policy.model import load_model, load_tokenizer
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings
+from scrl.records import Question
 from scrl.reporting.evaluations import read_place
 from scrl.reporting.result_rows import result_rows, result_table
 from scrl.reporting.run_files import read_runs
@@ -62,6 +64,13 @@ SHAPES = (
     {"vocab_size": 10**12}, {"vocab_size": -5}, {"model_type": "nothing"}, {"model_type": 3}, {"num_attention_heads": 0},
     {"torch_dtype": "os.system"}, {"auto_map": {"AutoConfig": "evil.Config"}, "model_type": "evil"}, {"rope_parameters": []},
     {"quantization_config": {"quant_method": "x"}}, {"architectures": 7}, {"max_position_embeddings": "many"},
+)  # fmt: skip
+TEMPLATES = (
+    "{% for i in range(10**12) %}{% endfor %}", "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "{{ ((10**10)**9999)**9999 }}", "{{ 'a' * 10**12 }}", "{{ 'a' * 10**8 }}", "{{ '%099999999999d' % 1 }}", "{{ 1 / 0 }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",
+    "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}", "{{ 'a' | center(10**11) }}",
+    "{{ (range(99999) | list * 9999) | length }}", "{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{% include 'x' %}", "{{",
 )  # fmt: skip
 EVALUATION = {"step": 0, "benchmark": "b", "pass@1": 0.5, "questions": 1, "pass@1_by_question": {"q": 0.5}}
 EVALUATIONS = (
@@ -134,6 +143,7 @@ def test_there_are_enough_of_them():
         + len(LINES)
         + len(ROLLOUTS)
         + len(SHAPES)
+        + len(TEMPLATES)
         + len(EVALUATIONS)
         + len(CONFIGS)
     )
@@ -183,11 +193,26 @@ def test_models(tmp_path):
     shutil.copytree(model_folder("embedded"), folder)
     shape = json.loads((folder / "config.json").read_text())
 
-    def load(changes):
-        (folder / "config.json").write_text(json.dumps(shape | changes))
+    def load(config):
+        (folder / "config.json").write_text(config)
         load_model(str(folder), ComputeSettings(device="cpu"))
 
-    assert found_wrong([(changes, lambda c=changes: load(c)) for changes in SHAPES]) == {}
+    texts = [*(json.dumps(shape | changes) for changes in SHAPES), "null", "3", "[]", "{}", "", "{", DEEP]
+    assert found_wrong([(text, lambda t=text: load(t)) for text in texts]) == {}
+
+
+def test_chat_templates(monkeypatch):
+    monkeypatch.setattr("scrl.data.prompts.TEMPLATE_SECONDS", 0.3)
+    tokenizer = load_tokenizer("embedded")
+
+    def refused(template):
+        tokenizer.chat_template = template
+        with pytest.raises(ConfigError, match=r"^prompt: the "):
+            prompt_text(Question("q", "1+1"), tokenizer, PromptSettings())
+
+    assert found_wrong([(template, lambda t=template: refused(t)) for template in TEMPLATES]) == {}
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    assert prompt_text(Question("q", "1+1"), tokenizer, PromptSettings(instruction="")) == "1+1"
 
 
 def test_reports(tmp_path):

@@ -3,12 +3,13 @@
 import csv
 import json
 import signal
+from functools import partial
 from io import StringIO
 from xml.etree import ElementTree
 
 import pytest
 from commands import read
-from processes import Command, untraced
+from processes import Command, die_at, untraced
 from rich.console import Console
 
 from scrl.cli.main import main
@@ -212,6 +213,31 @@ def test_ctrl_c_in_the_middle_of_a_run_and_resumed(call, tmp_path):
         <= {name.removeprefix("embedded/start/"): value for name, value in start.items()}.items()
     )  # the start model is not measured again
     assert json.loads((tmp_path / "r/seed-10" / RUN / "checkpoints/last/trainer_state.json").read_text())["step"] == 12
+
+
+def left_behind(folder):
+    """What a reproduction ends with, but for seconds and for where it lies."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.name.endswith(".part")}
+    rows = [
+        {key: value for key, value in line.items() if key != "model" and not key.startswith("seconds_")}
+        for name in ("metrics.jsonl", "evaluations.jsonl")
+        for path in sorted(folder.rglob(name))
+        for line in read(path)
+    ]
+    return names, rows, [path.read_bytes() for path in sorted(folder.rglob("*.safetensors"))]
+
+
+def test_one_that_was_killed_is_finished_by_a_second_call(call, tmp_path):
+    words = (SCRL, *ONE_STEP, "--no-voting", "--out")
+    assert call(*words, "whole")[0] == 0
+    for operation in (15, 60):  # while the start model is measured, and in training
+        folder = tmp_path / f"killed-{operation}"
+        done = Command(
+            "reproduce", *words, folder, cwd=tmp_path, prepare=partial(die_at, operation, str(folder))
+        ).finish()
+        assert done.returncode == -signal.SIGKILL
+        assert call(*words, folder, "--resume")[0] == 0
+        assert left_behind(folder) == left_behind(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

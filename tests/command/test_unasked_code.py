@@ -1,14 +1,20 @@
 """Of the folder that a command is started in, only what was named is ever imported."""
 
 import json
+import os
+import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from commands import COMMAND, untraced
 from processes import scrl
 
+from scrl.data.checkpoint_file import write_sums
+from scrl.policy.model_paths import model_folder
 from scrl.user_code import import_user_module, importable_from_here
 
 TRAPS = (
@@ -78,3 +84,56 @@ def test_a_part_of_python_is_not_taken_for_code_of_the_user(setting, tmp_path):
     assert done.returncode == 2
     assert "is a part of Python; write a function of your own that calls it" in done.stderr
     assert json.dumps([path.name for path in tmp_path.iterdir()]) == "[]"
+
+
+SMALL = (
+    "questions=arithmetic:easy:train:2", "completions=4", "trained=2", "sampling.max_tokens=24", "steps=1", "evaluation.is_off=true",
+)  # fmt: skip
+
+
+class Code:
+    """Runs a command when it is unpickled."""
+
+    def __reduce__(self):
+        return os.system, ("touch SPRUNG",)
+
+
+def as_model(folder, save):
+    shutil.copytree(model_folder("embedded"), folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    save(folder / "pytorch_model.bin")
+    return "train", f"model={folder}", *SMALL, "--out", "run"
+
+
+def as_adapter(folder, save):
+    folder.mkdir()
+    config = {
+        "base_model_name_or_path": "embedded",
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "target_modules": ["q_proj"],
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    save(folder / "adapter_model.bin")
+    return "train", f"model={folder}", *SMALL, "--out", "run"
+
+
+def as_optimizer(folder, save):
+    """In a checkpoint whose sums are right."""
+    done = scrl("train", "model=embedded", *SMALL, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "config.yaml").write_text((folder / "config.yaml").read_text().replace("steps: 1", "steps: 2"))
+    save(folder / "checkpoints" / "last" / "optimizer.pt")
+    write_sums(folder / "checkpoints" / "last", 1)
+    return "train", "--resume", folder
+
+
+@pytest.mark.parametrize("save", [lambda path: torch.save({"state": Code()}, path), lambda path: path.write_bytes(pickle.dumps(Code()))],
+                         ids=["torch", "plain"])  # fmt: skip
+@pytest.mark.parametrize("kind", [as_model, as_adapter, as_optimizer])
+def test_a_pickle_with_code_is_refused_in_a_line_and_not_run(kind, save, tmp_path):
+    done = scrl(*kind(tmp_path / "made-elsewhere", save), cwd=tmp_path)
+    assert (done.returncode, sprung(tmp_path)) == (2, [])
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "a pickle in it is damaged, or holds code, which is never run" in line
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()

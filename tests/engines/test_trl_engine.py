@@ -22,6 +22,7 @@ from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
 from scrl.training.run_folder import RunFolder
+from scrl.training.state import State
 
 pytest.importorskip("trl")
 from trl_runs import (
@@ -271,11 +272,11 @@ def test_the_last_visit_of_each_question_is_read_back(tmp_path):
     state = {"step": 2, "questions": "these", "files": folder.lengths()}
     (folder.last / trl_run.STATE).write_text(json.dumps(state))
     run = SimpleNamespace(
-        config=small("steps=3"), folder=folder, listener=Listener(), prepared=SimpleNamespace(fingerprint="these"),
-        args=SimpleNamespace(world_size=1), is_main=True, history=[], rollouts=SimpleNamespace(labels={}),
+        config=small("steps=3"), folder=folder, listener=Listener(), state=State(questions="these", processes=1),
+        is_main=True, history=[], rollouts=SimpleNamespace(labels={}),
     )  # fmt: skip
     trl_run.TrlRun.restore(run)
-    assert (run.steps_before, run.rollouts.labels) == (2, {"q": "2", "r": None})
+    assert (run.state.step, run.rollouts.labels) == (2, {"q": "2", "r": None})
     half, quarter = Fraction(1, 2), Fraction(1, 4)
     assert run.rollouts.last_votes.shares_by_question == {"q": {"2": half, "3": quarter}, "r": {}}
 

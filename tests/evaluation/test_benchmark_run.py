@@ -6,7 +6,9 @@ import os
 import pytest
 import yaml
 
+from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, DataError, InputError
+from scrl.evaluation import benchmark_run
 from scrl.evaluation.benchmark_run import load_benchmarks, measure
 from scrl.evaluation.settings import build_settings, file_name, read_settings
 
@@ -357,3 +359,19 @@ def test_gold_in_a_file_that_nobody_could_match_is_reported(tmp_path):
     listener = Listener()
     load_benchmarks(settings_of(str(source)), listener)
     assert any("gold answers: 1 of 2 would be graded as wrong" in note and "mine-1" in note for note in listener.notes)
+
+
+def test_one_that_is_killed_while_a_benchmark_is_added_goes_on(tmp_path, monkeypatch):
+    measure(settings_of(), tmp_path, Listener())
+    more = settings_of(STREAM, "arithmetic:medium:train:2")
+
+    def die_at(path, *arguments, **options):
+        if path.name == "started_with.json":
+            raise KeyboardInterrupt
+        write_whole(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(benchmark_run, "write_whole", die_at)
+        with pytest.raises(KeyboardInterrupt):
+            measure(more, tmp_path, Listener())
+    assert read_settings(tmp_path) == more

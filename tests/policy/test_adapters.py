@@ -114,14 +114,13 @@ def keep_three_weights(folder):
         (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b""), "adapter cannot be loaded"),
         (keep_three_weights, "adapter cannot be loaded: it does not fit its model: Found missing adapter keys"),
         *(
-            (
-                lambda folder, text=text: (folder / "adapter_config.json").write_text(text),
-                r"adapter_config\.json does not say base_model_name_or_path",
+            (lambda folder, text=text: (folder / "adapter_config.json").write_text(text), rf"adapter_config\.json {reason}")
+            for text, reason in (
+                ("{", "cannot be read: "), ("{}", "does not say base_model_name_or_path"), ("[]", "must be a JSON object"),
             )
-            for text in ("{", "{}", "[]")
         ),
     ],
-)
+)  # fmt: skip
 def test_an_adapter_that_is_damaged_is_refused_with_the_reason(adapter, damage, message):
     folder, _ = adapter
     damage(folder)

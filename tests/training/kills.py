@@ -3,7 +3,6 @@
 python tests/training/kills.py 200    # full and LoRA runs, as many kills; prints the figures, exits with 1 if a run differs
 """
 
-import os
 import random
 import shutil
 import signal
@@ -16,30 +15,11 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from processes import Command, scrl
+from processes import Command, die_at, scrl
 from runs import SMALL, differences
 
 TINY = (*SMALL, "steps=3", "questions=arithmetic:easy:train:2", "completions=4", "trained=2", "sampling.max_tokens=24")
 KINDS = {"full": TINY, "lora": (*TINY, "lora.rank=2", "lora.dropout=0.1")}
-_EVENTS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.symlink", "shutil.rmtree"}
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-
-
-def die_at(number, folder):
-    """Kill this process right before it changes the files of `folder` for the `number`-th time."""
-    count = 0
-
-    def hook(event, arguments):
-        nonlocal count
-        if event not in _EVENTS or not str(arguments[0]).startswith(folder):
-            return
-        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & _WRITES):
-            return
-        count += 1
-        if count == number:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
 
 
 def start_or_resume(folder, settings, prepare=None):

@@ -93,6 +93,7 @@ DAMAGE = {
     **{f"{name} of the state is {value!r:.20}": lambda run, n=name, v=value: edit_state(run, **{n: v})
        for name, values in STATE.items() for value in values},
     **{f"a flipped byte in {name}": lambda run, n=name: flip(run / n, 0.4) for name in run_folder.FILES[:2]},
+    "optimizer.pt is empty, and there are no sums": lambda run: edit_state(run) or (run / LAST / "optimizer.pt").write_bytes(b""),
     "more weights": lambda run: shutil.copy(run / LAST / "model.safetensors", run / LAST / "z.safetensors"),
     "another seed": lambda run: edit_config(run, "seed: 0", "seed: 1"),
     "another learning rate": lambda run: edit_config(run, "learning_rate: 0.0001", "learning_rate: 0.1"),
@@ -132,11 +133,12 @@ def test_a_damaged_run_is_refused_in_words_and_nothing_of_it_changes(what, run, 
         lambda run: (run / LAST / ".DS_Store").touch(),
         lambda run: (run / "checkpoints" / ".last.draft").symlink_to(run),
         lambda run: (run / "checkpoints" / ".last.old").mkdir(),
+        lambda run: (run / ".report.html.0123456789abcdef.part").touch(),
         lambda run: [(run / LAST).rename(run / "elsewhere"), (run / LAST).symlink_to(run / "elsewhere")],
         lambda run: edit_state(run, settings={}, held_out="", model="", sums={}),
         lambda run: (run / "metrics.jsonl").write_text((run / "metrics.jsonl").read_text() + '{"half'),
     ],
-    ids=["nothing", "card", "stray file", "draft is a link", "old one left", "last is a link", "earlier version", "half a line"],
+    ids=["nothing", "card", "stray file", "draft is a link", "old one left", "half a page", "last is a link", "earlier version", "half a line"],
 )  # fmt: skip
 def test_a_run_with_harmless_changes_goes_on_exactly(harmless, run, stopped, no_report):
     harmless(run)

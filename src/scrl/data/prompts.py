@@ -14,6 +14,7 @@ import numpy as np
 from jinja2 import TemplateError
 from pydantic import Field
 
+from scrl.data.bounded import bounded
 from scrl.errors import ConfigError, InputError
 from scrl.records import Question, Tokens
 from scrl.settings import Settings
@@ -23,6 +24,8 @@ BOXED_SYSTEM = "Please reason step by step, and put your final answer within \\b
 HELPFUL_SYSTEM = "You are a helpful assistant."
 NUMBER = 'Let\'s think step by step and end with a line that says "The answer is", then the number.'
 NUMBER_SYSTEM = 'Please reason step by step, and end with a line that says "The answer is", then the number.'
+TEMPLATE_SECONDS, TEMPLATE_MEMORY, TEMPLATE_LENGTH = 2.0, 2**29, 2**22
+"""What a chat template may take and make of one question, in bytes and characters; a usual one takes a millisecond."""
 IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
 """What is asked for in place of a box where the reader looks for a number."""
 
@@ -156,9 +159,18 @@ def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) ->
     if not STYLES[style_of(tokenizer, settings)].is_chat:
         return messages[0]["content"]
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **switches))
+        with bounded(TEMPLATE_SECONDS, TEMPLATE_MEMORY):
+            text = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **switches))
+        if len(text) > TEMPLATE_LENGTH:
+            raise ValueError(f"it makes {len(text):,} characters of question {question.id!r}")
     except TemplateError as error:
         raise ConfigError(f"prompt: the chat template refuses this question or prompt.system: {error}") from error
+    except Exception as error:  # a template is a program of the model's authors, and can fail in any way
+        raise ConfigError(
+            f"prompt: the model's chat template cannot be used: {str(error) or type(error).__name__}; correct it in "
+            "the model's folder, or use prompt.style: plain"
+        ) from error
+    return text
 
 
 def prompt_tokens(question: Question, tokenizer: Any, settings: PromptSettings) -> Tokens:

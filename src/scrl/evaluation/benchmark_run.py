@@ -88,6 +88,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     if sampler.note:
         listener.note(sampler.note)
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
+    (out / STARTED_WITH).unlink(missing_ok=True)  # a kill between the two files must not look like an edit
     write_whole(
         out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), follows=False
     )
@@ -100,10 +101,11 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
         records.append(evaluate(answered_Q, benchmark.rule, conditions))
         listener.result(records[-1])
-    write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records), follows=False)
     with_gold = [record for record in records if "pass@1" in record]
     if with_gold:
         write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n", follows=False)
+    # Last, so that where it is, all is there.
+    write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records), follows=False)
     return records
 
 

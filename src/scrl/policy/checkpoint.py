@@ -9,7 +9,15 @@ from typing import Any
 import torch
 
 from scrl.errors import InputError
-from scrl.policy.model import LanguageModel, empty_model, load_tokenizer, loading, model_shape, quiet_progress
+from scrl.policy.model import (
+    LanguageModel,
+    empty_model,
+    first_line,
+    load_tokenizer,
+    loading,
+    model_shape,
+    quiet_progress,
+)
 from scrl.policy.policy import Policy
 from scrl.policy.settings import OptimizerSettings
 
@@ -85,15 +93,15 @@ def checkpoint_bytes(language_model: LanguageModel, settings: OptimizerSettings)
     return sum(size for size, _ in sizes), sum(size for _, size in sizes)
 
 
-def read_state(folder: Path) -> dict[str, Any]:
+def read_state(folder: Path, name: str = STATE) -> dict[str, Any]:
     """The trainer's own numbers."""
     try:
-        state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{folder / STATE}: the trainer's state cannot be read: {error}") from error
-    sizes = [state.get(name) for name in SIZES] if isinstance(state, dict) else [""]
+        raise InputError(f"{folder / name}: the trainer's state cannot be read: {error}") from error
+    sizes = [state.get(size) for size in SIZES] if isinstance(state, dict) else [""]
     if not all(size is None or (type(size) is int and size > 0) for size in sizes):
-        raise InputError(f"{folder / STATE}: is damaged: {' and '.join(SIZES)} must be counts; restore it")
+        raise InputError(f"{folder / name}: is damaged: {' and '.join(SIZES)} must be counts; restore it")
     return state
 
 
@@ -105,8 +113,7 @@ def restore(policy: Policy, folder: Path) -> None:
     except InputError:
         raise
     except Exception as error:  # a file that is damaged, or made to be, lets torch raise anything
-        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise InputError(f"{folder}: the checkpoint cannot be read back: {reason}") from error
+        raise InputError(f"{folder}: the checkpoint cannot be read back: {first_line(error)}") from error
     state = read_state(folder)
     policy.micro_batch = state.get("micro_batch") or policy.micro_batch
     policy.micro_tokens = state.get("micro_tokens", policy.micro_tokens)

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from textwrap import shorten
 from typing import Any
 
@@ -189,7 +190,7 @@ def _merge(base: Any, adapter: Path) -> Any:
         try:
             model: Any = PeftModel.from_pretrained(base, str(adapter), torch_device="cpu").merge_and_unload()
         except UserWarning as error:
-            raise ValueError(f"it does not fit its model: {_first_line(error)[:200]}") from error
+            raise ValueError(f"it does not fit its model: {first_line(error)[:200]}") from error
     model.name_or_path = model.config.name_or_path = str(adapter.absolute())  # as in _load_weights
     return model.requires_grad_(True)
 
@@ -203,8 +204,7 @@ def loading(name: str) -> Iterator[None]:
     except ScrlError:
         raise
     except Exception as error:  # a damaged or hostile folder lets transformers raise anything
-        reason = _first_line(error)
-        raise InputError(f"model: {name} cannot be loaded: {reason}") from error
+        raise InputError(f"model: {name} cannot be loaded: {first_line(error)}") from error
 
 
 @contextlib.contextmanager
@@ -235,8 +235,10 @@ def _is_hub_there(address: str) -> bool:
     return True
 
 
-def _first_line(error: Exception) -> str:
-    """Of an error's message, or else the name of its type."""
+def first_line(error: Exception) -> str:
+    """Of an error's message, or else the name of its type; torch's words on pickles say how to run their code."""
+    if isinstance(error, UnpicklingError):
+        return "a pickle in it is damaged, or holds code, which is never run; restore it, or take *.safetensors"
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
@@ -318,7 +320,7 @@ def pick_device(name: str) -> torch.device:
     try:
         torch.empty(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = shorten(_first_line(error), 120, placeholder=" …")  # torch may list all that it was built for
+        reason = shorten(first_line(error), 120, placeholder=" …")  # torch may list all that it was built for
         raise ConfigError(f"compute.device: {name!r} cannot be used here: {reason}; see scrl doctor") from error
     return device
 

@@ -13,10 +13,8 @@ from scrl.config import RunConfig
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.credit.tally import count_votes
-from scrl.data.checkpoint_file import check_sums
 from scrl.data.prompts import prompt_tokens
-from scrl.errors import InputError
-from scrl.policy.checkpoint import SIZES, STATE, checkpoint_bytes, read_state, restore, write_state, write_weights
+from scrl.policy.checkpoint import STATE, checkpoint_bytes, restore, write_state, write_weights
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
@@ -32,7 +30,7 @@ from scrl.training.model_card import model_card
 from scrl.training.prepare import prepare
 from scrl.training.probe import cost_note, probe_notes, score_probe
 from scrl.training.run_folder import RunFolder, check_room
-from scrl.training.state import State, check_unchanged
+from scrl.training.state import State, check_unchanged, saved_state, start_state
 from scrl.training.stream import QuestionStream
 from scrl.training.trackers import Tracker, check_tracker, open_tracker
 
@@ -186,11 +184,7 @@ class Run:
             folder.empty()
             self.probe()
             return
-        step = check_sums(last)
-        saved = read_state(last)
-        before = State.from_json({key: saved[key] for key in saved if key not in SIZES}, last / STATE)
-        if before.version and step != before.step:
-            raise InputError(f"{last}: is damaged: checkpoint.json is missing or of another step; restore it")
+        before = saved_state(last, STATE)
         check_unchanged(before, now, self.config, self.listener.note)
         restore(self.policy, last)
         folder.cut(before.files, before.sums)
@@ -240,12 +234,11 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         policy=policy,
         listener=listener,
         embed=load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None,
+        state=start_state(config, prepared),
     )
     for note in (*prepared.notes, sampler.note, policy.note):
         if note:
             listener.note(note)
-    run.state.questions, run.state.held_out = prepared.fingerprint, prepared.held_out_fingerprint
-    run.state.model, run.state.settings = prepared.model_identity, config.model_dump(mode="json")
     if resume:
         run.restore()
     else:

@@ -72,6 +72,9 @@ class RunFolder:
             raise InputError(
                 f"{self.path}: another process is writing to this run; wait until it has ended, or stop it"
             ) from None
+        for draft in self.path.glob(".*.part"):  # of a process that was killed while it wrote answers or the page
+            with suppress(OSError):
+                draft.unlink()
         try:
             yield
         finally:

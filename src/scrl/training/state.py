@@ -12,8 +12,11 @@ from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, ValidationE
 
 from scrl.config import RunConfig, build_config
 from scrl.credit.elsewhere import LastVotes
+from scrl.data.checkpoint_file import check_sums
 from scrl.errors import ConfigError, InputError
+from scrl.policy.checkpoint import SIZES, read_state
 from scrl.settings import changed_settings
+from scrl.training.prepare import Prepared
 from scrl.training.run_folder import FILES
 
 VERSION = 1
@@ -65,6 +68,8 @@ class State:
     model: str = ""
     """The same of the start model."""
     settings: dict[str, Any] = field(default_factory=dict)
+    processes: Count = 0
+    """Those of a run on TRL, which goes on with as many."""
     files: dict[str, Count] = field(default_factory=dict)
     """How long each was, and the sum of that part of it."""
     sums: dict[str, str] = field(default_factory=dict)
@@ -91,6 +96,26 @@ class State:
 
 
 _ADAPTER = TypeAdapter(State)
+
+
+def start_state(config: RunConfig, prepared: Prepared) -> State:
+    """Before the first step."""
+    return State(
+        questions=prepared.fingerprint,
+        held_out=prepared.held_out_fingerprint,
+        model=prepared.model_identity,
+        settings=config.model_dump(mode="json"),
+    )
+
+
+def saved_state(checkpoint: Path, name: str) -> State:
+    """Where a run stood at a checkpoint whose files are as they were written; the one called `name` says so."""
+    step = check_sums(checkpoint)
+    saved = read_state(checkpoint, name)
+    state = State.from_json({key: saved[key] for key in saved if key not in SIZES}, checkpoint / name)
+    if state.version and step != state.step:
+        raise InputError(f"{checkpoint}: is damaged: checkpoint.json is missing or of another step; restore it")
+    return state
 
 
 def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:

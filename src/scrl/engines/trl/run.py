@@ -13,11 +13,13 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import LastVotes, few_others
@@ -28,7 +30,7 @@ from scrl.engines.trl.rollouts import QuestionPrompt, Rollouts
 from scrl.engines.trl.settings import differences, grpo_settings, step_size, with_options
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.evaluation.label_quality import step_label_quality
-from scrl.policy.model import quiet_progress
+from scrl.policy.model import first_line, quiet_progress
 from scrl.records import Question, Sampled
 from scrl.reporting.rollout_votes import read_votes
 from scrl.sampling.embedding import load_embedder
@@ -39,7 +41,8 @@ from scrl.training.listeners import RunListener
 from scrl.training.loop import evaluation_records, rollout_lines
 from scrl.training.model_card import model_card
 from scrl.training.prepare import Prepared, prepare
-from scrl.training.run_folder import RunFolder
+from scrl.training.run_folder import FILES, RunFolder
+from scrl.training.state import State, check_unchanged, saved_state, start_state
 from scrl.training.step_metrics import describe
 
 from accelerate import PartialState  # isort: skip - scrl.engines.trl.rollouts says what to do where they are missing
@@ -81,7 +84,7 @@ def resume(out: Path, listener: RunListener) -> RunFolder:
         PartialState().wait_for_everyone()
         run.restore()
         if run.is_main:
-            listener.note(f"resuming after step {run.steps_before}")
+            listener.note(f"resuming after step {run.state.step}")
         return run.finish()
 
 
@@ -101,7 +104,8 @@ def open_run(config: RunConfig, folder: RunFolder, listener: RunListener) -> Trl
     args = GRPOConfig(**with_options(settings | fixed, config.engine_options, known))
     if args.world_size != processes:
         raise ConfigError(f"engine: {processes} processes were started, and TRL sees {args.world_size}")
-    return TrlRun(config, folder, listener, prepared, args)
+    state = replace(start_state(config, prepared), processes=processes)
+    return TrlRun(config, folder, listener, prepared, args, state)
 
 
 @dataclass(eq=False)
@@ -114,8 +118,8 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
     prepared: Prepared
     args: Any
     """TRL's settings."""
-    steps_before: int = 0
-    """Those of earlier starts of this run."""
+    state: State
+    """As it is saved; its steps are those of earlier starts of this run."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """Per step, what the guard looks at."""
 
@@ -168,7 +172,9 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
         self.trainer.remove_callback(PrinterCallback)
         try:
             with quiet_progress(), finish_first(self.listener.note) as self.signals:
-                self.trainer.train(resume_from_checkpoint=str(self.folder.last) if self.steps_before else None)
+                self.trainer.train(resume_from_checkpoint=str(self.folder.last) if self.state.step else None)
+        except (UnpicklingError, SafetensorError, EOFError) as error:  # a checkpoint without sums, or with forged ones
+            raise InputError(f"{self.folder.last}: the checkpoint cannot be read back: {first_line(error)}") from error
         except KeyboardInterrupt:
             start = f"torchrun --nproc_per_node {self.args.world_size} -m " if self.args.world_size > 1 else ""
             self.listener.note(f"stopped; go on with: {start}scrl train --resume {self.folder.path}")
@@ -182,31 +188,29 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
 
     def restore(self) -> None:
         """Where the run stands, from its last checkpoint and from what it wrote until then."""
-        folder, processes, questions = self.folder, self.args.world_size, self.prepared.fingerprint
-        state: dict[str, Any] = {"step": 0, "questions": questions, "files": dict.fromkeys(folder.lengths(), 0)}
+        folder, now = self.folder, self.state
+        before = replace(now, files=dict.fromkeys(FILES, 0))
         if folder.last.is_dir():
-            state = json.loads((folder.last / STATE).read_text(encoding="utf-8"))
-        started = state.get("processes", processes)
-        if started != processes:
+            before = saved_state(folder.last, STATE)
+        if before.processes not in (0, now.processes):  # 0: unknown, in earlier versions
             raise InputError(
-                f"{folder.path}: was trained by {started} process(es), and these are {processes}. Resume it with "
-                f"as many: torchrun --nproc_per_node {started} -m scrl train --resume {folder.path}"
+                f"{folder.path}: was trained by {before.processes} process(es), and these are {now.processes}. Resume "
+                f"it with as many: torchrun --nproc_per_node {before.processes} -m scrl train --resume {folder.path}"
             )
-        if state["questions"] != questions:
-            raise InputError(f"{self.config.questions}: is not what the run was started with; put it back to resume")
-        if state["step"] >= self.config.steps:
+        check_unchanged(before, now, self.config, self.listener.note if self.is_main else lambda _: None)
+        if before.step >= self.config.steps:
             raise InputError(
                 f"{folder.path}: has done all its {self.config.steps} steps; start from it with --model {folder.last}"
             )
         PartialState().wait_for_everyone()  # all have read before one cuts
         if self.is_main:
-            folder.cut(state["files"])
+            folder.cut(before.files, before.sums)
         PartialState().wait_for_everyone()
-        self.steps_before = state["step"]
+        self.state = replace(now, step=before.step)
         for line in read_json_lines(folder.path / "metrics.jsonl", self.listener.note):
             self.history.append({key: line.fields[key] for key in WATCHED if key in line.fields})
         if alarms(self.history, self.config.guard) and self.config.guard.mode == "stop":
-            raise InputError(f"{folder.path}: the guard ended this run after step {self.steps_before}")
+            raise InputError(f"{folder.path}: the guard ended this run after step {self.state.step}")
         votes = {}
         for question in read_votes(folder.path / "rollouts.jsonl", self.listener.note).values():
             last = question.visits[-1]
@@ -216,7 +220,7 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Measure the start model."""
-        if not self.steps_before:
+        if not self.state.step:
             self._evaluate(0)
 
     def on_step(self, groups_B: Sequence[CreditedGroup], metrics: Mapping[str, float]) -> None:
@@ -273,13 +277,13 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
         if self.is_main:
             step = state.global_step // args.logging_steps
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            known = {"step": step, "questions": self.prepared.fingerprint, "files": self.folder.lengths()}
-            known["processes"] = self.args.world_size
+            lengths = self.folder.lengths()
+            known = replace(self.state, step=step, files=lengths, sums=self.folder.sums(lengths))
 
             def write(place: Path) -> None:
                 for path in list(checkpoint.iterdir()):
                     shutil.move(path, place / path.name)
-                (place / STATE).write_text(json.dumps(known), encoding="utf-8")
+                (place / STATE).write_text(json.dumps(known.to_json()), encoding="utf-8")
                 (place / "README.md").write_text(model_card(self.config, step), encoding="utf-8")
 
             self.folder.save(self.folder.last, write, step)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from scrl.child_processes import child
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import MIN_OTHERS, few_others, require_others
 from scrl.data.jsonl import read_json_lines
@@ -164,17 +164,13 @@ def _exit_code(command: Sequence[str], say: Callable[[str], None]) -> int:
 
     A terminal sends Ctrl-C to verl too, and SIGTERM is passed on, so the first one waits for it; the second kills it.
     """
-    process = subprocess.Popen(command)
-    with stop_on_sigterm(process.terminate):
+    with child(command) as process, stop_on_sigterm(process.terminate):
         try:
             return process.wait()
         except KeyboardInterrupt:
             say("waiting for verl to end; a second Ctrl-C kills it")
             process.wait()
             raise
-        finally:
-            process.kill()  # does nothing to one that has ended
-            process.wait()
 
 
 def _earlier_logs(folder: Path) -> list[Path]:

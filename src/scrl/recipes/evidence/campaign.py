@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import product
@@ -24,6 +25,7 @@ from typing import Any
 
 import yaml
 
+from scrl.child_processes import child
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, TrainingError, did_you_mean
 from scrl.recipes.evidence.condense import condense
@@ -142,7 +144,8 @@ def _scrl(work: Path, code: Code, *words: object) -> float:
     path += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
     environment = os.environ | ({"PYTHONPATH": os.pathsep.join(path)} if path else {})
     command = [sys.executable, "-m", "scrl", *map(str, words)]
-    ended = subprocess.run(command, cwd=work, env=environment, check=False).returncode
+    with child(command, cwd=work, env=environment) as process:
+        ended = process.wait()
     if ended:
         raise TrainingError(f"`scrl {' '.join(map(str, words))}` ended with exit code {ended}; see its messages above")
     return time.monotonic() - began
@@ -167,13 +170,15 @@ def carry_out_all(
     waiting, running = list(runs), dict[EvidenceRun, subprocess.Popen[bytes]]()
     options = {"--work": work, "--results": results, "--source": code.source, "--commit": code.commit}
     words = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            run = waiting.pop(0)
-            running[run] = subprocess.Popen([sys.executable, "-m", "scrl", "evidence", "--only", run.name, *words])
-        for run, process in list(running.items()):
-            ended = process.poll()
-            if ended is not None:
-                del running[run]
-                yield run, ended
-        time.sleep(0.2)
+    with ExitStack() as children:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                run = waiting.pop(0)
+                command = [sys.executable, "-m", "scrl", "evidence", "--only", run.name, *words]
+                running[run] = children.enter_context(child(command))
+            for run, process in list(running.items()):
+                ended = process.poll()
+                if ended is not None:
+                    del running[run]
+                    yield run, ended
+            time.sleep(0.2)

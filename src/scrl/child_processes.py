@@ -1,0 +1,36 @@
+"""Commands that are run in a process of their own, which ends with this one, however this one ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+_WATCH = """
+import os, sys
+pid = int(sys.stdin.readline())
+if not sys.stdin.read():
+    os.kill(pid, 9)
+"""
+"""Waits at the end of a pipe: the one who writes to it either says that all is done, or is gone."""
+
+
+@contextmanager
+def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A command, running; it is killed when the block ends, and by another process when this one is killed."""
+    watch = [sys.executable, "-ISc", _WATCH]
+    with (
+        subprocess.Popen(watch, stdin=subprocess.PIPE, start_new_session=True) as watcher,  # Ctrl-C is not for it
+        subprocess.Popen(command, **options) as process,
+    ):
+        assert watcher.stdin is not None
+        watcher.stdin.write(f"{process.pid}\n".encode())
+        watcher.stdin.flush()
+        try:
+            yield process
+        finally:
+            process.kill()  # does nothing to one that has ended
+            process.wait()
+            watcher.communicate(b"done")
