@@ -156,7 +156,7 @@ def test_the_engine_that_is_named_is_the_one_that_its_plan_would_choose():
 
 def test_shorter_completions_are_proposed_where_they_go_with_the_other_settings():
     """Half as many tokens would be fewer than the penalty for long completions begins before their end."""
-    long, tight = {"sampling": {"max_tokens": 8192}}, h100s(1, memory=62)
+    long, tight = {"sampling": {"max_tokens": 8192}}, h100s(1, memory=54)
     for length in (None, 6000):
         lines = remedy_lines(tight, length, **long)
         assert [line for line in lines if line.startswith("--max-tokens 4096: completions half as long")]

@@ -52,7 +52,9 @@ def test_a_split_by_hand():
 
 def test_the_settings_choose():
     assert all(isinstance(open_for(layers(), **options), LowMemoryAdamW) for options in LOW_MEMORY)
-    assert isinstance(open_for(layers()), Optimizer)
+    assert isinstance(open_for(layers()), LowMemoryAdamW)  # bfloat16
+    assert isinstance(open_for(layers(), masters="float32"), Optimizer)
+    assert isinstance(open_for(layers().float()), Optimizer)
 
 
 @pytest.mark.parametrize("passes", [1, 3])
@@ -60,7 +62,7 @@ def test_the_settings_choose():
 def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):
     monkeypatch.setattr(low_memory_adamw, "CHUNK", chunk)
     lean_model, model = layers(), layers()
-    lean, plain = open_for(lean_model, masters="split"), open_for(model)
+    lean, plain = open_for(lean_model), open_for(model, masters="float32")
     for number in range(6):
         norms = take_step(lean_model, lean, number, passes), take_step(model, plain, number, passes)
         assert norms[0] == pytest.approx(norms[1], rel=1e-6)
@@ -73,7 +75,7 @@ def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):
 
 def test_float32_weights_are_their_own_masters():
     lean_model, model = layers(torch.float32), layers(torch.float32)
-    lean, plain = open_for(lean_model, masters="split"), open_for(model)
+    lean, plain = open_for(lean_model, masters="split"), open_for(model, masters="float32")
     assert all(rest is None for rest in lean.state()["rest"])
     for number in range(3):
         take_step(lean_model, lean, number, 2)
@@ -84,7 +86,7 @@ def test_float32_weights_are_their_own_masters():
 
 def test_averages_in_bfloat16_stay_near_those_in_float32():
     lean_model, model = layers(), layers()
-    lean, plain = open_for(lean_model, state="bfloat16"), open_for(model)
+    lean, plain = open_for(lean_model, state="bfloat16"), open_for(model, masters="float32")
     start = torch.cat(masters_of(plain)).clone()
     for number in range(40):
         take_step(lean_model, lean, number % 5)

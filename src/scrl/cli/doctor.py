@@ -86,9 +86,9 @@ def _devices() -> Iterator[str]:
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)
         total = properties.total_memory / 2**30
-        # Full training in bfloat16, as planning/memory.py counts it: 2 + 4 + 6 + 8 bytes per weight; a fifth is left
+        # Full training in bfloat16, as planning/memory.py counts it: 2 + 2 + 4 + 8 bytes per weight; a fifth is left
         # for activations.
-        weights = 0.8 * properties.total_memory / 20 / 1e9
+        weights = 0.8 * properties.total_memory / 16 / 1e9
         yield f"ok    cuda:{number} {properties.name}, {total:.0f} GiB: full training to {weights:.1f} billion weights"
 
 

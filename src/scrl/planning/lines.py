@@ -151,7 +151,12 @@ def _reason(plan: GpuPlan, best: Option) -> str:
 def start_words(plan: GpuPlan, fit: Fit, words: Sequence[str]) -> list[str]:
     """The command that starts the run with an engine, and with the settings that make it fit."""
     cluster, engine, tensor = plan.cluster, fit.layout.engine, fit.layout.tensor
-    command = [*words, *_changes(plan, fit)]
+    changes = list(_changes(plan, fit))
+    given = list(words)
+    for name in changes[::2]:
+        if name in given:
+            del given[given.index(name) : given.index(name) + 2]
+    command = [*given, *changes]
     if engine == "embedded":
         return command
     if engine == "verl":
