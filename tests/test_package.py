@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "data": CORE,
     "evaluation": CORE | {"policy", "sampling", "data"},
     "reporting": CORE | {"data", "evaluation"},
-    "lab": CORE | {"data", "evaluation"},
+    "lab": CORE | {"sampling", "data", "evaluation"},
     "config": CORE | {"policy", "sampling", "data", "evaluation"},
     "training": MODEL,
     "engines": MODEL | {"training"},
