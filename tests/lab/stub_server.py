@@ -11,12 +11,12 @@ FAULTS = ("busy", "error", "drop", "cut", "open cut", "no completion", "twice", 
 
 
 def some_faults(key, attempt):
-    """About every third request goes wrong, and none more than three times in a row; the same every time."""
+    """About every third request goes wrong, and none more than twice in a row; the same every time."""
     draw = zlib.crc32(f"{key}{attempt}".encode())
-    if attempt >= 3 or draw % 3:
+    if attempt >= 2 or draw % 3:
         return "answer"
     kind = FAULTS[draw // 3 % len(FAULTS)]
-    return "answer" if kind == "hang" and draw // 24 % 8 else kind  # each costs a timeout
+    return "answer" if kind == "hang" and draw // 24 % 4 else kind  # each costs a timeout
 
 
 class StubServer:
@@ -109,7 +109,9 @@ class StubServer:
         content = answer_to(text, body.get("seed"))
         # Two tokens: probabilities 1/2, 1/4 and a rest of 1/4; then 1, all of it.
         tops = [[-0.6931471805599453, -1.3862943611198906], [0.0, -9999.0]]
-        tokens = [{"token": "x", "logprob": t[0], "top_logprobs": [{"token": "x", "logprob": p} for p in t]} for t in tops]
+        tokens = [
+            {"token": "x", "logprob": t[0], "top_logprobs": [{"token": "x", "logprob": p} for p in t]} for t in tops
+        ]
         choice = {"index": 0, "finish_reason": "stop", "logprobs": None}
         if "messages" in body:
             choice["message"] = {"role": "assistant", "content": content}
