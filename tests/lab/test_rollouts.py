@@ -292,7 +292,9 @@ def test_a_server_that_is_not_there(capsys, tmp_path):
     with StubServer() as server:
         pass
     assert main(words(server, questions(1))) == 1
-    assert "/v1/chat/completions: no answer: " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "/v1/chat/completions: no answer: " in error
+    assert error.endswith("Is the server running, and is --endpoint right?\n")
     assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]
 
 

@@ -203,6 +203,8 @@ class Endpoint:
         return " ".join(text.split())[:300]
 
     def _advice(self, status: int | None) -> str:
+        if status is None:
+            return ". Is the server running, and is --endpoint right?"
         if status in (401, 403):
             return f". Set the key in the environment variable {KEY_VARIABLE}."
         if status == 404:
