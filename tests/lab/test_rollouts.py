@@ -450,6 +450,11 @@ def test_a_changed_question_and_a_strange_file_are_refused(capsys, tmp_path):
         (tmp_path / "c.settings.json").unlink()
         assert main(words(server, "q.jsonl")) == 2
         assert "c.jsonl: exists already, without the settings it was drawn with" in capsys.readouterr().err
+        (tmp_path / "c.jsonl").unlink()
+        (tmp_path / "c.settings.json").write_text("mine")
+        assert main(words(server, "q.jsonl")) == 2
+        assert "c.settings.json: is there without c.jsonl; move it away" in capsys.readouterr().err
+    assert (tmp_path / "c.settings.json").read_text() == "mine"
 
 
 def test_two_processes_do_not_write_to_one_file(tmp_path, capsys):

@@ -15,6 +15,7 @@ from rich.text import Text
 from scrl.cli.progress import progress_bar
 from scrl.cli.words import Words, settings_in
 from scrl.errors import ConfigError
+from scrl.reporting.text import counted
 
 
 def rollouts(*words: Words, out: Path) -> None:
@@ -54,7 +55,7 @@ def rollouts(*words: Words, out: Path) -> None:
                 f"stopped; {out} has {lines.stored:,} of {lines.total:,} completions, and the same command goes on"
             )
             raise
-    again = f", {lines.retries:,} requests were made again" if lines.retries else ""
+    again = f"; {counted(lines.retries, 'request')} made again" if lines.retries else ""
     console.print(f"wrote {out}: {number:,} completions{again}. Look at them: scrl audit {out}", soft_wrap=True)
 
 
@@ -77,7 +78,7 @@ class _Lines:
         self._show()
 
     def _words(self) -> str:
-        return f"{self.retries:,} requests made again, the last after: {self._reason}" if self.retries else ""
+        return f"{counted(self.retries, 'request')} made again, the last after: {self._reason}" if self.retries else ""
 
     def _show(self) -> None:
         if time.monotonic() - self._last >= 10:

@@ -53,18 +53,20 @@ def open_journal(
     settings_file = path.with_suffix(".settings.json")
     with only_writer(path.with_name(f".{path.name}.lock"), f"{path}: another process is writing to this file"):
         stored: set[Place] = set()
+        if settings_file.exists() and not path.exists():
+            raise InputError(f"{settings_file}: is there without {path.name}; move it away, {_OTHERWISE}")
         if path.exists() and path.stat().st_size:
             _check_settings(path, settings_file, drawn_with)
             stored, end = _read(path, {question.id: question for question in questions}, completions)
             os.truncate(path, end)
-        write_whole(settings_file, json.dumps(drawn_with, indent=2) + "\n")
         try:
             with path.open("ab") as file:
+                write_whole(settings_file, json.dumps(drawn_with, indent=2) + "\n")
                 yield Journal(file, stored)
         finally:
             if not path.stat().st_size:
                 path.unlink()
-                settings_file.unlink()
+                settings_file.unlink(missing_ok=True)
 
 
 def _check_settings(path: Path, settings_file: Path, drawn_with: Mapping[str, Any]) -> None:

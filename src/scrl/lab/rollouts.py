@@ -75,7 +75,6 @@ async def _fill(
 ) -> list[tuple[str, str]]:
     """Store what is missing; the failures."""
     rest, total = iter(missing.items()), len(journal.stored) + len(missing)
-
     repeats = Repeats() if settings.sampling.temperature else None
 
     async def work(endpoint: Endpoint) -> None:
