@@ -64,8 +64,8 @@ class StubServer:
                 body = json.loads(await reader.readexactly(length))
                 if not await self._answer(head, body, writer):
                     return
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has gone
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the client has gone, or the server is to
         finally:
             writer.close()
 
