@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "sampling": TENSORS | {"policy"},
     "data": CORE,
     "evaluation": CORE | {"policy", "sampling", "data"},
-    "lab": CORE | {"data", "evaluation"},
+    "lab": CORE | {"sampling", "data", "evaluation"},
     "reporting": CORE | {"data", "evaluation", "lab"},
     "config": CORE | {"policy", "sampling", "data", "evaluation"},
     "training": MODEL,

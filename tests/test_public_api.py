@@ -16,6 +16,7 @@ from scrl.policy.model_paths import model_folder
 
 SIGNATURES = {
     "assign_credit": "(group, method='scrl', *, elsewhere=None, **choices)",
+    "audit": "(rollouts, method=('ttrl', 'scrl', 'contrast', 'compass', 'restrain', 'ddrl', 'oracle'), *, seed=0, **choices)",
     "classify": "(answers_G, *, significant_digits=None)",
     "credit_rule": "(method='scrl', *, preset='paper', reader='boxed', num_trained=None, seed=0, "
     "significant_digits=None, max_tokens=None, **settings)",
@@ -27,6 +28,7 @@ SIGNATURES = {
     "resume": "(folder, *, listener=None)",
     "same_answer": "(first, second, *, significant_digits=None)",
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
+    "sweep": "(rollouts, method='scrl', *, preset='paper', reader='boxed', significant_digits=None, seed=0, **values)",
     "train": "(config=None, questions=None, *, out=None, listener=None, **settings)",
     "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}))",
     "Elsewhere": "(num_questions, shares=<factory>, stock=())",
@@ -139,6 +141,19 @@ def test_sample_label_and_evaluate(run, tmp_path):
     assert scrl.assign_credit(groups[0].group).rewards.shape == (4,)
     summary = scrl.label(run.folder / "rollouts.jsonl", "ttrl", out=tmp_path / "labels.jsonl")
     assert (summary["completions"], summary["steps"]) == (32, 2)
+    found = scrl.audit(run.folder / "rollouts.jsonl", ["ttrl", "scrl"])
+    assert found["methods"]["ttrl"]["coverage"] == summary["positive_questions"] / summary["questions"]
+    assert scrl.audit(run.folder / "rollouts.jsonl", "ttrl")["votes"] == found["votes"]
+    rows = scrl.sweep(
+        run.folder / "rollouts.jsonl", min_share=[0.25, 0.5], min_margin=0, max_negative_share=0.1, entropy_weight=0
+    )
+    assert [(row["min_share"], row["min_margin"]) for row in rows] == [(0.25, 0), (0.5, 0)]
+    half = scrl.label(run.folder / "rollouts.jsonl", min_share=0.5, min_margin=0)
+    assert rows[1]["positive_questions"] == half["positive_questions"]
+    with pytest.raises(scrl.InputError, match="method 'oracle' needs a gold answer for every question"):
+        scrl.sweep(run.folder / "rollouts.jsonl", "oracle")
+    with pytest.raises(scrl.ConfigError, match="min_shar"):
+        scrl.sweep(run.folder / "rollouts.jsonl", min_shar=[0.5])
     questions = tmp_path / "q.jsonl"
     questions.write_text(json.dumps({"question": TEXTS[0], "answer": "17"}) + "\n")
     [record] = scrl.evaluate("embedded", str(questions), out=tmp_path / "e", samples=4, sampling={"max_tokens": 48})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from scrl.answers.classes import Classes, classify, same_answer
 from scrl.answers.forms import Explanation, explain_answer
 from scrl.answers.readers import get_reader
-from scrl.api import TrainingResult, evaluate, label, resume, sample, train
+from scrl.api import TrainingResult, audit, evaluate, label, resume, sample, sweep, train
 from scrl.credit.method import Evidence, Method
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, assign_credit, credit_rule
@@ -53,6 +53,7 @@ __all__ = [
     "Tally",
     "TrainingResult",
     "assign_credit",
+    "audit",
     "classify",
     "credit_rule",
     "evaluate",
@@ -63,6 +64,7 @@ __all__ = [
     "resume",
     "same_answer",
     "sample",
+    "sweep",
     "train",
 ]
 

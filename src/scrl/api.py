@@ -1,4 +1,4 @@
-"""Train, resume, evaluate, sample and label from Python: what the commands do, with values in and values out.
+"""What the commands train, evaluate, label, audit and sweep do, from Python: with values in and values out.
 
     result = scrl.train({"model": "my-model", "steps": 50}, questions=["What is 2 + 2?", "What is 3 · 4?"])
     result.checkpoint, result.metrics[-1]["agreement"]
@@ -18,9 +18,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from scrl.credit.rule import credit_rule
+from scrl.data.completion_files import open_completions
 from scrl.data.jsonl import read_json_lines
 from scrl.errors import ConfigError, InputError
+from scrl.lab.audit import AUDITED, audit_file
 from scrl.lab.label import label_file
+from scrl.lab.stored_groups import lacking, stored_groups
+from scrl.lab.sweep import sweep_settings
 from scrl.records import Question, Sampled
 from scrl.setting_names import Names
 
@@ -189,3 +193,32 @@ def label(
 ) -> dict[str, Any]:
     """Label a file of completions, as `scrl label` does; its summary. `choices` are those of `credit_rule`."""
     return label_file(rollouts, credit_rule(method, **choices), out=out)
+
+
+def audit(
+    rollouts: str | Path, method: str | Sequence[str] = AUDITED, *, seed: int = 0, **choices: Any
+) -> dict[str, Any]:
+    """Would consensus lie on these questions? All figures of `scrl audit`; `choices` are those of `credit_rule`."""
+    methods = [method] if isinstance(method, str) else method
+    rules = {name: credit_rule(name, seed=seed, **choices) for name in methods}
+    return audit_file(open_completions(Path(rollouts)), rules, seed=seed)
+
+
+def sweep(
+    rollouts: str | Path,
+    method: str = "scrl",
+    *,
+    preset: str = "paper",
+    reader: str = "boxed",
+    significant_digits: int | None = None,
+    seed: int = 0,
+    **values: Any,
+) -> list[dict[str, Any]]:
+    """Each setting that `scrl sweep` tries of a method, a row each; `values` replace its own: min_share=[0.25, 0.5]."""
+    rule = credit_rule(method, preset=preset, reader=reader, significant_digits=significant_digits)
+    groups = stored_groups(open_completions(Path(rollouts)), rule, keep_texts=False)
+    reason = lacking(rule, groups)
+    if reason is not None:
+        raise InputError(f"{rollouts}: method {method!r} needs {reason}")
+    lists = {name: [value] if isinstance(value, str | int | float) else list(value) for name, value in values.items()}
+    return list(sweep_settings(groups, method, lists, preset=preset, seed=seed))

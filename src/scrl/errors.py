@@ -5,6 +5,7 @@
     │   ├── ConfigError     a setting: also a ValueError
     │   └── DataError       a file, with its line: also a ValueError
     ├── TrainingError       a run cannot go on (NaN, out of memory, disk full): its last checkpoint is intact
+    ├── EndpointError       a server does not give completions: those it gave are kept
     └── ReaderError         a user's answer reader failed
 
 Messages name the setting or the file and line, the reason, and the fix.
@@ -40,6 +41,10 @@ class DataError(InputError):
 
 class TrainingError(ScrlError):
     """A run cannot go on; what it has saved is intact."""
+
+
+class EndpointError(ScrlError):
+    """A server does not give the completions it is asked for; those it gave are kept."""
 
 
 class ReaderError(ScrlError):

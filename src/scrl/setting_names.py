@@ -5,20 +5,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from scrl.errors import ConfigError
 from scrl.settings import inner_model, merged, setting_rows, tree_of
 
-SAMPLING_NAMES = {
+Model = TypeVar("Model", bound=BaseModel)
+
+REQUEST_NAMES = {
     "max_tokens": "sampling.max_tokens",
     "temperature": "sampling.temperature",
     "top_p": "sampling.top_p",
     "prompt_style": "prompt.style",
     "instruction": "prompt.instruction",
     "system": "prompt.system",
+}
+SAMPLING_NAMES = REQUEST_NAMES | {
     "max_prompt_tokens": "prompt.max_tokens",
     "device": "compute.device",
     "dtype": "compute.dtype",
@@ -28,7 +32,7 @@ SAMPLING_NAMES = {
 }
 RUN_NAMES = SAMPLING_NAMES | {"learning_rate": "optimizer.learning_rate"}
 EVALUATION_NAMES = SAMPLING_NAMES | {"completions": "samples", "questions": "benchmarks", "k": "ks"}
-"""Short names → settings: those that both have, and those of a run or of an evaluation."""
+"""Short names → settings: those that a server is asked with, those of all sampling, of a run and of an evaluation."""
 
 FOREIGN_NAMES: dict[str, dict[str, str]] = {
     "TRL": {
@@ -170,6 +174,20 @@ class Names:
         near = nearest(name, known, self.short)
         hint = f" Did you mean {' or '.join(map(as_option if is_option else repr, near))}?" if near else ""
         return f"{shown(name)}: there is no such setting.{hint or f' {self.listed_by} shows all.'}"
+
+
+def validated(model: type[Model], values: Any, short: Mapping[str, str]) -> Model:
+    """Settings from plain values; errors name the setting, by its short name where it has one, and the reason."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, ConfigError):
+            raise cause from error
+        place = ".".join(str(part) for part in problem["loc"])
+        name = next((name for name, setting in short.items() if setting == place), place)
+        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
 
 
 def as_option(name: str) -> str:

@@ -176,6 +176,6 @@ def test_the_help_of_train_shows_the_settings_that_matter_first_each_with_its_de
         assert not list(NAMES.unknown({option[2:].replace("-", "_").partition(".")[0]: None})), option
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "answers", "plan", "label", "reproduce"])
+@pytest.mark.parametrize("command", ["train", "evaluate", "rollouts", "answers", "plan", "label", "reproduce"])
 def test_every_help_fits_80_columns(command):
     assert max(map(len, help_of(command, 80).splitlines())) <= 80

@@ -15,6 +15,11 @@ from scrl.recipes.paper import NOT_IN_PAPER, TABLES
 from scrl.recipes.scales import config_at
 
 
+@pytest.fixture
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 def line_with(text, *parts):
     (line,) = (line for line in text.splitlines() if all(part in line for part in parts))
     return line.split()
@@ -29,11 +34,14 @@ def test_all_tables_are_listed_as_lines_in_a_pipe():
         for _, row in table.rows:
             assert f"  {row} " in done.stdout
     assert "…" not in done.stdout  # nothing is cut
+    tables = [line for line in done.stdout.splitlines() if "───" in line]
+    assert max(map(len, tables)) <= 80
     assert all(reason in done.stdout for reason in NOT_IN_PAPER.values())
     last = done.stdout.splitlines()[-1]
     assert last == "12 tables and figures, 72 rows, 240 numbers and curves, 93 experiments"
 
 
+@pytest.mark.usefixtures("wide")
 def test_one_table_with_its_values_marks_and_experiments(capsys):
     assert main(["recipes", "table-main"]) == 0
     text = capsys.readouterr().out
@@ -82,6 +90,7 @@ def test_experiments_stand_below_a_table_that_is_too_wide_for_the_terminal(capsy
     assert line_with(capsys.readouterr().out, "minerva/32-16/ttrl")[:2] == ["TTRL", "curve"]
 
 
+@pytest.mark.usefixtures("wide")
 def test_copied_rows_say_so(capsys):
     assert main(["recipes", "table-llama"]) == 0
     text = capsys.readouterr().out
@@ -93,6 +102,7 @@ def test_copied_rows_say_so(capsys):
     assert "not in the paper: prompt: " in text
 
 
+@pytest.mark.usefixtures("wide")
 def test_arrows_stand_beside_their_value_and_figures_have_none(capsys):
     assert main(["recipes", "table-ablation"]) == 0
     assert line_with(capsys.readouterr().out, "w/o Entropy Gate")[3:7] == ["3.6", "-4.8", "39.3", "-2.2"]

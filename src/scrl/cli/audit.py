@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +17,7 @@ from scrl.cli.columns import ESTIMATED, ColumnOptions
 from scrl.cli.label import WHOLE, check_outputs
 from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
-from scrl.lab.audit import AUDITED, audit_groups
-from scrl.lab.stored_groups import stored_groups
+from scrl.lab.audit import AUDITED, audit_file
 
 SHOWN = 5
 
@@ -60,9 +59,7 @@ def audit(
         name: credit_rule(name, reader=reader, seed=seed, significant_digits=significant_digits) for name in method
     }
     check_outputs(rollouts, out)
-    keep_texts = any("text" in rule.needs for rule in rules.values())
-    groups = stored_groups(columns.open(rollouts), next(iter(rules.values())), keep_texts=keep_texts)
-    found = audit_groups(groups, rules, seed=seed)
+    found = audit_file(columns.open(rollouts), rules, seed=seed)
     if out is not None:
         write_whole(out, json.dumps(found, indent=2) + "\n")
     console = Console(highlight=False, markup=False)
@@ -92,16 +89,18 @@ def report(found: Mapping[str, Any]) -> Iterator[Table | Text | str]:
         yield _windows(found["windows"])
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+def _table(title: str, *columns: str, wrapped: Collection[str] = ()) -> Table:
+    """A table whose figures are never broken, only the words of `wrapped` columns; headings have a word a line."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if number else "left")
+        heading = name.replace(" ", "\n")
+        table.add_column(heading, justify="right" if number else "left", no_wrap=name not in wrapped)
     return table
 
 
 def _facts(found: Mapping[str, Any]) -> Table:
     votes, stock, gold = found["votes"], found["stock"], found["gold"]
-    table = _table("Votes", "", "")
+    table = _table("Votes", "", "", wrapped=("",))
     table.show_header = False
     sizes = " or ".join(map(str, found["group_sizes"]))
     table.add_row("questions × completions", f"{found['questions']} × {sizes}")
@@ -172,7 +171,7 @@ def _calibration(gold: Mapping[str, Any]) -> Table:
 def _windows(windows: Sequence[Mapping[str, Any]]) -> Table:
     names = list(windows[0]["methods"])
     title = "Over the steps: frequent majorities; sharp labels right, popular elsewhere / not; push → stock"
-    table = _table(title, "steps", "majorities", "popular", "not", *names)
+    table = _table(title, "steps", "majorities", "popular", "not", *names, wrapped=("majorities",))
     for window in windows:
         wins = ", ".join(f"{answer}: {count}" for answer, count in window["stock"]["most_wins"][:SHOWN])
         labels = [window["stock"]["labels"][kind] for kind in ("popular", "other")]

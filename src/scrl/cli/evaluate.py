@@ -16,7 +16,7 @@ from rich.text import Text
 
 from scrl.cli.cleanup import resumable
 from scrl.cli.progress import result_line
-from scrl.cli.words import Words, split_words, switches_of
+from scrl.cli.words import Words, settings_in
 from scrl.data.folders import new_run_folder
 from scrl.errors import ConfigError
 from scrl.metrics import PASS_OR_MAJ
@@ -75,19 +75,10 @@ def measure_model(model: str, questions: str, given: Mapping[str, Any], out: Pat
 
 def given_settings(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The words that stand alone, and the settings, under their long names."""
-    from scrl.config import override
-    from scrl.evaluation.settings import NAMES, MeasurementSettings
+    from scrl.evaluation.settings import NAMES
 
     words = ["--prompt.overlong=drop" if word == "--drop-overlong" else word for word in words]  # as it was called
-    alone, texts = split_words(words, switches_of(MeasurementSettings))
-    values: dict[str, Any] = {}
-    for text in texts:
-        each = override(text)
-        for name in REPEATABLE & each.keys():
-            each[name] = [*values.get(name, ()), each[name]]
-        values = merged(values, each)
-    NAMES.refuse_unknown(values, is_option=True)
-    return alone, NAMES.long(values)
+    return settings_in(words, NAMES, repeatable=REPEATABLE)
 
 
 def _with_places(alone: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from scrl.cli.plan import plan
 from scrl.cli.recipes import recipes
 from scrl.cli.report import report
 from scrl.cli.reproduce import reproduce
+from scrl.cli.rollouts import rollouts
 from scrl.cli.setting_help import HELP
 from scrl.cli.simulate import simulate
 from scrl.cli.sweep import sweep
@@ -51,6 +52,7 @@ COMMANDS = (
     answers,
     export,
     compare,
+    rollouts,
     label,
     audit,
     sweep,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from scrl.recipes.paper import Cell, PaperTable
 
-WIDTH = 200
-"""Columns where the output is no terminal: there tables are as wide as they need, and lines are not broken."""
 COPIED = {"COMPASS": "†", "RESTRAIN": "‡"}
 
 
@@ -46,7 +43,7 @@ def recipes(table: str | None = None, /, *, experiment: str | None = None, scale
         raise ConfigError("--experiment: give a table or an experiment, not both")
     if scale != "paper" and experiment is None:
         raise ConfigError("--scale: the paper's values have one scale; with --experiment NAME it scales the settings")
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = Console(highlight=False, markup=False)
     if experiment is not None:
         console.print(Text("\n".join(settings_lines(experiment, scale))), soft_wrap=True)
         return
@@ -67,7 +64,7 @@ def _say(console: Console, lines: Iterable[str]) -> None:
 
 
 def _show(console: Console, table: PaperTable) -> None:
-    """The table; where it is wider than the terminal, what measures its rows stands below it."""
+    """The table; where it is wider than the terminal or COLUMNS, what measures its rows stands below it."""
     lines = list(lines_of(table))
     rows = tuple((line.label, *line.values, line.source) for line in lines)
     whole = as_terminal(Table(("", *table.columns, "experiments"), rows))
@@ -81,7 +78,7 @@ def _show(console: Console, table: PaperTable) -> None:
 
 
 def _fits(console: Console, rich_table: RichTable) -> bool:
-    return console.measure(rich_table, options=console.options.update_width(WIDTH)).maximum <= console.width
+    return console.measure(rich_table, options=console.options.update_width(10_000)).maximum <= console.width
 
 
 def settings_lines(name: str, scale: str) -> Iterator[str]:

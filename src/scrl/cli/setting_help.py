@@ -31,11 +31,21 @@ MEASUREMENT_GROUPS = {
     "Prompt": "prompt_style instruction system max_prompt_tokens prompt.overlong",
     "Machine": "device dtype sampler sampler_rows vllm_memory trust_remote_code",
 }
+ENDPOINT_GROUPS = {
+    "Settings, those that matter most first": "endpoint model questions completions max_tokens temperature top_p seed "
+    "concurrency logprobs",
+    "Questions and prompt": "limit question_column gold_column id_column data_dir reader prompt_style instruction "
+    "system",
+    "Requests": "timeout retries",
+}
 """Title → the names that are shown, in one text."""
 RUN_REST = """\
 All settings, with their long names: scrl train --list-settings. Those of a method: scrl methods NAME.
 The names are the same in a YAML file and in Python, with _ for -."""
 MEASUREMENT_REST = "Long names hold too, as in scrl train --list-settings: --sampling.stop, --compute.threads, …"
+ENDPOINT_REST = """\
+Style plain asks for completions without a chat, all others for chat completions; auto is chat.
+A key goes into the environment variable SCRL_API_KEY and nowhere else."""
 _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT"}
 
 
@@ -111,10 +121,17 @@ def _measurement_names() -> Names:
     return NAMES
 
 
+def _endpoint_names() -> Names:
+    from scrl.lab.endpoint_settings import NAMES
+
+    return NAMES
+
+
 HELP = {
     "train": SettingHelp(_run_names, RUN_GROUPS, RUN_REST),
     "plan": SettingHelp(_run_names, dict(islice(RUN_GROUPS.items(), 1)), RUN_REST),
     "evaluate": SettingHelp(_measurement_names, MEASUREMENT_GROUPS, MEASUREMENT_REST),
+    "rollouts": SettingHelp(_endpoint_names, ENDPOINT_GROUPS, ENDPOINT_REST),
     "answers": SettingHelp(_measurement_names, dict(islice(MEASUREMENT_GROUPS.items(), 1)), MEASUREMENT_REST),
 }
 """By command."""

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from pydantic import BaseModel
 
-from scrl.settings import inner_model
+from scrl.setting_names import Names
+from scrl.settings import inner_model, merged
 
 Words = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """What a command's own options leave over."""
@@ -38,6 +39,23 @@ def split_words(
         else:
             settings.append(f"{name}={rest.pop(0)}")
     return alone, settings
+
+
+def settings_in(
+    words: Sequence[str], names: Names, *, repeatable: Collection[str] = ()
+) -> tuple[list[str], dict[str, Any]]:
+    """The words that stand alone, and the settings, under their long names; those that are repeatable in lists."""
+    from scrl.config import override
+
+    alone, texts = split_words(words, switches_of(names.model))
+    values: dict[str, Any] = {}
+    for text in texts:
+        each = override(text)
+        for name in set(repeatable) & each.keys():
+            each[name] = [*values.get(name, ()), each[name]]
+        values = merged(values, each)
+    names.refuse_unknown(values, is_option=True)
+    return alone, names.long(values)
 
 
 def switches_of(model: type[BaseModel], prefix: str = "") -> list[str]:

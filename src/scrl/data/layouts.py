@@ -172,8 +172,8 @@ def _estimated(row: Mapping[str, Any]) -> Fields:
 def _tokens(logprobs: Any) -> Iterator[tuple[float, list[float]]]:
     """(log-probability of the token drawn, those of the likeliest ones) in the shapes that servers write."""
     try:
-        if isinstance(logprobs, dict) and logprobs.get("content") is not None:  # chat completions
-            for token in logprobs["content"]:
+        if isinstance(logprobs, dict) and "content" in logprobs:  # chat completions
+            for token in logprobs["content"] or ():
                 yield token["logprob"], [top["logprob"] for top in token.get("top_logprobs") or ()]
         elif isinstance(logprobs, dict):  # completions
             tops = logprobs.get("top_logprobs") or [{}] * len(logprobs["token_logprobs"])
@@ -214,13 +214,14 @@ ROLLOUTS = Layout("rollouts", _is_rollout, _rollout)
 GROUPED = Layout("completions in lists, one a question", _has_list, _grouped)
 FLAT = Layout("one completion a row", lambda row: _first_of(row, _TEXT) is not None, _flat)
 LM_EVAL = Layout("lm-eval samples", _has("doc_id", "doc", "target", "resps"), _lm_eval)
+OPENAI = Layout("OpenAI responses", _has("choices"), _openai)
 LAYOUTS = (
     ROLLOUTS,
     LM_EVAL,
     Layout("verl rollout dump", _has("input", "output", "gts", "score", "step"), _verl),
     Layout("TRL completions", _has("step", "prompt", "completion", "advantage"), _trl),
     Layout("OpenAI batch output", _has("custom_id", "response"), _openai),
-    Layout("OpenAI responses", _has("choices"), _openai),
+    OPENAI,
     GROUPED,
     FLAT,
 )

@@ -121,7 +121,11 @@ def _detect_style(template: str) -> str:
 
 def prompt_messages(question: Question, tokenizer: Any, settings: PromptSettings) -> list[dict[str, str]]:
     """The messages for the chat template; without a template, one message that is the whole prompt."""
-    style = STYLES[style_of(tokenizer, settings)]
+    return styled_messages(question, STYLES[style_of(tokenizer, settings)], settings)
+
+
+def styled_messages(question: Question, style: PromptStyle, settings: PromptSettings) -> list[dict[str, str]]:
+    """The same in a style that is known, as where a server has the tokenizer."""
     words = IN_WORDS if settings.asks_for == "number" else {}
     own_instruction = words.get(style.instruction, style.instruction)
     instruction = own_instruction if settings.instruction is None else settings.instruction

@@ -13,6 +13,7 @@ from typing import get_args
 
 from scrl.data.arithmetic import LEVELS, SOURCE, Stream, arithmetic_questions
 from scrl.data.benchmarks import BENCHMARKS, BenchmarkSource, load_benchmark
+from scrl.data.prompts import PromptSettings, asked_by
 from scrl.data.questions import LoadedQuestions, load_questions
 from scrl.data.tables import is_hub_id, nearby_files
 from scrl.errors import ConfigError, DataError, did_you_mean
@@ -56,6 +57,12 @@ def reader_of(source: str) -> str:
     """The default reader for answers to its questions."""
     benchmark = benchmark_of(source)
     return "boxed" if benchmark is None else benchmark.reader
+
+
+def prompt_for(source: str, reader: str, prompt: PromptSettings) -> PromptSettings:
+    """Unless given: the reader decides what is asked for; generated questions need no instruction."""
+    defaults = {"asks_for": asked_by(reader), "instruction": "" if is_generated(source) else None}
+    return prompt.model_copy(update={name: value for name, value in defaults.items() if getattr(prompt, name) is None})
 
 
 def _generate(source: str, seed: int, limit: int | None) -> LoadedQuestions:

@@ -24,9 +24,9 @@ import yaml
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.jsonl import parse_object
-from scrl.data.prompts import PromptSettings, asked_by, filter_overlong, no_room, prompt_tokens
+from scrl.data.prompts import PromptSettings, filter_overlong, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
-from scrl.data.sources import benchmark_of, is_generated, load_source, reader_of
+from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of
 from scrl.data.whole_files import write_whole
 from scrl.errors import DataError, InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
@@ -126,12 +126,7 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
             raise DataError("gold answers", problem)
         if problem is not None:
             listener.note(f"{name}: gold answers: {problem}")
-        prompt = settings.prompt
-        if prompt.asks_for is None:
-            prompt = prompt.model_copy(update={"asks_for": asked_by(reader)})
-        if is_generated(name) and prompt.instruction is None:  # generated questions need no instruction
-            prompt = prompt.model_copy(update={"instruction": ""})
-        benchmarks.append(Benchmark(name, loaded.questions, rule, prompt))
+        benchmarks.append(Benchmark(name, loaded.questions, rule, prompt_for(name, reader, settings.prompt)))
     return benchmarks
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings
@@ -15,7 +15,7 @@ from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.policy.settings import ComputeSettings
 from scrl.sampling.settings import SamplingSettings
-from scrl.setting_names import EVALUATION_NAMES, Names
+from scrl.setting_names import EVALUATION_NAMES, Names, validated
 from scrl.settings import RETIRED, Settings, changed_settings
 
 STARTED_WITH = "started_with.json"
@@ -90,16 +90,7 @@ def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
     """Settings from plain values; errors name the setting and the reason."""
     if isinstance(values, Mapping):  # a damaged file may hold anything
         NAMES.refuse_unknown(values)
-    try:
-        return MeasurementSettings.model_validate(values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, ConfigError):
-            raise cause from error
-        place = ".".join(str(part) for part in problem["loc"])
-        name = next((short for short, setting in EVALUATION_NAMES.items() if setting == place), place)
-        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
+    return validated(MeasurementSettings, values, EVALUATION_NAMES)
 
 
 def read_settings(out: Path) -> MeasurementSettings:

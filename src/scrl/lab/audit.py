@@ -16,11 +16,12 @@ from scrl.credit.group_metrics import has_signal
 from scrl.credit.labels import is_selected, rare_answers, selective_positive
 from scrl.credit.pushes import gives, push
 from scrl.credit.rule import CreditRule
+from scrl.data.completion_files import CompletionFile
 from scrl.evaluation.label_quality import LabelQuality, entropy_auroc, majority_accuracy
 from scrl.evaluation.statistics import clustered_interval
 from scrl.lab.label import LabelSummary
 from scrl.lab.resampling import TopVotes, fewer_votes, top_votes
-from scrl.lab.stored_groups import StoredGroup, credit_of, lacking
+from scrl.lab.stored_groups import StoredGroup, credit_of, lacking, stored_groups
 from scrl.lab.verdict import PAPER, verdict
 from scrl.records import Credit
 
@@ -37,6 +38,12 @@ more, an answer that belongs to one question stays below it (1/20 = 5 %)."""
 NUM_WINDOWS = 4
 """A file of many steps is a run: it is also shown in this many parts."""
 CALIBRATION_EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def audit_file(source: CompletionFile, rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
+    """The audit of a file; the first rule says how its answers are read and compared."""
+    keep_texts = any("text" in rule.needs for rule in rules.values())
+    return audit_groups(stored_groups(source, next(iter(rules.values())), keep_texts=keep_texts), rules, seed=seed)
 
 
 def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from scrl.config import RunConfig, read_config, write_config
 from scrl.data.checkpoint_file import write_sums
 from scrl.data.checksums import file_sum
+from scrl.data.locks import only_writer
 from scrl.data.whole_files import sync, sync_all
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.answer_sheet import write_run_answers
@@ -65,22 +65,11 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Meanwhile no other process goes on with this run, which would cut off what is written here."""
-        lock = FileLock(self.path / ".lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            raise InputError(
-                f"{self.path}: another process is writing to this run; wait until it has ended, or stop it"
-            ) from None
-        for draft in self.path.glob(".*.part"):  # of a process that was killed while it wrote answers or the page
-            with suppress(OSError):
-                draft.unlink()
-        try:
+        with only_writer(self.path / ".lock", f"{self.path}: another process is writing to this run"):
+            for draft in self.path.glob(".*.part"):  # of a process that was killed while it wrote answers or the page
+                with suppress(OSError):
+                    draft.unlink()
             yield
-        finally:
-            with suppress(OSError):
-                Path(lock.lock_file).unlink()
-            lock.release()
 
     def append(self, name: str, lines: Sequence[Mapping[str, Any]]) -> None:
         """Add lines to one of the files."""

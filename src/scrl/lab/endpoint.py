@@ -1,0 +1,232 @@
+"""Completions from a server that speaks OpenAI's protocol: one request each, made again until it is answered.
+
+Every request has a connection of its own. On a connection that is kept, a server that answers twice would answer the
+next question with the completion of this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from itertools import count
+from typing import Any, Protocol
+
+import httpx2
+
+from scrl.data.layouts import ANY, ESTIMATE, OPENAI
+from scrl.data.prompts import STYLES, styled_messages
+from scrl.data.rollouts import rollout_of
+from scrl.errors import ConfigError, EndpointError
+from scrl.lab.endpoint_settings import EndpointSettings
+from scrl.records import Question
+from scrl.seeds import generator_for
+
+KEY_VARIABLE = "SCRL_API_KEY"
+AGAIN = (408, 409, 425, 429)
+"""Refusals that pass, as do all from 500 on."""
+OF_THE_QUESTION = (400, 413, 422)
+"""Refusals that may concern one question alone, such as one that is too long; all others concern every request."""
+FIRST_WAIT, LONGEST_WAIT, LONGEST_ASKED_WAIT = 0.5, 60.0, 3600.0
+"""Seconds: the first wait, the longest, and the longest at the server's own wish."""
+
+
+class EndpointListener(Protocol):
+    """Follows the requests."""
+
+    def note(self, text: str) -> None:
+        """Something a user should know."""
+
+    def retried(self, reason: str) -> None:
+        """A request will be made again."""
+
+
+def request_body(settings: EndpointSettings, question: Question, number: int) -> dict[str, Any]:
+    """What a server is sent to draw completion `number` of a question; in style `plain`, a prompt without a chat."""
+    style = STYLES["chat" if settings.prompt.style == "auto" else settings.prompt.style]
+    messages, sampling = styled_messages(question, style, settings.prompt), settings.sampling
+    body: dict[str, Any] = {"model": settings.model, "max_tokens": sampling.max_tokens}
+    body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
+    if sampling.top_k:  # not OpenAI's, but known to most servers
+        body["top_k"] = sampling.top_k
+    if settings.seed is not None:
+        body["seed"] = int(generator_for(settings.seed, "endpoint", question.id, number).integers(2**31))
+    if style.thinking is not None:
+        body["chat_template_kwargs"] = {"enable_thinking": style.thinking}
+    if not style.is_chat:
+        return (
+            body | {"prompt": messages[0]["content"]} | ({"logprobs": settings.logprobs} if settings.logprobs else {})
+        )
+    logprobs = {"logprobs": True, "top_logprobs": settings.logprobs} if settings.logprobs else {}
+    return body | {"messages": messages} | logprobs
+
+
+def rollout_line(question: Question, number: int, response: Any) -> dict[str, Any]:
+    """The line of a rollout file that a response makes; ValueError where it is no completion."""
+    try:
+        [found] = OPENAI.convert(response | {"custom_id": question.id}, ANY)
+        length = (response.get("usage") or {}).get("completion_tokens")
+        line = {
+            "question_id": question.id,
+            "step": 0,
+            "sample": number,
+            "completion": found["completion"],
+            "entropy": found.get("entropy"),
+            ESTIMATE: found.get(ESTIMATE),
+            "num_tokens": length,
+            "finished": found.get("finished"),
+            "question": question.text,
+            "gold": question.gold,
+        }
+        rollout_of(line, 0)  # what is stored can be read
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"its answer is no completion: {error!r}") from error
+    return {name: value for name, value in line.items() if value is not None or name == "entropy"}
+
+
+@dataclass(eq=False)
+class _UnansweredError(Exception):
+    """A request that was not answered."""
+
+    reason: str
+    status: int | None = None
+    wait: float = 0.0
+    """Seconds that the server asks for."""
+    is_final: bool = False
+    """The same request will not be answered later either."""
+
+
+class Endpoint:
+    """A server and what came of the requests to it."""
+
+    def __init__(self, settings: EndpointSettings, listener: EndpointListener) -> None:
+        """The key, where a server wants one, is read from the environment."""
+        self._settings, self._listener = settings, listener
+        self._key = os.environ.get(KEY_VARIABLE, "").strip()
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise ConfigError(f"{KEY_VARIABLE}: the key in this variable has characters that no request can carry")
+        is_chat = settings.prompt.style == "auto" or STYLES[settings.prompt.style].is_chat
+        self._url = f"{settings.endpoint}/{'chat/completions' if is_chat else 'completions'}"
+        self._client = httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            timeout=None,  # asyncio's holds, over the whole request
+            limits=httpx2.Limits(max_keepalive_connections=0),
+        )
+        self._has_said_no_logprobs = False
+        self.answered = 0
+        self.failures: list[tuple[str, str]] = []
+        """(question_id, reason) of completions that were given up."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def complete(self, question: Question, number: int) -> dict[str, Any] | None:
+        """The line of one completion, however many requests that takes; None if it is given up.
+
+        EndpointError where no other would be answered either.
+        """
+        tries, first, seen = 0, self.answered, self.answered
+        for attempt in count():
+            try:
+                line = await self._request(question, number)
+            except _UnansweredError as fault:
+                # A server that is too busy for this request while it answers others is not failing.
+                tries += not (fault.status == 429 and self.answered > seen)
+                seen = self.answered
+                if fault.is_final or tries > self._settings.retries:
+                    self._give_up(question, fault, since=0 if fault.is_final else first)
+                    return None
+                self._listener.retried(fault.reason)
+                await asyncio.sleep(max(fault.wait, backoff(attempt)))
+            else:
+                self.answered += 1
+                self._check_logprobs(line)
+                return line
+        raise AssertionError("the loop has no end")
+
+    def _give_up(self, question: Question, fault: _UnansweredError, *, since: int) -> None:
+        """Leave this completion to a later call, or stop where nothing was answered since."""
+        concerns_all = fault.is_final and fault.status not in OF_THE_QUESTION
+        if concerns_all or self.answered == since:
+            raise EndpointError(f"{self._url}: {fault.reason}{self._advice(fault.status)}")
+        self.failures.append((question.id, fault.reason))
+
+    async def _request(self, question: Question, number: int) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                response = await self._client.post(self._url, json=request_body(self._settings, question, number))
+        except TimeoutError:
+            raise _UnansweredError(f"no answer in {self._settings.timeout:g} s") from None
+        except httpx2.RequestError as error:
+            is_final = isinstance(error, httpx2.ConnectError) and not self.answered
+            reason = f"no answer: {str(error) or type(error).__name__}"
+            raise _UnansweredError(self._clean(reason), is_final=is_final) from None
+        status = response.status_code
+        if status != 200:
+            is_final = status not in AGAIN and status < 500
+            raise _UnansweredError(self._refusal(response), status, asked_wait(response.headers), is_final)
+        try:
+            return rollout_line(question, number, response.json())
+        except (ValueError, RecursionError) as error:
+            raise _UnansweredError(self._clean(str(error))) from None
+
+    def _check_logprobs(self, line: Mapping[str, Any]) -> None:
+        if (
+            self._settings.logprobs
+            and line["completion"]
+            and line["entropy"] is None
+            and not self._has_said_no_logprobs
+        ):
+            self._has_said_no_logprobs = True
+            self._listener.note(
+                "The server gives no log-probabilities, so there are no entropies; methods that need them are left out."
+            )
+
+    def _refusal(self, response: httpx2.Response) -> str:
+        """The status, and what the server says about it."""
+        said: Any = response.text
+        with suppress(ValueError, RecursionError):
+            said = response.json()
+        for name in ("error", "detail", "message"):
+            said = said.get(name) or said if isinstance(said, dict) else said
+        return self._clean(f"HTTP {response.status_code}: {said or response.reason_phrase}")
+
+    def _clean(self, text: str) -> str:
+        """One short line without the key, which a server may repeat."""
+        text = text.replace(self._key, "…") if self._key else text
+        return " ".join(text.split())[:300]
+
+    def _advice(self, status: int | None) -> str:
+        if status is None:
+            return ". Is the server running, and is --endpoint right?"
+        if status in (401, 403):
+            return f". Set the key in the environment variable {KEY_VARIABLE}."
+        if status == 404:
+            return f". Look at --endpoint (most end in /v1) and at --model ({self._settings.model!r})."
+        if status in OF_THE_QUESTION and self._settings.logprobs:
+            return (
+                ". If log-probabilities are the reason, ask for fewer with --logprobs 5, or for none with --logprobs 0."
+            )
+        return ""
+
+
+def backoff(attempt: int) -> float:
+    """Seconds to wait: twice as long after every attempt, and by chance, so that not all come back at once."""
+    return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
+
+
+def asked_wait(headers: Mapping[str, str]) -> float:
+    """The seconds of a Retry-After, which is a number or a date; 0 without one."""
+    text = headers.get("retry-after", "")
+    with suppress(ValueError, TypeError, OverflowError):
+        seconds = (
+            float(text) if text[:1].isdigit() else (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
+        )
+        return min(max(0.0, seconds), LONGEST_ASKED_WAIT)
+    return 0.0

@@ -1,0 +1,108 @@
+"""The settings of `scrl rollouts`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from scrl.data.prompts import PromptSettings
+from scrl.data.questions import LoadedQuestions
+from scrl.data.sources import load_source, prompt_for, reader_of
+from scrl.errors import ConfigError
+from scrl.evaluation.settings import NAMES as MEASUREMENT
+from scrl.sampling.settings import SamplingSettings
+from scrl.setting_names import REQUEST_NAMES, SAMPLING_NAMES, Names, validated
+from scrl.settings import Settings
+
+NOT_FOR_SERVERS = {
+    "prompt.max_tokens": "the server counts tokens, and refuses a prompt that is too long",
+    "prompt.overlong": "the server counts tokens, and refuses a prompt that is too long",
+    "sampling.stop": "a server leaves the text it stops at out of the completion, and that may cut an answer",
+}
+"""Settings of prompts and sampling that a server cannot be given."""
+
+
+class EndpointSettings(Settings):
+    """Which server is asked what, and how; completions are drawn as in training."""
+
+    endpoint: str = Field(description="The server's address, as OpenAI's clients take it: http://localhost:8000/v1.")
+    model: str = Field(description="The model's name at the server.")
+    questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a benchmark, or a hub id.")
+    completions: int = Field(32, ge=1, description="Completions per question; -n for short. More can be added later.")
+    sampling: SamplingSettings = SamplingSettings()
+    prompt: PromptSettings = PromptSettings()
+    seed: int | None = Field(0, ge=0, description="Every completion is asked for with a seed derived from it; or null.")
+    logprobs: int = Field(
+        20, ge=0, le=1000, description="Likeliest tokens to ask log-probabilities of, for entropies (0: do not ask)."
+    )
+    concurrency: int = Field(16, ge=1, le=1024, description="Requests at a time.")
+    timeout: float = Field(600, gt=0, description="Seconds until a request without an answer is made again.")
+    retries: int = Field(8, ge=0, description="Times a request is made again before it is given up.")
+    limit: int | None = Field(None, ge=1, description="Only the first questions, this many.")
+    data_dir: str | None = Field(
+        None, description="Folder with benchmark files NAME.jsonl; none: the variable SCRL_DATA, else the hub."
+    )
+    question_column: str | None = Field(None, description="Of a file: the column with the question.")
+    gold_column: str | None = Field(None, description="Of a file: the column with the right answer.")
+    id_column: str | None = Field(None, description="Of a file: the column with the question's id.")
+    reader: str | None = Field(None, description="How answers will be read, which decides what the prompt asks for.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _under_long_names(cls, values: Any) -> Any:
+        return NAMES.long(values) if isinstance(values, Mapping) else values
+
+    @field_validator("endpoint")
+    @classmethod
+    def _bare_address(cls, value: str) -> str:
+        """An address may hold a password or a key, and addresses are printed."""
+        url = urlsplit(value)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ConfigError(f"endpoint: must be an address such as http://localhost:8000/v1; got {value!r}")
+        if url.username is not None or url.query or url.fragment:
+            raise ConfigError("endpoint: must have no user, ? or # in it; a key is given in the variable SCRL_API_KEY")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _refuse_what_no_server_takes(self) -> EndpointSettings:
+        for name, reason in NOT_FOR_SERVERS.items():
+            group, _, field = name.partition(".")
+            if field in getattr(self, group).model_fields_set:
+                raise ConfigError(f"{name}: {reason}; leave it out")
+        return self
+
+    def load_questions(self) -> LoadedQuestions:
+        """The questions, with gold answers where the source has them."""
+        data_dir = None if self.data_dir is None else Path(self.data_dir)
+        columns = {name: getattr(self, name) for name in ("question_column", "gold_column", "id_column")}
+        return load_source(self.questions, seed=self.seed or 0, limit=self.limit, data_dir=data_dir, **columns)
+
+    def with_prompt(self) -> EndpointSettings:
+        """The same with what questions and reader decide about the prompt."""
+        prompt = prompt_for(self.questions, self.reader or reader_of(self.questions), self.prompt)
+        return self.model_copy(update={"prompt": prompt})
+
+    def drawn_with(self) -> dict[str, Any]:
+        """The settings that make completions what they are; all others may change between two calls."""
+        return self.model_dump(mode="json", include={"model", "sampling", "prompt", "seed", "logprobs"})
+
+
+NAMES = Names(
+    EndpointSettings,
+    REQUEST_NAMES,
+    not_here={
+        **MEASUREMENT.not_here,
+        **dict.fromkeys(SAMPLING_NAMES.keys() - REQUEST_NAMES, "the server has the model and decides that"),
+    },
+    listed_by="scrl rollouts --help",
+)
+
+
+def build_settings(values: Mapping[str, Any]) -> EndpointSettings:
+    """Settings from plain values; errors name the setting and the reason."""
+    NAMES.refuse_unknown(values)
+    return validated(EndpointSettings, values, REQUEST_NAMES).with_prompt()
