@@ -11,7 +11,7 @@ from typing import Any
 from latex2mathml.converter import convert
 
 CODE = r"^```.*?^```$|(?P<ticks>`+).*?(?P=ticks)(?!`)"
-BLOCK = r"\$\$(?P<block>.+?)\$\$"
+BLOCK = r"\$\$(?P<block>.+?)(?:\\tag\{(?P<number>\w+)\})?\s*\$\$"
 INLINE = r"(?<![\\\w$])\$(?P<inline>[^\s\d$][^$\n]*?)(?<![\s\\])\$(?!\w)"
 PARTS = re.compile(f"{CODE}|{BLOCK}|{INLINE}", re.DOTALL | re.MULTILINE)
 
@@ -19,7 +19,8 @@ PARTS = re.compile(f"{CODE}|{BLOCK}|{INLINE}", re.DOTALL | re.MULTILINE)
 def as_mathml(part: re.Match[str]) -> str:
     """An equation, or a piece of code as it is."""
     if part["block"]:
-        return convert(part["block"].strip(), display="block")
+        number = f"<span>({part['number']})</span>" if part["number"] else ""
+        return f'<div class="equation">{convert(part["block"].strip(), display="block")}{number}</div>'
     if part["inline"]:
         return f"<span>{convert(part['inline'])}</span>"  # a line that begins with <math> would end its paragraph
     return part[0]
