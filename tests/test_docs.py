@@ -1,6 +1,7 @@
 """The pages of docs/ say what is so: names exist, tables agree with the code, commands are understood, the site builds."""
 
 import ast
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -24,6 +25,7 @@ from scrl.recipes.jobs import jobs
 from scrl.recipes.paper import KNOWN_INCONSISTENCIES, TABLES
 from scrl.recipes.scales import LEVELS, SCALES, SMALL_REWARDS, at_scale
 from scrl.records import Sample
+from scrl.setting_names import FOREIGN_NAMES
 from scrl.settings import setting_rows
 
 ROOT = Path(__file__).parent.parent
@@ -223,6 +225,30 @@ def test_numbers_of_experiments_and_tables_of_our_own_are_those_of_the_code():
         assert f"`{method}`" in text
 
 
+def test_words_of_other_projects_are_those_of_the_code():
+    lines = [line for line in page("coming-from.md").splitlines() if line.startswith("|")]
+    header, _, *rows = [[re.findall(r"[\w.-]+", cell) for cell in line.split("|")[1:-1]] for line in lines]
+    for ours, *theirs in rows:
+        for (project,), words in zip(header[1:], theirs, strict=True):
+            for word, name in zip(words, ours, strict=False):
+                assert word == name or FOREIGN_NAMES[project][word] == name, (project, word)
+
+
+def test_every_picture_of_the_gallery_has_its_command():
+    for part in page("gallery.md").split("\n## ")[1:]:
+        assert re.search(r"!\[[^]]+\]\([\w-]+\.svg\)", part), part
+        assert re.search(r"```sh\n(?:scrl|python) ", part), part
+
+
+def test_the_pictures_of_the_method_are_what_the_script_draws(tmp_path):
+    command = [sys.executable, str(ROOT / "tools" / "method_pictures.py"), str(tmp_path)]
+    subprocess.run(command, check=True, timeout=120)
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert drawn == ["stock-answers.svg", "votes.svg"]
+    for name in drawn:
+        assert (tmp_path / name).read_bytes() == (DOCS / name).read_bytes(), name
+
+
 def test_every_page_is_named_on_the_first():
     for name in set(PAGES) - {"index.md"}:
         assert f"]({name})" in page("index.md"), name
@@ -280,6 +306,23 @@ def test_the_site_builds_without_a_warning_and_needs_nothing_from_elsewhere(tmp_
     method = (tmp_path / "site" / "method.html").read_text(encoding="utf-8")
     assert len(re.findall('<math [^>]*display="block"', method)) == 10  # the paper's nine, and contrast's
     assert "$" not in method.partition("<article")[2].partition("</article>")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("$p_j$ is a share", "<math"),
+        ("a\n\n$$x \\tag{4}$$\n", "<span>(4)</span></div>"),
+        ("`$x$` and\n```sh\necho $x $y$\n```", None),
+        ("from $5 to $6, US$ and \\$x$", None),
+    ],
+)
+def test_equations_become_mathml_and_code_and_money_stay(text, found):
+    spec = importlib.util.spec_from_file_location("equations", DOCS / "equations.py")
+    equations = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(equations)
+    page = equations.on_page_markdown(text)
+    assert found in page if found else page == text
 
 
 @pytest.mark.parametrize("target", ["nowhere.md", "other.md#nowhere", "../src/scrl/nowhere.py"])
