@@ -232,6 +232,8 @@ def test_words_of_other_projects_are_those_of_the_code():
         for (project,), words in zip(header[1:], theirs, strict=True):
             for word, name in zip(words, ours, strict=False):
                 assert word == name or FOREIGN_NAMES[project][word] == name, (project, word)
+    for word, name in FOREIGN_NAMES["TTRL"].items():
+        assert f"`{word}` is `{name}`" in page("coming-from.md") or f"`{word}` `{name}`" in page("coming-from.md")
 
 
 def test_every_picture_of_the_gallery_has_its_command():
