@@ -1,10 +1,12 @@
 """The pages of docs/ say what is so: names exist, tables agree with the code, commands are understood, the site builds."""
 
 import ast
+import importlib.util
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from scrl.recipes.jobs import jobs
 from scrl.recipes.paper import KNOWN_INCONSISTENCIES, TABLES
 from scrl.recipes.scales import LEVELS, SCALES, SMALL_REWARDS, at_scale
 from scrl.records import Sample
+from scrl.setting_names import FOREIGN_NAMES
 from scrl.settings import setting_rows
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +56,12 @@ def tables(name):
         rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
         found[heading] = [row for row in rows if set("".join(row)) - {"-"}]
     return found
+
+
+@cache
+def shown_by():
+    """Which tests show what stands in a row of a table: heading → first cell → tests."""
+    return tomllib.loads((ROOT / "tests" / "shown_by.toml").read_text(encoding="utf-8"))
 
 
 def commands(name):
@@ -103,14 +112,15 @@ def test_no_link_is_defined_for_nothing(name):
 
 
 def test_every_equation_has_a_function_and_a_test():
-    header, *rows = tables("method.md")["Equations"]
-    assert header[0] == "eq."
-    assert [row[0] for row in rows] == [str(number) for number in range(1, 10)]  # the paper has nine
+    _, *rows = tables("method.md")["Equations"]
+    numbers = [str(number) for number in range(1, 10)]  # the paper has nine
+    assert [row[0] for row in rows] == numbers
+    assert sorted(re.findall(r"\\tag\{(\d)\}", page("method.md"))) == numbers
     for row in rows:
-        assert all(ROOT / "src" in path.parents for path, _ in references("method.md", row[2])), row[0]
-        assert all(ROOT / "tests" in path.parents for path, _ in references("method.md", row[3])), row[0]
-        assert list(references("method.md", row[2])), row[0]
-        assert list(references("method.md", row[3])), row[0]
+        linked = [path for path, _ in references("method.md", row[1])]
+        assert linked, row[0]
+        assert all(ROOT / "src" in path.parents for path in linked), row[0]
+    assert list(shown_by()["Equations"]) == numbers
 
 
 def test_equation_6_the_entropy_of_a_completion_is_the_mean_over_its_tokens():
@@ -126,7 +136,7 @@ def test_symbols_are_those_of_the_settings():
     for name in ("min_share", "min_margin", "max_negative_share", "entropy_weight"):
         row = rows[symbols[name]]  # the field's description begins with the paper's symbol
         assert row[1] == f"`credit.{name}`"
-        assert float(row[3]) == fields[name].default
+        assert float(row[2]) == fields[name].default
 
 
 def test_methods_are_those_of_the_code():
@@ -134,8 +144,8 @@ def test_methods_are_those_of_the_code():
     assert [row[0].strip("`") for row in rows] == list(METHODS)
     for row, method in zip(rows, METHODS.values(), strict=True):
         needs = ", ".join(sorted(method.needs(method.settings())))
-        assert row[1:5] == [method.idea, f"`{method.equation}`", needs, method.paper]
-        assert any(ROOT / "tests" in path.parents for path, _ in references("method.md", row[5])), row[0]
+        assert row[1:] == [method.idea, f"`{method.equation}`", needs, method.paper]
+    assert list(shown_by()["Methods"]) == list(METHODS)
 
 
 def test_every_method_can_be_chosen_by_the_page_on_training():
@@ -144,15 +154,20 @@ def test_every_method_can_be_chosen_by_the_page_on_training():
     assert METHODS.keys() - ablations <= named
 
 
-def test_every_deviation_names_its_test():
+def test_every_deviation_has_a_test():
     sections = {heading: rows for heading, rows in tables("deviations.md").items() if rows}
     assert len(sections) == 5
-    for heading, (header, *rows) in sections.items():
-        assert header[-1] == "test", heading
-        for row in rows:
-            linked = [path for path, _ in references("deviations.md", row[-1])]
-            assert linked, row[0]
-            assert all(ROOT / "tests" in path.parents for path in linked), row[0]
+    for heading, (_, *rows) in sections.items():
+        assert [row[0] for row in rows] == list(shown_by()[heading]), heading
+
+
+def test_the_tests_behind_the_pages_exist():
+    for rows in shown_by().values():
+        for row, names in rows.items():
+            assert names, row
+            for name in names:
+                path, _, test = name.partition("::")
+                assert test in names_in(ROOT / path), name
 
 
 def test_the_papers_inconsistencies_are_all_told():
@@ -210,6 +225,32 @@ def test_numbers_of_experiments_and_tables_of_our_own_are_those_of_the_code():
         assert f"`{method}`" in text
 
 
+def test_words_of_other_projects_are_those_of_the_code():
+    lines = [line for line in page("coming-from.md").splitlines() if line.startswith("|")]
+    header, _, *rows = [[re.findall(r"[\w.-]+", cell) for cell in line.split("|")[1:-1]] for line in lines]
+    for ours, *theirs in rows:
+        for (project,), words in zip(header[1:], theirs, strict=True):
+            for word, name in zip(words, ours, strict=False):
+                assert word == name or FOREIGN_NAMES[project][word] == name, (project, word)
+    for word, name in FOREIGN_NAMES["TTRL"].items():
+        assert f"`{word}` is `{name}`" in page("coming-from.md") or f"`{word}` `{name}`" in page("coming-from.md")
+
+
+def test_every_picture_of_the_gallery_has_its_command():
+    for part in page("gallery.md").split("\n## ")[1:]:
+        assert re.search(r"!\[[^]]+\]\([\w-]+\.svg\)", part), part
+        assert re.search(r"```sh\n(?:scrl|python) ", part), part
+
+
+def test_the_pictures_of_the_method_are_what_the_script_draws(tmp_path):
+    command = [sys.executable, str(ROOT / "tools" / "method_pictures.py"), str(tmp_path)]
+    subprocess.run(command, check=True, timeout=120)
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert drawn == ["stock-answers.svg", "votes.svg"]
+    for name in drawn:
+        assert (tmp_path / name).read_bytes() == (DOCS / name).read_bytes(), name
+
+
 def test_every_page_is_named_on_the_first():
     for name in set(PAGES) - {"index.md"}:
         assert f"]({name})" in page("index.md"), name
@@ -259,12 +300,31 @@ def build(config, site):
 def test_the_site_builds_without_a_warning_and_needs_nothing_from_elsewhere(tmp_path):
     done = build(ROOT / "mkdocs.yml", tmp_path / "site")
     assert done.returncode == 0, done.stdout + done.stderr
-    built = [tmp_path / "site" / (Path(name).stem if name != "index.md" else "") / "index.html" for name in PAGES]
-    for path in built:
+    for path in (tmp_path / "site" / name.replace(".md", ".html") for name in PAGES):
         html = path.read_text(encoding="utf-8")
         assert not re.search(r"<(?:script|img|iframe)[^>]*src=\"(?:https?:)?//", html), path
         assert not re.search(r"<link[^>]*rel=\"stylesheet\"[^>]*href=\"(?:https?:)?//", html), path
     assert (tmp_path / "site" / "source" / "src" / "scrl" / "credit" / "labels.py.txt").is_file()
+    method = (tmp_path / "site" / "method.html").read_text(encoding="utf-8")
+    assert len(re.findall('<math [^>]*display="block"', method)) == 10  # the paper's nine, and contrast's
+    assert "$" not in method.partition("<article")[2].partition("</article>")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("$p_j$ is a share", "<math"),
+        ("a\n\n$$x \\tag{4}$$\n", "<span>(4)</span></div>"),
+        ("`$x$` and\n```sh\necho $x $y$\n```", None),
+        ("from $5 to $6, US$ and \\$x$", None),
+    ],
+)
+def test_equations_become_mathml_and_code_and_money_stay(text, found):
+    spec = importlib.util.spec_from_file_location("equations", DOCS / "equations.py")
+    equations = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(equations)
+    page = equations.on_page_markdown(text)
+    assert found in page if found else page == text
 
 
 @pytest.mark.parametrize("target", ["nowhere.md", "other.md#nowhere", "../src/scrl/nowhere.py"])
@@ -273,7 +333,7 @@ def test_a_broken_link_is_an_error(tmp_path, target):
     (tmp_path / "docs" / "index.md").write_text(f"# Page\n\n[words]({target})\n")
     (tmp_path / "docs" / "other.md").write_text("# Other\n")
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[0]
-    (tmp_path / "mkdocs.yml").write_text(settings.replace("docs/source_links.py", str(DOCS / "source_links.py")))
+    (tmp_path / "mkdocs.yml").write_text(re.sub(r"docs/(\w+\.py)", rf"{DOCS}/\1", settings))
     done = build(tmp_path / "mkdocs.yml", tmp_path / "site")
     assert done.returncode != 0
     assert "nowhere" in done.stdout + done.stderr

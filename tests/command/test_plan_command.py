@@ -189,7 +189,7 @@ def test_bad_input_is_refused_with_the_reason(capsys, words, reason):
 def test_the_page_on_scaling_shows_what_the_command_prints(capsys):
     planning = SCALING.read_text(encoding="utf-8").partition("\n## Planning\n")[2].partition("\n## ")[0]
     shown = re.findall(r"```sh\n(.*?)```\n+```text\n(.*?)```", planning, re.DOTALL)
-    assert len(shown) == 2
+    assert len(shown) == 1
     for command, text in shown:
         words = shlex.split(command.replace("\\\n", " "))
         assert words[:2] == ["scrl", "plan"]
