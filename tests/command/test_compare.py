@@ -232,8 +232,8 @@ def test_a_report_is_refused_with_the_reason(place, scrl, tmp_path):
         (run, "--format", "csv", "--out", tmp_path): "give a file in a folder that exists",
         (run, "--format", "csv", "--out", tmp_path / "no" / "t.csv"): "give a file in a folder",
         (tmp_path, "--format", "csv"): "has no evaluations.jsonl; it holds",
-        (file,): "mine.txt: is a file; give the folder of a run",
-        (file, "--out", tmp_path / "page.html", "other"): "mine.txt: is a file; give the folder of a run",
+        (file,): "mine.txt: there are no rollouts in this file",
+        (file, "--out", tmp_path / "page.html", "other"): "other: cannot be read",
     }
     for words, reason in wrong.items():
         code, _, err = scrl("report", *words)

@@ -188,7 +188,7 @@ def test_questions_are_paired_by_name_whatever_their_order():
 def test_the_table_and_the_curves_of_made_up_runs():
     one, other = outcome("ttrl", (0.6, 0.6)), outcome("contrast", (0.8, 0.8))
     assert results_table([one, other]).texts == [
-        ["start", "50.0 [40.0, 60.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
+        ["start", "50.0 [40.0, 60.0]", "60.0", "50.0 [40.0, 60.0]", "10.0"],
         ["TTRL", "60.0 [50.0, 70.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
         ["contrast", "80.0 [70.0, 90.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
     ]

@@ -150,7 +150,7 @@ def without_eos(text):
         (lambda folder: (folder / "model.safetensors").unlink(), "has a config but no weights"),
         (lambda folder: (folder / "config.json").unlink(), r"model has no config\.json; give a Hugging Face"),
         *((cut_weights(kept), "cannot be loaded") for kept in (0, 4, 1000)),
-        (change("config.json", lambda text: "{"), "cannot be loaded"),
+        (change("config.json", lambda text: "{"), "config.json cannot be read"),
         (change("tokenizer.json", lambda text: "{"), "cannot be loaded"),
         (change("config.json", lambda text: '{"model_type": "abacus"}'), "cannot be loaded.*abacus"),
         (change("tokenizer_config.json", without_eos), "no end-of-text token"),

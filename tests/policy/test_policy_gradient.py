@@ -132,7 +132,7 @@ def test_bfloat16_gradients_are_added_up_in_float32(group):
     language_model = small_model(dtype=torch.bfloat16)
     policy = make_policy(language_model, micro_batch=1, max_tokens=24)
     policy.gradient(policy.rows([(group, credit_of())]))
-    assert {master.grad.dtype for master in policy.optimizer._masters} == {torch.float32}
+    assert {weight.gradient.dtype for weight in policy.optimizer._weights} == {torch.float32}
     assert all(weight.grad is None for weight in language_model.model.parameters())
 
 
