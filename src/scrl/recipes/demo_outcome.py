@@ -99,7 +99,7 @@ def curves(outcomes: Sequence[Outcome]) -> Table:
         (outcome.title, *(_blocks([line.get(key) for line in outcome.metrics]) for key in ("stock_share", "pass@1")))
         for outcome in outcomes
     )
-    return Table(("step by step, ▁ 0 % … █ 100 %", "stock answers", "right answers"), rows)
+    return Table(("", "stock answers", "right answers"), rows, "Completions step by step, ▁ 0 % … █ 100 %")
 
 
 def _blocks(shares: Sequence[float | None]) -> str:
