@@ -14,8 +14,8 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-PANELS = {"pass@1": "completions that are right", "positive_accuracy": "the rewarded answer is right"}
-COLOURS = {"ttrl": "#0072b2", "scrl": "#d55e00"}
+PANELS = {"stock_share": "completions that give a stock answer", "pass@1": "completions that are right"}
+COLOURS = {"ttrl": "#d55e00", "scrl": "#0072b2", "contrast": "#009e73"}
 EPOCH = 8
 """Steps until every question was visited; curves are averaged over as many."""
 
@@ -29,11 +29,11 @@ def curve(folder: Path, key: str) -> tuple[list[int], list[float]]:
 
 
 def draw(demo: Path) -> Figure:
-    """Both methods, side by side in each panel."""
+    """All methods, side by side in each panel."""
     figure = Figure(figsize=(8, 2.8), layout="constrained")
     for axes, (key, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         for method, colour in COLOURS.items():
-            axes.plot(*curve(demo / method, key), color=colour, label=method.upper())
+            axes.plot(*curve(demo / method, key), color=colour, label=method)
         axes.set(title=title, xlabel="step", ylabel="%")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)

@@ -189,7 +189,7 @@ def _labels(runs: Sequence[Kept]) -> Iterator[str]:
     """What the rules did, over all steps; a push is a covariance with the advantage, times 100."""
     yield (
         "| over all steps | labelled questions, % | labels right, % | answers ruled out that are wrong, % "
-        "| right answer ruled out, % | push to the right answer | push to wrong stock answers |"
+        "| right answer ruled out, % | push × 100 to the right answer | push × 100 to wrong stock answers |"
     )
     yield "|---" * 7 + "|"
     for method in METHODS:
