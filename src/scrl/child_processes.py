@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 _WATCH = """
-import os, sys
-pid = int(sys.stdin.readline())
-if not sys.stdin.read():
-    os.kill(pid, 9)
+import contextlib, os, sys
+pid = sys.stdin.readline()
+if pid and not sys.stdin.read():
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(int(pid), 9)
 """
 """Waits at the end of a pipe: the one who writes to it either says that all is done, or is gone."""
 
@@ -26,9 +27,9 @@ def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[b
         subprocess.Popen(command, **options) as process,
     ):
         assert watcher.stdin is not None
-        watcher.stdin.write(f"{process.pid}\n".encode())
-        watcher.stdin.flush()
         try:
+            watcher.stdin.write(f"{process.pid}\n".encode())
+            watcher.stdin.flush()
             yield process
         finally:
             process.kill()  # does nothing to one that has ended

@@ -205,7 +205,7 @@ def complete(server, monkeypatch, others=0, **settings):
             endpoint.answered += others
 
         endpoint = Endpoint(
-            build_settings({"endpoint": server.url, "model": "m", "questions": "q", **settings}), listener
+            build_settings({"endpoint": server.url, "model": "m", "questions": "q", **settings}), listener, 1 + others
         )
         try:
             with monkeypatch.context() as patch:
@@ -257,6 +257,14 @@ def test_a_question_that_is_refused_stops_no_other(capsys):
     assert_whole(4, 4)
 
 
+def test_a_first_question_that_is_refused_stops_no_other_either(capsys):
+    too_long = response(400, "too long")
+    with StubServer(lambda key, attempt: too_long if key[0].startswith("What is 0?") else "answer") as server:
+        assert main(words(server, questions(4), "--concurrency", "1")) == 1
+    assert "4 of 16 completions are missing, the first of question 'q0'" in capsys.readouterr().err
+    assert len(stored()) == 12
+
+
 @pytest.mark.parametrize(
     ("status", "said", "reason"),
     [
@@ -281,7 +289,8 @@ def test_a_question_that_is_refused_stops_no_other(capsys):
 def test_what_no_other_request_would_change_stops_at_once_with_nothing_written(status, said, reason, capsys, tmp_path):
     with StubServer(lambda key, attempt: response(status, said)) as server:
         assert main(words(server, questions(2), "--concurrency", "1")) == 1
-        assert sum(server.attempts.values()) == 1
+        # a 400 may concern one question alone: it stops when there is no other
+        assert sum(server.attempts.values()) == (2 if status == 400 else 1)
     error = capsys.readouterr().err
     assert reason in error
     assert error.count("\n") == 1

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from optimizer_steps import LOW_MEMORY, give_gradient, layers, masters_of, take_step
 from updates import credit_of, draw_group, make_policy, small_model, weights_of
 
+from scrl.errors import InputError
 from scrl.policy import low_memory_adamw
 from scrl.policy.low_memory_adamw import (
     LowMemoryAdamW,
@@ -55,6 +56,14 @@ def test_the_settings_choose():
     assert isinstance(open_for(layers()), LowMemoryAdamW)  # bfloat16
     assert isinstance(open_for(layers(), masters="float32"), Optimizer)
     assert isinstance(open_for(layers().float()), Optimizer)
+
+
+def test_a_checkpoint_with_the_other_masters_says_which_setting_goes_on_with_it():
+    plain, lean = open_for(layers(), masters="float32"), open_for(layers())
+    with pytest.raises(InputError, match=r"optimizer\.masters: the checkpoint has float32 masters; set it to float32"):
+        lean.restore(plain.state())
+    with pytest.raises(InputError, match=r"optimizer\.masters: the checkpoint has split masters; set it to split"):
+        plain.restore(lean.state())
 
 
 @pytest.mark.parametrize("passes", [1, 3])

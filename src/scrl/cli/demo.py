@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 INTRO = """\
 A language model of 0.8 million weights, which ships with scrl, meets {questions}
-questions such as "{example}" When a task gets long it is apt to
+questions such as "{example}". When a task gets long it is apt to
 lose patience and to write a favourite number: a stock answer. Nobody tells it
 what is right; it samples {completions} completions a question and learns from their votes.
 
@@ -123,11 +123,14 @@ def train_or_go_on(method: str, config: RunConfig, folder: Path) -> None:
     """Run one method; resume an interrupted run, leave a finished one alone."""
     from scrl.recipes.demo_outcome import TITLES, Outcome
     from scrl.training.loop import resume, train
+    from scrl.training.run_folder import RunFolder
 
     with show_progress(config.steps, TITLES.get(method, method)) as listener:
         if not (folder / "config.yaml").is_file():
             train(config, folder, listener)
             return
+        if RunFolder(folder).config().model != config.model:
+            raise ConfigError(f"{folder}: is a run of an earlier version's demo, with another model; give a new --out")
         is_finished = Outcome.read(folder, listener.note).is_finished(config.steps)
         if not is_finished or not (folder / "report.html").is_file():
             resume(folder, listener)

@@ -67,7 +67,7 @@ def report(
         if out is not None and path.is_file():
             check_outputs(path, out)
     given = [path if is_run_folder(path) else columns.open(path) for path in paths]
-    default = paths[0] / "report.html" if is_run_folder(paths[0]) else paths[0].with_suffix(".html")
+    default = paths[0] / "report.html" if paths[0].is_dir() else paths[0].with_suffix(".html")
     print_text(f"wrote {write_report(given, out or default, rule)}")
 
 

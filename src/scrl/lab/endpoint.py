@@ -32,6 +32,8 @@ AGAIN = (408, 409, 425, 429)
 """Refusals that pass, as do all from 500 on."""
 OF_THE_QUESTION = (400, 413, 422)
 """Refusals that may concern one question alone, such as one that is too long; all others concern every request."""
+STOP_AFTER = 3
+"""Questions that are given up with no answer to any in between: then it is the server, not the questions."""
 FIRST_WAIT, LONGEST_WAIT, LONGEST_ASKED_WAIT = 0.5, 60.0, 3600.0
 """Seconds: the first wait, the longest, and the longest at the server's own wish."""
 
@@ -104,8 +106,9 @@ class _UnansweredError(Exception):
 class Endpoint:
     """A server and what came of the requests to it."""
 
-    def __init__(self, settings: EndpointSettings, listener: EndpointListener) -> None:
+    def __init__(self, settings: EndpointSettings, listener: EndpointListener, num_questions: int) -> None:
         """The key, where a server wants one, is read from the environment."""
+        self._stop_after = min(STOP_AFTER, num_questions)
         self._settings, self._listener = settings, listener
         self._key = os.environ.get(KEY_VARIABLE, "").strip()
         if not (self._key.isascii() and self._key.isprintable()):
@@ -118,6 +121,8 @@ class Endpoint:
             limits=httpx2.Limits(max_keepalive_connections=0),
         )
         self._has_said_no_logprobs = False
+        self._given_up: set[str] = set()
+        """Questions that were given up since the last answer."""
         self.answered = 0
         self.failures: list[tuple[str, str]] = []
         """(question_id, reason) of completions that were given up."""
@@ -131,7 +136,7 @@ class Endpoint:
 
         EndpointError where no other would be answered either.
         """
-        tries, first, seen = 0, self.answered, self.answered
+        tries, seen = 0, self.answered
         for attempt in count():
             try:
                 line = await self._request(question, number)
@@ -140,20 +145,22 @@ class Endpoint:
                 tries += not (fault.status == 429 and self.answered > seen)
                 seen = self.answered
                 if fault.is_final or tries > self._settings.retries:
-                    self._give_up(question, fault, since=0 if fault.is_final else first)
+                    self._give_up(question, fault)
                     return None
                 self._listener.retried(fault.reason)
                 await asyncio.sleep(max(fault.wait, backoff(attempt)))
             else:
                 self.answered += 1
+                self._given_up.clear()
                 self._check_logprobs(line)
                 return line
         raise AssertionError("the loop has no end")
 
-    def _give_up(self, question: Question, fault: _UnansweredError, *, since: int) -> None:
-        """Leave this completion to a later call, or stop where nothing was answered since."""
+    def _give_up(self, question: Question, fault: _UnansweredError) -> None:
+        """Leave this completion to a later call, or stop where no question is answered."""
+        self._given_up.add(question.id)
         concerns_all = fault.is_final and fault.status not in OF_THE_QUESTION
-        if concerns_all or self.answered == since:
+        if concerns_all or len(self._given_up) >= self._stop_after:
             raise EndpointError(f"{self._url}: {fault.reason}{self._advice(fault.status)}")
         self.failures.append((question.id, fault.reason))
 

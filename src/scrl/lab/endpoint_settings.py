@@ -61,7 +61,11 @@ class EndpointSettings(Settings):
     def _bare_address(cls, value: str) -> str:
         """An address may hold a password or a key, and addresses are printed."""
         url = urlsplit(value)
-        if url.scheme not in ("http", "https") or not url.hostname:
+        try:
+            is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:  # a port that is no port
+            is_address = False
+        if not is_address:
             raise ConfigError(f"endpoint: must be an address such as http://localhost:8000/v1; got {value!r}")
         if url.username is not None or url.query or url.fragment:
             raise ConfigError("endpoint: must have no user, ? or # in it; a key is given in the variable SCRL_API_KEY")

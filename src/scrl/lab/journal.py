@@ -1,4 +1,4 @@
-"""The file of `scrl rollouts`, which grows by whole lines and can be gone on with.
+"""The file of `scrl rollouts`, which grows line by line and can be resumed.
 
     completions.jsonl            a rollout file: one completion a line, as they came
     completions.settings.json    the settings they were drawn with
@@ -36,7 +36,7 @@ class Journal:
     stored: set[Place]
 
     def add(self, fields: Mapping[str, Any]) -> None:
-        """Add a completion, which no end of this process loses any more."""
+        """Add a completion and flush it, so that a kill loses nothing."""
         line = json.dumps(fields, ensure_ascii=False, allow_nan=False)
         self.file.write(line.encode("utf-8", "replace") + b"\n")  # half a surrogate pair is no text
         self.file.flush()
@@ -55,6 +55,8 @@ def open_journal(
         stored: set[Place] = set()
         if settings_file.exists() and not path.exists():
             raise InputError(f"{settings_file}: is there without {path.name}; move it away, {_OTHERWISE}")
+        if settings_file.exists():
+            _check_settings(path, settings_file, drawn_with)
         if path.exists() and path.stat().st_size:
             _check_settings(path, settings_file, drawn_with)
             stored, end = _read(path, {question.id: question for question in questions}, completions)

@@ -16,7 +16,9 @@ from math import floor, lgamma
 import numpy as np
 from numpy.typing import NDArray
 
+from scrl.credit.elsewhere import MIN_OTHERS
 from scrl.credit.labels import is_selected
+from scrl.credit.methods.scrl import ScrlSettings
 from scrl.records import Floats
 
 # What is labelled
@@ -114,10 +116,13 @@ def majority(shares_SBA: Floats, _elsewhere: Floats, _rng: np.random.Generator, 
 def selective(shares_SBA: Floats, _elsewhere: Floats, rng: np.random.Generator, world: World) -> Floats:
     """SCRL at its defaults, its gate a coin for every answer, without the entropy term."""
     second_SB, first_SB = np.sort(shares_SBA, axis=-1)[..., -2:].transpose(2, 0, 1)
-    is_sharp_SB1 = is_selected(first_SB, second_SB, 1.0, min_share=0.375, min_margin=0.125)[..., None]
+    scrl = ScrlSettings()
+    is_sharp_SB1 = is_selected(first_SB, second_SB, 1.0, min_share=scrl.min_share, min_margin=scrl.min_margin)[
+        ..., None
+    ]
     positive_SBA = is_sharp_SB1 & (majority(shares_SBA, _elsewhere, rng, world) > 0)
-    is_rare_SBA = (shares_SBA < 0.125) & (rng.random(shares_SBA.shape) < world.gate)
-    return np.asarray(shares_SBA * positive_SBA + (shares_SBA - 0.125) * is_rare_SBA)
+    is_rare_SBA = (shares_SBA < scrl.max_negative_share) & (rng.random(shares_SBA.shape) < world.gate)
+    return np.asarray(shares_SBA * positive_SBA + (shares_SBA - scrl.max_negative_share) * is_rare_SBA)
 
 
 def contrast(weight: float) -> Rule:
@@ -139,8 +144,6 @@ RULES: dict[str, Rule] = {
 }
 SPEEDS = {"slow": 0.02, "medium": 0.05, "fast": 0.15}
 """How far the shared part moves per unit of gradient; nobody knows which is true of a language model."""
-FEWEST_OTHERS = 8
-"""With fewer other questions seen, p̄ counts as 0."""
 
 
 def dynamics(
@@ -165,7 +168,7 @@ def dynamics(
         last_SQA[seed_S1, chosen_SB] = shares_SBA
         seen_SQ[seed_S1, chosen_SB] = True
         others = seen_SQ.sum(axis=1)[:, None, None] - 1
-        elsewhere_SBA = (last_SQA.sum(axis=1)[:, None] - shares_SBA) / np.maximum(others, 1) * (others >= FEWEST_OTHERS)
+        elsewhere_SBA = (last_SQA.sum(axis=1)[:, None] - shares_SBA) / np.maximum(others, 1) * (others >= MIN_OTHERS)
         rewards_SBA = rule(shares_SBA, elsewhere_SBA, rng, world)
         pushes_SBA = pushes(shares_SBA, rewards_SBA)
         variance_SB1 = np.sum(pushes_SBA * rewards_SBA, axis=-1, keepdims=True).clip(min=0)

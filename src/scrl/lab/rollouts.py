@@ -90,7 +90,8 @@ async def _fill(
                     )
                 listener.progress(len(journal.stored), total)
 
-    async with aclosing(Endpoint(settings, listener)) as endpoint:
+    num_questions = len({question.id for question in missing.values()})
+    async with aclosing(Endpoint(settings, listener, num_questions)) as endpoint:
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(min(settings.concurrency, len(missing))):

@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from scrl.errors import InputError
 from scrl.policy.optimizer import BaseOptimizer, Optimizer
 from scrl.policy.settings import OptimizerSettings
 
@@ -140,6 +141,8 @@ class LowMemoryAdamW(BaseOptimizer):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state`; the working weights are as they were then."""
+        if "rest" not in state:
+            raise InputError("optimizer.masters: the checkpoint has float32 masters; set it to float32 to go on")
         self.update = state["update"]
         for name in ("rest", "means", "squares"):
             for weight, value in zip(self._weights, state[name], strict=True):

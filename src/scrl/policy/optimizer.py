@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from scrl.errors import InputError
 from scrl.policy.settings import OptimizerSettings
 
 
@@ -110,6 +111,8 @@ class Optimizer(BaseOptimizer):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state`."""
+        if "masters" not in state:
+            raise InputError("optimizer.masters: the checkpoint has split masters; set it to split to go on")
         self.update = state["update"]
         self._adam.load_state_dict(state["adam"])
         for (_, master), value in zip(self._copies, state["masters"], strict=True):

@@ -35,7 +35,7 @@ from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
 from scrl.records import Question
-from scrl.settings import merged
+from scrl.settings import merged, without
 from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
@@ -189,10 +189,15 @@ def _train(config: RunConfig, folder: Path, observer: Observer) -> None:
     if not (folder / "config.yaml").is_file():
         engine_of(config).train(config, folder, observer)
         return
-    if RunFolder(folder).config() != config:
+    if _decisive(RunFolder(folder).config()) != _decisive(config):
         raise _other_settings(folder)
     if not _is_finished(folder, config):
         engine_of(config).resume(folder, observer)
+
+
+def _decisive(config: RunConfig) -> dict[str, Any]:
+    """The settings that decide what is computed: how masters are held does not, and its default has changed."""
+    return without(config.model_dump(mode="json"), {"optimizer": {"masters": None}})
 
 
 def _other_settings(folder: Path) -> ConfigError:
@@ -205,10 +210,10 @@ def _is_finished(folder: Path, config: RunConfig) -> bool:
 
 def _steps_done(last: Path, engine: str) -> int:
     """Until the last checkpoint."""
-    if engine == "verl":  # last → global_step_40/actor/huggingface
-        return int(last.resolve().parts[-3].removeprefix("global_step_")) if last.is_dir() else 0
-    state = last / STATES[engine]
+    state = last / STATES.get(engine, "")
     try:
+        if engine == "verl":  # last → global_step_40/actor/huggingface
+            return int(last.resolve().parts[-3].removeprefix("global_step_")) if last.is_dir() else 0
         return int(json.loads(state.read_text(encoding="utf-8"))["step"]) if state.is_file() else 0
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(state, "is not what a run wrote; delete the run's folder to train it again") from error

@@ -33,10 +33,15 @@ def page_data(sources: Sequence[Source]) -> dict[str, Any]:
     """The data of the page; text is printable, and a class stands under its place in `keys`."""
     by_source = [{question.key: question for question in source.questions} for source in sources]
     keys = list(dict.fromkeys(key for questions in by_source for key in questions))
-    gold = {question.key: question.votes.gold for source in sources for question in source.questions}
+    known = (question for source in sources for question in source.questions if question.votes.gold is not None)
+    gold = {question.key: question.votes.gold for question in known}
     return {
         "questions": [
-            {"id": _text(key[0], 200), "text": _text(key[1], 1500), "gold": gold[key] and _text(str(gold[key]), 200)}
+            {
+                "id": _text(key[0], 200),
+                "text": _text(key[1], 1500),
+                "gold": _text(str(gold[key]), 200) if key in gold else None,
+            }
             for key in keys
         ],
         "sources": [_source(source, keys) for source in sources],
@@ -79,7 +84,7 @@ def start_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that the explorer starts with: those of the run, and else the defaults."""
     method, given = config.get("method"), config.get("credit")
     found: dict[str, Any] = {}
-    for name in EXPLORED:
+    for name in sorted(EXPLORED, key=lambda name: name == method):  # what methods share is as in the run's own
         known = find_method(name).settings.model_fields
         own = given if name == method and isinstance(given, dict) else {}
         found |= credit_rule(name, **{key: own[key] for key in own if key in known}).settings.model_dump()

@@ -167,7 +167,7 @@ def carry_out_all(
     runs: Sequence[EvidenceRun], work: Path, results: Path, code: Code, jobs: int
 ) -> Iterator[tuple[EvidenceRun, int]]:
     """Carry out several runs, `jobs` of them side by side, each in a process of its own; (run, its exit code)."""
-    waiting, running = list(runs), dict[EvidenceRun, subprocess.Popen[bytes]]()
+    waiting, running = list(runs), dict[EvidenceRun, tuple[ExitStack, subprocess.Popen[bytes]]]()
     options = {"--work": work, "--results": results, "--source": code.source, "--commit": code.commit}
     words = [str(word) for option, value in options.items() if value is not None for word in (option, value)]
     with ExitStack() as children:
@@ -175,10 +175,12 @@ def carry_out_all(
             while waiting and len(running) < jobs:
                 run = waiting.pop(0)
                 command = [sys.executable, "-m", "scrl", "evidence", "--only", run.name, *words]
-                running[run] = children.enter_context(child(command))
-            for run, process in list(running.items()):
+                own = children.enter_context(ExitStack())
+                running[run] = own, own.enter_context(child(command))
+            for run, (own, process) in list(running.items()):
                 ended = process.poll()
                 if ended is not None:
+                    own.close()
                     del running[run]
                     yield run, ended
             time.sleep(0.2)
