@@ -30,7 +30,7 @@ test-trl: .venv-trl/.installed  ## the tests against TRL
 test-verl: .venv-verl/.installed  ## the tests against verl
 	.venv-verl/bin/python -m pytest tests/engines/test_verl_engine.py tests/engines/test_verl_settings.py
 
-test-browser: $(STAMP)  ## the report's page in headless Chromium; make test runs these too where there is one
+test-browser: $(STAMP)  ## the report's page in headless Chromium
 	$(BIN)/python -m pytest -m browser tests/reporting
 
 test-gpu:  ## the tests that need a GPU
