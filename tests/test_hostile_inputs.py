@@ -22,7 +22,7 @@ from scrl.policy.settings import ComputeSettings
 from scrl.records import Question
 from scrl.reporting.evaluations import read_place
 from scrl.reporting.result_rows import result_rows, result_table
-from scrl.reporting.run_files import read_runs
+from scrl.reporting.run_files import read_run
 from scrl.reporting.tables import FORMATS
 from scrl.settings import setting_rows
 
@@ -227,7 +227,7 @@ def test_reports(tmp_path):
             (tmp_path / each).write_bytes(content.encode("utf-8", "surrogatepass"))
         table = result_table(result_rows([read_place(str(tmp_path))]))
         assert all("\x1b" not in form(table) for form in FORMATS.values())
-        read_runs([tmp_path])
+        read_run(tmp_path, "run")
 
     cases = [(line, lambda t=line: read("evaluations.jsonl", t)) for line in EVALUATIONS]
     cases += [(text, lambda t=text: read("config.yaml", t)) for text in CONFIGS]

@@ -18,7 +18,7 @@ from scrl.cli.main import main
 from scrl.data.completion_files import open_completions
 from scrl.data.prompts import BOXED, NUMBER
 from scrl.errors import EndpointError
-from scrl.lab.endpoint import Endpoint, asked_wait, backoff, request_body, rollout_line
+from scrl.lab.endpoint import Endpoint, backoff, request_body, retry_after, rollout_line
 from scrl.lab.endpoint_settings import NAMES, build_settings
 from scrl.records import Question
 from scrl.settings import setting_rows
@@ -178,13 +178,13 @@ def test_waits_double_up_to_a_minute(attempt):
 
 
 def test_retry_after_is_a_number_or_a_date():
-    assert asked_wait({"retry-after": "7"}) == 7
-    assert asked_wait({"retry-after": "1e9"}) == 3600
+    assert retry_after({"retry-after": "7"}) == 7
+    assert retry_after({"retry-after": "1e9"}) == 3600
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
-    assert 50 < asked_wait({"retry-after": later}) <= 100
+    assert 50 < retry_after({"retry-after": later}) <= 100
     for text in ("", "soon", "-5", "nan", "Wed, 21 Oct 2015 07:28:00 GMT", "1" * 400):
-        assert asked_wait({"retry-after": text}) in (0, 3600)
-    assert asked_wait({}) == 0
+        assert retry_after({"retry-after": text}) in (0, 3600)
+    assert retry_after({}) == 0
 
 
 class Listener:

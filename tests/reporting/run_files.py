@@ -94,3 +94,11 @@ def rollout_lines(questions=6, steps=(0, 10, 20, 29), gold=True, seed=0):
 
 def write_lines(path, lines):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def read_runs(folders):
+    """Run folders, read as a page reads them."""
+    from scrl.reporting.run_files import read_run
+    from scrl.reporting.sources import name_places
+
+    return tuple(read_run(folder, name) for folder, name in zip(folders, name_places(folders), strict=True))

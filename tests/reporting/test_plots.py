@@ -2,10 +2,10 @@
 
 import matplotlib
 import pytest
+from run_files import read_runs
 
 from scrl.metrics import STEP_METRICS
 from scrl.reporting.plots import PANELS, draw_plots, smooth, smoothing_width
-from scrl.reporting.run_files import read_runs
 
 
 def test_every_number_drawn_is_in_the_vocabulary():

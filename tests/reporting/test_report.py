@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 from processes import scrl
-from run_files import CONFIG, evaluation_line, group_lines, metric_lines, rollout_line, rollout_lines
+from run_files import CONFIG, evaluation_line, group_lines, metric_lines, read_runs, rollout_line, rollout_lines
 
 from scrl.data.completion_files import open_completions
 from scrl.errors import InputError
 from scrl.reporting.report import settings_of, write_report
-from scrl.reporting.run_files import read_runs
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"

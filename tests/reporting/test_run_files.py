@@ -1,12 +1,11 @@
 """Run folders: what is read, what is chosen, and what is refused."""
 
 import pytest
-from run_files import evaluation_line, group_lines, rollout_line, write_lines
+from run_files import evaluation_line, group_lines, read_runs, rollout_line, write_lines
 
 from scrl.errors import DataError, InputError
 from scrl.reporting.questions import excerpt, load_questions, natural_order
 from scrl.reporting.rollout_votes import read_votes
-from scrl.reporting.run_files import read_runs
 
 
 def read_one(folder):

@@ -23,7 +23,7 @@ def rollouts(*words: Words, out: Path) -> None:
 
     Example: scrl rollouts --endpoint http://localhost:8000/v1 --model NAME --questions mine.jsonl -n 32 --out c.jsonl
 
-    The file is one for scrl audit, label and sweep. Requests that fail are made again, and each completion is written
+    The file is one for scrl audit, label and sweep. Requests that fail are retried, and each completion is written
     as it comes: after a stop or a crash the same command goes on, with nothing lost and nothing twice.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Somebody else's program, run for a while and in some memory: the chat template of a model is one."""
+"""Somebody else's program, run with a limit on time and memory: the chat template of a model is one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def bounded(seconds: float, memory: int) -> Iterator[None]:
     """
     with ExitStack() as stack:
         if sys.platform == "linux":
-            stack.enter_context(_little_memory(memory))
+            stack.enter_context(_memory_limit(memory))
         if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
-            stack.enter_context(_short_time(seconds))
+            stack.enter_context(_time_limit(seconds))
         yield
 
 
@@ -30,7 +30,7 @@ class _TimeIsUpError(BaseException):
 
 
 @contextmanager
-def _short_time(seconds: float) -> Iterator[None]:
+def _time_limit(seconds: float) -> Iterator[None]:
     def stop(_number: int, _frame: Any) -> None:
         raise _TimeIsUpError
 
@@ -46,7 +46,7 @@ def _short_time(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def _little_memory(memory: int) -> Iterator[None]:
+def _memory_limit(memory: int) -> Iterator[None]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)

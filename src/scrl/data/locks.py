@@ -13,7 +13,7 @@ from scrl.errors import InputError
 
 @contextmanager
 def only_writer(lock_file: Path, busy: str) -> Iterator[None]:
-    """Meanwhile no other process writes here; one that tries is refused with the words `busy`."""
+    """Hold the lock; another process that tries is refused with the words `busy`."""
     lock = FileLock(lock_file, timeout=0)
     try:
         lock.acquire()

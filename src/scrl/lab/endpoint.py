@@ -1,4 +1,4 @@
-"""Completions from a server that speaks OpenAI's protocol: one request each, made again until it is answered.
+"""Completions from a server that speaks OpenAI's protocol: one request each, retried until it is answered.
 
 Every request has a connection of its own. On a connection that is kept, a server that answers twice would answer the
 next question with the completion of this one.
@@ -28,13 +28,13 @@ from scrl.records import Question
 from scrl.seeds import generator_for
 
 KEY_VARIABLE = "SCRL_API_KEY"
-AGAIN = (408, 409, 425, 429)
+RETRIED = (408, 409, 425, 429)
 """Refusals that pass, as do all from 500 on."""
-OF_THE_QUESTION = (400, 413, 422)
+QUESTION_REFUSED = (400, 413, 422)
 """Refusals that may concern one question alone, such as one that is too long; all others concern every request."""
 STOP_AFTER = 3
 """Questions that are given up with no answer to any in between: then it is the server, not the questions."""
-FIRST_WAIT, LONGEST_WAIT, LONGEST_ASKED_WAIT = 0.5, 60.0, 3600.0
+FIRST_WAIT, LONGEST_WAIT, LONGEST_RETRY_AFTER = 0.5, 60.0, 3600.0
 """Seconds: the first wait, the longest, and the longest at the server's own wish."""
 
 
@@ -45,7 +45,7 @@ class EndpointListener(Protocol):
         """Something a user should know."""
 
     def retried(self, reason: str) -> None:
-        """A request will be made again."""
+        """A request will be retried."""
 
 
 def request_body(settings: EndpointSettings, question: Question, number: int) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class Endpoint:
     def _give_up(self, question: Question, fault: _UnansweredError) -> None:
         """Leave this completion to a later call, or stop where no question is answered."""
         self._given_up.add(question.id)
-        concerns_all = fault.is_final and fault.status not in OF_THE_QUESTION
+        concerns_all = fault.is_final and fault.status not in QUESTION_REFUSED
         if concerns_all or len(self._given_up) >= self._stop_after:
             raise EndpointError(f"{self._url}: {fault.reason}{self._advice(fault.status)}")
         self.failures.append((question.id, fault.reason))
@@ -176,8 +176,8 @@ class Endpoint:
             raise _UnansweredError(self._clean(reason), is_final=is_final) from None
         status = response.status_code
         if status != 200:
-            is_final = status not in AGAIN and status < 500
-            raise _UnansweredError(self._refusal(response), status, asked_wait(response.headers), is_final)
+            is_final = status not in RETRIED and status < 500
+            raise _UnansweredError(self._refusal(response), status, retry_after(response.headers), is_final)
         try:
             return rollout_line(question, number, response.json())
         except (ValueError, RecursionError) as error:
@@ -216,7 +216,7 @@ class Endpoint:
             return f". Set the key in the environment variable {KEY_VARIABLE}."
         if status == 404:
             return f". Look at --endpoint (most end in /v1) and at --model ({self._settings.model!r})."
-        if status in OF_THE_QUESTION and self._settings.logprobs:
+        if status in QUESTION_REFUSED and self._settings.logprobs:
             return (
                 ". If log-probabilities are the reason, ask for fewer with --logprobs 5, or for none with --logprobs 0."
             )
@@ -228,12 +228,12 @@ def backoff(attempt: int) -> float:
     return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
 
-def asked_wait(headers: Mapping[str, str]) -> float:
+def retry_after(headers: Mapping[str, str]) -> float:
     """The seconds of a Retry-After, which is a number or a date; 0 without one."""
     text = headers.get("retry-after", "")
     with suppress(ValueError, TypeError, OverflowError):
         seconds = (
             float(text) if text[:1].isdigit() else (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
         )
-        return min(max(0.0, seconds), LONGEST_ASKED_WAIT)
+        return min(max(0.0, seconds), LONGEST_RETRY_AFTER)
     return 0.0

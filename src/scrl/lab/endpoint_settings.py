@@ -40,8 +40,8 @@ class EndpointSettings(Settings):
         20, ge=0, le=1000, description="Likeliest tokens to ask log-probabilities of, for entropies (0: do not ask)."
     )
     concurrency: int = Field(16, ge=1, le=1024, description="Requests at a time.")
-    timeout: float = Field(600, gt=0, description="Seconds until a request without an answer is made again.")
-    retries: int = Field(8, ge=0, description="Times a request is made again before it is given up.")
+    timeout: float = Field(600, gt=0, description="Seconds until a request without an answer is retried.")
+    retries: int = Field(8, ge=0, description="Times a request is retried before it is given up.")
     limit: int | None = Field(None, ge=1, description="Only the first questions, this many.")
     data_dir: str | None = Field(
         None, description="Folder with benchmark files NAME.jsonl; none: the variable SCRL_DATA, else the hub."

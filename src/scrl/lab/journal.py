@@ -47,7 +47,7 @@ class Journal:
 def open_journal(
     path: Path, drawn_with: Mapping[str, Any], questions: Sequence[Question], completions: int
 ) -> Iterator[Journal]:
-    """The file at `path`, new or gone on with; refused where its completions answer something else."""
+    """The file at `path`, new or resumed; refused where its completions answer something else."""
     if path.suffix != ".jsonl" or not path.parent.is_dir() or (path.exists() and not path.is_file()):
         raise InputError(f"--out: {path}: give a file NAME.jsonl in a folder that exists")
     settings_file = path.with_suffix(".settings.json")
@@ -55,10 +55,10 @@ def open_journal(
         stored: set[Place] = set()
         if settings_file.exists() and not path.exists():
             raise InputError(f"{settings_file}: is there without {path.name}; move it away, {_OTHERWISE}")
-        if settings_file.exists():
+        has_completions = path.exists() and path.stat().st_size > 0
+        if settings_file.exists() or has_completions:
             _check_settings(path, settings_file, drawn_with)
-        if path.exists() and path.stat().st_size:
-            _check_settings(path, settings_file, drawn_with)
+        if has_completions:
             stored, end = _read(path, {question.id: question for question in questions}, completions)
             os.truncate(path, end)
         try:

@@ -33,7 +33,7 @@ HALF, FULL = 2, 4
 BLOCK_BYTES = FULL + HALF
 """Per logit of a block with the embedded engine, which never holds more: in float32, its gradient in bfloat16."""
 TRL_TILE = 4096 * 32_768
-"""Logits that TRL holds at a time, in bfloat16: of so many tokens and words (trl.kernels.chunked_logprob)."""
+"""Logits that TRL holds at a time, in bfloat16: of 4,096 tokens and 32,768 words (trl.kernels.chunked_logprob)."""
 LOGIT_BYTES = 8
 """Per logit with verl, which holds those of a micro-batch whole: four copies in bfloat16. Assumed."""
 OVERHEAD, VLLM_OVERHEAD = 2 * GIB, 6 * GIB

@@ -56,16 +56,8 @@ class Votes:
     offset: int
     """Where in the file the first of them stands."""
     count: int = 0
-    num_trained: int = 0
-    advantage_sum: float = 0.0
-    """Over those that were trained on."""
     entropies: array[float] = field(default_factory=lambda: array("d"))
     """NaN where the file has none."""
-
-    @property
-    def push(self) -> float | None:
-        """The mean advantage of those that were trained on; None without any."""
-        return self.advantage_sum / self.num_trained if self.num_trained else None
 
 
 @dataclass(slots=True)
@@ -180,6 +172,3 @@ def _count(questions: dict[str, QuestionVotes], rollout: RolloutLine, offset: in
         )
     votes.count += 1
     votes.entropies.append(nan if rollout.entropy is None else rollout.entropy)
-    if rollout.advantage is not None:
-        votes.num_trained += 1
-        votes.advantage_sum += rollout.advantage

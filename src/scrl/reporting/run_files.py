@@ -6,7 +6,6 @@ may be empty, and may end in half a line, while the run is going.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from scrl.data.yaml_files import read_yaml
@@ -15,7 +14,7 @@ from scrl.reporting.evaluations import read_evaluations, read_metrics
 from scrl.reporting.label_totals import add_up, has_gold
 from scrl.reporting.questions import load_questions
 from scrl.reporting.rollout_votes import read_votes
-from scrl.reporting.sources import Source, name_places
+from scrl.reporting.sources import Source
 
 EVALUATION = "evaluation.yaml"
 """What a folder of scrl evaluate has instead."""
@@ -26,11 +25,6 @@ def is_run_folder(path: Path) -> bool:
     """Whether a folder is, or was meant to be, that of a run, and not one of files of completions."""
     has_completions = path.is_dir() and any(file.suffix in (".jsonl", ".parquet") for file in path.iterdir())
     return path.is_dir() and (not has_completions or any((path / name).exists() for name in (*FILES, EVALUATION)))
-
-
-def read_runs(folders: Sequence[Path]) -> tuple[Source, ...]:
-    """Read one run, or several to compare."""
-    return tuple(read_run(folder, name) for folder, name in zip(folders, name_places(folders), strict=True))
 
 
 def read_run(folder: Path, name: str) -> Source:
