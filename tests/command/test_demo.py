@@ -109,6 +109,13 @@ def test_a_folder_that_exists_is_refused(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_settings_that_are_refused_leave_no_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--steps", "0"]) == 2
+    assert capsys.readouterr().err.startswith("error: steps: ")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, monkeypatch, capsys):
     shutil.copytree(demo[0] / "ttrl", tmp_path / "ttrl")
     asked = []

@@ -72,9 +72,12 @@ def demo(
     from scrl.reporting.tables import as_terminal
 
     console = Console(highlight=False, markup=False)
-    folder = folder_to_resume(out, "demo") if resume else new_run_folder(out)
-    seed, steps = _begun_with(folder, seed, steps)
+    if resume:
+        folder = folder_to_resume(out, "demo")
+        seed, steps = _begun_with(folder, seed, steps)
     configs = {method: demo_config(method, seed=seed, steps=steps) for method in METHODS}
+    if not resume:
+        folder = new_run_folder(out)
     console.print(_intro(configs))
     started = time.perf_counter()
     for method, config in configs.items():

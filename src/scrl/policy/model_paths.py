@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from scrl.errors import InputError
+from scrl.errors import InputError, did_you_mean
 
 EMBEDDED = "embedded"
 HASTY = "embedded-hasty"
@@ -36,7 +36,10 @@ def model_folder(name: str) -> str:
     if path.exists():
         raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise InputError(f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.")
+        hint = did_you_mean(name, PACKAGED)
+        raise InputError(
+            f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.{hint}"
+        )
     return name
 
 
