@@ -4,6 +4,7 @@
     python benchmarks/gpu_sampling.py 4x64x128 8x64x512 16x64x2048/700      # three cases, each engine started once
     python benchmarks/gpu_sampling.py 2x32x10240 --what ours --model qwen3-4b --repeats 0
     python benchmarks/gpu_sampling.py --what ours --profile                 # microseconds of each kernel in a step
+    python benchmarks/gpu_sampling.py --what ours,adapter,vllm-adapter      # with a LoRA of rank 16 on all layers
 
 Weights are random in the shape of the named model, so nothing is downloaded. End tokens are ignored unless a case ends
 in `/700`: then enough tokens end a completion for a mean length of 700. Ours records the log-probability and the
@@ -121,9 +122,23 @@ Facts = Callable[[], dict[str, Any]]
 Engine = Callable[[Case], tuple[Work, Facts]]
 
 
-def ours(options: argparse.Namespace) -> Engine:
+def with_adapter(model: Any) -> Any:
+    """A LoRA on all layers, none of whose weights is 0."""
+    from peft import LoraConfig, get_peft_model
+
+    options: dict[str, Any] = {"r": RANK, "lora_alpha": 2 * RANK, "target_modules": "all-linear"}
+    model = get_peft_model(model, LoraConfig(**options, task_type="CAUSAL_LM")).eval()
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.01)
+    return model
+
+
+def ours(options: argparse.Namespace, *, has_adapter: bool = False) -> Engine:
     """The local sampler."""
     model = build(options.model)
+    if has_adapter:
+        model = with_adapter(model)
     last: list[LocalSampler] = []
 
     def prepare(case: Case) -> tuple[Work, Facts]:
@@ -177,11 +192,12 @@ def generate(options: argparse.Namespace, cache: str) -> Engine:
     return prepare
 
 
-def vllm(options: argparse.Namespace) -> Engine:
+def vllm(options: argparse.Namespace, *, has_adapter: bool = False) -> Engine:
     """vLLM in this process, with the log-probability of each drawn token."""
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     from vllm import LLM, SamplingParams
+    from vllm.lora.request import LoRARequest
 
     folder = tempfile.mkdtemp()
     config = config_of(options.model)
@@ -191,8 +207,12 @@ def vllm(options: argparse.Namespace) -> Engine:
     max_length = options.prompt_tokens + max(case.tokens for case in options.cases) + 1
     llm = LLM(
         folder, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", max_model_len=max_length,
-        max_num_seqs=options.rows, gpu_memory_utilization=0.85,
+        max_num_seqs=options.rows, gpu_memory_utilization=0.85, enable_lora=has_adapter, max_lora_rank=RANK,
     )  # fmt: skip
+    adapter = None
+    if has_adapter:
+        with_adapter(AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)).save_pretrained(f"{folder}/lora")
+        adapter = LoRARequest("adapter", 1, f"{folder}/lora")
 
     def prepare(case: Case) -> tuple[Work, Facts]:
         ends = end_tokens(options.model, case)
@@ -203,7 +223,7 @@ def vllm(options: argparse.Namespace) -> Engine:
         )  # fmt: skip
 
         def work(_: int) -> int:
-            outputs = llm.generate(inputs, params, use_tqdm=False)
+            outputs = llm.generate(inputs, params, use_tqdm=False, lora_request=adapter)
             return sum(len(completion.token_ids) for output in outputs for completion in output.outputs)
 
         return work, dict
@@ -213,10 +233,14 @@ def vllm(options: argparse.Namespace) -> Engine:
 
 MAKERS: dict[str, Callable[[argparse.Namespace], Engine]] = {
     "ours": ours,
+    "adapter": lambda options: ours(options, has_adapter=True),
     "dynamic": lambda options: generate(options, "dynamic"),
     "static": lambda options: generate(options, "static"),
     "vllm": vllm,
+    "vllm-adapter": lambda options: vllm(options, has_adapter=True),
 }
+RANK = 16
+"""Of an adapter."""
 
 
 def timed(work: Work, step: int) -> tuple[float, int]:
@@ -244,7 +268,7 @@ def measure(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         first = [timed(work, 0)] if not number or name == "static" or not options.repeats else []
         runs = [timed(work, step) for step in range(1, 1 + options.repeats)] or first
         speeds = [tokens / seconds for seconds, tokens in runs]
-        if options.profile and name == "ours":
+        if options.profile and name in ("ours", "adapter"):
             print_profile(work)
         start_up = first[0][0] - statistics.median(seconds for seconds, _ in runs) if first else 0.0
         yield {
@@ -336,10 +360,10 @@ def main() -> None:
 def line(result: dict[str, Any]) -> str:
     """A result as text."""
     if "skipped" in result:
-        return f"{result['engine']:>8}  skipped: {result['skipped']}"
+        return f"{result['engine']:>12}  skipped: {result['skipped']}"
     speed = result["tokens_per_second"]
     return (
-        f"{result['engine']:>8}  {result['case']:<16}  {speed:10,.0f} tokens/s  {speed / result['limit']:5.1%} of the "
+        f"{result['engine']:>12}  {result['case']:<16}  {speed:10,.0f} tokens/s  {speed / result['limit']:5.1%} of the "
         f"limit  start-up {result['seconds_start_up']:6.1f} s  peak {result['peak_gib']:6.1f} GiB  {result['all']}"
     )
 

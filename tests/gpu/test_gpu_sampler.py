@@ -96,9 +96,11 @@ def plain_logits(model, prompt, sample):
 
 
 def differences(model, prompts_B, samples_BG, temperature=1.0):
-    """|Δ log-prob| and |Δ entropy| of all tokens against a float32 copy of the model."""
-    wide = type(model)(model.config).to("cuda").eval()
-    wide.load_state_dict(model.state_dict())
+    """|Δ log-prob| and |Δ entropy| of all tokens against the model in float32, or a float32 copy of it."""
+    wide = model
+    if model.dtype != torch.float32:
+        wide = type(model)(model.config).to("cuda").eval()
+        wide.load_state_dict(model.state_dict())
     found = []
     for prompt, samples_G in zip(prompts_B, samples_BG, strict=True):
         for sample in samples_G:
@@ -136,6 +138,43 @@ def test_scores_in_bfloat16_are_close_to_a_float32_forward(name):
     logprobs, entropies = differences(model, prompts_B, samples_BG, 0.8)
     assert logprobs.mean() < 0.02
     assert entropies.mean() < 0.02
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_scores_with_an_adapter_are_those_of_the_adapted_model(name, dtype):
+    """As with full weights; a model that left the adapter out would be far off. An update is seen by the next call."""
+    model = adapted(model_of(name, dtype=dtype))
+    prompts_B, settings = prompts(1, 17, 300), SamplingSettings(temperature=0.8, max_tokens=100)
+    sampler = sampler_of(model)
+    wide = adapted(model_of(name, dtype=torch.float32))
+    for _ in range(2):
+        samples_BG = sampler.sample(prompts_B, settings, num_samples=16, **HOW)
+        wide.load_state_dict(model.state_dict())
+        logprobs, entropies = differences(wide, prompts_B, samples_BG, 0.8)
+        bound = 1e-3 if dtype == torch.float32 else 0.02
+        assert logprobs.mean() < bound
+        assert entropies.mean() < bound
+        with wide.disable_adapter():
+            assert differences(wide, prompts_B, samples_BG, 0.8)[0].mean() > 0.1
+        change_adapter(model)
+    assert sampler.notes == []
+
+
+def adapted(model):
+    """With an adapter of rank 16 that changes what it writes."""
+    peft = pytest.importorskip("peft")
+    options = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+    model = peft.get_peft_model(model, peft.LoraConfig(**options)).eval()
+    change_adapter(model)
+    return model
+
+
+@torch.no_grad()
+def change_adapter(model):
+    for weight_name, weight in model.named_parameters():
+        if "lora_" in weight_name:
+            weight.add_(0.05 * torch.randn_like(weight))
 
 
 def test_captured_steps_draw_what_steps_without_capture_draw():

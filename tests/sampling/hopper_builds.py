@@ -21,7 +21,7 @@ FLOATS = {
     *("margins", "certainties"),
 }
 INTEGERS = {"state", "table", "prompts", "teams", "ends", "tokens", "lengths"}
-COUNTS = {"slots", "width", "prompt_width", "splits", "first", "vocabulary", "blocks", "max_tokens"}
+COUNTS = {"rows", "slots", "width", "prompt_width", "splits", "first", "vocabulary", "blocks", "max_tokens"}
 FIELDS = ("TOKEN", "LENGTH", "SUFFIX", "ALIVE", "LIMIT", "COMPLETION", "PROMPT", "PREFIX")
 ROWS = {f"{name}_ROW": getattr(decode_state, name) for name in FIELDS}
 
@@ -76,6 +76,9 @@ def main():
     found = {
         "add_rms_norm": resources(kernels._add_rms_norm, {"SIZE": 2048, "BLOCK": 2048, "ADD": True}, num_warps=4),
         "rope_and_store": resources(kernels._rope_and_store, rope, num_warps=1),
+        "add_low_rank": resources(
+            kernels._add_low_rank, {"SIZE": 22016, "RANK": 32, "ROWS": 32, "BLOCK": 128}, num_warps=4
+        ),
         "silu_and_mul": resources(kernels._silu_and_mul, {"SIZE": 11008, "BLOCK": 1024}, num_warps=4),
         "own pages, 8 heads of 128": page(8, 0, 128, False),
         "only page, 7 heads of 64": page(7, 0, 64, True),

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from tiny_models import (
     END,
     GROUPED,
@@ -169,6 +169,69 @@ def test_weights_changed_or_moved_are_seen_by_the_next_call():
     assert_scored_as_by_plain_forward(model, prompts_B, sampler.sample(prompts_B, kind, **HOW), 1.0)
 
 
+ADAPTERS = {
+    "all": ("qwen2", {"r": 4, "target_modules": "all-linear"}),
+    "some": ("qwen3", {"r": 7, "lora_alpha": 3, "target_modules": ["q_proj", "v_proj", "down_proj"]}),
+    "wide": ("llama-biased", {"r": 16, "lora_alpha": 32, "target_modules": "all-linear"}),
+}
+
+
+def adapted_model(which):
+    """A model with an adapter that changes what it writes; a new adapter's B is 0, and changes nothing."""
+    name, options = ADAPTERS[which]
+    model = get_peft_model(set_ends(tiny_model(name), END, 7), LoraConfig(task_type="CAUSAL_LM", **options)).eval()
+    change_adapter(model)
+    return model
+
+
+@torch.no_grad()
+def change_adapter(model):
+    for name, weight in model.named_parameters():
+        if "lora_" in name:
+            weight.add_(0.1 * torch.randn_like(weight))
+
+
+@pytest.mark.parametrize("which", ADAPTERS)
+def test_an_adapter_is_part_of_every_step(which):
+    model = adapted_model(which)
+    with model.disable_adapter():
+        without = eager(model).sample(prompts(*LENGTHS), KINDS[0], **HOW)
+    sampler = captured_sampler(model, max_rows=6)
+    for _ in range(2):
+        expected = eager(model).sample(prompts(*LENGTHS), KINDS[0], **HOW)
+        assert tokens_of(expected) != tokens_of(without)
+        assert_same(sampler.sample(prompts(*LENGTHS), KINDS[0], **HOW), expected)
+        weights = sampler._engine._weights
+        change_adapter(model)  # as an update does; the next call writes with it
+    assert sampler._engine._weights is weights or sampler._engine._weights.addresses == weights.addresses
+    with model.disable_adapter():
+        assert_same(sampler.sample(prompts(*LENGTHS), KINDS[0], **HOW), without)
+
+
+def test_an_adapter_trains_and_is_saved_after_it_was_sampled_from(tmp_path):
+    model = adapted_model("all")
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    captured_sampler(model).sample(prompts(3, 4), SamplingSettings(max_tokens=4), **HOW)
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, before[name])
+    model(torch.tensor([[3, 4, 5]])).logits.sum().backward()
+    trained = {name for name, weight in model.named_parameters() if weight.grad is not None}
+    assert trained == {name for name in before if "lora_" in name}
+    model.save_pretrained(tmp_path)
+    again = PeftModel.from_pretrained(tiny_model("qwen2"), tmp_path)
+    tokens = torch.tensor([[3, 4, 5, 6]])
+    torch.testing.assert_close(again(tokens).logits, model(tokens).logits)
+
+
+def test_a_model_that_moves_takes_its_adapter_along():
+    model = adapted_model("all")
+    sampler, kind = captured_sampler(model), SamplingSettings(max_tokens=16)
+    sampler.sample(prompts(*LENGTHS), kind, **HOW)
+    for weight in model.parameters():
+        weight.data = weight.data.clone() * 1.1
+    assert_scored_as_by_plain_forward(model, prompts(*LENGTHS), sampler.sample(prompts(*LENGTHS), kind, **HOW), 1.0)
+
+
 def test_a_model_can_train_after_it_was_sampled_from():
     model = tiny_model("qwen2").train()
     captured_sampler(model).sample(prompts(3, 4), SamplingSettings(max_tokens=4), **HOW)
@@ -182,13 +245,17 @@ def test_why_a_model_is_decoded_eagerly():
     assert "GPT2LMHeadModel" in why_not_fused(tiny_model("gpt2"))
     assert "heads have 8 numbers" in why_not_fused(tiny_model("llama"))
     adapter = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
-    adapted = get_peft_model(tiny_model("qwen3"), adapter)
-    assert why_not_fused(adapted) == "an adapter is on it"
+    assert why_not_fused(get_peft_model(tiny_model("qwen3"), adapter)) is None
+    adapter = LoraConfig(r=4, target_modules=["q_proj", "lm_head"], task_type="CAUSAL_LM")
+    on_head = get_peft_model(tiny_model("qwen3"), adapter)
+    assert why_not_fused(on_head) == "its adapter is on lm_head, too"
+    adapter = LoraConfig(r=4, target_modules=["q_proj"], use_dora=True, task_type="CAUSAL_LM")
+    assert "not a plain LoRA" in why_not_fused(get_peft_model(tiny_model("qwen3"), adapter))
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
     assert "'gelu'" in why_not_fused(LlamaForCausalLM(LlamaConfig(**SHAPE | heads, hidden_act="gelu")))
-    engine, note = open_engine(adapted, [END], None)
+    engine, note = open_engine(on_head, [END], None)
     assert engine is None
-    assert note == "sampling token by token without captured steps, which is slower: an adapter is on it"
+    assert note == "sampling token by token without captured steps, which is slower: its adapter is on lm_head, too"
 
 
 # What is known of completions while others are still running

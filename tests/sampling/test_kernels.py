@@ -59,6 +59,13 @@ def numbers(*sizes, seed=0, dtype=torch.float32):
     return torch.randn(sizes, generator=generator).to(DEVICE, dtype)
 
 
+@pytest.mark.parametrize("dtype", DOT_TYPES)
+@pytest.mark.parametrize(("rows", "size", "rank"), [(1, 8, 16), (5, 300, 64), (33, 128, 16)])
+def test_add_low_rank(rows, size, rank, dtype):
+    outputs, lora_B = numbers(rows, size + rank, dtype=dtype), numbers(size, rank, seed=1, dtype=dtype)
+    close(kernels.add_low_rank(outputs, lora_B), reference_ops.add_low_rank(outputs, lora_B))
+
+
 def shape_of(heads, kv_heads, head_size):
     return Shape(1, heads, kv_heads, head_size, heads * head_size, 48, 50, head_size**-0.5, 1e-6)
 

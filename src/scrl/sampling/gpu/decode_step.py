@@ -5,7 +5,8 @@
     token ~ softmax(W · norm(x) / T)
 
 Ten kernels per layer on CUDA: two norms that also add the residual, four matrix products, rotary positions and storing,
-attention to the prompt and to the row's own tokens, and the gate; one more merges pages once rows have several.
+attention to the prompt and to the row's own tokens, and the gate; one more merges pages once rows have several. With an
+adapter each matrix product is followed by the sum with its low-rank part.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from scrl.sampling.gpu.decode_state import TOKEN, DecodeState, PageTables
-from scrl.sampling.gpu.fused_weights import FusedWeights
+from scrl.sampling.gpu.fused_weights import FusedWeights, Linear
 
 Ops = Any
 """The operations of a step: the module `reference_ops` or `kernels`, which have the same functions."""
@@ -31,10 +32,16 @@ def next_logits(
     for number, layer in enumerate(weights.layers):
         normed_RE, residual_RE = ops.add_rms_norm(hidden_RE, residual_RE, layer.attention_norm, shape.eps)
         cache = (shape, state, tables, keys[number], values[number])
-        queries_RHD = ops.rope_and_store(F.linear(normed_RE, *layer.qkv), layer, *cache)
-        hidden_RE = F.linear(ops.attend(queries_RHD, *cache), *layer.out)
+        queries_RHD = ops.rope_and_store(_project(ops, normed_RE, layer.qkv), layer, *cache)
+        hidden_RE = _project(ops, ops.attend(queries_RHD, *cache), layer.out)
         normed_RE, residual_RE = ops.add_rms_norm(hidden_RE, residual_RE, layer.mlp_norm, shape.eps)
-        hidden_RE = F.linear(ops.silu_and_mul(F.linear(normed_RE, *layer.gate_up)), *layer.down)
+        hidden_RE = _project(ops, ops.silu_and_mul(_project(ops, normed_RE, layer.gate_up)), layer.down)
     normed_RE, _ = ops.add_rms_norm(hidden_RE, residual_RE, weights.norm, shape.eps)
-    logits_RV: Tensor = ops.logits(normed_RE, *weights.head)
+    logits_RV: Tensor = ops.logits(normed_RE, weights.head.weight, weights.head.bias)
     return logits_RV
+
+
+def _project(ops: Ops, inputs: Tensor, linear: Linear) -> Tensor:
+    """x Wᵀ + b, and with an adapter + (s x Aᵀ) Bᵀ."""
+    outputs = F.linear(inputs, linear.weight, linear.bias)
+    return outputs if linear.lora_B is None else ops.add_low_rank(outputs, linear.lora_B)

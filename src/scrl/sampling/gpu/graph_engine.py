@@ -100,7 +100,7 @@ class GraphEngine:
     ) -> DecodedRows:
         """All requests, at most `max_rows` side by side."""
         with self._own_stream(next(self._model.parameters()).device):
-            weights = fuse(self._model)
+            weights = fuse(self._model, self._weights)
             if self._weights is None or self._weights.addresses != weights.addresses:
                 self._graphs.clear()
             self._weights = weights

@@ -17,7 +17,7 @@ from scrl.sampling.gpu.decode_state import PREFIX, SUFFIX, DecodeState, PageTabl
 from scrl.sampling.gpu.draw_kernels import draw_tokens
 from scrl.sampling.gpu.fused_weights import Layer, Shape
 
-__all__ = ["add_rms_norm", "attend", "draw_tokens", "logits", "rope_and_store", "silu_and_mul"]
+__all__ = ["add_low_rank", "add_rms_norm", "attend", "draw_tokens", "logits", "rope_and_store", "silu_and_mul"]
 
 HEADS_PER_PROGRAM = 4
 """Of `_rope_and_store`: one head alone is 128 bytes, too little for a program."""
@@ -151,6 +151,32 @@ def _silu_and_mul(gate_up, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     wide = gate.to(tl.float32)
     silu = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype)
     tl.store(out + row * SIZE + place, (silu.to(tl.float32) * up.to(tl.float32)).to(gate.dtype), mask=inside)
+
+
+def add_low_rank(outputs: Tensor, lora_B: Tensor) -> Tensor:
+    """y + h Bᵀ, where `outputs` are the columns of y, then those of h: 22 MB for gate and up, 5 µs; 2 MB for others."""
+    rows, (size, rank) = len(outputs), lora_B.shape
+    out = torch.empty(rows, size, dtype=outputs.dtype, device=outputs.device)
+    block = 16 if rows <= 16 else 32
+    _add_low_rank[(triton.cdiv(size, 128), triton.cdiv(rows, block))](
+        outputs, lora_B, out, rows, SIZE=size, RANK=rank, ROWS=block, BLOCK=128, num_warps=4
+    )
+    return out
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _add_low_rank(
+    outputs, lora_B, out, rows, SIZE: tl.constexpr, RANK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    rank = tl.arange(0, RANK)
+    h = tl.load(outputs + row * (SIZE + RANK) + SIZE + rank[None, :], mask=row < rows, other=0.0)
+    up = tl.load(lora_B + column[None, :] * RANK + rank[:, None], mask=column[None, :] < SIZE, other=0.0)
+    inside = (row < rows) & (column[None, :] < SIZE)
+    y = tl.load(outputs + row * (SIZE + RANK) + column[None, :], mask=inside, other=0.0)
+    total = y.to(tl.float32) + tl.dot(h, up, input_precision="ieee")
+    tl.store(out + row * SIZE + column[None, :], total.to(y.dtype), mask=inside)
 
 
 def logits(hidden_RE: Tensor, weight_VE: Tensor, bias_V: Tensor | None) -> Tensor:

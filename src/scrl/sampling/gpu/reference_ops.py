@@ -95,6 +95,12 @@ def silu_and_mul(gate_up: Tensor) -> Tensor:
     return F.silu(gate) * up
 
 
+def add_low_rank(outputs: Tensor, lora_B: Tensor) -> Tensor:
+    """y + h Bᵀ, where `outputs` are the columns of y, then those of h; in float32, rounded once."""
+    size = len(lora_B)
+    return (outputs[:, :size].float() + outputs[:, size:].float() @ lora_B.float().T).to(outputs.dtype)
+
+
 def logits(hidden_RE: Tensor, weight_VE: Tensor, bias_V: Tensor | None) -> Tensor:
     """hidden · Wᵀ."""
     return F.linear(hidden_RE, weight_VE, bias_V)
