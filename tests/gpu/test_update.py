@@ -109,7 +109,23 @@ def random_rows(lengths=(300, 17, 128, 1, 511), prompt=20):
 def policy_of(language_model, packing, *, is_checkpointed=False, **loss):
     compute = ComputeSettings(device=CUDA, packing=packing, gradient_checkpointing=is_checkpointed)
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
-    return Policy(language_model, LossSettings(**loss), OptimizerSettings(), compute, **options)
+    return Policy(language_model, LossSettings(**loss), OptimizerSettings(masters="float32"), compute, **options)
+
+
+@pytest.mark.parametrize("packing", ["on", "off"])
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_the_memory_of_a_pass_is_what_was_measured(packing, is_checkpointed):
+    """Not less, or it would run out; and not much more, or passes would be smaller than they could be."""
+    policy = policy_of(random_model(), packing, is_checkpointed=is_checkpointed)
+    assert policy.measure_passes() is None  # all of it fits
+    rows = random_rows([512] * 30, prompt=20)
+    tokens = sum(row.length for row in rows)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    policy.micro_batch = 30
+    gradient(policy, rows)
+    taken = torch.cuda.max_memory_allocated() - before
+    assert taken <= policy._pass_memory.bytes(tokens) < 1.6 * taken
 
 
 def gradient(policy, rows):

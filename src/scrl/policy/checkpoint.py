@@ -24,7 +24,7 @@ from scrl.policy.settings import OptimizerSettings
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-SIZES = ("micro_batch", "micro_tokens")
+SIZES = ("micro_batch", "micro_tokens", "most_tokens")
 """What the trainer's state holds of the policy: how much it computes at a time."""
 
 
@@ -117,6 +117,7 @@ def restore(policy: Policy, folder: Path) -> None:
     state = read_state(folder)
     policy.micro_batch = state.get("micro_batch") or policy.micro_batch
     policy.micro_tokens = state.get("micro_tokens", policy.micro_tokens)
+    policy.most_tokens = state.get("most_tokens", policy.most_tokens)
 
 
 def load_weights(language_model: LanguageModel, folder: Path) -> None:

@@ -25,6 +25,7 @@ from scrl.policy.losses import Clip, clipped_surrogate, completion_ratios, is_cl
 from scrl.policy.low_memory_adamw import open_optimizer
 from scrl.policy.model import LanguageModel
 from scrl.policy.packing import choose_packing
+from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
 from scrl.policy.scoring import TokenScorer
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import CHUNK_ELEMENTS
@@ -71,6 +72,9 @@ class Policy:
         self._max_tokens = max_tokens
         self.micro_batch = compute.micro_batch
         self.micro_tokens = compute.micro_tokens
+        self.most_tokens: int | None = None
+        """The most tokens of a pass that fit into memory, where that was measured."""
+        self._pass_memory: PassMemory | None = None
         self.optimizer = open_optimizer(self._model.parameters(), optimizer, updates)
         self._scorer = TokenScorer(self._model)
         self._reference: TokenScorer | None = None
@@ -90,6 +94,34 @@ class Policy:
         self._is_always_packed = compute.packing == "on"
         if self._scorer.parts is None:
             self.note = "this model changes its logits, so they are held whole: more memory"
+
+    def measure_passes(self) -> str | None:
+        """On a GPU: how many tokens of a pass fit into the memory that is free now; a note if that may be too few."""
+        device = self.language_model.device
+        if device.type != "cuda":
+            return None
+        self._set_mode()
+        self._pass_memory = measure_pass(self._try_pass, device)
+        torch.cuda.empty_cache()
+        if self._pass_memory is None:
+            return None
+        self.most_tokens = max(1, self._pass_memory.tokens(free_room(device)))
+        if self.most_tokens >= (self.micro_tokens or self.micro_batch * self._max_tokens):
+            return None
+        return f"passes of an update take at most {self.most_tokens:,} tokens: more do not fit into the GPU's memory"
+
+    def _try_pass(self, tokens: int) -> None:
+        """The gradient over this many tokens, which is thrown away."""
+        length = min(tokens, self._max_tokens)
+        row = TrainingRow(np.zeros(1, np.int64), np.zeros(length, np.int64), None, 1.0, 0.0, np.ones(length))
+        batch = self._batch([row] * max(1, tokens // length))
+        self.optimizer.expect(2)
+        try:
+            with batch.attention(self._scorer.parts):
+                self._batch_loss(batch)[0].backward()  # type: ignore[no-untyped-call, unused-ignore]
+            self.optimizer.collect()
+        finally:
+            self.optimizer.clear()
 
     def update(
         self, sampled_B: Sequence[Sampled], credit_B: Sequence[Credit], questions_per_update: int = 1
@@ -152,6 +184,7 @@ class Policy:
 
     def _step(self, rows: Sequence[TrainingRow]) -> dict[str, float]:
         learning_rate = self.optimizer.learning_rate
+        self._check_room(rows)
         micro_batch_sums = self._retry(self.gradient, rows)
         grad_norm = self.optimizer.step()
         sums = totals(micro_batch_sums)
@@ -237,14 +270,27 @@ class Policy:
         return logprobs_RT, entropies_RT
 
     def _micro_batches(self, rows: Sequence[TrainingRow]) -> list[Sequence[TrainingRow]]:
-        """`rows` in order, in parts of `micro_batch` rows or of at most `micro_tokens` tokens."""
+        """`rows` in order, in parts of `micro_batch` rows or at most `micro_tokens` tokens, and at most what fits."""
         if self.micro_tokens is not None:
-            return split_by_tokens(rows, self.micro_tokens, self.is_packed)
-        return [rows[first : first + self.micro_batch] for first in range(0, len(rows), self.micro_batch)]
+            parts = split_by_tokens(rows, self.micro_tokens, self.is_packed)
+        else:
+            parts = [rows[first : first + self.micro_batch] for first in range(0, len(rows), self.micro_batch)]
+        if self.most_tokens is None:
+            return parts
+        return [piece for part in parts for piece in split_by_tokens(part, self.most_tokens, self.is_packed)]
 
     def _batch(self, rows: Sequence[TrainingRow]) -> Batch:
         is_packed = self.is_packed and (self._is_always_packed or is_worth_packing(rows))
         return Batch.of(rows, self.language_model.device, is_packed)
+
+    def _check_room(self, rows: Sequence[TrainingRow]) -> None:
+        """Ask for memory before it runs out, where others could give theirs back."""
+        parts = self._micro_batches(rows)
+        if self._pass_memory is None or not parts:
+            return
+        needed = self._pass_memory.bytes(max(num_tokens(part, self.is_packed) for part in parts))
+        if needed > free_room(self.language_model.device) and (change := self.make_room()):
+            self._notes.append(f"the update needs {needed / 2**30:.1f} GiB: {change}")
 
     def _retry(self, work: Callable[[Sequence[TrainingRow]], Result], rows: Sequence[TrainingRow]) -> Result:
         """Work on `rows` by micro-batches; whenever memory runs out, start again with less at a time."""

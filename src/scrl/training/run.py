@@ -236,7 +236,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         embed=load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None,
         state=start_state(config, prepared),
     )
-    for note in (*prepared.notes, sampler.note, policy.note):
+    for note in (*prepared.notes, sampler.note, policy.note, policy.measure_passes()):
         if note:
             listener.note(note)
     if resume:

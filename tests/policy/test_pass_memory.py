@@ -1,0 +1,84 @@
+"""How much of an update is taken at a time, by the memory that a pass was measured to take."""
+
+import pytest
+import torch
+from updates import Memory, credit_of, draw_group, make_policy, small_model, weights_of
+
+from scrl.policy import policy as policy_module
+from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
+
+GIB = 2**30
+CREDIT = credit_of()
+
+
+@pytest.fixture(scope="module")
+def group():
+    return draw_group(small_model())
+
+
+class FakeGpu:
+    """As much of torch.cuda as is asked: a pass takes 3 GiB and 1 MiB per token on a GPU of 100 GiB."""
+
+    def __init__(self, monkeypatch, free=50 * GIB, most_tokens=10**9):
+        self.most_tokens, self.peak = most_tokens, 0
+        fakes = {
+            "reset_peak_memory_stats": lambda _: setattr(self, "peak", 7 * GIB),
+            "memory_allocated": lambda _: 7 * GIB,
+            "max_memory_allocated": lambda _: self.peak,
+            "memory_reserved": lambda _: 9 * GIB,
+            "mem_get_info": lambda _: (free, 100 * GIB),
+        }
+        for name, fake in fakes.items():
+            monkeypatch.setattr(torch.cuda, name, fake)
+
+    def run_pass(self, tokens):
+        if tokens > self.most_tokens:
+            raise torch.OutOfMemoryError("no room left")
+        self.peak = 10 * GIB + tokens * 2**20
+
+
+def test_a_pass_is_measured_at_two_lengths(monkeypatch):
+    gpu = FakeGpu(monkeypatch)
+    found = measure_pass(gpu.run_pass, torch.device("cuda"))
+    assert found == pytest.approx((1.1 * 3 * GIB, 1.1 * 2**20))  # a tenth more than was seen
+    # 50 GiB are free, 9 − 7 of torch's own are unused, 4 % of 100 are left alone: 48; (48 − 3.3) · 1024 / 1.1 = 41,611.6
+    assert free_room(torch.device("cuda")) == 48 * GIB
+    assert found.tokens(48 * GIB) == 41_611
+    assert found.bytes(41_611) <= 48 * GIB < found.bytes(41_612)
+    assert found.tokens(GIB) == 0
+
+
+def test_where_the_short_passes_do_not_fit_nothing_is_known(monkeypatch):
+    gpu = FakeGpu(monkeypatch, most_tokens=3000)
+    assert measure_pass(gpu.run_pass, torch.device("cuda")) is None
+
+
+def test_no_pass_is_larger_than_what_fits(group):
+    language_model = small_model(torch.float32)
+    memory = Memory(language_model, 10**9, unit="tokens")
+    policy = make_policy(language_model, micro_batch=4)
+    assert policy.measure_passes() is None  # nothing is measured on a CPU
+    policy.update([group], [CREDIT])
+    whole = max(memory.runs)
+    memory.runs.clear()
+    policy.most_tokens = whole - 1
+    policy.update([group], [CREDIT])
+    assert max(memory.runs) < whole
+    assert len(memory.runs) > 1
+
+
+def test_the_pass_that_is_measured_changes_nothing(group):
+    one, other = (small_model(torch.float32) for _ in range(2))
+    policies = [make_policy(each, micro_batch=4) for each in (one, other)]
+    policies[1]._try_pass(40)
+    for policy in policies:
+        policy.update([group], [CREDIT])
+    assert torch.equal(weights_of(one), weights_of(other))
+
+
+@pytest.mark.parametrize(("room", "notes"), [(5 * GIB, ()), (4 * GIB, ("the update needs 4.1 GiB: freed",))])
+def test_others_give_memory_back_before_it_runs_out(group, monkeypatch, room, notes):
+    policy = make_policy(small_model(torch.float32), micro_batch=4)
+    policy._pass_memory, policy.make_room = PassMemory(4.1 * GIB, 1.0), lambda: "freed"
+    monkeypatch.setattr(policy_module, "free_room", lambda _: room)
+    assert policy.update([group], [CREDIT]).notes == notes
