@@ -21,6 +21,7 @@ from torch import Tensor
 
 from scrl.errors import TrainingError
 from scrl.policy.batching import Batch, TrainingRow, is_worth_packing, num_tokens, split_by_tokens, training_rows
+from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.losses import Clip, clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
 from scrl.policy.low_memory_adamw import open_optimizer
 from scrl.policy.model import LanguageModel
@@ -76,6 +77,7 @@ class Policy:
         """The most tokens of a pass that fit into memory, where that was measured."""
         self._pass_memory: PassMemory | None = None
         self.optimizer = open_optimizer(self._model.parameters(), optimizer, updates)
+        layers_note = fuse_layers(self._model) if compute.fused_layers else None
         self._scorer = TokenScorer(self._model)
         self._reference: TokenScorer | None = None
         """A frozen copy of the start model; an adapter has it beneath."""
@@ -90,10 +92,11 @@ class Policy:
         self._notes: list[str] = []
         self.make_room: Callable[[], str | None] = lambda: None
         """Called first when memory runs out: frees what others hold and says so, or gives None."""
-        self.is_packed, self.note = choose_packing(self._scorer.parts, compute)
+        self.is_packed, packing_note = choose_packing(self._scorer.parts, compute)
         self._is_always_packed = compute.packing == "on"
-        if self._scorer.parts is None:
-            self.note = "this model changes its logits, so they are held whole: more memory"
+        is_whole = self._scorer.parts is None
+        logits_note = "this model changes its logits, so they are held whole: more memory" if is_whole else None
+        self.note = "; ".join(filter(None, (layers_note, packing_note, logits_note))) or None
 
     def measure_passes(self) -> str | None:
         """On a GPU: how many tokens of a pass fit into the memory that is free now; a note if that may be too few."""

@@ -95,6 +95,9 @@ class ComputeSettings(Settings):
         0.4, gt=0, lt=1, description="For vllm: its cache, as a share of the GPU's memory; given back while training."
     )
     gradient_checkpointing: bool = Field(False, description="Recompute activations instead of keeping them.")
+    fused_layers: bool = Field(
+        True, description="On a GPU: norms, gates and rotary positions of an update by one kernel each, where possible."
+    )
     attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
     threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")
 

@@ -1,0 +1,211 @@
+"""Norms, gates and rotary positions of a model by one kernel each, forward and backward, on a GPU.
+
+    note = fuse_layers(model)
+
+Only this model changes: its modules get a `forward` of their own, and no class of transformers is touched. A copy of
+the model is fused as well, checkpoints are the same, and an adapter's layers are called, not read. An attention module
+keeps transformers' own code, which finds another `apply_rotary_pos_emb` among its global names. Whether the model still
+gives the hidden states that it gave before is tried on a few tokens; if not, everything is put back.
+
+Results are rounded as in transformers (`scrl.policy.layer_kernels`), gradients once. Kept for the backward pass, bytes
+per token: a norm 4 E + 4 instead of 8 E (input and output instead of a float32 copy, two rounded ones), a gate 6 mlp
+instead of 8 mlp (without silu). The gate's gradients take no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FUSED_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+DEVICES = ("cuda",)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+ROTARY = "apply_rotary_pos_emb"
+PROBE_TOKENS = 8
+"""On which a model is tried."""
+
+
+def fuse_layers(model: Any) -> str | None:
+    """Let kernels compute what they can of a model on a GPU; a note where that is not everything."""
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    name = type(inner).__name__
+    if next(inner.parameters()).device.type not in DEVICES:
+        return None
+    if name not in FUSED_ARCHITECTURES:
+        return f"layers are not fused ({name} is not one of {', '.join(FUSED_ARCHITECTURES)})"
+    if find_spec("triton") is None:
+        return "layers are not fused (Triton is not installed)"
+    kinds = [f"{name.removesuffix('ForCausalLM')}{kind}" for kind in ("RMSNorm", "MLP", "Attention")]
+    layers = [(module, fused_forward(module)) for module in inner.modules() if type(module).__name__ in kinds]
+    wanted = _hidden_states(inner)
+    for module, forward in layers:
+        if forward is not None:
+            module.forward = MethodType(forward, module)
+    if (reason := _why_not_same(inner, wanted)) is not None:
+        for module, _ in layers:
+            vars(module).pop("forward", None)
+        return f"layers are not fused ({reason})"
+    left = sorted({type(module).__name__ for module, forward in layers if forward is None})
+    return f"layers are fused except {' and '.join(left)}, for which there is no kernel" if left else None
+
+
+def fused_forward(module: Any) -> Callable[..., Any] | None:
+    """What a norm, an MLP or an attention module does instead of its class's forward; None where there is no kernel."""
+    kind = type(module).__name__
+    if kind.endswith("RMSNorm"):
+        return norm_forward
+    if kind.endswith("MLP"):
+        return mlp_forward if module.config.hidden_act == "silu" else None
+    return attention_forward(type(module))
+
+
+@torch.no_grad()
+def _hidden_states(inner: Any) -> Tensor:
+    """The last ones of a few tokens."""
+    device = next(inner.parameters()).device
+    tokens_1L = torch.arange(PROBE_TOKENS, device=device)[None]
+    was_training = inner.training
+    inner.eval()
+    hidden_1LE: Tensor = inner.model(input_ids=tokens_1L, use_cache=False).last_hidden_state
+    inner.train(was_training)
+    return hidden_1LE.float()
+
+
+def _why_not_same(inner: Any, wanted: Tensor) -> str | None:
+    """None where the model still gives these hidden states."""
+    try:
+        found = _hidden_states(inner)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # Triton raises anything where it cannot compile for a GPU
+        return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
+    tolerance = 1e-4 if next(inner.parameters()).dtype == torch.float32 else 0.03
+    is_same = bool((found - wanted).norm() <= tolerance * wanted.norm())
+    return None if is_same else "this version of transformers computes them in another way"
+
+
+def has_kernels(*tensors: Tensor) -> bool:
+    """Whether kernels can take these together: on a GPU, and of one type."""
+    first = tensors[0]
+    return first.device.type in DEVICES and first.dtype in DTYPES and all(t.dtype == first.dtype for t in tensors)
+
+
+# What modules do instead of their class's forward
+
+
+def norm_forward(self: Any, hidden_states: Tensor) -> Tensor:
+    """As LlamaRMSNorm and its copies."""
+    if not has_kernels(hidden_states, self.weight):
+        plain: Tensor = type(self).forward(self, hidden_states)
+        return plain
+    function: Any = FusedRMSNorm
+    normed: Tensor = function.apply(hidden_states, self.weight, self.variance_epsilon)
+    return normed
+
+
+def mlp_forward(self: Any, x: Tensor) -> Tensor:
+    """As LlamaMLP and its copies; the projections may be an adapter's."""
+    gate, up = self.gate_proj(x), self.up_proj(x)
+    function: Any = FusedSwiGLU
+    mixed = function.apply(gate, up) if has_kernels(gate, up) else self.act_fn(gate) * up
+    projected: Tensor = self.down_proj(mixed)
+    return projected
+
+
+def attention_forward(kind: Any) -> Callable[..., Any] | None:
+    """The class's own forward with fused rotary positions; None where it calls no such function."""
+    plain = kind.forward
+    if not isinstance(plain, FunctionType) or ROTARY not in plain.__code__.co_names or ROTARY not in plain.__globals__:
+        return None
+    names = plain.__globals__ | {ROTARY: _rotary(plain.__globals__[ROTARY])}
+    fused = FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__, plain.__closure__)
+    fused.__kwdefaults__ = plain.__kwdefaults__
+    return fused
+
+
+def _rotary(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *others: Any, **more: Any) -> Any:
+        is_plain = others or more or cos.dim() != 3 or cos.shape[-1] != q.shape[-1]
+        if is_plain or not has_kernels(q, k, cos, sin):
+            return plain(q, k, cos, sin, *others, **more)
+        function: Any = FusedRotary
+        return function.apply(q, k, cos, sin)
+
+    return rotate
+
+
+# Their gradients
+
+
+class FusedRMSNorm(torch.autograd.Function):
+    """(x, weight_E, ε) → w · x / rms(x) over the last dimension."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight_E: Tensor, eps: float) -> Tensor:
+        from scrl.policy.layer_kernels import rms_norm
+
+        x = x.contiguous()
+        y_nE, scale_n = rms_norm(x.view(-1, len(weight_E)), weight_E, eps)
+        ctx.save_for_backward(x, weight_E, scale_n)
+        return y_nE.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        from scrl.policy.layer_kernels import rms_norm_gradient
+
+        x, weight_E, scale_n = ctx.saved_tensors
+        rows = (-1, len(weight_E))
+        grad_x_nE, grad_weight_E = rms_norm_gradient(
+            grads[0].contiguous().view(rows), x.view(rows), weight_E, scale_n, needs_weight=ctx.needs_input_grad[1]
+        )
+        return grad_x_nE.view(x.shape), grad_weight_E, None
+
+
+class FusedSwiGLU(torch.autograd.Function):
+    """(gate, up) → silu(gate) · up.
+
+    Backward writes both gradients in place of the inputs, which no linear layer keeps. Autograd is told that they have
+    changed: whoever needs them after all, or goes backward a second time, gets an error.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        from scrl.policy.layer_kernels import swiglu
+
+        gate, up = gate.contiguous(), up.contiguous()
+        ctx.save_for_backward(gate, up)
+        return swiglu(gate, up)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        from scrl.policy.layer_kernels import swiglu_gradient_in_place
+
+        gate, up = (saved.detach() for saved in ctx.saved_tensors)
+        swiglu_gradient_in_place(grads[0].contiguous(), gate, up)
+        torch.autograd.graph.increment_version((gate, up))
+        return gate, up
+
+
+class FusedRotary(torch.autograd.Function):
+    """(q, k, cos, sin) → q and k turned by the angles of their positions."""
+
+    @staticmethod
+    def forward(ctx: Any, q_BHTD: Tensor, k_BHTD: Tensor, cos_BTD: Tensor, sin_BTD: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(cos_BTD, sin_BTD)
+        return _rotate(q_BHTD, k_BHTD, cos_BTD, sin_BTD, is_back=False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return *_rotate(*grads, *ctx.saved_tensors, is_back=True), None, None
+
+
+def _rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, *, is_back: bool) -> tuple[Tensor, Tensor]:
+    from scrl.policy.layer_kernels import rotate
+
+    q, k = (states if states.stride(-1) == 1 else states.contiguous() for states in (q, k))
+    return rotate(q, k, cos.contiguous(), sin.contiguous(), is_back=is_back)
