@@ -75,10 +75,11 @@ REFUSED = {
     "evaluation.temperature=0.6": "samples as in training",
 }
 NEVER_ALONE = {
-    "loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "nodes", "gpus", "probe", "force",
+    "loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "compute.fused_layers", "nodes", "gpus", "probe",
+    "force",
 }  # fmt: skip
-"""Without effect unless another setting is on, which is then refused or translated; nodes and gpus are verl's. There is
-no probe before a run of TRL, as the plan says."""
+"""Without effect unless another setting is on, which is then refused or translated; nodes and gpus are verl's, fused
+layers the embedded engine's. There is no probe before a run of TRL, as the plan says."""
 
 
 @pytest.mark.parametrize("change", [change for change, wanted in TRANSLATED.items() if wanted])

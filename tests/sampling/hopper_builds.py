@@ -13,15 +13,22 @@ from triton.backends import nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from scrl.policy import layer_kernels
 from scrl.sampling.gpu import attention_kernels, decode_state, draw_kernels, kernels
 
 REALS = {"eps", "scale"}
 FLOATS = {
     *("params", "sums", "all_sums", "parts", "logits", "all_logits", "logprobs", "entropies", "uniforms"),
-    *("margins", "certainties"),
+    *("margins", "certainties", "scales"),
 }
 INTEGERS = {"state", "table", "prompts", "teams", "ends", "tokens", "lengths"}
-COUNTS = {"rows", "slots", "width", "prompt_width", "splits", "first", "vocabulary", "blocks", "max_tokens"}
+STRIDES = {"angle_sequence", *(f"{x}_{of}" for x in "qk" for of in ("sequence", "head", "token"))}
+COUNTS = STRIDES | {
+    *("rows", "slots", "width", "prompt_width", "splits", "first", "vocabulary", "blocks", "max_tokens"),
+    *("n", "length", "rows_of_program"),
+}
+ALIGNED = STRIDES | {"vocabulary", "n"}
+"""Multiples of 16 in every model."""
 FIELDS = ("TOKEN", "LENGTH", "SUFFIX", "ALIVE", "LIMIT", "COMPLETION", "PROMPT", "PREFIX")
 ROWS = {f"{name}_ROW": getattr(decode_state, name) for name in FIELDS}
 
@@ -39,7 +46,7 @@ def resources(kernel, constants, real="bf16", **options):
     """Registers, and bytes of stack, of one kernel for sm_90."""
     constants = constants | {name: ROWS[name] for name in kernel.arg_names if name in ROWS}
     signature = {n: "constexpr" if n in constants else kind_of(n, real) for n in kernel.arg_names}
-    aligned = [n for n in kernel.arg_names if signature[n].startswith("*") or n == "vocabulary"]
+    aligned = [n for n in kernel.arg_names if signature[n].startswith("*") or n in ALIGNED]
     attributes = {(kernel.arg_names.index(n),): [["tt.divisibility", 16]] for n in aligned}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
@@ -69,6 +76,26 @@ def draw(greedy, nucleus, facts):
     return resources(draw_kernels._draw_tokens, constants, num_warps=16 if nucleus else 8)
 
 
+def norm(size, real="bf16"):
+    """The norm of rows of this size and its gradient."""
+    block, rows = layer_kernels._tile(size)
+    constants = {"SIZE": size, "ROWS": rows, "BLOCK": block}
+    forward, backward = (layer_kernels._warps(block * rows, numbers) for numbers in (512, 256))
+    return {
+        f"norm of {size}, {real}": resources(layer_kernels._rms_norm, constants, real, num_warps=forward),
+        f"gradient of a norm of {size}, {real}": resources(
+            layer_kernels._rms_norm_gradient, constants | {"NEEDS_WEIGHT": True}, real, num_warps=backward
+        ),
+    }
+
+
+def rotary(heads, kv_heads, size, real="bf16"):
+    """The rotation of all heads of a token."""
+    constants = {"HEADS": heads, "KV": kv_heads, "HALF": size // 2, "BLOCK": size // 2, "IS_BACK": True}
+    constants |= {"Q_BLOCK": triton.next_power_of_2(heads), "K_BLOCK": triton.next_power_of_2(kv_heads)}
+    return resources(layer_kernels._rotate, constants, real, num_warps=4)
+
+
 def main():
     """One JSON object: kernel → resources."""
     merge = {"HEADS": 16, "G": 8, "GROUP": 8, "D": 128, "PAGE": 256, "ALONE": False}
@@ -90,6 +117,14 @@ def main():
         "draw": draw(False, False, False),
         "draw greedily, with facts": draw(True, False, True),
         "draw from a nucleus": draw(False, True, False),
+        **norm(2048),
+        **norm(3584),
+        **norm(128),
+        **norm(8192, "fp32"),
+        "gate": resources(layer_kernels._swiglu, {"BLOCK": layer_kernels.TILE}, num_warps=4),
+        "gradient of a gate": resources(layer_kernels._swiglu_gradient, {"BLOCK": layer_kernels.TILE}, num_warps=4),
+        "rotary, 16 heads of 128": rotary(16, 2, 128),
+        "rotary, 64 heads of 128, float32": rotary(64, 8, 128, "fp32"),
     }
     json.dump(found, sys.stdout, indent=1, ensure_ascii=False)
 

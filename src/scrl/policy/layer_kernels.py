@@ -175,15 +175,15 @@ def _swiglu_gradient(grad, gate, up, n, BLOCK: tl.constexpr):
     tl.store(gate + at, (dy * u * sigmoid * (1.0 + wide * (1.0 - sigmoid))).to(g.dtype), mask=at < n)
 
 
-@triton.jit(do_not_specialize=["tokens"])
+@triton.jit(do_not_specialize=["length"])
 def _rotate(
-    q, k, cos, sin, q_to, k_to, tokens, q_sequence, q_head, q_token, k_sequence, k_head, k_token, angle_sequence,
+    q, k, cos, sin, q_to, k_to, length, q_sequence, q_head, q_token, k_sequence, k_head, k_token, angle_sequence,
     HEADS: tl.constexpr, KV: tl.constexpr, HALF: tl.constexpr,
     Q_BLOCK: tl.constexpr, K_BLOCK: tl.constexpr, BLOCK: tl.constexpr, IS_BACK: tl.constexpr,
 ):  # fmt: skip
     """One program for all heads of a token."""
     place = tl.program_id(0).to(tl.int64)
-    sequence, token = place // tokens, place % tokens
+    sequence, token = place // length, place % length
     half = tl.arange(0, BLOCK)
     angle = sequence * angle_sequence + token * 2 * HALF + half
     c = tl.load(cos + angle, mask=half < HALF, other=0.0).to(tl.float32)[None, :]
