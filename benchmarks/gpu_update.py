@@ -9,13 +9,15 @@ the same rows in every way; a warm-up, then the median of 3 runs, which alternat
 most that torch has allocated at once: weights, gradients, activations. Where memory runs out, the completions per pass
 are halved, and the table says so.
 
-    ours         rows packed where that pays, `token_scores`
-    ours-packed  packed rows, `token_scores`
-    ours-padded  padded rows (SDPA), `token_scores`
+    ours         rows packed where that pays, `token_scores`, our fused layers
+    ours-packed  packed rows, `token_scores`, our fused layers
+    ours-padded  padded rows (SDPA), `token_scores`, our fused layers
+    ours-plain   as ours, with transformers' layers; ours-liger: with Liger's fused layers
     naive        padded rows, all logits at once, `log_softmax` in fp32, entropies measured without a gradient
     liger        padded rows, liger_kernel.chunked_loss.LigerFusedLinearGRPOLoss, which gives no entropies
     trl          padded rows, the log-probabilities and entropies of TRL 1.16's GRPO trainer (trl.kernels)
 
+The last three have transformers' layers; with `--fused` Liger's fused layers, as TRL users have them.
 `--spread` draws lengths between an eighth and all of --tokens: there padding counts. tok/s are completion tokens.
 `--fit` takes one whole step, optimizer included, with split masters, and says what memory it needed.
 """
@@ -26,7 +28,8 @@ import argparse
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
@@ -35,8 +38,11 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers.models.qwen2 import modeling_qwen2
 
 from scrl.policy.batching import TrainingRow
+from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
@@ -64,20 +70,12 @@ PROMPT = 64
 GB = 1e9
 
 
-def random_model(shape: str, device: torch.device, is_fused: bool = False) -> LanguageModel:
-    """Random weights on `device`; with `is_fused`, norms, rotations and gates by Liger's kernels."""
-    from transformers import AutoModelForCausalLM, Qwen2Config
-
+def random_model(shape: str, device: torch.device) -> LanguageModel:
+    """Random weights on `device`."""
     config = Qwen2Config(**SHAPES[shape], max_position_embeddings=32_768)
     torch.manual_seed(0)
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
-    if is_fused:
-        from liger_kernel.transformers import (  # type: ignore[import-not-found, unused-ignore]
-            apply_liger_kernel_to_qwen2,
-        )
-
-        apply_liger_kernel_to_qwen2(fused_linear_cross_entropy=False, model=model)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.enable_input_require_grads()
     return LanguageModel(shape, model, None, device, has_adapter=False)
@@ -161,11 +159,53 @@ class LigerPolicy(Policy):
 
 
 SCORES: dict[str, Any] = {
-    "ours": token_scores, "ours-packed": token_scores, "ours-padded": token_scores, "naive": all_logits,
-    "liger": token_scores, "trl": trl_scores,
+    "ours": token_scores, "ours-packed": token_scores, "ours-padded": token_scores, "ours-plain": token_scores,
+    "ours-liger": token_scores, "naive": all_logits, "liger": token_scores, "trl": trl_scores,
 }  # fmt: skip
-PACKING: dict[str, Any] = {"ours": "auto", "ours-packed": "on"}
-NEEDS = {"liger": "liger_kernel", "trl": "trl"}
+PACKING: dict[str, Any] = {"ours": "auto", "ours-packed": "on", "ours-plain": "auto", "ours-liger": "auto"}
+NEEDS = {"liger": "liger_kernel", "ours-liger": "liger_kernel", "trl": "trl"}
+LAYERS = {"ours": "ours", "ours-packed": "ours", "ours-padded": "ours", "ours-plain": "plain", "ours-liger": "liger"}
+"""Of the other ways: plain, or Liger's with --fused."""
+
+
+Forwards = dict[Any, Any]
+"""What modules do instead of their class's forward."""
+
+
+def make_layers(model: Any, kinds: set[str]) -> dict[str, tuple[Forwards, Any]]:
+    """For each kind of layers the forwards and the rotation, which Liger replaces for the whole process."""
+    plain = modeling_qwen2.apply_rotary_pos_emb
+    layers: dict[str, tuple[Forwards, Any]] = {"plain": ({}, plain)}
+    if "ours" in kinds:
+        if note := fuse_layers(model):
+            print(note)
+        layers["ours"] = (take_forwards(model), plain)
+    if "liger" in kinds:
+        from liger_kernel.transformers import (  # type: ignore[import-not-found, unused-ignore]
+            apply_liger_kernel_to_qwen2,
+        )
+
+        apply_liger_kernel_to_qwen2(fused_linear_cross_entropy=False, model=model)
+        layers["liger"] = (take_forwards(model), modeling_qwen2.apply_rotary_pos_emb)
+        modeling_qwen2.apply_rotary_pos_emb = plain
+    return layers
+
+
+def take_forwards(model: Any) -> Forwards:
+    """Leave all modules as their classes are."""
+    return {module: vars(module).pop("forward") for module in model.modules() if "forward" in vars(module)}
+
+
+@contextmanager
+def with_layers(model: Any, forwards: Forwards, rotation: Any) -> Iterator[None]:
+    """The model with these layers and no others."""
+    for module, forward in forwards.items():
+        module.forward = forward
+    try:
+        with patch.object(modeling_qwen2, "apply_rotary_pos_emb", rotation):
+            yield
+    finally:
+        take_forwards(model)
 
 
 class NoOptimizer:
@@ -186,11 +226,12 @@ class NoOptimizer:
             weight.grad = None
 
 
-def open_policy(way: str, language_model: LanguageModel, options: argparse.Namespace) -> Policy:
-    """A policy that computes updates in this way."""
+def open_policy(way: str, language_model: LanguageModel, options: argparse.Namespace, is_fused: bool = False) -> Policy:
+    """A policy that computes updates in this way; `is_fused`: with our layers from now on."""
     compute = ComputeSettings(
         device=str(language_model.device), dtype="bfloat16", gradient_checkpointing=not options.keep,
         packing=PACKING.get(way, "off"), micro_batch=options.micro_batch or options.rows,
+        fused_layers=is_fused,
     )  # fmt: skip
     optimizer = OptimizerSettings(
         masters="split", state=options.state, schedule="constant", warmup=0, learning_rate=1e-5
@@ -232,12 +273,14 @@ def norm_of_gradient(language_model: LanguageModel) -> float:
 def compare(options: argparse.Namespace) -> None:
     """The table of ways."""
     device = torch.device(options.device)
-    language_model = random_model(options.shape, device, options.fused)
+    language_model = random_model(options.shape, device)
     sampled, credit = random_group(options)
     tokens = sum(len(sample.tokens_T) for sample in sampled.samples_G)
     ways = [way for way in options.ways.split(",") if way not in NEEDS or find_spec(NEEDS[way])]
     for way in set(options.ways.split(",")) - set(ways):
         print(f"{way}: left out, because {NEEDS[way]} is not installed")
+    layers_of = {way: LAYERS.get(way, "liger" if options.fused else "plain") for way in ways}
+    layers = make_layers(language_model.model, set(layers_of.values()))
     with patch("scrl.policy.policy.open_optimizer", NoOptimizer):
         policies = {way: open_policy(way, language_model, options) for way in ways}
     rows = next(iter(policies.values())).rows([(sampled, credit)])
@@ -246,7 +289,8 @@ def compare(options: argparse.Namespace) -> None:
     for run in range(1 + options.runs):
         for way, policy in policies.items():
             policy._set_mode()
-            result = measured(lambda way=way, policy=policy: gradient_of(way, policy, rows), device)  # type: ignore[misc]
+            with with_layers(language_model.model, *layers[layers_of[way]]):
+                result = measured(lambda way=way, policy=policy: gradient_of(way, policy, rows), device)  # type: ignore[misc]
             norms[way] = norm_of_gradient(language_model)
             policy.optimizer.clear()
             gc.collect()
@@ -257,11 +301,14 @@ def compare(options: argparse.Namespace) -> None:
         f"gradient of {options.rows} completions, {tokens:,} tokens, {options.shape} shape, {options.runs} runs, "
         f"{device_name(device)}; {weights / 1e9:.2f}e9 weights are {2 * weights / GB:.1f} GB, their gradients too"
     )
-    print(f"{'way':<12}{'tok/s':>10}{'seconds':>9}{'peak GB':>9}{'per pass':>9}{'|gradient|':>12}   all seconds")
+    print(
+        f"{'way':<12}{'layers':<7}{'tok/s':>8}{'seconds':>9}{'peak GB':>9}{'per pass':>9}{'|gradient|':>12}"
+        "   all seconds"
+    )
     for way, results in found.items():
         seconds, peaks = zip(*results, strict=True)
         print(
-            f"{way:<12}{tokens / median(seconds):>10,.0f}{median(seconds):>9.2f}{max(peaks):>9.1f}"
+            f"{way:<12}{layers_of[way]:<7}{tokens / median(seconds):>8,.0f}{median(seconds):>9.2f}{max(peaks):>9.1f}"
             f"{policies[way].micro_batch:>9}{norms[way]:>12.5f}   {' '.join(f'{s:.2f}' for s in seconds)}"
         )
 
@@ -270,7 +317,7 @@ def fit(options: argparse.Namespace) -> None:
     """One whole step: score again, gradient, optimizer."""
     device = torch.device(options.device)
     language_model = random_model(options.shape, device)
-    policy = open_policy("ours", language_model, options)
+    policy = open_policy("ours", language_model, options, is_fused=True)
     sampled, credit = random_group(options)
     tokens = sum(len(sample.tokens_T) for sample in sampled.samples_G)
     held = torch.cuda.memory_allocated() / GB if device.type == "cuda" else 0.0
@@ -300,7 +347,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=3_072)
     parser.add_argument("--spread", action="store_true", help="lengths from an eighth of --tokens to all of them")
     parser.add_argument("--keep", action="store_true", help="keep activations instead of computing them twice")
-    parser.add_argument("--fused", action="store_true", help="norms, rotations and gates by Liger's kernels")
+    parser.add_argument("--fused", action="store_true", help="Liger's fused layers for ways that are not ours")
     parser.add_argument("--micro-batch", type=int, help="completions per pass; default: all")
     parser.add_argument("--ways", default="ours,naive,liger,trl")
     parser.add_argument("--runs", type=int, default=3)

@@ -86,11 +86,11 @@ def test_no_more_than_one_block_of_logits_is_held():
 # Packing
 
 
-def random_model(dtype=torch.bfloat16, *, heads=14, kv_heads=2, size=64, layers=4, **config):
+def random_model(dtype=torch.bfloat16, *, heads=14, kv_heads=2, size=64, layers=4, mlp=1024, **config):
     """A Qwen2 of 4 layers; 14 query heads share 2 key heads, as in the 0.5B."""
     torch.manual_seed(0)
     shape = Qwen2Config(
-        vocab_size=4096, hidden_size=heads * size, intermediate_size=1024, num_hidden_layers=layers,
+        vocab_size=4096, hidden_size=heads * size, intermediate_size=mlp, num_hidden_layers=layers,
         num_attention_heads=heads, num_key_value_heads=kv_heads, tie_word_embeddings=True, **config,
     )  # fmt: skip
     model = Qwen2ForCausalLM(shape).to(CUDA, dtype)
@@ -106,8 +106,10 @@ def random_rows(lengths=(300, 17, 128, 1, 511), prompt=20):
     ]
 
 
-def policy_of(language_model, packing, *, is_checkpointed=False, **loss):
-    compute = ComputeSettings(device=CUDA, packing=packing, gradient_checkpointing=is_checkpointed)
+def policy_of(language_model, packing, *, is_checkpointed=False, has_fused_layers=True, **loss):
+    compute = ComputeSettings(
+        device=CUDA, packing=packing, gradient_checkpointing=is_checkpointed, fused_layers=has_fused_layers
+    )
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
     return Policy(language_model, LossSettings(**loss), OptimizerSettings(masters="float32"), compute, **options)
 
@@ -206,6 +208,44 @@ def test_bf16_log_probabilities_are_near_those_of_fp32():
             scores.append([score_RT[batch.mask_RT] for score_RT in policy.score(batch)])
     for found, wanted in zip(*scores, strict=True):
         assert float((found - wanted).abs().mean()) < 0.02
+
+
+# Fused layers
+
+
+@pytest.mark.parametrize("packing", ["on", "off"])
+def test_bf16_gradients_with_fused_layers_are_as_near_to_fp32_as_without(packing):
+    models, rows = (random_model(), random_model()), random_rows()
+    wanted = gradient(policy_of(exact_copy(models[0]), "off", has_fused_layers=False), rows)
+    fused, plain = policy_of(models[0], packing), policy_of(models[1], packing, has_fused_layers=False)
+    assert fused.note is None
+    assert 0 < distance(gradient(fused, rows), wanted) < 1.05 * distance(gradient(plain, rows), wanted) < 0.1
+
+
+def test_fp32_gradients_with_fused_layers_are_those_without():
+    rows = random_rows()
+    policies = [policy_of(random_model(torch.float32), "off", has_fused_layers=each) for each in (True, False)]
+    found, wanted = (gradient(policy, rows) for policy in policies)
+    assert 0 < distance(found, wanted) < 1e-5
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_fused_layers_need_less_memory(is_checkpointed):
+    rows, peaks = random_rows([512] * 30), []
+    for each in (True, False):
+        language_model = random_model(mlp=4864)
+        if is_checkpointed:
+            language_model.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            language_model.model.enable_input_require_grads()
+        policy = policy_of(language_model, "off", is_checkpointed=is_checkpointed, has_fused_layers=each)
+        policy.micro_batch = 30
+        gradient(policy, rows)  # what cuBLAS keeps for good is allocated
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        gradient(policy, rows)
+        peaks.append(torch.cuda.max_memory_allocated() - before)
+        del policy, language_model
+    assert peaks[0] < peaks[1]
 
 
 # The optimizer
