@@ -108,23 +108,50 @@ def norm_of(weight, eps=1e-6):
     return module
 
 
-def exact_norm(x, weight):
-    return (weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6),)
+def normed(x, weight, delta=None):
+    return FusedRMSNorm.apply(x, delta, weight, 1e-6)
+
+
+def exact_norm(x, weight, delta=0):
+    total = x + delta
+    return weight * total * torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + 1e-6), total
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("sizes", [(1, 8), (2, 5, 64), (3, 7, 2, 128), (5, 300)])
 def test_a_norm(sizes, dtype):
     x, weight = numbers(*sizes, dtype=dtype), numbers(sizes[-1], seed=1, dtype=dtype)
-    assert_rounded_alike(FusedRMSNorm.apply(x, weight, 1e-6), norm_of(weight)(x))
-    assert_gradients_exact(lambda x, weight: (FusedRMSNorm.apply(x, weight, 1e-6),), exact_norm, (x, weight))
+    assert_rounded_alike(normed(x, weight)[0], norm_of(weight)(x))
+    assert_gradients_exact(lambda *inputs: normed(*inputs)[:1], lambda *inputs: exact_norm(*inputs)[:1], (x, weight))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("sizes", [(2, 5, 64), (5, 300)])
+def test_a_norm_of_a_sum(sizes, dtype):
+    x, delta = (numbers(*sizes, seed=seed, dtype=dtype) for seed in (0, 2))
+    weight = numbers(sizes[-1], seed=1, dtype=dtype)
+    found, total = normed(x, weight, delta)
+    assert torch.equal(total, x + delta)
+    assert_rounded_alike(found, norm_of(weight)(x + delta))
+    inputs = (x, weight, delta)
+    assert_gradients_exact(lambda *i: [sum(normed(*i))], lambda *i: [sum(exact_norm(*i))], inputs)  # the sum goes on
+    x.grad = weight.grad = None
+    assert_gradients_exact(lambda *i: [sum(normed(*i))], lambda *i: [sum(exact_norm(*i))], inputs[:2])
+
+
+def test_a_sum_that_is_not_normed_hands_its_gradient_on():
+    x, delta, weight = numbers(2, 8), numbers(2, 8, seed=1), numbers(8, seed=2)
+    normed(x, weight, delta)[1].sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
+    assert torch.equal(delta.grad, torch.ones_like(x))
+    assert weight.grad is None
 
 
 def test_a_frozen_norm_gets_no_gradient_and_gives_one():
     x, weight = numbers(9, 32), numbers(32, seed=1)
     frozen = weight.detach()
     for each in (weight, frozen):
-        FusedRMSNorm.apply(x, each, 1e-6).sum().backward()
+        normed(x, each)[0].sum().backward()
         if each is weight:
             wanted, x.grad = x.grad, None
     assert torch.equal(x.grad, wanted)
@@ -135,7 +162,7 @@ def test_the_gradient_of_a_norm_is_the_same_each_time():
     grads = []
     for _ in range(2):
         x, weight = numbers(200, 24, dtype=SHORT), numbers(24, seed=1, dtype=SHORT)
-        FusedRMSNorm.apply(x, weight, 1e-6).pow(2).sum().backward()
+        normed(x, weight)[0].pow(2).sum().backward()
         grads.append((x.grad, weight.grad))
     assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
 
@@ -261,7 +288,7 @@ def test_a_model_with_fused_layers_is_the_same(name, has_adapter, is_checkpointe
         model.enable_input_require_grads()
     logits, grads = run(model, is_packed)
     assert fuse_layers(model) is None
-    assert len(is_fused(model)) == 2 * (6 if name == "qwen3" else 4) + 1
+    assert len(is_fused(model)) == 2 * (7 if name == "qwen3" else 5) + 1
     found_logits, found_grads = run(model, is_packed)
     torch.testing.assert_close(found_logits, logits, atol=1e-5, rtol=1e-5)
     assert found_grads.keys() == grads.keys()

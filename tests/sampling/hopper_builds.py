@@ -79,7 +79,7 @@ def draw(greedy, nucleus, facts):
 def norm(size, real="bf16"):
     """The norm of rows of this size and its gradient."""
     block, rows = layer_kernels._tile(size)
-    constants = {"SIZE": size, "ROWS": rows, "BLOCK": block}
+    constants = {"SIZE": size, "ROWS": rows, "BLOCK": block, "ADD": True}
     forward, backward = (layer_kernels._warps(block * rows, numbers) for numbers in (512, 256))
     return {
         f"norm of {size}, {real}": resources(layer_kernels._rms_norm, constants, real, num_warps=forward),

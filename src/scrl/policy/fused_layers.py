@@ -40,7 +40,7 @@ def fuse_layers(model: Any) -> str | None:
         return f"layers are not fused ({name} is not one of {', '.join(FUSED_ARCHITECTURES)})"
     if find_spec("triton") is None:
         return "layers are not fused (Triton is not installed)"
-    kinds = [f"{name.removesuffix('ForCausalLM')}{kind}" for kind in ("RMSNorm", "MLP", "Attention")]
+    kinds = [f"{name.removesuffix('ForCausalLM')}{kind}" for kind in ("DecoderLayer", "RMSNorm", "MLP", "Attention")]
     layers = [(module, fused_forward(module)) for module in inner.modules() if type(module).__name__ in kinds]
     wanted = _hidden_states(inner)
     for module, forward in layers:
@@ -55,8 +55,10 @@ def fuse_layers(model: Any) -> str | None:
 
 
 def fused_forward(module: Any) -> Callable[..., Any] | None:
-    """What a norm, an MLP or an attention module does instead of its class's forward; None where there is no kernel."""
+    """What a module does instead of its class's forward; None where there is no kernel."""
     kind = type(module).__name__
+    if kind.endswith("DecoderLayer"):
+        return layer_forward
     if kind.endswith("RMSNorm"):
         return norm_forward
     if kind.endswith("MLP"):
@@ -98,14 +100,28 @@ def has_kernels(*tensors: Tensor) -> bool:
 # What modules do instead of their class's forward
 
 
-def norm_forward(self: Any, hidden_states: Tensor) -> Tensor:
-    """As LlamaRMSNorm and its copies."""
-    if not has_kernels(hidden_states, self.weight):
-        plain: Tensor = type(self).forward(self, hidden_states)
-        return plain
-    function: Any = FusedRMSNorm
-    normed: Tensor = function.apply(hidden_states, self.weight, self.variance_epsilon)
-    return normed
+def layer_forward(self: Any, hidden_states: Tensor, **arguments: Any) -> Tensor:
+    """As LlamaDecoderLayer and its copies, but a norm and the sum beside it are one operation."""
+    normed, residual = self.input_layernorm(hidden_states, None)
+    attended, _ = self.self_attn(hidden_states=normed, **arguments)
+    normed, residual = self.post_attention_layernorm(residual, attended)
+    output: Tensor = residual + self.mlp(normed)
+    return output
+
+
+def norm_forward(self: Any, hidden_states: Tensor, *deltas: Tensor | None) -> Any:
+    """As LlamaRMSNorm and its copies; called with a delta it norms hidden + delta, and gives that sum as well.
+
+    The sum of hidden and None is hidden: whoever goes on with it spares autograd an addition of gradients.
+    """
+    delta = deltas[0] if deltas else None
+    if has_kernels(hidden_states, self.weight, hidden_states if delta is None else delta):
+        function: Any = FusedRMSNorm
+        normed, total = function.apply(hidden_states, delta, self.weight, self.variance_epsilon)
+    else:
+        total = hidden_states if delta is None else hidden_states + delta
+        normed = type(self).forward(self, total)
+    return (normed, total) if deltas else normed
 
 
 def mlp_forward(self: Any, x: Tensor) -> Tensor:
@@ -143,27 +159,35 @@ def _rotary(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FusedRMSNorm(torch.autograd.Function):
-    """(x, weight_E, ε) → w · x / rms(x) over the last dimension."""
+    """(x, delta or None, weight_E, ε) → (w · t / rms(t), t) over the last dimension, with t = x + delta."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight_E: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, delta: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         from scrl.policy.layer_kernels import rms_norm
 
         x = x.contiguous()
-        y_nE, scale_n = rms_norm(x.view(-1, len(weight_E)), weight_E, eps)
-        ctx.save_for_backward(x, weight_E, scale_n)
-        return y_nE.view(x.shape)
+        rows = (-1, len(weight_E))
+        delta_nE = None if delta is None else delta.contiguous().view(rows)
+        y_nE, total_nE, scale_n = rms_norm(x.view(rows), delta_nE, weight_E, eps)
+        total = x if delta is None else total_nE.view(x.shape)
+        ctx.save_for_backward(total, weight_E, scale_n)
+        ctx.set_materialize_grads(False)
+        return y_nE.view(x.shape), total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         from scrl.policy.layer_kernels import rms_norm_gradient
 
-        x, weight_E, scale_n = ctx.saved_tensors
+        total, weight_E, scale_n = ctx.saved_tensors
         rows = (-1, len(weight_E))
-        grad_x_nE, grad_weight_E = rms_norm_gradient(
-            grads[0].contiguous().view(rows), x.view(rows), weight_E, scale_n, needs_weight=ctx.needs_input_grad[1]
-        )
-        return grad_x_nE.view(x.shape), grad_weight_E, None
+        grad_nE, rest_nE = (None if grad is None else grad.contiguous().view(rows) for grad in grads)
+        grad_total_nE, grad_weight_E = rest_nE, None
+        if grad_nE is not None:
+            grad_total_nE, grad_weight_E = rms_norm_gradient(
+                grad_nE, rest_nE, total.view(rows), weight_E, scale_n, needs_weight=ctx.needs_input_grad[2]
+            )
+        grad_total = None if grad_total_nE is None else grad_total_nE.view(total.shape)
+        return grad_total, grad_total if ctx.needs_input_grad[1] else None, grad_weight_E, None
 
 
 class FusedSwiGLU(torch.autograd.Function):

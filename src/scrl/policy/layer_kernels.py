@@ -1,6 +1,6 @@
 """Triton kernels for the small operations of a layer, forward and backward: RMS norm, gate (SwiGLU), rotary positions.
 
-    norm     y = w · r(x s)   with s = 1 / √(mean x² + ε)
+    norm     y = w · r(x s)   with s = 1 / √(mean x² + ε), where x may be the sum of two
     gate     y = r(silu(g)) · u
     rotary   (x₁, x₂) → (r(x₁ cos) − r(x₂ sin), r(x₂ cos) + r(x₁ sin))
 
@@ -32,23 +32,28 @@ PROGRAMS = 1024
 """Of the norm's backward pass at most: eight for each of 132 multiprocessors."""
 
 
-def rms_norm(x_nE: Tensor, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The normed rows, and s of each."""
+def rms_norm(x_nE: Tensor, delta_nE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The normed rows of x + delta, that sum (x itself where there is no delta), and s of each row."""
     n, E = x_nE.shape
     y_nE, scale_n = torch.empty_like(x_nE), torch.empty(n, dtype=torch.float32, device=x_nE.device)
+    total_nE = x_nE if delta_nE is None else torch.empty_like(x_nE)
     block, rows = _tile(E)
     kernel: Any = _rms_norm
     if n:
         kernel[(triton.cdiv(n, rows),)](
-            x_nE, weight_E, y_nE, scale_n, n, eps, SIZE=E, ROWS=rows, BLOCK=block, num_warps=_warps(block * rows, 512)
-        )
-    return y_nE, scale_n
+            x_nE, x_nE if delta_nE is None else delta_nE, weight_E, y_nE, total_nE, scale_n, n, eps,
+            SIZE=E, ROWS=rows, BLOCK=block, ADD=delta_nE is not None, num_warps=_warps(block * rows, 512),
+        )  # fmt: skip
+    return y_nE, total_nE, scale_n
 
 
 def rms_norm_gradient(
-    grad_nE: Tensor, x_nE: Tensor, weight_E: Tensor, scale_n: Tensor, *, needs_weight: bool
+    grad_nE: Tensor, rest_nE: Tensor | None, x_nE: Tensor, weight_E: Tensor, scale_n: Tensor, *, needs_weight: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """∂L/∂x = s (g − x̂ mean(g x̂)) with x̂ = x s and g = w ∂L/∂y; and ∂L/∂w = Σ r(x̂) ∂L/∂y over rows, if needed."""
+    """∂L/∂x = s (g − x̂ mean(g x̂)) with x̂ = x s and g = w ∂L/∂y; and ∂L/∂w = Σ r(x̂) ∂L/∂y over rows, if needed.
+
+    `rest_nE`: the part of ∂L/∂x that does not go through the norm, to be added.
+    """
     n, E = x_nE.shape
     block, rows = _tile(E)
     programs = min(PROGRAMS, triton.cdiv(n, rows))
@@ -58,8 +63,9 @@ def rms_norm_gradient(
     if n:
         rows_of_program = rows * triton.cdiv(n, rows * programs)
         kernel[(programs,)](
-            grad_nE, x_nE, weight_E, scale_n, grad_x_nE, sums, n, rows_of_program,
-            SIZE=E, ROWS=rows, BLOCK=block, NEEDS_WEIGHT=needs_weight, num_warps=_warps(block * rows, 256),
+            grad_nE, grad_nE if rest_nE is None else rest_nE, x_nE, weight_E, scale_n, grad_x_nE, sums, n,
+            rows_of_program, SIZE=E, ROWS=rows, BLOCK=block, ADD=rest_nE is not None, NEEDS_WEIGHT=needs_weight,
+            num_warps=_warps(block * rows, 256),
         )  # fmt: skip
     return grad_x_nE, sums.sum(dim=0).to(weight_E.dtype) if needs_weight else None
 
@@ -110,15 +116,22 @@ def _warps(numbers: int, numbers_per_warp: int) -> int:
 
 
 @triton.jit
-def _rms_norm(x, weight, y, scales, n, eps, SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def _rms_norm(
+    x, delta, weight, y, total, scales, n, eps,
+    SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, BLOCK)
     at = row[:, None] * SIZE + column[None, :]
     inside = (row[:, None] < n) & (column[None, :] < SIZE)
+    kind = y.dtype.element_ty
     wide = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+    if ADD:
+        rounded = (wide + tl.load(delta + at, mask=inside, other=0.0).to(tl.float32)).to(kind)
+        tl.store(total + at, rounded, mask=inside)
+        wide = rounded.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, axis=1) / SIZE + eps)
     tl.store(scales + row, scale, mask=row < n)
-    kind = y.dtype.element_ty
     w = tl.load(weight + column, mask=column < SIZE, other=0.0).to(tl.float32)
     normed = (wide * scale[:, None]).to(kind).to(tl.float32)
     tl.store(y + at, (normed * w[None, :]).to(kind), mask=inside)
@@ -126,8 +139,8 @@ def _rms_norm(x, weight, y, scales, n, eps, SIZE: tl.constexpr, ROWS: tl.constex
 
 @triton.jit(do_not_specialize=["rows_of_program"])
 def _rms_norm_gradient(
-    grad, x, weight, scales, grad_x, sums, n, rows_of_program,
-    SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, NEEDS_WEIGHT: tl.constexpr,
+    grad, rest, x, weight, scales, grad_x, sums, n, rows_of_program,
+    SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, NEEDS_WEIGHT: tl.constexpr,
 ):  # fmt: skip
     """One program for `rows_of_program` rows, ROWS of them at a time."""
     program = tl.program_id(0)
@@ -144,7 +157,10 @@ def _rms_norm_gradient(
         normed = tl.load(x + at, mask=inside, other=0.0).to(tl.float32) * scale
         g = dy * w[None, :]
         mean = tl.sum(g * normed, axis=1) / SIZE
-        tl.store(grad_x + at, (scale * (g - normed * mean[:, None])).to(kind), mask=inside)
+        dx = scale * (g - normed * mean[:, None])
+        if ADD:
+            dx += tl.load(rest + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(grad_x + at, dx.to(kind), mask=inside)
         if NEEDS_WEIGHT:
             total += dy * normed.to(kind).to(tl.float32)
     if NEEDS_WEIGHT:
