@@ -310,6 +310,27 @@ def flat(grads):
     return torch.cat([grads[name].float().flatten() for name in sorted(grads)])
 
 
+def bytes_kept(model, tokens=64):
+    """Of a token for the backward pass, weights apart."""
+    weights, kept = {weight.data_ptr() for weight in model.parameters()}, {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        _hidden = model.model(input_ids=torch.arange(tokens, device=DEVICE)[None] % 40, use_cache=False)
+    return sum(size for address, size in kept.items() if address not in weights) / tokens
+
+
+def test_norms_and_gates_keep_less():
+    model = model_of("llama", SHORT)
+    before = bytes_kept(model)
+    fuse_layers(model)
+    # each of 5 norms: no float32 copy of its input, and one rounded copy fewer, but the input itself; each gate: no silu
+    assert before - bytes_kept(model) == 5 * (4 + 2 - 2) * 48 + 2 * 2 * 72
+
+
 def test_a_copy_is_fused_and_has_weights_of_its_own():
     model = model_of("qwen3")
     fuse_layers(model)
