@@ -101,12 +101,17 @@ def read_settings(out: Path) -> MeasurementSettings:
     values = read_yaml(path)
     if isinstance(prompt := values.get("prompt"), dict):
         prompt.setdefault("asks_for", "box")  # as scrl 0.1 did
-    try:
-        settings = build_settings(values)
-    except ConfigError as error:
-        raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
+    settings = _written_by_an_evaluation(values, path)
     _check_unchanged(settings, out)
     return settings
+
+
+def _written_by_an_evaluation(values: Mapping[str, Any], path: Path) -> MeasurementSettings:
+    """An earlier version may have written them: what it did not know has its default."""
+    try:
+        return build_settings(values)
+    except ConfigError as error:
+        raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
 
 
 def _check_unchanged(settings: MeasurementSettings, out: Path) -> None:
@@ -114,8 +119,9 @@ def _check_unchanged(settings: MeasurementSettings, out: Path) -> None:
     path = out / STARTED_WITH
     if not path.is_file():  # nothing has been drawn yet, or by earlier versions
         return
-    before = parse_object(path.read_bytes(), path, 1)
-    changes = "; ".join(words for _, words in changed_settings(before, settings.model_dump(mode="json")))
+    before = _written_by_an_evaluation(parse_object(path.read_bytes(), path, 1), path)
+    changed = changed_settings(before.model_dump(mode="json"), settings.model_dump(mode="json"))
+    changes = "; ".join(words for _, words in changed)
     if changes:
         raise DataError(out / "evaluation.yaml", f"is not what the evaluation was started with: {changes}; put it back")
 
