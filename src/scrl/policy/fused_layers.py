@@ -41,7 +41,8 @@ def fuse_layers(model: Any) -> str | None:
     if find_spec("triton") is None:
         return "layers are not fused (Triton is not installed)"
     kinds = [f"{name.removesuffix('ForCausalLM')}{kind}" for kind in ("DecoderLayer", "RMSNorm", "MLP", "Attention")]
-    layers = [(module, fused_forward(module)) for module in inner.modules() if type(module).__name__ in kinds]
+    modules = [module for module in inner.modules() if type(module).__name__ in kinds]
+    layers = [(module, fused_forward(type(module), inner.config.hidden_act)) for module in modules]
     wanted = _hidden_states(inner)
     for module, forward in layers:
         if forward is not None:
@@ -54,16 +55,15 @@ def fuse_layers(model: Any) -> str | None:
     return f"layers are fused except {' and '.join(left)}, for which there is no kernel" if left else None
 
 
-def fused_forward(module: Any) -> Callable[..., Any] | None:
-    """What a module does instead of its class's forward; None where there is no kernel."""
-    kind = type(module).__name__
-    if kind.endswith("DecoderLayer"):
+def fused_forward(kind: type, activation: str) -> Callable[..., Any] | None:
+    """What modules of this class do instead of its forward; None where there is no kernel."""
+    if kind.__name__.endswith("DecoderLayer"):
         return layer_forward
-    if kind.endswith("RMSNorm"):
+    if kind.__name__.endswith("RMSNorm"):
         return norm_forward
-    if kind.endswith("MLP"):
-        return mlp_forward if module.config.hidden_act == "silu" else None
-    return attention_forward(type(module))
+    if kind.__name__.endswith("MLP"):
+        return mlp_forward if activation == "silu" else None
+    return attention_forward(kind)
 
 
 @torch.no_grad()
@@ -211,7 +211,8 @@ class FusedSwiGLU(torch.autograd.Function):
 
         gate, up = (saved.detach() for saved in ctx.saved_tensors)
         swiglu_gradient_in_place(grads[0].contiguous(), gate, up)
-        torch.autograd.graph.increment_version((gate, up))
+        for changed in (gate, up):
+            torch.autograd.graph.increment_version(changed)
         return gate, up
 
 

@@ -214,7 +214,7 @@ def _rotate(
 def _rotate_heads(
     source, stride, to, place, c, s, HEADS: tl.constexpr, HALF: tl.constexpr, H_BLOCK: tl.constexpr, BLOCK: tl.constexpr
 ):
-    head, half = tl.arange(0, H_BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    head, half = tl.arange(0, H_BLOCK)[:, None].to(tl.int64), tl.arange(0, BLOCK)[None, :]
     inside = (head < HEADS) & (half < HALF)
     kind = to.dtype.element_ty
     x = tl.load(source + head * stride + half, mask=inside, other=0.0).to(tl.float32)
