@@ -358,6 +358,8 @@ def main() -> int:
     unknown = set(options.ways.split(",")) - set(SCORES)
     if unknown:
         parser.error(f"--ways: {', '.join(unknown)}: there are {', '.join(SCORES)}")
+    if options.fused and find_spec("liger_kernel") is None:
+        parser.error("--fused: needs liger_kernel, which is not installed")
     if options.device == "cuda" and not torch.cuda.is_available():
         print("gpu update: skipped, because there is no GPU; --device cpu --shape tiny --tokens 64 tries the code")
         return 0
