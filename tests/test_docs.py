@@ -196,7 +196,8 @@ def test_prompt_styles_are_those_of_the_code():
     assert [row[0].strip("`") for row in rows] == list(STYLES)
     for row, style in zip(rows, STYLES.values(), strict=True):
         assert row[1] == (style.system if style.is_chat else "no chat template")
-        assert row[2] == style.instruction
+        assert row[2] == ("yes" if style.instruction else "")
+        assert style.instruction in page("evaluation.md")
         assert row[3] == {None: "", True: "on", False: "off"}[style.thinking]
 
 
