@@ -148,12 +148,6 @@ def test_methods_are_those_of_the_code():
     assert list(shown_by()["Methods"]) == list(METHODS)
 
 
-def test_every_method_can_be_chosen_by_the_page_on_training():
-    named = set(re.findall(r"`([\w-]+)`", page("training.md").partition("`--method` is")[2].partition("\n\n")[0]))
-    ablations = {name for name in METHODS if name.startswith("scrl-without-")}
-    assert METHODS.keys() - ablations <= named
-
-
 def test_every_deviation_has_a_test():
     sections = {heading: rows for heading, rows in tables("deviations.md").items() if rows}
     assert len(sections) == 5
