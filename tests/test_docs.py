@@ -141,8 +141,11 @@ def test_symbols_are_those_of_the_settings():
 
 def test_methods_are_those_of_the_code():
     _, *rows = tables("method.md")["Methods"]
-    assert [row[0].strip("`") for row in rows] == list(METHODS)
-    for row, method in zip(rows, METHODS.values(), strict=True):
+    in_words = [name for name, method in METHODS.items() if method.idea.startswith(("ablation:", "control:"))]
+    assert all(f"`{name}`" in page("method.md") for name in in_words)
+    listed = {name: method for name, method in METHODS.items() if name not in in_words}
+    assert [row[0].strip("`") for row in rows] == list(listed)
+    for row, method in zip(rows, listed.values(), strict=True):
         needs = ", ".join(sorted(method.needs(method.settings())))
         assert row[1:] == [method.idea, needs, method.paper]
     assert list(shown_by()["Methods"]) == list(METHODS)
