@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.table import Table as RichTable
 
-from scrl.cli.evaluate import given_settings, measure_model
+from scrl.cli.evaluate import given_settings, measure_and_show, measurement_settings
+from scrl.cli.terminal import plain_console, say
 from scrl.cli.words import Words
+from scrl.data.folders import new_run_folder
 from scrl.data.printable import csv_cell
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.reporting.evaluations import read_place
+from scrl.reporting.tables import Table, as_terminal
 from scrl.setting_names import as_option, first_leaf
 
 if TYPE_CHECKING:
@@ -66,7 +68,6 @@ def answers(
         The error rate is that of the population the questions are drawn from, not of these questions.
     """
     from scrl.evaluation.answer_sheet import answer_rows, draw_checks, read_checks, with_trust, write_answers
-    from scrl.reporting.evaluations import read_place
 
     alone, given = given_settings(words)
     place, questions = _places(alone, given)
@@ -76,10 +77,12 @@ def answers(
         raise InputError(f"--max-error: must lie between 0 and 1; got {max_error}")
     if out is not None and questions is None and not out.is_dir():
         raise InputError(f"--out: there is no folder {out}; make it first")
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     if questions is not None:
-        place = str(measure_model(place, questions, given, out, console))
-        out = None
+        settings = measurement_settings({**given, "model": place, "benchmarks": (questions,)})
+        folder = new_run_folder(out)
+        measure_and_show(settings, folder, console)
+        place, out = str(folder), None
     found = read_place(place)
     name = benchmark or ("stream" if "stream" in found.benchmarks else found.benchmarks[0])
     evaluations = found.of(name)
@@ -87,9 +90,7 @@ def answers(
         raise InputError(f"--benchmark: {place} has no {name!r}; it has {', '.join(found.benchmarks)}")
     after = next((e for e in evaluations if e["step"] == found.step), evaluations[-1])
     before = evaluations[0] if evaluations[0]["step"] < after["step"] else None
-    source = Path(place.rpartition("@")[0] if found.step is not None else place)
-    source = source if source.is_dir() else source.parent
-    rows, choice, folder = answer_rows(after, before), None, out or source
+    rows, choice, folder = answer_rows(after, before), None, out or found.folder
     if draw_check is not None:
         _write_checks(draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder / "checks.csv", console)
         return
@@ -99,7 +100,7 @@ def answers(
     for table in tables(rows):
         console.print(table)
     if choice is not None and max_error is not None:
-        console.print(Text(verdict(choice, rows, max_error, population)), soft_wrap=not console.is_terminal)
+        say(console, verdict(choice, rows, max_error, population))
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
 
 
@@ -120,11 +121,12 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     return str(places[0]), str(places[1]) if is_sampled else None
 
 
-def tables(rows: Sequence[AnswerRow]) -> list[Table]:
+def tables(rows: Sequence[AnswerRow]) -> list[RichTable]:
     """The most certain answers, those that changed most, and the questions without a clear answer."""
+    by_share = sorted(rows, key=lambda row: -row.share)
     kinds = {
-        "Most agreement": sorted(rows, key=lambda row: -row.share),
-        "Changed, by agreement": sorted((row for row in rows if row.is_changed), key=lambda row: -row.share),
+        "Most agreement": by_share,
+        "Changed, by agreement": [row for row in by_share if row.is_changed],
         "No clear answer (SCRL's rule abstains)": sorted(
             (row for row in rows if not row.is_trusted), key=lambda row: row.share
         ),
@@ -136,21 +138,22 @@ def tables(rows: Sequence[AnswerRow]) -> list[Table]:
     ]
 
 
-def _table(title: str, rows: Sequence[AnswerRow]) -> Table:
+def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
     has_start, has_chance = (any(getattr(row, name) is not None for row in rows) for name in ("start_share", "p_right"))
-    names = ["question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance]
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for name in names:
-        if name in ("agree", "right"):
-            table.add_column(name, justify="right", no_wrap=True)
-        else:
-            table.add_column(name, max_width=24, overflow="ellipsis")
+    header = ("question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance)
+    lines = []
     for row in rows:
-        chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
-        start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"
         second = "" if row.runner_up is None else f"{row.runner_up} ({row.runner_up_share:.0%})"
-        cells = [row.question_id, row.answer or "–", f"{row.share:.0%}", second]
-        table.add_row(*map(Text, [*cells, *[start] * has_start, *[chance] * has_chance]))
+        start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"
+        chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
+        cells = (row.question_id, row.answer or None, f"{row.share:.0%}", second)
+        lines.append((*cells, *[start] * has_start, *[chance] * has_chance))
+    table = as_terminal(Table(header, tuple(lines), title))
+    for column in table.columns:
+        if column.header in ("agree", "right"):
+            column.justify = "right"
+        else:
+            column.no_wrap, column.max_width, column.overflow = False, 24, "ellipsis"
     return table
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from string import ascii_uppercase
 
-from rich.console import Console
-
-from scrl.cli.terminal import print_text
+from scrl.cli.terminal import plain_console, print_text
 from scrl.errors import InputError
 
 
@@ -39,6 +37,6 @@ def compare(*places: str, metric: str = "pass@1") -> None:
     for line in legend(pairings):
         print_text(line)
     print_text()
-    show_table(comparison_table(comparisons, metric), Console(highlight=False, markup=False))
+    show_table(comparison_table(comparisons, metric), plain_console())
     for line in (*(note for place in read for note in place.notes), *remarks(pairings, comparisons)):
         print_text(f"\n{line}")

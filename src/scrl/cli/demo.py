@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
-from rich.text import Text
 
 from scrl.cli.progress import show_progress
+from scrl.cli.terminal import plain_console
 from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.errors import ConfigError
 from scrl.recipes.demo import SEED, STEPS
@@ -71,7 +70,7 @@ def demo(
     from scrl.reporting.report import write_report
     from scrl.reporting.tables import as_terminal
 
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     if resume:
         folder = folder_to_resume(out, "demo")
         seed, steps = _begun_with(folder, seed, steps)
@@ -89,8 +88,8 @@ def demo(
     console.print(as_terminal(results_table(outcomes)))
     console.print("Where consensus lied at the first visit:")
     for story in lies(runs, console.print):
-        console.print(Text(f"* {story}"))
-    console.print(Text(f"\n{verdict(outcomes, seed)}\n"))
+        console.print(f"* {story}")
+    console.print(f"\n{verdict(outcomes, seed)}\n")
     console.print(f"{time.perf_counter() - started:.0f} s. The whole story: {report}", soft_wrap=True)
     console.print(NEXT.format(run=runs[-1]), soft_wrap=True)
 

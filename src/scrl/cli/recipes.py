@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from textwrap import wrap
+from collections.abc import Iterator, Sequence
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
 
-from scrl.reporting.tables import Table, as_terminal
+from scrl.cli.terminal import plain_console, say
+from scrl.reporting.tables import Table, as_terminal, is_too_wide
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from scrl.recipes.paper import Cell, PaperTable
 
 COPIED = {"COMPASS": "†", "RESTRAIN": "‡"}
@@ -43,24 +42,21 @@ def recipes(table: str | None = None, /, *, experiment: str | None = None, scale
         raise ConfigError("--experiment: give a table or an experiment, not both")
     if scale != "paper" and experiment is None:
         raise ConfigError("--scale: the paper's values have one scale; with --experiment NAME it scales the settings")
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     if experiment is not None:
         console.print(Text("\n".join(settings_lines(experiment, scale))), soft_wrap=True)
         return
     for shown in TABLES.values() if table is None else (find_table(table),):
-        _say(console, (f"{shown.name}: {shown.title} ({shown.label})", shown.caption))
+        say(console, f"{shown.name}: {shown.title} ({shown.label})", shown.caption)
         _show(console, shown)
-        _say(console, (*notes(shown), ""))
+        say(console, *notes(shown), "")
     if table is None:
-        settings = settings_table()
-        console.print(settings if _fits(console, settings) else _narrowed(settings))
-        _say(console, closing_lines())
-
-
-def _say(console: Console, lines: Iterable[str]) -> None:
-    """On a terminal, lines are broken between words."""
-    for line in lines:
-        console.print(Text(line), soft_wrap=not console.is_terminal)
+        settings = as_terminal(settings_table())
+        if is_too_wide(settings, console):  # in 80 columns there is room for every word
+            settings.columns[0].no_wrap, settings.columns[0].max_width = False, 18
+            settings.columns[-1].no_wrap = False
+        console.print(settings)
+        say(console, *closing_lines())
 
 
 def _show(console: Console, table: PaperTable) -> None:
@@ -68,17 +64,13 @@ def _show(console: Console, table: PaperTable) -> None:
     lines = list(lines_of(table))
     rows = tuple((line.label, *line.values, line.source) for line in lines)
     whole = as_terminal(Table(("", *table.columns, "experiments"), rows))
-    if _fits(console, whole):
+    if not is_too_wide(whole, console):
         console.print(whole)
         return
     headings = (re.sub(r"[ _](?=\w\w)", "\n", column) for column in table.columns)  # one word per line
     console.print(as_terminal(Table(("", *headings), tuple(row[:-1] for row in rows)), wraps=True))
     for text in source_lines(lines, console.width):
         console.print(Text(text), soft_wrap=True)  # a long name stays one, to be copied
-
-
-def _fits(console: Console, rich_table: RichTable) -> bool:
-    return console.measure(rich_table, options=console.options.update_width(10_000)).maximum <= console.width
 
 
 def settings_lines(name: str, scale: str) -> Iterator[str]:
@@ -121,39 +113,26 @@ def lines_of(table: PaperTable) -> Iterator[Line]:
             " ".join(absent if cell.paper is None else number_text(cell) for cell in cells if cell.column == column)
             for column in table.columns
         )
-        yield Line(f"  {row}", values, _source(cells))
+        names = list(dict.fromkeys(cell.experiment for cell in cells if cell.experiment is not None))
+        is_computed = all(cell.derived and cell.copied_from is None for cell in cells)
+        yield Line(f"  {row}", values, folded(names) if names else "computed" if is_computed else "none: copied")
 
 
 def source_lines(lines: Sequence[Line], width: int) -> Iterator[str]:
     """What measures each row, in lines that are broken between words."""
+    wrapper = TextWrapper(width, break_long_words=False, break_on_hyphens=False)
     yield "experiments:"
     for line in lines:
-        text = f"{line.label.strip()}: {line.source}" if line.source else line.label
-        indent = "  " if line.source else " "
-        yield from wrap(
-            text,
-            width,
-            initial_indent=indent,
-            subsequent_indent=f"{indent}  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        wrapper.initial_indent = "  " if line.source else " "
+        wrapper.subsequent_indent = f"{wrapper.initial_indent}  "
+        yield from wrapper.wrap(f"{line.label.strip()}: {line.source}" if line.source else line.label)
 
 
 def number_text(cell: Cell) -> str:
-    """A number as the paper prints it, with its marks."""
     from scrl.recipes.paper import GAIN
 
     form = "+.1f" if cell.metric == GAIN else ".3f" if cell.metric.startswith("entropy") else ".1f"
     return f"{cell.paper:{form}}{'*' if cell.is_peak else ''}{COPIED.get(cell.copied_from or '', '')}"
-
-
-def _source(cells: Sequence[Cell]) -> str:
-    """What measures a row."""
-    names = list(dict.fromkeys(cell.experiment for cell in cells if cell.experiment is not None))
-    if names:
-        return folded(names)
-    return "computed" if all(cell.derived and cell.copied_from is None for cell in cells) else "none: copied"
 
 
 def folded(names: Sequence[str]) -> str:
@@ -185,7 +164,7 @@ def notes(table: PaperTable) -> Iterator[str]:
             yield f"inconsistent: {where}: {odd.printed:g} is printed, {odd.implied:g} implied: {odd.reason}"
 
 
-def settings_table() -> RichTable:
+def settings_table() -> Table:
     """The appendix's settings (tab:parameter), and the number of passes."""
     from scrl.recipes.catalogue import SHORTER
     from scrl.recipes.paper import EPISODES, HYPERPARAMETERS, PRINTED
@@ -197,14 +176,7 @@ def settings_table() -> RichTable:
         small = f"{episodes} ({', '.join(shorter)})" if shorter else str(episodes)
         rows.append((f"Episodes, {PRINTED[benchmark]}", small, str(episodes), "steps"))
     header = ("", "Qwen2.5-3B", "Qwen2.5-Math-7B", "setting")
-    return as_terminal(Table(header, tuple(rows), "settings: tab:parameter and text"))
-
-
-def _narrowed(settings: RichTable) -> RichTable:
-    """The same with room for every word in 80 columns."""
-    settings.columns[0].no_wrap, settings.columns[0].max_width = False, 18
-    settings.columns[-1].no_wrap = False
-    return settings
+    return Table(header, tuple(rows), "settings: tab:parameter and text")
 
 
 def closing_lines() -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from scrl.cli.cleanup import resumable
 from scrl.cli.progress import show_progress
+from scrl.cli.terminal import plain_console
 from scrl.cli.words import Words, split_words, switches_of
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.data.folders import folder_to_resume, new_run_folder
@@ -24,7 +24,7 @@ from scrl.reporting.text import counted
 if TYPE_CHECKING:
     from scrl.recipes.jobs import Job
     from scrl.recipes.paper import PaperTable
-    from scrl.recipes.reproduce import Choices, Observer
+    from scrl.recipes.reproduce import Choices
 
 CONTROLS = tuple(method.name for method in CONTROL_ARMS)
 
@@ -74,7 +74,7 @@ def reproduce(
     """
     from scrl.config import RunConfig, given_settings
     from scrl.recipes.jobs import jobs, select, with_controls, with_voting
-    from scrl.recipes.reproduce import Choices, check
+    from scrl.recipes.reproduce import Choices, carry_out, check
     from scrl.recipes.scales import default_seed, mapping
 
     names, given = split_words(words, switches_of(RunConfig))
@@ -84,8 +84,8 @@ def reproduce(
         if control not in CONTROLS:
             raise ConfigError(f"--controls: there is no {control!r}.{did_you_mean(control, CONTROLS)}")
     folder = folder_to_resume(out, "reproduction") if resume else None
-    console = Console(highlight=False, markup=False)
-    lines = list(mapping(scale))
+    console = plain_console()
+    scale_lines = list(mapping(scale))
     tables = [with_controls(with_voting(table) if voting else table, controls) for table in select(names)]
     choices = Choices(
         scale=scale,
@@ -96,22 +96,15 @@ def reproduce(
     )
     all_jobs = jobs(tables, scale)
     check(all_jobs, choices)
-    for line in (*lines, *_plan(all_jobs, choices)):
+    for line in (*scale_lines, *_plan(all_jobs, choices)):
         console.print(Text(line), soft_wrap=True)
     if dry_run:
         return
-    _carry_out(tables, all_jobs, choices, new_run_folder(out) if folder is None else folder, console)
-
-
-def _carry_out(
-    tables: Sequence[PaperTable], all_jobs: Sequence[Job], choices: Choices, folder: Path, console: Console
-) -> None:
-    from scrl.recipes.reproduce import carry_out
-
+    folder = new_run_folder(out) if folder is None else folder
     console.print(f"writing to {folder}\n", soft_wrap=True)
     started = time.perf_counter()
     with resumable(folder, f"the same command and --resume --out {folder}", console):
-        carry_out(all_jobs, choices, folder, observing)
+        carry_out(all_jobs, choices, folder, show_progress)
     for table in tables:
         _print_table(table, choices, folder, console)
     console.print(f"{time.perf_counter() - started:.0f} s; tables, runs and evaluations: {folder}", soft_wrap=True)
@@ -129,13 +122,6 @@ def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
         where = ", ".join(benchmark_at(name, choices.scale) for name in benchmarks) or "nothing but its own steps"
         voting = "; the start model votes with as many tokens" if job.has_voting else ""
         yield f"  {'train' if job.is_run else 'start'} {job.name}, measured on {where}{voting}"
-
-
-@contextmanager
-def observing(steps: int, name: str) -> Iterator[Observer]:
-    """Progress of one experiment."""
-    with show_progress(steps, name) as listener:
-        yield listener
 
 
 def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Console) -> None:

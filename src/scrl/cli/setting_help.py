@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from itertools import islice
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -52,31 +53,27 @@ _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT"}
 class SettingHelp(DefaultFormatter):
     """The help of a command that takes settings: they stand before its own options."""
 
-    def __init__(self, names: Callable[[], Names], groups: Mapping[str, str], rest: str) -> None:
-        """`names` is called when help is shown; `rest` says where the other settings are."""
+    def __init__(self, module: str, groups: Mapping[str, str], rest: str) -> None:
+        """`module` has the NAMES and is imported when help is shown; `rest` says where the other settings are."""
         super().__init__()
-        self._names, self._groups, self._rest = names, groups, rest
+        self._module, self._groups, self._rest = module, groups, rest
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
-        """What the command does, and the groups of settings."""
         super().render_description(console, options, description)
-        names = self._names()
+        names = import_module(self._module).NAMES
         for title, listed in self._groups.items():
-            self(console, options, HelpPanel("parameter", title, entries=list(_entries(names, listed.split()))))
+            entries = [_entry(names, name) for name in listed.split()]
+            self(console, options, HelpPanel("parameter", title, entries=entries))
         console.print(f"{self._rest}\n")
 
 
-def _entries(names: Names, listed: list[str]) -> Iterator[HelpEntry]:
-    for name in listed:
-        field, default = find_setting(names, name)
-        words = Text(field.description or "")
-        if not field.is_required():
-            words.append(f" [{_shown(default)}]", "cyclopts.default")
-        yield HelpEntry(
-            positive_names=(as_option(name),),
-            metavar=_metavar(field.annotation),
-            description=words,
-        )
+def _entry(names: Names, name: str) -> HelpEntry:
+    field, default = find_setting(names, name)
+    words = Text(field.description or "")
+    if not field.is_required():
+        shown = "off" if default is False else "none" if default in (None, ()) else default
+        words.append(f" [{shown}]", "cyclopts.default")
+    return HelpEntry(positive_names=(as_option(name),), metavar=_metavar(field.annotation), description=words)
 
 
 def find_setting(names: Names, name: str) -> tuple[FieldInfo, Any]:
@@ -94,10 +91,6 @@ def find_setting(names: Names, name: str) -> tuple[FieldInfo, Any]:
     return field, None if field.is_required() else default
 
 
-def _shown(default: Any) -> str:
-    return "off" if default is False else "none" if default in (None, ()) else str(default)
-
-
 def _metavar(annotation: Any) -> str | None:
     """What a value looks like; nothing for a switch."""
     types = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
@@ -109,29 +102,11 @@ def _metavar(annotation: Any) -> str | None:
     return _METAVARS.get(get_args(first)[0] if get_origin(first) is tuple else first, "TEXT")
 
 
-def _run_names() -> Names:
-    from scrl.config import NAMES
-
-    return NAMES
-
-
-def _measurement_names() -> Names:
-    from scrl.evaluation.settings import NAMES
-
-    return NAMES
-
-
-def _endpoint_names() -> Names:
-    from scrl.lab.endpoint_settings import NAMES
-
-    return NAMES
-
-
 HELP = {
-    "train": SettingHelp(_run_names, RUN_GROUPS, RUN_REST),
-    "plan": SettingHelp(_run_names, dict(islice(RUN_GROUPS.items(), 1)), RUN_REST),
-    "evaluate": SettingHelp(_measurement_names, MEASUREMENT_GROUPS, MEASUREMENT_REST),
-    "rollouts": SettingHelp(_endpoint_names, ENDPOINT_GROUPS, ENDPOINT_REST),
-    "answers": SettingHelp(_measurement_names, dict(islice(MEASUREMENT_GROUPS.items(), 1)), MEASUREMENT_REST),
+    "train": SettingHelp("scrl.config", RUN_GROUPS, RUN_REST),
+    "plan": SettingHelp("scrl.config", dict(islice(RUN_GROUPS.items(), 1)), RUN_REST),
+    "evaluate": SettingHelp("scrl.evaluation.settings", MEASUREMENT_GROUPS, MEASUREMENT_REST),
+    "rollouts": SettingHelp("scrl.lab.endpoint_settings", ENDPOINT_GROUPS, ENDPOINT_REST),
+    "answers": SettingHelp("scrl.evaluation.settings", dict(islice(MEASUREMENT_GROUPS.items(), 1)), MEASUREMENT_REST),
 }
 """By command."""

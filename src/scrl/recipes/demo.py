@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from scrl.policy.model_paths import EMBEDDED, HASTY
+from scrl.policy.model_paths import HASTY
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig
@@ -21,40 +21,29 @@ STEPS = 24
 METHODS = ("ttrl", "scrl", "contrast")
 """All from the same start, on the same stream, with the same settings."""
 TOY_STEPS = 40
-"""Of a run at demo scale, with the model that slips but does not guess."""
+"""Of a run at demo scale, whose model, EMBEDDED, slips but does not guess."""
 
 
-def demo_config(method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
+def demo_config(
+    method: str, *, seed: int, steps: int, model: str = HASTY, changes: Mapping[str, Any] | None = None
+) -> RunConfig:
     """A run of the demo, about a minute on a laptop, with `changes` on top."""
-    return _config(HASTY, method, seed=seed, steps=steps, changes=changes)
-
-
-def toy_config(method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """A run that stands for one of the paper's."""
-    return _config(EMBEDDED, method, seed=seed, steps=steps, changes=changes)
-
-
-def _config(model: str, method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None) -> RunConfig:
     from scrl.config import build_config
     from scrl.settings import merged
 
-    return build_config(
-        merged(
-            {
-                "model": model,
-                "questions": "arithmetic:medium:train:64",
-                "method": method,
-                "credit": {"std_floor": 0.18},
-                "probe": 0,
-                "seed": seed,
-                "steps": steps,
-                "prompt": {"instruction": ""},
-                "sampling": {"max_tokens": 72},
-                "optimizer": {"learning_rate": 2e-5, "weight_decay": 0.0},
-                "evaluation": {"completions": 16, "held_out": "arithmetic:medium:held-out:64"},
-                "guard": {"mode": "observe"},
-                "checkpoint_every": 20,
-            },
-            changes or {},
-        )
-    )
+    settings = {
+        "model": model,
+        "questions": "arithmetic:medium:train:64",
+        "method": method,
+        "credit": {"std_floor": 0.18},
+        "probe": 0,
+        "seed": seed,
+        "steps": steps,
+        "prompt": {"instruction": ""},
+        "sampling": {"max_tokens": 72},
+        "optimizer": {"learning_rate": 2e-5, "weight_decay": 0.0},
+        "evaluation": {"completions": 16, "held_out": "arithmetic:medium:held-out:64"},
+        "guard": {"mode": "observe"},
+        "checkpoint_every": 20,
+    }
+    return build_config(merged(settings, changes or {}))

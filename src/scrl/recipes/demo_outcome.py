@@ -12,10 +12,10 @@ from typing import Any
 
 from scrl.data.jsonl import OnCut, read_json_lines
 from scrl.evaluation.statistics import Difference, paired_difference
-from scrl.reporting.rollout_votes import QuestionVotes, read_votes
+from scrl.reporting.result_rows import score
+from scrl.reporting.rollout_votes import QuestionVotes, Visit, read_votes
 from scrl.reporting.tables import Cell, Share, Table
 
-BENCHMARKS = ("stream", "held-out")
 TITLES = {"ttrl": "TTRL", "scrl": "SCRL"}
 """Methods that are written in capitals."""
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -41,20 +41,13 @@ class Outcome:
         return cls(folder.name, evaluations, metrics)
 
     def is_finished(self, steps: int) -> bool:
-        """It was measured after its last step."""
         return any(record["step"] == steps for record in self.evaluations)
 
     def before(self, benchmark: str) -> dict[str, Any]:
-        """The first evaluation."""
         return next(record for record in self.evaluations if record["benchmark"] == benchmark)
 
     def after(self, benchmark: str) -> dict[str, Any]:
-        """The last evaluation."""
         return next(record for record in reversed(self.evaluations) if record["benchmark"] == benchmark)
-
-    def gain(self, benchmark: str, *, seed: int) -> Difference:
-        """pass@1 after minus before, over the same questions."""
-        return _difference(self.before(benchmark), self.after(benchmark), seed)
 
     @property
     def title(self) -> str:
@@ -78,19 +71,14 @@ def results_table(outcomes: Sequence[Outcome]) -> Table:
     Stock answers are known from the second step on: that step stands for the start, the last epoch for the end.
     """
     first = outcomes[0]
-    rows = [_result("start", {name: first.before(name) for name in BENCHMARKS}, first.stock(0, 2))]
-    for outcome in outcomes:
-        after = {name: outcome.after(name) for name in BENCHMARKS}
-        rows.append(_result(outcome.title, after, outcome.stock(-EPOCH, None)))
-    header = ("in %", "pass@1 [95 %]", "maj@16", "held-out pass@1 [95 %]", "stock answers")
-    return Table(header, tuple(rows))
-
-
-def _result(name: str, records: dict[str, dict[str, Any]], stock: float | None) -> tuple[Cell, ...]:
-    stream, held_out = (
-        Share(record["pass@1"], record["pass@1_low"], record["pass@1_high"]) for record in records.values()
-    )
-    return (name, stream, Share(records["stream"]["maj@16"]), held_out, None if stock is None else Share(stock))
+    ends = [("start", first.before, first.stock(0, 2))]
+    ends += [(outcome.title, outcome.after, outcome.stock(-EPOCH, None)) for outcome in outcomes]
+    rows: list[tuple[Cell, ...]] = []
+    for name, evaluation, stock in ends:
+        stream, held_out = evaluation("stream"), evaluation("held-out")
+        scores = (score("pass@1", [stream]), Share(stream["maj@16"]), score("pass@1", [held_out]))
+        rows.append((name, *scores, None if stock is None else Share(stock)))
+    return Table(("in %", "pass@1 [95 %]", "maj@16", "held-out pass@1 [95 %]", "stock answers"), tuple(rows))
 
 
 def curves(outcomes: Sequence[Outcome]) -> Table:
@@ -108,24 +96,22 @@ def _blocks(shares: Sequence[float | None]) -> str:
 
 def verdict(outcomes: Sequence[Outcome], seed: int) -> str:
     """Who ends highest on the stream, by how much, and who ends below the start."""
-    ranked = sorted(outcomes, key=lambda outcome: -outcome.after("stream")["pass@1"])
-    best, *others = ranked
+    best, *others = sorted(outcomes, key=lambda outcome: -outcome.after("stream")["pass@1"])
     shares = ", ".join(f"{outcome.title} {outcome.after('stream')['pass@1']:.1%}" for outcome in others)
     sentences = [f"{best.title} ends highest: {best.after('stream')['pass@1']:.1%} right, {shares}."]
     for outcome in others:
         lead = _difference(outcome.after("stream"), best.after("stream"), seed)
-        clear = "" if lead.is_clear else ", within the noise"
-        sentences.append(f"{best.title} − {outcome.title}: {_signed(lead)}{clear}.")
-    below = [outcome for outcome in ranked if outcome.gain("stream", seed=seed).mean < 0]
-    for outcome in below:
-        gain = outcome.gain("stream", seed=seed)
-        clear = "" if gain.is_clear else ", within the noise"
-        sentences.append(f"{outcome.title} is worse than the start: {_signed(gain)}{clear}.")
+        sentences.append(f"{best.title} − {outcome.title}: {_signed(lead)}.")
+    for outcome in (best, *others):
+        gain = _difference(outcome.before("stream"), outcome.after("stream"), seed)
+        if gain.mean < 0:
+            sentences.append(f"{outcome.title} is worse than the start: {_signed(gain)}.")
     return " ".join(sentences)
 
 
 def _signed(difference: Difference) -> str:
-    return f"{100 * difference.mean:+.1f} [{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    mean, low, high = (f"{100 * value:+.1f}" for value in (difference.mean, difference.low, difference.high))
+    return f"{mean} [{low}, {high}]{'' if difference.is_clear else ', within the noise'}"
 
 
 # Where consensus lied
@@ -138,37 +124,35 @@ def lies(folders: Sequence[Path], on_cut: OnCut, limit: int = 3) -> Iterator[str
     """
     votes = {folder.name: read_votes(folder / "rollouts.jsonl", on_cut) for folder in folders}
     names = set.intersection(*(set(questions) for questions in votes.values()))
-    questions = {name: {run: found[name] for run, found in votes.items()} for name in sorted(names)}
-    firsts = {name: [question.visits[0] for question in runs.values()] for name, runs in questions.items()}
-    lied = [
-        name
-        for name, visits in firsts.items()
-        if all(visit.is_majority_wrong for visit in visits) and len({visit.majority for visit in visits}) == 1
-    ]
-    boldest = sorted(lied, key=lambda name: -firsts[name][0].count(firsts[name][0].majority))
-    apart = sorted(
-        boldest[1:], key=lambda name: -_spread([_right_at_the_end(runs) for runs in questions[name].values()])
-    )
-    for name in [*boldest[:1], *apart][:limit]:
-        yield _story(questions[name])
+    lied = []
+    for name in sorted(names):
+        runs = {run: questions[name] for run, questions in votes.items()}
+        firsts = [question.visits[0] for question in runs.values()]
+        if all(visit.is_majority_wrong for visit in firsts) and len({visit.majority for visit in firsts}) == 1:
+            lied.append(runs)
+    lied.sort(key=lambda runs: -_first(runs).count(_first(runs).majority))
+    for runs in [*lied[:1], *sorted(lied[1:], key=lambda runs: -_spread(runs))][:limit]:
+        yield _story(runs)
+
+
+def _first(runs: dict[str, QuestionVotes]) -> Visit:
+    return next(iter(runs.values())).visits[0]
+
+
+def _spread(runs: dict[str, QuestionVotes]) -> int:
+    """How far apart the runs are in votes for the right answer at the last visit."""
+    right = [_votes_for_right(question.visits[-1]) for question in runs.values()]
+    return max(right) - min(right)
+
+
+def _votes_for_right(visit: Visit) -> int:
+    return 0 if visit.right is None else visit.count(visit.right)
 
 
 def _story(runs: dict[str, QuestionVotes]) -> str:
-    question = next(iter(runs.values()))
-    first = question.visits[0]
-    votes_for_gold = 0 if first.right is None else first.count(first.right)
-    ends = ", ".join(f"{TITLES.get(run, run)} {_right_at_the_end(votes)}" for run, votes in runs.items())
+    question, first = next(iter(runs.values())), _first(runs)
+    ends = ", ".join(f"{TITLES.get(run, run)} {_votes_for_right(votes.visits[-1])}" for run, votes in runs.items())
     return (
         f"{question.text} {first.majority} gets {first.count(first.majority)} of {first.size} votes and is wrong; "
-        f"{question.gold} gets {votes_for_gold}. At the last visit it has: {ends}."
+        f"{question.gold} gets {_votes_for_right(first)}. At the last visit it has: {ends}."
     )
-
-
-def _right_at_the_end(question: QuestionVotes) -> int:
-    """The votes for the right answer at the last visit."""
-    last = question.visits[-1]
-    return 0 if last.right is None else last.count(last.right)
-
-
-def _spread(numbers: Sequence[int]) -> int:
-    return max(numbers) - min(numbers)

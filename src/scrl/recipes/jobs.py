@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, most_completions, start_name
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, most_completions
 from scrl.recipes.paper import TABLES, Cell, PaperTable
 from scrl.recipes.scales import at_scale, benchmark_at
 
@@ -33,7 +33,6 @@ class Job:
 
     @property
     def is_run(self) -> bool:
-        """Whether something is trained."""
         return self.experiment.trained_on is not None
 
 
@@ -71,9 +70,9 @@ def _own_cells(table: str, experiment: Experiment) -> Iterator[Cell]:
 
 def start_of(experiment: Experiment) -> str:
     """The experiment that measures the model before training; a varied length has its own."""
-    model, *_ = experiment.name.split("/")
-    longer = start_name(model, str(experiment.max_tokens))
-    return longer if longer in EXPERIMENTS else start_name(model)
+    start = f"{experiment.name.split('/')[0]}/start"
+    longer = f"{start}/{experiment.max_tokens}"
+    return longer if longer in EXPERIMENTS else start
 
 
 def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:

@@ -57,7 +57,6 @@ class Cell:
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
         return self.section, self.row, self.column, self.metric
 
 
@@ -98,17 +97,14 @@ class PaperTable:
 
     @property
     def is_figure(self) -> bool:
-        """Whether it shows curves through training."""
         return self.measured_with in ("curve", "training")
 
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """Section and row, in print order."""
         return tuple(dict.fromkeys((cell.section, cell.row) for cell in self.cells))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The headings, in print order."""
         return tuple(dict.fromkeys(cell.column for cell in self.cells))
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import replace
 from scrl.config import RunConfig, build_config
 from scrl.data.prompts import PromptSettings
 from scrl.errors import ConfigError, did_you_mean
+from scrl.policy.model_paths import EMBEDDED
 from scrl.recipes.catalogue import (
     EXPERIMENTS,
     FOLLOWED,
@@ -19,11 +20,9 @@ from scrl.recipes.catalogue import (
     config_of,
     evaluation_of,
     prompt_of,
-    run_name,
-    start_name,
     trained_benchmark,
 )
-from scrl.recipes.demo import SEED, TOY_STEPS, toy_config
+from scrl.recipes.demo import SEED, TOY_STEPS, demo_config
 from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, Cell, PaperTable, Place
 
 SCALES = ("paper", "demo")
@@ -35,7 +34,7 @@ SHORT = {LENGTHS["10,240"]: 48}
 """Where an experiment varies the length, the shorter one becomes this; everything else is as long as the demo."""
 SMALL_REWARDS = ("rent", "intuitor")
 """Methods whose rewards are entropies and the like: the demo's std_floor would silence them, so they have none."""
-_DEMO = toy_config("scrl", seed=SEED, steps=TOY_STEPS)
+_DEMO = demo_config("scrl", seed=SEED, steps=TOY_STEPS, model=EMBEDDED)
 """What all methods share at demo scale."""
 
 
@@ -46,15 +45,14 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
     max_tokens = length_at(experiment.max_tokens, scale)
     varied = ",".join(f"{name}={value:g}" for name, value in experiment.credit)
     length = "" if max_tokens == _DEMO.sampling.max_tokens else str(max_tokens)
-    more = filter(None, (varied, length))
-    if experiment.trained_on is None or experiment.method is None:
-        name = start_name("embedded", *more)
+    if experiment.trained_on is None:
+        what = ["start"]
     else:
         budget = f"{experiment.completions}-{experiment.trained}"
-        name = run_name("embedded", LEVELS[experiment.trained_on], budget, experiment.method, *more)
+        what = [LEVELS[experiment.trained_on], budget, str(experiment.method)]
     return replace(
         experiment,
-        name=name,
+        name="/".join(filter(None, ("embedded", *what, varied, length))),
         model=_DEMO.model,
         trained_on=experiment.trained_on and benchmark_at(experiment.trained_on, scale),
         max_tokens=max_tokens,
@@ -94,18 +92,14 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
         "evaluation": {"held_out": None} | evaluation_of(scaled.name in followed),
     }
     seed, steps = SEED if seed is None else seed, TOY_STEPS if steps is None else steps
-    return toy_config(scaled.method or "scrl", seed=seed, steps=steps, changes=changes)
+    return demo_config(str(scaled.method), seed=seed, steps=steps, model=EMBEDDED, changes=changes)
 
 
 def prompt_at(experiment: Experiment, scale: str) -> PromptSettings:
-    """How an experiment's model is prompted at a scale."""
-    if _checked(scale) == "paper":
-        return PromptSettings.model_validate(prompt_of(experiment))
-    return _DEMO.prompt
+    return PromptSettings.model_validate(prompt_of(experiment)) if _checked(scale) == "paper" else _DEMO.prompt
 
 
 def default_seed(scale: str) -> int:
-    """The seed of a reproduction that names none."""
     return 0 if _checked(scale) == "paper" else SEED
 
 

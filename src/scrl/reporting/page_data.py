@@ -103,7 +103,6 @@ def _groups(visits: Sequence[tuple[str, Visit]]) -> list[dict[str, Any]]:
 
 def _group(visit: Visit, tally: Tally, elsewhere: Elsewhere) -> dict[str, Any]:
     absent = [place for place, j in enumerate(tally.class_of_G) if j == MISSING]
-    is_graded = any(votes.is_right is not None for votes in visit.votes.values())
     right = visit.right
     return {
         "step": visit.step,
@@ -116,7 +115,7 @@ def _group(visit: Visit, tally: Tally, elsewhere: Elsewhere) -> dict[str, Any]:
         "missing_entropy": mean_at(tally.entropies_G, absent) if absent and tally.entropies_G is not None else None,
         "elsewhere": [elsewhere.shares.get(key, 0) for key in tally.keys_K] if any(elsewhere.shares.values()) else None,
         "stock": [j for j, key in enumerate(tally.keys_K) if key in elsewhere.stock] if elsewhere.stock else None,
-        "right": None if not is_graded else MISSING if right is None else tally.keys_K.index(right),
+        "right": None if not visit.is_graded else MISSING if right is None else tally.keys_K.index(right),
         "labels": [_LABELS[visit.votes[key].label] for key in tally.keys_K],
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -66,29 +66,23 @@ def load_questions(path: Path, votes: Mapping[str, QuestionVotes]) -> tuple[Ques
     chosen = sorted(votes.values(), key=lambda question: (natural_order(question.id), question.id))
     try:
         with path.open("rb") as file:
-            return tuple(Question(question, _excerpts(file, path, question, len(votes))) for question in chosen)
+            return tuple(Question(each, tuple(_excerpts(file, path, each, len(votes)))) for each in chosen)
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error
 
 
-def _excerpts(file: IO[bytes], path: Path, question: QuestionVotes, num_questions: int) -> tuple[Excerpt, ...]:
+def _excerpts(file: IO[bytes], path: Path, question: QuestionVotes, num_questions: int) -> Iterator[Excerpt]:
+    """Fetched from where the last visit's votes stand in the file."""
     last = question.visits[-1]
-    rollouts = (_fetch(file, path, question.id, last, key) for key in classes_to_read(last))
-    return tuple(
-        Excerpt(rollout.answer_class, excerpt(rollout.completion, num_questions), _facts(rollout))
-        for rollout in rollouts
-    )
-
-
-def _fetch(file: IO[bytes], path: Path, question_id: str, visit: Visit, key: str | None) -> RolloutLine:
-    file.seek(visit.votes[key].offset)
-    try:
-        rollout = parse_rollout(parse_object(file.readline(), path, 0), path, 0)
-    except DataError as error:
-        raise DataError(path, "has changed while it was read") from error
-    if (str(rollout.question_id), rollout.step, rollout.answer_class) != (question_id, visit.step, key):
-        raise DataError(path, "has changed while it was read")
-    return rollout
+    for key in classes_to_read(last):
+        file.seek(last.votes[key].offset)
+        try:
+            rollout = parse_rollout(parse_object(file.readline(), path, 0), path, 0)
+        except DataError as error:
+            raise DataError(path, "has changed while it was read") from error
+        if (str(rollout.question_id), rollout.step, rollout.answer_class) != (question.id, last.step, key):
+            raise DataError(path, "has changed while it was read")
+        yield Excerpt(rollout.answer_class, excerpt(rollout.completion, num_questions), _facts(rollout))
 
 
 def _facts(rollout: RolloutLine) -> str:

@@ -145,32 +145,18 @@ def result_table(rows: Sequence[ResultRow]) -> Table:
     caption = "In %, with the 95 % interval over questions in brackets."
     caption += " Of several seeds: their mean, its interval, and the lowest to the highest seed." if has_seeds else ""
     caption += f" Evaluations: {legend}." if legend else ""
-    return Table(
-        header=(
-            *("place", "model", "method", "benchmark", "evaluation", "step"),
-            *metrics,
-            *shares,
-            *("n", "samples", "temperature", "seeds"),
-        ),
-        rows=tuple(
-            (
-                ", ".join(row.places),
-                row.model,
-                row.method,
-                row.benchmark,
-                ", ".join(row.marks) or None,
-                _listed(row.steps[:1] if len(set(row.steps)) == 1 else row.steps),
-                *(row.scores.get(name) for name in metrics),
-                *(row.shares.get(name) for name in shares),
-                row.questions,
-                row.samples,
-                row.temperature,
-                _listed(row.seeds),
-            )
-            for row in rows
-        ),
-        caption=caption,
-    )
+    header = ("place", "model", "method", "benchmark", "evaluation", "step")
+    lines = [
+        (
+            *(", ".join(row.places), row.model, row.method, row.benchmark, ", ".join(row.marks) or None),
+            _listed(row.steps[:1] if len(set(row.steps)) == 1 else row.steps),
+            *(row.scores.get(name) for name in metrics),
+            *(row.shares.get(name) for name in shares),
+            *(row.questions, row.samples, row.temperature, _listed(row.seeds)),
+        )
+        for row in rows
+    ]
+    return Table((*header, *metrics, *shares, "n", "samples", "temperature", "seeds"), tuple(lines), caption)
 
 
 def _listed(numbers: Sequence[int]) -> Cell:

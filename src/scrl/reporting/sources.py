@@ -1,19 +1,36 @@
-"""What a page is about: a run, or a file of completions."""
+"""What a page is about: a run, read from its folder, or a file of completions.
+
+Of a run folder are read `config.yaml`, `metrics.jsonl`, `evaluations.jsonl` and `rollouts.jsonl`. All four must be
+there; the last three may be empty, and may end in half a line, while the run is going.
+"""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import nan
 from pathlib import Path
 from typing import Any
 
-from scrl.errors import InputError
-from scrl.reporting.evaluations import Evaluation, Protocol, by_protocol
-from scrl.reporting.questions import Question
+from scrl.answers.classes import MISSING
+from scrl.credit.rule import CreditRule, credit_rule
+from scrl.data.completion_files import CompletionFile
+from scrl.data.rollouts import GroupIndex
+from scrl.data.yaml_files import read_yaml
+from scrl.errors import DataError, InputError
+from scrl.lab.audit import audit_groups
+from scrl.lab.stored_groups import StoredGroup, stored_groups
+from scrl.reporting.evaluations import Evaluation, Protocol, by_protocol, read_evaluations, read_metrics
+from scrl.reporting.questions import Excerpt, Question, classes_to_read, excerpt, load_questions, natural_order
+from scrl.reporting.rollout_votes import QuestionVotes, Visit, Votes, add_up, read_votes
 from scrl.reporting.tables import Ratio
 
 EXPLORED = ("scrl", "ttrl", "contrast")
 """The methods whose labels and rewards the page computes itself."""
+FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
+EVALUATION = "evaluation.yaml"
+"""What a folder of scrl evaluate has instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +56,10 @@ class Source:
 
     @property
     def is_run(self) -> bool:
-        """Whether it is a run."""
         return self.audit is None
 
     @property
     def method(self) -> str:
-        """The method of a run."""
         return str(self.config.get("method", self.name))
 
     @property
@@ -60,7 +75,6 @@ class Source:
 
     @property
     def steps_done(self) -> int:
-        """Training steps that are finished."""
         return max((line["step"] + 1 for line in self.metrics), default=0)
 
 
@@ -75,3 +89,87 @@ def name_places(places: Sequence[Path]) -> list[str]:
     lengths = range(1, max(len(path.parts) for path in paths) + 1)
     names = (["/".join(path.parts[-length:]) for path in paths] for length in lengths)
     return next(named for named in names if len(set(named)) == len(paths))
+
+
+# Runs
+
+
+def is_run_folder(path: Path) -> bool:
+    """Whether a folder is, or was meant to be, that of a run, and not one of files of completions."""
+    has_completions = path.is_dir() and any(file.suffix in (".jsonl", ".parquet") for file in path.iterdir())
+    return path.is_dir() and (not has_completions or any((path / name).exists() for name in (*FILES, EVALUATION)))
+
+
+def read_run(folder: Path, name: str) -> Source:
+    """The run in a folder, under this name."""
+    if not folder.is_dir():
+        reason = "it is a file" if folder.exists() else "there is no such folder"
+        raise DataError(folder, f"is not a run folder: {reason}")
+    for file in FILES:
+        if not (folder / file).is_file():
+            is_evaluation = (folder / EVALUATION).is_file()
+            hint = "; an evaluation has no page; for a table of it: --format markdown" if is_evaluation else ""
+            raise DataError(folder / file, f"is missing; a run folder has {', '.join(FILES)}{hint}")
+    notes: list[str] = []
+    rollouts = folder / "rollouts.jsonl"
+    votes = read_votes(rollouts, notes.append)
+    visits = [visit for question in votes.values() for visit in question.by_step.values()]
+    return Source(
+        name=name,
+        config=read_yaml(folder / "config.yaml"),
+        metrics=read_metrics(folder / "metrics.jsonl", notes.append),
+        evaluations=read_evaluations(folder / "evaluations.jsonl", notes.append),
+        questions=load_questions(rollouts, votes),
+        num_groups=len(visits),
+        num_completions=sum(visit.size for visit in visits),
+        totals=add_up(visits),
+        is_graded=any(visit.is_graded for visit in visits),
+        notes=tuple(notes),
+    )
+
+
+# Files of completions
+
+
+def read_stored(source: CompletionFile, rule: CreditRule, name: str) -> Source:
+    """A file of completions; `rule` says how answers are read and compared."""
+    groups = stored_groups(source, rule, keep_texts=True)
+    by_question: dict[str, list[StoredGroup]] = {}
+    for stored in groups:
+        by_question.setdefault(stored.question_id, []).append(stored)
+    ids = sorted(by_question, key=lambda question_id: (natural_order(question_id), question_id))
+    return Source(
+        name=name,
+        questions=tuple(_question(by_question[question_id], len(ids)) for question_id in ids),
+        num_groups=len(groups),
+        num_completions=sum(stored.tally.size for stored in groups),
+        is_graded=any(stored.truth is not None for stored in groups),
+        has_estimates=any(stored.has_estimates for stored in groups),
+        audit=audit_groups(groups, {method: credit_rule(method) for method in EXPLORED}),
+    )
+
+
+def _question(groups: Sequence[StoredGroup], num_questions: int) -> Question:
+    last, texts = groups[-1], [stored.question for stored in groups if stored.question]
+    gold = next((stored.gold for stored in groups if stored.gold is not None), None)
+    votes = QuestionVotes(last.question_id, texts[-1] if texts else "", gold)
+    votes.by_step.update({stored.group.step: _visit(stored) for stored in groups})
+    keys_G, completions = _keys(last), last.group.completions
+    chosen = [(key, completions[keys_G.index(key)].text) for key in classes_to_read(votes.visits[-1])]
+    return Question(votes, tuple(Excerpt(key, excerpt(text, num_questions)) for key, text in chosen if text))
+
+
+def _visit(stored: StoredGroup) -> Visit:
+    truth, entropies_G = stored.truth, stored.tally.entropies_G or (nan,) * stored.tally.size
+    visit = Visit(stored.group.step, index=GroupIndex(stored.tally.size))
+    for key, entropy in zip(_keys(stored), entropies_G, strict=True):
+        is_right = None if truth is None else key is not None and key == truth.key
+        votes = visit.votes.setdefault(key, Votes(None, is_right, 0, entropies=array("d")))
+        votes.count += 1
+        votes.entropies.append(entropy)
+    return visit
+
+
+def _keys(stored: StoredGroup) -> list[str | None]:
+    """The class of each completion."""
+    return [None if j == MISSING else stored.tally.keys_K[j] for j in stored.tally.class_of_G]

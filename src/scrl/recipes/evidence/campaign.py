@@ -29,6 +29,7 @@ from scrl.child_processes import child
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, TrainingError, did_you_mean
 from scrl.recipes.evidence.condense import condense
+from scrl.settings import merged
 
 CAMPAIGNS = ("amc-1.5b", "gsm8k-0.5b")
 METHODS = ("ttrl", "scrl", "contrast")
@@ -74,7 +75,6 @@ def all_runs() -> list[EvidenceRun]:
 
 
 def find_run(name: str) -> EvidenceRun:
-    """A run by its name."""
     known = {run.name: run for run in all_runs()}
     if name not in known:
         raise ConfigError(f"{name}: there is no such run in the campaign.{did_you_mean(name, known)}")
@@ -83,23 +83,19 @@ def find_run(name: str) -> EvidenceRun:
 
 def settings_of(run: EvidenceRun) -> dict[str, Any]:
     """Every setting of a run, written out in full."""
-    settings = _packaged(f"{run.campaign}.yaml")
-    return settings | {"method": run.method, "credit": _packaged("credit.yaml")[run.method], "seed": run.seed}
-
-
-def _packaged(name: str) -> dict[str, Any]:
-    text = files("scrl.recipes.evidence").joinpath(name).read_text(encoding="utf-8")
-    values: dict[str, Any] = yaml.safe_load(text)
-    return values
+    known = yaml.safe_load(files("scrl.recipes.evidence").joinpath("settings.yaml").read_bytes())
+    settings = merged(known["all"], known["campaigns"][run.campaign])
+    return settings | {"method": run.method, "credit": known["credit"].get(run.method), "seed": run.seed}
 
 
 def missing_runs(results: Path) -> list[EvidenceRun]:
-    """Runs without results."""
     return [run for run in all_runs() if not (results / run.name / "about.json").is_file()]
 
 
 def carry_out(run: EvidenceRun, work: Path, results: Path, code: Code) -> None:
     """Train, measure the last checkpoint, keep the small files, and delete the weights."""
+    import torch
+
     place = work / "campaign" / run.name
     if place.exists():
         raise InputError(f"{place}: is left from a run that did not end; look at it, then delete it")
@@ -113,18 +109,19 @@ def carry_out(run: EvidenceRun, work: Path, results: Path, code: Code) -> None:
     measured = None
     if run.campaign in MEASURED:
         measured = place / "measured"
-        model = trained / "checkpoints" / "last" if run.method != START else Path(settings_of_model(run))
+        model = trained / "checkpoints" / "last" if run.method != START else settings_of(run)["model"]
         flags = [word for key, value in MEASUREMENT.items() for word in (f"--{key.replace('_', '-')}", value)]
         words = ("evaluate", model, MEASURED[run.campaign], "--data-dir", "data", "--seed", run.seed)
         seconds["math500"] = _scrl(work, code, *words, *flags, "--out", measured)
-    about = {"gpu": _gpu(), "seconds": {name: round(value) for name, value in seconds.items()}}
-    condense(trained, measured, {"commit": code.commit or _commit(trained), **about}, results / run.name)
+    environment = trained / "environment.json"
+    commit = json.loads(environment.read_text(encoding="utf-8"))["commit"] if environment.is_file() else None
+    about = {
+        "commit": code.commit or commit,
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU",
+        "seconds": {name: round(value) for name, value in seconds.items()},
+    }
+    condense(trained, measured, about, results / run.name)
     shutil.rmtree(place)
-
-
-def settings_of_model(run: EvidenceRun) -> str:
-    """The model of a campaign."""
-    return str(_packaged(f"{run.campaign}.yaml")["model"])
 
 
 def _split_gsm8k(data: Path) -> None:
@@ -149,18 +146,6 @@ def _scrl(work: Path, code: Code, *words: object) -> float:
     if ended:
         raise TrainingError(f"`scrl {' '.join(map(str, words))}` ended with exit code {ended}; see its messages above")
     return time.monotonic() - began
-
-
-def _gpu() -> str:
-    import torch
-
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
-
-
-def _commit(run: Path) -> str | None:
-    """The commit a run was made with, where it ran from a checkout."""
-    file = run / "environment.json"
-    return json.loads(file.read_text(encoding="utf-8"))["commit"] if file.is_file() else None
 
 
 def carry_out_all(
