@@ -6,26 +6,24 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from scrl.cli.evaluate import given_settings, measure_and_show, measurement_settings
+from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console, say
-from scrl.cli.words import Words
 from scrl.data.folders import new_run_folder
 from scrl.data.printable import csv_cell
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.evaluation.answer_sheet import AnswerRow, answer_rows, draw_checks, read_checks, with_trust, write_answers
+from scrl.evaluation.trust import Choice
 from scrl.reporting.evaluations import read_place
 from scrl.reporting.tables import Table, as_terminal
 from scrl.setting_names import as_option, first_leaf
-
-if TYPE_CHECKING:
-    from scrl.evaluation.answer_sheet import AnswerRow
-    from scrl.evaluation.trust import Choice
 
 SHOWN = 5
 
@@ -67,8 +65,6 @@ def answers(
     population
         The error rate is that of the population the questions are drawn from, not of these questions.
     """
-    from scrl.evaluation.answer_sheet import answer_rows, draw_checks, read_checks, with_trust, write_answers
-
     alone, given = given_settings(words)
     place, questions = _places(alone, given)
     if max_error is not None and check is None:
@@ -83,14 +79,14 @@ def answers(
         folder = new_run_folder(out)
         measure_and_show(settings, folder, console)
         place, out = str(folder), None
-    found = read_place(place)
-    name = benchmark or ("stream" if "stream" in found.benchmarks else found.benchmarks[0])
-    evaluations = found.of(name)
+    source = read_place(place)
+    name = benchmark or ("stream" if "stream" in source.benchmarks else source.benchmarks[0])
+    evaluations = source.of(name)
     if not evaluations:
-        raise InputError(f"--benchmark: {place} has no {name!r}; it has {', '.join(found.benchmarks)}")
-    after = next((e for e in evaluations if e["step"] == found.step), evaluations[-1])
+        raise InputError(f"--benchmark: {place} has no {name!r}; it has {', '.join(source.benchmarks)}")
+    after = next((e for e in evaluations if e["step"] == source.step), evaluations[-1])
     before = evaluations[0] if evaluations[0]["step"] < after["step"] else None
-    rows, choice, folder = answer_rows(after, before), None, out or found.folder
+    rows, choice, folder = answer_rows(after, before), None, out or source.folder
     if draw_check is not None:
         _write_checks(draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder / "checks.csv", console)
         return
@@ -111,10 +107,10 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     is_sampled = len(places) > 1 or bool(named)
     if len(places) != 1 + is_sampled or (len(places) == 1 and not alone):
         raise InputError("scrl answers: give the folder of a run, or --model and one set of --questions")
-    idle = first_leaf({name: value for name, value in given.items() if name != "seed"})
-    if idle and not is_sampled:
+    unused = first_leaf({name: value for name, value in given.items() if name != "seed"})
+    if unused and not is_sampled:
         raise InputError(
-            f"{as_option('.'.join(idle))}: {places[0]} has its completions already; leave it out, or give --questions"
+            f"{as_option('.'.join(unused))}: {places[0]} has its completions already; leave it out, or give --questions"
         )
     if type(given.get("seed", 0)) is not int:
         raise InputError(f"--seed: must be a whole number; got {given['seed']!r}")
@@ -132,9 +128,9 @@ def tables(rows: Sequence[AnswerRow]) -> list[RichTable]:
         ),
     }
     return [
-        _table(f"{title}: {min(SHOWN, len(found))} of {len(found)}", found[:SHOWN])
-        for title, found in kinds.items()
-        if found
+        _table(f"{title}: {min(SHOWN, len(some))} of {len(some)}", some[:SHOWN])
+        for title, some in kinds.items()
+        if some
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from scrl.cli.file_options import DEFAULT, ESTIMATED, OPTIONS, WHOLE, check_outputs
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
 from scrl.cli.terminal import plain_console
 from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
@@ -27,7 +27,7 @@ def audit(
     method: tuple[str, ...] = AUDITED,
     out: Path | None = None,
     seed: Annotated[int, WHOLE] = 0,
-    file: OPTIONS = DEFAULT,
+    file: AsOptions = DEFAULTS,
 ) -> None:
     """Look at stored completions before training: would consensus lie on these questions?
 
@@ -49,42 +49,42 @@ def audit(
     """
     rules = {name: credit_rule(name, seed=seed, **file.reading) for name in method}
     check_outputs(rollouts, out)
-    found = audit_file(file.open(rollouts), rules, seed=seed)
+    result = audit_file(file.open(rollouts), rules, seed=seed)
     if out is not None:
-        write_whole(out, json.dumps(found, indent=2) + "\n")
+        write_whole(out, json.dumps(result, indent=2) + "\n")
     console = plain_console()
-    for part in report(found):
+    for part in report(result):
         console.print(part)
     if out is not None:
         console.print(f"wrote {out}", soft_wrap=True)
 
 
-def report(found: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
+def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
     """The audit for people: the verdict first, then the figures."""
     yield Text("Verdict", style="bold")
-    for finding in found["verdict"]:
+    for finding in result["verdict"]:
         yield Text(f"• {finding['words']}")
-    if found["votes"]["entropy"] == "estimated":
+    if result["votes"]["entropy"] == "estimated":
         yield ESTIMATED
-    yield _table("Votes", ("", ""), list(_facts(found).items()))
-    yield _methods(found)
-    for name, reason in found["refused"].items():
+    yield _table("Votes", ("", ""), list(_facts(result).items()))
+    yield _methods(result)
+    for name, reason in result["refused"].items():
         yield f"{name} was left out: it needs {reason}."
-    differing = found["disagreements"]
+    differing = result["disagreements"]
     if differing:
         first = ", ".join(dict.fromkeys(item["question_id"] for item in differing[: 2 * SHOWN]))
-        yield f"Methods differ in their label on {len(differing):,} of {found['groups']:,} groups: {first}, …"
-    if found["fewer_completions"]:
+        yield f"Methods differ in their label on {len(differing):,} of {result['groups']:,} groups: {first}, …"
+    if result["fewer_completions"]:
         shares = ("majority_same", "sharp_share", "sharp_same", "sharp_new")
         yield _table(
             "With fewer completions",
             ("completions", "same majority", "sharp", "sharp label kept", "new sharp label"),
             [
                 (str(row["completions"]), *(_percent(row[name]) for name in shares))
-                for row in found["fewer_completions"]
+                for row in result["fewer_completions"]
             ],
         )
-    if found["gold"] is not None:
+    if result["gold"] is not None:
         yield _table(
             "Does the share of the vote say how often it is right?",
             ("share", "groups", "mean share", "right"),
@@ -94,11 +94,11 @@ def report(found: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
                     f"{row['groups']:,}",
                     *map(_percent, (row["mean_share"], row["right"])),
                 )
-                for row in found["gold"]["calibration"]
+                for row in result["gold"]["calibration"]
             ],
         )
-    if found["windows"]:
-        yield _windows(found["windows"])
+    if result["windows"]:
+        yield _windows(result["windows"])
 
 
 def _table(title: str, header: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> RichTable:
@@ -107,12 +107,12 @@ def _table(title: str, header: Sequence[str], rows: Sequence[tuple[Cell, ...]]) 
     return as_terminal(Table(headings, tuple(rows), title), wraps=True, justify="right")
 
 
-def _facts(found: Mapping[str, Any]) -> dict[str, Cell]:
-    votes, gold = found["votes"], found["gold"]
-    popular = (f"{item['answer']} ({item['mean_share']:.0%})" for item in found["stock"]["popular"])
+def _facts(result: Mapping[str, Any]) -> dict[str, Cell]:
+    votes, gold = result["votes"], result["gold"]
+    popular = (f"{item['answer']} ({item['mean_share']:.0%})" for item in result["stock"]["popular"])
     facts: dict[str, Cell] = {
-        "questions × completions": f"{found['questions']} × {' or '.join(map(str, found['group_sizes']))}",
-        "groups (a question at a step), steps": f"{found['groups']:,}, {found['steps']}",
+        "questions × completions": f"{result['questions']} × {' or '.join(map(str, result['group_sizes']))}",
+        "groups (a question at a step), steps": f"{result['groups']:,}, {result['steps']}",
         "the most frequent answer has this share of the votes": _percent(votes["agreement"]),
         "its lead over the second": _percent(votes["margin"]),
         "questions with a sharp consensus (SCRL's rule)": _percent(votes["sharp_share"]),
@@ -121,7 +121,7 @@ def _facts(found: Mapping[str, Any]) -> dict[str, Cell]:
         "completions that were cut": _percent(votes["cut_share"]),
         "most popular answers over all questions, mean share": ", ".join(popular),
     }
-    if found["steps"] == 1:
+    if result["steps"] == 1:
         del facts["groups (a question at a step), steps"]
     if gold is not None:
         facts |= {
@@ -135,12 +135,12 @@ def _facts(found: Mapping[str, Any]) -> dict[str, Cell]:
     return facts
 
 
-def _methods(found: Mapping[str, Any]) -> RichTable:
-    has_gold = found["gold"] is not None
+def _methods(result: Mapping[str, Any]) -> RichTable:
+    has_gold = result["gold"] is not None
     header = ["method", "labels", "ruled out", "stock labels", "→ stock"]
     header += ["label right", "→ right", "→ wrong stock"] if has_gold else []
     rows = []
-    for name, figures in found["methods"].items():
+    for name, figures in result["methods"].items():
         cells = [
             _percent(figures["coverage"]) if figures["has_labels"] else "none",
             f"{figures['negatives_per_question']:.1f}",

@@ -6,6 +6,9 @@ from string import ascii_uppercase
 
 from scrl.cli.terminal import plain_console, print_text
 from scrl.errors import InputError
+from scrl.reporting.comparison import compare_all, comparison_table, legend, pair_places, remarks
+from scrl.reporting.evaluations import read_place
+from scrl.reporting.tables import show_table
 
 
 def compare(*places: str, metric: str = "pass@1") -> None:
@@ -23,10 +26,6 @@ def compare(*places: str, metric: str = "pass@1") -> None:
     metric
         pass@1, or any pass@k or maj@k that was measured.
     """
-    from scrl.reporting.comparison import compare_all, comparison_table, legend, pair_places, remarks
-    from scrl.reporting.evaluations import read_place
-    from scrl.reporting.tables import show_table
-
     if not places:
         raise InputError("give one run, or two or more places: scrl compare runs/001/ttrl runs/001/scrl")
     if len(places) > len(ascii_uppercase):

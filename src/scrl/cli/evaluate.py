@@ -5,26 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from scrl.cli.cleanup import resumable
-from scrl.cli.progress import PlainProgress
+from scrl.cli.progress import PlainProgress, resumable
+from scrl.cli.settings import Words, settings_in
 from scrl.cli.terminal import plain_console, say
-from scrl.cli.words import Words, settings_in
 from scrl.data.folders import new_run_folder
 from scrl.errors import ConfigError
+from scrl.evaluation.settings import NAMES, MeasurementSettings, build_settings, read_settings
 from scrl.reporting.evaluations import metrics_of
 from scrl.reporting.result_rows import score
 from scrl.reporting.tables import Cell, Share, Table, as_terminal, is_too_wide
 from scrl.settings import merged
-
-if TYPE_CHECKING:
-    from scrl.evaluation.settings import MeasurementSettings
 
 REPEATABLE = {"k", "ks", "questions", "benchmarks"}
 """Settings that may be given several times."""
@@ -55,8 +52,6 @@ def evaluate(
     show_prompt
         Print the exact prompt of the first question of each benchmark, and stop.
     """
-    from scrl.evaluation.settings import read_settings
-
     alone, given = given_settings(words)
     if alone and "model" not in given:
         given["model"] = alone.pop(0)
@@ -80,16 +75,12 @@ def evaluate(
 
 def given_settings(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The words that stand alone, and the settings, under their long names."""
-    from scrl.evaluation.settings import NAMES
-
     words = ["--prompt.overlong=drop" if word == "--drop-overlong" else word for word in words]  # as it was called
     return settings_in(words, NAMES, repeatable=REPEATABLE)
 
 
 def measurement_settings(given: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> MeasurementSettings:
     """The settings of an evaluation, on top of `base` or of the defaults."""
-    from scrl.evaluation.settings import MeasurementSettings, build_settings
-
     if base is None and not {"model", "benchmarks"} <= given.keys():
         raise ConfigError("scrl evaluate: name a model and at least one benchmark or file (--model, --questions)")
     defaults = {"sampling": MeasurementSettings.model_fields["sampling"].default.model_dump()}

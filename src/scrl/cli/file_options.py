@@ -71,17 +71,17 @@ class FileOptions:
         return source
 
 
-OPTIONS = Annotated[FileOptions, Parameter(name="*")]
-DEFAULT = FileOptions()
+AsOptions = Annotated[FileOptions, Parameter(name="*")]
+DEFAULTS = FileOptions()
 
 
 def check_outputs(rollouts: Path, *outputs: Path | None) -> None:
     """Refuse to write where nothing can be written, or over the input."""
-    given = [path for path in outputs if path is not None]
-    for path in given:
+    paths = [path for path in outputs if path is not None]
+    for path in paths:
         if path.resolve() == rollouts.resolve():
             raise InputError(f"{path}: would overwrite the rollouts; give another file")
         if (path.exists() and not path.is_file()) or not path.parent.is_dir():
             raise InputError(f"{path}: give a regular file in a folder that exists")
-    if len({path.resolve() for path in given}) < len(given):
+    if len({path.resolve() for path in paths}) < len(paths):
         raise InputError("--out, --summary and --audit name the same file; give each its own")

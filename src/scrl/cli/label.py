@@ -17,9 +17,9 @@ from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from scrl.cli.file_options import DEFAULT, ESTIMATED, OPTIONS, WHOLE, FileOptions, check_outputs
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, FileOptions, check_outputs
+from scrl.cli.settings import split_words
 from scrl.cli.terminal import plain_console
-from scrl.cli.words import split_words
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
 from scrl.credit.rule import CreditRule, credit_rule
@@ -65,7 +65,7 @@ def label(
     trained: Annotated[int | None, WHOLE] = None,
     seed: Annotated[int, WHOLE] = 0,
     max_tokens: Annotated[int | None, WHOLE] = None,
-    file: OPTIONS = DEFAULT,
+    file: AsOptions = DEFAULTS,
 ) -> None:
     """Label the completions of a rollout file: what would this method trust, rule out and reward?
 

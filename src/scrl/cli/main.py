@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scrl import __version__
-from scrl.cli.setting_help import HELP
+from scrl.cli.settings import HELP
 from scrl.cli.terminal import make_rich_printable
 from scrl.errors import InputError, ScrlError
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console
 from scrl.cli.train import file_and_overrides, run_config, show_plan
-from scrl.cli.words import Words
+from scrl.config import RunConfig
 from scrl.data.folders import refuse_existing
 from scrl.errors import ConfigError, ScrlError
-
-if TYPE_CHECKING:
-    from scrl.config import RunConfig
+from scrl.recipes.catalogue import config_of, find_experiment
 
 
 def plan(
@@ -95,8 +93,6 @@ def _config(recipe: str | None, settings: Sequence[str]) -> RunConfig:
     """The settings, on those of the recipe where there is one."""
     if recipe is None:
         return run_config(settings)
-    from scrl.recipes.catalogue import config_of, find_experiment
-
     experiment = find_experiment(recipe)
     file, _ = file_and_overrides(settings[1:])
     if file is not None:

@@ -1,11 +1,12 @@
-"""The progress of a run: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a run: a bar on a terminal, plain lines elsewhere; and the folder of one that fails or is stopped."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -120,3 +121,29 @@ class _Shorter(NamedTuple):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from console.render(self.shown, options.update_width(options.max_width - 3))
+
+
+# Where it ends early
+
+
+@contextmanager
+def removed_if_empty(folder: Path) -> Iterator[None]:
+    """After an error, remove the folder if nothing was written to it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
+
+
+@contextmanager
+def resumable(folder: Path, command: str, console: Console) -> Iterator[None]:
+    """The same; after Ctrl-C, say with which command to resume."""
+    try:
+        with removed_if_empty(folder):
+            yield
+    except KeyboardInterrupt:
+        if folder.is_dir():
+            console.print(f"stopped; go on with: {command}", soft_wrap=True)
+        raise

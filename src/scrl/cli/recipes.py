@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from textwrap import TextWrapper
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import yaml
 from rich.console import Console
 from rich.text import Text
 
 from scrl.cli.terminal import plain_console, say
+from scrl.errors import ConfigError
+from scrl.recipes import paper
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, SHORTER, find_experiment, find_table
+from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, Cell, PaperTable
+from scrl.recipes.scales import config_at, mapping
 from scrl.reporting.tables import Table, as_terminal, is_too_wide
-
-if TYPE_CHECKING:
-    from scrl.recipes.paper import Cell, PaperTable
 
 COPIED = {"COMPASS": "†", "RESTRAIN": "‡"}
 
@@ -34,10 +37,6 @@ def recipes(table: str | None = None, /, *, experiment: str | None = None, scale
     scale
         With --experiment: paper, or demo (the same run with the embedded model).
     """
-    from scrl.errors import ConfigError
-    from scrl.recipes.catalogue import find_table
-    from scrl.recipes.paper import TABLES
-
     if table is not None and experiment is not None:
         raise ConfigError("--experiment: give a table or an experiment, not both")
     if scale != "paper" and experiment is None:
@@ -75,12 +74,6 @@ def _show(console: Console, table: PaperTable) -> None:
 
 def settings_lines(name: str, scale: str) -> Iterator[str]:
     """An experiment's settings as YAML, and what of them the paper does not state."""
-    import yaml
-
-    from scrl.recipes.catalogue import find_experiment
-    from scrl.recipes.paper import NOT_IN_PAPER, UNSTATED_EVERYWHERE
-    from scrl.recipes.scales import config_at, mapping
-
     experiment = find_experiment(name)
     config = config_at(experiment, scale)
     yield f"# {name}"
@@ -129,9 +122,7 @@ def source_lines(lines: Sequence[Line], width: int) -> Iterator[str]:
 
 
 def number_text(cell: Cell) -> str:
-    from scrl.recipes.paper import GAIN
-
-    form = "+.1f" if cell.metric == GAIN else ".3f" if cell.metric.startswith("entropy") else ".1f"
+    form = "+.1f" if cell.metric == paper.GAIN else ".3f" if cell.metric.startswith("entropy") else ".1f"
     return f"{cell.paper:{form}}{'*' if cell.is_peak else ''}{COPIED.get(cell.copied_from or '', '')}"
 
 
@@ -144,9 +135,6 @@ def folded(names: Sequence[str]) -> str:
 
 def notes(table: PaperTable) -> Iterator[str]:
     """What a reader of the table should know."""
-    from scrl.recipes.catalogue import EXPERIMENTS
-    from scrl.recipes.paper import KNOWN_INCONSISTENCIES, NOT_IN_PAPER
-
     yield f"scrl reproduce {table.name}"
     if any(cell.is_peak for cell in table.cells):
         yield "* the best value before the run degraded, not the last"
@@ -158,34 +146,28 @@ def notes(table: PaperTable) -> Iterator[str]:
     for key in dict.fromkeys(key for experiment in experiments for key in experiment.not_in_paper):
         number = sum(key in experiment.not_in_paper for experiment in experiments)
         yield f"not in the paper: {key}: {NOT_IN_PAPER[key]} ({number} of {len(experiments)} experiments)"
-    for odd in KNOWN_INCONSISTENCIES:
-        if odd.table == table.name:
-            where = ", ".join(odd.place[:3])
-            yield f"inconsistent: {where}: {odd.printed:g} is printed, {odd.implied:g} implied: {odd.reason}"
+    for each in paper.KNOWN_INCONSISTENCIES:
+        if each.table == table.name:
+            where = ", ".join(each.place[:3])
+            yield f"inconsistent: {where}: {each.printed:g} is printed, {each.implied:g} implied: {each.reason}"
 
 
 def settings_table() -> Table:
     """The appendix's settings (tab:parameter), and the number of passes."""
-    from scrl.recipes.catalogue import SHORTER
-    from scrl.recipes.paper import EPISODES, HYPERPARAMETERS, PRINTED
-
-    rows = [(row.printed, str(row.small), str(row.large), row.setting or row.note) for row in HYPERPARAMETERS]
-    for benchmark, episodes in EPISODES.items():
+    rows = [(row.printed, str(row.small), str(row.large), row.setting or row.note) for row in paper.HYPERPARAMETERS]
+    for benchmark, episodes in paper.EPISODES.items():
         places = ((place.split("/"), fewer) for place, fewer in SHORTER.items())
         shorter = [f"{fewer} at {budget.replace('-', '/')}" for (_, name, budget), fewer in places if name == benchmark]
         small = f"{episodes} ({', '.join(shorter)})" if shorter else str(episodes)
-        rows.append((f"Episodes, {PRINTED[benchmark]}", small, str(episodes), "steps"))
+        rows.append((f"Episodes, {paper.PRINTED[benchmark]}", small, str(episodes), "steps"))
     header = ("", "Qwen2.5-3B", "Qwen2.5-Math-7B", "setting")
     return Table(header, tuple(rows), "settings: tab:parameter and text")
 
 
 def closing_lines() -> Iterator[str]:
     """What holds for all runs, and the totals."""
-    from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES
-    from scrl.recipes.paper import ILLUSTRATIONS, NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE
-
     yield from (f"not in the paper, for all: {key}: {NOT_IN_PAPER[key]}" for key in UNSTATED_EVERYWHERE)
-    yield from (f"{label}: {what}; nothing to reproduce" for label, what in ILLUSTRATIONS.items())
+    yield from (f"{label}: {what}; nothing to reproduce" for label, what in paper.ILLUSTRATIONS.items())
     yield from (f"scrl reproduce {own.name}: {own.title}; {own.label}" for own in OWN_TABLES.values())
     rows, cells = sum(len(table.rows) for table in TABLES.values()), sum(len(table.cells) for table in TABLES.values())
     yield f"{len(TABLES)} tables and figures, {rows} rows, {cells} numbers and curves, {len(EXPERIMENTS)} experiments"

@@ -6,17 +6,22 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from scrl.cli.file_options import DEFAULT, OPTIONS, check_outputs
+from scrl.cli.file_options import DEFAULTS, AsOptions, check_outputs
 from scrl.cli.terminal import print_text
+from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.reporting.evaluations import read_place
+from scrl.reporting.result_rows import result_rows, result_table
+from scrl.reporting.sources import is_run_folder
+from scrl.reporting.tables import FORMATS
 
 
 def report(
     *places: str,
     format: Literal["html", "markdown", "csv", "latex"] = "html",
     out: Path | None = None,
-    file: OPTIONS = DEFAULT,
+    file: AsOptions = DEFAULTS,
 ) -> None:
     """Write one self-contained HTML page about runs or files of completions; or a table of results.
 
@@ -43,9 +48,7 @@ def report(
     if format != "html":
         _write_table(places, format, out)
         return
-    from scrl.credit.rule import credit_rule
     from scrl.reporting.report import write_report
-    from scrl.reporting.sources import is_run_folder
 
     paths = [Path(place) for place in places]
     if out is None and len(paths) > 1:
@@ -56,16 +59,12 @@ def report(
     for path in paths:
         if out is not None and path.is_file():
             check_outputs(path, out)
-    given = [path if is_run_folder(path) else file.open(path) for path in paths]
+    sources = [path if is_run_folder(path) else file.open(path) for path in paths]
     default = paths[0] / "report.html" if paths[0].is_dir() else paths[0].with_suffix(".html")
-    print_text(f"wrote {write_report(given, out or default, rule)}")
+    print_text(f"wrote {write_report(sources, out or default, rule)}")
 
 
 def _write_table(names: tuple[str, ...], format: str, out: Path | None) -> None:
-    from scrl.reporting.evaluations import read_place
-    from scrl.reporting.result_rows import result_rows, result_table
-    from scrl.reporting.tables import FORMATS
-
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise InputError(f"{out}: give a file in a folder that exists")
     places = [read_place(name) for name in names]

@@ -11,19 +11,21 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.cleanup import resumable
-from scrl.cli.progress import show_progress
+from scrl.cli.progress import resumable, show_progress
+from scrl.cli.settings import Words, split_words, switches_of
 from scrl.cli.terminal import plain_console
-from scrl.cli.words import Words, split_words, switches_of
+from scrl.config import RunConfig, given_settings
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, did_you_mean
+from scrl.recipes.jobs import Job, jobs, select, with_controls, with_voting
+from scrl.recipes.paper import PaperTable
+from scrl.recipes.scales import benchmark_at, default_seed, mapping, table_at
+from scrl.reporting.tables import as_csv, as_latex, as_markdown, show_table
 from scrl.reporting.text import counted
 
 if TYPE_CHECKING:
-    from scrl.recipes.jobs import Job
-    from scrl.recipes.paper import PaperTable
     from scrl.recipes.reproduce import Choices
 
 CONTROLS = tuple(method.name for method in CONTROL_ARMS)
@@ -72,10 +74,7 @@ def reproduce(
     dry_run
         Say what would be done, and stop.
     """
-    from scrl.config import RunConfig, given_settings
-    from scrl.recipes.jobs import jobs, select, with_controls, with_voting
     from scrl.recipes.reproduce import Choices, carry_out, check
-    from scrl.recipes.scales import default_seed, mapping
 
     names, given = split_words(words, switches_of(RunConfig))
     if not names:
@@ -111,8 +110,6 @@ def reproduce(
 
 
 def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
-    from scrl.recipes.scales import benchmark_at
-
     runs = [job for job in all_jobs if job.is_run]
     measured = sum(len(job.measured_on) + len(job.rollouts_on) + job.has_voting for job in all_jobs)
     seeds = ", ".join(map(str, choices.seeds))
@@ -126,8 +123,6 @@ def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
 
 def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Console) -> None:
     from scrl.recipes.outcome_tables import caption_of, number_table, outcome_table, values_of, write_figure
-    from scrl.recipes.scales import table_at
-    from scrl.reporting.tables import as_csv, as_latex, as_markdown, show_table
 
     values = values_of(table, choices, folder)
     scaled, _ = table_at(table, choices.scale)

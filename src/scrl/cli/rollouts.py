@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from scrl.cli.progress import progress_bar
+from scrl.cli.settings import Words, settings_in
 from scrl.cli.terminal import plain_console, say
-from scrl.cli.words import Words, settings_in
 from scrl.errors import ConfigError
+from scrl.lab.endpoint_settings import NAMES, build_settings
 from scrl.reporting.text import counted
 
 
@@ -32,7 +33,6 @@ def rollouts(*words: Words, out: Path) -> None:
     out
         The file for the completions, .jsonl, new or begun by this command; what they were drawn with stands beside it.
     """
-    from scrl.lab.endpoint_settings import NAMES, build_settings
     from scrl.lab.rollouts import sample_rollouts
 
     alone, given = settings_in(["--completions" if word == "-n" else word for word in words], NAMES)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.table import Table as RichTable
 
-from scrl.cli.file_options import DEFAULT, ESTIMATED, OPTIONS, WHOLE, check_outputs
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
 from scrl.cli.terminal import plain_console
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
@@ -18,6 +18,7 @@ from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.stored_groups import StoredGroup, lacking, stored_groups
 from scrl.lab.sweep import GRID, front, sweep_settings
 from scrl.reporting.tables import Table, as_csv, as_terminal
+from scrl.setting_names import as_option
 
 SWEPT = ("scrl", "ttrl", "contrast")
 SHOWN = 12
@@ -32,7 +33,7 @@ def sweep(
     preset: str = "paper",
     out: Path | None = None,
     seed: Annotated[int, WHOLE] = 0,
-    file: OPTIONS = DEFAULT,
+    file: AsOptions = DEFAULTS,
     **settings: Annotated[str, Parameter(help="Values of a setting to try, with commas: --min-share 0.25,0.375,0.5")],
 ) -> None:
     """Try thousands of settings on stored completions: how many questions get a label, and how right are these?
@@ -57,7 +58,7 @@ def sweep(
     seed
         Seed of the resampling.
     """
-    given = _values(method, settings, preset)
+    tried = _values(method, settings, preset)
     check_outputs(rollouts, out)
     rule = credit_rule(method[0], preset=preset, **file.reading)
     groups = stored_groups(file.open(rollouts), rule, keep_texts=False)
@@ -68,7 +69,7 @@ def sweep(
         if reason is not None:
             console.print(f"{name} was left out: it needs {reason}.")
             continue
-        values = {key: given[key] for key in given if key in find_method(name).settings.model_fields}
+        values = {key: tried[key] for key in tried if key in find_method(name).settings.model_fields}
         rows += sweep_settings(groups, name, values, preset=preset, seed=seed)
     if not rows:
         raise InputError(f"{rollouts}: no method is left. Use --method ttrl, which needs votes alone.")
@@ -82,18 +83,19 @@ def sweep(
 
 def _values(methods: Sequence[str], settings: Mapping[str, str], preset: str) -> dict[str, list[str]]:
     """The values to try, by setting; each must be a setting of one of the methods, and possible there."""
-    known = {name for method in methods for name in find_method(method).settings.model_fields}
-    for name in settings:
-        if name.replace("-", "_") not in known:
-            flags = [f"--{each.replace('_', '-')}" for each in known]
-            raise ConfigError(f"unknown option --{name}.{did_you_mean(f'--{name}', flags)}")
-    given = {name.replace("-", "_"): [each.strip() for each in text.split(",")] for name, text in settings.items()}
-    for method in methods:
-        for name in given.keys() & find_method(method).settings.model_fields.keys():
-            for value in given[name]:
-                chosen: dict[str, Any] = {name: value}
-                credit_rule(method, preset=preset, **chosen)
-    return given
+    fields = {method: find_method(method).settings.model_fields for method in methods}
+    names = {name for own in fields.values() for name in own}
+    values = {name.replace("-", "_"): [each.strip() for each in text.split(",")] for name, text in settings.items()}
+    for name in values:
+        if name not in names:
+            hint = did_you_mean(as_option(name), map(as_option, names))
+            raise ConfigError(f"unknown option {as_option(name)}.{hint}")
+    for method, own in fields.items():
+        for name in values.keys() & own.keys():
+            for value in values[name]:
+                choice: dict[str, Any] = {name: value}
+                credit_rule(method, preset=preset, **choice)
+    return values
 
 
 def all_settings(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -13,10 +13,10 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.cleanup import removed_if_empty
-from scrl.cli.progress import PlainProgress, show_progress
+from scrl.cli.progress import PlainProgress, removed_if_empty, show_progress
+from scrl.cli.settings import Words, split_words, switches_of
 from scrl.cli.terminal import plain_console, say
-from scrl.cli.words import Words, split_words, switches_of
+from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
 from scrl.data.folders import new_run_folder, refuse_existing
 from scrl.data.jsonl import read_json_lines
@@ -25,7 +25,6 @@ from scrl.reporting.evaluations import best_step_of
 from scrl.settings import setting_rows
 
 if TYPE_CHECKING:
-    from scrl.config import RunConfig
     from scrl.planning.plan import Plan
     from scrl.training.run_folder import RunFolder
 
@@ -57,8 +56,6 @@ def train(
     console = plain_console()
     console.quiet = not _is_first_process()
     if list_settings:
-        from scrl.config import RunConfig
-
         rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
         lines = (f"{name} = {default}    {description}" for name, default, description in rows)
         console.print("\n".join(lines), soft_wrap=True)
@@ -139,15 +136,11 @@ def _summarize(folder: RunFolder, note: Callable[[str], None]) -> None:
 
 def run_config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:
     """The settings of a run from the words of a command, on top of `base`."""
-    from scrl.config import read_config
-
     return read_config(*file_and_overrides(settings), base or {})
 
 
 def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """`run.yaml --loss.clip-high 0.3 --drop-last seed=1` → run.yaml, [loss.clip_high=0.3, drop_last=true, seed=1]."""
-    from scrl.config import RunConfig
-
     alone, overrides = split_words(words, switches_of(RunConfig), has_bare_settings=True)
     for word in alone[words[0] == alone[0] :] if alone else ():
         if not word.endswith((".yaml", ".yml")):

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scrl.config import RunConfig, build_config
 from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import find_benchmark
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.paper import BUDGETS, EPISODES, EVALUATION, HYPERPARAMETERS, MODELS, SERIES, TABLES, Cell, PaperTable
 from scrl.settings import merged, tree_of
-
-if TYPE_CHECKING:
-    from scrl.config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +109,9 @@ def _unstated(model: str, benchmark: str | None, method: str | None) -> Iterator
         yield "budget"
 
 
-def _names() -> list[str]:
-    """The experiments of all cells: start models first, then by column, those with varied thresholds by row."""
-    names: dict[str, None] = {}
-    for table in TABLES.values():
-        sections, columns = [section for section, _ in table.rows], table.columns
-        cells = [(cell.experiment, cell) for cell in table.cells if cell.experiment is not None]
-        cells.sort(
-            key=lambda pair: (sections.index(pair[1].section), "=" not in pair[0] and columns.index(pair[1].column))
-        )
-        names |= dict.fromkeys(name for name, _ in cells)
-    return sorted(names, key=lambda name: "/start" not in name)
-
-
-EXPERIMENTS: dict[str, Experiment] = {name: _experiment(name) for name in _names()}
-"""Each once, however many tables it serves."""
+_NAMES = dict.fromkeys(name for table in TABLES.values() for name in table.experiments)
+EXPERIMENTS = {name: _experiment(name) for name in sorted(_NAMES, key=lambda name: "/start" not in name)}
+"""Each once, however many tables it serves: start models first, then in the order of the tables."""
 FOLLOWED = frozenset(
     cell.experiment
     for table in TABLES.values()
@@ -188,8 +174,6 @@ def trained_benchmark(experiment: Experiment) -> str:
 
 def config_of(experiment: Experiment, *, seed: int = 0) -> RunConfig:
     """All settings of a run, at the paper's scale."""
-    from scrl.config import build_config  # torch comes with it, which a list of recipes does not need
-
     benchmark = find_benchmark(trained_benchmark(experiment))
     settings = appendix(experiment.model) | {
         "model": experiment.model,

@@ -59,9 +59,9 @@ def _measured(table: PaperTable, cell: Cell, scale: str, folders: Sequence[Path]
     name = _name_at(cell.experiment, scale)
     if cell.metric in {series.name for series in table.series}:
         lines = [line for folder in folders for line in _lines(table, folder / "runs" / name)]
-        found = [value for line in lines if (value := SERIES[cell.metric].value(line)) is not None]
+        numbers = [value for line in lines if (value := SERIES[cell.metric].value(line)) is not None]
         unit = 100 if cell.metric == "pass@1" else 1
-        return Value(unit * math.fsum(found) / len(found)) if found else None
+        return Value(unit * math.fsum(numbers) / len(numbers)) if numbers else None
     records = []
     for folder in folders:
         kind = "voting" if cell.metric == VOTING else FOLDERS[table.measured_with]
@@ -117,8 +117,8 @@ def _derived(derived: Derived, values: Mapping[Place, Value]) -> Value | None:
     if derived.how == "mean" or sides[0] is None or sides[1] is None:
         return Value(mean)
     after, before = sides[0], sides[1]
-    found = paired_difference(list(before.values()), [after[name] for name in before], seed=0)
-    return Value(100 * found.mean, 100 * found.low, 100 * found.high)
+    change = paired_difference(list(before.values()), [after[name] for name in before], seed=0)
+    return Value(100 * change.mean, 100 * change.low, 100 * change.high)
 
 
 # The page
@@ -200,14 +200,14 @@ def _drawn(table: PaperTable, choices: Choices, out: Path) -> str:
     names = {_name_at(name, choices.scale) for name in table.experiments}
     benchmarks = {benchmark_at(cell.measured_on, choices.scale) for cell in table.cells if cell.experiment is not None}
     benchmarks = {"stream"} if table.measured_with == "curve" else benchmarks
-    found = {
+    ways = {
         (line["questions"], line["samples"], line["temperature"], line["top_p"])
         for seed in choices.seeds
         for name in names
         for line in read_finished(out / f"seed-{seed}" / FOLDERS[table.measured_with] / name / "evaluations.jsonl")
         if line["benchmark"] in benchmarks
     }
-    return "; ".join(f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in sorted(found))
+    return "; ".join(f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in sorted(ways))
 
 
 def write_figure(table: PaperTable, choices: Choices, out: Path, path: Path) -> None:

@@ -212,16 +212,17 @@ def _steps_done(last: Path, engine: str) -> int:
 
 def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
     """As the paper measures: 16 completions, temperature 0.6, top-p 0.95."""
-    return _settings(job, choices, seed, model, job.measured_on, int(EVALUATION["samples"]), AS_MEASURED)
+    samples = int(EVALUATION["samples"])
+    return _settings(job, choices, job.measured_on, AS_MEASURED, samples=samples, seed=seed, model=model)
 
 
 def rollout_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
     """As training samples: all N completions at its temperature, without top-p, unless the user sets others."""
     experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides
-    given = overrides.get("sampling", {})
-    sampling = {"temperature": given.get("temperature", experiment.temperature), "top_p": given.get("top_p", 1.0)}
+    own = overrides.get("sampling", {})
+    sampling = {"temperature": own.get("temperature", experiment.temperature), "top_p": own.get("top_p", 1.0)}
     completions = overrides.get("completions", experiment.completions)
-    return _settings(job, choices, seed, model, job.rollouts_on, completions, sampling)
+    return _settings(job, choices, job.rollouts_on, sampling, samples=completions, seed=seed, model=model)
 
 
 def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) -> MeasurementSettings:
@@ -229,35 +230,27 @@ def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) ->
     lines = read_finished(run / "metrics.jsonl")
     completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
     votes = max(1, round(completions / len(config.load_questions().questions)))
-    benchmark = trained_benchmark(job.experiment)
-    return _settings(job, choices, config.seed, config.model, (benchmark,), votes, AS_MEASURED)
-
-
-def _settings(
-    job: Job,
-    choices: Choices,
-    seed: int,
-    model: str,
-    benchmarks: Sequence[str],
-    samples: int,
-    sampling: Mapping[str, float],
-) -> MeasurementSettings:
-    experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides
-    max_tokens = overrides.get("sampling", {}).get("max_tokens", experiment.max_tokens)
-    values = {
-        "model": model,
-        "benchmarks": [benchmark_at(benchmark, choices.scale) for benchmark in benchmarks],
-        "samples": samples,
-        "sampling": {**sampling, "max_tokens": max_tokens},
-        "seed": seed,
-        "data_dir": choices.data_dir,
-        "prompt": prompt_at(job.experiment, choices.scale).model_dump(),
-    }
-    return build_settings(merged(values, {name: overrides[name] for name in SHARED if name in overrides}))
+    benchmarks = [trained_benchmark(job.experiment)]
+    return _settings(job, choices, benchmarks, AS_MEASURED, samples=votes, seed=config.seed, model=config.model)
 
 
 SHARED = ("prompt", "compute", "limit", "reader", "significant_digits", "trust_remote_code")
 """Settings of a run that hold for its evaluations too; and sampling.max_tokens."""
+
+
+def _settings(
+    job: Job, choices: Choices, benchmarks: Sequence[str], sampling: Mapping[str, float], **more: object
+) -> MeasurementSettings:
+    overrides = choices.overrides
+    max_tokens = at_scale(job.experiment, choices.scale).max_tokens
+    values = {
+        "benchmarks": [benchmark_at(benchmark, choices.scale) for benchmark in benchmarks],
+        "sampling": {**sampling, "max_tokens": overrides.get("sampling", {}).get("max_tokens", max_tokens)},
+        "data_dir": choices.data_dir,
+        "prompt": prompt_at(job.experiment, choices.scale).model_dump(),
+        **more,
+    }
+    return build_settings(merged(values, {name: overrides[name] for name in SHARED if name in overrides}))
 
 
 def _measure(settings: MeasurementSettings, folder: Path, listener: BenchmarkListener) -> None:

@@ -64,8 +64,8 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
         return [_with_own_start(first)]
     pairings = []
     for letter, other in zip(ascii_uppercase[1:], others, strict=False):
-        found = {name: (_chosen(first, name), _chosen(other, name)) for name in first.benchmarks}
-        common = {name: (one, two) for name, (one, two) in found.items() if one and two}
+        pairs = {name: (_chosen(first, name), _chosen(other, name)) for name in first.benchmarks}
+        common = {name: (one, two) for name, (one, two) in pairs.items() if one and two}
         if not common:
             has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (first, other))
             raise InputError(f"{has}: no benchmark in common; evaluate one of them on what the other has")
@@ -75,10 +75,10 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
 
 def _with_own_start(place: Place) -> Pairing:
     """On each benchmark the first evaluation and the last, or that of the step the user named."""
-    found = {
+    pairs = {
         name: (_at_step(place, name, place.of(name)[0]["step"]), _chosen(place, name)) for name in place.benchmarks
     }
-    later = {name: (one, two) for name, (one, two) in found.items() if one and two and one["step"] < two["step"]}
+    later = {name: (one, two) for name, (one, two) in pairs.items() if one and two and one["step"] < two["step"]}
     if not later:
         raise InputError(f"{place.name}: has no later evaluation to compare its first one with; give a second place")
     name = place.name.rpartition("@")[0] if place.step is not None else place.name
@@ -94,32 +94,32 @@ def _chosen(place: Place, benchmark: str) -> Evaluation | None:
 
 
 def _at_step(place: Place, benchmark: str, step: int) -> Evaluation | None:
-    found = [evaluation for evaluation in place.of(benchmark) if evaluation["step"] == step]
-    if len(found) > 1:
-        ways = " and ".join(Protocol.of(evaluation).words for evaluation in found)
+    evaluations = [evaluation for evaluation in place.of(benchmark) if evaluation["step"] == step]
+    if len(evaluations) > 1:
+        ways = " and ".join(Protocol.of(evaluation).words for evaluation in evaluations)
         raise InputError(
             f"{place.name}: was measured on {benchmark} at step {step} in more than one way ({ways}); "
             f"put each way into a file of its own and give that one"
         )
-    return found[0] if found else None
+    return evaluations[0] if evaluations else None
 
 
 def compare_all(pairings: Sequence[Pairing], metric: str) -> list[Comparison]:
     """Every pair of evaluations that has gold."""
     pairs = [(pairing, pair) for pairing in pairings for pair in pairing.evaluations.values()]
-    known = metrics_of(evaluation for _, pair in pairs for evaluation in pair)
-    if not known:
+    measured = metrics_of(evaluation for _, pair in pairs for evaluation in pair)
+    if not measured:
         raise InputError("no evaluation has a value that needs gold: none of the questions came with an answer")
     comparisons = []
     for pairing, pair in pairs:
         if metrics_of(pair):
             for name, evaluation in zip(pairing.names, pair, strict=True):
-                _check_metric(metric, name, evaluation, known)
+                _check_metric(metric, name, evaluation, measured)
             comparisons.append(_compare(pairing, pair, metric))
     return comparisons
 
 
-def _check_metric(metric: str, name: str, evaluation: Evaluation, known: Iterable[str]) -> None:
+def _check_metric(metric: str, name: str, evaluation: Evaluation, measured: Iterable[str]) -> None:
     """The metric exists, and this evaluation has it question by question."""
     if metric + BY_QUESTION in evaluation:
         return
@@ -130,10 +130,10 @@ def _check_metric(metric: str, name: str, evaluation: Evaluation, known: Iterabl
             f"{name}: has {metric} of {benchmark} only as a mean, as older versions wrote it; evaluate it again"
             + (f", or compare {paired}" if paired else "")
         )
-    if metric in known:
+    if metric in measured:
         others = ", ".join(has) or "none: its questions have no gold"
         raise InputError(f"{name}: has no {metric} of {benchmark}; it has {others}")
-    raise ConfigError(f"--metric: nobody measured {metric!r}.{did_you_mean(metric, known)}")
+    raise ConfigError(f"--metric: nobody measured {metric!r}.{did_you_mean(metric, measured)}")
 
 
 def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str) -> Comparison:

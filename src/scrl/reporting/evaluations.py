@@ -102,8 +102,8 @@ def _is_number(value: object) -> bool:
 
 def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
     """The names of pass@k by k, then of maj@k by k."""
-    found = {match for line in evaluations for match in map(PASS_OR_MAJ.fullmatch, line) if match}
-    names = {match[0]: (match[1] == "maj", int(match[2])) for match in found}
+    matches = {match for line in evaluations for match in map(PASS_OR_MAJ.fullmatch, line) if match}
+    names = {match[0]: (match[1] == "maj", int(match[2])) for match in matches}
     return tuple(sorted(names, key=names.__getitem__))
 
 
@@ -223,9 +223,9 @@ def best_step_of(checkpoints: Path) -> int | None:
 
     In runs of earlier versions only the state of `last` said so.
     """
-    known = read_checkpoint_file(checkpoints / "best")
-    if known is not None:
-        return int(known["step"])
+    about = read_checkpoint_file(checkpoints / "best")
+    if about is not None:
+        return int(about["step"])
     state = checkpoints / "last" / "trainer_state.json"
     if not (checkpoints / "best").is_dir() or not state.is_file():
         return None

@@ -53,14 +53,13 @@ def write_report(places: Sequence[Path | CompletionFile], out: Path, rule: Credi
     if not out.parent.is_dir():
         raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
     names = name_places([place.path if isinstance(place, CompletionFile) else place for place in places])
-    page = render_report(
-        [
-            read_stored(place, rule or credit_rule("ttrl"), name)
-            if isinstance(place, CompletionFile)
-            else read_run(place, name)
-            for place, name in zip(places, names, strict=True)
-        ]
-    )
+    sources = []
+    for place, name in zip(places, names, strict=True):
+        if isinstance(place, CompletionFile):
+            sources.append(read_stored(place, rule or credit_rule("ttrl"), name))
+        else:
+            sources.append(read_run(place, name))
+    page = render_report(sources)
     folders = [each.resolve() for each in places if isinstance(each, Path)]
     try:
         write_whole(out, page, follows=out.parent.resolve() not in folders)

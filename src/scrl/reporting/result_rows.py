@@ -78,8 +78,8 @@ def _group_rows(group: Sequence[Place]) -> Iterator[ResultRow]:
             steps = tuple((seed, lines[mark]["step"]) for seed, lines in enumerate(by_mark) if mark in lines)
             if steps and (mark != "best" or len(steps) == len(group)):
                 marks.setdefault(steps, []).append(mark)
-        for steps, found in sorted(marks.items(), key=lambda item: [step for _, step in item[0]]):
-            yield _row([group[seed] for seed, _ in steps], [by_mark[seed][found[0]] for seed, _ in steps], found)
+        for steps, names in sorted(marks.items(), key=lambda item: [step for _, step in item[0]]):
+            yield _row([group[seed] for seed, _ in steps], [by_mark[seed][names[0]] for seed, _ in steps], names)
 
 
 def _by_mark(place: Place, series: Sequence[Evaluation]) -> dict[str, Evaluation]:
@@ -131,8 +131,8 @@ def score(name: str, lines: Sequence[Evaluation]) -> Share:
     if not all(name + BY_QUESTION in line for line in lines):
         values = [line[name] for line in lines]
         return Share(sum(values) / len(values), least=min(values), most=max(values))
-    found = mean_over_seeds([line[name + BY_QUESTION] for line in lines], seed=RESAMPLING_SEED)
-    return Share(found.mean, found.low, found.high, found.least, found.most)
+    mean = mean_over_seeds([line[name + BY_QUESTION] for line in lines], seed=RESAMPLING_SEED)
+    return Share(mean.mean, mean.low, mean.high, mean.least, mean.most)
 
 
 def result_table(rows: Sequence[ResultRow]) -> Table:

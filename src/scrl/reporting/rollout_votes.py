@@ -101,15 +101,18 @@ class Visit:
         return next((key for key, votes in self.votes.items() if votes.is_right), None)
 
     @property
+    def right_votes(self) -> int:
+        return sum(votes.count for votes in self.votes.values() if votes.is_right)
+
+    @property
     def tally(self) -> Tally:
         """The votes as rules look at them, the completions of a class side by side."""
         keys_K = tuple(sorted(key for key in self.votes if key is not None))
         places = {key: place for place, key in enumerate(keys_K)} | {None: MISSING}
-        found = [(places[key], entropy) for key, votes in self.votes.items() for entropy in votes.entropies]
-        is_known = not any(isnan(entropy) for _, entropy in found)
-        class_of_G = tuple(place for place, _ in found)
+        class_of_G = tuple(places[key] for key, votes in self.votes.items() for _ in votes.entropies)
+        entropies_G = [entropy for votes in self.votes.values() for entropy in votes.entropies]
         classes = Classes(keys_K, class_of_G, tuple(None if j == MISSING else keys_K[j] for j in class_of_G))
-        return count_votes(classes, [entropy for _, entropy in found] if is_known else None)
+        return count_votes(classes, None if any(map(isnan, entropies_G)) else entropies_G)
 
     def labelled(self, label: Label) -> list[str]:
         return [key for key, votes in self.classes if votes.label == label]
@@ -138,10 +141,27 @@ def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
     questions: dict[str, QuestionVotes] = {}
     for line in read_json_lines(path, on_cut):
         rollout = parse_rollout(line.fields, path, line.number)
-        try:
-            _count(questions, rollout, line.offset)
-        except ValueError as error:
-            raise DataError(path, str(error), line.number) from error
+        name = str(rollout.question_id)
+        question = questions.setdefault(name, QuestionVotes(name, rollout.question, rollout.gold))
+        pairs = {"question": (question.text, rollout.question), "gold": (question.gold, rollout.gold)}
+        for key, (before, now) in pairs.items():
+            if before != now:
+                reason = f"field {key!r} of question {name!r} is {now!r}, but an earlier line has {before!r}"
+                raise DataError(path, reason, line.number)
+        visit = question.by_step.setdefault(rollout.step, Visit(rollout.step))
+        if visit.index.has(rollout.sample):
+            reason = f"sample {rollout.sample} of question {name!r} at step {rollout.step} stands here a second time"
+            raise DataError(path, reason, line.number)
+        visit.index.add(rollout.sample)
+        votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, line.offset))
+        if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
+            reason = (
+                f"'label' and 'correct' are {rollout.label!r} and {rollout.correct!r}, but an earlier completion with "
+                f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
+            )
+            raise DataError(path, reason, line.number)
+        votes.count += 1
+        votes.entropies.append(nan if rollout.entropy is None else rollout.entropy)
     return questions
 
 
@@ -151,29 +171,6 @@ def parse_rollout(fields: dict[str, Any], path: Path, number: int) -> RolloutLin
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise DataError(path, f"field {str(first['loc'][0])!r}: {first['msg']}", number) from error
-
-
-def _count(questions: dict[str, QuestionVotes], rollout: RolloutLine, offset: int) -> None:
-    name = str(rollout.question_id)
-    question = questions.setdefault(name, QuestionVotes(name, rollout.question, rollout.gold))
-    pairs = {"question": (question.text, rollout.question), "gold": (question.gold, rollout.gold)}
-    for key, (known, found) in pairs.items():
-        if known != found:
-            raise ValueError(f"field {key!r} of question {name!r} is {found!r}, but an earlier line has {known!r}")
-    visit = question.by_step.setdefault(rollout.step, Visit(rollout.step))
-    if visit.index.has(rollout.sample):
-        raise ValueError(
-            f"sample {rollout.sample} of question {name!r} at step {rollout.step} stands here a second time"
-        )
-    visit.index.add(rollout.sample)
-    votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, offset))
-    if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
-        raise ValueError(
-            f"'label' and 'correct' are {rollout.label!r} and {rollout.correct!r}, but an earlier completion with "
-            f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
-        )
-    votes.count += 1
-    votes.entropies.append(nan if rollout.entropy is None else rollout.entropy)
 
 
 # What the labels of a whole run add up to: the definitions of `metrics.jsonl`, over all groups instead of one step's

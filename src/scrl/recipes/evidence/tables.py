@@ -44,27 +44,20 @@ class Kept:
 
 def read_kept(folder: Path) -> list[Kept]:
     """The runs of a campaign that have results."""
-    found = [_read_run(path.parent) for path in sorted(folder.glob("*/about.json"))]
-    if not found:
+    runs = [_read_run(path.parent) for path in sorted(folder.glob("*/about.json"))]
+    if not runs:
         raise InputError(f"{folder}: there are no results here")
-    return found
+    return runs
 
 
 def _read_run(folder: Path) -> Kept:
     method, _, seed = folder.name.rpartition("-")
-    when = "before" if method == START else "after"
-    measured = [
-        ((when, record["benchmark"]), record)
-        for path in sorted(folder.glob("*.json"))
-        if path.name != "about.json"
-        for record in [json.loads(path.read_text(encoding="utf-8"))]
-    ]
-    own = [
-        (("before" if line["step"] == 0 else "after", line["benchmark"]), line)
-        for line in _lines(folder, "evaluations")
-    ]
-    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    return Kept(method, int(seed), about, _lines(folder, "metrics"), dict([*measured, *own]))
+    records = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    about, when = records.pop("about.json"), "before" if method == START else "after"
+    evaluations = {(when, record["benchmark"]): record for record in records.values()}
+    for line in _lines(folder, "evaluations"):
+        evaluations["before" if line["step"] == 0 else "after", line["benchmark"]] = line
+    return Kept(method, int(seed), about, _lines(folder, "metrics"), evaluations)
 
 
 def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
