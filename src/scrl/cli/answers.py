@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.console import Console
 from rich.table import Table as RichTable
 
 from scrl.cli.evaluate import given_settings, measure_and_show, measurement_settings
@@ -88,7 +87,16 @@ def answers(
     before = evaluations[0] if evaluations[0]["step"] < after["step"] else None
     rows, choice, folder = answer_rows(after, before), None, out or source.folder
     if draw_check is not None:
-        _write_checks(draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder / "checks.csv", console)
+        drawn, path = draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder / "checks.csv"
+        if path.exists():
+            raise InputError(f"{path}: is there already; move it away, so that nothing filled in is lost")
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["question_id", "question", "answer"])
+        writer.writerows([row.question_id, csv_cell(row.question), ""] for row in drawn)
+        write_whole(path, text.getvalue())
+        hint = f"fill in the right answer of each, then scrl answers … --check {path}"
+        console.print(f"wrote {path}: {hint}", soft_wrap=True)
         return
     if check is not None:
         rows, choice = with_trust(rows, read_checks(check, rows), max_error, is_pool=not population)
@@ -170,14 +178,3 @@ def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, populat
         f"{chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} {of} are wrong; "
         f"{chosen.wrong} of {chosen.checked} checked ones there were."
     )
-
-
-def _write_checks(drawn: Sequence[AnswerRow], path: Path, console: Console) -> None:
-    if path.exists():
-        raise InputError(f"{path}: is there already; move it away, so that nothing filled in is lost")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["question_id", "question", "answer"])
-    writer.writerows([row.question_id, csv_cell(row.question), ""] for row in drawn)
-    write_whole(path, text.getvalue())
-    console.print(f"wrote {path}: fill in the right answer of each, then scrl answers … --check {path}", soft_wrap=True)

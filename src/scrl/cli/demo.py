@@ -74,7 +74,11 @@ def demo(
     configs = {method: recipe.demo_config(method, seed=seed, steps=steps) for method in METHODS}
     if not resume:
         folder = new_run_folder(out)
-    console.print(_intro(configs))
+    config = configs["scrl"]
+    questions = config.load_questions().questions
+    sizes = {"questions": len(questions), "completions": config.completions, "steps": steps}
+    rules = {name: value for each in configs.values() for name, value in each.rule().settings.model_dump().items()}
+    console.print(INTRO.format(example=questions[0].text, **sizes, **rules))
     started = time.perf_counter()
     for method, config in configs.items():
         train_or_go_on(method, config, folder / method)
@@ -102,14 +106,6 @@ def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
                 raise ConfigError("--resume: a demo goes on with the settings it was started with; these are others")
             return begun.seed, begun.steps
     return seed, steps
-
-
-def _intro(configs: dict[str, RunConfig]) -> str:
-    config = configs["scrl"]
-    questions = config.load_questions().questions
-    rules = {name: value for each in configs.values() for name, value in each.rule().settings.model_dump().items()}
-    sizes = {"questions": len(questions), "completions": config.completions, "steps": config.steps}
-    return INTRO.format(example=questions[0].text, **sizes, **rules)
 
 
 def train_or_go_on(method: str, config: RunConfig, folder: Path) -> None:
