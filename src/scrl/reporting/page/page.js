@@ -187,7 +187,7 @@ function start() {
   const source = DATA.sources[state.source];
   for (const item of items) item.start = favoured(state.method, METHODS[state.method].credit(item.group, source.settings));
   for (const box of document.querySelectorAll("[data-setting]")) box.hidden = !SETTINGS_OF[state.method].includes(box.dataset.setting);
-  $("no-sliders").hidden = $("reset").hidden = SETTINGS_OF[state.method].length > 0;
+  $("no-sliders").hidden = SETTINGS_OF[state.method].length > 0;
   $("reset").hidden = !SETTINGS_OF[state.method].length;
   recompute();
   list();
