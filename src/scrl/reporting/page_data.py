@@ -17,6 +17,7 @@ from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.credit.tally import mean_at
 from scrl.data.printable import printable
+from scrl.errors import ConfigError, InputError
 from scrl.reporting.rollout_votes import Visit
 from scrl.reporting.sources import EXPLORED, Question, Source
 from scrl.reporting.text import shorten
@@ -48,15 +49,19 @@ def page_data(sources: Sequence[Source]) -> dict[str, Any]:
 
 def _source(source: Source, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
     first, last = (_groups([(q.votes.id, q.votes.visits[end]) for q in source.questions]) for end in (0, -1))
+    has_first = any(len(question.votes.by_step) > 1 for question in source.questions)
     shown = {
-        question.key: _question(question)
-        | {"first": before if len(question.votes.by_step) > 1 else None, "last": after}
+        question.key: _question(question) | {"first": before if has_first else None, "last": after}
         for question, before, after in zip(source.questions, first, last, strict=True)
     }
+    try:
+        settings = start_settings(source.config)
+    except ConfigError as error:
+        raise InputError(f"{source.name}: config.yaml: {error}") from error
     return {
         "name": printable(source.name),
         "method": source.method if source.method in EXPLORED else None,
-        "settings": start_settings(source.config),
+        "settings": settings,
         "is_estimate": source.has_estimates,
         "groups": [shown.get(key) for key in keys],
     }
@@ -89,7 +94,10 @@ def start_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     for name in sorted(EXPLORED, key=lambda name: name == method):  # what methods share is as in the run's own
         fields = find_method(name).settings.model_fields
         own = credit if name == method and isinstance(credit, dict) else {}
-        settings |= credit_rule(name, **{key: own[key] for key in own if key in fields}).settings.model_dump()
+        named = {key: own[key] for key in own if key in fields}
+        if named.get("overlong_buffer"):
+            named |= {"max_tokens": config.get("sampling", {}).get("max_tokens")}
+        settings |= credit_rule(name, preset=config.get("preset", "paper"), **named).settings.model_dump()
     return settings
 
 
@@ -104,12 +112,14 @@ def _groups(visits: Sequence[tuple[str, Visit]]) -> list[dict[str, Any]]:
         right = MISSING if visit.right is None else tally.keys_K.index(visit.right)
         stock = [j for j, key in enumerate(tally.keys_K) if key in elsewhere.stock]
         has_shares = any(elsewhere.shares.values())
+        is_tied = sum(count == max(tally.counts_K) for count in tally.counts_K) > 1
         groups.append(
             {
                 "step": visit.step,
                 "size": tally.size,
                 "keys": [_text(key, 60) for key in tally.keys_K],
                 "counts": tally.counts_K,
+                "seen": [tally.class_of_G.index(j) for j in range(len(tally.keys_K))] if is_tied else None,
                 "missing": len(absent),
                 "entropies": tally.class_entropies_K,
                 "entropy": tally.group_entropy,
