@@ -1,6 +1,6 @@
-"""Files of completions, whoever wrote them: found out by their columns, read as rollouts.
+"""Files of completions from any tool, recognised by their columns and read as rollouts.
 
-A folder counts as one source if all its files are of one kind, as TRL and verl write a file a step.
+A folder is one source if all its files are of one kind: TRL and verl write one file per step.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from typing import NamedTuple
 from scrl.data.jsonl import read_json_lines
 from scrl.data.layouts import ANY, ESTIMATE, FLAT, GROUPED, LAYOUTS, LM_EVAL, ROLLOUTS, Columns, Fields, Layout
 from scrl.data.rollouts import SHAPE, Rollout, rollout_of
-from scrl.data.tables import Row, read_table
+from scrl.data.tables import read_table
 from scrl.errors import DataError, did_you_mean
 
 _TABLES = (".csv", ".tsv", ".json", ".parquet")
-"""Suffixes that are read as tables; all others are read as one JSON object a line."""
+"""Suffixes that are read as tables; all others are read as one JSON object per line."""
 
 
-class _Place(NamedTuple):
-    """A row, and where it stands."""
-
+class _Row(NamedTuple):
     path: Path
-    number: int
+    line: int
     fields: Fields
 
 
@@ -38,34 +36,33 @@ class CompletionFile:
 
     @property
     def note(self) -> str:
-        """What it was taken for."""
         return f"{self.path}: read as {self.layout.name}"
 
     def rollouts(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:
         """Its completions, in order; questions without an id are numbered by their text."""
         numbers: dict[str, int] = {}
-        kept: object = None
-        for place in _rows(self.path, on_bytes):
-            kept = place.fields.get("filter") if kept is None else kept
-            if self.layout is LM_EVAL and place.fields.get("filter") != kept:
+        first_filter: object = None
+        for row in _rows(self.path, on_bytes):
+            first_filter = row.fields.get("filter") if first_filter is None else first_filter
+            if self.layout is LM_EVAL and row.fields.get("filter") != first_filter:
                 continue
             try:
-                for fields in self.layout.convert(place.fields, self.columns):
+                for fields in self.layout.convert(row.fields, self.columns):
                     prompt = fields.pop("prompt", None)
                     if fields.get("question_id") is None and prompt is not None:
                         fields["question_id"] = f"{self.path.stem}-{numbers.setdefault(prompt, len(numbers))}"
                     text = prompt if prompt is not None else fields.get("question")
-                    yield rollout_of(fields, place.number)._replace(
+                    yield rollout_of(fields, row.line)._replace(
                         is_entropy_estimate=fields.get(ESTIMATE) is True, question=text if isinstance(text, str) else ""
                     )
             except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-                known = type(error) is ValueError
-                reason = str(error) if known else f"does not look like {self.layout.name}: {error!r}"
-                raise DataError(place.path, reason, place.number) from error
+                is_explained = type(error) is ValueError
+                reason = str(error) if is_explained else f"does not look like {self.layout.name}: {error!r}"
+                raise DataError(row.path, reason, row.line) from error
 
 
 def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
-    """Find out who wrote a file or folder, by the columns of its first row."""
+    """Recognise the layout of a file or folder by the columns of its first row."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(path, "is not a regular file; it is read twice, so give a file on disk")
     first = next(_rows(path, None), None)
@@ -74,7 +71,7 @@ def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
     for option, name in columns._asdict().items():
         if name is not None and name not in first.fields:
             reason = f"there is no column {name!r}, given as --{option}-column"
-            raise DataError(first.path, f"{reason}.{did_you_mean(name, first.fields)}", first.number)
+            raise DataError(first.path, f"{reason}.{did_you_mean(name, first.fields)}", first.line)
     if columns.completion is not None:
         is_list = isinstance(first.fields[columns.completion], list)
         return CompletionFile(path, GROUPED if is_list else FLAT, columns)
@@ -82,18 +79,18 @@ def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
     return CompletionFile(path, FLAT if layout is ROLLOUTS and any(columns) else layout, columns)
 
 
-def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[_Place]:
+def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[_Row]:
     for file in _files(path):
         if file.suffix.lower() in _TABLES:
             table, _ = read_table(file)
-            yield from (_Place(file, _number(row), row.fields) for row in table.rows)
+            yield from (_Row(file, row.line or row.number + 1, row.fields) for row in table.rows)
         else:
             lines = read_json_lines(file, hint=SHAPE, on_bytes=on_bytes)
-            yield from (_Place(file, line.number, line.fields) for line in lines)
+            yield from (_Row(file, line.number, line.fields) for line in lines)
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or those of a folder by name, numbers by size: 2.jsonl before 10.jsonl."""
+    """The file itself, or those of a folder in order, 2.jsonl before 10.jsonl."""
     if not path.is_dir():
         return [path]
     found = [file for file in path.iterdir() if file.suffix.lower() in (".jsonl", ".parquet")]
@@ -101,7 +98,3 @@ def _files(path: Path) -> list[Path]:
         reason = "is not a regular file, nor a folder with one kind of files of completions (.jsonl or .parquet)"
         raise DataError(path, f"{reason}; give a file")
     return sorted(found, key=lambda file: (len(file.stem) if file.stem.isdecimal() else 0, file.name))
-
-
-def _number(row: Row) -> int:
-    return row.number + 1 if row.line is None else row.line

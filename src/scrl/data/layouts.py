@@ -1,7 +1,7 @@
 """Completions as other tools write them → the fields of a rollout.
 
-A layout is found by the columns of the first row. Rows keep their order. What a tool does not record is not made
-up, but for the entropy: where there are log-probabilities it is estimated from them, and marked as an estimate.
+A file's layout is recognised by the columns of its first row. What a tool does not record is left out, except the
+entropy: where there are log-probabilities it is estimated from them, and marked as an estimate.
 """
 
 from __future__ import annotations
@@ -33,15 +33,13 @@ class Columns(NamedTuple):
 
 
 ANY = Columns()
-"""All are found by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one tool writes completions down."""
+    """How one tool writes completions."""
 
     name: str
-    """For the line that says what a file was taken for."""
     fits: Callable[[Mapping[str, Any]], bool]
     """Whether a row looks like it."""
     convert: Callable[[Fields, Columns], Iterator[Fields]]
@@ -71,7 +69,7 @@ def _verl(row: Fields, columns: Columns) -> Iterator[Fields]:
 
 
 def _lm_eval(row: Fields, columns: Columns) -> Iterator[Fields]:
-    """One line a document and filter: the first filter's lines are taken, as `resps` is the same in all."""
+    """One line per document and filter; `resps` is the same for all filters, so only the first filter's are read."""
     doc = row["doc"] if isinstance(row["doc"], dict) else {}
     gold = doc.get(columns.gold) if columns.gold else row["target"]
     for number, text in enumerate(row["resps"][0] if isinstance(row["resps"][0], list) else row["resps"]):
@@ -79,7 +77,7 @@ def _lm_eval(row: Fields, columns: Columns) -> Iterator[Fields]:
 
 
 def _openai(row: Fields, columns: Columns) -> Iterator[Fields]:
-    """A line of a batch's output, or a response alone; each of its choices is a completion."""
+    """A line of a batch's output, or a bare response; each of its choices is a completion."""
     failed = row.get("error") or (row.get("response") or {}).get("status_code", 200) != 200
     body = row["response"].get("body") if row.get("response") else row
     if failed or not isinstance(body, dict) or "choices" not in body:
@@ -152,10 +150,10 @@ def _message(value: Any, name: str) -> str:
 
 
 def _only(gold: Any) -> Any:
-    """Several right answers cannot be measured against; a list of one is that one."""
-    if isinstance(gold, list):
-        return gold[0] if len(gold) == 1 else None
-    return gold
+    """The one right answer of a list; several cannot be measured against."""
+    if not isinstance(gold, list):
+        return gold
+    return gold[0] if len(gold) == 1 else None
 
 
 # Entropy from log-probabilities
@@ -170,7 +168,7 @@ def _estimated(row: Mapping[str, Any]) -> Fields:
 
 
 def _tokens(logprobs: Any) -> Iterator[tuple[float, list[float]]]:
-    """(log-probability of the token drawn, those of the likeliest ones) in the shapes that servers write."""
+    """(log-probability of the token drawn, those of the likeliest ones), from each of the shapes that servers write."""
     try:
         if isinstance(logprobs, dict) and "content" in logprobs:  # chat completions
             for token in logprobs["content"] or ():
@@ -187,9 +185,9 @@ def _tokens(logprobs: Any) -> Iterator[tuple[float, list[float]]]:
 
 
 def _token_entropy(drawn: float, tops: Sequence[float]) -> float:
-    """−Σ p log p over the likeliest tokens and all others taken as one, a lower bound; or −log p of the token drawn.
+    """−Σ p log p over the likeliest tokens and all others as one, a lower bound; or −log p of the token drawn.
 
-    The latter is right in the mean, for tokens drawn at temperature 1 without top-p.
+    The latter is right on average, for tokens drawn at temperature 1 without top-p.
     """
     if len(tops) < 2:
         return -drawn

@@ -37,7 +37,7 @@ class PromptStyle:
     origin: str
     """Where it comes from."""
     system: str = ""
-    """System message; if empty, none is sent, and the template may insert its own."""
+    """If empty, no system message is sent, and the template may insert its own."""
     instruction: str = BOXED
     """After every question and one space; empty for none."""
     is_chat: bool = True
@@ -178,7 +178,7 @@ def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) ->
 
 
 def prompt_tokens(question: Question, tokenizer: Any, settings: PromptSettings) -> Tokens:
-    """The tokens of a question's prompt, at most `prompt.max_tokens`."""
+    """The tokens of a question's prompt; refused if more than `prompt.max_tokens`."""
     tokens = _encode(question, tokenizer, settings)
     if len(tokens) > settings.max_tokens:
         raise InputError(
@@ -202,11 +202,11 @@ def filter_overlong(
 ) -> tuple[list[Question], list[str]]:
     """The questions whose prompts fit, and a note on the others, which `prompt.overlong` refuses or leaves out."""
     lengths_Q = [len(_encode(question, tokenizer, settings)) for question in questions]
-    fits_Q = [length <= settings.max_tokens for length in lengths_Q]
-    if all(fits_Q):
-        return list(questions), []
-    kept = [question for question, fits in zip(questions, fits_Q, strict=True) if fits]
-    overlong = [question.id for question, fits in zip(questions, fits_Q, strict=True) if not fits]
+    pairs = list(zip(questions, lengths_Q, strict=True))
+    kept = [question for question, length in pairs if length <= settings.max_tokens]
+    overlong = [question.id for question, length in pairs if length > settings.max_tokens]
+    if not overlong:
+        return kept, []
     report = (
         f"{len(overlong)} of {len(questions)} prompts have more than {settings.max_tokens} tokens, the longest "
         f"{max(lengths_Q)}: {', '.join(overlong[:3])}{', …' if len(overlong) > 3 else ''}"

@@ -1,4 +1,4 @@
-"""Question files and hub data sets → rows of fields. What a field means is decided elsewhere."""
+"""Question files and hub data sets → rows of fields, whatever the fields mean."""
 
 from __future__ import annotations
 
@@ -37,11 +37,9 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the row stands, for a message."""
         return f"row {self.number} (from 0)" if self.line is None else f"line {self.line}"
 
     def error(self, reason: str) -> DataError:
-        """What is wrong with this row."""
         return DataError(self.source, f"{self.place}: {reason}" if self.line is None else reason, self.line)
 
 
@@ -53,7 +51,7 @@ class Table(NamedTuple):
 
 
 class HubError(Exception):
-    """A hub data set cannot be loaded; the text is a clause without a full stop, for the caller's message."""
+    """A hub data set cannot be loaded; its text is a clause without a full stop, for the caller's message."""
 
 
 def read_table(source: str | Path) -> tuple[Table, str]:
@@ -169,7 +167,7 @@ def _read_json(path: Path) -> Table:
 
 
 def _read_csv(path: Path) -> Table:
-    """Cells between commas, semicolons or tabs: the delimiter with which most rows are as long as the header."""
+    """Cells between commas, semicolons or tabs: the delimiter that gives most rows the length of the header."""
     text = _text(path)
 
     def rows_like_the_header(delimiter: str) -> int:
