@@ -63,7 +63,9 @@ def expression_key(expr: Expr) -> str:
             exact = identify(value)
             return exact.text if exact is not None else f"≈{_digest([value])}"
         values = [_settled(_value(expr, point)) for point in POINTS]
-        constant = rational(values[0]) if _may_be_equal(*values[:2]) else None
+        a, b, *_ = values
+        may_be_equal = abs(a.real - b.real) <= 2 * (a.error + b.error) + 1
+        constant = rational(a) if may_be_equal else None
         if constant is not None and all(rational(value) == constant for value in values):
             return number(constant).text
         return f"≈{_digest(values)}({', '.join(sorted(expr.symbols))})"
@@ -182,13 +184,9 @@ def _atom(atom: Atom, point: str) -> Ball:
         return exactly(atom)
     if isinstance(atom, Call):
         return _call(atom, point)
-    if atom in ("pi", "e"):
-        return PI if atom == "pi" else E
-    if atom == "i":
-        return I
     if atom == "oo":
         raise Unsettled
-    return _generic(atom, point)
+    return {"pi": PI, "e": E, "i": I}.get(atom) or _generic(atom, point)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -240,10 +238,6 @@ def _settled(value: Ball) -> Ball:
     if value.size <= value.spread < SETTLED:
         return Ball(0, 0, 0.0, value.is_real)
     raise Unsettled
-
-
-def _may_be_equal(a: Ball, b: Ball) -> bool:
-    return abs(a.real - b.real) <= 2 * (a.error + b.error) + 1
 
 
 def _digest(values: list[Ball]) -> str:

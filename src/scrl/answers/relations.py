@@ -10,7 +10,6 @@ from fractions import Fraction
 
 from scrl.answers import exact
 from scrl.answers.balls import Unsettled
-from scrl.answers.brackets import Tokens, inside, outside, split, text_of
 from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.fingerprint import equation_key, expression_key, real_value
 from scrl.answers.names import NEUTRAL, assignments, free_names, is_function, is_name, is_words, name_order
@@ -27,7 +26,8 @@ from scrl.answers.real_sets import (
     unite,
     without,
 )
-from scrl.answers.values import Form, Values, compound, labelled, set_form
+from scrl.answers.tokens import Tokens, inside, outside, split, text_of
+from scrl.answers.values import Form, Values, labelled, set_form
 
 EQUALITIES = frozenset({"=", "~="})
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -226,12 +226,12 @@ class Relations(Values, ABC):
             scale = math.lcm(*(q.denominator for q in numbers))
             shared = math.gcd(*(int(q * scale) for q in numbers))
             keys = [exact.integer_text(int(q * scale) // shared) for q in numbers]
-        return compound(":".join(keys), "ratio", forms)
+        return Form(":".join(keys), "ratio", tuple(forms))
 
     def mapping(self, pairs: Sequence[tuple[str, Tokens]]) -> Form:
         """`x=1, y=2` is (1, 2): the values in alphabetical order of their names."""
         values = [set_form(self.variants(value)) for _, value in sorted(pairs, key=lambda pair: name_order(pair[0]))]
-        return compound(f"({', '.join(value.key for value in values)})", "sequence", values)
+        return Form(f"({', '.join(value.key for value in values)})", "sequence", tuple(values))
 
     def membership(self, tokens: Tokens) -> Form:
         """`x \\in [0, 1)` is the interval."""
