@@ -174,7 +174,7 @@ def check_outputs(rollouts: Path, *outputs: Path | None) -> None:
 
 @contextmanager
 def progress_bar(path: Path) -> Iterator[Callable[[int], None] | None]:
-    """A bar over the two passes on a terminal; one line elsewhere."""
+    """A bar on a terminal, half for reading and half for comparing answers; one line elsewhere."""
     if not path.is_file():
         yield None
         return

@@ -1,8 +1,8 @@
 """Thousands of settings of a method on stored completions, in seconds.
 
 Answers are read and classed once. The thresholds of a sharp consensus, τ_pos and τ_marg, decide only *whether* a group
-has its positive label; so a group is credited twice for each choice of the other settings, with the label and without
-it, by the package's own functions, and every setting takes one of the two. All figures equal those of `scrl label`.
+has its positive label; so for each choice of the other settings a group is credited twice, with the label and without
+it, and every setting takes one of the two. All figures equal those of `scrl label`.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ class Outcomes:
 def sweep_settings(
     groups: Sequence[StoredGroup],
     method: str,
-    given: Mapping[str, Sequence[Any]],
+    values: Mapping[str, Sequence[Any]],
     *,
     preset: str = "paper",
     seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """One row for each setting: what `scrl label` would count, and how stable the positive labels are.
 
-    `given` holds the values to try of some settings, in place of those of GRID.
+    `values` holds those to try of some settings, in place of those of GRID.
     """
-    grid = {**GRID.get(method, {}), **given}
+    grid = {**GRID.get(method, {}), **values}
     if not issubclass(find_method(method).settings, ScrlSettings):
         rules = list(_rules(method, grid, preset, seed))
         outcomes = _outcomes([rule for rule, _ in rules], groups)
@@ -93,10 +93,10 @@ def sweep_settings(
             is_known = rule.settings.ties == "smallest"
             yield {"method": method, **chosen, **row, "stability": stability if is_known else None}
         return
-    values = {name: grid.pop(name) for name in THRESHOLDS if name in grid}
-    thresholds = [chosen for _, chosen in _rules(method, values, preset, seed)]
+    threshold_values = {name: grid.pop(name) for name in THRESHOLDS if name in grid}
+    thresholds = [chosen for _, chosen in _rules(method, threshold_values, preset, seed)]
     rules = list(_rules(method, grid, preset, seed))
-    outcomes = _outcomes([_with_thresholds(rule, value) for rule, _ in rules for value in (0.0, 1.0)], groups)
+    outcomes = _outcomes([labelling for rule, _ in rules for labelling in _with_and_without_label(rule)], groups)
     selected_SQ, stability_S = _selected(groups, thresholds, seed=seed)
     for place, (_, chosen) in enumerate(rules):
         rows = _rows(groups, outcomes, 2 * place, 2 * place + 1, selected_SQ)
@@ -113,9 +113,10 @@ def _rules(
         yield rule, {name: getattr(rule.settings, name) for name in values}
 
 
-def _with_thresholds(rule: CreditRule, value: float) -> CreditRule:
-    """At 0 every majority without a tie is labelled; at 1 none is."""
-    return replace(rule, settings=rule.settings.model_copy(update=dict.fromkeys(THRESHOLDS, value)))
+def _with_and_without_label(rule: CreditRule) -> list[CreditRule]:
+    """With thresholds of 0, which label every majority without a tie, and with 1, which label none."""
+    settings = [rule.settings.model_copy(update=dict.fromkeys(THRESHOLDS, value)) for value in (0.0, 1.0)]
+    return [replace(rule, settings=chosen) for chosen in settings]
 
 
 def _selected(
@@ -124,7 +125,7 @@ def _selected(
     """For every pair of thresholds: which groups get their label, and how much of these a resample labels alike."""
     top, drawn = top_votes(groups), resampled_votes(groups, STABILITY_DRAWS, seed=seed)
     sizes_Q = np.array([stored.tally.size for stored in groups])
-    pairs = [{name: given.get(name, getattr(ScrlSettings(), name)) for name in THRESHOLDS} for given in thresholds]
+    pairs = [{name: pair.get(name, getattr(ScrlSettings(), name)) for name in THRESHOLDS} for pair in thresholds]
     selected_SQ = np.array([is_selected(top.first, top.second, sizes_Q, **pair) for pair in pairs])
     is_same = drawn.winner == top.winner
     stability_S = [
@@ -229,10 +230,10 @@ def _means(
     That adds up pushes to stock answers by `sum`, which rounds less from Python 3.12 on, the others one by one.
     """
     with_Q, without_Q = (outcomes.pushes_RQ3[place, :, event] for place in (labelled, abstained))
-    known = ~np.isnan(with_Q)
-    if not known.any():
+    is_known_Q = ~np.isnan(with_Q)
+    if not is_known_Q.any():
         return [None] * len(selected_SQ)
-    values_SQ = np.where(selected_SQ[:, known], with_Q[known], without_Q[known])
+    values_SQ = np.where(selected_SQ[:, is_known_Q], with_Q[is_known_Q], without_Q[is_known_Q])
     if PUSHES[event] == "push_stock":
         return [sum(values_Q) / len(values_Q) for values_Q in values_SQ.tolist()]
     means: list[float | None] = (values_SQ.cumsum(axis=1)[:, -1] / values_SQ.shape[1]).tolist()
@@ -253,9 +254,9 @@ def front(rows: Sequence[Mapping[str, Any]], quality: str) -> list[Mapping[str, 
         push = row["push_right"] if row["push_right"] is not None else -(row["push_stock"] or 0.0)
         return row["coverage"], row[quality], push
 
-    found: list[Mapping[str, Any]] = []
-    known = [row for row in rows if row[quality] is not None and row["coverage"]]
-    for row in sorted(known, key=order, reverse=True):
-        if not found or row[quality] > found[-1][quality]:
-            found.append(row)
-    return found[::-1]
+    best: list[Mapping[str, Any]] = []
+    measured = [row for row in rows if row[quality] is not None and row["coverage"]]
+    for row in sorted(measured, key=order, reverse=True):
+        if not best or row[quality] > best[-1][quality]:
+            best.append(row)
+    return best[::-1]
