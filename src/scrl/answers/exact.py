@@ -49,11 +49,9 @@ class Call:
         return f"{self.name}({', '.join(arg.text for arg in self.args)})"
 
     def __eq__(self, other: object) -> bool:
-        """Two calls are the same atom when they are spelled the same."""
         return isinstance(other, Call) and self.text == other.text
 
     def __hash__(self) -> int:
-        """Hash of the spelling, in step with equality."""
         return hash(self.text)
 
 
@@ -116,7 +114,6 @@ CONSTANTS = frozenset({"pi", "e", "i", "oo"})
 
 
 def number(value: Fraction | int) -> Expr:
-    """A rational constant."""
     return Expr({UNIT: Fraction(value)} if value else {})
 
 
@@ -133,7 +130,6 @@ def call(name: str, *args: Expr) -> Expr:
 
 
 def add(a: Expr, b: Expr) -> Expr:
-    """A + b."""
     terms = dict(a.terms)
     for monomial, coefficient in b.terms.items():
         _accumulate(terms, monomial, coefficient)
@@ -141,12 +137,10 @@ def add(a: Expr, b: Expr) -> Expr:
 
 
 def negate(a: Expr) -> Expr:
-    """-a."""
     return Expr({monomial: -coefficient for monomial, coefficient in a.terms.items()})
 
 
 def multiply(a: Expr, b: Expr) -> Expr:
-    """A × b, expanded."""
     if len(a.terms) * len(b.terms) > MAX_PRODUCTS:
         raise Incomputable("too many products")
     terms: dict[Monomial, Fraction] = {}

@@ -266,12 +266,12 @@ class _Parser:
 
     def primes(self) -> str:
         """The primes behind a name: y', y'', y^\\prime, y^{\\prime}."""
-        found = ""
+        primes = ""
         for spelling in [("'",), ("^", "'"), ("^", "{", "'", "}")] * MAX_PRIMES:
             if self.sees(*spelling):
                 self.position += len(spelling)
-                found += "'"
-        return found
+                primes += "'"
+        return primes
 
     def command(self, name: str, depth: int) -> Expr:
         if name == r"\frac":

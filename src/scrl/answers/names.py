@@ -63,14 +63,13 @@ def _shape(token: Token) -> str:
 
 def without_preamble(tokens: Tokens) -> Tokens:
     """`the point (1, 2)` → `(1, 2)`."""
-    said = list(itertools.takewhile(lambda t: t.text in _PREAMBLE and t.kind in ("word", "letter", "unit"), tokens))
-    rest = tokens[len(said) :]
+    preamble = list(itertools.takewhile(lambda t: t.text in _PREAMBLE and t.kind in ("word", "letter", "unit"), tokens))
+    rest = tokens[len(preamble) :]
     is_formula = bool(rest) and rest[0].kind != "word" and rest[0].text not in ("=", ":", "~=")
-    return rest if said and said[-1].kind == "word" and is_formula else tokens
+    return rest if preamble and preamble[-1].kind == "word" and is_formula else tokens
 
 
 def is_words(tokens: Tokens) -> bool:
-    """Words and nothing else."""
     return bool(tokens) and all(token.kind == "word" for token in tokens)
 
 
@@ -135,7 +134,7 @@ def free_names(tokens: Tokens) -> set[str]:
 
 
 def domain_of(tokens: Tokens) -> str:
-    """`k in Z` for `k \\in \\mathbb{Z}`, `any integer k`, `k is an integer`; empty if nothing of that is said."""
+    """`k in Z` for `k \\in \\mathbb{Z}`, `any integer k`, `k is an integer`; empty if nothing of that is preamble."""
     kept = [token for token in tokens if not (token.kind == "word" and token.text in _QUANTIFIERS)]
     kept = [token for token in kept if not (token.text == "a" and token.kind == "unit")]
     texts = [token.text for token in kept]

@@ -38,7 +38,6 @@ FACTOR_LIMIT = 20_000
 
 
 def divide(a: Expr, b: Expr) -> Expr:
-    """A / b."""
     return multiply(a, invert(b))
 
 
@@ -258,11 +257,11 @@ def product(factors: Sequence[Expr]) -> Expr:
         return factors[0]
     value = number(1)
     for is_operator, run in itertools.groupby(factors, key=_is_operator):
-        found = list(run)
-        names = {name for factor in found for name in factor.symbols if _is_operator_name(name)}
-        if is_operator and len(found) > 1 and len(names) > 1:
-            found = [symbol(f"({' '.join(factor.text for factor in found)})")]
-        for factor in found:
+        neighbours = list(run)
+        names = {name for factor in neighbours for name in factor.symbols if _is_operator_name(name)}
+        if is_operator and len(neighbours) > 1 and len(names) > 1:
+            neighbours = [symbol(f"({' '.join(factor.text for factor in neighbours)})")]
+        for factor in neighbours:
             value = multiply(value, factor)
     return value
 

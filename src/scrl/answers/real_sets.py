@@ -32,8 +32,6 @@ class End:
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers between two ends."""
-
     low: End
     high: End
 

@@ -197,14 +197,14 @@ def outside(tokens: Tokens) -> list[Token]:
 def split(tokens: Tokens, marks: Collection[str]) -> tuple[list[Tokens], list[str]]:
     """Cut at these marks where they stand outside all brackets; returns the parts and the marks found."""
     parts: list[Tokens] = []
-    found: list[str] = []
+    cuts: list[str] = []
     start = 0
     for index, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
         if depth == 0 and token.kind in ("mark", "command") and token.text in marks:
             parts.append(tokens[start:index])
-            found.append(token.text)
+            cuts.append(token.text)
             start = index + 1
-    return [*parts, tokens[start:]], found
+    return [*parts, tokens[start:]], cuts
 
 
 def inside(tokens: Tokens, opening: Collection[str], closing: Collection[str]) -> Tokens | None:

@@ -65,7 +65,6 @@ class Values:
             return Form(f"text {' '.join(token.text for token in tokens)}", "text")
 
     def formed(self, expr: Expr) -> Form:
-        """The form of an exact value."""
         if self.significant_digits is not None:
             rounded = significant_text(expr, self.significant_digits)
             if rounded is not None:

@@ -93,8 +93,8 @@ def _files(path: Path) -> list[Path]:
     """The file itself, or those of a folder in order, 2.jsonl before 10.jsonl."""
     if not path.is_dir():
         return [path]
-    found = [file for file in path.iterdir() if file.suffix.lower() in (".jsonl", ".parquet")]
-    if len({file.suffix.lower() for file in found}) != 1:
+    files = [file for file in path.iterdir() if file.suffix.lower() in (".jsonl", ".parquet")]
+    if len({file.suffix.lower() for file in files}) != 1:
         reason = "is not a regular file, nor a folder with one kind of files of completions (.jsonl or .parquet)"
         raise DataError(path, f"{reason}; give a file")
-    return sorted(found, key=lambda file: (len(file.stem) if file.stem.isdecimal() else 0, file.name))
+    return sorted(files, key=lambda file: (len(file.stem) if file.stem.isdecimal() else 0, file.name))

@@ -53,7 +53,6 @@ def read_json_lines(
 
 
 def parse_object(raw: bytes, path: Path, number: int, *, hint: str = "") -> dict[str, Any]:
-    """One line as an object."""
     fields = parse_json(raw, path, number, hint=hint)
     if not isinstance(fields, dict):
         ending = f". {hint}" if hint else ""

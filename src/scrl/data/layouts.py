@@ -54,13 +54,8 @@ def _rollout(row: Fields, columns: Columns) -> Iterator[Fields]:  # noqa: ARG001
 
 
 def _trl(row: Fields, columns: Columns) -> Iterator[Fields]:
-    gold = columns.gold or _first_of(row, _GOLD)
-    yield {
-        "prompt": _message(row["prompt"], "prompt"),
-        "completion": _message(row["completion"], "completion"),
-        "step": row["step"],
-        "gold": row.get(gold) if gold else None,
-    }
+    texts = {name: _message(row[name], name) for name in ("prompt", "completion")}
+    yield texts | {"step": row["step"], "gold": row.get(columns.gold or _first_of(row, _GOLD) or "")}
 
 
 def _verl(row: Fields, columns: Columns) -> Iterator[Fields]:

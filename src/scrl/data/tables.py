@@ -44,8 +44,6 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The rows of a source, and notes on how they were read."""
-
     rows: Iterable[Row]
     notes: tuple[str, ...] = ()
 
@@ -113,13 +111,16 @@ def read_hub(
     name: str, *, split: str, config: str | None = None, revision: str | None = None, source: str | None = None
 ) -> Table:
     """One split of a hub data set; `source` is its name in messages. Without the hub: `HubError`."""
-    options = {"split": split} | ({"name": config} if config else {}) | ({"revision": revision} if revision else {})
+    options, note = {"split": split}, f"Hub data set {name}"
+    if config:
+        options["name"] = config
+        note += f", configuration {config!r}"
+    note += f", split {split!r}"
+    if revision:
+        options["revision"] = revision
+        note += f", revision {revision}"
     rows = _ask_hub(lambda hub: hub.load_dataset(name, **options))
-    parts = [f"Hub data set {name}"]
-    parts += [f"configuration {config!r}"] if config else []
-    parts += [f"split {split!r}"] if split else []
-    parts += [f"revision {revision}"] if revision else []
-    return Table(_numbered(source or name, rows), (f"{', '.join(parts)}.",))
+    return Table(_numbered(source or name, rows), (f"{note}.",))
 
 
 def _ask_hub(request: Callable[[Any], Any]) -> Any:
@@ -202,9 +203,8 @@ def _read_cells(path: Path, *, delimiter: str) -> Table:
         if len(cells) != len(header):
             reason = f"has {len(cells)} cells, but the header has {len(header)} ({', '.join(header)})"
             raise DataError(path, f"{reason}. Put double quotes around a cell with a separator in it.", line)
-    rows = [
-        Row(str(path), i, line, dict(zip(header, cells, strict=True))) for i, (line, cells) in enumerate(nonblank[1:])
-    ]
+    fields = [(line, dict(zip(header, cells, strict=True))) for line, cells in nonblank[1:]]
+    rows = [Row(str(path), i, line, cells) for i, (line, cells) in enumerate(fields)]
     return Table(rows, _blank_note(len(records) - len(nonblank)))
 
 

@@ -31,8 +31,6 @@ MIN_CHECKS = 10
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """One question."""
-
     question_id: str
     question: str
     answer: str | None
@@ -87,7 +85,6 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
 
 
 def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[AnswerRow]:
-    """A random subset of the questions."""
     if not MIN_CHECKS <= number <= len(rows):
         raise InputError(f"--draw-check: from {MIN_CHECKS} to {len(rows)}, the number of questions; got {number}")
     return random.Random(seed).sample(rows, number)  # noqa: S311 - no secret

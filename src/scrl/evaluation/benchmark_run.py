@@ -65,7 +65,6 @@ class Benchmark:
 
     @property
     def file(self) -> str:
-        """Where its completions are kept."""
         return f"rollouts/{file_name(self.name)}.jsonl"
 
 

@@ -128,7 +128,7 @@ def label_summary(rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequ
     }
     if num_estimates:
         summary["estimated_entropies"] = num_estimates
-    summary |= _stock_figures([credit for credit in credits if credit.stock])
+    summary |= _stock_figures(credits)
     if any(stored.gold is not None for stored in groups):
         truths = ((credit, stored.truth) for stored, credit in pairs)
         summary |= label_quality((credit, truth) for credit, truth in truths if truth is not None)
@@ -136,12 +136,11 @@ def label_summary(rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequ
 
 
 def _stock_figures(credits: Sequence[Credit]) -> dict[str, float]:
-    """Means over the groups whose stock answers are known, without gold."""
-    positives = [(credit.labels.positive, credit.stock) for credit in credits if credit.labels.positive is not None]
-    values: dict[str, list[float | None]] = {
-        "stock_share": [stock_share(credit) for credit in credits],
-        "stock_label_share": [float(positive in stock) for positive, stock in positives],
-        "push_stock": [push_to_stock(credit) for credit in credits],
+    """Means over the groups whose stock answers are known; no gold is needed."""
+    labelled = [credit for credit in credits if credit.stock and credit.labels.positive is not None]
+    values_by_name = {
+        "stock_share": [share for credit in credits if (share := stock_share(credit)) is not None],
+        "stock_label_share": [float(credit.labels.positive in credit.stock) for credit in labelled],
+        "push_stock": [push for credit in credits if (push := push_to_stock(credit)) is not None],
     }
-    known = {name: [value for value in found if value is not None] for name, found in values.items()}
-    return {name: sum(found) / len(found) for name, found in known.items() if found}
+    return {name: sum(values) / len(values) for name, values in values_by_name.items() if values}

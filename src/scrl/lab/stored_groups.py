@@ -71,9 +71,9 @@ def stored_groups(
             yield rollout
             is_given = not isinstance(rollout.answer, Unread)
             num_given[rollout.group] += is_given and bool(rollout.text)
-            kept = rollout._replace(line=place, answer=rollout.answer if is_given else rule.reader(rollout.text))
-            kept = kept if keep_texts else kept._replace(text="", question="")
-            rollouts.setdefault(rollout.group, []).append(kept)
+            light = rollout._replace(line=place, answer=rollout.answer if is_given else rule.reader(rollout.text))
+            light = light if keep_texts else light._replace(text="", question="")
+            rollouts.setdefault(rollout.group, []).append(light)
 
     index = index_groups(source.path, with_answers_read(), needs=needs, method=rule.method.name)
     num_bytes = source.path.stat().st_size / sum(group.size for group in index.values())
