@@ -106,40 +106,40 @@ def _height(expr: Expr) -> int:
 
 def sign_of(constant: Expr) -> int:
     """−1, 0 or 1 for a real number."""
-    if constant.symbols:
+    value = _real(constant)
+    if not constant.terms:
+        return 0
+    if abs(value.real) <= value.error:
         raise Unsettled
-    with lock:
-        value = _value(constant, "")
-        if not value.is_real:
-            raise Unsettled
-        if not constant.terms:
-            return 0
-        if abs(value.real) <= value.error:
-            raise Unsettled
-        return 1 if value.real > 0 else -1
+    return 1 if value.real > 0 else -1
 
 
 def floor_of(constant: Expr) -> int:
     """⌊x⌋ of a real number."""
     if constant.rational is not None:
         return constant.rational.numerator // constant.rational.denominator
-    with lock:
-        value = _value(constant, "")
-        low, high = (value.real + side * math.ceil(value.error) >> BITS for side in (-1, 1))
-        if not value.is_real or low != high:
-            raise Unsettled
-        return low
+    value = _real(constant)
+    low, high = (value.real + side * math.ceil(value.error) >> BITS for side in (-1, 1))
+    if low != high:
+        raise Unsettled
+    return low
 
 
 def real_value(constant: Expr) -> Number:
     """A number to many digits, for ordering."""
+    value = _settled(_real(constant))
+    with lock:
+        return value.middle
+
+
+def _real(constant: Expr) -> Ball:
     if constant.symbols:
         raise Unsettled
     with lock:
-        value = _settled(_value(constant, ""))
-        if not value.is_real:
-            raise Unsettled
-        return value.middle
+        value = _value(constant, "")
+    if not value.is_real:
+        raise Unsettled
+    return value
 
 
 def significant_text(expr: Expr, digits: int) -> str | None:
