@@ -31,7 +31,7 @@ Number = Any
 """mpmath has no types: mpf or mpc."""
 
 lock = threading.Lock()
-"""mpmath changes the precision of its context while it computes: one thread at a time."""
+"""For one thread at a time: mpmath changes the precision of its context while it computes."""
 mp = mpmath.mp.clone()
 mp.prec = BITS + 64
 

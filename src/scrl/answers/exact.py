@@ -29,11 +29,11 @@ APPLY = "apply "
 
 
 class Unreadable(Exception):  # noqa: N818 - a verdict on an answer, caught where forms are made
-    """This text is not something we can compute with."""
+    """This text cannot be computed with."""
 
 
 class Incomputable(Unreadable):
-    """We can read it, and nobody should compute it: too large, undefined, or no number at all."""
+    """It can be read but must not be computed: too large, undefined, ambiguous, or not a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +186,7 @@ def checked(terms: dict[Monomial, Fraction]) -> Expr:
 
 
 def bits(q: Fraction) -> int:
-    """The length of a fraction."""
+    """Of numerator and denominator together."""
     return q.numerator.bit_length() + q.denominator.bit_length()
 
 

@@ -218,7 +218,7 @@ def _call(call: Call, point: str) -> Ball:
 
 
 def _unknown(name: str, args: list[Ball]) -> Ball:
-    """A function we know nothing of, the same for the same name: no rule holds for it by accident."""
+    """An unknown function, the same for the same name: no identity holds for it by accident."""
     angle = _generic(f"{name} constant", "positive")
     for place, x in enumerate(args):
         slope = _generic(f"{name} slope {place}", "positive")
@@ -230,7 +230,7 @@ def _unknown(name: str, args: list[Ball]) -> Ball:
 
 
 def _settled(value: Ball) -> Ball:
-    """A value in range, known to more digits than a key has; one that could be zero must be zero to as many."""
+    """A value in range and known to more digits than a key has; one that may be zero must be zero to as many."""
     if max(abs(value.real), abs(value.imag)) >= LARGEST:
         raise Unsettled
     if value.spread <= SETTLED * value.size:
@@ -241,7 +241,7 @@ def _settled(value: Ball) -> Ball:
 
 
 def _digest(values: list[Ball]) -> str:
-    """The first digits in plain sight, all of them in a hash."""
+    """The leading digits, to be read, and a hash of all of them."""
     texts = [_digits(part, value) for value in values for part in (value.real, value.imag)]
     code = hashlib.blake2b(" ".join(texts).encode(), digest_size=12).hexdigest()
     return f"{float(texts[0]):.6g}#{code}"

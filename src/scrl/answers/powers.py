@@ -57,12 +57,12 @@ def invert(a: Expr) -> Expr:
 
 
 def monic(a: Expr) -> Expr:
-    """A divided by its leading coefficient: the same for all multiples of a."""
+    """Divided by its leading coefficient: the same for all multiples of an expression."""
     return multiply(a, number(1 / leading(a)))
 
 
 def cancel(a: Expr) -> Expr:
-    """N/D → N : D where the division leaves no rest: (x² − 1)/(x − 1) is x + 1. Anything else stays as it is."""
+    """Divide where no remainder is left: (x² − 1)/(x − 1) is x + 1. Anything else is unchanged."""
     inverses = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, Call) and atom.name == "inv"}
     for atom in sorted(inverses, key=lambda atom: atom.text):
         (divisor,) = atom.args
@@ -89,7 +89,7 @@ def cancel(a: Expr) -> Expr:
 
 
 def _is_polynomial(a: Expr) -> bool:
-    """Whole powers of free symbols alone, not negative."""
+    """Only whole, positive powers of free symbols."""
     return all(
         isinstance(atom, str) and atom not in CONSTANTS and power.denominator == 1 and power > 0
         for monomial in a.terms
@@ -98,7 +98,7 @@ def _is_polynomial(a: Expr) -> bool:
 
 
 def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
-    """The quotient of polynomials, or None if there is a rest."""
+    """The quotient of polynomials; None if there is a remainder."""
     shift, a = _monomial_content(a) if a.terms else (UNIT, a)
     if not _is_polynomial(a):
         return None

@@ -153,7 +153,7 @@ def _subscript(text: str, position: int) -> tuple[str, int]:
 
 
 def _text_tokens(content: str) -> list[Token]:
-    """What stands inside \\text{…}: one word a run of letters; a lone letter may be a unit (m, g, s)."""
+    """The content of \\text{…}: a word per run of letters; a lone letter may be a unit (m, g, s)."""
     tokens: list[Token] = []
     for piece in _TEXT_PIECE.findall(content):
         name = piece.casefold()

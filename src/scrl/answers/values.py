@@ -73,7 +73,7 @@ class Values:
 
 
 def set_form(forms: Sequence[Form], kind: str = "set") -> Form:
-    """Several answers in no order; one alone is itself."""
+    """Several answers in no order; a single one is itself."""
     if len(forms) == 1:
         return forms[0]
     if forms and all(form.kind == "words" for form in forms):

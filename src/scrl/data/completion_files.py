@@ -8,22 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from scrl.data.jsonl import read_json_lines
-from scrl.data.layouts import ANY, ESTIMATE, FLAT, GROUPED, LAYOUTS, LM_EVAL, ROLLOUTS, Columns, Fields, Layout
+from scrl.data.layouts import ANY, ESTIMATE, FLAT, GROUPED, LAYOUTS, LM_EVAL, ROLLOUTS, Columns, Layout
 from scrl.data.rollouts import SHAPE, Rollout, rollout_of
-from scrl.data.tables import read_table
+from scrl.data.tables import Row, read_table
 from scrl.errors import DataError, did_you_mean
 
 _TABLES = (".csv", ".tsv", ".json", ".parquet")
 """Suffixes that are read as tables; all others are read as one JSON object per line."""
-
-
-class _Row(NamedTuple):
-    path: Path
-    line: int
-    fields: Fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +45,13 @@ class CompletionFile:
                     if fields.get("question_id") is None and prompt is not None:
                         fields["question_id"] = f"{self.path.stem}-{numbers.setdefault(prompt, len(numbers))}"
                     text = prompt if prompt is not None else fields.get("question")
-                    yield rollout_of(fields, row.line)._replace(
+                    yield rollout_of(fields, row.line or 0)._replace(
                         is_entropy_estimate=fields.get(ESTIMATE) is True, question=text if isinstance(text, str) else ""
                     )
             except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                 is_explained = type(error) is ValueError
                 reason = str(error) if is_explained else f"does not look like {self.layout.name}: {error!r}"
-                raise DataError(row.path, reason, row.line) from error
+                raise row.error(reason) from error
 
 
 def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
@@ -71,7 +64,7 @@ def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
     for option, name in columns._asdict().items():
         if name is not None and name not in first.fields:
             reason = f"there is no column {name!r}, given as --{option}-column"
-            raise DataError(first.path, f"{reason}.{did_you_mean(name, first.fields)}", first.line)
+            raise first.error(f"{reason}.{did_you_mean(name, first.fields)}")
     if columns.completion is not None:
         is_list = isinstance(first.fields[columns.completion], list)
         return CompletionFile(path, GROUPED if is_list else FLAT, columns)
@@ -79,14 +72,15 @@ def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
     return CompletionFile(path, FLAT if layout is ROLLOUTS and any(columns) else layout, columns)
 
 
-def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[_Row]:
+def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[Row]:
+    """Rows of a file without lines are counted from 1 as if they were lines."""
     for file in _files(path):
         if file.suffix.lower() in _TABLES:
             table, _ = read_table(file)
-            yield from (_Row(file, row.line or row.number + 1, row.fields) for row in table.rows)
+            yield from (row._replace(line=row.line or row.number + 1) for row in table.rows)
         else:
             lines = read_json_lines(file, hint=SHAPE, on_bytes=on_bytes)
-            yield from (_Row(file, line.number, line.fields) for line in lines)
+            yield from (Row(str(file), line.number - 1, line.number, line.fields) for line in lines)
 
 
 def _files(path: Path) -> list[Path]:

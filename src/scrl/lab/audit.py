@@ -49,7 +49,7 @@ def audit_file(source: CompletionFile, rules: Mapping[str, CreditRule], *, seed:
 
 
 def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
-    """The audit, as it is written to JSON; a method that these groups cannot serve stands under `refused`."""
+    """The audit as it is written to JSON; `refused` says which methods need what these groups do not have."""
     reasons = {name: lacking(rule, groups) for name, rule in rules.items()}
     served = {name: rule for name, rule in rules.items() if reasons[name] is None}
     credits = {name: [credit_of(rule, stored) for stored in groups] for name, rule in served.items()}

@@ -31,11 +31,11 @@ KEY_VARIABLE = "SCRL_API_KEY"
 RETRIED = (408, 409, 425, 429)
 """Refusals that pass, as do all from 500 on."""
 QUESTION_REFUSED = (400, 413, 422)
-"""Refusals that may concern one question alone, such as one that is too long; all others concern every request."""
+"""Refusals that may concern only one question, such as one that is too long; all others concern every request."""
 STOP_AFTER = 3
-"""Questions that are given up with no answer to any in between: then it is the server, not the questions."""
+"""Questions given up in a row, with no answer in between: then the server is at fault, not the questions."""
 FIRST_WAIT, LONGEST_WAIT, LONGEST_RETRY_AFTER = 0.5, 60.0, 3600.0
-"""Seconds: the first wait, the longest, and the longest at the server's own wish."""
+"""Seconds: the first wait, the longest, and the longest that a server may ask for."""
 
 
 class EndpointListener(Protocol):
@@ -104,7 +104,7 @@ class _UnansweredError(Exception):
 
 
 class Endpoint:
-    """A server and what came of the requests to it."""
+    """A server, and how the requests to it have fared."""
 
     def __init__(self, settings: EndpointSettings, listener: EndpointListener, num_questions: int) -> None:
         """The key, where a server wants one, is read from the environment."""

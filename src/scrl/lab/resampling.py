@@ -26,7 +26,7 @@ class TopVotes(NamedTuple):
 
 
 def top_votes(groups: Sequence[StoredGroup]) -> TopVotes:
-    """The votes as they are, one of each for every group."""
+    """The votes themselves, [groups]."""
     tops = [_top(np.array([stored.tally.counts_K], dtype=np.int64)) for stored in groups]
     return TopVotes(*(np.concatenate(arrays) for arrays in zip(*tops, strict=True)))
 

@@ -29,7 +29,7 @@ Place = tuple[str, int]
 """(question_id, number of the completion)."""
 _OTHERWISE = "or give another file with --out"
 SUSPECT_REPEATS = 8
-"""A model that is sure repeats itself too; in full sentences, and eight times, hardly."""
+"""A confident model repeats itself too, but hardly eight times in full sentences."""
 
 
 class RolloutListener(EndpointListener, Protocol):
@@ -40,9 +40,9 @@ class RolloutListener(EndpointListener, Protocol):
 
 
 def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutListener) -> int:
-    """Add the completions that `out` does not have yet; how many it has then.
+    """Add the completions that `out` does not have yet; returns how many it has then.
 
-    All questions have one completion before any has two. Whatever ends it, the same call goes on.
+    Every question gets one completion before any gets two. However this ends, the same call continues.
     """
     loaded = settings.load_questions()
     for note in loaded.notes:
@@ -65,7 +65,7 @@ def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutList
 
 @dataclass(slots=True)
 class Repeats:
-    """Notices a server that says the same again and again, as one does that ignores the temperature."""
+    """Notices a server that keeps repeating itself, as one that ignores the temperature does."""
 
     texts: dict[str, str] = field(default_factory=dict)
     """The first completion of each question."""
@@ -73,7 +73,7 @@ class Repeats:
     """Completions that repeat it; None once one did not."""
 
     def is_suspect(self, question_id: str, text: str) -> bool:
-        """Whether this one makes it suspect: eight repeats, and nothing else so far."""
+        """Whether this completion makes it suspect: eight repeats, and nothing else so far."""
         if self.number is None:
             return False
         is_first = question_id not in self.texts
@@ -87,7 +87,7 @@ class Repeats:
 async def _fill(
     journal: Journal, missing: dict[Place, Question], settings: EndpointSettings, listener: RolloutListener
 ) -> list[tuple[str, str]]:
-    """Store what is missing; the failures."""
+    """Store what is missing; returns the failures."""
     rest, total = iter(missing.items()), len(journal.stored) + len(missing)
     repeats = Repeats() if settings.sampling.temperature else None
 
@@ -120,7 +120,7 @@ async def _fill(
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The file, open; its completions so far."""
+    """The open file, and the completions in it."""
 
     file: IO[bytes]
     stored: set[Place]
@@ -137,7 +137,7 @@ class Journal:
 def open_journal(
     path: Path, drawn_with: Mapping[str, Any], questions: Sequence[Question], completions: int
 ) -> Iterator[Journal]:
-    """The file at `path`, new or resumed; refused where its completions answer something else."""
+    """The file at `path`, new or resumed; refused if its completions were drawn for something else."""
     if path.suffix != ".jsonl" or not path.parent.is_dir() or (path.exists() and not path.is_file()):
         raise InputError(f"--out: {path}: give a file NAME.jsonl in a folder that exists")
     settings_file = path.with_suffix(".settings.json")

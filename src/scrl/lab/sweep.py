@@ -155,7 +155,7 @@ def _credited(rule: CreditRule, stored: StoredGroup, evidence: Evidence) -> tupl
 
 
 def _events(stored: StoredGroup) -> Floats:
-    """e − ē of the events of PUSHES, one row each; NaN where nobody knows."""
+    """e − ē of the events of PUSHES, one row each; NaN if unknown."""
     tally, stock, truth = stored.tally, stored.elsewhere.stock, stored.truth
     unknown_G = np.full(tally.size, np.nan)
     events = (
