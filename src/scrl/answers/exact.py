@@ -146,7 +146,7 @@ def multiply(a: Expr, b: Expr) -> Expr:
     terms: dict[Monomial, Fraction] = {}
     for left, x in a.terms.items():
         for right, y in b.terms.items():
-            factor, monomial = _join(left, right)
+            factor, monomial = normal((*left, *right)) if left and right else (Fraction(1), left or right)
             _accumulate(terms, monomial, x * y * factor)
     return checked(terms)
 
@@ -188,14 +188,6 @@ def checked(terms: dict[Monomial, Fraction]) -> Expr:
 def bits(q: Fraction) -> int:
     """Of numerator and denominator together."""
     return q.numerator.bit_length() + q.denominator.bit_length()
-
-
-def _join(left: Monomial, right: Monomial) -> tuple[Fraction, Monomial]:
-    if not left:
-        return Fraction(1), right
-    if not right:
-        return Fraction(1), left
-    return normal((*left, *right))
 
 
 def normal(powers: Iterable[tuple[Atom, Fraction]]) -> tuple[Fraction, Monomial]:

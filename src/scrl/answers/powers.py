@@ -256,7 +256,7 @@ def product(factors: Sequence[Expr]) -> Expr:
     if len(factors) == 1:
         return factors[0]
     value = number(1)
-    for is_operator, run in itertools.groupby(factors, key=_is_operator):
+    for is_operator, run in itertools.groupby(factors, key=lambda factor: any(map(_is_operator_name, factor.symbols))):
         neighbours = list(run)
         names = {name for factor in neighbours for name in factor.symbols if _is_operator_name(name)}
         if is_operator and len(neighbours) > 1 and len(names) > 1:
@@ -266,10 +266,6 @@ def product(factors: Sequence[Expr]) -> Expr:
     return value
 
 
-def _is_operator(factor: Expr) -> bool:
-    """Whether a capital letter or a hat is in it."""
-    return any(map(_is_operator_name, factor.symbols))
-
-
 def _is_operator_name(name: str) -> bool:
+    """Whether it may be a matrix or an operator: a capital letter, or one with a hat."""
     return name[0].isupper() or name.startswith(("hat(", "vec("))

@@ -9,8 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from scrl.data.completion_files import CompletionFile, open_completions
-from scrl.data.layouts import ROLLOUTS, Columns
+from scrl.data.completion_files import ROLLOUTS, Columns, CompletionFile, open_completions
 
 ESTIMATED = "Entropies are estimates from log-probabilities: a gate or a term built on them is one too."
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import httpx2
 
-from scrl.data.layouts import ANY, ESTIMATE, OPENAI
+from scrl.data.completion_files import ANY, ESTIMATE, OPENAI
 from scrl.data.prompts import STYLES, styled_messages
 from scrl.data.rollouts import rollout_of
 from scrl.errors import ConfigError, EndpointError

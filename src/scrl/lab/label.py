@@ -14,8 +14,7 @@ from scrl.credit.elsewhere import require_others
 from scrl.credit.method import NEEDS
 from scrl.credit.pushes import push_to_stock, stock_share
 from scrl.credit.rule import CreditRule
-from scrl.data.completion_files import open_completions
-from scrl.data.layouts import ANY, Columns
+from scrl.data.completion_files import ANY, Columns, open_completions
 from scrl.data.whole_files import whole_file
 from scrl.errors import DataError
 from scrl.evaluation.gold import require_gold
