@@ -289,8 +289,7 @@ def _is_dots(tokens: Tokens) -> bool:
 
 
 def _is_interval(part: Tokens, form: Form) -> bool:
-    has_order = bool(relations_in(part) & FLIPPED.keys())
-    return form.kind in ("sequence", "real set") and (has_order or any(token.text == r"\infty" for token in part))
+    return form.kind in ("sequence", "real set") and any(token.text == r"\infty" for token in part)
 
 
 def _with_commas(parts: Sequence[Tokens]) -> Tokens:

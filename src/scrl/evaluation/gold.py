@@ -28,14 +28,10 @@ def bare_gold(gold: str) -> str:
 
 def right_class(classes: Classes, gold: str | None) -> Truth | None:
     """The right class of a group; None without gold, or if there is nothing in it to compare with."""
-    if not _is_answer(gold):
+    if gold is None or canonical_form(bare_gold(gold)) is None:
         return None
-    right = find_class(classes, bare_gold(gold or ""))
+    right = find_class(classes, bare_gold(gold))
     return Truth(None if right is None else classes.keys_K[right])
-
-
-def _is_answer(gold: str | None) -> bool:
-    return gold is not None and canonical_form(bare_gold(gold)) is not None
 
 
 def gold_fields(question: Question, classes: Classes) -> list[dict[str, Any]]:
@@ -58,7 +54,7 @@ def truth_for(rule: CreditRule, question: Question, classes: Classes) -> Truth |
 
 def require_gold(rule: CreditRule, questions: Sequence[Question], source: str = "method") -> None:
     """Refuse a method that needs gold for questions without it, before anything is sampled or written."""
-    unknown = [question.id for question in questions if not _is_answer(question.gold)]
+    unknown = [q.id for q in questions if q.gold is None or canonical_form(bare_gold(q.gold)) is None]
     if "truth" in rule.needs and unknown:
         raise InputError(
             f"{source}: {rule.method.name!r} is told the right answers, and {len(unknown)} of {len(questions)} "
