@@ -134,24 +134,21 @@ def free_names(tokens: Tokens) -> set[str]:
 
 
 def domain_of(tokens: Tokens) -> str:
-    """`k in Z` for `k \\in \\mathbb{Z}`, `any integer k`, `k is an integer`; empty if nothing of that is preamble."""
-    kept = [token for token in tokens if not (token.kind == "word" and token.text in _QUANTIFIERS)]
-    kept = [token for token in kept if not (token.text == "a" and token.kind == "unit")]
-    texts = [token.text for token in kept]
-    names = [text for text, token in zip(texts, kept, strict=True) if token.kind in ("letter", "unit")]
+    """`k in Z` for `k \\in \\mathbb{Z}`, `any integer k`, `k is an integer`; empty if it says no such thing."""
+    rest = [token for token in tokens if not (token.kind == "word" and token.text in _QUANTIFIERS)]
+    rest = [token for token in rest if not (token.text == "a" and token.kind == "unit")]
+    texts = [token.text for token in rest]
+    names = [token.text for token in rest if token.kind in ("letter", "unit")]
     words = [_DOMAIN_WORDS[text] for text in texts if text in _DOMAIN_WORDS]
-    if len(words) == 1 and len(kept) == 2 and len(names) == 1:
+    if len(words) == 1 and len(rest) == 2 and len(names) == 1:
         return f"{names[0]} in {words[0]}"
-    if r"\in" in texts:
-        left, domain = texts[: texts.index(r"\in")], texts[texts.index(r"\in") + 1 :]
-        if (
-            len(domain) > 3
-            and domain[:2] == [r"\mathbb", "{"]
-            and domain[2] in _DOMAINS
-            and all(name not in "{}" for name in left)
-        ):
-            return f"{''.join(left)} in {''.join(domain[2:]).replace('}', '', 1)}"
-    return ""
+    if r"\in" not in texts:
+        return ""
+    left, domain = texts[: texts.index(r"\in")], texts[texts.index(r"\in") + 1 :]
+    is_domain = len(domain) > 3 and domain[:2] == [r"\mathbb", "{"] and domain[2] in _DOMAINS
+    if not is_domain or any(name in "{}" for name in left):
+        return ""
+    return f"{''.join(left)} in {''.join(domain[2:]).replace('}', '', 1)}"
 
 
 def trailing_words(tokens: Tokens) -> str:

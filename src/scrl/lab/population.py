@@ -147,7 +147,12 @@ def dynamics(rule: Rule, shared_speed: float, *, steps: int, seeds: int) -> tupl
     Â = (R − μ) / (σ + 1e-6). Every rule starts from the same tables.
     """
     world, rng = World(), np.random.default_rng(seeds)
-    own_SQA, shared_SA, right_SQ = _start(world, seeds, rng)
+    own_SQA = rng.normal(0, 1, (seeds, world.questions, world.answers))
+    right_SQ = rng.integers(0, world.answers, (seeds, world.questions))
+    favour_SQ = rng.normal(*world.favour, right_SQ.shape)
+    own_SQA += favour_SQ[..., None] * (np.arange(world.answers) == right_SQ[..., None])
+    shared_SA = np.zeros((seeds, world.answers))
+    shared_SA[:, : len(world.stock)] = world.stock
     seed_S1 = np.arange(seeds)[:, None]
     last_SQA = np.zeros_like(own_SQA)
     seen_SQ = np.zeros(right_SQ.shape, dtype=bool)
@@ -167,16 +172,6 @@ def dynamics(rule: Rule, shared_speed: float, *, steps: int, seeds: int) -> tupl
         own_SQA[seed_S1, chosen_SB] += world.own_speed * gradient_SBA
         shared_SA += shared_speed * gradient_SBA.sum(axis=1)
     return begin, _state(own_SQA, shared_SA, right_SQ, world)
-
-
-def _start(world: World, seeds: int, rng: np.random.Generator) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    own_SQA = rng.normal(0, 1, (seeds, world.questions, world.answers))
-    right_SQ = rng.integers(0, world.answers, (seeds, world.questions))
-    favour_SQ = rng.normal(*world.favour, right_SQ.shape)
-    own_SQA += favour_SQ[..., None] * (np.arange(world.answers) == right_SQ[..., None])
-    shared_SA = np.zeros((seeds, world.answers))
-    shared_SA[:, : len(world.stock)] = world.stock
-    return own_SQA, shared_SA, right_SQ
 
 
 def _softmax(logits: Floats) -> Floats:
