@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from scrl.data.completion_files import CompletionFile, open_completions
-from scrl.data.layouts import ROLLOUTS, Columns
+from scrl.data.completion_files import ROLLOUTS, Columns, CompletionFile, open_completions
 from scrl.errors import ConfigError, InputError
 
 ESTIMATED = "Entropies are estimates from log-probabilities: a gate or a term built on them is one too."

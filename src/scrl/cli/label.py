@@ -133,7 +133,7 @@ def _credit_settings(method: str, given: Sequence[str]) -> dict[str, Any]:
 
 @contextmanager
 def progress_bar(path: Path) -> Iterator[Callable[[int], None] | None]:
-    """A bar over the two passes on a terminal; one line elsewhere."""
+    """A bar on a terminal, half for reading and half for comparing answers; one line elsewhere."""
     if not path.is_file():
         yield None
         return

@@ -125,7 +125,7 @@ def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> 
     without = [row for row in rows if not row["coverage"] and row["method"] == "contrast"]
     if without:
         yield _rows_table("Without labels: where it pushes", without, has_gold=has_gold)
-    if any(stored.has_estimates for stored in groups):
+    if any(stored.num_estimates for stored in groups):
         yield ESTIMATED
     if has_gold:
         yield "Chosen on these questions, so expect less on others. A push is the covariance of advantage and event."

@@ -28,7 +28,7 @@ from scrl.engines.choice import check_engine, check_machine, engine_of
 from scrl.engines.trl.settings import step_size
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.benchmark_run import BenchmarkListener, measure
-from scrl.evaluation.oracle import require_gold
+from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.policy.model import load_tokenizer
 from scrl.recipes.catalogue import EXPERIMENTS, episodes_of, trained_benchmark

@@ -174,7 +174,7 @@ def read_stored(source: CompletionFile, rule: CreditRule, name: str) -> Source:
         num_groups=len(groups),
         num_completions=sum(stored.tally.size for stored in groups),
         is_graded=any(stored.truth is not None for stored in groups),
-        has_estimates=any(stored.has_estimates for stored in groups),
+        has_estimates=any(stored.num_estimates for stored in groups),
         audit=audit_groups(groups, {method: credit_rule(method) for method in EXPLORED}),
     )
 
