@@ -24,8 +24,8 @@ from scrl.credit.rule import credit_rule
 from scrl.lab.label import label_file
 
 
-def write_rollouts(path: Path, questions: int, completions: int) -> None:
-    """Questions with a right answer, stock answers, scattered wrong ones and missing ones."""
+def write_rollouts(path: Path, questions: int, completions: int, words: int = 0) -> None:
+    """Questions with a right answer, stock answers, scattered wrong ones and missing ones, after this many words."""
     rng = random.Random(0)
     with path.open("w") as file:
         for number in range(questions):
@@ -34,6 +34,7 @@ def write_rollouts(path: Path, questions: int, completions: int) -> None:
                 wrong = rng.choice(["0", "1", "2", None, str(rng.randrange(100))])
                 answer = gold if rng.random() < share else wrong
                 text = "So we are lost." if answer is None else f"So it is \\boxed{{{answer}}}."
+                text = " ".join([*(f"{rng.random():.6f}" for _ in range(words)), text])
                 row = {"question_id": f"q{number}", "sample": sample, "completion": text, "gold": gold}
                 file.write(json.dumps(row | {"entropy": rng.random()}) + "\n")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 _PRELOADED = (
-    "scrl.cli.main", "scrl.cli.label", "scrl.training.loop", "scrl.reporting.report", "scrl.recipes.demo_outcome",
+    "scrl.cli.main", "scrl.cli.label", "scrl.training.loop", "scrl.reporting.report", "scrl.recipes.demo",
     "transformers.models.llama.modeling_llama", "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto", "torch._dynamo", "peft",
 )  # fmt: skip

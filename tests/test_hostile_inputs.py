@@ -22,7 +22,7 @@ from scrl.policy.settings import ComputeSettings
 from scrl.records import Question
 from scrl.reporting.evaluations import read_place
 from scrl.reporting.result_rows import result_rows, result_table
-from scrl.reporting.run_files import read_run
+from scrl.reporting.sources import read_run
 from scrl.reporting.tables import FORMATS
 from scrl.settings import setting_rows
 

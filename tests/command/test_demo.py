@@ -13,8 +13,7 @@ from scrl.cli.demo import demo as demo_command
 from scrl.cli.demo import train_or_go_on
 from scrl.cli.main import main
 from scrl.errors import ConfigError, InputError
-from scrl.recipes.demo import METHODS, demo_config
-from scrl.recipes.demo_outcome import TITLES, Outcome, curves, lies, results_table, verdict
+from scrl.recipes.demo import METHODS, TITLES, Outcome, curves, demo_config, lies, results_table, verdict
 
 
 def measure_few_questions():

@@ -421,28 +421,6 @@ def test_a_link_is_written_through(tmp_path):
     assert len(read(tmp_path / "real.jsonl")) == 1
 
 
-@pytest.mark.parametrize("change", ["new group", "old group", "shorter"])
-def test_a_file_that_changes_between_the_passes_is_refused(tmp_path, change, monkeypatch):
-    from scrl.credit.rule import credit_rule
-    from scrl.errors import DataError
-    from scrl.lab import label as module
-
-    rows = [row("a", "1"), row("b", "2"), row("a", "1")]
-    source = write(tmp_path / "r.jsonl", rows)
-    index = module.index_groups
-
-    def index_then_change(path, rollouts, **options):
-        found = index(path, rollouts, **options)
-        changed = {"new group": [*rows, row("c", "3")], "old group": [*rows, row("a", "4")], "shorter": rows[:2]}
-        write(path, changed[change])
-        return found
-
-    monkeypatch.setattr(module, "index_groups", index_then_change)
-    with pytest.raises(DataError, match="changed while it was read"):
-        module.label_file(source, credit_rule("ttrl"), out=tmp_path / "l.jsonl")
-    assert not (tmp_path / "l.jsonl").exists()
-
-
 def test_the_summary_names_the_preset_of_the_rule(tmp_path):
     import scrl
 

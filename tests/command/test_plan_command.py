@@ -193,7 +193,10 @@ def test_the_page_on_scaling_shows_what_the_command_prints(capsys):
     for command, text in shown:
         words = shlex.split(command.replace("\\\n", " "))
         assert words[:2] == ["scrl", "plan"]
-        assert page(capsys, *words[1:]) == text
+        rest = page(capsys, *words[1:])
+        for part in text.split("…\n"):  # lines are left out there
+            _, found, rest = rest.partition(part)
+            assert found, part
 
 
 def test_the_page_on_scaling_has_the_numbers_of_fewer_machines(capsys):

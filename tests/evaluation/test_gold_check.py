@@ -5,8 +5,7 @@ import re
 import pytest
 
 from scrl.errors import ConfigError
-from scrl.evaluation.gold_check import gold_problem
-from scrl.evaluation.label_quality import bare_gold
+from scrl.evaluation.gold import bare_gold, gold_problem
 from scrl.records import Question
 
 FINE = ["42", "025", "142.0", "-3", "70,000", r"\frac{3}{4}", r"\left( 3, \frac{\pi}{2} \right)", r"\text{east}",

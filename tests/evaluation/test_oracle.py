@@ -7,7 +7,7 @@ import pytest
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
 from scrl.errors import InputError
-from scrl.evaluation.oracle import require_gold, truth_for
+from scrl.evaluation.gold import require_gold, truth_for
 from scrl.lab.label import label_file
 from scrl.records import Group, Question
 

@@ -156,7 +156,7 @@ def test_scores_with_an_adapter_are_those_of_the_adapted_model(name, dtype):
         assert logprobs.mean() < bound
         assert entropies.mean() < bound
         with wide.disable_adapter():
-            assert differences(wide, prompts_B, samples_BG, 0.8)[0].mean() > 0.1
+            assert differences(wide, prompts_B, samples_BG, 0.8)[0].mean() > 2 * bound
         change_adapter(model)
     assert sampler.notes == []
 
@@ -174,7 +174,7 @@ def adapted(model):
 def change_adapter(model):
     for weight_name, weight in model.named_parameters():
         if "lora_" in weight_name:
-            weight.add_(0.05 * torch.randn_like(weight))
+            weight.add_(0.02 * torch.randn_like(weight))  # wider ones round more: see model_of
 
 
 def test_captured_steps_draw_what_steps_without_capture_draw():

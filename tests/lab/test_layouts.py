@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from processes import scrl
 
-from scrl.data.completion_files import open_completions
-from scrl.data.layouts import ANY, Columns
+from scrl.data.completion_files import ANY, Columns, open_completions
 from scrl.errors import DataError
 
 FILES = Path(__file__).parent / "layouts"

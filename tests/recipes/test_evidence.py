@@ -18,11 +18,11 @@ from scrl.recipes.evidence.campaign import (
     SEEDS,
     Code,
     all_runs,
+    condense,
     find_run,
     missing_runs,
     settings_of,
 )
-from scrl.recipes.evidence.condense import condense
 from scrl.recipes.evidence.tables import (
     Kept,
     difference,

@@ -6,7 +6,7 @@ import pytest
 
 from scrl.errors import ConfigError
 from scrl.recipes.catalogue import EXPERIMENTS, config_of
-from scrl.recipes.demo import toy_config
+from scrl.recipes.demo import demo_config
 from scrl.recipes.paper import TABLES
 from scrl.recipes.scales import SCALES, at_scale, benchmark_at, config_at, mapping, prompt_at
 
@@ -17,7 +17,7 @@ RUNS = [experiment for experiment in EXPERIMENTS.values() if experiment.trained_
 @pytest.mark.parametrize("experiment", RUNS, ids=lambda e: e.name)
 def test_a_run_at_demo_scale_keeps_its_method_and_takes_the_rest_from_the_demo(experiment):
     config = config_at(experiment, "demo")
-    demo = toy_config("scrl", seed=10, steps=40)
+    demo = demo_config("scrl", seed=10, steps=40, model="embedded")
     assert (config.model, config.questions) == ("embedded", f"arithmetic:{LEVELS[experiment.trained_on]}:train:64")
     kept = (experiment.method, experiment.completions, experiment.trained)
     assert (config.method, config.completions, config.trained) == kept

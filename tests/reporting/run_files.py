@@ -98,7 +98,6 @@ def write_lines(path, lines):
 
 def read_runs(folders):
     """Run folders, read as a page reads them."""
-    from scrl.reporting.run_files import read_run
-    from scrl.reporting.sources import name_places
+    from scrl.reporting.sources import name_places, read_run
 
     return tuple(read_run(folder, name) for folder, name in zip(folders, name_places(folders), strict=True))

@@ -10,6 +10,7 @@ from test_report import HOSTILE, hostile_run
 
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
+from scrl.errors import InputError
 from scrl.lab.label import label_file
 from scrl.lab.stored_groups import credit_of, stored_groups
 from scrl.records import Group
@@ -312,6 +313,36 @@ def test_votes_are_drawn_as_they_were_counted(make_run, opened):
     assert "step 5: 2 × 7, 1 × 4, 1 without an answer" in titles
     choose(browser, "visit", "first")
     assert browser.run("items[0].group.step") == 0
+
+
+def test_at_the_first_visit_all_votes_are_those_of_first_visits(make_run, opened):
+    """Of nine other questions two are visited again, and then answer 8: at the first visit nobody did."""
+    names = [f"q{number}" for number in range(10)]
+    rollouts = [line for name in names for line in group_lines(name, 0, ["4", "8" if name == "q0" else "4"])]
+    rollouts += [line for name in names[1:3] for line in group_lines(name, 5, ["8", "8"])]
+    browser = opened(page_of(make_run(rollouts=rollouts)))
+    shares = "items.find((item) => DATA.questions[item.place].id === 'q0').group.elsewhere"
+    assert browser.run(shares) == [7 / 9, 2 / 9]  # of 4 and of 8
+    choose(browser, "visit", "first")
+    assert browser.run(shares) == [1, 0]
+
+
+@pytest.mark.parametrize(("preset", "winner"), [("paper", "4"), ("official", "7")])
+def test_ties_go_where_the_run_lets_them_go(make_run, opened, preset, winner):
+    rollouts = [*group_lines("q1", 0, ["7", "4", "7", "4"]), *group_lines("q2", 0, ["8", "8", "4", "4"])]
+    browser = opened(page_of(make_run(config=CONFIG | {"method": "ttrl", "preset": preset}, rollouts=rollouts)))
+    positive = "items.map((item) => item.group.keys[item.credit.positive])"
+    assert (
+        browser.run(positive)[0]
+        == winner
+        == credit_rule("ttrl", preset=preset).credit(Group.from_answers(["7", "4", "7", "4"])).labels.positive
+    )
+
+
+def test_a_run_with_a_bad_setting_is_named(make_run):
+    folder = make_run(config=CONFIG | {"credit": {"min_share": 7}})
+    with pytest.raises(InputError, match=rf"^{folder.name}: config.yaml: min_share: "):
+        write_report([folder], folder / "page.html")
 
 
 def test_an_empty_run_and_one_without_gold_have_pages_too(make_run, opened):

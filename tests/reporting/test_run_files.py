@@ -4,8 +4,8 @@ import pytest
 from run_files import evaluation_line, group_lines, read_runs, rollout_line, write_lines
 
 from scrl.errors import DataError, InputError
-from scrl.reporting.questions import excerpt, load_questions, natural_order
 from scrl.reporting.rollout_votes import read_votes
+from scrl.reporting.sources import excerpt, load_questions, natural_order
 
 
 def read_one(folder):

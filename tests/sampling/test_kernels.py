@@ -64,6 +64,7 @@ def numbers(*sizes, seed=0, dtype=torch.float32):
 def test_add_low_rank(rows, size, rank, dtype):
     outputs, lora_B = numbers(rows, size + rank, dtype=dtype), numbers(size, rank, seed=1, dtype=dtype)
     close(kernels.add_low_rank(outputs, lora_B), reference_ops.add_low_rank(outputs, lora_B))
+    close(kernels.silu_and_mul(outputs, lora_B), reference_ops.silu_and_mul(outputs, lora_B))  # half of it is the gate
 
 
 def shape_of(heads, kv_heads, head_size):

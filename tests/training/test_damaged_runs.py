@@ -11,7 +11,7 @@ import pytest
 from runs import differences, do, go_on, lines, small, stop_after_a_step
 from safetensors.torch import load_file, save_file
 
-from scrl.data.checksums import file_sum
+from scrl.data.checkpoint_file import file_sum
 from scrl.data.whole_files import whole_file, write_whole
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.settings import build_settings, read_settings

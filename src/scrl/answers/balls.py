@@ -31,7 +31,7 @@ Number = Any
 """mpmath has no types: mpf or mpc."""
 
 lock = threading.Lock()
-"""mpmath changes the precision of its context while it computes: one thread at a time."""
+"""For one thread at a time: mpmath changes the precision of its context while it computes."""
 mp = mpmath.mp.clone()
 mp.prec = BITS + 64
 
@@ -51,7 +51,6 @@ class Ball:
 
     @property
     def size(self) -> float:
-        """The size of the midpoint."""
         if self.is_real:
             return abs(self.real / UNIT)
         return math.hypot(self.real / UNIT, self.imag / UNIT)
@@ -69,7 +68,6 @@ class Ball:
 
 
 def exactly(q: Fraction | int) -> Ball:
-    """A rational number."""
     q = Fraction(q)
     return Ball((q.numerator << BITS) // q.denominator, 0, float(q.denominator != 1), is_real=True)
 
@@ -86,12 +84,10 @@ I = Ball(0, UNIT, 0.0, is_real=False)  # noqa: E741 - the number
 
 
 def total(a: Ball, b: Ball) -> Ball:
-    """a + b."""
     return Ball(a.real + b.real, a.imag + b.imag, a.error + b.error, a.is_real and b.is_real)
 
 
 def product(a: Ball, b: Ball) -> Ball:
-    """a · b."""
     error = a.size * b.error + b.size * a.error + a.error * b.spread + 2
     if a.is_real and b.is_real:
         return Ball(a.real * b.real >> BITS, 0, error, is_real=True)
@@ -129,16 +125,15 @@ def logarithm(a: Ball) -> Ball:
 
 
 def sine(a: Ball) -> Ball:
-    """|sin z − sin m| ≤ r cosh(|Im m| + r)."""
     return _circular(mp.sin, a)
 
 
 def cosine(a: Ball) -> Ball:
-    """As the sine."""
     return _circular(mp.cos, a)
 
 
 def _circular(function: Callable[[Number], Number], a: Ball) -> Ball:
+    """|sin z − sin m| ≤ r cosh(|Im m| + r), and the same for the cosine."""
     if a.size > MAX_ANGLE or abs(a.imag) > -MIN_EXPONENT * UNIT or a.spread > 1:
         raise Unsettled
     growth = math.cosh(abs(a.imag / UNIT) + a.spread)
@@ -162,10 +157,6 @@ def power(base: Ball, q: Fraction) -> Ball:
 
 def minus(a: Ball, b: Ball) -> Ball:
     return total(a, product(exactly(-1), b))
-
-
-def _root(a: Ball) -> Ball:
-    return power(a, HALF)
 
 
 def _turned(a: Ball, times: int = 1) -> Ball:
@@ -194,7 +185,7 @@ def _asin(a: Ball) -> Ball:
         return product(product(exactly(HALF), a), PI)
     is_real = a.is_real and a.size + a.spread < 1
     inner = minus(exactly(1), product(a, a))
-    return _really(_turned(logarithm(total(_turned(a), _root(inner))), -1), is_real)
+    return _really(_turned(logarithm(total(_turned(a), power(inner, HALF))), -1), is_real)
 
 
 def _acos(a: Ball) -> Ball:
@@ -209,12 +200,14 @@ def _atan(a: Ball) -> Ball:
 
 
 def _asinh(a: Ball) -> Ball:
-    return logarithm(total(a, _root(total(product(a, a), exactly(1)))))
+    """log(z + √(z² + 1))."""
+    return logarithm(total(a, power(total(product(a, a), exactly(1)), HALF)))
 
 
 def _acosh(a: Ball) -> Ball:
+    """log(z + √(z + 1) √(z − 1))."""
     one = exactly(1)
-    return logarithm(total(a, product(_root(total(a, one)), _root(minus(a, one)))))
+    return logarithm(total(a, product(power(total(a, one), HALF), power(minus(a, one), HALF))))
 
 
 def _atanh(a: Ball) -> Ball:

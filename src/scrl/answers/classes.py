@@ -18,7 +18,7 @@ MISSING = -1
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """One way in which an answer of a class was written."""
+    """One of the ways in which the answer of a class was written."""
 
     text: str
     count: int
@@ -39,22 +39,16 @@ class Classes:
 
     def audit(self) -> dict[str, tuple[Spelling, ...]]:
         """For each class the spellings that were merged, the most frequent first."""
-        found: dict[str, list[tuple[int, str]]] = {key: [] for key in self.keys_K}
-        for (index, answer), count in Counter(zip(self.class_of_G, self.answers_G, strict=True)).items():
+        spellings: dict[str, list[Spelling]] = {key: [] for key in self.keys_K}
+        votes = Counter(zip(self.class_of_G, self.answers_G, strict=True))
+        for (index, answer), count in sorted(votes.items(), key=lambda vote: (-vote[1], vote[0][1] or "")):
             if answer is not None and index != MISSING:
-                found[self.keys_K[index]].append((count, answer))
-        return {key: self._spellings(sorted(pairs, key=lambda p: (-p[0], p[1]))) for key, pairs in found.items()}
-
-    def _spellings(self, pairs: Sequence[tuple[int, str]]) -> tuple[Spelling, ...]:
-        first = spelling_of(pairs[0][1])
-        return tuple(
-            Spelling(text, count, "" if place == 0 else self._merged_by(text, first))
-            for place, (count, text) in enumerate(pairs)
-        )
-
-    def _merged_by(self, text: str, first: str) -> str:
-        form = canonical_form(text, self.significant_digits)
-        return "spelling" if spelling_of(text) == first or form is None else form.decided_by
+                merged = spellings[self.keys_K[index]]
+                is_respelled = bool(merged) and spelling_of(answer) == spelling_of(merged[0].text)
+                form = canonical_form(answer, self.significant_digits)
+                decided_by = "spelling" if is_respelled or form is None else form.decided_by
+                merged.append(Spelling(answer, count, decided_by if merged else ""))
+        return {key: tuple(merged) for key, merged in spellings.items()}
 
 
 def classify(answers_G: Sequence[str | None], *, significant_digits: int | None = None) -> Classes:

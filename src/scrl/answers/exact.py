@@ -29,11 +29,11 @@ APPLY = "apply "
 
 
 class Unreadable(Exception):  # noqa: N818 - a verdict on an answer, caught where forms are made
-    """This text is not something we can compute with."""
+    """This text cannot be computed with."""
 
 
 class Incomputable(Unreadable):
-    """We can read it, and nobody should compute it: too large, undefined, or no number at all."""
+    """It can be read but must not be computed: too large, undefined, ambiguous, or not a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +49,9 @@ class Call:
         return f"{self.name}({', '.join(arg.text for arg in self.args)})"
 
     def __eq__(self, other: object) -> bool:
-        """Two calls are the same atom when they are spelled the same."""
         return isinstance(other, Call) and self.text == other.text
 
     def __hash__(self) -> int:
-        """Hash of the spelling, in step with equality."""
         return hash(self.text)
 
 
@@ -116,7 +114,6 @@ CONSTANTS = frozenset({"pi", "e", "i", "oo"})
 
 
 def number(value: Fraction | int) -> Expr:
-    """A rational constant."""
     return Expr({UNIT: Fraction(value)} if value else {})
 
 
@@ -133,7 +130,6 @@ def call(name: str, *args: Expr) -> Expr:
 
 
 def add(a: Expr, b: Expr) -> Expr:
-    """A + b."""
     terms = dict(a.terms)
     for monomial, coefficient in b.terms.items():
         _accumulate(terms, monomial, coefficient)
@@ -141,18 +137,16 @@ def add(a: Expr, b: Expr) -> Expr:
 
 
 def negate(a: Expr) -> Expr:
-    """-a."""
     return Expr({monomial: -coefficient for monomial, coefficient in a.terms.items()})
 
 
 def multiply(a: Expr, b: Expr) -> Expr:
-    """A × b, expanded."""
     if len(a.terms) * len(b.terms) > MAX_PRODUCTS:
         raise Incomputable("too many products")
     terms: dict[Monomial, Fraction] = {}
     for left, x in a.terms.items():
         for right, y in b.terms.items():
-            factor, monomial = _join(left, right)
+            factor, monomial = normal((*left, *right)) if left and right else (Fraction(1), left or right)
             _accumulate(terms, monomial, x * y * factor)
     return checked(terms)
 
@@ -192,16 +186,8 @@ def checked(terms: dict[Monomial, Fraction]) -> Expr:
 
 
 def bits(q: Fraction) -> int:
-    """The length of a fraction."""
+    """Of numerator and denominator together."""
     return q.numerator.bit_length() + q.denominator.bit_length()
-
-
-def _join(left: Monomial, right: Monomial) -> tuple[Fraction, Monomial]:
-    if not left:
-        return Fraction(1), right
-    if not right:
-        return Fraction(1), left
-    return normal((*left, *right))
 
 
 def normal(powers: Iterable[tuple[Atom, Fraction]]) -> tuple[Fraction, Monomial]:

@@ -63,7 +63,9 @@ def expression_key(expr: Expr) -> str:
             exact = identify(value)
             return exact.text if exact is not None else f"≈{_digest([value])}"
         values = [_settled(_value(expr, point)) for point in POINTS]
-        constant = rational(values[0]) if _may_be_equal(*values[:2]) else None
+        a, b, *_ = values
+        may_be_equal = abs(a.real - b.real) <= 2 * (a.error + b.error) + 1
+        constant = rational(a) if may_be_equal else None
         if constant is not None and all(rational(value) == constant for value in values):
             return number(constant).text
         return f"≈{_digest(values)}({', '.join(sorted(expr.symbols))})"
@@ -104,40 +106,40 @@ def _height(expr: Expr) -> int:
 
 def sign_of(constant: Expr) -> int:
     """−1, 0 or 1 for a real number."""
-    if constant.symbols:
+    value = _real(constant)
+    if not constant.terms:
+        return 0
+    if abs(value.real) <= value.error:
         raise Unsettled
-    with lock:
-        value = _value(constant, "")
-        if not value.is_real:
-            raise Unsettled
-        if not constant.terms:
-            return 0
-        if abs(value.real) <= value.error:
-            raise Unsettled
-        return 1 if value.real > 0 else -1
+    return 1 if value.real > 0 else -1
 
 
 def floor_of(constant: Expr) -> int:
     """⌊x⌋ of a real number."""
     if constant.rational is not None:
         return constant.rational.numerator // constant.rational.denominator
-    with lock:
-        value = _value(constant, "")
-        low, high = (value.real + side * math.ceil(value.error) >> BITS for side in (-1, 1))
-        if not value.is_real or low != high:
-            raise Unsettled
-        return low
+    value = _real(constant)
+    low, high = (value.real + side * math.ceil(value.error) >> BITS for side in (-1, 1))
+    if low != high:
+        raise Unsettled
+    return low
 
 
 def real_value(constant: Expr) -> Number:
     """A number to many digits, for ordering."""
+    value = _settled(_real(constant))
+    with lock:
+        return value.middle
+
+
+def _real(constant: Expr) -> Ball:
     if constant.symbols:
         raise Unsettled
     with lock:
-        value = _settled(_value(constant, ""))
-        if not value.is_real:
-            raise Unsettled
-        return value.middle
+        value = _value(constant, "")
+    if not value.is_real:
+        raise Unsettled
+    return value
 
 
 def significant_text(expr: Expr, digits: int) -> str | None:
@@ -182,13 +184,9 @@ def _atom(atom: Atom, point: str) -> Ball:
         return exactly(atom)
     if isinstance(atom, Call):
         return _call(atom, point)
-    if atom in ("pi", "e"):
-        return PI if atom == "pi" else E
-    if atom == "i":
-        return I
     if atom == "oo":
         raise Unsettled
-    return _generic(atom, point)
+    return {"pi": PI, "e": E, "i": I}.get(atom) or _generic(atom, point)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -220,7 +218,7 @@ def _call(call: Call, point: str) -> Ball:
 
 
 def _unknown(name: str, args: list[Ball]) -> Ball:
-    """A function we know nothing of, the same for the same name: no rule holds for it by accident."""
+    """An unknown function, the same for the same name: no identity holds for it by accident."""
     angle = _generic(f"{name} constant", "positive")
     for place, x in enumerate(args):
         slope = _generic(f"{name} slope {place}", "positive")
@@ -232,7 +230,7 @@ def _unknown(name: str, args: list[Ball]) -> Ball:
 
 
 def _settled(value: Ball) -> Ball:
-    """A value in range, known to more digits than a key has; one that could be zero must be zero to as many."""
+    """A value in range and known to more digits than a key has; one that may be zero must be zero to as many."""
     if max(abs(value.real), abs(value.imag)) >= LARGEST:
         raise Unsettled
     if value.spread <= SETTLED * value.size:
@@ -242,12 +240,8 @@ def _settled(value: Ball) -> Ball:
     raise Unsettled
 
 
-def _may_be_equal(a: Ball, b: Ball) -> bool:
-    return abs(a.real - b.real) <= 2 * (a.error + b.error) + 1
-
-
 def _digest(values: list[Ball]) -> str:
-    """The first digits in plain sight, all of them in a hash."""
+    """The leading digits, to be read, and a hash of all of them."""
     texts = [_digits(part, value) for value in values for part in (value.real, value.imag)]
     code = hashlib.blake2b(" ".join(texts).encode(), digest_size=12).hexdigest()
     return f"{float(texts[0]):.6g}#{code}"

@@ -50,20 +50,15 @@ def binomial(a: Expr, b: Expr) -> Expr:
     """C(n, k) for whole numbers within bounds."""
     n, k = a.rational, b.rational
     if n is None and k is not None and k.denominator == 1 and 0 <= k <= MAX_BINOMIAL_POLYNOMIAL:
-        return _binomial_polynomial(a, int(k))
+        product = number(Fraction(1, math.factorial(int(k))))  # n (n − 1) … (n − k + 1) / k!
+        for step in range(int(k)):
+            product = multiply(product, add(a, number(-step)))
+        return product
     if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
         return call("binomial", a, b)
     if n > MAX_FACTORIAL:
         raise Incomputable("binomial too large")
     return number(math.comb(int(n), int(k)))
-
-
-def _binomial_polynomial(n: Expr, k: int) -> Expr:
-    """n (n − 1) … (n − k + 1) / k!."""
-    product = number(Fraction(1, math.factorial(k)))
-    for step in range(k):
-        product = multiply(product, add(n, number(-step)))
-    return product
 
 
 def absolute(a: Expr) -> Expr:

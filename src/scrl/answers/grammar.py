@@ -76,6 +76,13 @@ class _Parser:
     def is_sign(self) -> bool:
         return self.kind() == "mark" and self.peek() in ("+", "-")
 
+    def take_minus(self) -> bool:
+        """Take all signs that stand here; whether they make a minus."""
+        negative = False
+        while self.is_sign():
+            negative ^= self.take().text == "-"
+        return negative
+
     def take(self) -> Token:
         if self.at_end():
             raise Unreadable("ends too early")
@@ -97,9 +104,7 @@ class _Parser:
         return total
 
     def signed_product(self, depth: int) -> Expr:
-        negative = False
-        while self.is_sign():
-            negative ^= self.take().text == "-"
+        negative = self.take_minus()
         value = self.product(depth)
         return exact.negate(value) if negative else value
 
@@ -129,11 +134,9 @@ class _Parser:
         return opens or kind in ("number", "repeating", "letter", "word", "unit")
 
     def signed_factor(self, depth: int) -> Expr:
-        if self.is_sign():
-            sign = self.take().text
-            value = self.signed_factor(depth)
-            return exact.negate(value) if sign == "-" else value
-        return self.number_or_factor(depth)
+        negative = self.take_minus()
+        value = self.number_or_factor(depth)
+        return exact.negate(value) if negative else value
 
     def number_or_factor(self, depth: int) -> Expr:
         mixed = self.mixed_number()
@@ -173,13 +176,10 @@ class _Parser:
 
     def argument(self, depth: int) -> Expr:
         """What a `^` takes: a braced sum, or one signed atom."""
-        if self.is_sign():
-            sign = self.take().text
-            value = self.argument(depth)
-            return exact.negate(value) if sign == "-" else value
-        if self.kind() == "command" and self.peek()[1:] in FUNCTIONS:
-            return self.factor(depth)
-        return self.bare_atom(depth)
+        negative = self.take_minus()
+        is_function = self.kind() == "command" and self.peek()[1:] in FUNCTIONS
+        value = self.factor(depth) if is_function else self.bare_atom(depth)
+        return exact.negate(value) if negative else value
 
     def slot(self, depth: int) -> Expr:
         """What a command such as \\frac takes: a braced sum, or one digit, letter or command."""
@@ -266,12 +266,12 @@ class _Parser:
 
     def primes(self) -> str:
         """The primes behind a name: y', y'', y^\\prime, y^{\\prime}."""
-        found = ""
+        primes = ""
         for spelling in [("'",), ("^", "'"), ("^", "{", "'", "}")] * MAX_PRIMES:
             if self.sees(*spelling):
                 self.position += len(spelling)
-                found += "'"
-        return found
+                primes += "'"
+        return primes
 
     def command(self, name: str, depth: int) -> Expr:
         if name == r"\frac":
@@ -284,7 +284,11 @@ class _Parser:
         if name in (r"\pi", r"\infty"):
             return exact.symbol("pi" if name == r"\pi" else "oo")
         if name in _ACCENTS:
-            return exact.symbol(f"{name[1:]}({self.group_text()}){self.subscript()}")
+            symbol = f"{name[1:]}({self.group_text()})"
+            if self.peek() == "_":  # a subscript is part of the name
+                self.take()
+                symbol += f"_{self.group_text()}"
+            return exact.symbol(symbol)
         if name in _FIGURES:
             return exact.symbol(f"{name[1:]}({self.letters()})")
         if name in _OPAQUE:
@@ -322,13 +326,6 @@ class _Parser:
             texts.append(self.take().text)
             depth += (texts[-1] == "{") - (texts[-1] == "}")
         return " ".join(texts[1:-1] if texts[0] == "{" else texts)
-
-    def subscript(self) -> str:
-        """A subscript behind an accent: part of the name."""
-        if self.peek() != "_":
-            return ""
-        self.take()
-        return f"_{self.group_text()}"
 
     def root(self, depth: int) -> Expr:
         """`\\sqrt{…}`, `\\sqrt[3]{…}`; `\\sqrt12` is √1 · 2 to TeX and √12 to most who write it."""
@@ -381,15 +378,13 @@ class _Parser:
 
     def function_argument(self, depth: int) -> Expr:
         """A bracket, or the factors up to the next sum or function: `\\sin 2x \\cos x` is sin(2x)·cos(x)."""
+        negative = self.take_minus()
         if self.peek() in ("(", "[", "{"):
-            return self.atom(depth + 1)
-        if self.is_sign():
-            sign = self.take().text
-            value = self.function_argument(depth)
-            return exact.negate(value) if sign == "-" else value
-        value = self.factor(depth + 1)
-        while self.kind() in ("number", "letter") or self.peek() in (r"\pi", r"\frac", r"\sqrt"):
-            if self.kind() == "number":
-                raise Incomputable("a number right behind a function's argument")
-            value = exact.multiply(value, self.factor(depth + 1))
-        return value
+            value = self.atom(depth + 1)
+        else:
+            value = self.factor(depth + 1)
+            while self.kind() in ("number", "letter") or self.peek() in (r"\pi", r"\frac", r"\sqrt"):
+                if self.kind() == "number":
+                    raise Incomputable("a number right behind a function's argument")
+                value = exact.multiply(value, self.factor(depth + 1))
+        return exact.negate(value) if negative else value

@@ -18,13 +18,9 @@ SETTLED = 10.0 ** (-KEY_DIGITS - 10)
 
 def identify(value: Ball) -> Expr | None:
     """p/q, p/q · π, a + b √n, √a ± √b, and such a number plus i times another; None if it is none of them."""
-    parts = []
-    for part in (mp.re(value.middle), mp.im(value.middle)):
-        found = _identify_real(part, value.spread + value.size * SETTLED)
-        if found is None:
-            return None
-        parts.append(found)
-    return add(parts[0], multiply(parts[1], symbol("i")))
+    radius = value.spread + value.size * SETTLED
+    real, imag = (_identify_real(part, radius) for part in (mp.re(value.middle), mp.im(value.middle)))
+    return None if real is None or imag is None else add(real, multiply(imag, symbol("i")))
 
 
 def _identify_real(x: Number, radius: float) -> Expr | None:
@@ -78,14 +74,14 @@ def _biquadratic_roots(x: Number) -> list[Expr]:
     u, v = (-b / (2 * a) + m) / 2, (-b / (2 * a) - m) / 2
     if u < 0 or v < 0:
         return []
-    signs = [(one, other) for one in (1, -1) for other in (1, -1)]
-    return [add(multiply(_root_of(u), number(one)), multiply(_root_of(v), number(other))) for one, other in signs]
+    roots_u, roots_v = ([multiply(_root_of(q), number(sign)) for sign in (1, -1)] for q in (u, v))
+    return [add(root_u, root_v) for root_u in roots_u for root_v in roots_v]
 
 
 def _relation(powers: list[Number]) -> tuple[Fraction, ...] | None:
     """Small whole numbers whose products with the powers add up to nothing."""
-    found = mp.pslq(powers, tol=mp.mpf(SETTLED), maxcoeff=MAX_COEFFICIENT, maxsteps=1_000)
-    return tuple(map(Fraction, found)) if found is not None and found[2] else None
+    relation = mp.pslq(powers, tol=mp.mpf(SETTLED), maxcoeff=MAX_COEFFICIENT, maxsteps=1_000)
+    return tuple(map(Fraction, relation)) if relation is not None and relation[2] else None
 
 
 def _root_of(q: Fraction) -> Expr:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 
-from scrl.answers.brackets import Tokens, depths, split
 from scrl.answers.exact import Expr, Incomputable, Unreadable, add, multiply, negate, number
 from scrl.answers.powers import cancel
+from scrl.answers.tokens import Tokens, depths, split
 
 MATRICES = frozenset(
     rf"\begin{{{name}}}" for name in ("array", "pmatrix", "bmatrix", "Bmatrix", "matrix", "smallmatrix")

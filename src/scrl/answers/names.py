@@ -2,10 +2,10 @@ r"""What a value is called: the name before it (`x = 5`, `(A) 5`, `\text{Area}: 
 
 from __future__ import annotations
 
+import itertools
 import re
 
-from scrl.answers.brackets import Tokens, depths, inside, split, text_of
-from scrl.answers.tokens import Token
+from scrl.answers.tokens import Token, Tokens, inside, outside, split, text_of
 from scrl.answers.units import UNIT_LETTERS, scale_of
 
 NEUTRAL = frozenset(
@@ -42,19 +42,18 @@ def without_units(tokens: Tokens) -> tuple[Tokens, int]:
     if tail is None or shape[tail.start() - 1 : tail.start()] in ("", *"+-*/^o"):
         return tokens, 1
     value, unit = tokens[: tail.start()], tokens[tail.start() :]
-    if set("wu") & set(shape[: tail.start()]) or not any(
-        token.kind == "number" or token.text == r"\pi" for token in value
-    ):
+    has_number = any(token.kind == "number" or token.text == r"\pi" for token in value)
+    if set("wu") & set(shape[: tail.start()]) or not has_number:
         return tokens, 1
     if unit[-1].text in _COMPASS and (len(unit) > 1 or value[-1].text == "°"):
         return tokens, 1
     words = [token.text.casefold() for token in unit if token.kind == "word"]
     scale = scale_of(words) if words else 1
-    return (tokens, 1) if scale is None else (tokens[: tail.start()], scale)
+    return (tokens, 1) if scale is None else (value, scale)
 
 
 def _shape(token: Token) -> str:
-    """One letter a token, for `_UNIT_TAIL`."""
+    """One letter per token, for `_UNIT_TAIL`."""
     if token.kind == "mark":
         return token.text if len(token.text) == 1 else "o"
     if token.kind in ("letter", "unit") and token.text in UNIT_LETTERS:
@@ -64,27 +63,19 @@ def _shape(token: Token) -> str:
 
 def without_preamble(tokens: Tokens) -> Tokens:
     """`the point (1, 2)` → `(1, 2)`."""
-    start = 0
-    while start < len(tokens) and _is_preamble(tokens[start]):
-        start += 1
-    is_formula = start < len(tokens) and tokens[start].kind != "word" and tokens[start].text not in ("=", ":", "~=")
-    return tokens[start:] if start and tokens[start - 1].kind == "word" and is_formula else tokens
-
-
-def _is_preamble(token: Token) -> bool:
-    return token.text in _PREAMBLE and token.kind in ("word", "letter", "unit")
+    preamble = list(itertools.takewhile(lambda t: t.text in _PREAMBLE and t.kind in ("word", "letter", "unit"), tokens))
+    rest = tokens[len(preamble) :]
+    is_formula = bool(rest) and rest[0].kind != "word" and rest[0].text not in ("=", ":", "~=")
+    return rest if preamble and preamble[-1].kind == "word" and is_formula else tokens
 
 
 def is_words(tokens: Tokens) -> bool:
-    """Words and nothing else."""
     return bool(tokens) and all(token.kind == "word" for token in tokens)
 
 
 def is_name(tokens: Tokens) -> bool:
     """A name such as x, x_1, AB or \\angle ABC."""
-    if any(
-        token.kind in ("number", "word") and depth == 0 for token, depth in zip(tokens, depths(tokens), strict=True)
-    ):
+    if any(token.kind in ("number", "word") for token in outside(tokens)):
         return False
     text = text_of(tokens)
     letters = [token.text for token in tokens if token.kind == "letter"]
@@ -96,7 +87,7 @@ def is_name(tokens: Tokens) -> bool:
 def is_function(tokens: Tokens, values: list[Tokens]) -> bool:
     """f(x), f^{-1}(x), P(A), x(t), E[X], or a_n before a value in n: a name with its arguments."""
     text = text_of(tokens)
-    if any(token.kind == "number" and depth == 0 for token, depth in zip(tokens, depths(tokens), strict=True)):
+    if any(token.kind == "number" for token in outside(tokens)):
         return False
     found, term = _FUNCTION.fullmatch(text), _TERM.fullmatch(text)
     used = {token.text for value in values for token in value}
@@ -143,24 +134,21 @@ def free_names(tokens: Tokens) -> set[str]:
 
 
 def domain_of(tokens: Tokens) -> str:
-    """`k in Z` for `k \\in \\mathbb{Z}`, `any integer k`, `k is an integer`; empty if nothing of that is said."""
-    kept = [token for token in tokens if not (token.kind == "word" and token.text in _QUANTIFIERS)]
-    kept = [token for token in kept if not (token.text == "a" and token.kind == "unit")]
-    texts = [token.text for token in kept]
-    names = [text for text, token in zip(texts, kept, strict=True) if token.kind in ("letter", "unit")]
+    """`k in Z` for `k \\in \\mathbb{Z}`, `any integer k`, `k is an integer`; empty if it says no such thing."""
+    rest = [token for token in tokens if not (token.kind == "word" and token.text in _QUANTIFIERS)]
+    rest = [token for token in rest if not (token.text == "a" and token.kind == "unit")]
+    texts = [token.text for token in rest]
+    names = [token.text for token in rest if token.kind in ("letter", "unit")]
     words = [_DOMAIN_WORDS[text] for text in texts if text in _DOMAIN_WORDS]
-    if len(words) == 1 and len(kept) == 2 and len(names) == 1:
+    if len(words) == 1 and len(rest) == 2 and len(names) == 1:
         return f"{names[0]} in {words[0]}"
-    if r"\in" in texts:
-        left, domain = texts[: texts.index(r"\in")], texts[texts.index(r"\in") + 1 :]
-        if (
-            len(domain) > 3
-            and domain[:2] == [r"\mathbb", "{"]
-            and domain[2] in _DOMAINS
-            and all(name not in "{}" for name in left)
-        ):
-            return f"{''.join(left)} in {''.join(domain[2:]).replace('}', '', 1)}"
-    return ""
+    if r"\in" not in texts:
+        return ""
+    left, domain = texts[: texts.index(r"\in")], texts[texts.index(r"\in") + 1 :]
+    is_domain = len(domain) > 3 and domain[:2] == [r"\mathbb", "{"] and domain[2] in _DOMAINS
+    if not is_domain or any(name in "{}" for name in left):
+        return ""
+    return f"{''.join(left)} in {''.join(domain[2:]).replace('}', '', 1)}"
 
 
 def trailing_words(tokens: Tokens) -> str:

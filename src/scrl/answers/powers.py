@@ -38,7 +38,6 @@ FACTOR_LIMIT = 20_000
 
 
 def divide(a: Expr, b: Expr) -> Expr:
-    """A / b."""
     return multiply(a, invert(b))
 
 
@@ -58,12 +57,12 @@ def invert(a: Expr) -> Expr:
 
 
 def monic(a: Expr) -> Expr:
-    """A divided by its leading coefficient: the same for all multiples of a."""
+    """Divided by its leading coefficient: the same for all multiples of an expression."""
     return multiply(a, number(1 / leading(a)))
 
 
 def cancel(a: Expr) -> Expr:
-    """N/D → N : D where the division leaves no rest: (x² − 1)/(x − 1) is x + 1. Anything else stays as it is."""
+    """Divide where no remainder is left: (x² − 1)/(x − 1) is x + 1. Anything else is unchanged."""
     inverses = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, Call) and atom.name == "inv"}
     for atom in sorted(inverses, key=lambda atom: atom.text):
         (divisor,) = atom.args
@@ -90,7 +89,7 @@ def cancel(a: Expr) -> Expr:
 
 
 def _is_polynomial(a: Expr) -> bool:
-    """Whole powers of free symbols alone, not negative."""
+    """Only whole, positive powers of free symbols."""
     return all(
         isinstance(atom, str) and atom not in CONSTANTS and power.denominator == 1 and power > 0
         for monomial in a.terms
@@ -99,7 +98,7 @@ def _is_polynomial(a: Expr) -> bool:
 
 
 def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
-    """The quotient of polynomials, or None if there is a rest."""
+    """The quotient of polynomials; None if there is a remainder."""
     shift, a = _monomial_content(a) if a.terms else (UNIT, a)
     if not _is_polynomial(a):
         return None
@@ -257,20 +256,16 @@ def product(factors: Sequence[Expr]) -> Expr:
     if len(factors) == 1:
         return factors[0]
     value = number(1)
-    for is_operator, run in itertools.groupby(factors, key=_is_operator):
-        found = list(run)
-        names = {name for factor in found for name in factor.symbols if _is_operator_name(name)}
-        if is_operator and len(found) > 1 and len(names) > 1:
-            found = [symbol(f"({' '.join(factor.text for factor in found)})")]
-        for factor in found:
+    for is_operator, run in itertools.groupby(factors, key=lambda factor: any(map(_is_operator_name, factor.symbols))):
+        neighbours = list(run)
+        names = {name for factor in neighbours for name in factor.symbols if _is_operator_name(name)}
+        if is_operator and len(neighbours) > 1 and len(names) > 1:
+            neighbours = [symbol(f"({' '.join(factor.text for factor in neighbours)})")]
+        for factor in neighbours:
             value = multiply(value, factor)
     return value
 
 
-def _is_operator(factor: Expr) -> bool:
-    """Whether a capital letter or a hat is in it."""
-    return any(map(_is_operator_name, factor.symbols))
-
-
 def _is_operator_name(name: str) -> bool:
+    """Whether it may be a matrix or an operator: a capital letter, or one with a hat."""
     return name[0].isupper() or name.startswith(("hat(", "vec("))

@@ -97,9 +97,9 @@ def read_boxed(text: str) -> str | None:
     """The last box, with the boxes joined to it: `$x = \\boxed{3}$ and $y = \\boxed{5}$` is `x = 3, y = 5`."""
     last = read_last_box(text)
     text = text[-_LOOKED_AT:]
-    found = list(_BOXES.finditer(text)) if last is not None and text.count("\\boxed") > 1 else []
-    joined = found[-1:]
-    for box in reversed(found[:-1]):
+    boxes = list(_BOXES.finditer(text)) if last is not None and text.count("\\boxed") > 1 else []
+    joined = boxes[-1:]
+    for box in reversed(boxes[:-1]):
         if not _JOIN.fullmatch(text, box.end(), joined[0].start()):
             break
         joined.insert(0, box)
@@ -133,11 +133,11 @@ def read_number(text: str) -> str | None:
         if formula or several:
             return _nonempty((formula[1] or formula[2]) if formula else several and several[1])
         claimed = statement.rpartition("=")[2]
-        found = _ANY_NUMBER.search(claimed)
-        if found and not _FORMULA_FOLLOWS.match(claimed, found.end()):
-            sign = "-" if _NEGATIVE.search(claimed[: found.start()]) else ""
-            scale = _SCALE.match(claimed, found.end())
-            return sign + _clean_number(found[0]) + (scale[0] if scale else "")
+        number = _ANY_NUMBER.search(claimed)
+        if number and not _FORMULA_FOLLOWS.match(claimed, number.end()):
+            sign = "-" if _NEGATIVE.search(claimed[: number.start()]) else ""
+            scale = _SCALE.match(claimed, number.end())
+            return sign + _clean_number(number[0]) + (scale[0] if scale else "")
     return None
 
 

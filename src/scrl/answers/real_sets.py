@@ -22,20 +22,16 @@ class End:
 
     @property
     def key(self) -> str:
-        """The key of its value."""
         return "oo" if self.value is None else expression_key(self.value)
 
     @property
     def place(self) -> Number:
-        """Where it lies."""
         assert self.value is not None
         return real_value(self.value)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers between two ends."""
-
     low: End
     high: End
 
@@ -49,7 +45,6 @@ class Interval:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing lies between its ends."""
         if self.low.value is None or self.high.value is None:
             return False
         if self.low.key == self.high.key:
@@ -72,7 +67,11 @@ def set_key(intervals: RealSet) -> str:
 
 def intersect(one: RealSet, other: RealSet) -> RealSet:
     """What lies in both."""
-    parts = [Interval(_later(a.low, b.low), _earlier(a.high, b.high)) for a in one for b in other]
+    parts = [
+        Interval(_tighter(a.low, b.low, is_low=True), _tighter(a.high, b.high, is_low=False))
+        for a in one
+        for b in other
+    ]
     return unite(part for part in parts if not part.is_empty)
 
 
@@ -108,22 +107,13 @@ def _touch(high: End, low: End) -> bool:
     return bool(high.place > low.place)
 
 
-def _later(a: End, b: End) -> End:
-    """The larger of two low ends."""
+def _tighter(a: End, b: End, *, is_low: bool) -> End:
+    """The larger of two low ends, the smaller of two high ends."""
     if a.value is None or b.value is None:
         return b if a.value is None else a
     if a.key == b.key:
         return End(a.value, a.is_closed and b.is_closed)
-    return a if a.place > b.place else b
-
-
-def _earlier(a: End, b: End) -> End:
-    """The smaller of two high ends."""
-    if a.value is None or b.value is None:
-        return b if a.value is None else a
-    if a.key == b.key:
-        return End(a.value, a.is_closed and b.is_closed)
-    return a if a.place < b.place else b
+    return a if (a.place > b.place if is_low else a.place < b.place) else b
 
 
 def _later_high(a: End, b: End) -> End:
@@ -145,7 +135,7 @@ def solve(difference: Expr, is_strict: bool) -> RealSet:
     size = next((m for m in difference.terms if len(m) == 1 and _is_absolute(m)), None)
     if size is None:
         return (_half_line(difference, is_strict),)
-    if any("fabs" in _functions(m) for m in difference.terms if m != size):
+    if any("fabs" in Expr({m: c}).functions for m, c in difference.terms.items() if m != size):
         raise Unreadable("several absolute values")
     call = size[0][0]
     assert isinstance(call, Call)
@@ -189,7 +179,3 @@ def linear_parts(expr: Expr) -> tuple[Expr, Expr]:
 def _is_absolute(monomial: Monomial) -> bool:
     atom, exponent = monomial[0]
     return isinstance(atom, Call) and atom.name == "fabs" and exponent == 1
-
-
-def _functions(monomial: Monomial) -> frozenset[str]:
-    return Expr({monomial: Fraction(1)}).functions

@@ -6,11 +6,11 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from fractions import Fraction
 
 from scrl.answers import exact
 from scrl.answers.balls import Unsettled
-from scrl.answers.brackets import Tokens, inside, outside, split, text_of
 from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.fingerprint import equation_key, expression_key, real_value
 from scrl.answers.names import NEUTRAL, assignments, free_names, is_function, is_name, is_words, name_order
@@ -27,7 +27,8 @@ from scrl.answers.real_sets import (
     unite,
     without,
 )
-from scrl.answers.values import Form, Values, compound, labelled, set_form
+from scrl.answers.tokens import Tokens, inside, outside, split, text_of
+from scrl.answers.values import Form, Values, labelled, set_form
 
 EQUALITIES = frozenset({"=", "~="})
 FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -119,23 +120,23 @@ class Relations(Values, ABC):
         if not any(difference.symbols for difference, _ in constraints):
             return self.comparison(tokens)
         try:
-            found = EVERYTHING
+            solution = EVERYTHING
             if len({name for difference, _ in constraints for name in difference.symbols}) != 1:
                 raise Unreadable("several variables")
             for difference, mark in constraints:
                 if mark == "!=":
                     slope, constant = linear_parts(difference)
-                    found = intersect(found, without([divide(exact.negate(constant), slope)]))
+                    solution = intersect(solution, without([divide(exact.negate(constant), slope)]))
                 else:
-                    found = intersect(found, solve(difference, is_strict=mark == "<"))
+                    solution = intersect(solution, solve(difference, is_strict=mark == "<"))
         except Incomputable:
             raise
         except Unreadable:
             keys = sorted(f"{expression_key(_scaled(difference))} {mark} 0" for difference, mark in constraints)
             return Form(", ".join(keys), "inequality")
-        if not found:
+        if not solution:
             raise Incomputable("no number")
-        return real_form(found)
+        return real_form(solution)
 
     def comparison(self, tokens: Tokens) -> Form:
         """A statement about numbers, `2 < 3`: the numbers in rising order."""
@@ -194,10 +195,10 @@ class Relations(Values, ABC):
         if texts == REALS:
             return EVERYTHING
         if relations_in(tokens):
-            found = EVERYTHING
+            solution = EVERYTHING
             for difference, mark in self.constraints(tokens):
-                found = intersect(found, solve(difference, is_strict=mark == "<"))
-            return found
+                solution = intersect(solution, solve(difference, is_strict=mark == "<"))
+            return solution
         inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
         ends = split(inner, {","})[0] if inner is not None else []
         if texts[:1] == [r"\{"]:
@@ -220,18 +221,18 @@ class Relations(Values, ABC):
             return form if label in NEUTRAL else labelled([(label, form)])
         forms = [self.expression(part) for part in parts]
         keys = [form.key for form in forms]
-        values = [_whole(key) for key in keys]
-        numbers = [value for value in values if value is not None]
-        if len(numbers) == len(values) and all(numbers) and not _may_be_a_time(parts):
-            scale = math.lcm(*(q.denominator for q in numbers))
-            shared = math.gcd(*(int(q * scale) for q in numbers))
-            keys = [exact.integer_text(int(q * scale) // shared) for q in numbers]
-        return compound(":".join(keys), "ratio", forms)
+        with suppress(ValueError):  # a key that is no number
+            numbers = [Fraction(key) for key in keys]
+            if all(numbers) and not _may_be_a_time(parts):
+                scale = math.lcm(*(q.denominator for q in numbers))
+                shared = math.gcd(*(int(q * scale) for q in numbers))
+                keys = [exact.integer_text(int(q * scale) // shared) for q in numbers]
+        return Form(":".join(keys), "ratio", tuple(forms))
 
     def mapping(self, pairs: Sequence[tuple[str, Tokens]]) -> Form:
         """`x=1, y=2` is (1, 2): the values in alphabetical order of their names."""
         values = [set_form(self.variants(value)) for _, value in sorted(pairs, key=lambda pair: name_order(pair[0]))]
-        return compound(f"({', '.join(value.key for value in values)})", "sequence", values)
+        return Form(f"({', '.join(value.key for value in values)})", "sequence", tuple(values))
 
     def membership(self, tokens: Tokens) -> Form:
         """`x \\in [0, 1)` is the interval."""
@@ -252,7 +253,6 @@ def named_sets(parts: Sequence[Tokens], mark: str) -> Form:
 
 
 def real_form(found: RealSet) -> Form:
-    """The form of a set of numbers."""
     return Form(set_key(found), "real set")
 
 
@@ -263,13 +263,6 @@ def _end(value: Expr, is_closed: bool) -> End:
 def relations_in(tokens: Tokens) -> set[str]:
     """The relation signs outside all brackets."""
     return {token.text for token in outside(tokens)} & RELATIONS
-
-
-def _whole(key: str) -> Fraction | None:
-    try:
-        return Fraction(key)
-    except ValueError:
-        return None
 
 
 def _may_be_a_time(parts: Sequence[Tokens]) -> bool:

@@ -11,7 +11,6 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 
-from scrl.answers.brackets import Tokens, depths, inside, outside, split, text_of
 from scrl.answers.exact import Incomputable, Unreadable
 from scrl.answers.matrices import evaluate_matrix, is_matrix_expression
 from scrl.answers.names import (
@@ -25,8 +24,8 @@ from scrl.answers.names import (
 )
 from scrl.answers.real_sets import EVERYTHING
 from scrl.answers.relations import EQUALITIES, FLIPPED, REALS, Relations, named_sets, real_form, relations_in
-from scrl.answers.tokens import Token
-from scrl.answers.values import Form, compound, labelled, set_form
+from scrl.answers.tokens import Token, Tokens, depths, inside, outside, split, text_of
+from scrl.answers.values import Form, labelled, set_form
 
 _SEPARATORS = frozenset({",", ";", "and", "or"})
 _CONDITIONS = frozenset("for where with when if".split())
@@ -106,13 +105,9 @@ class Structure(Relations):
         if not all(relations) or "or" in marks or any(map(_has_signs, parts)):
             raise Incomputable("values of several names in no clear order")
         if len(variables) == 1:
-            name = min(variables)
-            return labelled([(name, self.single(part)) for part in parts])
-        return labelled([(self.subject(part), self.single(part)) for part in parts])
-
-    def subject(self, part: Tokens) -> str:
-        """What a relation is about: `x` of x > 0, x = 1 and x ∈ A; for several variables, all of them."""
-        return ",".join(sorted(free_names(part))) or text_of(part)
+            return labelled([(min(variables), self.single(part)) for part in parts])
+        subjects = [",".join(sorted(free_names(part))) or text_of(part) for part in parts]  # `x` of x > 0, of x = 1
+        return labelled([(subject, self.single(part)) for subject, part in zip(subjects, parts, strict=True)])
 
     def conditional(self, value: Tokens, condition: Tokens) -> Form:
         """`2\\pi k \\text{ for } k \\in \\mathbb{Z}`: the value and its condition."""
@@ -148,8 +143,9 @@ class Structure(Relations):
             choices = [(first,) * len(places) for first in (True, False)]
         forms = {}
         for choice in choices:
-            signs = dict(zip(places, choice, strict=True))
-            signed = [_signed(token, signs[i]) if i in signs else token for i, token in enumerate(tokens)]
+            signed = list(tokens)
+            for place, is_upper in zip(places, choice, strict=True):
+                signed[place] = Token("mark", "+" if (tokens[place].text == r"\pm") == is_upper else "-")
             form = self.single(signed)
             forms[form.key] = form
         return list(forms.values())
@@ -189,7 +185,7 @@ class Structure(Relations):
         if is_matrix_expression(tokens):
             cells = [[self.formed(cell) for cell in row] for row in evaluate_matrix(tokens, self.value)]
             key = "; ".join(", ".join(cell.key for cell in row) for row in cells)
-            return compound(f"matrix {key}", "matrix", [cell for row in cells for cell in row])
+            return Form(f"matrix {key}", "matrix", tuple(cell for row in cells for cell in row))
         if tokens and texts[0].startswith(r"\begin{"):
             return self.environment(tokens)
         inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
@@ -219,14 +215,17 @@ class Structure(Relations):
     def sequence(self, parts: Sequence[Tokens], opening: str, closing: str) -> Form:
         """Parts in their order: tuples, intervals, and lists that go on."""
         forms = [Form("...", "text") if _is_dots(part) else self.single(part) for part in parts]
-        return compound(f"{opening}{', '.join(form.key for form in forms)}{closing}", "sequence", forms)
+        return Form(f"{opening}{', '.join(form.key for form in forms)}{closing}", "sequence", tuple(forms))
 
     def braced_set(self, inner: Tokens) -> Form:
         """`\\{1, 2, 2\\}`: order and repetition do not matter; `\\{x \\mid x > 3\\}` is its condition."""
         head, bars = split(inner, {"|", ":"})
-        if len(bars) == 1 and len(head[0]) >= 1:
-            return self.set_builder(head[0], head[1])
         if bars:
+            names, domain = split(head[0], {r"\in"})
+            is_real = not domain or [token.text for token in names[1]] == REALS
+            is_builder = len(bars) == 1 and len(names[0]) == 1 and is_real
+            if is_builder and free_names(head[1]) == {names[0][0].text}:
+                return self.form(head[1])
             raise Unreadable("set builder")
         parts, marks = split(inner, {",", ";"})
         if any(_is_dots(part) for part in parts):
@@ -235,15 +234,8 @@ class Structure(Relations):
             return self.listed([part for part in parts if part], marks)
         forms = {form.key: form for part in parts if part for form in self.variants(part)}
         if len(forms) == 1 and next(iter(forms.values())).kind == "set":
-            return compound(f"{{{next(iter(forms))}}}", "set", tuple(forms.values()))  # a set in a set
+            return Form(f"{{{next(iter(forms))}}}", "set", tuple(forms.values()))  # a set in a set
         return set_form(list(forms.values()))
-
-    def set_builder(self, head: Tokens, condition: Tokens) -> Form:
-        names, domain = split(head, {r"\in"})
-        is_real = not domain or [token.text for token in names[1]] == REALS
-        if len(names[0]) == 1 and is_real and free_names(condition) == {names[0][0].text}:
-            return self.form(condition)
-        raise Unreadable("set builder")
 
     def environment(self, tokens: Tokens) -> Form:
         """Cases, in no order; a system of equations as a list."""
@@ -297,19 +289,11 @@ def _is_dots(tokens: Tokens) -> bool:
 
 
 def _is_interval(part: Tokens, form: Form) -> bool:
-    has_order = bool(relations_in(part) & FLIPPED.keys())
-    return form.kind in ("sequence", "real set") and (has_order or any(token.text == r"\infty" for token in part))
-
-
-def _signed(token: Token, plus: bool) -> Token:
-    return Token("mark", "+" if (token.text == r"\pm") == plus else "-")
+    return form.kind in ("sequence", "real set") and any(token.text == r"\infty" for token in part)
 
 
 def _with_commas(parts: Sequence[Tokens]) -> Tokens:
-    tokens: list[Token] = []
-    for part in parts:
-        tokens += [*part, Token("mark", ",")]
-    return tokens[:-1]
+    return [token for part in parts for token in (*part, Token("mark", ","))][:-1]
 
 
 def _without_comma(tokens: Tokens) -> Tokens:

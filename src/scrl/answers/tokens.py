@@ -1,4 +1,4 @@
-r"""Cleaned answer text → tokens.
+r"""Cleaned answer text → tokens, and token lists cut where no bracket is open.
 
 `( \frac{1}{2} , 3 \text{ cm} )` → `( \frac { 1 } { 2 } , 3 «cm» )`.
 
@@ -10,6 +10,7 @@ with), `mark` (everything else: brackets, operators, separators, relations).
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from scrl.answers.spelling import TEXT
@@ -20,10 +21,13 @@ MAX_ANSWER_CHARS = 1_000
 
 
 class Token(NamedTuple):
-    """One token of an answer."""
-
     kind: str
     text: str
+
+
+Tokens = Sequence[Token]
+_OPENING = frozenset({"(", "[", "{", r"\{"})
+_CLOSING = frozenset({")", "]", "}", r"\}"})
 
 
 FUNCTIONS = frozenset(
@@ -67,6 +71,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SUBSCRIPT = re.compile(r"\s*_\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d+|\\[A-Za-z]+|\S))")
+_FACTOR = re.compile(r"\s*(?:[({\[\d]|\\(?!cdot|text|mathrm|,|;|\s|cup|quad|q?quad|\}|\\|le|ge|end))")
+"""What makes letters before it a product and no unit."""
 _TEXT_PIECE = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d{1,3}(?:,\d{3})+(?![\d,])|\d+(?:\.\d+)?|\S")
 
 
@@ -103,7 +109,6 @@ def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> i
     """A run of letters or a command becomes a function, a constant, a word, or one symbol after another."""
     name = piece.removeprefix("\\")
     before = text[position - len(piece) - 1] if position > len(piece) else ""
-    glued = before.isalnum()
     if piece.startswith("\\") and name not in GREEK and name not in NAMES:
         synonym = _SYNONYMS.get(piece, piece)
         tokens.append(Token("mark" if not synonym.startswith("\\") or synonym in r"\{\}" else "command", synonym))
@@ -116,12 +121,7 @@ def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> i
     elif name in GREEK or len(name) == 1:
         subscript, position = _subscript(text, position)
         tokens.append(Token("letter", name + subscript))
-    elif _is_word(
-        name,
-        glued,
-        bool(tokens) and _ends_value(tokens[-1]) and _ends_here(text[position:]),
-        before.isalnum() or before == "}",
-    ):
+    elif _is_word(name, tokens, before, text[position:]):
         tokens.append(Token("word", fold(name)))
     elif name[:3] in FUNCTIONS and len(name) <= 5:
         tokens.append(Token("command", f"\\{name[:3]}"))
@@ -132,21 +132,13 @@ def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> i
     return position
 
 
-def _is_word(name: str, glued: bool, after_value: bool, is_glued_to_value: bool) -> bool:
-    """`apples`, and behind a value `cm`; but `2abcd` is a product, as are `xy` and `3sinx`."""
+def _is_word(name: str, tokens: list[Token], before: str, rest: str) -> bool:
+    """`apples`, and behind a value `cm`; but `2abcd` is a product, as are `xy`, `3sinx` and `2mg\\sin x`."""
     low = name.casefold()
-    if low in SMALL_WORDS or low in UNIT_WORDS or (after_value and low in SHORT_UNITS):
-        return not (is_glued_to_value and low in ALSO_PRODUCTS)
-    return len(name) >= 4 and not glued and name[:3] not in FUNCTIONS
-
-
-def _ends_value(token: Token) -> bool:
-    return token.kind == "number" or token.text in ("}", ")", r"\pi", "/", "*")
-
-
-def _ends_here(rest: str) -> bool:
-    """Whether a value may end here: `2 mg` is a weight, and `2mg\\sin x` a product."""
-    return not re.match(r"\s*(?:[({\[\d]|\\(?!cdot|text|mathrm|,|;|\s|cup|quad|q?quad|\}|\\|le|ge|end))", rest)
+    is_behind_value = bool(tokens) and (tokens[-1].kind == "number" or tokens[-1].text in ("}", ")", r"\pi", "/", "*"))
+    if low in SMALL_WORDS or low in UNIT_WORDS or (low in SHORT_UNITS and is_behind_value and not _FACTOR.match(rest)):
+        return not (low in ALSO_PRODUCTS and (before.isalnum() or before == "}"))
+    return len(name) >= 4 and not before.isalnum() and name[:3] not in FUNCTIONS
 
 
 def _subscript(text: str, position: int) -> tuple[str, int]:
@@ -161,7 +153,7 @@ def _subscript(text: str, position: int) -> tuple[str, int]:
 
 
 def _text_tokens(content: str) -> list[Token]:
-    """What stands inside \\text{…}: one word a run of letters; a lone letter may be a unit (m, g, s)."""
+    """The content of \\text{…}: a word per run of letters; a lone letter may be a unit (m, g, s)."""
     tokens: list[Token] = []
     for piece in _TEXT_PIECE.findall(content):
         name = piece.casefold()
@@ -182,3 +174,53 @@ def _text_tokens(content: str) -> list[Token]:
 def fold(word: str) -> str:
     """Case does not matter, except in words that mix it: mW, Aabb."""
     return word.casefold() if word.islower() or word.isupper() or word.istitle() else word
+
+
+# Token lists cut where no bracket is open
+
+
+def depths(tokens: Tokens) -> list[int]:
+    """For each token, how many brackets are open around it; a bracket counts as inside itself."""
+    levels, depth = [], 0
+    for token in tokens:
+        depth += token.text in _OPENING or token.text.startswith(r"\begin{")
+        levels.append(depth)
+        depth -= token.text in _CLOSING or token.text.startswith(r"\end{")
+    return levels
+
+
+def outside(tokens: Tokens) -> list[Token]:
+    """The tokens that stand outside all brackets."""
+    return [token for token, depth in zip(tokens, depths(tokens), strict=True) if depth == 0]
+
+
+def split(tokens: Tokens, marks: Collection[str]) -> tuple[list[Tokens], list[str]]:
+    """Cut at these marks where they stand outside all brackets; returns the parts and the marks found."""
+    parts: list[Tokens] = []
+    cuts: list[str] = []
+    start = 0
+    for index, (token, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
+        if depth == 0 and token.kind in ("mark", "command") and token.text in marks:
+            parts.append(tokens[start:index])
+            cuts.append(token.text)
+            start = index + 1
+    return [*parts, tokens[start:]], cuts
+
+
+def inside(tokens: Tokens, opening: Collection[str], closing: Collection[str]) -> Tokens | None:
+    """What stands between one pair of brackets around everything, if there is one."""
+    if len(tokens) < 2 or tokens[0].text not in opening or tokens[-1].text not in closing:
+        return None
+    if (tokens[0].text == r"\{") != (tokens[-1].text == r"\}"):
+        return None
+    depth = 0
+    for token in tokens[:-1]:
+        depth += (token.text in _OPENING) - (token.text in _CLOSING)
+        if depth == 0:
+            return None
+    return tokens[1:-1]
+
+
+def text_of(tokens: Tokens) -> str:
+    """The tokens without spaces."""
+    return "".join(token.text for token in tokens)

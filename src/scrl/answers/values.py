@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from scrl.answers import exact, grammar
 from scrl.answers.balls import Unsettled
-from scrl.answers.brackets import Tokens
 from scrl.answers.exact import Expr, Incomputable
 from scrl.answers.fingerprint import expression_key, significant_text
 from scrl.answers.names import without_units
 from scrl.answers.powers import cancel
+from scrl.answers.tokens import Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,6 @@ class Values:
             return Form(f"text {' '.join(token.text for token in tokens)}", "text")
 
     def formed(self, expr: Expr) -> Form:
-        """The form of an exact value."""
         if self.significant_digits is not None:
             rounded = significant_text(expr, self.significant_digits)
             if rounded is not None:
@@ -73,23 +72,18 @@ class Values:
         return Form(expression_key(expr), "expression")
 
 
-def compound(key: str, kind: str, parts: Sequence[Form]) -> Form:
-    """A structure with its parts."""
-    return Form(key, kind, tuple(parts))
-
-
 def set_form(forms: Sequence[Form], kind: str = "set") -> Form:
-    """Several answers in no order; one alone is itself."""
+    """Several answers in no order; a single one is itself."""
     if len(forms) == 1:
         return forms[0]
     if forms and all(form.kind == "words" for form in forms):
         kind = "words"
     ordered = sorted(forms, key=lambda form: form.key)
-    return compound(f"{{{', '.join(form.key for form in ordered)}}}", kind, ordered)
+    return Form(f"{{{', '.join(form.key for form in ordered)}}}", kind, tuple(ordered))
 
 
 def labelled(pairs: Sequence[tuple[str, Form]]) -> Form:
     """Values that keep their labels: `boys = 5, girls = 3`."""
     ordered = sorted(pairs, key=lambda pair: (pair[0], pair[1].key))
     key = ", ".join(f"{label} = {form.key}" for label, form in ordered)
-    return compound(key, "labels", [form for _, form in ordered])
+    return Form(key, "labels", tuple(form for _, form in ordered))

@@ -29,15 +29,15 @@ def answer(*texts: str, significant_digits: int | None = None) -> None:
     lines = Text()
     classes: dict[str, list[str]] = {}
     for text in texts:
-        found = explain_answer(text, significant_digits)
+        reading = explain_answer(text, significant_digits)
         lines.append(f"{text}\n")
-        if found.form is None:
+        if reading.form is None:
             lines.append("  no answer\n")
             continue
-        lines.append(f"  read as  {found.read_as}\n")
-        lines.append(f"  key      {found.form.key}  ({found.form.decided_by})\n")
-        lines.append("".join(f"  {line}\n" for line in _tree(found.form)))
-        classes.setdefault(found.form.key, []).append(text)
+        lines.append(f"  read as  {reading.read_as}\n")
+        lines.append(f"  key      {reading.form.key}  ({reading.form.decided_by})\n")
+        lines.append("".join(f"  {line}\n" for line in _tree(reading.form)))
+        classes.setdefault(reading.form.key, []).append(text)
     if len(texts) > 1:
         lines.append("\n".join(f"same: {'   '.join(same)}" for same in classes.values() if len(same) > 1))
         lines.append("" if any(len(same) > 1 for same in classes.values()) else "all different")

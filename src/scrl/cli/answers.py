@@ -6,24 +6,23 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.table import Table as RichTable
 
-from scrl.cli.evaluate import given_settings, measure_model
-from scrl.cli.words import Words
+from scrl.cli.evaluate import given_settings, measure_and_show, measurement_settings
+from scrl.cli.settings import Words
+from scrl.cli.terminal import plain_console, say
+from scrl.data.folders import new_run_folder
 from scrl.data.printable import csv_cell
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.evaluation.answer_sheet import AnswerRow, answer_rows, draw_checks, read_checks, with_trust, write_answers
+from scrl.evaluation.trust import Choice
+from scrl.reporting.evaluations import read_place
+from scrl.reporting.tables import Table, as_terminal
 from scrl.setting_names import as_option, first_leaf
-
-if TYPE_CHECKING:
-    from scrl.evaluation.answer_sheet import AnswerRow
-    from scrl.evaluation.trust import Choice
 
 SHOWN = 5
 
@@ -65,9 +64,6 @@ def answers(
     population
         The error rate is that of the population the questions are drawn from, not of these questions.
     """
-    from scrl.evaluation.answer_sheet import answer_rows, draw_checks, read_checks, with_trust, write_answers
-    from scrl.reporting.evaluations import read_place
-
     alone, given = given_settings(words)
     place, questions = _places(alone, given)
     if max_error is not None and check is None:
@@ -76,22 +72,31 @@ def answers(
         raise InputError(f"--max-error: must lie between 0 and 1; got {max_error}")
     if out is not None and questions is None and not out.is_dir():
         raise InputError(f"--out: there is no folder {out}; make it first")
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     if questions is not None:
-        place = str(measure_model(place, questions, given, out, console))
-        out = None
-    found = read_place(place)
-    name = benchmark or ("stream" if "stream" in found.benchmarks else found.benchmarks[0])
-    evaluations = found.of(name)
+        settings = measurement_settings({**given, "model": place, "benchmarks": (questions,)})
+        folder = new_run_folder(out)
+        measure_and_show(settings, folder, console)
+        place, out = str(folder), None
+    source = read_place(place)
+    name = benchmark or ("stream" if "stream" in source.benchmarks else source.benchmarks[0])
+    evaluations = source.of(name)
     if not evaluations:
-        raise InputError(f"--benchmark: {place} has no {name!r}; it has {', '.join(found.benchmarks)}")
-    after = next((e for e in evaluations if e["step"] == found.step), evaluations[-1])
+        raise InputError(f"--benchmark: {place} has no {name!r}; it has {', '.join(source.benchmarks)}")
+    after = next((e for e in evaluations if e["step"] == source.step), evaluations[-1])
     before = evaluations[0] if evaluations[0]["step"] < after["step"] else None
-    source = Path(place.rpartition("@")[0] if found.step is not None else place)
-    source = source if source.is_dir() else source.parent
-    rows, choice, folder = answer_rows(after, before), None, out or source
+    rows, choice, folder = answer_rows(after, before), None, out or source.folder
     if draw_check is not None:
-        _write_checks(draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder / "checks.csv", console)
+        drawn, path = draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder / "checks.csv"
+        if path.exists():
+            raise InputError(f"{path}: is there already; move it away, so that nothing filled in is lost")
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["question_id", "question", "answer"])
+        writer.writerows([row.question_id, csv_cell(row.question), ""] for row in drawn)
+        write_whole(path, text.getvalue())
+        hint = f"fill in the right answer of each, then scrl answers … --check {path}"
+        console.print(f"wrote {path}: {hint}", soft_wrap=True)
         return
     if check is not None:
         rows, choice = with_trust(rows, read_checks(check, rows), max_error, is_pool=not population)
@@ -99,7 +104,7 @@ def answers(
     for table in tables(rows):
         console.print(table)
     if choice is not None and max_error is not None:
-        console.print(Text(verdict(choice, rows, max_error, population)), soft_wrap=not console.is_terminal)
+        say(console, verdict(choice, rows, max_error, population))
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
 
 
@@ -110,47 +115,49 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     is_sampled = len(places) > 1 or bool(named)
     if len(places) != 1 + is_sampled or (len(places) == 1 and not alone):
         raise InputError("scrl answers: give the folder of a run, or --model and one set of --questions")
-    idle = first_leaf({name: value for name, value in given.items() if name != "seed"})
-    if idle and not is_sampled:
+    unused = first_leaf({name: value for name, value in given.items() if name != "seed"})
+    if unused and not is_sampled:
         raise InputError(
-            f"{as_option('.'.join(idle))}: {places[0]} has its completions already; leave it out, or give --questions"
+            f"{as_option('.'.join(unused))}: {places[0]} has its completions already; leave it out, or give --questions"
         )
     if type(given.get("seed", 0)) is not int:
         raise InputError(f"--seed: must be a whole number; got {given['seed']!r}")
     return str(places[0]), str(places[1]) if is_sampled else None
 
 
-def tables(rows: Sequence[AnswerRow]) -> list[Table]:
+def tables(rows: Sequence[AnswerRow]) -> list[RichTable]:
     """The most certain answers, those that changed most, and the questions without a clear answer."""
+    by_share = sorted(rows, key=lambda row: -row.share)
     kinds = {
-        "Most agreement": sorted(rows, key=lambda row: -row.share),
-        "Changed, by agreement": sorted((row for row in rows if row.is_changed), key=lambda row: -row.share),
+        "Most agreement": by_share,
+        "Changed, by agreement": [row for row in by_share if row.is_changed],
         "No clear answer (SCRL's rule abstains)": sorted(
             (row for row in rows if not row.is_trusted), key=lambda row: row.share
         ),
     }
     return [
-        _table(f"{title}: {min(SHOWN, len(found))} of {len(found)}", found[:SHOWN])
-        for title, found in kinds.items()
-        if found
+        _table(f"{title}: {min(SHOWN, len(some))} of {len(some)}", some[:SHOWN])
+        for title, some in kinds.items()
+        if some
     ]
 
 
-def _table(title: str, rows: Sequence[AnswerRow]) -> Table:
+def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
     has_start, has_chance = (any(getattr(row, name) is not None for row in rows) for name in ("start_share", "p_right"))
-    names = ["question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance]
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for name in names:
-        if name in ("agree", "right"):
-            table.add_column(name, justify="right", no_wrap=True)
-        else:
-            table.add_column(name, max_width=24, overflow="ellipsis")
+    header = ("question", "answer", "agree", "runner-up", *["start"] * has_start, *["right"] * has_chance)
+    lines = []
     for row in rows:
-        chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
-        start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"
         second = "" if row.runner_up is None else f"{row.runner_up} ({row.runner_up_share:.0%})"
-        cells = [row.question_id, row.answer or "–", f"{row.share:.0%}", second]
-        table.add_row(*map(Text, [*cells, *[start] * has_start, *[chance] * has_chance]))
+        start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"
+        chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
+        cells = (row.question_id, row.answer or None, f"{row.share:.0%}", second)
+        lines.append((*cells, *[start] * has_start, *[chance] * has_chance))
+    table = as_terminal(Table(header, tuple(lines), title))
+    for column in table.columns:
+        if column.header in ("agree", "right"):
+            column.justify = "right"
+        else:
+            column.no_wrap, column.max_width, column.overflow = False, 24, "ellipsis"
     return table
 
 
@@ -171,14 +178,3 @@ def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, populat
         f"{chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} {of} are wrong; "
         f"{chosen.wrong} of {chosen.checked} checked ones there were."
     )
-
-
-def _write_checks(drawn: Sequence[AnswerRow], path: Path, console: Console) -> None:
-    if path.exists():
-        raise InputError(f"{path}: is there already; move it away, so that nothing filled in is lost")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["question_id", "question", "answer"])
-    writer.writerows([row.question_id, csv_cell(row.question), ""] for row in drawn)
-    write_whole(path, text.getvalue())
-    console.print(f"wrote {path}: fill in the right answer of each, then scrl answers … --check {path}", soft_wrap=True)

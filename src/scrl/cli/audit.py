@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import Parameter
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from scrl.cli.columns import ESTIMATED, ColumnOptions
-from scrl.cli.label import WHOLE, check_outputs
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
+from scrl.cli.terminal import plain_console
 from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.lab.audit import AUDITED, audit_file
+from scrl.reporting.tables import Cell, Table, as_terminal
 
 SHOWN = 5
 
@@ -27,11 +25,9 @@ def audit(
     /,
     *,
     method: tuple[str, ...] = AUDITED,
-    reader: str = "boxed",
     out: Path | None = None,
-    significant_digits: Annotated[int | None, WHOLE] = None,
     seed: Annotated[int, WHOLE] = 0,
-    columns: Annotated[ColumnOptions, Parameter(name="*")] = ColumnOptions(),  # noqa: B008 - frozen
+    file: AsOptions = DEFAULTS,
 ) -> None:
     """Look at stored completions before training: would consensus lie on these questions?
 
@@ -46,155 +42,147 @@ def audit(
         File of completions, as for scrl label.
     method
         A method to look at; again for another. One that the file cannot serve is named with the reason.
-    reader
-        How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or package.module.function.
     out
         File for all figures, as JSON.
-    significant_digits
-        Round numbers to this many digits before comparing them (physics answers).
     seed
         Seed of the resampling and of the intervals.
     """
-    rules = {
-        name: credit_rule(name, reader=reader, seed=seed, significant_digits=significant_digits) for name in method
-    }
+    rules = {name: credit_rule(name, seed=seed, **file.reading) for name in method}
     check_outputs(rollouts, out)
-    found = audit_file(columns.open(rollouts), rules, seed=seed)
+    result = audit_file(file.open(rollouts), rules, seed=seed)
     if out is not None:
-        write_whole(out, json.dumps(found, indent=2) + "\n")
-    console = Console(highlight=False, markup=False)
-    for part in report(found):
+        write_whole(out, json.dumps(result, indent=2) + "\n")
+    console = plain_console()
+    for part in report(result):
         console.print(part)
     if out is not None:
         console.print(f"wrote {out}", soft_wrap=True)
 
 
-def report(found: Mapping[str, Any]) -> Iterator[Table | Text | str]:
+def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
     """The audit for people: the verdict first, then the figures."""
     yield Text("Verdict", style="bold")
-    for finding in found["verdict"]:
+    for finding in result["verdict"]:
         yield Text(f"• {finding['words']}")
-    if found["votes"]["entropy"] == "estimated":
+    if result["votes"]["entropy"] == "estimated":
         yield ESTIMATED
-    yield _facts(found)
-    yield _methods(found)
-    for name, reason in found["refused"].items():
+    yield _table("Votes", ("", ""), list(_facts(result).items()))
+    yield _methods(result)
+    for name, reason in result["refused"].items():
         yield f"{name} was left out: it needs {reason}."
-    yield from _disagreements(found)
-    if found["fewer_completions"]:
-        yield _fewer(found)
-    if found["gold"] is not None:
-        yield _calibration(found["gold"])
-    if found["windows"]:
-        yield _windows(found["windows"])
-
-
-def _table(title: str, *columns: str, wrapped: Collection[str] = ()) -> Table:
-    """A table whose figures are never broken, only the words of `wrapped` columns; headings have a word a line."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for number, name in enumerate(columns):
-        heading = name.replace(" ", "\n")
-        table.add_column(heading, justify="right" if number else "left", no_wrap=name not in wrapped)
-    return table
-
-
-def _facts(found: Mapping[str, Any]) -> Table:
-    votes, stock, gold = found["votes"], found["stock"], found["gold"]
-    table = _table("Votes", "", "", wrapped=("",))
-    table.show_header = False
-    sizes = " or ".join(map(str, found["group_sizes"]))
-    table.add_row("questions × completions", f"{found['questions']} × {sizes}")
-    if found["steps"] > 1:
-        table.add_row("groups (a question at a step), steps", f"{found['groups']:,}, {found['steps']}")
-    table.add_row("the most frequent answer has this share of the votes", _percent(votes["agreement"]))
-    table.add_row("its lead over the second", _percent(votes["margin"]))
-    table.add_row("questions with a sharp consensus (SCRL's rule)", _percent(votes["sharp_share"]))
-    table.add_row("questions on which all completions agree", _percent(votes["unanimous_share"]))
-    table.add_row("completions without an answer", _percent(votes["no_answer_share"]))
-    table.add_row("completions that were cut", _percent(votes["cut_share"]))
-    popular = ", ".join(f"{item['answer']} ({item['mean_share']:.0%})" for item in stock["popular"])
-    table.add_row("most popular answers over all questions, mean share", Text(popular))
-    if gold is not None:
-        table.add_row("questions with gold", f"{gold['questions']:,}")
-        table.add_row("the most frequent answer is right", _figure(gold["majority_accuracy"]))
-        table.add_row("a single completion is right (pass@1)", _figure(gold["pass@1"]))
-        table.add_row("some completion is right (pass@n)", _figure(gold["pass@n"]))
-        table.add_row("wrong answers more uncertain than the right one (AUROC)", _figure(gold["entropy_auroc"]))
-        table.add_row("… among rare answers, where the gate decides", _figure(gold["rare_entropy_auroc"]))
-    return table
-
-
-def _methods(found: Mapping[str, Any]) -> Table:
-    has_gold = found["gold"] is not None
-    names = ["labels", "ruled out", "stock labels", "→ stock"]
-    table = _table(
-        "Methods: positive labels, answers ruled out a question, push × 1,000",
-        "method", *names, *(["label right", "→ right", "→ wrong stock"] if has_gold else []),
-    )  # fmt: skip
-    for name, figures in found["methods"].items():
-        labels = _percent(figures["coverage"]) if figures["has_labels"] else "none"
-        cells = [labels, f"{figures['negatives_per_question']:.1f}", _percent(figures["stock_label_share"])]
-        cells.append(_push(figures["push_stock"]))
-        if has_gold:
-            right = {"mean": figures["positive_accuracy"], "interval": figures["positive_accuracy_interval"]}
-            cells += [_figure(right if right["interval"] else None), _push(figures["push_right"])]
-            cells.append(_push(figures["push_stock_wrong"]))
-        table.add_row(name, *cells)
-    return table
-
-
-def _disagreements(found: Mapping[str, Any]) -> Iterator[str]:
-    differing = found["disagreements"]
+    differing = result["disagreements"]
     if differing:
         first = ", ".join(dict.fromkeys(item["question_id"] for item in differing[: 2 * SHOWN]))
-        yield f"Methods differ in their label on {len(differing):,} of {found['groups']:,} groups: {first}, …"
+        yield f"Methods differ in their label on {len(differing):,} of {result['groups']:,} groups: {first}, …"
+    if result["fewer_completions"]:
+        shares = ("majority_same", "sharp_share", "sharp_same", "sharp_new")
+        yield _table(
+            "With fewer completions",
+            ("completions", "same majority", "sharp", "sharp label kept", "new sharp label"),
+            [
+                (str(row["completions"]), *(_percent(row[name]) for name in shares))
+                for row in result["fewer_completions"]
+            ],
+        )
+    if result["gold"] is not None:
+        yield _table(
+            "Does the share of the vote say how often it is right?",
+            ("share", "groups", "mean share", "right"),
+            [
+                (
+                    f"{row['from']:.0%}–{row['to']:.0%}",
+                    f"{row['groups']:,}",
+                    *map(_percent, (row["mean_share"], row["right"])),
+                )
+                for row in result["gold"]["calibration"]
+            ],
+        )
+    if result["windows"]:
+        yield _windows(result["windows"])
 
 
-def _fewer(found: Mapping[str, Any]) -> Table:
-    table = _table(
-        "With fewer completions", "completions", "same majority", "sharp", "sharp label kept", "new sharp label"
-    )
-    for row in found["fewer_completions"]:
-        shares = (row[name] for name in ("majority_same", "sharp_share", "sharp_same", "sharp_new"))
-        table.add_row(str(row["completions"]), *map(_percent, shares))
-    return table
+def _table(title: str, header: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> RichTable:
+    """Figures are never broken, only words; headings have a word a line."""
+    headings = tuple(name.replace(" ", "\n") for name in header)
+    return as_terminal(Table(headings, tuple(rows), title), wraps=True, justify="right")
 
 
-def _calibration(gold: Mapping[str, Any]) -> Table:
-    table = _table("Does the share of the vote say how often it is right?", "share", "groups", "mean share", "right")
-    for row in gold["calibration"]:
-        cells = (f"{row['groups']:,}", _percent(row["mean_share"]), _percent(row["right"]))
-        table.add_row(f"{row['from']:.0%}–{row['to']:.0%}", *cells)
-    return table
+def _facts(result: Mapping[str, Any]) -> dict[str, Cell]:
+    votes, gold = result["votes"], result["gold"]
+    popular = (f"{item['answer']} ({item['mean_share']:.0%})" for item in result["stock"]["popular"])
+    facts: dict[str, Cell] = {
+        "questions × completions": f"{result['questions']} × {' or '.join(map(str, result['group_sizes']))}",
+        "groups (a question at a step), steps": f"{result['groups']:,}, {result['steps']}",
+        "the most frequent answer has this share of the votes": _percent(votes["agreement"]),
+        "its lead over the second": _percent(votes["margin"]),
+        "questions with a sharp consensus (SCRL's rule)": _percent(votes["sharp_share"]),
+        "questions on which all completions agree": _percent(votes["unanimous_share"]),
+        "completions without an answer": _percent(votes["no_answer_share"]),
+        "completions that were cut": _percent(votes["cut_share"]),
+        "most popular answers over all questions, mean share": ", ".join(popular),
+    }
+    if result["steps"] == 1:
+        del facts["groups (a question at a step), steps"]
+    if gold is not None:
+        facts |= {
+            "questions with gold": f"{gold['questions']:,}",
+            "the most frequent answer is right": _figure(gold["majority_accuracy"]),
+            "a single completion is right (pass@1)": _figure(gold["pass@1"]),
+            "some completion is right (pass@n)": _figure(gold["pass@n"]),
+            "wrong answers more uncertain than the right one (AUROC)": _figure(gold["entropy_auroc"]),
+            "… among rare answers, where the gate decides": _figure(gold["rare_entropy_auroc"]),
+        }
+    return facts
 
 
-def _windows(windows: Sequence[Mapping[str, Any]]) -> Table:
+def _methods(result: Mapping[str, Any]) -> RichTable:
+    has_gold = result["gold"] is not None
+    header = ["method", "labels", "ruled out", "stock labels", "→ stock"]
+    header += ["label right", "→ right", "→ wrong stock"] if has_gold else []
+    rows = []
+    for name, figures in result["methods"].items():
+        cells = [
+            _percent(figures["coverage"]) if figures["has_labels"] else "none",
+            f"{figures['negatives_per_question']:.1f}",
+            _percent(figures["stock_label_share"]),
+            _push(figures["push_stock"]),
+        ]
+        if has_gold:
+            right = {"mean": figures["positive_accuracy"], "interval": figures["positive_accuracy_interval"]}
+            cells += [
+                _figure(right if right["interval"] else None),
+                *map(_push, (figures["push_right"], figures["push_stock_wrong"])),
+            ]
+        rows.append((name, *cells))
+    return _table("Methods: positive labels, answers ruled out a question, push × 1,000", header, rows)
+
+
+def _windows(windows: Sequence[Mapping[str, Any]]) -> RichTable:
     names = list(windows[0]["methods"])
-    title = "Over the steps: frequent majorities; sharp labels right, popular elsewhere / not; push → stock"
-    table = _table(title, "steps", "majorities", "popular", "not", *names, wrapped=("majorities",))
+    rows = []
     for window in windows:
         wins = ", ".join(f"{answer}: {count}" for answer, count in window["stock"]["most_wins"][:SHOWN])
         labels = [window["stock"]["labels"][kind] for kind in ("popular", "other")]
-        shown = [f"{label['labels']}" if label["right"] is None else _right_of(label) for label in labels]
+        right = [
+            f"{each['labels']}" if each["right"] is None else f"{each['right']:.0%} of {each['labels']}"
+            for each in labels
+        ]
         pushes = [_push(window["methods"][name]["push_stock"]) for name in names]
-        table.add_row(f"{window['first_step']}–{window['last_step']}", Text(wins), *shown, *pushes)
-    return table
+        rows.append((f"{window['first_step']}–{window['last_step']}", wins, *right, *pushes))
+    title = "Over the steps: frequent majorities; sharp labels right, popular elsewhere / not; push → stock"
+    return _table(title, ("steps", "majorities", "popular", "not", *names), rows)
 
 
-def _right_of(label: Mapping[str, Any]) -> str:
-    return f"{label['right']:.0%} of {label['labels']}"
+def _percent(share: float | None) -> Cell:
+    return None if share is None else f"{share:.1%}"
 
 
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.1%}"
+def _push(value: float | None) -> Cell:
+    return None if value is None else f"{1000 * value:+.0f}"
 
 
-def _push(value: float | None) -> str:
-    return "–" if value is None else f"{1000 * value:+.0f}"
-
-
-def _figure(figure: Mapping[str, Any] | None) -> str:
+def _figure(figure: Mapping[str, Any] | None) -> Cell:
     if figure is None:
-        return "–"
+        return None
     low, high = figure["interval"]
     return f"{figure['mean']:.1%} [{low:.0%}, {high:.0%}]"

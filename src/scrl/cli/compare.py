@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from string import ascii_uppercase
 
-from rich.console import Console
-
-from scrl.cli.terminal import print_text
+from scrl.cli.terminal import plain_console, print_text
 from scrl.errors import InputError
+from scrl.reporting.comparison import compare_all, comparison_table, legend, pair_places, remarks
+from scrl.reporting.evaluations import read_place
+from scrl.reporting.tables import show_table
 
 
 def compare(*places: str, metric: str = "pass@1") -> None:
@@ -25,10 +26,6 @@ def compare(*places: str, metric: str = "pass@1") -> None:
     metric
         pass@1, or any pass@k or maj@k that was measured.
     """
-    from scrl.reporting.comparison import compare_all, comparison_table, legend, pair_places, remarks
-    from scrl.reporting.evaluations import read_place
-    from scrl.reporting.tables import show_table
-
     if not places:
         raise InputError("give one run, or two or more places: scrl compare runs/001/ttrl runs/001/scrl")
     if len(places) > len(ascii_uppercase):
@@ -39,6 +36,6 @@ def compare(*places: str, metric: str = "pass@1") -> None:
     for line in legend(pairings):
         print_text(line)
     print_text()
-    show_table(comparison_table(comparisons, metric), Console(highlight=False, markup=False))
+    show_table(comparison_table(comparisons, metric), plain_console())
     for line in (*(note for place in read for note in place.notes), *remarks(pairings, comparisons)):
         print_text(f"\n{line}")

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
-from rich.text import Text
 
 from scrl.cli.progress import show_progress
+from scrl.cli.terminal import plain_console
+from scrl.config import RunConfig
 from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.errors import ConfigError
-from scrl.recipes.demo import SEED, STEPS
-
-if TYPE_CHECKING:
-    from scrl.config import RunConfig
+from scrl.recipes import demo as recipe
+from scrl.recipes.demo import METHODS, SEED, STEPS, Outcome
+from scrl.reporting.tables import as_terminal
 
 INTRO = """\
 A language model of 0.8 million weights, which ships with scrl, meets {questions}
@@ -66,38 +65,38 @@ def demo(
     resume
         Go on with an interrupted demo in --out, with the settings it was started with.
     """
-    from scrl.recipes.demo import METHODS, demo_config
-    from scrl.recipes.demo_outcome import Outcome, curves, lies, results_table, verdict
     from scrl.reporting.report import write_report
-    from scrl.reporting.tables import as_terminal
 
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     if resume:
         folder = folder_to_resume(out, "demo")
         seed, steps = _begun_with(folder, seed, steps)
-    configs = {method: demo_config(method, seed=seed, steps=steps) for method in METHODS}
+    configs = {method: recipe.demo_config(method, seed=seed, steps=steps) for method in METHODS}
     if not resume:
         folder = new_run_folder(out)
-    console.print(_intro(configs))
+    config = configs["scrl"]
+    questions = config.load_questions().questions
+    sizes = {"questions": len(questions), "completions": config.completions, "steps": steps}
+    rules = {name: value for each in configs.values() for name, value in each.rule().settings.model_dump().items()}
+    console.print(INTRO.format(example=questions[0].text, **sizes, **rules))
     started = time.perf_counter()
     for method, config in configs.items():
         train_or_go_on(method, config, folder / method)
     runs = [folder / method for method in METHODS]
     report = write_report(runs, folder / "report.html")
     outcomes = [Outcome.read(run, console.print) for run in runs]
-    console.print(as_terminal(curves(outcomes)))
-    console.print(as_terminal(results_table(outcomes)))
+    console.print(as_terminal(recipe.curves(outcomes)))
+    console.print(as_terminal(recipe.results_table(outcomes)))
     console.print("Where consensus lied at the first visit:")
-    for story in lies(runs, console.print):
-        console.print(Text(f"* {story}"))
-    console.print(Text(f"\n{verdict(outcomes, seed)}\n"))
+    for story in recipe.lies(runs, console.print):
+        console.print(f"* {story}")
+    console.print(f"\n{recipe.verdict(outcomes, seed)}\n")
     console.print(f"{time.perf_counter() - started:.0f} s. The whole story: {report}", soft_wrap=True)
     console.print(NEXT.format(run=runs[-1]), soft_wrap=True)
 
 
 def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
     """The seed and the steps of a demo that has begun in this folder, or else those given."""
-    from scrl.recipes.demo import METHODS
     from scrl.training.run_folder import RunFolder
 
     for run in (folder / method for method in METHODS):
@@ -109,26 +108,12 @@ def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
     return seed, steps
 
 
-def _intro(configs: dict[str, RunConfig]) -> str:
-    config = configs["scrl"]
-    questions = config.load_questions().questions
-    rules = {name: value for each in configs.values() for name, value in each.rule().settings.model_dump().items()}
-    return INTRO.format(
-        questions=len(questions),
-        example=questions[0].text,
-        completions=config.completions,
-        steps=config.steps,
-        **{name: rules[name] for name in ("min_share", "min_margin", "max_negative_share", "elsewhere_weight")},
-    )
-
-
 def train_or_go_on(method: str, config: RunConfig, folder: Path) -> None:
     """Run one method; resume an interrupted run, leave a finished one alone."""
-    from scrl.recipes.demo_outcome import TITLES, Outcome
     from scrl.training.loop import resume, train
     from scrl.training.run_folder import RunFolder
 
-    with show_progress(config.steps, TITLES.get(method, method)) as listener:
+    with show_progress(config.steps, recipe.TITLES.get(method, method)) as listener:
         if not (folder / "config.yaml").is_file():
             train(config, folder, listener)
             return

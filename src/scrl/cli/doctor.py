@@ -42,14 +42,16 @@ def _lines() -> Iterator[str]:
     from scrl import __version__
 
     yield f"scrl {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    for name in ("torch", "transformers", "numpy"):
-        yield f"ok    {name} {importlib.metadata.version(name)}"
-    for name, use in OPTIONAL.items():
-        if is_installed(name):
-            yield f"ok    {name} {importlib.metadata.version(name)}"
-        else:
-            yield f"none  {name} ({use})"
-    yield from map(_pinned, PINNED)
+    versions = {name: _version(name) for name in ("torch", "transformers", "numpy", *OPTIONAL, *PINNED)}
+    for name, version in versions.items():
+        try:
+            if version is not None and name in PINNED:
+                require_extra(name, PINNED[name])
+        except ConfigError as error:
+            yield f"BAD   {error}"
+            continue
+        how = OPTIONAL.get(name) or f"{PINNED.get(name)}: pip install 'scrl[{name}]'"
+        yield f"none  {name} ({how})" if version is None else f"ok    {name} {version}"
     yield f"ok    {os.cpu_count()} CPU cores, torch uses {torch.get_num_threads()}"
     yield from _devices()
     free = shutil.disk_usage(Path.cwd()).free / 2**30
@@ -57,24 +59,12 @@ def _lines() -> Iterator[str]:
     yield _self_test()
 
 
-def _pinned(name: str) -> str:
-    if not is_installed(name):
-        return f"none  {name} ({PINNED[name]}: pip install 'scrl[{name}]')"
-    version = importlib.metadata.version(name)
+def _version(name: str) -> str | None:
+    """Of an installed package; a folder of that name in the current folder is none."""
     try:
-        require_extra(name, PINNED[name])
-    except ConfigError as error:
-        return f"BAD   {error}"
-    return f"ok    {name} {version}"
-
-
-def is_installed(name: str) -> bool:
-    """Whether a package is; a folder of that name in the current folder is none."""
-    try:
-        importlib.metadata.version(name)
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 def _devices() -> Iterator[str]:

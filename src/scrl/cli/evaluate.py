@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from scrl.cli.cleanup import resumable
-from scrl.cli.progress import result_line
-from scrl.cli.words import Words, settings_in
+from scrl.cli.progress import PlainProgress, resumable
+from scrl.cli.settings import Words, settings_in
+from scrl.cli.terminal import plain_console, say
 from scrl.data.folders import new_run_folder
 from scrl.errors import ConfigError
-from scrl.metrics import PASS_OR_MAJ
+from scrl.evaluation.settings import NAMES, MeasurementSettings, build_settings, read_settings
+from scrl.reporting.evaluations import metrics_of
+from scrl.reporting.result_rows import score
+from scrl.reporting.tables import Cell, Share, Table, as_terminal, is_too_wide
 from scrl.settings import merged
-
-if TYPE_CHECKING:
-    from scrl.evaluation.settings import MeasurementSettings
-
 
 REPEATABLE = {"k", "ks", "questions", "benchmarks"}
 """Settings that may be given several times."""
+FEW_ANSWERED = 0.1
+"""A smaller share of completions with an answer says more about prompt and reader than about the model."""
 
 
 def evaluate(
@@ -54,157 +53,101 @@ def evaluate(
         Print the exact prompt of the first question of each benchmark, and stop.
     """
     alone, given = given_settings(words)
-    overrides = _with_places(alone, given)
-    console = Console(highlight=False, markup=False)
+    if alone and "model" not in given:
+        given["model"] = alone.pop(0)
+    if alone and "benchmarks" in given:
+        raise ConfigError(f"{alone[0]!r}: the questions are given with --questions already; repeat that for more")
+    if alone:
+        given["benchmarks"] = tuple(alone)
     if resume and out is None:
         raise ConfigError("--resume: say which evaluation, with --out FOLDER")
-    settings = _resume_settings(overrides, out) if resume and out is not None else _settings(overrides)
+    if resume and out is not None:
+        settings = read_settings(out)
+        if measurement_settings(given, settings.model_dump(mode="json")) != settings:
+            raise ConfigError("--resume: an evaluation goes on with the settings it was started with; these are others")
+    else:
+        settings = measurement_settings(given)
     if show_prompt:
-        _show_prompts(settings, console)
+        _show_prompts(settings, plain_console())
         return
-    _measure(settings, out if resume and out is not None else new_run_folder(out), console)
-
-
-def measure_model(model: str, questions: str, given: Mapping[str, Any], out: Path | None, console: Console) -> Path:
-    """A model's completions of one set of questions; the folder they are in."""
-    settings = _settings({**given, "model": model, "benchmarks": (questions,)})
-    folder = new_run_folder(out)
-    _measure(settings, folder, console)
-    return folder
+    measure_and_show(settings, out if resume and out is not None else new_run_folder(out), plain_console())
 
 
 def given_settings(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The words that stand alone, and the settings, under their long names."""
-    from scrl.evaluation.settings import NAMES
-
     words = ["--prompt.overlong=drop" if word == "--drop-overlong" else word for word in words]  # as it was called
     return settings_in(words, NAMES, repeatable=REPEATABLE)
 
 
-def _with_places(alone: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with the model and the benchmarks that stand alone."""
-    names, places = list(alone), dict(given)
-    if names and "model" not in places:
-        places["model"] = names.pop(0)
-    if names and "benchmarks" in places:
-        raise ConfigError(f"{names[0]!r}: the questions are given with --questions already; repeat that for more")
-    return places | ({"benchmarks": tuple(names)} if names else {})
-
-
-def _settings(overrides: dict[str, Any], base: dict[str, Any] | None = None) -> MeasurementSettings:
-    from scrl.evaluation.settings import MeasurementSettings, build_settings
-
-    if base is None and not {"model", "benchmarks"} <= overrides.keys():
+def measurement_settings(given: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> MeasurementSettings:
+    """The settings of an evaluation, on top of `base` or of the defaults."""
+    if base is None and not {"model", "benchmarks"} <= given.keys():
         raise ConfigError("scrl evaluate: name a model and at least one benchmark or file (--model, --questions)")
     defaults = {"sampling": MeasurementSettings.model_fields["sampling"].default.model_dump()}
-    return build_settings(merged(base or defaults, overrides))
+    return build_settings(merged(base or defaults, given))
 
 
-def _resume_settings(overrides: dict[str, Any], out: Path) -> MeasurementSettings:
-    from scrl.evaluation.settings import read_settings
-
-    settings = read_settings(out)
-    if _settings(overrides, settings.model_dump(mode="json")) != settings:
-        raise ConfigError("--resume: an evaluation goes on with the settings it was started with; these are others")
-    return settings
-
-
-def _measure(settings: MeasurementSettings, folder: Path, console: Console) -> None:
+def measure_and_show(settings: MeasurementSettings, folder: Path, console: Console) -> None:
+    """Carry out an evaluation in a folder, and print its tables."""
     from scrl.evaluation.benchmark_run import measure
 
     sampling = settings.sampling
-    console.print(
+    say(
+        console,
         f"{settings.model} on {', '.join(settings.benchmarks)}: {settings.samples} completions a question, at most "
         f"{sampling.max_tokens} tokens, temperature {sampling.temperature}, top-p {sampling.top_p}, seed "
         f"{settings.seed} → {folder}",
-        soft_wrap=not console.is_terminal,
     )
     start = time.perf_counter()
     with resumable(folder, f"scrl evaluate --resume --out {folder}", console):
-        records = measure(settings, folder, _Lines(console))
+        records = measure(settings, folder, PlainProgress(console))
     for table in results_tables(records, console):
         console.print(table)
     seconds = time.perf_counter() - start
     tokens = sum(record["tokens"] for record in records)
     names = ", ".join(sorted(path.name for path in folder.iterdir() if path.name != "evaluation.yaml"))
     console.print(f"{tokens:,} tokens in {seconds:.0f} s. In {folder}: {names}", soft_wrap=True)
-    for hint in hints(records):
-        console.print(Text(hint), soft_wrap=not console.is_terminal)
+    say(console, *hints(records))
 
 
-class _Lines:
-    """Progress as plain lines, at most one in ten seconds."""
-
-    def __init__(self, console: Console) -> None:
-        self._console, self._last = console, time.monotonic()
-
-    def note(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=not self._console.is_terminal)
-
-    def progress(self, benchmark: str, questions: int, total: int) -> None:
-        if time.monotonic() - self._last >= 10 or questions == total:
-            self._last = time.monotonic()
-            self.note(f"{benchmark}: {questions} of {total} questions")
-
-    def result(self, record: dict[str, Any]) -> None:
-        self.note(result_line(record))
-
-
-def results_tables(records: list[dict[str, Any]], console: Console) -> Iterator[Table]:
+def results_tables(records: list[dict[str, Any]], console: Console) -> Iterator[RichTable]:
     """At most three benchmarks side by side, and no more than the console has columns for."""
     rest = records
     while rest:
-        number = next((n for n in (3, 2) if _fits(results_table(rest[:n]), console)), 1)
-        yield results_table(rest[:number])
+        tables = [(number, as_terminal(results_table(rest[:number]))) for number in (3, 2, 1)]
+        number, table = next((each for each in tables if not is_too_wide(each[1], console)), tables[-1])
+        yield table
         rest = rest[number:]
-
-
-def _fits(table: Table, console: Console) -> bool:
-    return console.measure(table, options=console.options.update_width(10_000)).maximum <= console.width
 
 
 def results_table(records: list[dict[str, Any]]) -> Table:
     """Some benchmarks side by side, in %."""
 
-    def row(name: str, show: Callable[[dict[str, Any]], str]) -> None:
-        table.add_row(name, *map(show, records))
+    def shares(name: str) -> list[Cell]:
+        return [None if record.get(name) is None else Share(record[name]) for record in records]
 
-    metrics = dict.fromkeys(name for record in records for name in record if PASS_OR_MAJ.fullmatch(name))
+    def nats(name: str) -> list[Cell]:
+        return [None if record.get(name) is None else f"{record[name]:.3f}" for record in records]
+
+    metrics = metrics_of(records)
+    rows: dict[str, list[Cell]] = {
+        "questions × samples": [f"{record['questions']} × {record['samples']}" for record in records],
+        "questions with gold": [record.get("gold_questions", 0) for record in records],
+        **{name: [score(name, [record]) if name in record else None for record in records] for name in metrics},
+        "answered": shares("answered"),
+        "agreement": shares("agreement"),
+        "right, if answered": shares("accuracy_given_answer"),
+        "truncated": shares("truncated"),
+        "tokens a completion": [f"{record['length_mean']:.0f}" for record in records],
+        "entropy, right": nats("entropy_correct"),
+        "entropy, wrong": nats("entropy_incorrect"),
+        "entropy, all": nats("entropy_mean"),
+    }
+    if all(record["questions"] == record.get("gold_questions") for record in records):
+        del rows["questions with gold"]
     title = "in %, with 95 % intervals over questions" if metrics else "in %"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for column in ("", *(record["benchmark"] for record in records)):
-        table.add_column(column, no_wrap=True)
-    row("questions × samples", lambda record: f"{record['questions']} × {record['samples']}")
-    if any(record["questions"] != record.get("gold_questions") for record in records):
-        row("questions with gold", lambda record: str(record.get("gold_questions", 0)))
-    for metric in metrics:
-        row(metric, partial(_with_interval, metric=metric))
-    row("answered", lambda record: _percent(record["answered"]))
-    row("agreement", lambda record: _percent(record["agreement"]))
-    row("right, if answered", lambda record: _percent(record.get("accuracy_given_answer")))
-    row("truncated", lambda record: _percent(record["truncated"]))
-    row("tokens a completion", lambda record: f"{record['length_mean']:.0f}")
-    row("entropy, right", partial(_nats, key="entropy_correct"))
-    row("entropy, wrong", partial(_nats, key="entropy_incorrect"))
-    row("entropy, all", partial(_nats, key="entropy_mean"))
-    return table
-
-
-def _nats(record: dict[str, Any], key: str) -> str:
-    return "–" if record.get(key) is None else f"{record[key]:.3f}"
-
-
-def _with_interval(record: dict[str, Any], metric: str) -> str:
-    low, value, high = (_percent(record.get(key)) for key in (f"{metric}_low", metric, f"{metric}_high"))
-    return f"{value} [{low}, {high}]" if metric in record else "–"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
-FEW_ANSWERED = 0.1
-"""A smaller share of completions with an answer says more about prompt and reader than about the model."""
+    header = ("", *(record["benchmark"] for record in records))
+    return Table(header, tuple((name, *cells) for name, cells in rows.items()), title)
 
 
 def hints(records: list[dict[str, Any]]) -> Iterator[str]:
@@ -224,13 +167,11 @@ def _show_prompts(settings: MeasurementSettings, console: Console) -> None:
     from scrl.policy.model import load_tokenizer
 
     tokenizer = load_tokenizer(settings.model, trust_remote_code=settings.trust_remote_code)
-    lines = _Lines(console)
-    for benchmark in load_benchmarks(settings, lines):
+    for benchmark in load_benchmarks(settings, PlainProgress(console)):
         kept, notes = filter_overlong(benchmark.questions, tokenizer, benchmark.prompt)
-        for note in notes:
-            lines.note(f"{benchmark.name}: {note}")
         lengths = [len(prompt_tokens(question, tokenizer, benchmark.prompt)) for question in kept]
         style = style_of(tokenizer, benchmark.prompt)
-        lines.note(f"{benchmark.name}: style {style}, {min(lengths)} to {max(lengths)} tokens; question {kept[0].id}:")
+        sizes = f"style {style}, {min(lengths)} to {max(lengths)} tokens; question {kept[0].id}:"
+        say(console, *(f"{benchmark.name}: {note}" for note in (*notes, sizes)))
         console.print(Text(prompt_text(kept[0], tokenizer, benchmark.prompt)), soft_wrap=True, end="")
         console.print("⏎ (end of the prompt)")

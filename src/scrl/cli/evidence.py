@@ -8,6 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from scrl.errors import ConfigError, InputError, TrainingError
+from scrl.recipes.evidence.campaign import CAMPAIGNS, Code, carry_out, carry_out_all, find_run, missing_runs
+from scrl.recipes.evidence.tables import draw_picture, evidence_markdown, progress
 
 
 def evidence(
@@ -44,9 +46,6 @@ def evidence(
     picture
         Also draw the picture of campaign A into this .svg file.
     """
-    from scrl.recipes.evidence.campaign import CAMPAIGNS, Code, carry_out, carry_out_all, find_run, missing_runs
-    from scrl.recipes.evidence.tables import draw_picture, evidence_markdown, progress
-
     if (run or only) and work is None:
         raise ConfigError("--work: name the folder with models/ and data/ that the runs are carried out in")
     if only is not None and work is not None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
+
+from scrl.cli.terminal import plain_console
 
 
 def export(
@@ -39,7 +40,7 @@ def export(
     """
     from scrl.training.export import export_model, find_checkpoint
 
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     source = find_checkpoint(run, checkpoint)
     exported = export_model(source, out, merge=merge, dtype=dtype)
     step = "an unknown step" if source.step is None else f"step {source.step}"

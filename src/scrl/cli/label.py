@@ -7,24 +7,26 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from cyclopts import Parameter, Token
+from cyclopts import Parameter
 from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from scrl.cli.columns import ESTIMATED, ColumnOptions
-from scrl.cli.words import split_words
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, FileOptions, check_outputs
+from scrl.cli.settings import split_words
+from scrl.cli.terminal import plain_console
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.methods import METHODS, find_method
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError
 from scrl.lab.label import label_file
+from scrl.reporting.tables import Cell, Table, as_terminal
 from scrl.reporting.text import counted
 from scrl.setting_names import Names, as_option
 
@@ -53,31 +55,17 @@ NOT_HERE = {
 """Settings of a run that make no sense here, and why."""
 
 
-def _whole_number(_type: object, tokens: Sequence[Token]) -> int:
-    """2.5 is not 2."""
-    try:
-        return int(tokens[0].value)
-    except ValueError:
-        raise ConfigError(f"{tokens[0].keyword}: must be a whole number; got {tokens[0].value!r}") from None
-
-
-WHOLE = Parameter(converter=_whole_number)
-"""An option that takes a whole number."""
-
-
 def label(
     *words: Annotated[str, Parameter(allow_leading_hyphen=True, help=_WORDS_HELP)],
     method: str = "scrl",
     preset: str = "paper",
-    reader: str = "boxed",
     out: Path | None = None,
     summary: Path | None = None,
     audit: Path | None = None,
     trained: Annotated[int | None, WHOLE] = None,
     seed: Annotated[int, WHOLE] = 0,
-    significant_digits: Annotated[int | None, WHOLE] = None,
     max_tokens: Annotated[int | None, WHOLE] = None,
-    columns: Annotated[ColumnOptions, Parameter(name="*")] = ColumnOptions(),  # noqa: B008 - frozen
+    file: AsOptions = DEFAULTS,
 ) -> None:
     """Label the completions of a rollout file: what would this method trust, rule out and reward?
 
@@ -93,8 +81,6 @@ def label(
         Who decides: scrl, ttrl, … (scrl methods lists all), or one of your own, module:NAME.
     preset
         paper, or official (the authors' released code).
-    reader
-        How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or package.module.function.
     out
         Labels file to write, one line a completion in the order of the rollouts; replaced if it exists.
     summary
@@ -105,8 +91,6 @@ def label(
         Train on this many completions of each question: advantages are over them, null for the others.
     seed
         Seed for choosing the trained completions.
-    significant_digits
-        Round numbers to this many digits before comparing them (physics answers).
     max_tokens
         Tokens a completion could have, which --overlong-buffer counts back from.
     """
@@ -114,32 +98,20 @@ def label(
     if len(alone) != 1:
         raise InputError(f"scrl label ROLLOUTS: give one file of completions; got {' '.join(alone) or 'none'}")
     rollouts, chosen_settings = Path(alone[0]), _credit_settings(method, given)
-    rule = credit_rule(
-        method,
-        preset=preset,
-        reader=reader,
-        num_trained=trained,
-        seed=seed,
-        significant_digits=significant_digits,
-        max_tokens=max_tokens,
-        **chosen_settings,
-    )
+    choices: dict[str, Any] = {**file.reading, **chosen_settings}
+    rule = credit_rule(method, preset=preset, num_trained=trained, seed=seed, max_tokens=max_tokens, **choices)
     check_outputs(rollouts, out, summary, audit)
-    columns.open(rollouts)
+    file.open(rollouts)
     with progress_bar(rollouts) as on_bytes:
-        result = label_file(rollouts, rule, out=out, audit=audit, columns=columns.columns, on_bytes=on_bytes)
+        result = label_file(rollouts, rule, out=out, audit=audit, columns=file.columns, on_bytes=on_bytes)
     if summary is not None:
         write_whole(summary, json.dumps(result, indent=2) + "\n")
-    _tell(result, rule, [path for path in (out, summary, audit) if path is not None])
-
-
-def _tell(result: dict[str, Any], rule: CreditRule, written: Sequence[Path]) -> None:
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(f"{rule.method.name}: {rule.method.idea}")
-    console.print(summary_table(result))
+    console.print(as_terminal(summary_table(result)))
     for line in remarks(result, rule):
         console.print(line, style="yellow")
-    for path in written:
+    for path in filter(None, (out, summary, audit)):
         console.print(f"wrote {path}", soft_wrap=True)
 
 
@@ -149,7 +121,8 @@ def _credit_settings(method: str, given: Sequence[str]) -> dict[str, Any]:
     for text in given:
         name, _, value = text.partition("=")
         settings[name.removeprefix("credit.")] = value
-    options = [name for name, p in signature(label).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    options = [name for name, p in signature(label).parameters.items() if p.kind is p.KEYWORD_ONLY and name != "file"]
+    options += [field.name for field in fields(FileOptions)]
     names = Names(find_method(method).settings, {}, not_here=NOT_HERE, listed_by=f"scrl methods {method}")
     for name in names.unknown(settings):
         if name in _FIELDS:
@@ -158,23 +131,9 @@ def _credit_settings(method: str, given: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-def check_outputs(rollouts: Path, *outputs: Path | None) -> None:
-    """Refuse to write where nothing can be written, or over the input."""
-    for path in outputs:
-        if path is None:
-            continue
-        if path.resolve() == rollouts.resolve():
-            raise InputError(f"{path}: would overwrite the rollouts; give another file")
-        if (path.exists() and not path.is_file()) or not path.parent.is_dir():
-            raise InputError(f"{path}: give a regular file in a folder that exists")
-    named = [path.resolve() for path in outputs if path is not None]
-    if len(set(named)) < len(named):
-        raise InputError("--out, --summary and --audit name the same file; give each its own")
-
-
 @contextmanager
 def progress_bar(path: Path) -> Iterator[Callable[[int], None] | None]:
-    """A bar over the two passes on a terminal; one line elsewhere."""
+    """A bar on a terminal, half for reading and half for comparing answers; one line elsewhere."""
     if not path.is_file():
         yield None
         return
@@ -215,18 +174,15 @@ _ROWS: dict[str, str] = {
 
 
 def summary_table(result: dict[str, Any]) -> Table:
-    """The summary, for people."""
-    table = Table(title=f"{result['method']} ({result['preset']})", title_justify="left", show_header=False)
-    for key, words in _ROWS.items():
-        if key not in result:
-            continue
+
+    def shown(key: str) -> Cell:
         value = result[key]
         if key.startswith("push_") and value is not None:
-            shown = f"{1000 * value:+.1f}"
-        else:
-            shown = "–" if value is None else f"{value:.1%}" if isinstance(value, float) else f"{value:,}"
-        table.add_row(words, shown)
-    return table
+            return f"{1000 * value:+.1f}"
+        return value if value is None else f"{value:.1%}" if isinstance(value, float) else f"{value:,}"
+
+    rows = tuple((words, shown(key)) for key, words in _ROWS.items() if key in result)
+    return Table(("", ""), rows, f"{result['method']} ({result['preset']})")
 
 
 def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
@@ -240,8 +196,8 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
     if "estimated_entropies" in result and "entropy" in rule.needs:
         yield ESTIMATED
     if result["given_answers"]:
-        came = counted(result["given_answers"], "completion")
-        yield f"{came} came with an 'answer', which was taken instead of reading the text."
+        read_before = counted(result["given_answers"], "completion")
+        yield f"{read_before} came with an 'answer', which was taken instead of reading the text."
     if "push_stock" in result or "elsewhere" in rule.needs:
         if result["steps"] == 1:
             which = "The file has one step: stock answers are the {} most popular answers of all other questions"
@@ -252,18 +208,15 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
         yield "Hardly any completion has an answer. Try --reader number, last-number, choice or one of your own."
     if rule.num_trained == 1 and rule.method.advantage is None:
         yield "With --trained 1 every advantage is 0; train on two completions or more."
-    if hasattr(rule.settings, "max_negative_share") and rule.method.has_negatives:
-        yield from _negative_remarks(result["group_sizes"], rule)
-
-
-def _negative_remarks(group_sizes: dict[str, int], rule: CreditRule) -> Iterator[str]:
-    limit = getattr(rule.settings, "max_negative_share", 0.0)
-    small = sum(count for size, count in group_sizes.items() if int(size) * limit <= 1)
-    if small:
+    limit = getattr(rule.settings, "max_negative_share", None)
+    if limit is None or not rule.method.has_negatives:
+        return
+    sizes = {int(size): count for size, count in result["group_sizes"].items()}
+    of = f"of {sum(sizes.values())} questions"
+    if small := sum(count for size, count in sizes.items() if size * limit <= 1):
         yield (
-            f"On {small} of {sum(group_sizes.values())} questions no answer can be rare enough to be ruled out: "
+            f"On {small} {of} no answer can be rare enough to be ruled out: "
             f"below {limit:.1%} needs more than {1 / limit if limit else math.inf:.0f} completions."
         )
-    once = sum(count for size, count in group_sizes.items() if 1 < int(size) * limit <= 2)
-    if once:
-        yield f"On {once} of {sum(group_sizes.values())} questions only answers seen once can be ruled out."
+    if once := sum(count for size, count in sizes.items() if 1 < size * limit <= 2):
+        yield f"On {once} {of} only answers seen once can be ruled out."

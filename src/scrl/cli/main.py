@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from io import TextIOWrapper
 
 from cyclopts import App, CycloptsError, Parameter
@@ -13,27 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from scrl import __version__
-from scrl.cli.answer import answer
-from scrl.cli.answers import answers
-from scrl.cli.audit import audit
-from scrl.cli.compare import compare
-from scrl.cli.demo import demo
-from scrl.cli.doctor import doctor
-from scrl.cli.evaluate import evaluate
-from scrl.cli.evidence import evidence
-from scrl.cli.export import export
-from scrl.cli.label import label
-from scrl.cli.methods import methods
-from scrl.cli.plan import plan
-from scrl.cli.recipes import recipes
-from scrl.cli.report import report
-from scrl.cli.reproduce import reproduce
-from scrl.cli.rollouts import rollouts
-from scrl.cli.setting_help import HELP
-from scrl.cli.simulate import simulate
-from scrl.cli.sweep import sweep
+from scrl.cli.settings import HELP
 from scrl.cli.terminal import make_rich_printable
-from scrl.cli.train import train
 from scrl.errors import InputError, ScrlError
 
 app = App(
@@ -45,36 +27,17 @@ app = App(
     default_parameter=Parameter(negative_iterable=()),  # no --empty-seeds beside --seeds
 )
 COMMANDS = (
-    demo,
-    train,
-    plan,
-    evaluate,
-    answers,
-    export,
-    compare,
-    rollouts,
-    label,
-    audit,
-    sweep,
-    simulate,
-    answer,
-    methods,
-    report,
-    recipes,
-    reproduce,
-    evidence,
-    doctor,
-)
-for command in COMMANDS:
-    app.command(command, help_formatter=HELP.get(command.__name__))
-
+    "demo train plan evaluate answers export compare rollouts label audit sweep simulate answer methods report recipes "
+    "reproduce evidence doctor"
+).split()
+for name in COMMANDS:  # each is the function of this name in the file of this name
+    app.command(getattr(import_module(f"scrl.cli.{name}"), name), help_formatter=HELP.get(name))
 
 # Set before torch is loaded: spinning threads slow a run down tenfold on a busy machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without arrows must not end a run

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.table import Table as RichTable
 
+from scrl.cli.terminal import plain_console, say
 from scrl.credit.method import NEEDS, CreditSettings, Method
 from scrl.credit.methods import METHODS, find_method
+from scrl.reporting.tables import Table, as_terminal
 
 WIDTH = 80
 """Columns where the output is not a terminal."""
@@ -37,34 +36,31 @@ def methods(name: str | None = None, /) -> None:
     name
         Only this method, with its settings; also module:NAME for one of your own.
     """
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else WIDTH)
+    console = plain_console(width=None if sys.stdout.isatty() else WIDTH)
     if name is None:
         console.print(overview(list(METHODS.values()), is_narrow=console.width < NARROW))
         console.print("All about one, with its settings: scrl methods NAME", soft_wrap=True)
         return
     method = find_method(name)
-    for line in about(method):
-        console.print(Text(line), soft_wrap=not console.is_terminal)
+    say(console, *about(method))
     console.print(settings_table(method.settings))
 
 
-def overview(methods: list[Method], *, is_narrow: bool) -> Table:
+def overview(methods: list[Method], *, is_narrow: bool) -> RichTable:
     """One row per method: idea and equation, needs, paper; in two columns if narrow."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    if is_narrow:
-        table.add_column("method, paper, needs besides votes", max_width=max(len(method.name) for method in methods))
-        table.add_column("idea and equation")
-    else:
-        table.add_column("method", no_wrap=True)
-        table.add_column("idea and equation")
-        table.add_column("needs besides votes")
-        table.add_column("paper", no_wrap=True)
-    for method in methods:
-        idea, needs = f"{method.idea}\n{method.equation}", ", ".join(_needs(method)) or "nothing"
-        if is_narrow:
-            table.add_row(f"{method.name}\n{method.paper}\n{needs}", idea)
-        else:
-            table.add_row(method.name, idea, needs, method.paper)
+    rows = [
+        (method.name, f"{method.idea}\n{method.equation}", ", ".join(_needs(method)) or "nothing", method.paper)
+        for method in methods
+    ]
+    if not is_narrow:
+        table = as_terminal(
+            Table(("method", "idea and equation", "needs besides votes", "paper"), tuple(rows)), wraps=True
+        )
+        table.columns[3].no_wrap = True
+        return table
+    narrow = tuple((f"{name}\n{paper}\n{needs}", idea) for name, idea, needs, paper in rows)
+    table = as_terminal(Table(("method, paper, needs besides votes", "idea and equation"), narrow), wraps=True)
+    table.columns[0].no_wrap, table.columns[0].max_width = False, max(len(method.name) for method in methods)
     return table
 
 
@@ -87,13 +83,8 @@ def _needs(method: Method) -> list[str]:
     return sorted(method.needs(method.settings()))
 
 
-def settings_table(settings: type[CreditSettings]) -> Table:
+def settings_table(settings: type[CreditSettings]) -> RichTable:
     """The method's own settings first, then those that all methods share."""
-    shared = CreditSettings.model_fields
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("setting", no_wrap=True)
-    table.add_column("default", no_wrap=True)
-    table.add_column("")
-    for name, field in sorted(settings.model_fields.items(), key=lambda item: item[0] in shared):
-        table.add_row(name.replace("_", "-"), str(field.default), field.description or "")
-    return table
+    fields = sorted(settings.model_fields.items(), key=lambda item: item[0] in CreditSettings.model_fields)
+    rows = tuple((name.replace("_", "-"), str(field.default), field.description or "") for name, field in fields)
+    return as_terminal(Table(("setting", "default", ""), rows), wraps=True)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.text import Text
 
+from scrl.cli.settings import Words
+from scrl.cli.terminal import plain_console
 from scrl.cli.train import file_and_overrides, run_config, show_plan
-from scrl.cli.words import Words
+from scrl.config import RunConfig
 from scrl.data.folders import refuse_existing
 from scrl.errors import ConfigError, ScrlError
-
-if TYPE_CHECKING:
-    from scrl.config import RunConfig
+from scrl.recipes.catalogue import config_of, find_experiment
 
 
 def plan(
@@ -56,7 +54,7 @@ def plan(
     """
     if out is not None:
         refuse_existing(out)
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     recipe = _recipe(settings)
     if recipe is None and (gpus, nodes, gpu_memory, kind, length) == (None,) * 5:
         from scrl.planning.plan import make_plan
@@ -72,7 +70,11 @@ def plan(
     config = _config(recipe, [*settings, *machines])
     cluster = make_cluster(kind, gpus=config.gpus, nodes=config.nodes, memory_gib=gpu_memory)
     gpu_plan = plan_on_gpus(config, cluster, length=length)
-    for line in plan_lines(gpu_plan, _start(recipe, settings)):
+    commands = [["scrl", "train", *settings]]
+    if recipe is not None:
+        write_settings = ["scrl", "recipes", "--experiment", recipe, ">", "run.yaml"]
+        commands = [write_settings, ["scrl", "train", "run.yaml", *settings[1:]]]
+    for line in plan_lines(gpu_plan, commands):
         console.print(Text(line), soft_wrap=True)
     if gpu_plan.best is None:
         raise ScrlError("no engine can do this on these GPUs; what would stands above")
@@ -91,8 +93,6 @@ def _config(recipe: str | None, settings: Sequence[str]) -> RunConfig:
     """The settings, on those of the recipe where there is one."""
     if recipe is None:
         return run_config(settings)
-    from scrl.recipes.catalogue import config_of, find_experiment
-
     experiment = find_experiment(recipe)
     file, _ = file_and_overrides(settings[1:])
     if file is not None:
@@ -109,10 +109,3 @@ def _without_engine(settings: Sequence[str]) -> Iterator[str]:
             yield word
         elif not equals:
             next(words, None)
-
-
-def _start(recipe: str | None, settings: Sequence[str]) -> list[list[str]]:
-    """The commands that come before an engine's own words."""
-    if recipe is None:
-        return [["scrl", "train", *settings]]
-    return [["scrl", "recipes", "--experiment", recipe, ">", "run.yaml"], ["scrl", "train", "run.yaml", *settings[1:]]]

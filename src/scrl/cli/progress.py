@@ -1,71 +1,62 @@
-"""The progress of a run: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a run: a bar on a terminal, plain lines elsewhere; and the folder of one that fails or is stopped."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
-from rich.text import Text
 
+from scrl.cli.terminal import plain_console, say
 from scrl.metrics import PASS_OR_MAJ
 
 
 class PlainProgress:
-    """Lines; of steps and questions at most one in ten seconds."""
+    """Lines that begin with `name`; of steps and questions at most one in ten seconds."""
 
-    def __init__(self, console: Console, steps: int, name: str = "") -> None:
-        """Lines begin with `name`."""
+    def __init__(self, console: Console, steps: int = 0, name: str = "") -> None:
         self._console, self._steps = console, steps
         self._prefix = f"{name}: " if name else ""
-        self._last = 0.0
+        self._last = time.monotonic()
 
     def note(self, text: str) -> None:
-        """Something a user should know."""
-        self._console.print(Text(self._prefix + text), soft_wrap=not self._console.is_terminal)
+        say(self._console, self._prefix + text)
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
-        """A training step is done."""
         done = metrics["step"] + 1
-        if self._is_due() or done in (1, self._steps):
-            self._last = time.monotonic()
-            self.note(f"step {done}/{self._steps}: {words}; {_agreement(metrics)}")
+        self._now_and_then(f"step {done}/{self._steps}: {words}; {_agreement(metrics)}", done in (1, self._steps))
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
-        """This many questions of a benchmark have their completions."""
-        if self._is_due():
-            self._last = time.monotonic()
-            self.note(f"{benchmark}: {questions} of {total} questions")
+        self._now_and_then(f"{benchmark}: {questions} of {total} questions")
 
     def evaluation(self, record: dict[str, Any]) -> None:
-        """An evaluation during training is done."""
         self.note(evaluation_line(record))
 
     def result(self, record: dict[str, Any]) -> None:
-        """A benchmark is done."""
         self.note(result_line(record))
 
-    def _is_due(self) -> bool:
-        return time.monotonic() - self._last >= 10
+    def _now_and_then(self, text: str, is_due: bool = False) -> None:
+        if is_due or time.monotonic() - self._last >= 10:
+            self._last = time.monotonic()
+            self.note(text)
 
 
 class BarProgress(PlainProgress):
     """The same with a bar in place of the lines of steps."""
 
     def __init__(self, console: Console, steps: int, name: str, bar: Progress) -> None:
-        """The task is added to `bar`."""
         super().__init__(console, steps, name)
         self._bar = bar
         self._task = bar.add_task(name or "training", total=steps, words="")
         self._evaluation: TaskID | None = None
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
-        """Move the bar."""
         self._bar.update(self._task, completed=metrics["step"] + 1, words=f"{_agreement(metrics)}; {words}")
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
@@ -83,12 +74,10 @@ def _agreement(metrics: dict[str, Any]) -> str:
 
 
 def evaluation_line(record: dict[str, Any]) -> str:
-    """An evaluation during training in one line."""
     return f"after step {record['step']}, {result_line(record)}"
 
 
 def result_line(record: dict[str, Any]) -> str:
-    """A benchmark's figures in one line."""
     general = f"{record['answered']:.0%} answered, {record['agreement']:.0%} agree"
     if "pass@1" not in record:
         return f"{record['benchmark']}: {general} (no gold to measure against)"
@@ -101,7 +90,7 @@ def result_line(record: dict[str, Any]) -> str:
 @contextmanager
 def show_progress(steps: int, name: str = "") -> Iterator[PlainProgress]:
     """A listener that suits where the output goes."""
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     if not sys.stdout.isatty():
         yield PlainProgress(console, steps, name)
         return
@@ -122,7 +111,6 @@ class _Bar(Progress):
     """Leaves room for the ^C that a terminal writes: a full line would move on, and the bar stay behind."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        """The bar, a little shorter than the line."""
         yield _Shorter(self.make_tasks_table(self.tasks))
 
 
@@ -133,3 +121,29 @@ class _Shorter(NamedTuple):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from console.render(self.shown, options.update_width(options.max_width - 3))
+
+
+# Where it ends early
+
+
+@contextmanager
+def removed_if_empty(folder: Path) -> Iterator[None]:
+    """After an error, remove the folder if nothing was written to it."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
+
+
+@contextmanager
+def resumable(folder: Path, command: str, console: Console) -> Iterator[None]:
+    """The same; after Ctrl-C, say with which command to resume."""
+    try:
+        with removed_if_empty(folder):
+            yield
+    except KeyboardInterrupt:
+        if folder.is_dir():
+            console.print(f"stopped; go on with: {command}", soft_wrap=True)
+        raise

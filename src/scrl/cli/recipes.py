@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from textwrap import wrap
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from textwrap import TextWrapper
+from typing import NamedTuple
 
+import yaml
 from rich.console import Console
 from rich.text import Text
 
-from scrl.reporting.tables import Table, as_terminal
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
-    from scrl.recipes.paper import Cell, PaperTable
+from scrl.cli.terminal import plain_console, say
+from scrl.errors import ConfigError
+from scrl.recipes import paper
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, SHORTER, find_experiment, find_table
+from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, Cell, PaperTable
+from scrl.recipes.scales import config_at, mapping
+from scrl.reporting.tables import Table, as_terminal, is_too_wide
 
 COPIED = {"COMPASS": "†", "RESTRAIN": "‡"}
 
@@ -35,32 +37,25 @@ def recipes(table: str | None = None, /, *, experiment: str | None = None, scale
     scale
         With --experiment: paper, or demo (the same run with the embedded model).
     """
-    from scrl.errors import ConfigError
-    from scrl.recipes.catalogue import find_table
-    from scrl.recipes.paper import TABLES
-
     if table is not None and experiment is not None:
         raise ConfigError("--experiment: give a table or an experiment, not both")
     if scale != "paper" and experiment is None:
         raise ConfigError("--scale: the paper's values have one scale; with --experiment NAME it scales the settings")
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     if experiment is not None:
         console.print(Text("\n".join(settings_lines(experiment, scale))), soft_wrap=True)
         return
     for shown in TABLES.values() if table is None else (find_table(table),):
-        _say(console, (f"{shown.name}: {shown.title} ({shown.label})", shown.caption))
+        say(console, f"{shown.name}: {shown.title} ({shown.label})", shown.caption)
         _show(console, shown)
-        _say(console, (*notes(shown), ""))
+        say(console, *notes(shown), "")
     if table is None:
-        settings = settings_table()
-        console.print(settings if _fits(console, settings) else _narrowed(settings))
-        _say(console, closing_lines())
-
-
-def _say(console: Console, lines: Iterable[str]) -> None:
-    """On a terminal, lines are broken between words."""
-    for line in lines:
-        console.print(Text(line), soft_wrap=not console.is_terminal)
+        settings = as_terminal(settings_table())
+        if is_too_wide(settings, console):  # in 80 columns there is room for every word
+            settings.columns[0].no_wrap, settings.columns[0].max_width = False, 18
+            settings.columns[-1].no_wrap = False
+        console.print(settings)
+        say(console, *closing_lines())
 
 
 def _show(console: Console, table: PaperTable) -> None:
@@ -68,7 +63,7 @@ def _show(console: Console, table: PaperTable) -> None:
     lines = list(lines_of(table))
     rows = tuple((line.label, *line.values, line.source) for line in lines)
     whole = as_terminal(Table(("", *table.columns, "experiments"), rows))
-    if _fits(console, whole):
+    if not is_too_wide(whole, console):
         console.print(whole)
         return
     headings = (re.sub(r"[ _](?=\w\w)", "\n", column) for column in table.columns)  # one word per line
@@ -77,18 +72,8 @@ def _show(console: Console, table: PaperTable) -> None:
         console.print(Text(text), soft_wrap=True)  # a long name stays one, to be copied
 
 
-def _fits(console: Console, rich_table: RichTable) -> bool:
-    return console.measure(rich_table, options=console.options.update_width(10_000)).maximum <= console.width
-
-
 def settings_lines(name: str, scale: str) -> Iterator[str]:
     """An experiment's settings as YAML, and what of them the paper does not state."""
-    import yaml
-
-    from scrl.recipes.catalogue import find_experiment
-    from scrl.recipes.paper import NOT_IN_PAPER, UNSTATED_EVERYWHERE
-    from scrl.recipes.scales import config_at, mapping
-
     experiment = find_experiment(name)
     config = config_at(experiment, scale)
     yield f"# {name}"
@@ -121,39 +106,24 @@ def lines_of(table: PaperTable) -> Iterator[Line]:
             " ".join(absent if cell.paper is None else number_text(cell) for cell in cells if cell.column == column)
             for column in table.columns
         )
-        yield Line(f"  {row}", values, _source(cells))
+        names = list(dict.fromkeys(cell.experiment for cell in cells if cell.experiment is not None))
+        is_computed = all(cell.derived and cell.copied_from is None for cell in cells)
+        yield Line(f"  {row}", values, folded(names) if names else "computed" if is_computed else "none: copied")
 
 
 def source_lines(lines: Sequence[Line], width: int) -> Iterator[str]:
     """What measures each row, in lines that are broken between words."""
+    wrapper = TextWrapper(width, break_long_words=False, break_on_hyphens=False)
     yield "experiments:"
     for line in lines:
-        text = f"{line.label.strip()}: {line.source}" if line.source else line.label
-        indent = "  " if line.source else " "
-        yield from wrap(
-            text,
-            width,
-            initial_indent=indent,
-            subsequent_indent=f"{indent}  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        wrapper.initial_indent = "  " if line.source else " "
+        wrapper.subsequent_indent = f"{wrapper.initial_indent}  "
+        yield from wrapper.wrap(f"{line.label.strip()}: {line.source}" if line.source else line.label)
 
 
 def number_text(cell: Cell) -> str:
-    """A number as the paper prints it, with its marks."""
-    from scrl.recipes.paper import GAIN
-
-    form = "+.1f" if cell.metric == GAIN else ".3f" if cell.metric.startswith("entropy") else ".1f"
+    form = "+.1f" if cell.metric == paper.GAIN else ".3f" if cell.metric.startswith("entropy") else ".1f"
     return f"{cell.paper:{form}}{'*' if cell.is_peak else ''}{COPIED.get(cell.copied_from or '', '')}"
-
-
-def _source(cells: Sequence[Cell]) -> str:
-    """What measures a row."""
-    names = list(dict.fromkeys(cell.experiment for cell in cells if cell.experiment is not None))
-    if names:
-        return folded(names)
-    return "computed" if all(cell.derived and cell.copied_from is None for cell in cells) else "none: copied"
 
 
 def folded(names: Sequence[str]) -> str:
@@ -165,9 +135,6 @@ def folded(names: Sequence[str]) -> str:
 
 def notes(table: PaperTable) -> Iterator[str]:
     """What a reader of the table should know."""
-    from scrl.recipes.catalogue import EXPERIMENTS
-    from scrl.recipes.paper import KNOWN_INCONSISTENCIES, NOT_IN_PAPER
-
     yield f"scrl reproduce {table.name}"
     if any(cell.is_peak for cell in table.cells):
         yield "* the best value before the run degraded, not the last"
@@ -179,41 +146,28 @@ def notes(table: PaperTable) -> Iterator[str]:
     for key in dict.fromkeys(key for experiment in experiments for key in experiment.not_in_paper):
         number = sum(key in experiment.not_in_paper for experiment in experiments)
         yield f"not in the paper: {key}: {NOT_IN_PAPER[key]} ({number} of {len(experiments)} experiments)"
-    for odd in KNOWN_INCONSISTENCIES:
-        if odd.table == table.name:
-            where = ", ".join(odd.place[:3])
-            yield f"inconsistent: {where}: {odd.printed:g} is printed, {odd.implied:g} implied: {odd.reason}"
+    for each in paper.KNOWN_INCONSISTENCIES:
+        if each.table == table.name:
+            where = ", ".join(each.place[:3])
+            yield f"inconsistent: {where}: {each.printed:g} is printed, {each.implied:g} implied: {each.reason}"
 
 
-def settings_table() -> RichTable:
+def settings_table() -> Table:
     """The appendix's settings (tab:parameter), and the number of passes."""
-    from scrl.recipes.catalogue import SHORTER
-    from scrl.recipes.paper import EPISODES, HYPERPARAMETERS, PRINTED
-
-    rows = [(row.printed, str(row.small), str(row.large), row.setting or row.note) for row in HYPERPARAMETERS]
-    for benchmark, episodes in EPISODES.items():
+    rows = [(row.printed, str(row.small), str(row.large), row.setting or row.note) for row in paper.HYPERPARAMETERS]
+    for benchmark, episodes in paper.EPISODES.items():
         places = ((place.split("/"), fewer) for place, fewer in SHORTER.items())
         shorter = [f"{fewer} at {budget.replace('-', '/')}" for (_, name, budget), fewer in places if name == benchmark]
         small = f"{episodes} ({', '.join(shorter)})" if shorter else str(episodes)
-        rows.append((f"Episodes, {PRINTED[benchmark]}", small, str(episodes), "steps"))
+        rows.append((f"Episodes, {paper.PRINTED[benchmark]}", small, str(episodes), "steps"))
     header = ("", "Qwen2.5-3B", "Qwen2.5-Math-7B", "setting")
-    return as_terminal(Table(header, tuple(rows), "settings: tab:parameter and text"))
-
-
-def _narrowed(settings: RichTable) -> RichTable:
-    """The same with room for every word in 80 columns."""
-    settings.columns[0].no_wrap, settings.columns[0].max_width = False, 18
-    settings.columns[-1].no_wrap = False
-    return settings
+    return Table(header, tuple(rows), "settings: tab:parameter and text")
 
 
 def closing_lines() -> Iterator[str]:
     """What holds for all runs, and the totals."""
-    from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES
-    from scrl.recipes.paper import ILLUSTRATIONS, NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE
-
     yield from (f"not in the paper, for all: {key}: {NOT_IN_PAPER[key]}" for key in UNSTATED_EVERYWHERE)
-    yield from (f"{label}: {what}; nothing to reproduce" for label, what in ILLUSTRATIONS.items())
+    yield from (f"{label}: {what}; nothing to reproduce" for label, what in paper.ILLUSTRATIONS.items())
     yield from (f"scrl reproduce {own.name}: {own.title}; {own.label}" for own in OWN_TABLES.values())
     rows, cells = sum(len(table.rows) for table in TABLES.values()), sum(len(table.cells) for table in TABLES.values())
     yield f"{len(TABLES)} tables and figures, {rows} rows, {cells} numbers and curves, {len(EXPERIMENTS)} experiments"

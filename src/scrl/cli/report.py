@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import Parameter
-
-from scrl.cli.columns import ColumnOptions
-from scrl.cli.label import WHOLE, check_outputs
+from scrl.cli.file_options import DEFAULTS, AsOptions, check_outputs
 from scrl.cli.terminal import print_text
+from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
+from scrl.reporting.evaluations import read_place
+from scrl.reporting.result_rows import result_rows, result_table
+from scrl.reporting.sources import is_run_folder
+from scrl.reporting.tables import FORMATS
 
 
 def report(
     *places: str,
     format: Literal["html", "markdown", "csv", "latex"] = "html",
     out: Path | None = None,
-    reader: str = "boxed",
-    significant_digits: Annotated[int | None, WHOLE] = None,
-    columns: Annotated[ColumnOptions, Parameter(name="*")] = ColumnOptions(),  # noqa: B008 - frozen
+    file: AsOptions = DEFAULTS,
 ) -> None:
     """Write one self-contained HTML page about runs or files of completions; or a table of results.
 
@@ -42,40 +42,29 @@ def report(
     out
         The file; by default report.html in the folder of the only run, FILE.html beside the only file, and the terminal
         for a table.
-    reader
-        How to read an answer of a file of completions: boxed, last-box, number, last-number, choice, regex:PATTERN, or
-        package.module.function.
-    significant_digits
-        Round the numbers of such a file to this many digits before comparing them (physics answers).
     """
     if not places:
         raise InputError("give the folder of a run or a file of completions, for instance: scrl report runs/001")
     if format != "html":
         _write_table(places, format, out)
         return
-    from scrl.credit.rule import credit_rule
     from scrl.reporting.report import write_report
-    from scrl.reporting.run_files import is_run_folder
 
     paths = [Path(place) for place in places]
     if out is None and len(paths) > 1:
         raise InputError("--out: several runs go into one page; say where to")
     if not paths[0].exists():
         raise InputError(f"{paths[0]}: there is no such folder or file; give the folder of a run, or completions")
-    rule = credit_rule("ttrl", reader=reader, significant_digits=significant_digits)
+    rule = credit_rule("ttrl", **file.reading)
     for path in paths:
         if out is not None and path.is_file():
             check_outputs(path, out)
-    given = [path if is_run_folder(path) else columns.open(path) for path in paths]
+    sources = [path if is_run_folder(path) else file.open(path) for path in paths]
     default = paths[0] / "report.html" if paths[0].is_dir() else paths[0].with_suffix(".html")
-    print_text(f"wrote {write_report(given, out or default, rule)}")
+    print_text(f"wrote {write_report(sources, out or default, rule)}")
 
 
 def _write_table(names: tuple[str, ...], format: str, out: Path | None) -> None:
-    from scrl.reporting.evaluations import read_place
-    from scrl.reporting.result_rows import result_rows, result_table
-    from scrl.reporting.tables import FORMATS
-
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise InputError(f"{out}: give a file in a folder that exists")
     places = [read_place(name) for name in names]

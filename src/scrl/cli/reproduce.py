@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,19 +11,22 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.cleanup import resumable
-from scrl.cli.progress import show_progress
-from scrl.cli.words import Words, split_words, switches_of
+from scrl.cli.progress import resumable, show_progress
+from scrl.cli.settings import Words, split_words, switches_of
+from scrl.cli.terminal import plain_console
+from scrl.config import RunConfig, given_settings
 from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, did_you_mean
+from scrl.recipes.jobs import Job, jobs, select, with_controls, with_voting
+from scrl.recipes.paper import PaperTable
+from scrl.recipes.scales import benchmark_at, default_seed, mapping, table_at
+from scrl.reporting.tables import as_csv, as_latex, as_markdown, show_table
 from scrl.reporting.text import counted
 
 if TYPE_CHECKING:
-    from scrl.recipes.jobs import Job
-    from scrl.recipes.paper import PaperTable
-    from scrl.recipes.reproduce import Choices, Observer
+    from scrl.recipes.reproduce import Choices
 
 CONTROLS = tuple(method.name for method in CONTROL_ARMS)
 
@@ -72,10 +74,7 @@ def reproduce(
     dry_run
         Say what would be done, and stop.
     """
-    from scrl.config import RunConfig, given_settings
-    from scrl.recipes.jobs import jobs, select, with_controls, with_voting
-    from scrl.recipes.reproduce import Choices, check
-    from scrl.recipes.scales import default_seed, mapping
+    from scrl.recipes.reproduce import Choices, carry_out, check
 
     names, given = split_words(words, switches_of(RunConfig))
     if not names:
@@ -84,8 +83,8 @@ def reproduce(
         if control not in CONTROLS:
             raise ConfigError(f"--controls: there is no {control!r}.{did_you_mean(control, CONTROLS)}")
     folder = folder_to_resume(out, "reproduction") if resume else None
-    console = Console(highlight=False, markup=False)
-    lines = list(mapping(scale))
+    console = plain_console()
+    scale_lines = list(mapping(scale))
     tables = [with_controls(with_voting(table) if voting else table, controls) for table in select(names)]
     choices = Choices(
         scale=scale,
@@ -96,30 +95,21 @@ def reproduce(
     )
     all_jobs = jobs(tables, scale)
     check(all_jobs, choices)
-    for line in (*lines, *_plan(all_jobs, choices)):
+    for line in (*scale_lines, *_plan(all_jobs, choices)):
         console.print(Text(line), soft_wrap=True)
     if dry_run:
         return
-    _carry_out(tables, all_jobs, choices, new_run_folder(out) if folder is None else folder, console)
-
-
-def _carry_out(
-    tables: Sequence[PaperTable], all_jobs: Sequence[Job], choices: Choices, folder: Path, console: Console
-) -> None:
-    from scrl.recipes.reproduce import carry_out
-
+    folder = new_run_folder(out) if folder is None else folder
     console.print(f"writing to {folder}\n", soft_wrap=True)
     started = time.perf_counter()
     with resumable(folder, f"the same command and --resume --out {folder}", console):
-        carry_out(all_jobs, choices, folder, observing)
+        carry_out(all_jobs, choices, folder, show_progress)
     for table in tables:
         _print_table(table, choices, folder, console)
     console.print(f"{time.perf_counter() - started:.0f} s; tables, runs and evaluations: {folder}", soft_wrap=True)
 
 
 def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
-    from scrl.recipes.scales import benchmark_at
-
     runs = [job for job in all_jobs if job.is_run]
     measured = sum(len(job.measured_on) + len(job.rollouts_on) + job.has_voting for job in all_jobs)
     seeds = ", ".join(map(str, choices.seeds))
@@ -131,17 +121,8 @@ def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
         yield f"  {'train' if job.is_run else 'start'} {job.name}, measured on {where}{voting}"
 
 
-@contextmanager
-def observing(steps: int, name: str) -> Iterator[Observer]:
-    """Progress of one experiment."""
-    with show_progress(steps, name) as listener:
-        yield listener
-
-
 def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Console) -> None:
     from scrl.recipes.outcome_tables import caption_of, number_table, outcome_table, values_of, write_figure
-    from scrl.recipes.scales import table_at
-    from scrl.reporting.tables import as_csv, as_latex, as_markdown, show_table
 
     values = values_of(table, choices, folder)
     scaled, _ = table_at(table, choices.scale)

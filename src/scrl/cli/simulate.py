@@ -7,8 +7,8 @@ from typing import Annotated
 import numpy as np
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from rich.console import Console
 
+from scrl.cli.terminal import plain_console
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.lab.population import RULES, SPEEDS, World, dynamics, label_chances, swap_bound
 from scrl.reporting.tables import Cell, Table, as_terminal
@@ -33,7 +33,7 @@ def simulate(*, steps: Annotated[int, AT_LEAST_ONE] = 400, seeds: Annotated[int,
     seeds
         Seeds it is the mean of.
     """
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     console.print(as_terminal(labels_table()))
     console.print(as_terminal(dynamics_table(steps, seeds)))
 
@@ -49,13 +49,8 @@ def labels_table() -> Table:
             selective_K = label_chances(chances_K, votes, min_share=settings.min_share, min_margin=settings.min_margin)
             bound = swap_bound(chances_K, votes, min_margin=settings.min_margin)
             figures = (majority_K[1:].sum(), selective_K[1:].sum(), bound, selective_K[0])
-            rows.append(
-                (
-                    " ".join(f"{chance:.0%}" for chance in chances).replace("%", ""),
-                    votes,
-                    *(f"{100 * x:.1f}" for x in figures),
-                )
-            )
+            words = " ".join(f"{100 * chance:.0f}" for chance in chances)
+            rows.append((words, votes, *(f"{100 * x:.1f}" for x in figures)))
     header = ("chances", "N", "majority: not", "selective: not", "at most", "selective: it is")
     return Table(header, tuple(rows), "How often, in %, a label is not the likeliest answer, and how often it is")
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 
-from scrl.cli.columns import ESTIMATED, ColumnOptions
-from scrl.cli.label import WHOLE, check_outputs
+from scrl.cli.file_options import DEFAULTS, ESTIMATED, WHOLE, AsOptions, check_outputs
+from scrl.cli.terminal import plain_console
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.stored_groups import StoredGroup, lacking, stored_groups
 from scrl.lab.sweep import GRID, front, sweep_settings
+from scrl.reporting.tables import Table, as_csv, as_terminal
+from scrl.setting_names import as_option
 
 SWEPT = ("scrl", "ttrl", "contrast")
 SHOWN = 12
@@ -33,11 +31,9 @@ def sweep(
     *,
     method: tuple[str, ...] = SWEPT,
     preset: str = "paper",
-    reader: str = "boxed",
     out: Path | None = None,
-    significant_digits: Annotated[int | None, WHOLE] = None,
     seed: Annotated[int, WHOLE] = 0,
-    columns: Annotated[ColumnOptions, Parameter(name="*")] = ColumnOptions(),  # noqa: B008 - frozen
+    file: AsOptions = DEFAULTS,
     **settings: Annotated[str, Parameter(help="Values of a setting to try, with commas: --min-share 0.25,0.375,0.5")],
 ) -> None:
     """Try thousands of settings on stored completions: how many questions get a label, and how right are these?
@@ -57,32 +53,28 @@ def sweep(
         A method; again for another. One that the file cannot serve is named with the reason.
     preset
         paper, or official (the authors' released code).
-    reader
-        How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or package.module.function.
     out
         File for all settings, one row each (.csv).
-    significant_digits
-        Round numbers to this many digits before comparing them (physics answers).
     seed
         Seed of the resampling.
     """
-    given = _values(method, settings, preset)
+    tried = _values(method, settings, preset)
     check_outputs(rollouts, out)
-    rule = credit_rule(method[0], preset=preset, reader=reader, significant_digits=significant_digits)
-    groups = stored_groups(columns.open(rollouts), rule, keep_texts=False)
-    console = Console(highlight=False, markup=False)
+    rule = credit_rule(method[0], preset=preset, **file.reading)
+    groups = stored_groups(file.open(rollouts), rule, keep_texts=False)
+    console = plain_console()
     rows: list[dict[str, Any]] = []
     for name in method:
         reason = lacking(credit_rule(name, preset=preset), groups)
         if reason is not None:
             console.print(f"{name} was left out: it needs {reason}.")
             continue
-        values = {key: given[key] for key in given if key in find_method(name).settings.model_fields}
+        values = {key: tried[key] for key in tried if key in find_method(name).settings.model_fields}
         rows += sweep_settings(groups, name, values, preset=preset, seed=seed)
     if not rows:
         raise InputError(f"{rollouts}: no method is left. Use --method ttrl, which needs votes alone.")
     if out is not None:
-        write_whole(out, table_text(rows))
+        write_whole(out, as_csv(all_settings(rows)))
     for part in report(rows, groups):
         console.print(part)
     if out is not None:
@@ -91,30 +83,26 @@ def sweep(
 
 def _values(methods: Sequence[str], settings: Mapping[str, str], preset: str) -> dict[str, list[str]]:
     """The values to try, by setting; each must be a setting of one of the methods, and possible there."""
-    known = {name for method in methods for name in find_method(method).settings.model_fields}
-    for name in settings:
-        if name.replace("-", "_") not in known:
-            flags = [f"--{each.replace('_', '-')}" for each in known]
-            raise ConfigError(f"unknown option --{name}.{did_you_mean(f'--{name}', flags)}")
-    given = {name.replace("-", "_"): [each.strip() for each in text.split(",")] for name, text in settings.items()}
-    for method in methods:
-        for name in given.keys() & find_method(method).settings.model_fields.keys():
-            for value in given[name]:
-                chosen: dict[str, Any] = {name: value}
-                credit_rule(method, preset=preset, **chosen)
-    return given
+    fields = {method: find_method(method).settings.model_fields for method in methods}
+    names = {name for own in fields.values() for name in own}
+    values = {name.replace("-", "_"): [each.strip() for each in text.split(",")] for name, text in settings.items()}
+    for name in values:
+        if name not in names:
+            hint = did_you_mean(as_option(name), map(as_option, names))
+            raise ConfigError(f"unknown option {as_option(name)}.{hint}")
+    for method, own in fields.items():
+        for name in values.keys() & own.keys():
+            for value in values[name]:
+                choice: dict[str, Any] = {name: value}
+                credit_rule(method, preset=preset, **choice)
+    return values
 
 
-def table_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """All rows as CSV; a cell is empty where a method has no such setting, or a figure is not defined."""
-    text = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    figures = [name for name in names if name in _FIGURES]
-    settings = [name for name in names if name not in _FIGURES]
-    writer = csv.DictWriter(text, [*settings, *figures], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+def all_settings(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """All rows, settings before figures; a cell is empty where a method has no such setting, or no such figure."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    header = sorted(names, key=lambda name: name in _FIGURES)
+    return Table(tuple(header), tuple(tuple(row.get(name) for name in header) for row in rows))
 
 
 _FIGURES = (
@@ -124,7 +112,7 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> Iterator[Table | str]:
+def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> Iterator[RichTable | str]:
     """The front for people, and the pushes of methods without labels."""
     has_gold = any(stored.truth is not None for stored in groups)
     quality = "positive_accuracy" if has_gold else "stability"
@@ -137,7 +125,7 @@ def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> 
     without = [row for row in rows if not row["coverage"] and row["method"] == "contrast"]
     if without:
         yield _rows_table("Without labels: where it pushes", without, has_gold=has_gold)
-    if any(stored.has_estimates for stored in groups):
+    if any(stored.num_estimates for stored in groups):
         yield ESTIMATED
     if has_gold:
         yield "Chosen on these questions, so expect less on others. A push is the covariance of advantage and event."
@@ -145,22 +133,18 @@ def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> 
         yield "Stability says how often a resample gives the same label, not how often it is right: that takes gold."
 
 
-def _rows_table(title: str, rows: Sequence[Mapping[str, Any]], *, has_gold: bool) -> Table:
-    names = ["coverage", *(["positive_accuracy"] if has_gold else []), "stability", "stock_label_share"]
-    pushes = ["push_stock", *(["push_right", "push_stock_wrong"] if has_gold else [])]
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
-    for name in (
-        "setting",
-        "labels",
-        *(["right"] if has_gold else []),
-        "stable",
-        "stock",
-        *(f"→ {n[5:]}" for n in pushes),
-    ):
-        table.add_column(name.replace("_", " "), justify="left" if name == "setting" else "right")
+def _rows_table(title: str, rows: Sequence[Mapping[str, Any]], *, has_gold: bool) -> RichTable:
+    shares = {"coverage": "labels", "positive_accuracy": "right", "stability": "stable", "stock_label_share": "stock"}
+    pushes = {"push_stock": "→ stock", "push_right": "→ right", "push_stock_wrong": "→ stock wrong"}
+    if not has_gold:
+        del shares["positive_accuracy"], pushes["push_right"], pushes["push_stock_wrong"]
+    lines = []
     for row in rows:
         chosen = (f"{name}={row[name]:g}" for name in GRID.get(row["method"], {}) if name in row)
-        shares = ("–" if row[name] is None else f"{row[name]:.1%}" for name in names)
-        moved = ("–" if row[name] is None else f"{1000 * row[name]:+.0f}" for name in pushes)
-        table.add_row(" ".join([row["method"], *chosen]), *shares, *moved)
+        percents = (None if row[name] is None else f"{row[name]:.1%}" for name in shares)
+        thousandths = (None if row[name] is None else f"{1000 * row[name]:+.0f}" for name in pushes)
+        lines.append((" ".join([row["method"], *chosen]), *percents, *thousandths))
+    header = ("setting", *shares.values(), *pushes.values())
+    table = as_terminal(Table(header, tuple(lines), title), justify="right")
+    table.columns[0].no_wrap = False
     return table

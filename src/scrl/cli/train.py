@@ -13,9 +13,10 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.cleanup import removed_if_empty
-from scrl.cli.progress import PlainProgress, show_progress
-from scrl.cli.words import Words, split_words, switches_of
+from scrl.cli.progress import PlainProgress, removed_if_empty, show_progress
+from scrl.cli.settings import Words, split_words, switches_of
+from scrl.cli.terminal import plain_console, say
+from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
 from scrl.data.folders import new_run_folder, refuse_existing
 from scrl.data.jsonl import read_json_lines
@@ -24,7 +25,6 @@ from scrl.reporting.evaluations import best_step_of
 from scrl.settings import setting_rows
 
 if TYPE_CHECKING:
-    from scrl.config import RunConfig
     from scrl.planning.plan import Plan
     from scrl.training.run_folder import RunFolder
 
@@ -53,9 +53,12 @@ def train(
     list_settings
         Print every setting with its default and stop; those of methods other than scrl: scrl methods NAME.
     """
-    console = Console(highlight=False, markup=False, quiet=not _is_first_process())
+    console = plain_console()
+    console.quiet = not _is_first_process()
     if list_settings:
-        _list_settings(console)
+        rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
+        lines = (f"{name} = {default}    {description}" for name, default, description in rows)
+        console.print("\n".join(lines), soft_wrap=True)
         return
     if resume and dry_run:
         raise ConfigError("--dry-run: a run that is resumed goes on with the plan it was started with; leave out one")
@@ -116,30 +119,28 @@ def _resume(settings: Sequence[str], folder: Path | None) -> None:
         _summarize(engine_of(config).resume(folder, listener), listener.note)
 
 
-def _summarize(folder: RunFolder, say: Callable[[str], None]) -> None:
-    steps = [line.fields for line in read_json_lines(folder.path / "metrics.jsonl", say)]
+def _summarize(folder: RunFolder, note: Callable[[str], None]) -> None:
+    steps = [line.fields for line in read_json_lines(folder.path / "metrics.jsonl", note)]
     if not any(step["signal_share"] for step in steps):
-        say("WARNING: no step had a signal: nothing was learned. Sample more completions, or check the reader.")
+        note("WARNING: no step had a signal: nothing was learned. Sample more completions, or check the reader.")
     best_step = best_step_of(folder.path / "checkpoints")
     best = f" and best (step {best_step}, chosen without gold)" if best_step else ""
-    say(f"checkpoints: {folder.last}{best}")
+    note(f"checkpoints: {folder.last}{best}")
     if (folder.path / "report.html").is_file():  # if not, the reason has been given
-        say(f"report: {folder.path / 'report.html'}")
+        note(f"report: {folder.path / 'report.html'}")
     if (folder.path / "answers.csv").is_file():
-        say(f"answers: {folder.path / 'answers.csv'}; scrl answers {folder.path} shows them, and how far to trust them")
+        note(
+            f"answers: {folder.path / 'answers.csv'}; scrl answers {folder.path} shows them, and how far to trust them"
+        )
 
 
 def run_config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:
     """The settings of a run from the words of a command, on top of `base`."""
-    from scrl.config import read_config
-
     return read_config(*file_and_overrides(settings), base or {})
 
 
 def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """`run.yaml --loss.clip-high 0.3 --drop-last seed=1` → run.yaml, [loss.clip_high=0.3, drop_last=true, seed=1]."""
-    from scrl.config import RunConfig
-
     alone, overrides = split_words(words, switches_of(RunConfig), has_bare_settings=True)
     for word in alone[words[0] == alone[0] :] if alone else ():
         if not word.endswith((".yaml", ".yml")):
@@ -150,16 +151,6 @@ def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
 
 
 def show_plan(plan: Plan, console: Console) -> None:
-    """Print what a run will do."""
-    for line in plan.lines:
-        console.print(Text(line), soft_wrap=not console.is_terminal)
+    say(console, *plan.lines)
     if plan.first_prompt is not None:
         console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)
-
-
-def _list_settings(console: Console) -> None:
-    from scrl.config import RunConfig
-
-    rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
-    lines = (f"{name} = {default}    {description}" for name, default, description in rows)
-    console.print("\n".join(lines), soft_wrap=True)

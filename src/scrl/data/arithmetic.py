@@ -24,8 +24,6 @@ from scrl.records import Question
 from scrl.seeds import generator_for
 
 Stream = Literal["pretraining", "train", "held-out"]
-
-
 Operate = Callable[[int, str, int], int]
 """(left, sign, right) → result, which may be wrong."""
 SOURCE = "arithmetic"
@@ -50,7 +48,6 @@ LEVELS = {"easy": Level(operations=2), "medium": Level(operations=3), "hard": Le
 
 
 def compute(left: int, sign: str, right: int) -> int:
-    """The correct result."""
     return {"+": left + right, "-": left - right, "*": left * right}[sign]
 
 
@@ -101,13 +98,10 @@ def _parenthesize(text: str, is_needed: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question and its solution."""
-
     expression: Expression
 
     @property
     def question(self) -> str:
-        """The question's text."""
         return f"Compute {self.expression.text}."
 
     @property
@@ -123,7 +117,6 @@ class Problem:
 
     @property
     def answer(self) -> int:
-        """The correct answer."""
         return self.expression.value
 
     def solution(self, operate: Operate = compute) -> str:
@@ -133,7 +126,6 @@ class Problem:
 
     @property
     def stream(self) -> Stream:
-        """The stream this question belongs to."""
         bucket = hashlib.blake2b(self.question.encode(), digest_size=1).digest()[0]
         return "train" if bucket < 4 else "held-out" if bucket < 8 else "pretraining"
 
@@ -162,10 +154,9 @@ def problem_stream(level: Level, *, stream: Stream, seed: int) -> Iterator[Probl
 
 def draw_problem(level: Level, rng: np.random.Generator) -> Problem:
     """One problem; expressions with too large an intermediate result are drawn again."""
-    while True:
-        expression = _draw(level, level.operations, rng)
-        if expression is not None:
-            return Problem(expression)
+    while (expression := _draw(level, level.operations, rng)) is None:
+        pass
+    return Problem(expression)
 
 
 def _draw(level: Level, operations: int, rng: np.random.Generator) -> Expression | None:
@@ -174,10 +165,9 @@ def _draw(level: Level, operations: int, rng: np.random.Generator) -> Expression
     sign = "+-*"[int(rng.integers(0, 3))]
     left_operations = operations - 1 if sign == "*" else int(rng.integers(0, operations))
     left = _draw(level, left_operations, rng)
-    if sign == "*":
-        right: Expression | None = _draw_number(level.largest_factor, rng)
-    else:
-        right = _draw(level, operations - 1 - left_operations, rng)
+    is_product = sign == "*"
+    right_operations = operations - 1 - left_operations
+    right = _draw_number(level.largest_factor, rng) if is_product else _draw(level, right_operations, rng)
     if left is None or right is None:
         return None
     is_swapped = left.value < right.value if sign == "-" else sign == "*" and bool(rng.integers(0, 2))

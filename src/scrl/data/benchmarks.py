@@ -75,12 +75,9 @@ class HubTable(NamedTuple):
     """One split of a data set on the hub."""
 
     name: str
-    """owner/name."""
     split: str
     revision: str
-    """The commit."""
     config: str | None = None
-    """The hub's name for one part of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +95,6 @@ class BenchmarkSource:
     levels: tuple[str, ...] = ()
     """Levels of difficulty, easiest first; empty if its questions have none."""
     reader: str = "boxed"
-    """How answers to it are read."""
     shape: Callable[[Fields], Fields] | None = None
     """Converts the hub's fields so that the columns hold a question and its answer."""
     is_gated: bool = False
@@ -106,68 +102,45 @@ class BenchmarkSource:
 
 
 _GPQA = BenchmarkSource(
-    "gpqa",
-    "GPQA",
-    448,
+    "gpqa", "GPQA", 448,
     HubTable("Idavidrein/gpqa", "train", "633f5ee89ab8ad4522a9f850766b73f62147ffdd", "gpqa_main"),
-    question_column="Question",
-    gold_column="Correct Answer",
-    id_column="Record ID",
-    reader="choice",
-    shape=with_options,
-    is_gated=True,
-)
-
+    question_column="Question", gold_column="Correct Answer", id_column="Record ID",
+    reader="choice", shape=with_options, is_gated=True,
+)  # fmt: skip
 _SOURCES = (
     BenchmarkSource(
-        "aime24",
-        "AIME 2024",
-        30,
+        "aime24", "AIME 2024", 30,
         HubTable("HuggingFaceH4/aime_2024", "train", "2fe88a2f1091d5048c0f36abc874fb997b3dd99a"),
     ),
     BenchmarkSource(
-        "aime25", "AIME 2025", 30, HubTable("math-ai/aime25", "test", "563bb8404243c5f09de6ec262f2db674fe5bce9b")
+        "aime25", "AIME 2025", 30,
+        HubTable("math-ai/aime25", "test", "563bb8404243c5f09de6ec262f2db674fe5bce9b"),
     ),
     BenchmarkSource(
-        "amc",
-        "AMC 12, 2022 and 2023",
-        83,
+        "amc", "AMC 12, 2022 and 2023", 83,
         HubTable("AI-MO/aimo-validation-amc", "train", "69d78a4a2c840e82d69af6bc742bda09005f6316"),
     ),
     BenchmarkSource(
-        "math500",
-        "MATH-500",
-        500,
+        "math500", "MATH-500", 500,
         HubTable("HuggingFaceH4/MATH-500", "test", "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be"),
-        id_column="unique_id",
-        levels=("1", "2", "3", "4", "5"),
+        id_column="unique_id", levels=("1", "2", "3", "4", "5"),
     ),
     BenchmarkSource(
-        "minerva",
-        "Minerva Math",
-        272,
+        "minerva", "Minerva Math", 272,
         HubTable("math-ai/minervamath", "test", "ee46ddc498933b1977577953250ca5c66be64f96"),
-        question_column="question",
-        id_column=None,
+        question_column="question", id_column=None,
     ),
     _GPQA,
     replace(
-        _GPQA,
-        name="gpqa_diamond",
-        title="GPQA Diamond",
-        num_questions=198,
+        _GPQA, name="gpqa_diamond", title="GPQA Diamond", num_questions=198,
         hub=_GPQA.hub._replace(config="gpqa_diamond"),
     ),
     BenchmarkSource(
-        "gsm8k",
-        "GSM8K (test)",
-        1319,
+        "gsm8k", "GSM8K (test)", 1319,
         HubTable("openai/gsm8k", "test", "740312add88f781978c0658806c59bc2815b9866", "main"),
-        question_column="question",
-        id_column=None,
-        shape=behind_hashes,
+        question_column="question", id_column=None, shape=behind_hashes,
     ),
-)
+)  # fmt: skip
 BENCHMARKS: dict[str, BenchmarkSource] = {source.name: source for source in _SOURCES}
 
 
@@ -227,13 +200,12 @@ def _find_levels(source: BenchmarkSource, name: str, level_range: str) -> tuple[
         others = ", ".join(other.name for other in BENCHMARKS.values() if other.levels)
         raise ConfigError(f"{name}: {source.name} has no levels; write {source.name}. With levels: {others}.")
     first, dash, last = level_range.partition("-")
-    known = source.levels
     last = last if dash else first
-    if first in known and last in known and known.index(first) <= known.index(last):
-        return known[known.index(first) : known.index(last) + 1]
+    if {first, last} <= set(source.levels) and source.levels.index(first) <= source.levels.index(last):
+        return source.levels[source.levels.index(first) : source.levels.index(last) + 1]
     raise ConfigError(
         f"{name}: there are no such levels. Write {source.name}:LEVEL or {source.name}:FROM-TO, "
-        f"levels {known[0]} to {known[-1]}."
+        f"levels {source.levels[0]} to {source.levels[-1]}."
     )
 
 
@@ -251,25 +223,21 @@ def _read_folder(source: BenchmarkSource, folder: Path) -> tuple[Table, str]:
 
 
 def _read_hub(source: BenchmarkSource) -> tuple[Table, str]:
-    """The same from the hub, its rows in the form of the files."""
+    """As `_read_folder`, from the hub, its rows in the form of the files."""
     try:
         table = read_hub(**source.hub._asdict())
     except HubError as error:
         reason = f"no folder with its questions is named, and {error}"
         raise DataError(source.name, f"{reason}. {_how_to_get(source)}") from error
-    columns = {
-        "id": source.id_column,
-        "question": source.question_column,
-        "answer": source.gold_column,
-        "level": "level",
-    }
+    columns = {"question": source.question_column, "answer": source.gold_column, "level": "level"}
+    columns |= {} if source.id_column is None else {"id": source.id_column}
     rows = []
     for row in table.rows:
         try:
             fields = source.shape(row.fields) if source.shape else row.fields
         except ValueError as error:
             raise row.error(str(error)) from error
-        in_file_form = {name: fields[column] for name, column in columns.items() if column and column in fields}
+        in_file_form = {name: fields[column] for name, column in columns.items() if column in fields}
         rows.append(row._replace(fields=in_file_form))
     return Table(rows, table.notes), f"{source.hub.name}, revision {source.hub.revision}"
 
@@ -280,10 +248,9 @@ def _how_to_get(source: BenchmarkSource) -> str:
         f"{DATA_VARIABLE}); or name none, and it is loaded from the hub, {source.hub.name} (pip install 'scrl[hub]', "
         "and a network)."
     )
-    if not source.is_gated:
-        return ways
     page = f"https://huggingface.co/datasets/{source.hub.name}"
-    return f"{ways} It is gated: accept its terms at {page} and log in (hf auth login)."
+    gate = f" It is gated: accept its terms at {page} and log in (hf auth login)." if source.is_gated else ""
+    return ways + gate
 
 
 def _make_questions(source: BenchmarkSource, rows: Sequence[Row]) -> tuple[Question, ...]:
@@ -295,6 +262,6 @@ def _make_questions(source: BenchmarkSource, rows: Sequence[Row]) -> tuple[Quest
         if question.gold is None:
             raise row.error("field 'answer' is missing or empty: every question of a benchmark has a gold answer")
         if source.levels and question.level not in source.levels:
-            known = ", ".join(source.levels)
-            raise row.error(f"field 'level' must be one of {known}, found {question.level or 'none'}")
+            levels = ", ".join(source.levels)
+            raise row.error(f"field 'level' must be one of {levels}, found {question.level or 'none'}")
     return tuple(replace(question, id=f"{source.name}-{question.id}") for question in questions)

@@ -1,4 +1,4 @@
-"""Somebody else's program, run with a limit on time and memory: the chat template of a model is one."""
+"""Code from elsewhere, such as a model's chat template, run with a limit on time and memory."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 @contextmanager
 def bounded(seconds: float, memory: int) -> Iterator[None]:
-    """What runs within raises TimeoutError after these seconds of computing, MemoryError for more bytes than these.
+    """Raise TimeoutError after this many seconds of computing, MemoryError for more than this many bytes.
 
-    Only the main thread can be stopped, and not on Windows; memory is bounded on Linux.
+    Time is limited on the main thread only, and not on Windows; memory on Linux.
     """
     with ExitStack() as stack:
         if sys.platform == "linux":
@@ -26,7 +26,7 @@ def bounded(seconds: float, memory: int) -> Iterator[None]:
 
 
 class _TimeIsUpError(BaseException):
-    """Not caught by what goes on after errors, as Jinja's optimizer does."""
+    """Not an Exception, which Jinja's optimizer would catch and go on."""
 
 
 @contextmanager

@@ -1,31 +1,233 @@
-"""Files of completions, whoever wrote them: found out by their columns, read as rollouts.
+"""Files of completions from any tool, recognised by their columns and read as rollouts.
 
-A folder counts as one source if all its files are of one kind, as TRL and verl write a file a step.
+What a tool does not record is left out, except the entropy: where there are log-probabilities it is estimated from
+them, and marked as an estimate. A folder is one source if all its files are of one kind: TRL and verl write one file
+per step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from scrl.data.jsonl import read_json_lines
-from scrl.data.layouts import ANY, ESTIMATE, FLAT, GROUPED, LAYOUTS, LM_EVAL, ROLLOUTS, Columns, Fields, Layout
+from scrl.data.jsonl import kind, read_json_lines
 from scrl.data.rollouts import SHAPE, Rollout, rollout_of
 from scrl.data.tables import Row, read_table
 from scrl.errors import DataError, did_you_mean
 
+Fields = dict[str, Any]
+ESTIMATE = "entropy_is_estimate"
+"""Set in the fields of a rollout whose entropy is an estimate."""
+_TEXTS = ("completions", "responses", "outputs", "samples", "generations")
+_TEXT = ("completion", "response", "output", "generation", "generated_text", "model_output")
+_PROMPT = ("prompt", "question", "problem", "query", "input", "messages")
+_GOLD = ("gold", "answer", "ground_truth", "gts", "target", "solution")
 _TABLES = (".csv", ".tsv", ".json", ".parquet")
-"""Suffixes that are read as tables; all others are read as one JSON object a line."""
+"""Suffixes that are read as tables; all others are read as one JSON object per line."""
 
 
-class _Place(NamedTuple):
-    """A row, and where it stands."""
+class Columns(NamedTuple):
+    """Columns that the user named; None: found by name."""
 
-    path: Path
-    number: int
-    fields: Fields
+    completion: str | None = None
+    question: str | None = None
+    id: str | None = None
+    gold: str | None = None
+    entropy: str | None = None
+
+
+ANY = Columns()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one tool writes completions."""
+
+    name: str
+    fits: Callable[[Mapping[str, Any]], bool]
+    """Whether a row looks like it."""
+    convert: Callable[[Fields, Columns], Iterator[Fields]]
+    """A row → its completions, with `prompt` for a question that has no id; ValueError where it cannot be read."""
+
+
+# One converter per layout
+
+
+def _rollout(row: Fields, columns: Columns) -> Iterator[Fields]:  # noqa: ARG001 - a layout's signature
+    yield row | _estimated(row)
+
+
+def _trl(row: Fields, columns: Columns) -> Iterator[Fields]:
+    texts = {name: _message(row[name], name) for name in ("prompt", "completion")}
+    yield texts | {"step": row["step"], "gold": row.get(columns.gold or _first_of(row, _GOLD) or "")}
+
+
+def _verl(row: Fields, columns: Columns) -> Iterator[Fields]:
+    gold = row.get(columns.gold or "gts")
+    yield {"prompt": row["input"], "completion": row["output"], "step": row["step"], "gold": _only(gold)}
+
+
+def _lm_eval(row: Fields, columns: Columns) -> Iterator[Fields]:
+    """One line per document and filter; `resps` is the same for all filters, so only the first filter's are read."""
+    doc = row["doc"] if isinstance(row["doc"], dict) else {}
+    gold = doc.get(columns.gold) if columns.gold else row["target"]
+    for number, text in enumerate(row["resps"][0] if isinstance(row["resps"][0], list) else row["resps"]):
+        yield {"question_id": row["doc_id"], "sample": number, "completion": text, "gold": _only(gold)}
+
+
+def _openai(row: Fields, columns: Columns) -> Iterator[Fields]:
+    """A line of a batch's output, or a bare response; each of its choices is a completion."""
+    failed = row.get("error") or (row.get("response") or {}).get("status_code", 200) != 200
+    body = row["response"].get("body") if row.get("response") else row
+    if failed or not isinstance(body, dict) or "choices" not in body:
+        raise ValueError("this request failed and has no completions; remove the line, or ask for it again")
+    question = row.get(columns.id or "custom_id") or body.get("id")
+    gold = row.get(columns.gold or "gold")
+    for choice in body["choices"]:
+        text = choice["message"]["content"] if "message" in choice else choice["text"]
+        fields = {"question_id": question, "completion": text or "", "gold": gold}
+        if choice.get("finish_reason"):
+            fields["finished"] = choice["finish_reason"] != "length"
+        yield fields | _estimated({"logprobs": choice.get("logprobs")})
+
+
+def _grouped(row: Fields, columns: Columns) -> Iterator[Fields]:
+    name = columns.completion or _first_of(row, _TEXTS)
+    assert name is not None
+    entropies = row.get(columns.entropy or "entropies")
+    if entropies is not None and len(entropies) != len(row[name]):
+        raise ValueError(f"field {name!r} has {len(row[name])} completions, but there are {len(entropies)} entropies")
+    shared = _about_the_question(row, columns)
+    for number, item in enumerate(row[name]):
+        fields = dict(shared)
+        if isinstance(item, dict):
+            text = item.get(_first_of(item, ("text", *_TEXT)) or "")
+            fields |= {"completion": text, "entropy": item.get("entropy")} | _estimated(item)
+        else:
+            fields |= {"completion": item, "entropy": None if entropies is None else entropies[number]}
+        yield fields
+
+
+def _flat(row: Fields, columns: Columns) -> Iterator[Fields]:
+    name = columns.completion or _first_of(row, _TEXT)
+    assert name is not None
+    fields = _about_the_question(row, columns) | {"completion": _message(row.get(name), name)}
+    entropy = row.get(columns.entropy or "entropy")
+    fields["entropy"] = float(entropy) if isinstance(entropy, str) and entropy.strip() else entropy or None
+    yield fields | _estimated(row)
+
+
+def _about_the_question(row: Fields, columns: Columns) -> Fields:
+    gold = columns.gold or _first_of(row, _GOLD)
+    question = columns.question or _first_of(row, _PROMPT)
+    identity = columns.id or _first_of(row, ("question_id", "id", "custom_id"))
+    if identity is None and question is None:
+        raise ValueError(f"no column names the question; there are: {', '.join(row)}. Say which with --question-column")
+    step = row.get("step") or 0
+    return {
+        "question_id": None if identity is None else row[identity],
+        "prompt": None if question is None else _message(row[question], question),
+        "step": int(step) if isinstance(step, str) and step.isdecimal() else step,
+        "gold": None if gold is None else _only(row[gold]),
+    }
+
+
+# Cells
+
+
+def _first_of(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in row), None)
+
+
+def _message(value: Any, name: str) -> str:
+    """Text, or the last message of a chat."""
+    if isinstance(value, list) and value and isinstance(value[-1], dict) and isinstance(value[-1].get("content"), str):
+        return str(value[-1]["content"])
+    if not isinstance(value, str):
+        raise ValueError(f"field {name!r} must be text or chat messages, found {kind(value)}")
+    return value
+
+
+def _only(gold: Any) -> Any:
+    """The one right answer of a list; several cannot be measured against."""
+    if not isinstance(gold, list):
+        return gold
+    return gold[0] if len(gold) == 1 else None
+
+
+# Entropy from log-probabilities
+
+
+def _estimated(row: Mapping[str, Any]) -> Fields:
+    """The entropy of a completion from its tokens' log-probabilities, where it is not given."""
+    if row.get("entropy") is not None or row.get("logprobs") is None:
+        return {}
+    entropies = [_token_entropy(*token) for token in _tokens(row["logprobs"])]
+    return {"entropy": math.fsum(entropies) / len(entropies), ESTIMATE: True} if entropies else {}
+
+
+def _tokens(logprobs: Any) -> Iterator[tuple[float, list[float]]]:
+    """(log-probability of the token drawn, those of the likeliest ones), from each of the shapes that servers write."""
+    try:
+        if isinstance(logprobs, dict) and "content" in logprobs:  # chat completions
+            for token in logprobs["content"] or ():
+                yield token["logprob"], [top["logprob"] for top in token.get("top_logprobs") or ()]
+        elif isinstance(logprobs, dict):  # completions
+            tops = logprobs.get("top_logprobs") or [{}] * len(logprobs["token_logprobs"])
+            for logprob, top in zip(logprobs["token_logprobs"], tops, strict=True):
+                if logprob is not None:  # of the first token of an echoed prompt
+                    yield logprob, list((top or {}).values())
+        else:  # a list of numbers
+            yield from ((logprob, []) for logprob in logprobs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"field 'logprobs' cannot be read: {error!r}") from error
+
+
+def _token_entropy(drawn: float, tops: Sequence[float]) -> float:
+    """−Σ p log p over the likeliest tokens and all others as one, a lower bound; or −log p of the token drawn.
+
+    The latter is right on average, for tokens drawn at temperature 1 without top-p.
+    """
+    if len(tops) < 2:
+        return -drawn
+    shares = [math.exp(top) for top in tops]
+    rest = max(0.0, 1.0 - math.fsum(shares))
+    return math.fsum(-share * math.log(share) for share in (*shares, rest) if share > 0)
+
+
+def _has(*names: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda row: set(names) <= row.keys()
+
+
+def _has_list(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get(_first_of(row, _TEXTS) or ""), list)
+
+
+def _is_rollout(row: Mapping[str, Any]) -> bool:
+    return "question_id" in row and ("completion" in row or ("answer" in row and not _has_list(row)))
+
+
+ROLLOUTS = Layout("rollouts", _is_rollout, _rollout)
+GROUPED = Layout("completions in lists, one a question", _has_list, _grouped)
+FLAT = Layout("one completion a row", lambda row: _first_of(row, _TEXT) is not None, _flat)
+LM_EVAL = Layout("lm-eval samples", _has("doc_id", "doc", "target", "resps"), _lm_eval)
+OPENAI = Layout("OpenAI responses", _has("choices"), _openai)
+LAYOUTS = (
+    ROLLOUTS,
+    LM_EVAL,
+    Layout("verl rollout dump", _has("input", "output", "gts", "score", "step"), _verl),
+    Layout("TRL completions", _has("step", "prompt", "completion", "advantage"), _trl),
+    Layout("OpenAI batch output", _has("custom_id", "response"), _openai),
+    OPENAI,
+    GROUPED,
+    FLAT,
+)
+
+
+# Files
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,34 +240,33 @@ class CompletionFile:
 
     @property
     def note(self) -> str:
-        """What it was taken for."""
         return f"{self.path}: read as {self.layout.name}"
 
     def rollouts(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:
         """Its completions, in order; questions without an id are numbered by their text."""
         numbers: dict[str, int] = {}
-        kept: object = None
-        for place in _rows(self.path, on_bytes):
-            kept = place.fields.get("filter") if kept is None else kept
-            if self.layout is LM_EVAL and place.fields.get("filter") != kept:
+        first_filter: object = None
+        for row in _rows(self.path, on_bytes):
+            first_filter = row.fields.get("filter") if first_filter is None else first_filter
+            if self.layout is LM_EVAL and row.fields.get("filter") != first_filter:
                 continue
             try:
-                for fields in self.layout.convert(place.fields, self.columns):
+                for fields in self.layout.convert(row.fields, self.columns):
                     prompt = fields.pop("prompt", None)
                     if fields.get("question_id") is None and prompt is not None:
                         fields["question_id"] = f"{self.path.stem}-{numbers.setdefault(prompt, len(numbers))}"
                     text = prompt if prompt is not None else fields.get("question")
-                    yield rollout_of(fields, place.number)._replace(
+                    yield rollout_of(fields, row.line or 0)._replace(
                         is_entropy_estimate=fields.get(ESTIMATE) is True, question=text if isinstance(text, str) else ""
                     )
             except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-                known = type(error) is ValueError
-                reason = str(error) if known else f"does not look like {self.layout.name}: {error!r}"
-                raise DataError(place.path, reason, place.number) from error
+                is_explained = type(error) is ValueError
+                reason = str(error) if is_explained else f"does not look like {self.layout.name}: {error!r}"
+                raise row.error(reason) from error
 
 
 def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
-    """Find out who wrote a file or folder, by the columns of its first row."""
+    """Recognise the layout of a file or folder by the columns of its first row."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(path, "is not a regular file; it is read twice, so give a file on disk")
     first = next(_rows(path, None), None)
@@ -74,7 +275,7 @@ def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
     for option, name in columns._asdict().items():
         if name is not None and name not in first.fields:
             reason = f"there is no column {name!r}, given as --{option}-column"
-            raise DataError(first.path, f"{reason}.{did_you_mean(name, first.fields)}", first.number)
+            raise first.error(f"{reason}.{did_you_mean(name, first.fields)}")
     if columns.completion is not None:
         is_list = isinstance(first.fields[columns.completion], list)
         return CompletionFile(path, GROUPED if is_list else FLAT, columns)
@@ -82,26 +283,23 @@ def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
     return CompletionFile(path, FLAT if layout is ROLLOUTS and any(columns) else layout, columns)
 
 
-def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[_Place]:
+def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[Row]:
+    """Rows of a file without lines are counted from 1 as if they were lines."""
     for file in _files(path):
         if file.suffix.lower() in _TABLES:
             table, _ = read_table(file)
-            yield from (_Place(file, _number(row), row.fields) for row in table.rows)
+            yield from (row._replace(line=row.line or row.number + 1) for row in table.rows)
         else:
             lines = read_json_lines(file, hint=SHAPE, on_bytes=on_bytes)
-            yield from (_Place(file, line.number, line.fields) for line in lines)
+            yield from (Row(str(file), line.number - 1, line.number, line.fields) for line in lines)
 
 
 def _files(path: Path) -> list[Path]:
-    """The file itself, or those of a folder by name, numbers by size: 2.jsonl before 10.jsonl."""
+    """The file itself, or those of a folder in order, 2.jsonl before 10.jsonl."""
     if not path.is_dir():
         return [path]
-    found = [file for file in path.iterdir() if file.suffix.lower() in (".jsonl", ".parquet")]
-    if len({file.suffix.lower() for file in found}) != 1:
+    files = [file for file in path.iterdir() if file.suffix.lower() in (".jsonl", ".parquet")]
+    if len({file.suffix.lower() for file in files}) != 1:
         reason = "is not a regular file, nor a folder with one kind of files of completions (.jsonl or .parquet)"
         raise DataError(path, f"{reason}; give a file")
-    return sorted(found, key=lambda file: (len(file.stem) if file.stem.isdecimal() else 0, file.name))
-
-
-def _number(row: Row) -> int:
-    return row.number + 1 if row.line is None else row.line
+    return sorted(files, key=lambda file: (len(file.stem) if file.stem.isdecimal() else 0, file.name))

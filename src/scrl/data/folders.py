@@ -1,4 +1,4 @@
-"""Where commands put what they make; nothing heavy is imported, so that they start at once."""
+"""Where commands write their results. Imports nothing heavy, so that commands start at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scrl.errors import InputError
 
 
 def refuse_existing(out: Path) -> None:
-    """Nothing is ever written into what is there, nor under a name that weights cannot be saved under."""
+    """Refuse a folder that exists, or whose name weights cannot be saved under."""
     try:
         str(out.absolute()).encode()
     except UnicodeEncodeError:
@@ -28,14 +28,12 @@ def folder_to_resume(out: Path | None, what: str) -> Path:
     return out
 
 
-def new_run_folder(out: Path | None, base: Path = Path("runs")) -> Path:
-    """The given folder, which must be new; or the next free number under `base`."""
-    if out is not None:
-        refuse_existing(out)
-        out.mkdir(parents=True)
-        return out
-    base.mkdir(exist_ok=True)
-    numbers = [int(path.name) for path in base.iterdir() if path.name.isdecimal()]
-    folder = base / f"{max(numbers, default=0) + 1:03}"
-    folder.mkdir()
-    return folder
+def new_run_folder(out: Path | None) -> Path:
+    """The folder `out`, which must be new; without it, the next free number under runs/."""
+    if out is None:
+        runs = Path("runs")
+        numbers = [int(path.name) for path in runs.glob("*") if path.name.isdecimal()]
+        out = runs / f"{max(numbers, default=0) + 1:03}"
+    refuse_existing(out)
+    out.mkdir(parents=True)
+    return out

@@ -19,8 +19,6 @@ OnCut = Callable[[str], None]
 
 
 class JsonLine(NamedTuple):
-    """One line of a file."""
-
     number: int
     offset: int
     """The byte at which the line begins."""
@@ -33,7 +31,7 @@ def read_json_lines(
     """The objects of a file, plain or .gz, one by one; blank lines are skipped.
 
     A run that is still going, or was killed, may leave half a line at the end. With `on_cut`, that line is skipped and
-    reported to it; without, it is an error like any other broken line. `hint` ends the message about a broken line, and
+    reported; without, it is an error like any other broken line. `hint` ends the message about a broken line;
     `on_bytes` receives the length of each line.
     """
     number, offset = 0, 0
@@ -55,7 +53,6 @@ def read_json_lines(
 
 
 def parse_object(raw: bytes, path: Path, number: int, *, hint: str = "") -> dict[str, Any]:
-    """One line as an object."""
     fields = parse_json(raw, path, number, hint=hint)
     if not isinstance(fields, dict):
         ending = f". {hint}" if hint else ""

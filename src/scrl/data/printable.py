@@ -1,7 +1,4 @@
-"""Foreign text made printable, in one place: for terminals, pages and tables.
-
-Model output, file names, settings and columns come from elsewhere and may hold terminal escapes.
-"""
+"""Text from outside made safe to print: model output, file names, settings and columns may hold terminal escapes."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _NUMBER = re.compile(r"\s*[+-]?[\d.,]+(?:[eE][+-]?\d+)?\s*")
 
 
 def printable(value: object) -> object:
-    """Text with every character that hides, reorders or breaks text written out; anything else as it is."""
+    """Text with every character spelled out that hides, reorders or breaks text; other values unchanged."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return _INVISIBLE.sub(_spelled_out, value.replace("\r\n", "\n"))
@@ -29,7 +26,7 @@ def _spelled_out(match: re.Match[str]) -> str:
 
 
 def csv_cell(value: object) -> object:
-    """A cell that a spreadsheet does not take for a formula: text that begins like one gets an apostrophe in front."""
+    """A cell that no spreadsheet takes for a formula: text that begins like one gets an apostrophe in front."""
     if not isinstance(value, str):
         return value
     text = str(printable(value))

@@ -25,9 +25,9 @@ HELPFUL_SYSTEM = "You are a helpful assistant."
 NUMBER = 'Let\'s think step by step and end with a line that says "The answer is", then the number.'
 NUMBER_SYSTEM = 'Please reason step by step, and end with a line that says "The answer is", then the number.'
 TEMPLATE_SECONDS, TEMPLATE_MEMORY, TEMPLATE_LENGTH = 2.0, 2**29, 2**22
-"""What a chat template may take and make of one question, in bytes and characters; a usual one takes a millisecond."""
+"""Seconds, bytes of memory and characters of output for one question; a usual template takes a millisecond."""
 IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
-"""What is asked for in place of a box where the reader looks for a number."""
+"""What is asked for instead where the reader looks for a number, not for a box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PromptStyle:
     origin: str
     """Where it comes from."""
     system: str = ""
-    """System message; if empty, none is sent, and the template may insert its own."""
+    """If empty, no system message is sent, and the template may insert its own."""
     instruction: str = BOXED
     """After every question and one space; empty for none."""
     is_chat: bool = True
@@ -125,20 +125,23 @@ def prompt_messages(question: Question, tokenizer: Any, settings: PromptSettings
 
 
 def styled_messages(question: Question, style: PromptStyle, settings: PromptSettings) -> list[dict[str, str]]:
-    """The same in a style that is known, as where a server has the tokenizer."""
+    """The same in a style that is known, for servers, which have the tokenizer."""
     words = IN_WORDS if settings.asks_for == "number" else {}
-    own_instruction = words.get(style.instruction, style.instruction)
-    instruction = own_instruction if settings.instruction is None else settings.instruction
+    instruction, system = settings.instruction, settings.system
+    if instruction is None:
+        instruction = words.get(style.instruction, style.instruction)
     content = f"{question.text} {instruction}" if instruction else question.text
-    own = question.system if settings.system is None else settings.system
+    if system is None:
+        system = question.system
     if not style.is_chat:
-        if own:
+        if system:
             raise InputError(
                 f"question {question.id!r}: has a system message, and plain text has no place for one; leave it out "
                 "with --system '' (prompt.system)"
             )
         return [{"role": "user", "content": f"{content}\n"}]
-    system = words.get(style.system, style.system) if own is None else own
+    if system is None:
+        system = words.get(style.system, style.system)
     first = [{"role": "system", "content": system}] if system else []
     return [*first, {"role": "user", "content": content}]
 
@@ -159,8 +162,9 @@ def plain_template(tokenizer: Any, settings: PromptSettings) -> str | None:
 
 def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) -> str:
     """The text of a question's prompt, exactly as the model is given it."""
-    messages, switches = prompt_messages(question, tokenizer, settings), template_switches(tokenizer, settings)
-    if not STYLES[style_of(tokenizer, settings)].is_chat:
+    style, switches = STYLES[style_of(tokenizer, settings)], template_switches(tokenizer, settings)
+    messages = styled_messages(question, style, settings)
+    if not style.is_chat:
         return messages[0]["content"]
     try:
         with bounded(TEMPLATE_SECONDS, TEMPLATE_MEMORY):
@@ -178,7 +182,7 @@ def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) ->
 
 
 def prompt_tokens(question: Question, tokenizer: Any, settings: PromptSettings) -> Tokens:
-    """The tokens of a question's prompt, at most `prompt.max_tokens`."""
+    """The tokens of a question's prompt; refused if more than `prompt.max_tokens`."""
     tokens = _encode(question, tokenizer, settings)
     if len(tokens) > settings.max_tokens:
         raise InputError(
@@ -202,11 +206,11 @@ def filter_overlong(
 ) -> tuple[list[Question], list[str]]:
     """The questions whose prompts fit, and a note on the others, which `prompt.overlong` refuses or leaves out."""
     lengths_Q = [len(_encode(question, tokenizer, settings)) for question in questions]
-    fits_Q = [length <= settings.max_tokens for length in lengths_Q]
-    if all(fits_Q):
-        return list(questions), []
-    kept = [question for question, fits in zip(questions, fits_Q, strict=True) if fits]
-    overlong = [question.id for question, fits in zip(questions, fits_Q, strict=True) if not fits]
+    pairs = list(zip(questions, lengths_Q, strict=True))
+    kept = [question for question, length in pairs if length <= settings.max_tokens]
+    overlong = [question.id for question, length in pairs if length > settings.max_tokens]
+    if not overlong:
+        return kept, []
     report = (
         f"{len(overlong)} of {len(questions)} prompts have more than {settings.max_tokens} tokens, the longest "
         f"{max(lengths_Q)}: {', '.join(overlong[:3])}{', …' if len(overlong) > 3 else ''}"

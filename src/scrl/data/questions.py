@@ -1,7 +1,7 @@
 """Question files and hub data sets → questions.
 
-Only the question's text is required; a gold answer is used only for measuring. `notes` say which column was taken as
-what. Anything ambiguous or unreadable raises `DataError` with file, line, reason and fix.
+Only the question's text is required; a gold answer is only for measuring. `notes` say which column was taken as what.
+Anything ambiguous or unreadable raises `DataError` with file, line, reason and fix.
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ _LOST_BACKSLASH = re.compile("\b(?:oxed|egin|inom|eta|ar)|\frac")
 
 @dataclass(frozen=True, slots=True)
 class LoadedQuestions:
-    """Questions, and how they were read."""
-
     questions: tuple[Question, ...]
     notes: tuple[str, ...]
-    """For people: which column was taken as what, and what was skipped or left out."""
+    """For the user: which column was taken as what, and what was skipped or left out."""
 
 
 class Columns(NamedTuple):
@@ -90,33 +88,30 @@ def load_questions(
 
 def make_questions(rows: Sequence[Row], columns: Columns, stem: str) -> tuple[Question, ...]:
     """One question per row, with unique ids; without an id column they are numbered from `stem-0`."""
-    questions = tuple(
-        Question(
+    questions = []
+    first: dict[str, Row] = {}
+    for row in rows:
+        question = Question(
             id=f"{stem}-{row.number}" if columns.id is None else _id(row, columns.id),
             text=_question(row, columns.question),
             system=_system(row, columns.question),
             gold=None if columns.gold is None else _gold(row, columns.gold),
-            level=None if columns.level is None else _level(row, columns.level),
+            level=None if columns.level is None else _text_or_number(row, columns.level),
             rephrased=None if columns.rephrased is None else _message(row, columns.rephrased),
         )
-        for row in rows
-    )
-    first: dict[str, Row] = {}
-    for row, question in zip(rows, questions, strict=True):
         if first.setdefault(question.id, row) is not row:
             reason = f"id {question.id!r} stands here again, first on {first[question.id].place}"
             raise row.error(f"{reason}. Make ids unique, or rename the column to have the questions numbered.")
-    return questions
+        questions.append(question)
+    return tuple(questions)
 
 
 def check_limit(limit: int | None) -> None:
-    """A limit takes at least one question."""
     if limit is not None and limit < 1:
         raise ConfigError(f"limit must be 1 or more, found {limit}; leave it out to take all questions")
 
 
 def limit_note(limit: int | None, taken: int) -> tuple[str, ...]:
-    """A note if the limit was reached."""
     return (f"The first {limit} question(s) are taken (limit).",) if limit == taken else ()
 
 
@@ -156,12 +151,10 @@ def _detect(source: str, option: str, names: Sequence[str]) -> str | None:
 
 
 def _id(row: Row, column: str) -> str:
-    value = row.fields.get(column)
-    if value is None or not str(value).strip():
+    text = _text_or_number(row, column)
+    if text is None:
         raise row.error(f"field {column!r} is empty. Give every question an id, or rename the column to number them.")
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise row.error(f"field {column!r} must be text or a whole number, found {kind(value)}")
-    return _clean(row, column, str(value))
+    return text
 
 
 def _question(row: Row, column: str) -> str:
@@ -193,12 +186,12 @@ def _message(row: Row, column: str) -> str | None:
 def _system(row: Row, column: str) -> str | None:
     """The system message of a chat, if it has one."""
     messages = row.fields[column]
-    found = [m["content"] for m in messages if m["role"] == "system"] if isinstance(messages, list) else []
-    if not found or not found[0]:
+    texts = [m["content"] for m in messages if m["role"] == "system"] if isinstance(messages, list) else []
+    if not texts or not texts[0]:
         return None
-    if len(found) > 1 or not isinstance(found[0], str):
+    if len(texts) > 1 or not isinstance(texts[0], str):
         raise row.error(f"field {column!r} must have one system message at most, and that must be text")
-    return _clean(row, column, found[0]) or None
+    return _clean(row, column, texts[0]) or None
 
 
 def _gold(row: Row, column: str) -> str | None:
@@ -212,7 +205,7 @@ def _gold(row: Row, column: str) -> str | None:
     return _clean(row, column, str(value)) or None
 
 
-def _level(row: Row, column: str) -> str | None:
+def _text_or_number(row: Row, column: str) -> str | None:
     value = row.fields.get(column)
     if value is None:
         return None
@@ -222,7 +215,7 @@ def _level(row: Row, column: str) -> str | None:
 
 
 def _clean(row: Row, column: str, text: str) -> str:
-    """The text without white space around it; text that JSON escapes have garbled is refused."""
+    """The text without surrounding white space; refused if JSON escapes have garbled it."""
     if len(text) > MAX_LENGTH:
         raise row.error(f"field {column!r} has {len(text):,} characters; at most {MAX_LENGTH:,} are read")
     if _UNWRITABLE.search(text):

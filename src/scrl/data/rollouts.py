@@ -24,6 +24,8 @@ _LARGEST = 1e100
 SHAPE = 'Each line is one object such as {"question_id": "q1", "completion": "… \\\\boxed{4}", "entropy": 0.3}.'
 GroupKey = tuple[int, str]
 """(step, question_id)."""
+_FIELDS = {fact: "num_tokens" if fact == "length" else fact for fact in FACTS}
+"""Fact → its field in a file."""
 
 
 class Rollout(NamedTuple):
@@ -39,21 +41,20 @@ class Rollout(NamedTuple):
     gold: str | None
     facts: dict[str, float]
     is_finished: bool | None = None
-    """It ended by itself; None where nobody says."""
+    """It ended by itself; None if the file does not say."""
     is_entropy_estimate: bool = False
     """The entropy was estimated from log-probabilities."""
     question: str = ""
-    """Its text, where the file has it."""
+    """Its text, if the file has it."""
 
     @property
     def group(self) -> GroupKey:
-        """The group this completion belongs to."""
         return (self.step, self.question_id)
 
 
 @dataclass(slots=True)
 class GroupIndex:
-    """What the first pass over a file records of a group."""
+    """The size, sample numbers and gold answer of a group, as lines are read."""
 
     size: int = 0
     samples: set[int] | None = None
@@ -61,11 +62,9 @@ class GroupIndex:
     gold: str | None = None
 
     def has(self, sample: int) -> bool:
-        """Whether this sample number was seen."""
         return sample < self.size if self.samples is None else sample in self.samples
 
     def add(self, sample: int) -> None:
-        """Record one completion."""
         if self.samples is None and sample != self.size:
             self.samples = set(range(self.size))
         if self.samples is not None:
@@ -88,9 +87,6 @@ def rollout_fields(question: Question, step: int, number: int, sample: Sample) -
     }
 
 
-_NUMBERS = (int, float)
-
-
 def index_groups(
     path: Path, rollouts: Iterable[Rollout], *, needs: Collection[str] = (), method: str = ""
 ) -> dict[GroupKey, GroupIndex]:
@@ -102,12 +98,9 @@ def index_groups(
     for rollout in rollouts:
         for name in needs:
             if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
-                raise DataError(
-                    path,
-                    f"field {_field_of(name)!r} is missing, and method {method!r} needs one for every completion. "
-                    "Record it while sampling, or use --method ttrl.",
-                    rollout.line,
-                )
+                reason = f"is missing, and method {method!r} needs one for every completion"
+                fix = "Record it while sampling, or use --method ttrl."
+                raise DataError(path, f"field {_FIELDS.get(name, name)!r} {reason}. {fix}", rollout.line)
         group = groups.setdefault(rollout.group, GroupIndex())
         sample = group.size if rollout.sample is None else rollout.sample
         if group.has(sample):
@@ -124,16 +117,14 @@ def index_groups(
 
 
 def rollout_of(fields: dict[str, Any], line: int) -> Rollout:
-    """The fields of a line; ValueError if one is wrong."""
-    question_id = fields.get("question_id")
+    """The rollout with these fields; ValueError if one is wrong."""
+    question_id, present = fields.get("question_id"), ", ".join(fields) or "no fields"
     if question_id is None:
-        raise ValueError(f"field 'question_id' is missing; this line has: {', '.join(fields) or 'no fields'}")
+        raise ValueError(f"field 'question_id' is missing; this line has: {present}")
     if not isinstance(question_id, str) and (isinstance(question_id, bool) or not isinstance(question_id, int)):
         raise ValueError(f"field 'question_id' must be text or a whole number, found {kind(question_id)}")
     if "completion" not in fields and "answer" not in fields:
-        raise ValueError(
-            f"neither field 'completion' nor field 'answer' is there; this line has: {', '.join(fields) or 'no fields'}"
-        )
+        raise ValueError(f"neither field 'completion' nor field 'answer' is there; this line has: {present}")
     text = fields.get("completion")
     if text is None and "answer" in fields:
         text = ""
@@ -147,7 +138,10 @@ def rollout_of(fields: dict[str, Any], line: int) -> Rollout:
     facts = {name: value for name, field in _FIELDS.items() if (value := fields.get(field)) is not None}
     for name, value in facts.items():
         if not (_is_number(value) and abs(value) < _LARGEST):
-            raise ValueError(f"field {_field_of(name)!r} must be a number, found {value!r}")
+            raise ValueError(f"field {_FIELDS[name]!r} must be a number, found {value!r}")
+    is_finished = fields.get("finished")
+    if is_finished is not None and not isinstance(is_finished, bool):
+        raise ValueError(f"field 'finished' must be true, false or null, found {kind(is_finished)}")
     return Rollout(
         line=line,
         question_id=str(question_id),
@@ -158,7 +152,7 @@ def rollout_of(fields: dict[str, Any], line: int) -> Rollout:
         entropy=None if entropy is None else float(entropy),
         gold=(_answer(fields, "gold") or "").strip() or None,
         facts={name: float(value) for name, value in facts.items()},
-        is_finished=_true_or_false(fields, "finished"),
+        is_finished=is_finished,
     )
 
 
@@ -179,21 +173,5 @@ def _whole_number(fields: dict[str, Any], name: str) -> int | None:
     return value
 
 
-def _true_or_false(fields: dict[str, Any], name: str) -> bool | None:
-    value = fields.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise ValueError(f"field {name!r} must be true, false or null, found {kind(value)}")
-    return value
-
-
 def _is_number(value: object) -> bool:
-    return isinstance(value, _NUMBERS) and not isinstance(value, bool)
-
-
-def _field_of(fact: str) -> str:
-    """The field of a fact: the length is `num_tokens` in a file."""
-    return "num_tokens" if fact == "length" else fact
-
-
-_FIELDS = {name: _field_of(name) for name in FACTS}
-"""Fact → its field in a file."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -36,15 +36,13 @@ def load_source(
     is_bare_name = bool(source.strip()) and not Path(source).suffix and not is_hub_id(source)
     if is_bare_name and not os.path.exists(source):
         names = [*BENCHMARKS, *(f"{SOURCE}:{level}" for level in LEVELS), *nearby_files(Path(source))]
-        reason = (
-            "there is no such file, benchmark or generated stream; give one, or a hub data set (owner/name[:split])"
-        )
-        raise DataError(source, f"{reason}.{did_you_mean(source.lower(), names)}")
+        reason = "there is no such file, benchmark or generated stream"
+        fix = f"give one, or a hub data set (owner/name[:split]).{did_you_mean(source.lower(), names)}"
+        raise DataError(source, f"{reason}; {fix}")
     return load_questions(source, limit=limit, **columns)
 
 
 def is_generated(source: str) -> bool:
-    """Whether a source names generated arithmetic."""
     return source.partition(":")[0] == SOURCE
 
 
@@ -60,7 +58,7 @@ def reader_of(source: str) -> str:
 
 
 def prompt_for(source: str, reader: str, prompt: PromptSettings) -> PromptSettings:
-    """Unless given: the reader decides what is asked for; generated questions need no instruction."""
+    """Unless set: the reader decides what is asked for, and generated questions need no instruction."""
     defaults = {"asks_for": asked_by(reader), "instruction": "" if is_generated(source) else None}
     return prompt.model_copy(update={name: value for name, value in defaults.items() if getattr(prompt, name) is None})
 
@@ -75,11 +73,8 @@ def _generate(source: str, seed: int, limit: int | None) -> LoadedQuestions:
     size = int(number or DEFAULT_NUMBER)
     if not 0 < size <= MAX_NUMBER:
         raise ConfigError(f"questions: {source}: asks for {size} questions; 1 to {MAX_NUMBER:,} are possible")
-    stream_name: Stream = stream or "train"  # type: ignore[assignment]
-    questions = arithmetic_questions(
-        level, min(size, limit or size), stream=stream_name, seed=int(own_seed) if own_seed else seed
-    )
-    note = (
-        f"{len(questions)} generated questions, level {level}, stream {stream_name}; gold is used for measuring alone"
-    )
+    name: Stream = stream or "train"  # type: ignore[assignment]
+    seed = int(own_seed) if own_seed else seed
+    questions = arithmetic_questions(level, min(size, limit or size), stream=name, seed=seed)
+    note = f"{len(questions)} generated questions, level {level}, stream {name}; gold is used for measuring alone"
     return LoadedQuestions(questions, (note,))

@@ -1,4 +1,4 @@
-"""Question files and hub data sets → rows of fields. What a field means is decided elsewhere."""
+"""Question files and hub data sets → rows of fields, whatever the fields mean."""
 
 from __future__ import annotations
 
@@ -37,23 +37,19 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where the row stands, for a message."""
         return f"row {self.number} (from 0)" if self.line is None else f"line {self.line}"
 
     def error(self, reason: str) -> DataError:
-        """What is wrong with this row."""
         return DataError(self.source, f"{self.place}: {reason}" if self.line is None else reason, self.line)
 
 
 class Table(NamedTuple):
-    """The rows of a source, and notes on how they were read."""
-
     rows: Iterable[Row]
     notes: tuple[str, ...] = ()
 
 
 class HubError(Exception):
-    """A hub data set cannot be loaded; the text is a clause without a full stop, for the caller's message."""
+    """A hub data set cannot be loaded; its text is a clause without a full stop, for the caller's message."""
 
 
 def read_table(source: str | Path) -> tuple[Table, str]:
@@ -115,13 +111,16 @@ def read_hub(
     name: str, *, split: str, config: str | None = None, revision: str | None = None, source: str | None = None
 ) -> Table:
     """One split of a hub data set; `source` is its name in messages. Without the hub: `HubError`."""
-    options = {"split": split} | ({"name": config} if config else {}) | ({"revision": revision} if revision else {})
+    options, note = {"split": split}, f"Hub data set {name}"
+    if config:
+        options["name"] = config
+        note += f", configuration {config!r}"
+    note += f", split {split!r}"
+    if revision:
+        options["revision"] = revision
+        note += f", revision {revision}"
     rows = _ask_hub(lambda hub: hub.load_dataset(name, **options))
-    parts = [f"Hub data set {name}"]
-    parts += [f"configuration {config!r}"] if config else []
-    parts += [f"split {split!r}"] if split else []
-    parts += [f"revision {revision}"] if revision else []
-    return Table(_numbered(source or name, rows), (f"{', '.join(parts)}.",))
+    return Table(_numbered(source or name, rows), (f"{note}.",))
 
 
 def _ask_hub(request: Callable[[Any], Any]) -> Any:
@@ -169,7 +168,7 @@ def _read_json(path: Path) -> Table:
 
 
 def _read_csv(path: Path) -> Table:
-    """Cells between commas, semicolons or tabs: the delimiter with which most rows are as long as the header."""
+    """Cells between commas, semicolons or tabs: the delimiter that gives most rows the length of the header."""
     text = _text(path)
 
     def rows_like_the_header(delimiter: str) -> int:
@@ -204,9 +203,8 @@ def _read_cells(path: Path, *, delimiter: str) -> Table:
         if len(cells) != len(header):
             reason = f"has {len(cells)} cells, but the header has {len(header)} ({', '.join(header)})"
             raise DataError(path, f"{reason}. Put double quotes around a cell with a separator in it.", line)
-    rows = [
-        Row(str(path), i, line, dict(zip(header, cells, strict=True))) for i, (line, cells) in enumerate(nonblank[1:])
-    ]
+    fields = [(line, dict(zip(header, cells, strict=True))) for line, cells in nonblank[1:]]
+    rows = [Row(str(path), i, line, cells) for i, (line, cells) in enumerate(fields)]
     return Table(rows, _blank_note(len(records) - len(nonblank)))
 
 

@@ -1,20 +1,22 @@
-"""Files that appear under their name whole, or not at all."""
+"""Files that appear under their name whole or not at all, and that one process writes at a time."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from scrl.errors import InputError
 
 
 @contextmanager
 def whole_file(path: Path, *, follows: bool = True) -> Iterator[IO[str]]:
-    """A file to write to, which gets its name when it is complete; a pipe or a device is written to as it is.
+    """A file to write to, which gets its name when it is complete; a pipe or a device is written to directly.
 
-    Without `follows` whatever has the name is replaced, a link or a pipe too: for folders that come from elsewhere.
+    Without `follows`, whatever has the name is replaced, even a link or a pipe: for folders that come from elsewhere.
     """
     if follows and path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", newline="\n") as file:
@@ -32,9 +34,26 @@ def whole_file(path: Path, *, follows: bool = True) -> Iterator[IO[str]]:
 
 
 def write_whole(path: Path, text: str, *, follows: bool = True) -> None:
-    """A file with this text."""
     with whole_file(path, follows=follows) as file:
         file.write(text)
+
+
+@contextmanager
+def only_writer(lock_file: Path, busy: str) -> Iterator[None]:
+    """Hold a lock; another process that wants it is refused with the message `busy`."""
+    from filelock import FileLock, Timeout  # only runs need it
+
+    lock = FileLock(lock_file, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(f"{busy}; wait until it has ended, or stop it") from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            lock_file.unlink()
+        lock.release()
 
 
 def sync(path: Path) -> None:
@@ -47,6 +66,6 @@ def sync(path: Path) -> None:
 
 
 def sync_all(folder: Path) -> None:
-    """The same for all that lies in a folder, and for the folder itself."""
+    """`sync` for a folder and everything in it."""
     for path in (*folder.rglob("*"), folder):
         sync(path)

@@ -1,4 +1,4 @@
-"""YAML files of settings, which may come from elsewhere: bounded in size, depth and what their aliases stand for."""
+"""YAML files of settings, which may come from elsewhere: limited in size, in depth, and with aliases expanded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from scrl.errors import DataError
 MAX_BYTES = 2**20
 MAX_DEPTH = 40
 MAX_NODES = 20_000
-"""Values in all, with every alias written out."""
+"""Values in all, with every alias expanded."""
 MAX_DIGITS = 100
-"""Of a number."""
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Plain values alone; whatever cannot be made into one is an error with its line."""
+    """Plain values only; whatever cannot be made into one is an error with its line."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         is_number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
@@ -32,7 +31,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 
 def parse_yaml(text: str) -> Any:
-    """The value that a text stands for; raises yaml.YAMLError."""
+    """The value of a YAML text; raises yaml.YAMLError."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -48,7 +47,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _size(node: Any, sizes: dict[int, int], above: set[int]) -> int:
-    """The values that a node stands for, with its aliases written out."""
+    """The number of values in a node, with its aliases expanded."""
     if id(node) in above:
         raise _error("an alias of what it stands in", node)
     if id(node) not in sizes:
@@ -84,7 +83,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def line_of(path: Path, name: str) -> int | None:
-    """The line on which a setting stands, by its dotted name, in a file that `read_yaml` has read."""
+    """The line of a setting, by its dotted name, in a file that `read_yaml` has read."""
     node = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader)
     return dict(_lines(node)).get(name)
 

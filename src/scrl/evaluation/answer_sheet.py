@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -30,8 +31,6 @@ MIN_CHECKS = 10
 
 @dataclass(frozen=True, slots=True)
 class AnswerRow:
-    """One question."""
-
     question_id: str
     question: str
     answer: str | None
@@ -60,47 +59,32 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
     if "answers" not in after:
         raise InputError("this evaluation was written before 0.2 and has no answers; measure again with scrl evaluate")
     starts = (before or {}).get("answers", {})
-    if not all(_is_entry(found) for answers in (after["answers"], starts) for found in answers.values()):
-        raise InputError("evaluations.jsonl: field 'answers' must hold question and votes per question; measure again")
-    return [
-        _row(
-            question_id,
-            found["question"],
-            found["votes"],
-            starts[question_id]["votes"] if question_id in starts else None,
-        )
-        for question_id, found in after["answers"].items()
-    ]
-
-
-def _is_entry(found: object) -> bool:
-    return isinstance(found, dict) and isinstance(found.get("question"), str) and isinstance(found.get("votes"), list)
-
-
-Votes = Sequence[tuple[str, float]]
-
-
-def _row(question_id: str, question: str, votes: Votes, start: Votes | None) -> AnswerRow:
-    (answer, share), (second, second_share) = [*votes, *[(None, 0.0)] * 2][:2]
+    for entry in (*after["answers"].values(), *starts.values()):
+        if not (
+            isinstance(entry, dict) and isinstance(entry.get("question"), str) and isinstance(entry.get("votes"), list)
+        ):
+            reason = "field 'answers' must hold question and votes per question; measure again"
+            raise InputError(f"evaluations.jsonl: {reason}")
     rule = ScrlSettings()
-    row = AnswerRow(
-        question_id, question, answer, share, second, second_share,
-        is_trusted=is_selected(share, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin),
-    )  # fmt: skip
-    if start is None:
-        return row
-    start_answer, start_share = start[0] if start else (None, 0.0)
-    same = answer == start_answer or (
-        answer is not None and start_answer is not None and same_answer(answer, start_answer)
-    )
-    return replace(row, start_answer=start_answer, start_share=start_share, is_changed=not same)
+    rows = []
+    for question_id, entry in after["answers"].items():
+        (answer, share), (second, second_share) = [*entry["votes"], *[(None, 0.0)] * 2][:2]
+        is_trusted = is_selected(share, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
+        row = AnswerRow(question_id, entry["question"], answer, share, second, second_share, is_trusted)
+        if question_id in starts:
+            start_answer, start_share = [*starts[question_id]["votes"], (None, 0.0)][0]
+            is_same = answer == start_answer or (
+                answer is not None and start_answer is not None and same_answer(answer, start_answer)
+            )
+            row = replace(row, start_answer=start_answer, start_share=start_share, is_changed=not is_same)
+        rows.append(row)
+    return rows
 
 
 # Checked answers
 
 
 def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[AnswerRow]:
-    """A random subset of the questions."""
     if not MIN_CHECKS <= number <= len(rows):
         raise InputError(f"--draw-check: from {MIN_CHECKS} to {len(rows)}, the number of questions; got {number}")
     return random.Random(seed).sample(rows, number)  # noqa: S311 - no secret
@@ -109,7 +93,7 @@ def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[Answe
 def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
     """Question → right answer, of a file with the columns question_id and answer."""
     table, _ = read_table(path)
-    known = {row.question_id for row in rows}
+    ids = {row.question_id for row in rows}
     checks: dict[str, str] = {}
     for row in table.rows:
         question_id, answer = (str(row.fields.get(name) or "").strip() for name in ("question_id", "answer"))
@@ -117,7 +101,7 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
             name = "answer" if question_id else "question_id"
             reason = "fill in every row, since a subset without the hard ones is no random subset"
             raise DataError(path, f"{name!r} is empty; {reason}", row.line)
-        if question_id not in known:
+        if question_id not in ids:
             raise DataError(path, f"there is no question {question_id!r} among these answers", row.line)
         checks[question_id] = answer
     if len(checks) < MIN_CHECKS:
@@ -129,26 +113,22 @@ def with_trust(
     rows: Sequence[AnswerRow], checks: Mapping[str, str], max_error: float | None, *, is_pool: bool = True
 ) -> tuple[list[AnswerRow], Choice | None]:
     """The rows with their chances, and with which of them are answered at this error rate."""
-    right = {
-        row.question_id: row.answer is not None and same_answer(row.answer, checks[row.question_id])
-        for row in rows
+    checked = {
+        place: row.answer is not None and same_answer(row.answer, checks[row.question_id])
+        for place, row in enumerate(rows)
         if row.question_id in checks
     }
-    checked = [row for row in rows if row.question_id in right]
-    steps = calibrate([row.share for row in checked], [right[row.question_id] for row in checked])
-    by_place = {place: right[row.question_id] for place, row in enumerate(rows) if row.question_id in right}
-    choice = None
+    steps = calibrate([rows[place].share for place in checked], list(checked.values()))
+    choice, least_share = None, math.inf
     if max_error is not None:
-        choice = choose_threshold([row.share for row in rows], by_place, max_error, is_pool=is_pool)
+        choice = choose_threshold([row.share for row in rows], checked, max_error, is_pool=is_pool)
+        least_share = math.inf if choice.chosen is None else choice.chosen.threshold
     trusted = []
-    for row in rows:
+    for place, row in enumerate(rows):
         step = chance_of(row.share, steps)
-        is_answered = None
-        if choice is not None:
-            is_answered = choice.chosen is not None and row.share >= choice.chosen.threshold
         trusted.append(replace(
-            row, p_right=step.rate, p_right_low=step.low, p_right_high=step.high,
-            checked=right.get(row.question_id), is_answered=is_answered,
+            row, p_right=step.rate, p_right_low=step.low, p_right_high=step.high, checked=checked.get(place),
+            is_answered=None if choice is None else row.share >= least_share,
         ))  # fmt: skip
     return trusted, choice
 
@@ -167,7 +147,7 @@ def write_run_answers(folder: Path) -> None:
 
 
 def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
-    """answers.jsonl and answers.csv, without the columns that nobody asked for."""
+    """answers.jsonl and answers.csv, without columns that are empty in every row."""
     used = [field.name for field in fields(AnswerRow) if any(getattr(row, field.name) is not None for row in rows)]
     lines = [{name: getattr(row, name) for name in used} for row in rows]
     table = io.StringIO()

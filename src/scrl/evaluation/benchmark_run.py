@@ -30,7 +30,7 @@ from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of
 from scrl.data.whole_files import write_whole
 from scrl.errors import DataError, InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
-from scrl.evaluation.gold_check import BOX_READERS, gold_problem
+from scrl.evaluation.gold import BOX_READERS, gold_problem
 from scrl.evaluation.lm_eval import results_json
 from scrl.evaluation.settings import STARTED_WITH, MeasurementSettings, file_name
 from scrl.policy.model import LanguageModel, load_model
@@ -65,7 +65,6 @@ class Benchmark:
 
     @property
     def file(self) -> str:
-        """Where its completions are kept."""
         return f"rollouts/{file_name(self.name)}.jsonl"
 
 
@@ -89,10 +88,9 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         listener.note(sampler.note)
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
     (out / STARTED_WITH).unlink(missing_ok=True)  # a kill between the two files must not look like an edit
-    write_whole(
-        out / "evaluation.yaml", yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False), follows=False
-    )
-    write_whole(out / STARTED_WITH, json.dumps(settings.model_dump(mode="json")) + "\n", follows=False)
+    values = settings.model_dump(mode="json")
+    write_whole(out / "evaluation.yaml", yaml.safe_dump(values, sort_keys=False), follows=False)
+    write_whole(out / STARTED_WITH, json.dumps(values) + "\n", follows=False)
     records = []
     ks = settings.ks or (settings.samples,)
     for benchmark in benchmarks:

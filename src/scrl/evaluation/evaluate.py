@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from scrl.answers.classes import Classes, find_class
-from scrl.answers.forms import canonical_form
+from scrl.answers.classes import Classes
 from scrl.credit.rule import CreditRule
 from scrl.credit.tally import count_votes
-from scrl.evaluation.label_quality import bare_gold
+from scrl.evaluation.gold import right_class
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
 from scrl.records import Group, Question, Sampled, Tally
 from scrl.sampling.settings import SamplingSettings
@@ -67,7 +66,7 @@ class AnsweredQuestion:
 
     @classmethod
     def of(cls, sampled: Sampled) -> AnsweredQuestion:
-        """From new samples."""
+        """With the completions that were just sampled."""
         return cls(
             question=sampled.question,
             group=sampled.group,
@@ -101,7 +100,7 @@ def evaluate(answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, condition
     }
     texts = {answered.question.id: answered.question.text for answered in answered_Q}
     record["answers"] = {grade.id: {"question": texts[grade.id], "votes": grade.votes} for grade in grades_Q}
-    return record | _gold_part([grade for grade in grades_Q if grade.is_gold], conditions.seed)
+    return record | _gold_part([grade for grade in grades_Q if grade.has_gold], conditions.seed)
 
 
 def questions_digest(questions: Sequence[Question]) -> str:
@@ -112,15 +111,15 @@ def questions_digest(questions: Sequence[Question]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Grade:
-    """One question, counted; the fields after `is_gold` mean nothing without gold."""
+    """One question, counted; the fields after `has_gold` mean nothing without gold."""
 
     id: str
     level: str | None
     votes: list[list[str | float]]
-    """The two answers with most votes, as they were mostly written, with their shares."""
+    """The two answers with most votes, in their most frequent spelling, with their shares."""
     agreement: float
     answered: float
-    is_gold: bool
+    has_gold: bool
     scores: dict[str, float]
     """pass@1, pass@k, maj@k."""
     entropies: tuple[tuple[float, bool], ...]
@@ -130,9 +129,8 @@ class _Grade:
 def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions) -> _Grade:
     classes = rule.classify(answered.group)
     tally = count_votes(classes, answered.entropies_G)
-    gold = bare_gold(answered.question.gold) if answered.question.gold is not None else None
-    is_gold = gold is not None and canonical_form(gold) is not None
-    right = find_class(classes, gold or "") if is_gold else None
+    truth = right_class(classes, answered.question.gold)
+    right = None if truth is None or truth.key is None else tally.keys_K.index(truth.key)
     num_answered = sum(tally.counts_K)
     num_correct = 0 if right is None else tally.counts_K[right]
     scores = {"pass@1": num_correct / tally.size}
@@ -146,7 +144,7 @@ def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions)
         votes=_most_voted(classes, tally),
         agreement=max(tally.counts_K, default=0) / tally.size,
         answered=num_answered / tally.size,
-        is_gold=is_gold,
+        has_gold=truth is not None,
         scores=scores,
         entropies=tuple(
             (entropy, right is not None and number == right)
@@ -157,13 +155,13 @@ def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions)
 
 def _most_voted(classes: Classes, tally: Tally) -> list[list[str | float]]:
     """The first two answers; ties go to the smaller key."""
-    order = sorted(range(len(tally.keys_K)), key=lambda j: (-tally.counts_K[j], tally.keys_K[j]))[:2]
-    spellings = [
-        Counter(a for a, own in zip(classes.answers_G, classes.class_of_G, strict=True) if own == j and a is not None)
-        for j in order
-    ]
-    texts = [min(found, key=lambda text: (-found[text], text)) for found in spellings]
-    return [[text, tally.counts_K[j] / tally.size] for text, j in zip(texts, order, strict=True)]
+    votes: list[list[str | float]] = []
+    for j in sorted(range(len(tally.keys_K)), key=lambda j: (-tally.counts_K[j], tally.keys_K[j]))[:2]:
+        answers = (a for a, own in zip(classes.answers_G, classes.class_of_G, strict=True) if own == j)
+        spellings = Counter(answer for answer in answers if answer is not None)
+        text = min(spellings, key=lambda text: (-spellings[text], text))
+        votes.append([text, tally.counts_K[j] / tally.size])
+    return votes
 
 
 def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:
@@ -184,12 +182,10 @@ def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:
         figures["entropy_correct"] = float(np.mean(right))
     if wrong:
         figures["entropy_incorrect"] = float(np.mean(wrong))
-    levels = sorted({grade.level for grade in grades_Q if grade.level is not None})
-    if levels:
-        of_level = {level: [g.scores["pass@1"] for g in grades_Q if g.level == level] for level in levels}
-        figures["by_level"] = {
-            level: {"questions": len(part), **_with_interval("pass@1", part, seed)} for level, part in of_level.items()
-        }
+    for level in sorted({grade.level for grade in grades_Q if grade.level is not None}):
+        part = [grade.scores["pass@1"] for grade in grades_Q if grade.level == level]
+        row = {"questions": len(part), **_with_interval("pass@1", part, seed)}
+        figures.setdefault("by_level", {})[level] = row
     return figures | {f"{name}_by_question": {grade.id: grade.scores[name] for grade in grades_Q} for name in names}
 
 

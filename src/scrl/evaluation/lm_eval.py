@@ -14,16 +14,17 @@ from scrl.metrics import PASS_OR_MAJ
 def results_json(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Every pass@k and maj@k as `NAME,none`, its standard error over questions as `NAME_stderr,none`."""
     results: dict[str, dict[str, Any]] = {}
-    configs, higher_is_better, num_samples = {}, {}, {}
+    higher_is_better: dict[str, dict[str, bool]] = {}
+    configs, num_samples = {}, {}
     for record in records:
         name = str(record["benchmark"])
-        metrics = [key for key in record if PASS_OR_MAJ.fullmatch(key)]
-        results[name] = {"alias": name}
-        for metric in metrics:
+        results[name], higher_is_better[name] = {"alias": name}, {}
+        for metric in filter(PASS_OR_MAJ.fullmatch, record):
             results[name][f"{metric},none"] = record[metric]
             results[name][f"{metric}_stderr,none"] = standard_error(list(record[f"{metric}_by_question"].values()))
+            higher_is_better[name][metric] = True
         configs[name] = {
-            "task": record["benchmark"],
+            "task": name,
             "output_type": "generate_until",
             "num_fewshot": 0,
             "repeats": record["samples"],
@@ -34,7 +35,6 @@ def results_json(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 "max_gen_toks": record["max_tokens"],
             },
         }
-        higher_is_better[name] = dict.fromkeys(metrics, True)
         num_samples[name] = {"original": record["questions"], "effective": record["gold_questions"]}
     model, seed = records[0]["model"], records[0]["seed"]
     return {

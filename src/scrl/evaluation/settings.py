@@ -66,7 +66,7 @@ class MeasurementSettings(Settings):
                 reason = f"must be between 1 and the number of completions a question, {self.samples}; got {k}"
                 raise ConfigError(f"k: {reason}. Choose another, or draw more (completions).")
         names = [file_name(benchmark) for benchmark in self.benchmarks]
-        twice = [each for each, name in zip(self.benchmarks, names, strict=True) if names.count(name) > 1]
+        twice = [benchmark for benchmark in self.benchmarks if names.count(file_name(benchmark)) > 1]
         if twice:
             raise ConfigError(f"questions: {', '.join(twice)}: give each once, and no two files of the same name")
         return self
@@ -94,36 +94,28 @@ def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
 
 
 def read_settings(out: Path) -> MeasurementSettings:
-    """The settings an evaluation was started with."""
-    path = out / "evaluation.yaml"
+    """The settings an evaluation was started with; refused if they were edited since."""
+    path, started_with = out / "evaluation.yaml", out / STARTED_WITH
     if not path.is_file():
         raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
     values = read_yaml(path)
     if isinstance(prompt := values.get("prompt"), dict):
         prompt.setdefault("asks_for", "box")  # as scrl 0.1 did
     settings = _written_by_an_evaluation(values, path)
-    _check_unchanged(settings, out)
+    if started_with.is_file():  # else nothing has been drawn yet, or by an earlier version
+        before = _written_by_an_evaluation(parse_object(started_with.read_bytes(), started_with, 1), started_with)
+        changed = changed_settings(before.model_dump(mode="json"), settings.model_dump(mode="json"))
+        if changes := "; ".join(words for _, words in changed):
+            raise DataError(path, f"is not what the evaluation was started with: {changes}; put it back")
     return settings
 
 
 def _written_by_an_evaluation(values: Mapping[str, Any], path: Path) -> MeasurementSettings:
-    """An earlier version may have written them: what it did not know has its default."""
+    """Perhaps by an earlier version: what it did not know has its default."""
     try:
         return build_settings(values)
     except ConfigError as error:
         raise DataError(path, f"is not what an evaluation wrote: {str(error).splitlines()[0]}") from error
-
-
-def _check_unchanged(settings: MeasurementSettings, out: Path) -> None:
-    """Refuse to go on with other settings than those that the completions so far were drawn with."""
-    path = out / STARTED_WITH
-    if not path.is_file():  # nothing has been drawn yet, or by earlier versions
-        return
-    before = _written_by_an_evaluation(parse_object(path.read_bytes(), path, 1), path)
-    changed = changed_settings(before.model_dump(mode="json"), settings.model_dump(mode="json"))
-    changes = "; ".join(words for _, words in changed)
-    if changes:
-        raise DataError(out / "evaluation.yaml", f"is not what the evaluation was started with: {changes}; put it back")
 
 
 def file_name(benchmark: str) -> str:

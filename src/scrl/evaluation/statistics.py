@@ -17,6 +17,7 @@ from scrl.records import Floats
 from scrl.seeds import generator_for
 
 MAJORITY_DRAWS = 1_000
+CLUSTERED_DRAWS = 2_000
 SIGN_DRAWS = 10_000
 MOST_EXACT_SIGNS = 20
 _CELLS_AT_A_TIME = 1_000_000
@@ -110,12 +111,12 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-def clustered_interval(values: Mapping[str, Sequence[float]], *, seed: int, draws: int = 2_000) -> tuple[float, float]:
+def clustered_interval(values: Mapping[str, Sequence[float]], *, seed: int) -> tuple[float, float]:
     """The 95 % percentile bootstrap of the mean of all values, where each question has some, or none at all.
 
         Σ_i Σ values[q_i] / Σ_i #values[q_i],   q_i uniform over the Q questions, i = 1 … Q
 
-    A question's values are drawn together, as its visits are alike.
+    A question's values are drawn together, since its visits are alike.
     """
     sums_Q = np.array([math.fsum(values[name]) for name in sorted(values)])
     counts_Q = np.array([len(values[name]) for name in sorted(values)], dtype=np.float64)
@@ -126,7 +127,7 @@ def clustered_interval(values: Mapping[str, Sequence[float]], *, seed: int, draw
         counts = counts_Q[rows].sum(axis=1)
         return np.asarray(sums_Q[rows].sum(axis=1)[counts > 0] / counts[counts > 0])
 
-    low, high = np.quantile(_in_chunks(draws, size, ratios), [0.025, 0.975])
+    low, high = np.quantile(_in_chunks(CLUSTERED_DRAWS, size, ratios), [0.025, 0.975])
     return float(low), float(high)
 
 

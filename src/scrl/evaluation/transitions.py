@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,16 +12,10 @@ TRANSITIONS = {"learned": (False, True), "kept": (True, True), "lost": (True, Fa
 """Whether the majority was right before and after."""
 
 
-def transition(before: float, after: float) -> str:
-    """Of one question, from the chance that its majority is right; a tie of two is right, one of three is not."""
-    change = (before >= 0.5, after >= 0.5)
-    return next(name for name, wanted in TRANSITIONS.items() if wanted == change)
-
-
 def majority_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int] | None:
     """Of two evaluations of the same questions, by maj@k with the largest k that both have; None: they have none."""
     names = [key.removesuffix("_by_question") for key in before if key.endswith("_by_question") and key in after]
-    votes = [(int(found[2]), name) for name in names if (found := PASS_OR_MAJ.fullmatch(name)) and found[1] == "maj"]
+    votes = [(int(match[2]), name) for name in names if (match := PASS_OR_MAJ.fullmatch(name)) and match[1] == "maj"]
     if not votes:
         return None
     key = f"{max(votes)[1]}_by_question"
@@ -33,6 +28,9 @@ def transition_words(counts: Mapping[str, int]) -> str:
 
 
 def count_transitions(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, int]:
-    """How many of the questions that both have were learned, kept, lost and never right."""
-    found = [transition(before[name], after[name]) for name in before if name in after]
-    return {name: found.count(name) for name in TRANSITIONS}
+    """How many of the questions that both have were learned, kept, lost and never right.
+
+    Values are chances that the majority is right: a tie of two counts as right, one of three does not.
+    """
+    changes = Counter((before[name] >= 0.5, after[name] >= 0.5) for name in before if name in after)
+    return {name: changes[change] for name, change in TRANSITIONS.items()}

@@ -99,7 +99,6 @@ class Test:
 
     @property
     def unchecked(self) -> int:
-        """The questions that would be answered."""
         return self.total - self.checked
 
 
@@ -117,26 +116,22 @@ def choose_threshold(
     shares_Q: Sequence[float], checked: Mapping[int, bool], max_error: float, *, is_pool: bool = True
 ) -> Choice:
     """The largest set of unchecked questions whose error rate is at most `max_error`; `checked`: question → right."""
-    tests = [_test(shares_Q, checked, threshold, max_error, is_pool) for threshold in _thresholds(shares_Q)]
-    could_pass = (test for test in tests if _p_value(test.total, test.checked, 0, max_error, is_pool) <= LEVEL)
-    first = next(could_pass, None)
+    tests = []
+    for threshold in _thresholds(shares_Q):
+        above = [q for q, share in enumerate(shares_Q) if share >= threshold]
+        rights = [checked[q] for q in above if q in checked]
+        total, n, wrong = len(above), len(rights), rights.count(False)
+        tests.append(Test(threshold, total, n, wrong, _p_value(total, n, wrong, max_error, is_pool)))
     tried: list[Test] = []
-    for test in tests[tests.index(first) :] if first else ():
+    for test in tests:
+        if not tried and _p_value(test.total, test.checked, 0, max_error, is_pool) > LEVEL:
+            continue  # too few checks to show anything
         tried.append(test)
         if test.p_value > LEVEL:
             break
     chosen = next((test for test in reversed(tried) if test.p_value <= LEVEL), None)
     needed = None if chosen is not None else _checks_needed(tests, len(checked), len(shares_Q), max_error, is_pool)
     return Choice(chosen, tuple(tried), needed)
-
-
-def _test(
-    shares_Q: Sequence[float], checked: Mapping[int, bool], threshold: float, max_error: float, is_pool: bool
-) -> Test:
-    above = [q for q, share in enumerate(shares_Q) if share >= threshold]
-    n = sum(q in checked for q in above)
-    wrong = sum(not checked[q] for q in above if q in checked)
-    return Test(threshold, len(above), n, wrong, _p_value(len(above), n, wrong, max_error, is_pool))
 
 
 def _checks_needed(tests: Sequence[Test], checks: int, questions: int, max_error: float, is_pool: bool) -> int | None:

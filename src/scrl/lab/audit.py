@@ -1,12 +1,13 @@
 """Would consensus lie on these questions? Figures about stored completions, with gold or without.
 
-Everything here is measured on groups as they are; nothing is trained. What the figures mean is said in `verdict`.
+Nothing is trained. `verdict` says what the figures mean.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,9 @@ from scrl.credit.labels import is_selected, rare_answers, selective_positive
 from scrl.credit.pushes import gives, push
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile
-from scrl.evaluation.label_quality import LabelQuality, entropy_auroc, majority_accuracy
+from scrl.evaluation.label_quality import entropy_auroc, majority_accuracy
 from scrl.evaluation.statistics import clustered_interval
-from scrl.lab.label import LabelSummary
+from scrl.lab.label import label_summary
 from scrl.lab.resampling import TopVotes, fewer_votes, top_votes
 from scrl.lab.stored_groups import StoredGroup, credit_of, lacking, stored_groups
 from scrl.lab.verdict import PAPER, verdict
@@ -38,6 +39,7 @@ more, an answer that belongs to one question stays below it (1/20 = 5 %)."""
 NUM_WINDOWS = 4
 """A file of many steps is a run: it is also shown in this many parts."""
 CALIBRATION_EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
+_PUSHES = ("stock_label_share", "push_stock", "push_right", "push_stock_wrong")
 
 
 def audit_file(source: CompletionFile, rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
@@ -47,12 +49,12 @@ def audit_file(source: CompletionFile, rules: Mapping[str, CreditRule], *, seed:
 
 
 def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
-    """The audit, as it is written to JSON; a method that these groups cannot serve stands under `refused`."""
+    """The audit as it is written to JSON; `refused` says which methods need what these groups do not have."""
     reasons = {name: lacking(rule, groups) for name, rule in rules.items()}
     served = {name: rule for name, rule in rules.items() if reasons[name] is None}
     credits = {name: [credit_of(rule, stored) for stored in groups] for name, rule in served.items()}
     has_gold = any(stored.truth is not None for stored in groups)
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "questions": len({stored.question_id for stored in groups}),
         "groups": len(groups),
@@ -67,7 +69,7 @@ def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule],
         "gold": gold_figures(groups, seed=seed) if has_gold else None,
         "windows": windows(groups, served, credits),
     }
-    return found | {"verdict": [finding.as_dict() for finding in verdict(found)]}
+    return figures | {"verdict": [asdict(finding) for finding in verdict(figures)]}
 
 
 def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
@@ -76,7 +78,7 @@ def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
     cut = [stored.num_cut / stored.tally.size for stored in groups if stored.num_cut is not None]
     entropies = [stored.tally.group_entropy for stored in groups if stored.tally.group_entropy is not None]
     is_known = len(entropies) == len(groups)
-    origin = "estimated" if any(stored.has_estimates for stored in groups) else "exact"
+    origin = "estimated" if any(stored.num_estimates for stored in groups) else "exact"
     return {
         "agreement": float(np.mean(top.first / sizes_Q)),
         "margin": float(np.mean((top.first - top.second) / sizes_Q)),
@@ -85,7 +87,7 @@ def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
         "unanimous_share": float(np.mean(top.first == sizes_Q)),
         "distinct_answers": float(np.mean([len(stored.tally.keys_K) for stored in groups])),
         "no_answer_share": float(np.mean([stored.tally.class_of_G.count(-1) / stored.tally.size for stored in groups])),
-        "cut_share": float(np.mean(cut)) if cut else None,
+        "cut_share": _mean(cut),
         "entropy": origin if is_known else None,
         "entropy_mean": float(np.mean(entropies)) if is_known else None,
     }
@@ -95,7 +97,7 @@ def method_figures(
     rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequence[Credit], *, seed: int
 ) -> dict[str, Any]:
     """What `scrl label` would say of a method, as shares, with intervals where gold is known."""
-    counted = _counted(rule, groups, credits)
+    summary = label_summary(rule, groups, credits)
     right: dict[str, list[float]] = {stored.question_id: [] for stored in groups}
     pushes: dict[str, list[float]] = {stored.question_id: [] for stored in groups}
     for stored, credit in zip(groups, credits, strict=True):
@@ -105,31 +107,16 @@ def method_figures(
             right[stored.question_id].append(float(credit.labels.positive == stored.truth.key))
     return {
         "has_labels": rule.method.has_labels,
-        "coverage": counted["positive_questions"] / len(groups),
-        "negatives_per_question": counted["negative_answers"] / len(groups),
+        "coverage": summary["positive_questions"] / len(groups),
+        "negatives_per_question": summary["negative_answers"] / len(groups),
         "signal_share": float(np.mean([has_signal(credit) for credit in credits])),
-        "entropy_only_share": counted["entropy_only_questions"] / len(groups),
-        **{key: counted.get(key) for key in _PUSHES},
+        "entropy_only_share": summary["entropy_only_questions"] / len(groups),
+        **{key: summary.get(key) for key in _PUSHES},
         "labels_checked": sum(map(len, right.values())),
-        **{key: counted[key] for key in ("positive_accuracy", "negative_accuracy", "truth_flagged")},
+        **{key: summary.get(key) for key in ("positive_accuracy", "negative_accuracy", "truth_flagged")},
         "positive_accuracy_interval": _interval(right, seed=seed),
         "push_right_interval": _interval(pushes, seed=seed),
     }
-
-
-def _counted(rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> dict[str, Any]:
-    """The summary of `scrl label`."""
-    summary, quality = LabelSummary(), LabelQuality()
-    for stored, credit in zip(groups, credits, strict=True):
-        summary.add(credit, stored.classes, is_graded=stored.truth is not None)
-        summary.add_pushes(credit)
-        if stored.gold is not None and stored.truth is not None:
-            quality.add(stored.classes, credit, stored.gold)
-            quality.add_pushes(credit, stored.truth)
-    return summary.as_dict(rule, quality)
-
-
-_PUSHES = ("stock_label_share", "push_stock", "push_right", "push_stock_wrong")
 
 
 def _interval(values: Mapping[str, Sequence[float]], *, seed: int) -> list[float] | None:
@@ -138,24 +125,23 @@ def _interval(values: Mapping[str, Sequence[float]], *, seed: int) -> list[float
 
 def disagreements(groups: Sequence[StoredGroup], credits: Mapping[str, Sequence[Credit]]) -> list[dict[str, Any]]:
     """The groups to which the methods give different positive labels, or only some of them one."""
-    found = []
+    rows = []
     for place, stored in enumerate(groups):
         labels = {name: credits_Q[place].labels.positive for name, credits_Q in credits.items() if name != "oracle"}
         if len(set(labels.values())) > 1:
-            found.append({"question_id": stored.question_id, "step": stored.group.step, "labels": labels})
-    return found
+            rows.append({"question_id": stored.question_id, "step": stored.group.step, "labels": labels})
+    return rows
 
 
 def fewer_completions(groups: Sequence[StoredGroup], *, seed: int) -> list[dict[str, Any]]:
     """How often labels stay what they are with fewer completions, for each size that all groups exceed."""
-    smallest = min(stored.tally.size for stored in groups)
     whole, sizes_Q = top_votes(groups), np.array([stored.tally.size for stored in groups])
-    found = []
-    for size in (number for number in FEWER if number < smallest):
+    sharp_whole = _sharp(whole, sizes_Q)
+    rows = []
+    for size in (number for number in FEWER if number < min(sizes_Q)):
         drawn = fewer_votes(groups, size, FEWER_DRAWS, seed=seed)
-        sharp, sharp_whole = _sharp(drawn, size), _sharp(whole, sizes_Q)
-        same = drawn.winner == whole.winner
-        found.append(
+        sharp, same = _sharp(drawn, size), drawn.winner == whole.winner
+        rows.append(
             {
                 "completions": size,
                 "majority_same": float(np.mean(same)),
@@ -164,7 +150,7 @@ def fewer_completions(groups: Sequence[StoredGroup], *, seed: int) -> list[dict[
                 "sharp_new": float(np.mean(sharp[:, ~sharp_whole])) if not sharp_whole.all() else None,
             }
         )
-    return found
+    return rows
 
 
 def _sharp(votes: TopVotes, size: Any) -> Any:
@@ -192,19 +178,18 @@ def stock_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
 
 def popular_labels(groups: Sequence[StoredGroup]) -> dict[str, dict[str, Any]]:
     """The labels of a sharp consensus, those that are popular over the other questions and those that are not."""
-    found: dict[str, list[bool | None]] = {"popular": [], "other": []}
+    rights: dict[str, list[bool | None]] = {"popular": [], "other": []}
     for stored in groups:
         label = selective_positive(stored.tally, min_share=PAPER.min_share, min_margin=PAPER.min_margin)
         if label is not None:
-            is_popular = stored.elsewhere.shares.get(label, 0.0) >= POPULAR_SHARE
-            found["popular" if is_popular else "other"].append(
-                None if stored.truth is None else label == stored.truth.key
-            )
-    checked = {kind: [is_right for is_right in labels if is_right is not None] for kind, labels in found.items()}
-    return {
-        kind: {"labels": len(labels), "right": float(np.mean(checked[kind])) if checked[kind] else None}
-        for kind, labels in found.items()
-    }
+            kind = "popular" if stored.elsewhere.shares.get(label, 0.0) >= POPULAR_SHARE else "other"
+            rights[kind].append(None if stored.truth is None else label == stored.truth.key)
+    checked = {kind: [right for right in found if right is not None] for kind, found in rights.items()}
+    return {kind: {"labels": len(found), "right": _mean(checked[kind])} for kind, found in rights.items()}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
 
 
 def gold_figures(groups: Sequence[StoredGroup], *, seed: int) -> dict[str, Any]:
@@ -230,11 +215,10 @@ def gold_figures(groups: Sequence[StoredGroup], *, seed: int) -> dict[str, Any]:
         **{name: _mean_with_interval(values[name], seed=seed) for name in names},
         "calibration": [
             {
-                "from": low, "to": high, "groups": len(found),
-                "mean_share": float(np.mean([top for top, _ in found])) if found else None,
-                "right": float(np.mean([vote for _, vote in found])) if found else None,
+                "from": low, "to": high, "groups": len(pairs),
+                "mean_share": _mean([top for top, _ in pairs]), "right": _mean([vote for _, vote in pairs]),
             }
-            for low, high, found in zip(CALIBRATION_EDGES, CALIBRATION_EDGES[1:], bins, strict=False)
+            for low, high, pairs in zip(CALIBRATION_EDGES, CALIBRATION_EDGES[1:], bins, strict=False)
         ],
     }  # fmt: skip
 
@@ -253,20 +237,20 @@ def windows(
     steps = sorted({stored.group.step for stored in groups})
     if len(steps) < 2 * NUM_WINDOWS:
         return []
-    found = []
+    rows = []
     for part in np.array_split(steps, NUM_WINDOWS):
         places = [i for i, stored in enumerate(groups) if part[0] <= stored.group.step <= part[-1]]
         some = [groups[i] for i in places]
-        found.append(
+        summaries = {
+            name: label_summary(rule, some, [credits[name][i] for i in places]) for name, rule in rules.items()
+        }
+        rows.append(
             {
                 "first_step": int(part[0]),
                 "last_step": int(part[-1]),
                 "groups": len(some),
                 "stock": stock_figures(some),
-                "methods": {
-                    name: {key: _counted(rule, some, [credits[name][i] for i in places]).get(key) for key in _PUSHES}
-                    for name, rule in rules.items()
-                },
+                "methods": {name: {key: summary.get(key) for key in _PUSHES} for name, summary in summaries.items()},
             }
         )
-    return found
+    return rows

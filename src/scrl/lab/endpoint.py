@@ -1,7 +1,7 @@
 """Completions from a server that speaks OpenAI's protocol: one request each, retried until it is answered.
 
-Every request has a connection of its own. On a connection that is kept, a server that answers twice would answer the
-next question with the completion of this one.
+Every request has its own connection: on one that is kept alive, a server that answers twice would answer the next
+question with the completion of this one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import httpx2
 
-from scrl.data.layouts import ANY, ESTIMATE, OPENAI
+from scrl.data.completion_files import ANY, ESTIMATE, OPENAI
 from scrl.data.prompts import STYLES, styled_messages
 from scrl.data.rollouts import rollout_of
 from scrl.errors import ConfigError, EndpointError
@@ -31,11 +31,11 @@ KEY_VARIABLE = "SCRL_API_KEY"
 RETRIED = (408, 409, 425, 429)
 """Refusals that pass, as do all from 500 on."""
 QUESTION_REFUSED = (400, 413, 422)
-"""Refusals that may concern one question alone, such as one that is too long; all others concern every request."""
+"""Refusals that may concern only one question, such as one that is too long; all others concern every request."""
 STOP_AFTER = 3
-"""Questions that are given up with no answer to any in between: then it is the server, not the questions."""
+"""Questions given up in a row, with no answer in between: then the server is at fault, not the questions."""
 FIRST_WAIT, LONGEST_WAIT, LONGEST_RETRY_AFTER = 0.5, 60.0, 3600.0
-"""Seconds: the first wait, the longest, and the longest at the server's own wish."""
+"""Seconds: the first wait, the longest, and the longest that a server may ask for."""
 
 
 class EndpointListener(Protocol):
@@ -60,28 +60,28 @@ def request_body(settings: EndpointSettings, question: Question, number: int) ->
         body["seed"] = int(generator_for(settings.seed, "endpoint", question.id, number).integers(2**31))
     if style.thinking is not None:
         body["chat_template_kwargs"] = {"enable_thinking": style.thinking}
-    if not style.is_chat:
-        return (
-            body | {"prompt": messages[0]["content"]} | ({"logprobs": settings.logprobs} if settings.logprobs else {})
-        )
-    logprobs = {"logprobs": True, "top_logprobs": settings.logprobs} if settings.logprobs else {}
-    return body | {"messages": messages} | logprobs
+    if style.is_chat:
+        body["messages"] = messages
+        logprobs = {"logprobs": True, "top_logprobs": settings.logprobs}
+    else:
+        body["prompt"] = messages[0]["content"]
+        logprobs = {"logprobs": settings.logprobs}
+    return body | logprobs if settings.logprobs else body
 
 
 def rollout_line(question: Question, number: int, response: Any) -> dict[str, Any]:
     """The line of a rollout file that a response makes; ValueError where it is no completion."""
     try:
-        [found] = OPENAI.convert(response | {"custom_id": question.id}, ANY)
-        length = (response.get("usage") or {}).get("completion_tokens")
+        [fields] = OPENAI.convert(response | {"custom_id": question.id}, ANY)
         line = {
             "question_id": question.id,
             "step": 0,
             "sample": number,
-            "completion": found["completion"],
-            "entropy": found.get("entropy"),
-            ESTIMATE: found.get(ESTIMATE),
-            "num_tokens": length,
-            "finished": found.get("finished"),
+            "completion": fields["completion"],
+            "entropy": fields.get("entropy"),
+            ESTIMATE: fields.get(ESTIMATE),
+            "num_tokens": (response.get("usage") or {}).get("completion_tokens"),
+            "finished": fields.get("finished"),
             "question": question.text,
             "gold": question.gold,
         }
@@ -104,7 +104,7 @@ class _UnansweredError(Exception):
 
 
 class Endpoint:
-    """A server and what came of the requests to it."""
+    """A server, and how the requests to it have fared."""
 
     def __init__(self, settings: EndpointSettings, listener: EndpointListener, num_questions: int) -> None:
         """The key, where a server wants one, is read from the environment."""
@@ -120,7 +120,7 @@ class Endpoint:
             timeout=None,  # asyncio's holds, over the whole request
             limits=httpx2.Limits(max_keepalive_connections=0),
         )
-        self._has_said_no_logprobs = False
+        self._has_noted_no_logprobs = False
         self._given_up: set[str] = set()
         """Questions that were given up since the last answer."""
         self.answered = 0
@@ -128,7 +128,6 @@ class Endpoint:
         """(question_id, reason) of completions that were given up."""
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._client.aclose()
 
     async def complete(self, question: Question, number: int) -> dict[str, Any] | None:
@@ -149,11 +148,17 @@ class Endpoint:
                     return None
                 self._listener.retried(fault.reason)
                 await asyncio.sleep(max(fault.wait, backoff(attempt)))
-            else:
-                self.answered += 1
-                self._given_up.clear()
-                self._check_logprobs(line)
-                return line
+                continue
+            self.answered += 1
+            self._given_up.clear()
+            has_no_entropy = bool(line["completion"]) and line["entropy"] is None
+            if self._settings.logprobs and has_no_entropy and not self._has_noted_no_logprobs:
+                self._has_noted_no_logprobs = True
+                self._listener.note(
+                    "The server gives no log-probabilities, so there are no entropies; methods that need them are left "
+                    "out."
+                )
+            return line
         raise AssertionError("the loop has no end")
 
     def _give_up(self, question: Question, fault: _UnansweredError) -> None:
@@ -183,26 +188,14 @@ class Endpoint:
         except (ValueError, RecursionError) as error:
             raise _UnansweredError(self._clean(str(error))) from None
 
-    def _check_logprobs(self, line: Mapping[str, Any]) -> None:
-        if (
-            self._settings.logprobs
-            and line["completion"]
-            and line["entropy"] is None
-            and not self._has_said_no_logprobs
-        ):
-            self._has_said_no_logprobs = True
-            self._listener.note(
-                "The server gives no log-probabilities, so there are no entropies; methods that need them are left out."
-            )
-
     def _refusal(self, response: httpx2.Response) -> str:
-        """The status, and what the server says about it."""
-        said: Any = response.text
+        """The status, and the server's reason."""
+        reason: Any = response.text
         with suppress(ValueError, RecursionError):
-            said = response.json()
+            reason = response.json()
         for name in ("error", "detail", "message"):
-            said = said.get(name) or said if isinstance(said, dict) else said
-        return self._clean(f"HTTP {response.status_code}: {said or response.reason_phrase}")
+            reason = reason.get(name) or reason if isinstance(reason, dict) else reason
+        return self._clean(f"HTTP {response.status_code}: {reason or response.reason_phrase}")
 
     def _clean(self, text: str) -> str:
         """One short line without the key, which a server may repeat."""
@@ -232,8 +225,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
     """The seconds of a Retry-After, which is a number or a date; 0 without one."""
     text = headers.get("retry-after", "")
     with suppress(ValueError, TypeError, OverflowError):
-        seconds = (
-            float(text) if text[:1].isdigit() else (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
-        )
+        is_number = text[:1].isdigit()
+        seconds = float(text) if is_number else (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds()
         return min(max(0.0, seconds), LONGEST_RETRY_AFTER)
     return 0.0

@@ -117,21 +117,15 @@ def selective(shares_SBA: Floats, _elsewhere: Floats, rng: np.random.Generator, 
     """SCRL at its defaults, its gate a coin for every answer, without the entropy term."""
     second_SB, first_SB = np.sort(shares_SBA, axis=-1)[..., -2:].transpose(2, 0, 1)
     scrl = ScrlSettings()
-    is_sharp_SB1 = is_selected(first_SB, second_SB, 1.0, min_share=scrl.min_share, min_margin=scrl.min_margin)[
-        ..., None
-    ]
-    positive_SBA = is_sharp_SB1 & (majority(shares_SBA, _elsewhere, rng, world) > 0)
+    is_sharp_SB = is_selected(first_SB, second_SB, 1.0, min_share=scrl.min_share, min_margin=scrl.min_margin)
+    positive_SBA = is_sharp_SB[..., None] & (majority(shares_SBA, _elsewhere, rng, world) > 0)
     is_rare_SBA = (shares_SBA < scrl.max_negative_share) & (rng.random(shares_SBA.shape) < world.gate)
     return np.asarray(shares_SBA * positive_SBA + (shares_SBA - scrl.max_negative_share) * is_rare_SBA)
 
 
 def contrast(weight: float) -> Rule:
     """R = p − β p̄."""
-
-    def reward(shares_SBA: Floats, elsewhere_SBA: Floats, _rng: np.random.Generator, _world: World) -> Floats:
-        return contrast_rewards(shares_SBA, elsewhere_SBA, weight)
-
-    return reward
+    return lambda shares_SBA, elsewhere_SBA, _rng, _world: contrast_rewards(shares_SBA, elsewhere_SBA, weight)
 
 
 RULES: dict[str, Rule] = {
@@ -146,17 +140,19 @@ SPEEDS = {"slow": 0.02, "medium": 0.05, "fast": 0.15}
 """How far the shared part moves per unit of gradient; nobody knows which is true of a language model."""
 
 
-def dynamics(
-    rule: Rule, shared_speed: float, *, steps: int, seeds: int = 4, world: World | None = None
-) -> tuple[State, State]:
+def dynamics(rule: Rule, shared_speed: float, *, steps: int, seeds: int) -> tuple[State, State]:
     """Where GRPO steps with this rule begin and end, all seeds side by side.
 
     A step draws votes for `per_step` questions, and moves z_q and s along Σ_i Â_i ∇ log p_q(a_i) / N with
     Â = (R − μ) / (σ + 1e-6). Every rule starts from the same tables.
     """
-    world = world or World()
-    rng = np.random.default_rng(seeds)
-    own_SQA, shared_SA, right_SQ = _start(world, seeds, rng)
+    world, rng = World(), np.random.default_rng(seeds)
+    own_SQA = rng.normal(0, 1, (seeds, world.questions, world.answers))
+    right_SQ = rng.integers(0, world.answers, (seeds, world.questions))
+    favour_SQ = rng.normal(*world.favour, right_SQ.shape)
+    own_SQA += favour_SQ[..., None] * (np.arange(world.answers) == right_SQ[..., None])
+    shared_SA = np.zeros((seeds, world.answers))
+    shared_SA[:, : len(world.stock)] = world.stock
     seed_S1 = np.arange(seeds)[:, None]
     last_SQA = np.zeros_like(own_SQA)
     seen_SQ = np.zeros(right_SQ.shape, dtype=bool)
@@ -176,16 +172,6 @@ def dynamics(
         own_SQA[seed_S1, chosen_SB] += world.own_speed * gradient_SBA
         shared_SA += shared_speed * gradient_SBA.sum(axis=1)
     return begin, _state(own_SQA, shared_SA, right_SQ, world)
-
-
-def _start(world: World, seeds: int, rng: np.random.Generator) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    own_SQA = rng.normal(0, 1, (seeds, world.questions, world.answers))
-    right_SQ = rng.integers(0, world.answers, (seeds, world.questions))
-    favour_SQ = rng.normal(*world.favour, right_SQ.shape)
-    own_SQA += favour_SQ[..., None] * (np.arange(world.answers) == right_SQ[..., None])
-    shared_SA = np.zeros((seeds, world.answers))
-    shared_SA[:, : len(world.stock)] = world.stock
-    return own_SQA, shared_SA, right_SQ
 
 
 def _softmax(logits: Floats) -> Floats:

@@ -26,28 +26,28 @@ class TopVotes(NamedTuple):
 
 
 def top_votes(groups: Sequence[StoredGroup]) -> TopVotes:
-    """The votes as they are, one of each for every group."""
-    found = [_top(np.array([stored.tally.counts_K], dtype=np.int64)) for stored in groups]
-    return TopVotes(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+    """The votes themselves, [groups]."""
+    tops = [_top(np.array([stored.tally.counts_K], dtype=np.int64)) for stored in groups]
+    return TopVotes(*(np.concatenate(arrays) for arrays in zip(*tops, strict=True)))
 
 
 def resampled_votes(groups: Sequence[StoredGroup], draws: int, *, seed: int) -> TopVotes:
     """N of N completions drawn with replacement, [draws, groups]: what another sample of the model may look like."""
-    found = []
+    tops = []
     for stored in groups:
         pool = _pool(stored.tally)
         generator = generator_for(seed, "resampled", stored.group.step, stored.question_id)
-        found.append(_top(generator.multinomial(stored.tally.size, pool / pool.sum(), size=draws)[:, :-1]))
-    return TopVotes(*(np.stack(arrays, axis=1) for arrays in zip(*found, strict=True)))
+        tops.append(_top(generator.multinomial(stored.tally.size, pool / pool.sum(), size=draws)[:, :-1]))
+    return TopVotes(*(np.stack(arrays, axis=1) for arrays in zip(*tops, strict=True)))
 
 
 def fewer_votes(groups: Sequence[StoredGroup], size: int, draws: int, *, seed: int) -> TopVotes:
     """`size` of the N completions drawn without replacement, [draws, groups]."""
-    found = []
+    tops = []
     for stored in groups:
         generator = generator_for(seed, "fewer", size, stored.group.step, stored.question_id)
-        found.append(_top(generator.multivariate_hypergeometric(_pool(stored.tally), size, size=draws)[:, :-1]))
-    return TopVotes(*(np.stack(arrays, axis=1) for arrays in zip(*found, strict=True)))
+        tops.append(_top(generator.multivariate_hypergeometric(_pool(stored.tally), size, size=draws)[:, :-1]))
+    return TopVotes(*(np.stack(arrays, axis=1) for arrays in zip(*tops, strict=True)))
 
 
 def _pool(tally: Tally) -> Counts:

@@ -1,21 +1,35 @@
-"""`scrl rollouts`: the completions of all questions from a server, into one file."""
+"""`scrl rollouts`: the completions of all questions from a server, into one file that can be resumed.
+
+    completions.jsonl            a rollout file: one completion per line, in the order they arrive
+    completions.settings.json    the settings they were drawn with
+
+A process that is killed leaves half a line at most, which the next one cuts off.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Any, Protocol
 
-from scrl.errors import EndpointError
+from scrl.data.jsonl import parse_json, parse_object
+from scrl.data.whole_files import only_writer, write_whole
+from scrl.errors import DataError, EndpointError, InputError
 from scrl.lab.endpoint import Endpoint, EndpointListener
 from scrl.lab.endpoint_settings import EndpointSettings
-from scrl.lab.journal import Journal, Place, open_journal
 from scrl.records import Question
+from scrl.settings import changed_settings
 
+Place = tuple[str, int]
+"""(question_id, number of the completion)."""
+_OTHERWISE = "or give another file with --out"
 SUSPECT_REPEATS = 8
-"""A model that is sure repeats itself too; in full sentences, and eight times, hardly."""
+"""A confident model repeats itself too, but hardly eight times in full sentences."""
 
 
 class RolloutListener(EndpointListener, Protocol):
@@ -26,9 +40,9 @@ class RolloutListener(EndpointListener, Protocol):
 
 
 def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutListener) -> int:
-    """Add the completions that `out` does not have yet; how many it has then.
+    """Add the completions that `out` does not have yet; returns how many it has then.
 
-    All questions have one completion before any has two. Whatever ends it, the same call goes on.
+    Every question gets one completion before any gets two. However this ends, the same call continues.
     """
     loaded = settings.load_questions()
     for note in loaded.notes:
@@ -51,7 +65,7 @@ def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutList
 
 @dataclass(slots=True)
 class Repeats:
-    """Notices a server that says the same again and again, as one does that ignores the temperature."""
+    """Notices a server that keeps repeating itself, as one that ignores the temperature does."""
 
     texts: dict[str, str] = field(default_factory=dict)
     """The first completion of each question."""
@@ -59,7 +73,7 @@ class Repeats:
     """Completions that repeat it; None once one did not."""
 
     def is_suspect(self, question_id: str, text: str) -> bool:
-        """Whether this one makes it suspect: eight repeats, and nothing else so far."""
+        """Whether this completion makes it suspect: eight repeats, and nothing else so far."""
         if self.number is None:
             return False
         is_first = question_id not in self.texts
@@ -73,7 +87,7 @@ class Repeats:
 async def _fill(
     journal: Journal, missing: dict[Place, Question], settings: EndpointSettings, listener: RolloutListener
 ) -> list[tuple[str, str]]:
-    """Store what is missing; the failures."""
+    """Store what is missing; returns the failures."""
     rest, total = iter(missing.items()), len(journal.stored) + len(missing)
     repeats = Repeats() if settings.sampling.temperature else None
 
@@ -99,3 +113,86 @@ async def _fill(
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
     return endpoint.failures
+
+
+# The file
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The open file, and the completions in it."""
+
+    file: IO[bytes]
+    stored: set[Place]
+
+    def add(self, fields: Mapping[str, Any]) -> None:
+        """Add a completion and flush it, so that a kill loses nothing."""
+        line = json.dumps(fields, ensure_ascii=False, allow_nan=False)
+        self.file.write(line.encode("utf-8", "replace") + b"\n")  # half a surrogate pair is no text
+        self.file.flush()
+        self.stored.add((fields["question_id"], fields["sample"]))
+
+
+@contextmanager
+def open_journal(
+    path: Path, drawn_with: Mapping[str, Any], questions: Sequence[Question], completions: int
+) -> Iterator[Journal]:
+    """The file at `path`, new or resumed; refused if its completions were drawn for something else."""
+    if path.suffix != ".jsonl" or not path.parent.is_dir() or (path.exists() and not path.is_file()):
+        raise InputError(f"--out: {path}: give a file NAME.jsonl in a folder that exists")
+    settings_file = path.with_suffix(".settings.json")
+    with only_writer(path.with_name(f".{path.name}.lock"), f"{path}: another process is writing to this file"):
+        stored: set[Place] = set()
+        if settings_file.exists() and not path.exists():
+            raise InputError(f"{settings_file}: is there without {path.name}; move it away, {_OTHERWISE}")
+        has_completions = path.exists() and path.stat().st_size > 0
+        if settings_file.exists() or has_completions:
+            _check_settings(path, settings_file, drawn_with)
+        if has_completions:
+            stored, end = _read(path, {question.id: question for question in questions}, completions)
+            os.truncate(path, end)
+        try:
+            with path.open("ab") as file:
+                write_whole(settings_file, json.dumps(drawn_with, indent=2) + "\n")
+                yield Journal(file, stored)
+        finally:
+            if not path.stat().st_size:
+                path.unlink()
+                settings_file.unlink(missing_ok=True)
+
+
+def _check_settings(path: Path, settings_file: Path, drawn_with: Mapping[str, Any]) -> None:
+    if not settings_file.is_file():
+        reason = f"exists already, without the settings it was drawn with ({settings_file.name})"
+        raise InputError(f"--out: {path}: {reason}; give another file")
+    before = parse_json(settings_file.read_bytes(), settings_file)
+    changes = "; ".join(words for _, words in changed_settings(before, drawn_with))
+    if changes:
+        raise InputError(f"--out: {path}: its completions were drawn otherwise: {changes}. Put it back, {_OTHERWISE}.")
+
+
+def _read(path: Path, questions: Mapping[str, Question], completions: int) -> tuple[set[Place], int]:
+    """The completions in the file, and where the last whole line ends."""
+    stored: set[Place] = set()
+    end = 0
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, start=1):
+            if not raw.endswith(b"\n"):
+                break
+            end += len(raw)
+            fields = parse_object(raw, path, number)
+            question_id, sample = fields.get("question_id"), fields.get("sample")
+            if not isinstance(question_id, str) or type(sample) is not int:
+                raise DataError(path, f"is not what scrl rollouts wrote; remove the line, {_OTHERWISE}", number)
+            question = questions.get(question_id)
+            if question is None or (question.text, question.gold) != (fields.get("question"), fields.get("gold")):
+                reason = f"answers {question_id!r}, {fields.get('question')!r}, which is not in the questions like that"
+                raise DataError(path, f"{reason}; put it back, {_OTHERWISE}", number)
+            if sample >= completions:
+                reason = f"has completion {sample + 1} of {question_id!r}, and --completions is {completions}"
+                raise DataError(path, f"{reason}; ask for as many, {_OTHERWISE}", number)
+            if (question_id, sample) in stored:
+                reason = f"has completion {sample + 1} of {question_id!r} a second time"
+                raise DataError(path, f"{reason}; remove the line, {_OTHERWISE}", number)
+            stored.add((question_id, sample))
+    return stored, end

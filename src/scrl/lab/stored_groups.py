@@ -2,113 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scrl.answers.classes import Classes
 from scrl.credit.elsewhere import LastVotes
+from scrl.credit.method import NEEDS
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile
 from scrl.data.rollouts import GroupKey, Rollout, index_groups
-from scrl.evaluation.label_quality import right_class
+from scrl.evaluation.gold import right_class
 from scrl.records import FACTS, Completion, Credit, Elsewhere, Group, Tally, Truth, Unread
 
-BEYOND_A_FILE = {
-    "partner": "completions of the question in other words",
-    "reference_share": "completions of the start model beside those of the run",
-    "embedding": "a model that turns texts into vectors",
-}
+BEYOND_A_FILE = frozenset({"partner", "reference_share", "embedding"})
 """What a method may need that no file of completions has."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """The completions of one question at one step, without their texts unless a method needs these."""
+    """The completions of one question at one step, without their texts unless these are kept."""
 
     group: Group
     classes: Classes
     tally: Tally
+    samples_G: tuple[int, ...]
+    """Their sample numbers."""
+    places_G: tuple[int, ...]
+    """Their places among all completions of the file."""
     gold: str | None
     truth: Truth | None
     """The right class; None without gold."""
     num_cut: int | None
-    """Completions that were cut; None where the file does not say."""
-    has_estimates: bool
-    """Some entropies were estimated from log-probabilities."""
+    """Completions that were cut; None if the file does not say."""
+    num_estimates: int
+    """Entropies that were estimated from log-probabilities."""
+    num_given: int
+    """Completions that came with an answer, which was taken instead of reading their text."""
     elsewhere: Elsewhere
     """What the other questions answered."""
-    question: str = ""
-    """The question's text, where the file has it and texts are kept."""
+    question: str
+    """The question's text, if the file has it and texts are kept."""
 
     @property
     def question_id(self) -> str:
-        """The question's id."""
         return self.group.question_id
 
 
-def stored_groups(source: CompletionFile, rule: CreditRule, *, keep_texts: bool) -> list[StoredGroup]:
-    """The groups of a file, by step and then as they end in the file; `rule` says how answers are read and compared."""
-    found: dict[GroupKey, list[Rollout]] = {}
-    index = index_groups(source.path, _sorted_into(found, source.rollouts()))
+def stored_groups(
+    source: CompletionFile,
+    rule: CreditRule,
+    *,
+    keep_texts: bool,
+    needs: Collection[str] = (),
+    on_bytes: Callable[[int], None] | None = None,
+) -> list[StoredGroup]:
+    """The groups of a file, by step and then as they end in the file; `rule` says how answers are read and compared.
+
+    Every completion must have the fields in `needs`. `on_bytes` is told of twice the bytes of the file, once while
+    they are read and once while the answers are compared.
+    """
+    rollouts: dict[GroupKey, list[Rollout]] = {}
+    num_given = Counter[GroupKey]()
+
+    def with_answers_read() -> Iterator[Rollout]:
+        """Each completion is checked by the caller before its answer is read; then its text need not be kept."""
+        for place, rollout in enumerate(source.rollouts(on_bytes)):
+            yield rollout
+            is_given = not isinstance(rollout.answer, Unread)
+            num_given[rollout.group] += is_given and bool(rollout.text)
+            light = rollout._replace(line=place, answer=rollout.answer if is_given else rule.reader(rollout.text))
+            light = light if keep_texts else light._replace(text="", question="")
+            rollouts.setdefault(rollout.group, []).append(light)
+
+    index = index_groups(source.path, with_answers_read(), needs=needs, method=rule.method.name)
+    num_bytes = source.path.stat().st_size / sum(group.size for group in index.values())
     by_step: dict[int, list[StoredGroup]] = {}
-    for key in sorted(index, key=lambda key: (key[0], found[key][-1].line)):
-        stored = _stored(key, found.pop(key), index[key].gold, rule, keep_texts=keep_texts)
+    for key in sorted(index, key=lambda key: (key[0], rollouts[key][-1].line)):
+        stored = _stored(key, rollouts.pop(key), index[key].gold, num_given[key], rule)
         by_step.setdefault(stored.group.step, []).append(stored)
-    votes, known = LastVotes(), list[StoredGroup]()
+        if on_bytes is not None:
+            on_bytes(round(num_bytes * stored.tally.size))
+    votes, groups = LastVotes(), list[StoredGroup]()
     for step_groups in by_step.values():
         votes = votes.after([(stored.question_id, stored.tally) for stored in step_groups])
-        known += [replace(s, elsewhere=votes.elsewhere(s.question_id, s.tally.keys_K)) for s in step_groups]
-    return known
-
-
-def _sorted_into(found: dict[GroupKey, list[Rollout]], rollouts: Iterable[Rollout]) -> Iterable[Rollout]:
-    for rollout in rollouts:
-        found.setdefault(rollout.group, []).append(rollout)
-        yield rollout
+        groups += [replace(s, elsewhere=votes.elsewhere(s.question_id, s.tally.keys_K)) for s in step_groups]
+    return groups
 
 
 def _stored(
-    key: GroupKey, rollouts: Sequence[Rollout], gold: str | None, rule: CreditRule, *, keep_texts: bool
+    key: GroupKey, rollouts: Sequence[Rollout], gold: str | None, num_given: int, rule: CreditRule
 ) -> StoredGroup:
-    answers_G = [rule.reader(r.text) if isinstance(r.answer, Unread) else r.answer for r in rollouts]
-    completions = tuple(
-        Completion(r.text if keep_texts else "", r.entropy, answer, r.facts)
-        for r, answer in zip(rollouts, answers_G, strict=True)
-    )
+    completions = tuple(Completion(r.text, r.entropy, r.answer, r.facts) for r in rollouts)
     group = Group(completions, question_id=key[1], step=key[0])
     classes = rule.classify(group)
-    is_known = any(r.is_finished is not None for r in rollouts)
+    says_finished = any(r.is_finished is not None for r in rollouts)
     return StoredGroup(
         group=group,
         classes=classes,
         tally=rule.evidence(group, classes).tally,
+        samples_G=tuple(number if r.sample is None else r.sample for number, r in enumerate(rollouts)),
+        places_G=tuple(r.line for r in rollouts),
         gold=gold,
-        truth=None if gold is None else right_class(classes, gold),
+        truth=right_class(classes, gold),
         elsewhere=Elsewhere(0),
-        has_estimates=any(r.is_entropy_estimate for r in rollouts),
-        num_cut=sum(r.is_finished is False for r in rollouts) if is_known else None,
-        question=rollouts[0].question if keep_texts else "",
+        num_estimates=sum(r.is_entropy_estimate for r in rollouts),
+        num_given=num_given,
+        num_cut=sum(r.is_finished is False for r in rollouts) if says_finished else None,
+        question=rollouts[0].question,
     )
 
 
 def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:
-    """What the method of a rule needs and these groups do not have, in words; None where they have all."""
+    """What the method of a rule needs and these groups do not have, in words; None if they have everything."""
     for need in sorted(rule.needs):
         if need in BEYOND_A_FILE:
-            return BEYOND_A_FILE[need]
+            return NEEDS[need]
         if need == "truth" and any(stored.truth is None for stored in groups):
             return "a gold answer for every question"
         if need == "elsewhere" and len({stored.question_id for stored in groups}) < 2:
             return "more than one question"
-        completions = (completion for stored in groups for completion in stored.group.completions)
         if need == "entropy" and any(stored.tally.entropies_G is None for stored in groups):
-            return "an entropy for every completion"
+            return NEEDS[need]
+        completions = (completion for stored in groups for completion in stored.group.completions)
         if need in FACTS and any(need not in completion.facts for completion in completions):
             return f"the field {'num_tokens' if need == 'length' else need!r} for every completion"
     return None
 
 
 def credit_of(rule: CreditRule, stored: StoredGroup) -> Credit:
-    """What a rule makes of a group."""
     truth = stored.truth if "truth" in rule.needs else None
     return rule.credit(stored.group, stored.classes, truth=truth, elsewhere=stored.elsewhere)

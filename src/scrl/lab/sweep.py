@@ -1,14 +1,14 @@
 """Thousands of settings of a method on stored completions, in seconds.
 
 Answers are read and classed once. The thresholds of a sharp consensus, τ_pos and τ_marg, decide only *whether* a group
-has its positive label; so a group is credited twice for each choice of the other settings, with the label and without
-it, by the package's own functions, and every setting takes one of the two. All figures equal those of `scrl label`.
+has its positive label; so for each choice of the other settings a group is credited twice, with the label and without
+it, and every setting takes one of the two. All figures equal those of `scrl label`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -62,60 +62,44 @@ class Counts(NamedTuple):
 PUSHES = ("push_stock", "push_right", "push_stock_wrong")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcomes:
-    """Every rule on every group."""
-
-    counts_RQC: NDArray[np.int64]
-    pushes_RQ3: Floats
-    """By PUSHES; NaN where the stock answers, or gold, are not known."""
-
-
 def sweep_settings(
     groups: Sequence[StoredGroup],
     method: str,
-    given: Mapping[str, Sequence[Any]],
+    values: Mapping[str, Sequence[Any]],
     *,
     preset: str = "paper",
     seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """One row for each setting: what `scrl label` would count, and how stable the positive labels are.
 
-    `given` holds the values to try of some settings, in place of those of GRID.
+    `values` holds those to try of some settings, in place of those of GRID.
     """
-    grid = {**GRID.get(method, {}), **given}
+    grid = {**GRID.get(method, {}), **values}
     if not issubclass(find_method(method).settings, ScrlSettings):
-        rules = list(_rules(method, grid, preset, seed))
-        outcomes = _outcomes([rule for rule, _ in rules], groups)
         stability = majority_stability(groups, seed=seed) if method == "ttrl" else None
-        for place, (rule, chosen) in enumerate(rules):
-            (row,) = _rows(groups, outcomes, place, place, np.ones((1, len(groups)), dtype=bool))
+        for rule, chosen in _rules(method, grid, preset, seed):
+            (row,) = _rows(groups, [rule], np.ones((1, len(groups)), dtype=bool))
             is_known = rule.settings.ties == "smallest"
             yield {"method": method, **chosen, **row, "stability": stability if is_known else None}
         return
-    values = {name: grid.pop(name) for name in THRESHOLDS if name in grid}
-    thresholds = [chosen for _, chosen in _rules(method, values, preset, seed)]
-    rules = list(_rules(method, grid, preset, seed))
-    outcomes = _outcomes([_with_thresholds(rule, value) for rule, _ in rules for value in (0.0, 1.0)], groups)
+    threshold_values = {name: grid.pop(name) for name in THRESHOLDS if name in grid}
+    thresholds = [chosen for _, chosen in _rules(method, threshold_values, preset, seed)]
     selected_SQ, stability_S = _selected(groups, thresholds, seed=seed)
-    for place, (_, chosen) in enumerate(rules):
-        rows = _rows(groups, outcomes, 2 * place, 2 * place + 1, selected_SQ)
+    for rule, chosen in _rules(method, grid, preset, seed):
+        # With thresholds of 0 every majority without a tie is labelled, with thresholds of 1 none is.
+        settings = [rule.settings.model_copy(update=dict.fromkeys(THRESHOLDS, value)) for value in (0.0, 1.0)]
+        rows = _rows(groups, [replace(rule, settings=extreme) for extreme in settings], selected_SQ)
         for threshold, row, stability in zip(thresholds, rows, stability_S, strict=True):
             yield {"method": method, **threshold, **chosen, **row, "stability": stability}
 
 
 def _rules(
     method: str, values: Mapping[str, Sequence[Any]], preset: str, seed: int
-) -> Iterator[tuple[CreditRule, dict[str, Any]]]:
+) -> list[tuple[CreditRule, dict[str, Any]]]:
     """A rule for every combination of these values, and what was chosen in it."""
-    for choice in product(*values.values()):
-        rule = credit_rule(method, preset=preset, seed=seed, **dict(zip(values, choice, strict=True)))
-        yield rule, {name: getattr(rule.settings, name) for name in values}
-
-
-def _with_thresholds(rule: CreditRule, value: float) -> CreditRule:
-    """At 0 every majority without a tie is labelled; at 1 none is."""
-    return replace(rule, settings=rule.settings.model_copy(update=dict.fromkeys(THRESHOLDS, value)))
+    choices = [dict(zip(values, choice, strict=True)) for choice in product(*values.values())]
+    rules = [credit_rule(method, preset=preset, seed=seed, **choice) for choice in choices]
+    return [(rule, {name: getattr(rule.settings, name) for name in values}) for rule in rules]
 
 
 def _selected(
@@ -124,7 +108,7 @@ def _selected(
     """For every pair of thresholds: which groups get their label, and how much of these a resample labels alike."""
     top, drawn = top_votes(groups), resampled_votes(groups, STABILITY_DRAWS, seed=seed)
     sizes_Q = np.array([stored.tally.size for stored in groups])
-    pairs = [{name: given.get(name, getattr(ScrlSettings(), name)) for name in THRESHOLDS} for given in thresholds]
+    pairs = [{name: pair.get(name, getattr(ScrlSettings(), name)) for name in THRESHOLDS} for pair in thresholds]
     selected_SQ = np.array([is_selected(top.first, top.second, sizes_Q, **pair) for pair in pairs])
     is_same = drawn.winner == top.winner
     stability_S = [
@@ -143,7 +127,8 @@ def majority_stability(groups: Sequence[StoredGroup], *, seed: int) -> float | N
     return float(np.mean((drawn.winner == top.winner)[:, has_answer_Q])) if has_answer_Q.any() else None
 
 
-def _outcomes(rules: Sequence[CreditRule], groups: Sequence[StoredGroup]) -> Outcomes:
+def _outcomes(rules: Sequence[CreditRule], groups: Sequence[StoredGroup]) -> tuple[NDArray[np.int64], Floats]:
+    """Counts [R, Q, C] and pushes [R, Q, 3] of every rule on every group; NaN without stock answers, or gold."""
     counts_RQC = np.zeros((len(rules), len(groups), len(Counts._fields)), dtype=np.int64)
     pushes_RQ3 = np.empty((len(rules), len(groups), len(PUSHES)))
     for place, stored in enumerate(groups):
@@ -152,7 +137,7 @@ def _outcomes(rules: Sequence[CreditRule], groups: Sequence[StoredGroup]) -> Out
         counts_RQC[:, place] = [_counts(stored, labels, is_entropy_only) for labels, _, is_entropy_only in credited]
         advantages_RG = np.array([advantages_G for _, advantages_G, _ in credited])
         pushes_RQ3[:, place] = (advantages_RG[:, None, :] * _events(stored)).mean(axis=2)
-    return Outcomes(counts_RQC, pushes_RQ3)
+    return counts_RQC, pushes_RQ3
 
 
 def _credited(rule: CreditRule, stored: StoredGroup, evidence: Evidence) -> tuple[Labels, Floats, bool]:
@@ -170,7 +155,7 @@ def _credited(rule: CreditRule, stored: StoredGroup, evidence: Evidence) -> tupl
 
 
 def _events(stored: StoredGroup) -> Floats:
-    """e − ē of the events of PUSHES, one row each; NaN where nobody knows."""
+    """e − ē of the events of PUSHES, one row each; NaN if unknown."""
     tally, stock, truth = stored.tally, stored.elsewhere.stock, stored.truth
     unknown_G = np.full(tally.size, np.nan)
     events = (
@@ -198,12 +183,16 @@ def _counts(stored: StoredGroup, labels: Labels, is_entropy_only: bool) -> Count
 
 
 def _rows(
-    groups: Sequence[StoredGroup], outcomes: Outcomes, labelled: int, abstained: int, selected_SQ: NDArray[np.bool_]
+    groups: Sequence[StoredGroup], rules: Sequence[CreditRule], selected_SQ: NDArray[np.bool_]
 ) -> Iterator[dict[str, Any]]:
-    """For every choice of groups that get their label: the keys of `scrl label`'s summary, in its arithmetic."""
-    with_QC, without_QC = outcomes.counts_RQC[labelled], outcomes.counts_RQC[abstained]
-    counts_SC = selected_SQ @ with_QC + ~selected_SQ @ without_QC
-    pushes = {name: _means(outcomes, labelled, abstained, selected_SQ, place) for place, name in enumerate(PUSHES)}
+    """For every choice of groups that get their label: the keys of `scrl label`'s summary, in its arithmetic.
+
+    Selected groups are credited by the first of the rules, the others by the last.
+    """
+    counts_RQC, pushes_RQ3 = _outcomes(rules, groups)
+    counts_SC = selected_SQ @ counts_RQC[0] + ~selected_SQ @ counts_RQC[-1]
+    pushes_SQ3 = np.where(selected_SQ[..., None], pushes_RQ3[0], pushes_RQ3[-1])
+    pushes = {name: _means(pushes_SQ3[..., place], name) for place, name in enumerate(PUSHES)}
     has_truth = sum(stored.truth is not None and stored.truth.key is not None for stored in groups)
     for place, row in enumerate(counts_SC.tolist()):
         counts = Counts(*row)
@@ -221,21 +210,17 @@ def _rows(
         }
 
 
-def _means(
-    outcomes: Outcomes, labelled: int, abstained: int, selected_SQ: NDArray[np.bool_], event: int
-) -> Sequence[float | None]:
+def _means(pushes_SQ: Floats, name: str) -> Sequence[float | None]:
     """The mean push of every choice, to the last digit that of `scrl label`.
 
     That adds up pushes to stock answers by `sum`, which rounds less from Python 3.12 on, the others one by one.
     """
-    with_Q, without_Q = (outcomes.pushes_RQ3[place, :, event] for place in (labelled, abstained))
-    known = ~np.isnan(with_Q)
-    if not known.any():
-        return [None] * len(selected_SQ)
-    values_SQ = np.where(selected_SQ[:, known], with_Q[known], without_Q[known])
-    if PUSHES[event] == "push_stock":
-        return [sum(values_Q) / len(values_Q) for values_Q in values_SQ.tolist()]
-    means: list[float | None] = (values_SQ.cumsum(axis=1)[:, -1] / values_SQ.shape[1]).tolist()
+    known_SQ = pushes_SQ[:, ~np.isnan(pushes_SQ[0])]
+    if not known_SQ.size:
+        return [None] * len(pushes_SQ)
+    if name == "push_stock":
+        return [sum(pushes_Q) / len(pushes_Q) for pushes_Q in known_SQ.tolist()]
+    means: list[float | None] = (known_SQ.cumsum(axis=1)[:, -1] / known_SQ.shape[1]).tolist()
     return means
 
 
@@ -253,9 +238,9 @@ def front(rows: Sequence[Mapping[str, Any]], quality: str) -> list[Mapping[str, 
         push = row["push_right"] if row["push_right"] is not None else -(row["push_stock"] or 0.0)
         return row["coverage"], row[quality], push
 
-    found: list[Mapping[str, Any]] = []
-    known = [row for row in rows if row[quality] is not None and row["coverage"]]
-    for row in sorted(known, key=order, reverse=True):
-        if not found or row[quality] > found[-1][quality]:
-            found.append(row)
-    return found[::-1]
+    best: list[Mapping[str, Any]] = []
+    measured = [row for row in rows if row[quality] is not None and row["coverage"]]
+    for row in sorted(measured, key=order, reverse=True):
+        if not best or row[quality] > best[-1][quality]:
+            best.append(row)
+    return best[::-1]

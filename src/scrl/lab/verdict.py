@@ -9,18 +9,17 @@ from typing import Any
 from scrl.credit.methods.scrl import ScrlSettings
 
 UNANIMOUS_SHARE = 0.8
-"""Already unanimous from this share of questions on: at most one question in five still has a signal."""
+"""Already unanimous from this share of questions: at most one question in five still has a signal."""
 WEAK_COVERAGE = 1 / 8
-"""Too weak below this share of questions with a sharp consensus: of the 8 questions of a step, less than one has a
-label."""
+"""Too weak below this share of questions with a sharp consensus: less than one of a step's 8 questions has a label."""
 STOCK_LABELS = 0.25
-"""Stock answers dominate from this share of majority labels on. Right answers repeat less: the three most frequent ones
+"""Stock answers dominate from this share of majority labels. Right answers repeat less: the three most frequent ones
 make up 22 % of AMC, 11 % of MATH-500, 9 % of 256 questions of GSM8K."""
 CLOSED_SET = 10
-"""With fewer different answers in all completions the answers are a closed set (A to D, yes and no), in which the three
-most popular say nothing."""
+"""With fewer distinct answers in all completions they are a closed set (A to D, yes and no), in which the three most
+popular say nothing."""
 NO_ANSWER = 0.5
-"""From this share of completions without an answer on, the reader or the length does not fit."""
+"""From this share of completions without an answer, the reader or the length does not fit."""
 FEW_QUESTIONS = 20
 """Below this number of questions the verdict says how few they are."""
 PAPER = ScrlSettings()
@@ -31,42 +30,31 @@ CHANCE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that the figures say."""
-
     code: str
     words: str
     figures: dict[str, Any]
 
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {"code": self.code, "words": self.words, "figures": self.figures}
-
 
 def verdict(audit: Mapping[str, Any]) -> list[Finding]:
     """What the audit's figures say: reasons against training first; without any, that it is likely to help."""
-    against = [*_unreadable(audit), *_unanimous(audit), *_weak(audit), *_stock(audit)]
-    return [*against, *([] if against else _helps(audit)), *_gate(audit)]
+    against = [*_weak_votes(audit), *_stock(audit)]
+    return [*against, *([] if against else [_helps(audit)]), *_gate(audit)]
 
 
-def _unreadable(audit: Mapping[str, Any]) -> Iterator[Finding]:
-    share = audit["votes"]["no_answer_share"]
-    if share >= NO_ANSWER:
-        words = f"Hardly readable: {share:.0%} of the completions have no answer. Try another --reader or more tokens."
-        yield Finding("no_answers", words, {"no_answer_share": share})
-
-
-def _unanimous(audit: Mapping[str, Any]) -> Iterator[Finding]:
-    share = audit["votes"]["unanimous_share"]
-    if share >= UNANIMOUS_SHARE:
+def _weak_votes(audit: Mapping[str, Any]) -> Iterator[Finding]:
+    votes, gold = audit["votes"], audit["gold"]
+    missing, unanimous, sharp = votes["no_answer_share"], votes["unanimous_share"], votes["sharp_share"]
+    if missing >= NO_ANSWER:
         words = (
-            f"Already unanimous: on {share:.0%} of the questions all completions give one answer, so there is nothing "
-            "to push. Take harder questions, or a higher temperature."
+            f"Hardly readable: {missing:.0%} of the completions have no answer. Try another --reader or more tokens."
         )
-        yield Finding("unanimous", words, {"unanimous_share": share})
-
-
-def _weak(audit: Mapping[str, Any]) -> Iterator[Finding]:
-    sharp, gold = audit["votes"]["sharp_share"], audit["gold"]
+        yield Finding("no_answers", words, {"no_answer_share": missing})
+    if unanimous >= UNANIMOUS_SHARE:
+        words = (
+            f"Already unanimous: on {unanimous:.0%} of the questions all completions give one answer, so there is "
+            "nothing to push. Take harder questions, or a higher temperature."
+        )
+        yield Finding("unanimous", words, {"unanimous_share": unanimous})
     if sharp < WEAK_COVERAGE:
         words = (
             f"Too weak: only {sharp:.0%} of the questions have a sharp consensus (a share of {PAPER.min_share:.1%} and "
@@ -103,7 +91,7 @@ def _stock(audit: Mapping[str, Any]) -> Iterator[Finding]:
     yield Finding("stock_answers", words, {"stock_label_share": share, "labels": labels})
 
 
-def _helps(audit: Mapping[str, Any]) -> Iterator[Finding]:
+def _helps(audit: Mapping[str, Any]) -> Finding:
     votes, gold = audit["votes"], audit["gold"]
     words = (
         f"Likely to help on these questions: {votes['sharp_share']:.0%} of them have a sharp consensus, and on "
@@ -120,7 +108,7 @@ def _helps(audit: Mapping[str, Any]) -> Iterator[Finding]:
         )
     if audit["questions"] < FEW_QUESTIONS:
         words += f" But these are only {audit['questions']} questions."
-    yield Finding("likely_to_help", words, figures)
+    return Finding("likely_to_help", words, figures)
 
 
 def _gate(audit: Mapping[str, Any]) -> Iterator[Finding]:

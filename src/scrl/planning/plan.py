@@ -13,7 +13,7 @@ from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
 from scrl.errors import InputError
-from scrl.evaluation.oracle import require_gold
+from scrl.evaluation.gold import require_gold
 from scrl.planning.memory import GIB, PROMPT, Layout, Work, parts, work_of
 from scrl.planning.shapes import ModelShape, counted_shape, shape_of
 from scrl.policy.model import device_of, load_tokenizer, loading, pick_device, pick_dtype

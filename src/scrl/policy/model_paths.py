@@ -36,7 +36,7 @@ def model_folder(name: str) -> str:
     if path.exists():
         raise InputError(f"model: {name} is a file; give the folder that holds config.json and the weights")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        hint = did_you_mean(name, PACKAGED)
+        hint = "" if "/" in name else did_you_mean(name, PACKAGED)
         raise InputError(
             f"model: there is no folder {name}. Give a folder, a hub id (owner/name), or {EMBEDDED!r}.{hint}"
         )

@@ -7,28 +7,17 @@ What the paper does not state is named in `not_in_paper`, with our choice and it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from scrl.config import RunConfig, build_config
 from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import find_benchmark
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.paper import (
-    BUDGETS,
-    EPISODES,
-    EVALUATION,
-    HYPERPARAMETERS,
-    MODELS,
-    SERIES,
-    TABLES,
-    Cell,
-    PaperTable,
-)
-
-if TYPE_CHECKING:
-    from scrl.config import RunConfig
+from scrl.recipes.paper import BUDGETS, EPISODES, EVALUATION, HYPERPARAMETERS, MODELS, SERIES, TABLES, Cell, PaperTable
+from scrl.settings import merged, tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +56,6 @@ RIVALS = ("compass", "etmr", "restrain")
 """Methods that the paper compares with and did not run."""
 
 
-def start_name(model: str, *more: str) -> str:
-    """The experiment that measures a model before training."""
-    return "/".join((model, "start", *more))
-
-
-def run_name(model: str, benchmark: str, budget: str, method: str, *more: str) -> str:
-    """The experiment that trains a model."""
-    return "/".join((model, benchmark, budget, method, *more))
-
-
 def appendix(model: str) -> dict[str, Any]:
     """The appendix's settings for a model, by their names in a run's settings."""
     is_large = model == MODELS["qwen2.5-math-7b"]
@@ -102,6 +81,7 @@ def _experiment(name: str) -> Experiment:
     benchmark = None if where == "start" else where
     settings = appendix(MODELS[model])
     completions, trained = BUDGETS[budget]
+    thresholds = (part.split("=") for part in varied.split(",") if "=" in part)
     return Experiment(
         name=name,
         model=MODELS[model],
@@ -111,9 +91,7 @@ def _experiment(name: str) -> Experiment:
         trained=trained,
         max_tokens=int(varied if varied.isdecimal() else settings["sampling.max_tokens"]),
         temperature=float(settings["sampling.temperature"]),
-        credit=tuple(
-            (key, float(value)) for key, _, value in (part.partition("=") for part in varied.split(",")) if value
-        ),
+        credit=tuple((key, float(value)) for key, value in thresholds),
         not_in_paper=tuple(_unstated(model, benchmark, method)),
     )
 
@@ -131,21 +109,9 @@ def _unstated(model: str, benchmark: str | None, method: str | None) -> Iterator
         yield "budget"
 
 
-def _names() -> list[str]:
-    """The experiments of all cells: start models first, then by column, those with varied thresholds by row."""
-    names: dict[str, None] = {}
-    for table in TABLES.values():
-        sections, columns = [section for section, _ in table.rows], table.columns
-        cells = [(cell.experiment, cell) for cell in table.cells if cell.experiment is not None]
-        cells.sort(
-            key=lambda pair: (sections.index(pair[1].section), "=" not in pair[0] and columns.index(pair[1].column))
-        )
-        names |= dict.fromkeys(name for name, _ in cells)
-    return sorted(names, key=lambda name: "/start" not in name)
-
-
-EXPERIMENTS: dict[str, Experiment] = {name: _experiment(name) for name in _names()}
-"""Each once, however many tables it serves."""
+_NAMES = dict.fromkeys(name for table in TABLES.values() for name in table.experiments)
+EXPERIMENTS = {name: _experiment(name) for name in sorted(_NAMES, key=lambda name: "/start" not in name)}
+"""Each once, however many tables it serves: start models first, then in the order of the tables."""
 FOLLOWED = frozenset(
     cell.experiment
     for table in TABLES.values()
@@ -156,25 +122,21 @@ FOLLOWED = frozenset(
 
 
 def _methods_table() -> PaperTable:
-    model, benchmark = "qwen2.5-3b", "amc"
     metrics = {
         "pass@1": "pass@1", "pass@16": "pass@16", "labels right": "positive_accuracy", "tokens a step": "tokens"
     }  # fmt: skip
-    cells = [
-        Cell("methods", "", "start", metric, metric, None, start_name(model), benchmark)
-        for metric in ("pass@1", "pass@16")
-    ]
-    for method in METHODS:
-        name = run_name(model, benchmark, "32-16", method)
-        cells += [
-            Cell("methods", "", method, column, metric, None, name, benchmark) for column, metric in metrics.items()
-        ]
+    names = {"start": "qwen2.5-3b/start"} | {method: f"qwen2.5-3b/amc/32-16/{method}" for method in METHODS}
     return PaperTable(
         "methods",
         "Every method on the same questions",
         "not in the paper",
         "pass@1 and pass@16 in % after training; how right positive labels were and what was sampled, over all steps.",
-        tuple(cells),
+        tuple(
+            Cell("methods", "", row, column, metric, None, name, "amc")
+            for row, name in names.items()
+            for column, metric in metrics.items()
+            if row != "start" or metric.startswith("pass@")
+        ),
         (SERIES["positive_accuracy"], SERIES["tokens"]),
     )
 
@@ -184,7 +146,6 @@ OWN_TABLES = {"methods": _methods_table()}
 
 
 def find_experiment(name: str) -> Experiment:
-    """An experiment by name."""
     if name not in EXPERIMENTS:
         nearest = did_you_mean(name, EXPERIMENTS).partition(" Known:")[0]
         raise ConfigError(f"experiment: there is no {name!r}.{nearest} `scrl recipes` lists all {len(EXPERIMENTS)}.")
@@ -192,7 +153,6 @@ def find_experiment(name: str) -> Experiment:
 
 
 def find_table(name: str) -> PaperTable:
-    """A table or figure of the paper by name."""
     if name in OWN_TABLES:
         raise ConfigError(f"table: {name!r} is not in the paper; see scrl reproduce {name} --scale demo --dry-run")
     if name not in TABLES:
@@ -201,15 +161,8 @@ def find_table(name: str) -> PaperTable:
 
 
 def episodes_of(experiment: Experiment) -> int:
-    """Passes over its benchmark."""
-    benchmark = trained_benchmark(experiment)
-    return SHORTER.get("/".join(experiment.name.split("/")[:3]), EPISODES[benchmark])
-
-
-def steps_per_episode(experiment: Experiment) -> int:
-    """⌈questions / questions per step⌉."""
-    questions_per_step = int(appendix(experiment.model)["questions_per_step"])
-    return ceil(find_benchmark(trained_benchmark(experiment)).num_questions / questions_per_step)
+    model, benchmark, budget, *_ = experiment.name.split("/")
+    return SHORTER.get(f"{model}/{benchmark}/{budget}", EPISODES[trained_benchmark(experiment)])
 
 
 def trained_benchmark(experiment: Experiment) -> str:
@@ -221,27 +174,28 @@ def trained_benchmark(experiment: Experiment) -> str:
 
 def config_of(experiment: Experiment, *, seed: int = 0) -> RunConfig:
     """All settings of a run, at the paper's scale."""
-    from scrl.config import build_config  # torch comes with it, which a list of recipes does not need
-
-    benchmark = trained_benchmark(experiment)
+    benchmark = find_benchmark(trained_benchmark(experiment))
     settings = appendix(experiment.model) | {
         "model": experiment.model,
-        "questions": benchmark,
+        "questions": experiment.trained_on,
         "method": experiment.method,
         "credit": dict(experiment.credit),
-        "reader": find_benchmark(benchmark).reader,
+        "reader": benchmark.reader,
         "seed": seed,
-        "steps": episodes_of(experiment) * steps_per_episode(experiment),
         "completions": experiment.completions,
         "trained": experiment.trained,
         "prompt": prompt_of(experiment),
         "sampling.max_tokens": experiment.max_tokens,
         "sampling.temperature": experiment.temperature,
+        "evaluation": evaluation_of(experiment.name in FOLLOWED),
         "guard.mode": "observe",
         "checkpoint_every": CHECKPOINT_EVERY,
     }
-    evaluation = evaluation_of(experiment.name in FOLLOWED)
-    return build_config(_tree(settings) | {"evaluation": evaluation})
+    settings["steps"] = episodes_of(experiment) * ceil(benchmark.num_questions / settings["questions_per_step"])
+    tree: dict[str, Any] = {}
+    for name, value in settings.items():
+        tree = merged(tree, tree_of(name, value))
+    return build_config(tree)
 
 
 def prompt_of(experiment: Experiment) -> dict[str, Any]:
@@ -256,12 +210,3 @@ def evaluation_of(is_followed: bool) -> dict[str, Any]:
         return {"is_off": True}
     sampling = {name: EVALUATION[name] for name in ("temperature", "top_p")}
     return {"every": EVALUATION_EVERY, "completions": EVALUATION["samples"], **sampling}
-
-
-def _tree(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """{"prompt.max_tokens": 512} → {"prompt": {"max_tokens": 512}}."""
-    tree: dict[str, Any] = {}
-    for name, value in settings.items():
-        group, _, key = name.rpartition(".")
-        (tree.setdefault(group, {}) if group else tree)[key] = value
-    return tree

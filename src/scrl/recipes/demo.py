@@ -1,19 +1,25 @@
-"""The demo: a small model that lies as large ones do, on generated arithmetic, with no answers given.
+"""The demo: a small model that lies as large ones do, on generated arithmetic, with no answers given; what came of it.
 
 Model, level and the settings below were chosen on seeds 0–4; what the documentation reports are seeds 10–12. All
 methods get all of them, `std_floor` too: without it a question on which SCRL abstains is trained on its entropy at full
-strength (docs/deviations.md, "two traps").
+strength (docs/method.md, "two traps"). What is said about the outcome is read from the run folders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from scrl.policy.model_paths import EMBEDDED, HASTY
-
-if TYPE_CHECKING:
-    from scrl.config import RunConfig
+from scrl.config import RunConfig, build_config
+from scrl.data.jsonl import OnCut, read_json_lines
+from scrl.evaluation.statistics import Difference, paired_difference
+from scrl.policy.model_paths import HASTY
+from scrl.reporting.result_rows import score
+from scrl.reporting.rollout_votes import read_votes
+from scrl.reporting.tables import Cell, Share, Table
+from scrl.settings import merged
 
 SEED = 10
 """The default of `scrl demo` and of everything at demo scale."""
@@ -21,40 +27,152 @@ STEPS = 24
 METHODS = ("ttrl", "scrl", "contrast")
 """All from the same start, on the same stream, with the same settings."""
 TOY_STEPS = 40
-"""Of a run at demo scale, with the model that slips but does not guess."""
+"""Of a run at demo scale, whose model, EMBEDDED, slips but does not guess."""
 
 
-def demo_config(method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
+def demo_config(
+    method: str, *, seed: int, steps: int, model: str = HASTY, changes: Mapping[str, Any] | None = None
+) -> RunConfig:
     """A run of the demo, about a minute on a laptop, with `changes` on top."""
-    return _config(HASTY, method, seed=seed, steps=steps, changes=changes)
+    settings = {
+        "model": model,
+        "questions": "arithmetic:medium:train:64",
+        "method": method,
+        "credit": {"std_floor": 0.18},
+        "probe": 0,
+        "seed": seed,
+        "steps": steps,
+        "prompt": {"instruction": ""},
+        "sampling": {"max_tokens": 72},
+        "optimizer": {"learning_rate": 2e-5, "weight_decay": 0.0},
+        "evaluation": {"completions": 16, "held_out": "arithmetic:medium:held-out:64"},
+        "guard": {"mode": "observe"},
+        "checkpoint_every": 20,
+    }
+    return build_config(merged(settings, changes or {}))
 
 
-def toy_config(method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """A run that stands for one of the paper's."""
-    return _config(EMBEDDED, method, seed=seed, steps=steps, changes=changes)
+# What came of it
+
+TITLES = {"ttrl": "TTRL", "scrl": "SCRL"}
+"""Methods that are written in capitals."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+EPOCH = 8
+"""Steps until every question has been visited."""
 
 
-def _config(model: str, method: str, *, seed: int, steps: int, changes: Mapping[str, Any] | None) -> RunConfig:
-    from scrl.config import build_config
-    from scrl.settings import merged
+@dataclass(frozen=True)
+class Outcome:
+    """One run, read back from its folder."""
 
-    return build_config(
-        merged(
-            {
-                "model": model,
-                "questions": "arithmetic:medium:train:64",
-                "method": method,
-                "credit": {"std_floor": 0.18},
-                "probe": 0,
-                "seed": seed,
-                "steps": steps,
-                "prompt": {"instruction": ""},
-                "sampling": {"max_tokens": 72},
-                "optimizer": {"learning_rate": 2e-5, "weight_decay": 0.0},
-                "evaluation": {"completions": 16, "held_out": "arithmetic:medium:held-out:64"},
-                "guard": {"mode": "observe"},
-                "checkpoint_every": 20,
-            },
-            changes or {},
+    name: str
+    evaluations: tuple[dict[str, Any], ...]
+    metrics: tuple[dict[str, Any], ...]
+
+    @classmethod
+    def read(cls, folder: Path, on_cut: OnCut) -> Outcome:
+        """The run in `folder`; `on_cut` receives a message about a last line that is incomplete."""
+        evaluations, metrics = (
+            tuple(line.fields for line in read_json_lines(folder / name, on_cut))
+            for name in ("evaluations.jsonl", "metrics.jsonl")
         )
+        return cls(folder.name, evaluations, metrics)
+
+    def is_finished(self, steps: int) -> bool:
+        return any(record["step"] == steps for record in self.evaluations)
+
+    def before(self, benchmark: str) -> dict[str, Any]:
+        return next(record for record in self.evaluations if record["benchmark"] == benchmark)
+
+    def after(self, benchmark: str) -> dict[str, Any]:
+        return next(record for record in reversed(self.evaluations) if record["benchmark"] == benchmark)
+
+    @property
+    def title(self) -> str:
+        """The method's name as people write it."""
+        return TITLES.get(self.name, self.name)
+
+    def stock(self, first: int, last: int | None) -> float | None:
+        """The share of stock answers among the completions of these steps."""
+        values = [line["stock_share"] for line in self.metrics[first:last] if "stock_share" in line]
+        return sum(values) / len(values) if values else None
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any], seed: int) -> Difference:
+    first, second = (record["pass@1_by_question"] for record in (before, after))
+    return paired_difference(list(first.values()), [second[name] for name in first], seed=seed)
+
+
+def results_table(outcomes: Sequence[Outcome]) -> Table:
+    """The start, and each method after its last step: right completions on both sets, votes, stock answers.
+
+    Stock answers are known from the second step on: that step stands for the start, the last epoch for the end.
+    """
+    first = outcomes[0]
+    ends = [("start", first.before, first.stock(0, 2))]
+    ends += [(outcome.title, outcome.after, outcome.stock(-EPOCH, None)) for outcome in outcomes]
+    rows: list[tuple[Cell, ...]] = []
+    for name, evaluation, stock in ends:
+        stream, held_out = evaluation("stream"), evaluation("held-out")
+        scores = (score("pass@1", [stream]), Share(stream["maj@16"]), score("pass@1", [held_out]))
+        rows.append((name, *scores, None if stock is None else Share(stock)))
+    return Table(("in %", "pass@1 [95 %]", "maj@16", "held-out pass@1 [95 %]", "stock answers"), tuple(rows))
+
+
+def curves(outcomes: Sequence[Outcome]) -> Table:
+    """Stock answers and right answers among a step's completions, as a row of blocks: ▁ is none, █ all."""
+    rows = tuple(
+        (outcome.title, *(_blocks([line.get(key) for line in outcome.metrics]) for key in ("stock_share", "pass@1")))
+        for outcome in outcomes
     )
+    return Table(("", "stock answers", "right answers"), rows, "Completions step by step, ▁ 0 % … █ 100 %")
+
+
+def _blocks(shares: Sequence[float | None]) -> str:
+    return "".join(" " if share is None else BLOCKS[min(int(share * len(BLOCKS)), len(BLOCKS) - 1)] for share in shares)
+
+
+def verdict(outcomes: Sequence[Outcome], seed: int) -> str:
+    """Who ends highest on the stream, by how much, and who ends below the start."""
+    best, *others = sorted(outcomes, key=lambda outcome: -outcome.after("stream")["pass@1"])
+    shares = ", ".join(f"{outcome.title} {outcome.after('stream')['pass@1']:.1%}" for outcome in others)
+    sentences = [f"{best.title} ends highest: {best.after('stream')['pass@1']:.1%} right, {shares}."]
+    for outcome in others:
+        lead = _difference(outcome.after("stream"), best.after("stream"), seed)
+        sentences.append(f"{best.title} − {outcome.title}: {_signed(lead)}.")
+    for outcome in (best, *others):
+        gain = _difference(outcome.before("stream"), outcome.after("stream"), seed)
+        if gain.mean < 0:
+            sentences.append(f"{outcome.title} is worse than the start: {_signed(gain)}.")
+    return " ".join(sentences)
+
+
+def _signed(difference: Difference) -> str:
+    mean, low, high = (f"{100 * value:+.1f}" for value in (difference.mean, difference.low, difference.high))
+    return f"{mean} [{low}, {high}]{'' if difference.is_clear else ', within the noise'}"
+
+
+def lies(folders: Sequence[Path], on_cut: OnCut, limit: int = 3) -> list[str]:
+    """Questions whose most frequent answer at the first visit was the same wrong one in every run, and what followed.
+
+    First the one with the most votes for it, then those on which the runs ended furthest apart.
+    """
+    votes = {folder.name: read_votes(folder / "rollouts.jsonl", on_cut) for folder in folders}
+    stories: list[tuple[int, int, str]] = []  # the votes for the lie, how far apart the runs ended, and words
+    for name in sorted(set.intersection(*map(set, votes.values()))):
+        runs = {run: questions[name] for run, questions in votes.items()}
+        firsts = [question.visits[0] for question in runs.values()]
+        if not all(visit.is_majority_wrong for visit in firsts) or len({visit.majority for visit in firsts}) > 1:
+            continue
+        question, first = next(iter(runs.values())), firsts[0]
+        at_end = {run: question.visits[-1].right_votes for run, question in runs.items()}
+        ends = ", ".join(f"{TITLES.get(run, run)} {count}" for run, count in at_end.items())
+        count = first.count(first.majority)
+        words = (
+            f"{question.text} {first.majority} gets {count} of {first.size} votes and is wrong; "
+            f"{question.gold} gets {first.right_votes}. At the last visit it has: {ends}."
+        )
+        stories.append((count, max(at_end.values()) - min(at_end.values()), words))
+    stories.sort(key=lambda story: -story[0])
+    stories[1:] = sorted(stories[1:], key=lambda story: -story[1])
+    return [words for _, _, words in stories[:limit]]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, most_completions, start_name
-from scrl.recipes.paper import TABLES, Cell, PaperTable
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, most_completions
+from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
 from scrl.recipes.scales import at_scale, benchmark_at
 
 VOTING = "voting"
@@ -33,47 +33,42 @@ class Job:
 
     @property
     def is_run(self) -> bool:
-        """Whether something is trained."""
         return self.experiment.trained_on is not None
 
 
 def select(names: Iterable[str]) -> list[PaperTable]:
     """Tables by name; an experiment, or the beginning of some experiments' names, makes a table itself."""
-    known = TABLES | OWN_TABLES
-    return [known[name] if name in known else _own_table(name) for name in names]
+    tables = TABLES | OWN_TABLES
+    return [tables[name] if name in tables else _own_table(name) for name in names]
 
 
 def _own_table(name: str) -> PaperTable:
+    """pass@1 of experiments and of their start models; of a start model on all that the paper measures it on."""
     below = f"{name.rstrip('/')}/"
-    wanted = [name] if name in EXPERIMENTS else [each for each in EXPERIMENTS if each.startswith(below)]
-    if not wanted:
-        known = (*TABLES, *OWN_TABLES, *EXPERIMENTS)
-        raise ConfigError(
-            f"{name}: there is no such table or experiment.{did_you_mean(name, known).partition(' Known:')[0]} "
-            "`scrl recipes` lists them."
-        )
-    cells = {cell.place: cell for each in wanted for cell in _own_cells(name, EXPERIMENTS[each])}
-    return PaperTable(name, name, "", "pass@1 in % before and after training.", tuple(cells.values()))
-
-
-def _own_cells(table: str, experiment: Experiment) -> Iterator[Cell]:
-    """pass@1 of an experiment and of its start model; of a start model on all that the paper measures it on."""
+    experiments = [name] if name in EXPERIMENTS else [each for each in EXPERIMENTS if each.startswith(below)]
+    if not experiments:
+        nearest = did_you_mean(name, (*TABLES, *OWN_TABLES, *EXPERIMENTS)).partition(" Known:")[0]
+        raise ConfigError(f"{name}: there is no such table or experiment.{nearest} `scrl recipes` lists them.")
     printed: dict[tuple[str, str], float | None] = {}  # by experiment and benchmark, as the paper has it first
-    for paper_table in TABLES.values():
-        for cell in paper_table.cells:
-            if cell.experiment is not None and cell.metric == "pass@1" and paper_table.measured_with == "evaluation":
+    for table in TABLES.values():
+        for cell in table.cells:
+            if cell.experiment is not None and cell.metric == "pass@1" and table.measured_with == "evaluation":
                 printed.setdefault((cell.experiment, cell.measured_on), cell.paper)
-    for name in dict.fromkeys((start_of(experiment), experiment.name)):
-        for (measured, benchmark), value in printed.items():
-            if measured == name and experiment.trained_on in (None, benchmark):
-                yield Cell(table, "", name, benchmark, "pass@1", value, name, benchmark)
+    cells: dict[Place, Cell] = {}
+    for experiment in (EXPERIMENTS[each] for each in experiments):
+        for row in (start_of(experiment), experiment.name):
+            for (measured, benchmark), value in printed.items():
+                if measured == row and experiment.trained_on in (None, benchmark):
+                    cell = Cell(name, "", row, benchmark, "pass@1", value, row, benchmark)
+                    cells[cell.place] = cell
+    return PaperTable(name, name, "", "pass@1 in % before and after training.", tuple(cells.values()))
 
 
 def start_of(experiment: Experiment) -> str:
     """The experiment that measures the model before training; a varied length has its own."""
-    model, *_ = experiment.name.split("/")
-    longer = start_name(model, str(experiment.max_tokens))
-    return longer if longer in EXPERIMENTS else start_name(model)
+    start = f"{experiment.name.split('/')[0]}/start"
+    longer = f"{start}/{experiment.max_tokens}"
+    return longer if longer in EXPERIMENTS else start
 
 
 def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:

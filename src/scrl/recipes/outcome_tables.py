@@ -33,12 +33,9 @@ class Value:
     """As fractions, for differences question by question."""
     votes: int | None = None
 
-    def text(self, digits: int) -> str:
-        """`41.5 [38.0, 45.1]`."""
-        shown = f"{self.mean:.{digits}f}"
-        if self.low is None or self.high is None:
-            return shown
-        return f"{shown} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
+
+FOLDERS = {"evaluation": "evaluations", "rollouts": "rollouts", "curve": "runs", "training": "evaluations"}
+"""How a table is measured → the folder of its evaluations."""
 
 
 def values_of(table: PaperTable, choices: Choices, out: Path) -> dict[Place, Value]:
@@ -62,16 +59,16 @@ def _measured(table: PaperTable, cell: Cell, scale: str, folders: Sequence[Path]
     name = _name_at(cell.experiment, scale)
     if cell.metric in {series.name for series in table.series}:
         lines = [line for folder in folders for line in _lines(table, folder / "runs" / name)]
-        found = [value for line in lines if (value := SERIES[cell.metric].value(line)) is not None]
+        numbers = [value for line in lines if (value := SERIES[cell.metric].value(line)) is not None]
         unit = 100 if cell.metric == "pass@1" else 1
-        return Value(unit * math.fsum(found) / len(found)) if found else None
+        return Value(unit * math.fsum(numbers) / len(numbers)) if numbers else None
     records = []
     for folder in folders:
-        record = _peak(folder / "runs" / name) if cell.is_peak else None
-        kind = "voting" if cell.metric == VOTING else _kind(table)
+        kind = "voting" if cell.metric == VOTING else FOLDERS[table.measured_with]
         lines = read_finished(folder / kind / name / "evaluations.jsonl")
-        benchmark = benchmark_at(cell.measured_on, scale)
-        record = record or next((line for line in lines if line["benchmark"] == benchmark), None)
+        at_end = (line for line in lines if line["benchmark"] == benchmark_at(cell.measured_on, scale))
+        on_the_way = [line for line in _followed(folder / "runs" / name) if line["step"] > 0] if cell.is_peak else []
+        record = max(on_the_way, key=lambda line: line["pass@1"], default=None) or next(at_end, None)
         if record is None:
             return None
         records.append(record)
@@ -89,17 +86,6 @@ def _followed(run: Path) -> list[dict[str, Any]]:
 
 def _name_at(experiment: str, scale: str) -> str:
     return at_scale(find(experiment), scale).name
-
-
-def _kind(table: PaperTable) -> str:
-    """The folder of a table's evaluations."""
-    return {"rollouts": "rollouts", "curve": "runs"}.get(table.measured_with, "evaluations")
-
-
-def _peak(run: Path) -> dict[str, Any] | None:
-    """The best of the run's evaluations after the first step, where there are some."""
-    later = (line for line in _followed(run) if line["step"] > 0)
-    return max(later, key=lambda line: line["pass@1"], default=None)
 
 
 def _mean_of(records: Sequence[Mapping[str, Any]], metric: str) -> Value | None:
@@ -131,8 +117,8 @@ def _derived(derived: Derived, values: Mapping[Place, Value]) -> Value | None:
     if derived.how == "mean" or sides[0] is None or sides[1] is None:
         return Value(mean)
     after, before = sides[0], sides[1]
-    found = paired_difference(list(before.values()), [after[name] for name in before], seed=0)
-    return Value(100 * found.mean, 100 * found.low, 100 * found.high)
+    change = paired_difference(list(before.values()), [after[name] for name in before], seed=0)
+    return Value(100 * change.mean, 100 * change.low, 100 * change.high)
 
 
 # The page
@@ -157,11 +143,13 @@ def cell_text(cell: Cell, value: Value | None) -> str:
         digits = 3
     else:
         digits = {"pass@1": 1, "tokens": 0}.get(cell.metric, 2 if cell.metric in SERIES else 1)
-    ours = "–" if value is None else value.text(digits)
-    if value is not None and value.votes is not None:
-        ours += f" with {value.votes} votes"
-    if value is not None and cell.metric == GAIN:
-        ours = f"Δ {'+' if value.mean > 0 else ''}{ours}"
+    ours = "–"
+    if value is not None:
+        sign = f"Δ {'+' if value.mean > 0 else ''}" if cell.metric == GAIN else ""
+        has_interval = value.low is not None and value.high is not None
+        interval = f" [{value.low:.{digits}f}, {value.high:.{digits}f}]" if has_interval else ""
+        votes = "" if value.votes is None else f" with {value.votes} votes"
+        ours = f"{sign}{value.mean:.{digits}f}{interval}{votes}"
     copied = f", {cell.copied_from}" if cell.copied_from else ""
     peak = "*" if cell.is_peak else ""
     return ours if cell.paper is None else f"{ours} ({cell.paper:.{digits}f}{peak}{copied})"
@@ -212,14 +200,14 @@ def _drawn(table: PaperTable, choices: Choices, out: Path) -> str:
     names = {_name_at(name, choices.scale) for name in table.experiments}
     benchmarks = {benchmark_at(cell.measured_on, choices.scale) for cell in table.cells if cell.experiment is not None}
     benchmarks = {"stream"} if table.measured_with == "curve" else benchmarks
-    found = {
+    ways = {
         (line["questions"], line["samples"], line["temperature"], line["top_p"])
         for seed in choices.seeds
         for name in names
-        for line in read_finished(out / f"seed-{seed}" / _kind(table) / name / "evaluations.jsonl")
+        for line in read_finished(out / f"seed-{seed}" / FOLDERS[table.measured_with] / name / "evaluations.jsonl")
         if line["benchmark"] in benchmarks
     }
-    return "; ".join(f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in sorted(found))
+    return "; ".join(f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in sorted(ways))
 
 
 def write_figure(table: PaperTable, choices: Choices, out: Path, path: Path) -> None:

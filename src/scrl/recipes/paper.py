@@ -27,10 +27,10 @@ class Derived:
 
     def value(self, values: Mapping[Place, float]) -> float | None:
         """From the numbers it follows from; None where one of them is missing."""
-        given = [values[place] for place in self.of if place in values]
-        if len(given) < len(self.of):
+        if not all(place in values for place in self.of):
             return None
-        return sum(given) / len(given) if self.how == "mean" else given[0] - given[1]
+        numbers = [values[place] for place in self.of]
+        return sum(numbers) / len(numbers) if self.how == "mean" else numbers[0] - numbers[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,6 @@ class Cell:
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
         return self.section, self.row, self.column, self.metric
 
 
@@ -98,17 +97,14 @@ class PaperTable:
 
     @property
     def is_figure(self) -> bool:
-        """Whether it shows curves through training."""
         return self.measured_with in ("curve", "training")
 
     @property
     def rows(self) -> tuple[tuple[str, str], ...]:
-        """Section and row, in print order."""
         return tuple(dict.fromkeys((cell.section, cell.row) for cell in self.cells))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The headings, in print order."""
         return tuple(dict.fromkeys(cell.column for cell in self.cells))
 
     @property
@@ -186,33 +182,23 @@ def _cells(table: str, block: Mapping[str, Any]) -> Iterator[Cell]:
             yield Cell(table, section, row, column, GAIN, float(number), None, benchmark, derived=difference)
 
 
+# The file says what each of these is.
 _PAPER: dict[str, Any] = yaml.load(
     files("scrl.recipes").joinpath("paper.yaml").read_bytes(),
     Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),  # noqa: S506 - both are safe; the first is faster
 )
 MODELS: dict[str, str] = _PAPER["models"]
-"""The name in an experiment's name → the hub id."""
 PRINTED: dict[str, str] = _PAPER["benchmarks"]
-"""The benchmarks → what the tables call them."""
 BUDGETS: dict[str, tuple[int, int]] = {name: (votes, trained) for name, (votes, trained) in _PAPER["budgets"].items()}
-"""Completions that vote, and those trained on."""
 LENGTHS: dict[str, int] = _PAPER["lengths"]
-"""The most tokens of a completion in the table of large reasoning models."""
 EVALUATION: dict[str, float] = _PAPER["evaluation"]
-"""How every accuracy is measured; the most tokens are the experiment's."""
 EPISODES: dict[str, int] = _PAPER["episodes"]
-"""Passes over a benchmark."""
 HYPERPARAMETERS = tuple(Hyperparameter(printed, *row) for printed, row in _PAPER["hyperparameters"].items())
 SERIES = {name: Series(name, **({"key": name} | fields)) for name, fields in _PAPER["series"].items()}
-"""What the figures and the failure analysis follow through training."""
 TABLES = {name: _table(name, fields) for name, fields in _PAPER["tables"].items()}
-"""Every table with results, every figure with data, and the failure analysis."""
 ILLUSTRATIONS: dict[str, str] = _PAPER["illustrations"]
-"""The figures that show no data."""
 KNOWN_INCONSISTENCIES = tuple(
     Inconsistency(**(fields | {"place": tuple(fields["place"])})) for fields in _PAPER["inconsistencies"]
 )
 UNSTATED_EVERYWHERE: tuple[str, ...] = tuple(_PAPER["not_in_paper"]["everywhere"])
-"""What the paper does not state about any run."""
 NOT_IN_PAPER: dict[str, str] = _PAPER["not_in_paper"]["somewhere"] | _PAPER["not_in_paper"]["everywhere"]
-"""What the paper does not state, and our choice."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,7 +28,7 @@ from scrl.engines.choice import check_engine, check_machine, engine_of
 from scrl.engines.trl.settings import step_size
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.benchmark_run import BenchmarkListener, measure
-from scrl.evaluation.oracle import require_gold
+from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.policy.model import load_tokenizer
 from scrl.recipes.catalogue import EXPERIMENTS, episodes_of, trained_benchmark
@@ -41,12 +42,12 @@ from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
 
 
-class Observer(RunListener, BenchmarkListener, Protocol):
+class Listener(RunListener, BenchmarkListener, Protocol):
     """Receives the events of training and of evaluations."""
 
 
-Observing = Callable[[int, str], AbstractContextManager[Observer]]
-"""(steps, name) → the observer of a run with this many steps."""
+ShowProgress = Callable[[int, str], AbstractContextManager[Listener]]
+"""(steps, name) → the listener of a run with this many steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,6 @@ class Choices:
 
     @property
     def engine(self) -> str:
-        """Who trains."""
         return str(self.overrides.get("engine", "embedded"))
 
 
@@ -84,21 +84,6 @@ REFUSED = {
 
 def check(all_jobs: Sequence[Job], choices: Choices) -> None:
     """Refuse, before anything is done, settings that some run or evaluation would refuse later."""
-    _check_choices(all_jobs, choices)
-    some_run = next(Job(each, each.name) for each in EXPERIMENTS.values() if each.method == "scrl")
-    for seed in choices.seeds:
-        for job in (some_run, *all_jobs):  # start models alone have no settings of a run to check
-            model = at_scale(job.experiment, choices.scale).model
-            if job.is_run:
-                check_engine(_config(job, choices, seed))
-            if job.measured_on:
-                evaluation_settings(job, choices, seed, model)
-            if job.rollouts_on:
-                rollout_settings(job, choices, seed, model)
-
-
-def _check_choices(all_jobs: Sequence[Job], choices: Choices) -> None:
-    """Refuse what makes no sense for all of the runs together."""
     for name in choices.overrides:
         if name in REFUSED:
             raise ConfigError(f"{name}: cannot be set in a reproduction; {REFUSED[name]}")
@@ -113,6 +98,15 @@ def _check_choices(all_jobs: Sequence[Job], choices: Choices) -> None:
     models = sorted({at_scale(job.experiment, choices.scale).model for job in all_jobs})
     if "model" in choices.overrides and len(models) > 1:
         raise ConfigError(f"model: one cannot stand for {', '.join(models)}; reproduce their experiments one by one")
+    some_run = next(Job(each, each.name) for each in EXPERIMENTS.values() if each.method == "scrl")
+    for seed, job in product(choices.seeds, (some_run, *all_jobs)):  # start models alone have no settings of a run
+        model = at_scale(job.experiment, choices.scale).model
+        if job.is_run:
+            check_engine(_config(job, choices, seed))
+        if job.measured_on:
+            evaluation_settings(job, choices, seed, model)
+        if job.rollouts_on:
+            rollout_settings(job, choices, seed, model)
 
 
 def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
@@ -139,31 +133,28 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
                 raise InputError(f"{job.name}: {error}") from error
 
 
-def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, observing: Observing) -> None:
+def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progress: ShowProgress) -> None:
     """Do everything that is not done yet, seed by seed."""
     check_questions(all_jobs, choices)
-    for seed in choices.seeds:
-        for job in all_jobs:
-            _carry_out(job, choices, seed, out / f"seed-{seed}", observing)
-
-
-def _carry_out(job: Job, choices: Choices, seed: int, out: Path, observing: Observing) -> None:
-    config = _with_its_steps(_config(job, choices, seed), job, choices) if job.is_run else None
-    model = str(choices.overrides.get("model", at_scale(job.experiment, choices.scale).model))
-    with observing(config.steps if config else 0, job.name) as observer:
-        if config is not None:
-            run = out / "runs" / job.name
-            _train(config, run, observer)
-            if job.has_voting:
-                voting = voting_settings(job, choices, config, run)
-                observer.note(f"the start model votes with {voting.samples} completions a question")
-                _measure(voting, out / "voting" / job.name, observer)
-            model = str(run.joinpath(*LAST))
-        if job.measured_on:
-            settings = evaluation_settings(job, choices, seed, model)
-            _measure(settings, out / "evaluations" / job.name, observer)
-        if job.rollouts_on:
-            _measure(rollout_settings(job, choices, seed, model), out / "rollouts" / job.name, observer)
+    for seed, job in product(choices.seeds, all_jobs):
+        folder = out / f"seed-{seed}"
+        config = _with_its_steps(_config(job, choices, seed), job, choices) if job.is_run else None
+        model = str(choices.overrides.get("model", at_scale(job.experiment, choices.scale).model))
+        with show_progress(config.steps if config else 0, job.name) as listener:
+            if config is not None:
+                run = folder / "runs" / job.name
+                _train(config, run, listener)
+                if job.has_voting:
+                    voting = voting_settings(job, choices, config, run)
+                    listener.note(f"the start model votes with {voting.samples} completions a question")
+                    _measure(voting, folder / "voting" / job.name, listener)
+                model = str(run.joinpath(*LAST))
+            if job.measured_on:
+                settings = evaluation_settings(job, choices, seed, model)
+                _measure(settings, folder / "evaluations" / job.name, listener)
+            if job.rollouts_on:
+                settings = rollout_settings(job, choices, seed, model)
+                _measure(settings, folder / "rollouts" / job.name, listener)
 
 
 def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
@@ -184,15 +175,15 @@ def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
     return config.model_copy(update={"steps": episodes_of(job.experiment) * stream.steps_per_epoch})
 
 
-def _train(config: RunConfig, folder: Path, observer: Observer) -> None:
+def _train(config: RunConfig, folder: Path, listener: Listener) -> None:
     """Train a run that has not begun, resume one that is not finished."""
     if not (folder / "config.yaml").is_file():
-        engine_of(config).train(config, folder, observer)
+        engine_of(config).train(config, folder, listener)
         return
     if _decisive(RunFolder(folder).config()) != _decisive(config):
         raise _other_settings(folder)
     if not _is_finished(folder, config):
-        engine_of(config).resume(folder, observer)
+        engine_of(config).resume(folder, listener)
 
 
 def _decisive(config: RunConfig) -> dict[str, Any]:
@@ -221,16 +212,17 @@ def _steps_done(last: Path, engine: str) -> int:
 
 def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
     """As the paper measures: 16 completions, temperature 0.6, top-p 0.95."""
-    return _settings(job, choices, seed, model, job.measured_on, int(EVALUATION["samples"]), AS_MEASURED)
+    samples = int(EVALUATION["samples"])
+    return _settings(job, choices, job.measured_on, AS_MEASURED, samples=samples, seed=seed, model=model)
 
 
 def rollout_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
     """As training samples: all N completions at its temperature, without top-p, unless the user sets others."""
     experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides
-    given = overrides.get("sampling", {})
-    sampling = {"temperature": given.get("temperature", experiment.temperature), "top_p": given.get("top_p", 1.0)}
+    own = overrides.get("sampling", {})
+    sampling = {"temperature": own.get("temperature", experiment.temperature), "top_p": own.get("top_p", 1.0)}
     completions = overrides.get("completions", experiment.completions)
-    return _settings(job, choices, seed, model, job.rollouts_on, completions, sampling)
+    return _settings(job, choices, job.rollouts_on, sampling, samples=completions, seed=seed, model=model)
 
 
 def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) -> MeasurementSettings:
@@ -238,35 +230,27 @@ def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) ->
     lines = read_finished(run / "metrics.jsonl")
     completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
     votes = max(1, round(completions / len(config.load_questions().questions)))
-    benchmark = trained_benchmark(job.experiment)
-    return _settings(job, choices, config.seed, config.model, (benchmark,), votes, AS_MEASURED)
-
-
-def _settings(
-    job: Job,
-    choices: Choices,
-    seed: int,
-    model: str,
-    benchmarks: Sequence[str],
-    samples: int,
-    sampling: Mapping[str, float],
-) -> MeasurementSettings:
-    experiment, overrides = at_scale(job.experiment, choices.scale), choices.overrides
-    max_tokens = overrides.get("sampling", {}).get("max_tokens", experiment.max_tokens)
-    values = {
-        "model": model,
-        "benchmarks": [benchmark_at(benchmark, choices.scale) for benchmark in benchmarks],
-        "samples": samples,
-        "sampling": {**sampling, "max_tokens": max_tokens},
-        "seed": seed,
-        "data_dir": choices.data_dir,
-        "prompt": prompt_at(job.experiment, choices.scale).model_dump(),
-    }
-    return build_settings(merged(values, {name: overrides[name] for name in SHARED if name in overrides}))
+    benchmarks = [trained_benchmark(job.experiment)]
+    return _settings(job, choices, benchmarks, AS_MEASURED, samples=votes, seed=config.seed, model=config.model)
 
 
 SHARED = ("prompt", "compute", "limit", "reader", "significant_digits", "trust_remote_code")
 """Settings of a run that hold for its evaluations too; and sampling.max_tokens."""
+
+
+def _settings(
+    job: Job, choices: Choices, benchmarks: Sequence[str], sampling: Mapping[str, float], **more: object
+) -> MeasurementSettings:
+    overrides = choices.overrides
+    max_tokens = at_scale(job.experiment, choices.scale).max_tokens
+    values = {
+        "benchmarks": [benchmark_at(benchmark, choices.scale) for benchmark in benchmarks],
+        "sampling": {**sampling, "max_tokens": overrides.get("sampling", {}).get("max_tokens", max_tokens)},
+        "data_dir": choices.data_dir,
+        "prompt": prompt_at(job.experiment, choices.scale).model_dump(),
+        **more,
+    }
+    return build_settings(merged(values, {name: overrides[name] for name in SHARED if name in overrides}))
 
 
 def _measure(settings: MeasurementSettings, folder: Path, listener: BenchmarkListener) -> None:

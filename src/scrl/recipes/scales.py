@@ -12,18 +12,10 @@ from dataclasses import replace
 from scrl.config import RunConfig, build_config
 from scrl.data.prompts import PromptSettings
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.catalogue import (
-    EXPERIMENTS,
-    FOLLOWED,
-    Experiment,
-    config_of,
-    evaluation_of,
-    prompt_of,
-    run_name,
-    start_name,
-    trained_benchmark,
-)
-from scrl.recipes.demo import SEED, TOY_STEPS, toy_config
+from scrl.policy.model_paths import EMBEDDED
+from scrl.recipes import catalogue
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment
+from scrl.recipes.demo import SEED, TOY_STEPS, demo_config
 from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, Cell, PaperTable, Place
 
 SCALES = ("paper", "demo")
@@ -35,26 +27,25 @@ SHORT = {LENGTHS["10,240"]: 48}
 """Where an experiment varies the length, the shorter one becomes this; everything else is as long as the demo."""
 SMALL_REWARDS = ("rent", "intuitor")
 """Methods whose rewards are entropies and the like: the demo's std_floor would silence them, so they have none."""
-_DEMO = toy_config("scrl", seed=SEED, steps=TOY_STEPS)
+_DEMO = demo_config("scrl", seed=SEED, steps=TOY_STEPS, model=EMBEDDED)
 """What all methods share at demo scale."""
 
 
 def at_scale(experiment: Experiment, scale: str) -> Experiment:
     """What stands for an experiment."""
-    if _checked(scale) == "paper":
+    if _is_paper(scale):
         return experiment
     max_tokens = length_at(experiment.max_tokens, scale)
     varied = ",".join(f"{name}={value:g}" for name, value in experiment.credit)
     length = "" if max_tokens == _DEMO.sampling.max_tokens else str(max_tokens)
-    more = filter(None, (varied, length))
-    if experiment.trained_on is None or experiment.method is None:
-        name = start_name("embedded", *more)
+    if experiment.trained_on is None:
+        what = ["start"]
     else:
         budget = f"{experiment.completions}-{experiment.trained}"
-        name = run_name("embedded", LEVELS[experiment.trained_on], budget, experiment.method, *more)
+        what = [LEVELS[experiment.trained_on], budget, str(experiment.method)]
     return replace(
         experiment,
-        name=name,
+        name="/".join(filter(None, ("embedded", *what, varied, length))),
         model=_DEMO.model,
         trained_on=experiment.trained_on and benchmark_at(experiment.trained_on, scale),
         max_tokens=max_tokens,
@@ -65,59 +56,53 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
 
 def benchmark_at(benchmark: str, scale: str) -> str:
     """The questions that stand for a benchmark: those a run is trained on, as in the paper."""
-    return benchmark if _checked(scale) == "paper" else _questions(LEVELS[benchmark])
+    return benchmark if _is_paper(scale) else f"arithmetic:{LEVELS[benchmark]}:train:64"
 
 
 def length_at(max_tokens: int, scale: str) -> int:
     """The most tokens of a completion that stand for the paper's."""
-    return max_tokens if _checked(scale) == "paper" else SHORT.get(max_tokens, _DEMO.sampling.max_tokens)
-
-
-def _questions(level: str) -> str:
-    return f"arithmetic:{level}:train:64"
+    return max_tokens if _is_paper(scale) else SHORT.get(max_tokens, _DEMO.sampling.max_tokens)
 
 
 def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, steps: int | None = None) -> RunConfig:
     """The settings of a run at a scale; seed and steps are the scale's where none are given."""
-    if _checked(scale) == "paper":
-        config = config_of(experiment) if seed is None else config_of(experiment, seed=seed)
+    seed = default_seed(scale) if seed is None else seed
+    if _is_paper(scale):
+        config = catalogue.config_of(experiment, seed=seed)
         return config if steps is None else build_config(config.model_dump(mode="json") | {"steps": steps})
-    trained_benchmark(experiment)  # refuses a start model
+    catalogue.trained_benchmark(experiment)  # refuses a start model
     scaled = at_scale(experiment, scale)
-    followed = {at_scale(EXPERIMENTS[name], scale).name for name in FOLLOWED}
+    followed = {at_scale(EXPERIMENTS[name], scale).name for name in catalogue.FOLLOWED}
     changes = {
         "questions": scaled.trained_on,
         "credit": {"std_floor": 0.0} if scaled.method in SMALL_REWARDS else dict(scaled.credit),
         "completions": scaled.completions,
         "trained": scaled.trained,
         "sampling": {"max_tokens": scaled.max_tokens},
-        "evaluation": {"held_out": None} | evaluation_of(scaled.name in followed),
+        "evaluation": {"held_out": None} | catalogue.evaluation_of(scaled.name in followed),
     }
-    seed, steps = SEED if seed is None else seed, TOY_STEPS if steps is None else steps
-    return toy_config(scaled.method or "scrl", seed=seed, steps=steps, changes=changes)
+    steps = TOY_STEPS if steps is None else steps
+    return demo_config(str(scaled.method), seed=seed, steps=steps, model=EMBEDDED, changes=changes)
 
 
 def prompt_at(experiment: Experiment, scale: str) -> PromptSettings:
-    """How an experiment's model is prompted at a scale."""
-    if _checked(scale) == "paper":
-        return PromptSettings.model_validate(prompt_of(experiment))
-    return _DEMO.prompt
+    return PromptSettings.model_validate(catalogue.prompt_of(experiment)) if _is_paper(scale) else _DEMO.prompt
 
 
 def default_seed(scale: str) -> int:
-    """The seed of a reproduction that names none."""
-    return 0 if _checked(scale) == "paper" else SEED
+    return 0 if _is_paper(scale) else SEED
 
 
 def mapping(scale: str) -> Iterator[str]:
     """What stands for what, line by line."""
-    if _checked(scale) == "paper":
+    if _is_paper(scale):
         yield "models, questions and lengths are the paper's own"
         return
     yield f"{', '.join(model.rpartition('/')[2] for model in MODELS.values())} → the {_DEMO.model} model"
     for level in dict.fromkeys(LEVELS.values()):
-        stand_for = ", ".join(PRINTED[name] for name, its in LEVELS.items() if its == level)
-        yield f"{stand_for} → {_questions(level)}, trained and measured on"
+        names = [name for name, own in LEVELS.items() if own == level]
+        printed = ", ".join(PRINTED[name] for name in names)
+        yield f"{printed} → {benchmark_at(names[0], scale)}, trained and measured on"
     for printed, length in LENGTHS.items():
         yield f"at most {printed} tokens → {length_at(length, scale)}"
     yield (
@@ -125,9 +110,9 @@ def mapping(scale: str) -> Iterator[str]:
         f"rate {_DEMO.optimizer.learning_rate:g}, std_floor {_DEMO.credit['std_floor']:g} for all methods but "
         f"{' and '.join(SMALL_REWARDS)}"
     )
-    names = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
     yield "method, thresholds, and how many completions vote and are trained on, stay"
-    yield f"{len(EXPERIMENTS)} experiments become {len(names)}"
+    scaled = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
+    yield f"{len(EXPERIMENTS)} experiments become {len(scaled)}"
 
 
 def table_at(table: PaperTable, scale: str) -> tuple[PaperTable, dict[Place, Cell]]:
@@ -137,7 +122,7 @@ def table_at(table: PaperTable, scale: str) -> tuple[PaperTable, dict[Place, Cel
     their rows, unless a mean or a gain would then follow from other numbers in one of them than in the other: such rows
     say which model they stand for.
     """
-    if scale == "paper":
+    if _is_paper(scale):
         return table, {cell.place: cell for cell in reversed(table.cells)}
     pairs = [(cell, _renamed(cell, scale)) for cell in table.cells]
     place_at = {cell.place: renamed.place for cell, renamed in pairs}
@@ -177,7 +162,7 @@ def _renamed(cell: Cell, scale: str) -> Cell:
     return replace(cell, section=section, row=row, column=column)
 
 
-def _checked(scale: str) -> str:
+def _is_paper(scale: str) -> bool:
     if scale not in SCALES:
         raise ConfigError(f"scale: there is no {scale!r}.{did_you_mean(scale, SCALES)}")
-    return scale
+    return scale == "paper"

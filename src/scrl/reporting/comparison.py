@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 
+import numpy as np
+
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
 from scrl.evaluation.transitions import majority_transitions, transition_words
@@ -30,7 +32,6 @@ class Pairing:
 
     @property
     def names(self) -> tuple[str, str]:
-        """What messages call the two."""
         return self.places[0].name, self.places[1].name
 
 
@@ -59,37 +60,31 @@ class Comparison:
 def pair_places(places: Sequence[Place]) -> list[Pairing]:
     """Each place with the first, the baseline; a single place with its own first evaluation."""
     first, *others = places
-    if others:
-        return [
-            Pairing(("A", letter), (first, other), _in_both(first, other))
-            for letter, other in zip(ascii_uppercase[1:], others, strict=False)
-        ]
-    name = first.name.rpartition("@")[0] if first.step is not None else first.name
-    evaluations = _first_and_last(first)
-    steps = [sorted({pair[side]["step"] for pair in evaluations.values()}) for side in (0, 1)]
-    before, after = (replace(first, name=f"{name}@{', '.join(map(str, found))}") for found in steps)
-    return [Pairing(("A", "B"), (before, after), evaluations)]
+    if not others:
+        return [_with_own_start(first)]
+    pairings = []
+    for letter, other in zip(ascii_uppercase[1:], others, strict=False):
+        pairs = {name: (_chosen(first, name), _chosen(other, name)) for name in first.benchmarks}
+        common = {name: (one, two) for name, (one, two) in pairs.items() if one and two}
+        if not common:
+            has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (first, other))
+            raise InputError(f"{has}: no benchmark in common; evaluate one of them on what the other has")
+        pairings.append(Pairing(("A", letter), (first, other), common))
+    return pairings
 
 
-def _first_and_last(place: Place) -> dict[str, tuple[Evaluation, Evaluation]]:
+def _with_own_start(place: Place) -> Pairing:
     """On each benchmark the first evaluation and the last, or that of the step the user named."""
-    found = {
+    pairs = {
         name: (_at_step(place, name, place.of(name)[0]["step"]), _chosen(place, name)) for name in place.benchmarks
     }
-    later = {name: (one, two) for name, (one, two) in found.items() if one and two and one["step"] < two["step"]}
+    later = {name: (one, two) for name, (one, two) in pairs.items() if one and two and one["step"] < two["step"]}
     if not later:
         raise InputError(f"{place.name}: has no later evaluation to compare its first one with; give a second place")
-    return later
-
-
-def _in_both(baseline: Place, other: Place) -> dict[str, tuple[Evaluation, Evaluation]]:
-    """The evaluations of two places on the benchmarks that both have: the last ones, or those of the steps named."""
-    found = {name: (_chosen(baseline, name), _chosen(other, name)) for name in baseline.benchmarks}
-    common = {name: (one, two) for name, (one, two) in found.items() if one and two}
-    if not common:
-        has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (baseline, other))
-        raise InputError(f"{has}: no benchmark in common; evaluate one of them on what the other has")
-    return common
+    name = place.name.rpartition("@")[0] if place.step is not None else place.name
+    steps = [sorted({pair[side]["step"] for pair in later.values()}) for side in (0, 1)]
+    before, after = (replace(place, name=f"{name}@{', '.join(map(str, own))}") for own in steps)
+    return Pairing(("A", "B"), (before, after), later)
 
 
 def _chosen(place: Place, benchmark: str) -> Evaluation | None:
@@ -99,32 +94,32 @@ def _chosen(place: Place, benchmark: str) -> Evaluation | None:
 
 
 def _at_step(place: Place, benchmark: str, step: int) -> Evaluation | None:
-    found = [evaluation for evaluation in place.of(benchmark) if evaluation["step"] == step]
-    if len(found) > 1:
-        ways = " and ".join(Protocol.of(evaluation).words for evaluation in found)
+    evaluations = [evaluation for evaluation in place.of(benchmark) if evaluation["step"] == step]
+    if len(evaluations) > 1:
+        ways = " and ".join(Protocol.of(evaluation).words for evaluation in evaluations)
         raise InputError(
             f"{place.name}: was measured on {benchmark} at step {step} in more than one way ({ways}); "
             f"put each way into a file of its own and give that one"
         )
-    return found[0] if found else None
+    return evaluations[0] if evaluations else None
 
 
 def compare_all(pairings: Sequence[Pairing], metric: str) -> list[Comparison]:
     """Every pair of evaluations that has gold."""
     pairs = [(pairing, pair) for pairing in pairings for pair in pairing.evaluations.values()]
-    known = metrics_of(evaluation for _, pair in pairs for evaluation in pair)
-    if not known:
+    measured = metrics_of(evaluation for _, pair in pairs for evaluation in pair)
+    if not measured:
         raise InputError("no evaluation has a value that needs gold: none of the questions came with an answer")
     comparisons = []
     for pairing, pair in pairs:
         if metrics_of(pair):
             for name, evaluation in zip(pairing.names, pair, strict=True):
-                _check_metric(metric, name, evaluation, known)
+                _check_metric(metric, name, evaluation, measured)
             comparisons.append(_compare(pairing, pair, metric))
     return comparisons
 
 
-def _check_metric(metric: str, name: str, evaluation: Evaluation, known: Iterable[str]) -> None:
+def _check_metric(metric: str, name: str, evaluation: Evaluation, measured: Iterable[str]) -> None:
     """The metric exists, and this evaluation has it question by question."""
     if metric + BY_QUESTION in evaluation:
         return
@@ -135,10 +130,10 @@ def _check_metric(metric: str, name: str, evaluation: Evaluation, known: Iterabl
             f"{name}: has {metric} of {benchmark} only as a mean, as older versions wrote it; evaluate it again"
             + (f", or compare {paired}" if paired else "")
         )
-    if metric in known:
+    if metric in measured:
         others = ", ".join(has) or "none: its questions have no gold"
         raise InputError(f"{name}: has no {metric} of {benchmark}; it has {others}")
-    raise ConfigError(f"--metric: nobody measured {metric!r}.{did_you_mean(metric, known)}")
+    raise ConfigError(f"--metric: nobody measured {metric!r}.{did_you_mean(metric, measured)}")
 
 
 def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str) -> Comparison:
@@ -165,9 +160,7 @@ def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str)
         after=math.fsum(after_Q) / len(after_Q),
         questions=len(before_Q),
         difference=paired_difference(before_Q, after_Q, seed=RESAMPLING_SEED),
-        p_value=sign_flip_p_value(
-            [late - early for early, late in zip(before_Q, after_Q, strict=True)], seed=RESAMPLING_SEED
-        ),
+        p_value=sign_flip_p_value(np.subtract(after_Q, before_Q), seed=RESAMPLING_SEED),
     )
 
 
@@ -183,24 +176,17 @@ def legend(pairings: Sequence[Pairing]) -> Iterator[str]:
 
 
 def comparison_table(comparisons: Sequence[Comparison], metric: str) -> Table:
-    """One row per comparison."""
-    others = {found.letters[1] for found in comparisons}
+    others = {each.letters[1] for each in comparisons}
     other = others.pop() if len(others) == 1 else "other"
+    rows = []
+    for each in comparisons:
+        p_value = "< 0.001" if each.p_value < 0.001 else f"{each.p_value:.3f}"
+        shares = (Share(each.before), Share(each.after), each.difference)
+        rows.append((each.benchmark, each.questions, *shares, p_value, each.verdict))
     return Table(
-        header=("benchmark", "n", "A", other, f"{other} − A", "p", "verdict"),
-        rows=tuple(
-            (
-                found.benchmark,
-                found.questions,
-                Share(found.before),
-                Share(found.after),
-                found.difference,
-                "< 0.001" if found.p_value < 0.001 else f"{found.p_value:.3f}",
-                found.verdict,
-            )
-            for found in comparisons
-        ),
-        caption=f"{metric} in %, paired by question: 95 % interval over questions, p-value of a sign-flip test.",
+        ("benchmark", "n", "A", other, f"{other} − A", "p", "verdict"),
+        tuple(rows),
+        f"{metric} in %, paired by question: 95 % interval over questions, p-value of a sign-flip test.",
     )
 
 

@@ -41,7 +41,6 @@ class Protocol(NamedTuple):
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> Protocol:
-        """The fields that say how."""
         return cls(*(evaluation.get(name) for name in cls._fields))  # type: ignore[arg-type]
 
     @property
@@ -66,12 +65,10 @@ def by_protocol(evaluations: Iterable[Evaluation]) -> dict[Protocol, list[Evalua
 
 
 def read_evaluations(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
-    """The evaluations of a run, in the order of the file."""
     return _read_steps(path, on_cut, lambda key: key in _NUMBERS or PASS_OR_MAJ.fullmatch(key), has_protocol=True)
 
 
 def read_metrics(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
-    """The training steps of a run, in the order of the file."""
     return _read_steps(path, on_cut, STEP_METRICS.__contains__, has_protocol=False)
 
 
@@ -103,18 +100,10 @@ def _is_number(value: object) -> bool:
     return abs(value) < 1e300 if isinstance(value, int) else math.isfinite(value)
 
 
-def _read_settings(path: Path) -> dict[str, Any]:
-    """A run's settings, whose seed is a number: runs are told apart by it."""
-    settings = read_yaml(path)
-    if not isinstance(seed := settings.get("seed", 0), int):
-        raise DataError(path, f"seed: must be a whole number, found {seed!r:.50}")
-    return settings
-
-
 def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
     """The names of pass@k by k, then of maj@k by k."""
-    found = {match for line in evaluations for match in map(PASS_OR_MAJ.fullmatch, line) if match}
-    names = {match[0]: (match[1] == "maj", int(match[2])) for match in found}
+    matches = {match for line in evaluations for match in map(PASS_OR_MAJ.fullmatch, line) if match}
+    names = {match[0]: (match[1] == "maj", int(match[2])) for match in matches}
     return tuple(sorted(names, key=names.__getitem__))
 
 
@@ -124,6 +113,8 @@ class Place:
 
     name: str
     """As the user wrote it."""
+    folder: Path
+    """Where its evaluations.jsonl lies."""
     evaluations: tuple[Evaluation, ...]
     """By step."""
     step: int | None = None
@@ -137,7 +128,6 @@ class Place:
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
-        """In the order of the file."""
         return tuple(dict.fromkeys(evaluation["benchmark"] for evaluation in self.evaluations))
 
     @property
@@ -146,7 +136,6 @@ class Place:
         return self.config is not None or any(evaluation["step"] for evaluation in self.evaluations)
 
     def of(self, benchmark: str) -> tuple[Evaluation, ...]:
-        """The evaluations on one benchmark, by step."""
         return tuple(evaluation for evaluation in self.evaluations if evaluation["benchmark"] == benchmark)
 
 
@@ -164,16 +153,21 @@ def read_place(text: str) -> Place:
     if step is not None and step not in steps:
         after = ", ".join(map(str, steps))
         raise InputError(f"{text}: has no evaluation after step {step}; there are those after {after}")
-    config_file = file.with_name("config.yaml")
+    config, config_file = None, file.with_name("config.yaml")
     is_run = file.name == EVALUATIONS and config_file.is_file()
+    if is_run:
+        config = read_yaml(config_file)
+        if not isinstance(seed := config.get("seed", 0), int):  # runs are told apart by it
+            raise DataError(config_file, f"seed: must be a whole number, found {seed!r:.50}")
     best_step = best_step_of(file.parent / "checkpoints") if is_run else None
     if best_step is not None and best_step not in steps:
         notes.append(f"checkpoints/best is of step {best_step}, which was not evaluated (evaluation.every)")
     return Place(
         name=text,
+        folder=file.parent,
         evaluations=tuple(sorted(evaluations, key=lambda evaluation: int(evaluation["step"]))),
         step=step,
-        config=_read_settings(config_file) if is_run else None,
+        config=config,
         best_step=best_step,
         notes=tuple(f"{text}: {note}" for note in notes),
     )
@@ -207,9 +201,8 @@ def _why_empty(file: Path) -> str:
     # scrl reproduce measures OUT/seed-0/runs/NAME in OUT/seed-0/evaluations/NAME
     run = file.parent
     apart = [up.with_name("evaluations") / run.relative_to(up) for up in run.parents if up.name == "runs"]
-    measured = next((place for place in apart if (place / EVALUATIONS).is_file()), None)
-    fix = f"its last checkpoint was measured in {measured}" if measured else None
-    fix = fix or "measure it: scrl evaluate RUN/checkpoints/last"
+    measured = [f"its last checkpoint was measured in {place}" for place in apart if (place / EVALUATIONS).is_file()]
+    fix = measured[0] if measured else "measure it: scrl evaluate RUN/checkpoints/last"
     return f"holds no evaluation: the run was made without them (evaluation.is_off); {fix}"
 
 
@@ -230,9 +223,9 @@ def best_step_of(checkpoints: Path) -> int | None:
 
     In runs of earlier versions only the state of `last` said so.
     """
-    known = read_checkpoint_file(checkpoints / "best")
-    if known is not None:
-        return int(known["step"])
+    about = read_checkpoint_file(checkpoints / "best")
+    if about is not None:
+        return int(about["step"])
     state = checkpoints / "last" / "trainer_state.json"
     if not (checkpoints / "best").is_dir() or not state.is_file():
         return None

@@ -17,10 +17,9 @@ from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.credit.tally import mean_at
 from scrl.data.printable import printable
-from scrl.records import Elsewhere, Tally
-from scrl.reporting.questions import Question
+from scrl.errors import ConfigError, InputError
 from scrl.reporting.rollout_votes import Visit
-from scrl.reporting.sources import EXPLORED, Source
+from scrl.reporting.sources import EXPLORED, Question, Source
 from scrl.reporting.text import shorten
 
 MAX_BARS = 48
@@ -33,8 +32,8 @@ def page_data(sources: Sequence[Source]) -> dict[str, Any]:
     """The data of the page; text is printable, and a class stands under its place in `keys`."""
     by_source = [{question.key: question for question in source.questions} for source in sources]
     keys = list(dict.fromkeys(key for questions in by_source for key in questions))
-    known = (question for source in sources for question in source.questions if question.votes.gold is not None)
-    gold = {question.key: question.votes.gold for question in known}
+    graded = (question for source in sources for question in source.questions if question.votes.gold is not None)
+    gold = {question.key: question.votes.gold for question in graded}
     return {
         "questions": [
             {
@@ -50,75 +49,88 @@ def page_data(sources: Sequence[Source]) -> dict[str, Any]:
 
 def _source(source: Source, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
     first, last = (_groups([(q.votes.id, q.votes.visits[end]) for q in source.questions]) for end in (0, -1))
+    has_first = any(len(question.votes.by_step) > 1 for question in source.questions)
     shown = {
-        question.key: _question(question)
-        | {"first": before if len(question.votes.by_step) > 1 else None, "last": after}
+        question.key: _question(question) | {"first": before if has_first else None, "last": after}
         for question, before, after in zip(source.questions, first, last, strict=True)
     }
+    try:
+        settings = start_settings(source.config)
+    except ConfigError as error:
+        raise InputError(f"{source.name}: config.yaml: {error}") from error
     return {
         "name": printable(source.name),
         "method": source.method if source.method in EXPLORED else None,
-        "settings": start_settings(source.config),
+        "settings": settings,
         "is_estimate": source.has_estimates,
         "groups": [shown.get(key) for key in keys],
     }
 
 
 def _question(question: Question) -> dict[str, Any]:
-    """All visits as bars, and the excerpts."""
+    """All visits as bars, and the excerpts; a bar has its step, the votes of named answers, of all others, of none."""
     visits = question.votes.visits
     named = _named(visits)
+    bars = []
+    for visit in _thin_out(visits):
+        counts, missing = [visit.count(key) for key in named], visit.count(None)
+        bars.append([visit.step, *counts, visit.size - sum(counts) - missing, missing])
     return {
         "named": [_text(key, 60) for key in named],
         "right": [any(visit.right == key for visit in visits) for key in named],
-        "bars": [_bar(visit, named) for visit in _thin_out(visits)],
+        "bars": bars,
         "visits": len(visits),
         "excerpts": [
-            {"answer": found.answer and _text(found.answer, 60), "facts": found.facts, "text": printable(found.text)}
-            for found in question.excerpts
+            {"answer": each.answer and _text(each.answer, 60), "facts": each.facts, "text": printable(each.text)}
+            for each in question.excerpts
         ],
     }
 
 
 def start_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that the explorer starts with: those of the run, and else the defaults."""
-    method, given = config.get("method"), config.get("credit")
-    found: dict[str, Any] = {}
+    method, credit = config.get("method"), config.get("credit")
+    settings: dict[str, Any] = {}
     for name in sorted(EXPLORED, key=lambda name: name == method):  # what methods share is as in the run's own
-        known = find_method(name).settings.model_fields
-        own = given if name == method and isinstance(given, dict) else {}
-        found |= credit_rule(name, **{key: own[key] for key in own if key in known}).settings.model_dump()
-    return found
+        fields = find_method(name).settings.model_fields
+        own = credit if name == method and isinstance(credit, dict) else {}
+        named = {key: own[key] for key in own if key in fields}
+        if named.get("overlong_buffer"):
+            named |= {"max_tokens": config.get("sampling", {}).get("max_tokens")}
+        settings |= credit_rule(name, preset=config.get("preset", "paper"), **named).settings.model_dump()
+    return settings
 
 
 def _groups(visits: Sequence[tuple[str, Visit]]) -> list[dict[str, Any]]:
-    """One visit of every question, in full."""
+    """One visit of every question, by its id, in full."""
     tallies = [(name, visit.tally) for name, visit in visits]
-    votes = LastVotes().after(tallies)
-    return [
-        _group(visit, tally, votes.elsewhere(name, tally.keys_K))
-        for (_, visit), (name, tally) in zip(visits, tallies, strict=True)
-    ]
-
-
-def _group(visit: Visit, tally: Tally, elsewhere: Elsewhere) -> dict[str, Any]:
-    absent = [place for place, j in enumerate(tally.class_of_G) if j == MISSING]
-    is_graded = any(votes.is_right is not None for votes in visit.votes.values())
-    right = visit.right
-    return {
-        "step": visit.step,
-        "size": tally.size,
-        "keys": [_text(key, 60) for key in tally.keys_K],
-        "counts": tally.counts_K,
-        "missing": len(absent),
-        "entropies": tally.class_entropies_K,
-        "entropy": tally.group_entropy,
-        "missing_entropy": mean_at(tally.entropies_G, absent) if absent and tally.entropies_G is not None else None,
-        "elsewhere": [elsewhere.shares.get(key, 0) for key in tally.keys_K] if any(elsewhere.shares.values()) else None,
-        "stock": [j for j, key in enumerate(tally.keys_K) if key in elsewhere.stock] if elsewhere.stock else None,
-        "right": None if not is_graded else MISSING if right is None else tally.keys_K.index(right),
-        "labels": [_LABELS[visit.votes[key].label] for key in tally.keys_K],
-    }
+    last_votes = LastVotes().after(tallies)
+    groups = []
+    for (_, visit), (name, tally) in zip(visits, tallies, strict=True):
+        elsewhere = last_votes.elsewhere(name, tally.keys_K)
+        absent = [place for place, j in enumerate(tally.class_of_G) if j == MISSING]
+        right = MISSING if visit.right is None else tally.keys_K.index(visit.right)
+        stock = [j for j, key in enumerate(tally.keys_K) if key in elsewhere.stock]
+        has_shares = any(elsewhere.shares.values())
+        is_tied = sum(count == max(tally.counts_K) for count in tally.counts_K) > 1
+        groups.append(
+            {
+                "step": visit.step,
+                "size": tally.size,
+                "keys": [_text(key, 60) for key in tally.keys_K],
+                "counts": tally.counts_K,
+                "seen": [tally.class_of_G.index(j) for j in range(len(tally.keys_K))] if is_tied else None,
+                "missing": len(absent),
+                "entropies": tally.class_entropies_K,
+                "entropy": tally.group_entropy,
+                "missing_entropy": mean_at(tally.entropies_G, absent) if absent and tally.entropies_G else None,
+                "elsewhere": [elsewhere.shares.get(key, 0) for key in tally.keys_K] if has_shares else None,
+                "stock": stock if elsewhere.stock else None,
+                "right": right if visit.is_graded else None,
+                "labels": [_LABELS[visit.votes[key].label] for key in tally.keys_K],
+            }
+        )
+    return groups
 
 
 def _named(visits: Sequence[Visit]) -> list[str]:
@@ -137,13 +149,6 @@ def _thin_out(visits: Sequence[Visit]) -> list[Visit]:
     if len(visits) <= MAX_BARS:
         return list(visits)
     return [visits[round(place * (len(visits) - 1) / (MAX_BARS - 1))] for place in range(MAX_BARS)]
-
-
-def _bar(visit: Visit, named: Sequence[str]) -> list[int]:
-    """Step, votes of each named answer, votes of all others, missing answers."""
-    counts = [visit.count(key) for key in named]
-    missing = visit.count(None)
-    return [visit.step, *counts, visit.size - sum(counts) - missing, missing]
 
 
 def _text(text: str, most: int) -> str:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 from matplotlib import rc_context, style
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -66,7 +65,6 @@ class Curve:
 
     @property
     def style(self) -> str:
-        """How the line is drawn."""
         return DASHES[(self.look // len(COLOURS) + self.dashes) % len(DASHES)]
 
 
@@ -95,7 +93,6 @@ class Panel:
 
     @property
     def is_share(self) -> bool:
-        """Whether its numbers are shown in %."""
         return STEP_METRICS[self.keys[0]].is_share
 
 
@@ -113,84 +110,64 @@ PANELS = (
 EVALUATION = Panel("pass@1", ("pass@1",), from_zero=False)
 
 
-def draw_plots(runs: Sequence[Source]) -> list[Plot]:
-    """All plots that have something to show."""
-    drafts = [*_evaluation_plots(runs), *(draft for panel in PANELS for draft in _panel_plots(panel, runs))]
-    return [_draw(draft, f"plot{place}") for place, draft in enumerate(drafts) if draft.curves]
+class _Number(NamedTuple):
+    """What is followed over the steps, in every run."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A plot before it is drawn."""
-
+    key: str
+    name: str
+    """In the legend of a plot of one run."""
     title: str
-    curves: tuple[Curve, ...]
-    panel: Panel
-
-    @property
-    def width(self) -> int:
-        """How many steps each point of the line averages over."""
-        return smoothing_width(max(len(curve.steps) for curve in self.curves)) if self.panel.is_smoothed else 1
-
-    @property
-    def note(self) -> str:
-        """How to read it."""
-        band = "Band: 95 % interval over questions." if any(curve.band for curve in self.curves) else ""
-        dots = f"Line: mean of {self.width} neighbouring steps; dots: single steps." if self.width > 1 else ""
-        return f"{band} {dots}".strip()
+    """Of its own plot, where there are several runs."""
+    protocol: Protocol | None = None
+    """Of evaluations; None for training steps."""
 
 
-def _evaluation_plots(runs: Sequence[Source]) -> Iterator[_Draft]:
-    """pass@1: for one run a line per benchmark, for several a plot per benchmark and a line per run."""
+def draw_plots(runs: Sequence[Source]) -> list[Plot]:
+    """All plots that have something to show: for one run a line per number, for several a plot per number."""
     protocols = list(dict.fromkeys(protocol for run in runs for protocol in run.series))
     benchmarks = [protocol.benchmark for protocol in protocols]
-    names = {
-        protocol: protocol.benchmark
-        if benchmarks.count(protocol.benchmark) == 1
-        else f"{protocol.benchmark} ({protocol.words})"
-        for protocol in protocols
-    }
-    if len(runs) == 1:
-        curves = (_evaluation_curve(runs[0], *item, 0, dashes) for dashes, item in enumerate(names.items()))
-        yield _Draft("pass@1", _present(curves), EVALUATION)
-        return
-    for protocol, name in names.items():
-        curves = (_evaluation_curve(run, protocol, run.name, look) for look, run in enumerate(runs))
-        yield _Draft(f"pass@1 on {name}", _present(curves), EVALUATION)
+    panels: list[tuple[Panel, list[_Number]]] = [(EVALUATION, [])]
+    for protocol in protocols:
+        benchmark = protocol.benchmark
+        name = benchmark if benchmarks.count(benchmark) == 1 else f"{benchmark} ({protocol.words})"
+        panels[0][1].append(_Number("pass@1", name, f"pass@1 on {name}", protocol))
+    for panel in PANELS:
+        meanings = {key: STEP_METRICS[key].meaning for key in panel.keys}
+        numbers = [_Number(key, words, words[0].upper() + words[1:]) for key, words in meanings.items()]
+        panels.append((panel, numbers if len(numbers) > 1 else [_Number(panel.keys[0], "", panel.title)]))
+    plots: list[Plot] = []
+    for panel, numbers in panels:
+        if len(runs) == 1:
+            drafts = [
+                (panel.title, [_curve(runs[0], each, each.name, 0, dashes) for dashes, each in enumerate(numbers)])
+            ]
+        else:
+            drafts = [
+                (each.title, [_curve(run, each, run.name, look) for look, run in enumerate(runs)]) for each in numbers
+            ]
+        for title, curves in drafts:
+            if present := [curve for curve in curves if curve is not None]:
+                plots.append(_draw(panel, title, present, f"plot{len(plots)}"))
+    return plots
 
 
-def _evaluation_curve(run: Source, protocol: Protocol, name: str, look: int, dashes: int = 0) -> Curve | None:
-    lines = [line for line in run.series.get(protocol, []) if "pass@1" in line]
+def _curve(run: Source, number: _Number, name: str, look: int, dashes: int = 0) -> Curve | None:
+    """With a band where the file has an interval for every value."""
+    lines = run.metrics if number.protocol is None else run.series.get(number.protocol, [])
+    lines = sorted((line for line in lines if number.key in line), key=lambda line: int(line["step"]))
     if not lines:
         return None
-    has_band = all("pass@1_low" in line and "pass@1_high" in line for line in lines)
-    band = tuple((line["pass@1_low"], line["pass@1_high"]) for line in lines) if has_band else None
-    steps, values = (tuple(line[key] for line in lines) for key in ("step", "pass@1"))
-    return Curve(name, look, steps, values, band, dashes)
-
-
-def _panel_plots(panel: Panel, runs: Sequence[Source]) -> Iterator[_Draft]:
-    """For one run a line per number, for several a plot per number and a line per run."""
-    is_only = len(panel.keys) == 1
-    meanings = {key: STEP_METRICS[key].meaning for key in panel.keys}
-    if len(runs) == 1:
-        names = ((key, "" if is_only else meaning) for key, meaning in meanings.items())
-        curves = (_metric_curve(runs[0], *item, 0, dashes) for dashes, item in enumerate(names))
-        yield _Draft(panel.title, _present(curves), panel)
-        return
-    for key, meaning in meanings.items():
-        curves = (_metric_curve(run, key, run.name, look) for look, run in enumerate(runs))
-        yield _Draft(panel.title if is_only else meaning[0].upper() + meaning[1:], _present(curves), panel)
-
-
-def _metric_curve(run: Source, key: str, name: str, look: int, dashes: int = 0) -> Curve | None:
-    lines = sorted((line["step"], line[key]) for line in run.metrics if key in line)
-    steps, values = tuple(step for step, _ in lines), tuple(value for _, value in lines)
-    return Curve(name, look, steps, values, dashes=dashes) if lines else None
-
-
-def _present(curves: Iterable[Curve | None]) -> tuple[Curve, ...]:
-    return tuple(curve for curve in curves if curve is not None)
+    steps, values = (tuple(line[key] for line in lines) for key in ("step", number.key))
+    bounds = (f"{number.key}_low", f"{number.key}_high")
+    has_band = all(bound in line for line in lines for bound in bounds)
+    return Curve(
+        name,
+        look,
+        steps,
+        values,
+        tuple((line[bounds[0]], line[bounds[1]]) for line in lines) if has_band else None,
+        dashes,
+    )
 
 
 def smoothing_width(num_steps: int) -> int:
@@ -205,44 +182,43 @@ def smooth(values: Sequence[float], width: int) -> list[float]:
     return [sum(window) / len(window) for window in windows]
 
 
-def _draw(draft: _Draft, ident: str) -> Plot:
+def _draw(panel: Panel, title: str, curves: Sequence[Curve], ident: str) -> Plot:
+    width = smoothing_width(max(len(curve.steps) for curve in curves)) if panel.is_smoothed else 1
     with style.context("default"), rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained")
         axes = figure.add_subplot()
-        for curve in draft.curves:
+        for curve in curves:
             colour = COLOURS[curve.look % len(COLOURS)]
             if curve.band is not None:
                 lows, highs = zip(*curve.band, strict=True)
                 axes.fill_between(curve.steps, lows, highs, color=colour, alpha=0.18, linewidth=0)
-            if draft.width > 1:
+            if width > 1:
                 axes.plot(curve.steps, curve.values, ".", color=colour, alpha=0.4, markersize=4, markeredgewidth=0)
             axes.plot(
                 curve.steps,
-                smooth(curve.values, draft.width),
+                smooth(curve.values, width),
                 color=colour,
                 linestyle=curve.style,
                 marker="o" if len(curve.steps) <= 12 else None,
                 markersize=3.5,
             )
-        _finish_axes(axes, draft.panel)
+        axes.grid(axis="y")
+        axes.set_axisbelow(True)
+        axes.set_xlabel("step")
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=_ROUND, integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=_ROUND))
+        if panel.is_share:
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        if panel.top is not None:
+            axes.set_ylim(-0.02 * panel.top, 1.02 * panel.top)
+        elif panel.from_zero or axes.get_ylim()[0] < 0:
+            axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
-    legend = tuple(curve for curve in draft.curves if curve.name)
-    return Plot(draft.title, legend, draft.note, _inline(file.getvalue(), ident), draft.panel)
-
-
-def _finish_axes(axes: Axes, panel: Panel) -> None:
-    axes.grid(axis="y")
-    axes.set_axisbelow(True)
-    axes.set_xlabel("step")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=_ROUND, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=_ROUND))
-    if panel.is_share:
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    if panel.top is not None:
-        axes.set_ylim(-0.02 * panel.top, 1.02 * panel.top)
-    elif panel.from_zero or axes.get_ylim()[0] < 0:
-        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+    band = "Band: 95 % interval over questions." if any(curve.band for curve in curves) else ""
+    dots = f"Line: mean of {width} neighbouring steps; dots: single steps." if width > 1 else ""
+    legend = tuple(curve for curve in curves if curve.name)
+    return Plot(title, legend, f"{band} {dots}".strip(), _inline(file.getvalue(), ident), panel)
 
 
 def _inline(svg: str, ident: str) -> Markup:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,15 +26,13 @@ from scrl.evaluation.statistics import Difference, paired_difference
 from scrl.evaluation.transitions import majority_transitions
 from scrl.reporting.comparison import RESAMPLING_SEED
 from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Protocol, metrics_of
-from scrl.reporting.label_totals import TOTALS, TOTALS_WITH_GOLD
 from scrl.reporting.page_data import page_data
 from scrl.reporting.plots import COLOURS, DASHES, EVALUATION, draw_plots
 from scrl.reporting.result_rows import SHARES, score
-from scrl.reporting.run_files import read_run
-from scrl.reporting.sources import Source, name_places
-from scrl.reporting.stored_files import read_stored
-from scrl.reporting.tables import NOTHING, Cell, Change, as_html
-from scrl.reporting.text import shorten
+from scrl.reporting.rollout_votes import TOTALS, TOTALS_WITH_GOLD
+from scrl.reporting.sources import Source, name_places, read_run, read_stored
+from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
+from scrl.reporting.text import percent, shorten
 
 HEADLINE = frozenset(
     "method preset model questions completions trained questions_per_step questions_per_update steps seed "
@@ -55,22 +52,20 @@ def write_report(places: Sequence[Path | CompletionFile], out: Path, rule: Credi
         raise InputError(f"{out}: cannot be written: it is a folder; give a file")
     if not out.parent.is_dir():
         raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
-    page = render_report(read_sources(places, rule or credit_rule("ttrl")))
+    names = name_places([place.path if isinstance(place, CompletionFile) else place for place in places])
+    sources = []
+    for place, name in zip(places, names, strict=True):
+        if isinstance(place, CompletionFile):
+            sources.append(read_stored(place, rule or credit_rule("ttrl"), name))
+        else:
+            sources.append(read_run(place, name))
+    page = render_report(sources)
     folders = [each.resolve() for each in places if isinstance(each, Path)]
     try:
         write_whole(out, page, follows=out.parent.resolve() not in folders)
     except OSError as error:
         raise InputError(f"{out}: cannot be written: {error.strerror or error}") from error
     return out
-
-
-def read_sources(places: Sequence[Path | CompletionFile], rule: CreditRule) -> tuple[Source, ...]:
-    """Runs and files, each under a name of its own."""
-    names = name_places([place.path if isinstance(place, CompletionFile) else place for place in places])
-    return tuple(
-        read_stored(place, rule, name) if isinstance(place, CompletionFile) else read_run(place, name)
-        for place, name in zip(places, names, strict=True)
-    )
 
 
 def render_report(sources: Sequence[Source]) -> str:
@@ -105,6 +100,7 @@ def render_report(sources: Sequence[Source]) -> str:
         script=Markup(script),  # noqa: S704 - the package's own
         script_hash=b64encode(hashlib.sha256(f"\n{script}".encode()).digest()).decode(),
         as_html=as_html,
+        percent=percent,
         num_colours=len(COLOURS),
         dashes=DASHES,
     )
@@ -153,39 +149,28 @@ class BeforeAndAfter(NamedTuple):
 
     protocol: Protocol
     is_graded: bool
-    tables: dict[int, Measured]
-    """By the run's place."""
-
-
-class Measured(NamedTuple):
-    """The first and the last evaluation of a run: their steps, and by the name of a number its values and change."""
-
-    steps: tuple[int, ...]
-    rows: dict[str, tuple[Cell, ...]]
+    tables: dict[int, Table]
+    """By the run's place: the first and the last evaluation, and the change."""
 
 
 def before_and_after(protocol: Protocol, runs: Sequence[Source]) -> BeforeAndAfter:
-    """The first and the last evaluation of every run."""
     series = {place: run.series[protocol] for place, run in enumerate(runs) if protocol in run.series}
     ends = {place: lines[:1] if len(lines) == 1 else [lines[0], lines[-1]] for place, lines in series.items()}
     keys = {key for lines in ends.values() for line in lines for key in line}
-    columns = [*metrics_of([dict.fromkeys(keys)]), *(key for key in (*SHARES, *ENTROPIES) if key in keys)]
-    tables = {
-        place: Measured(
-            tuple(line["step"] for line in lines),
-            {ENTROPIES.get(key, key): tuple(_cells(lines, key)) for key in columns},
-        )
-        for place, lines in ends.items()
-    }
+    names = [*metrics_of([dict.fromkeys(keys)]), *(key for key in (*SHARES, *ENTROPIES) if key in keys)]
+    tables = {}
+    for place, lines in ends.items():
+        header = ("", *(f"step {line['step']}" for line in lines), *["change"] * (len(lines) > 1))
+        tables[place] = Table(header, tuple((ENTROPIES.get(name, name), *_cells(lines, name)) for name in names))
     return BeforeAndAfter(protocol, "pass@1" in keys, tables)
 
 
-def _cells(lines: Sequence[Evaluation], key: str) -> Iterator[Cell]:
+def _cells(lines: Sequence[Evaluation], name: str) -> Iterator[Cell]:
     for line in lines:
-        yield None if key not in line else line[key] if key in ENTROPIES else score(key, [line])
+        yield None if name not in line else line[name] if name in ENTROPIES else score(name, [line])
     if len(lines) == 2:
         first, last = lines
-        yield Change(last[key] - first[key], key not in ENTROPIES) if key in first and key in last else None
+        yield Change(last[name] - first[name], name not in ENTROPIES) if name in first and name in last else None
 
 
 def answer_sheet(run: Source) -> list[AnswerRow]:
@@ -200,8 +185,7 @@ def answer_sheet(run: Source) -> list[AnswerRow]:
 # Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting, with its value in each run."""
 
     name: str
@@ -209,12 +193,10 @@ class Setting:
 
     @property
     def differs(self) -> bool:
-        """The runs do not agree on it."""
         return len(set(self.values)) > 1
 
     @property
     def is_headline(self) -> bool:
-        """The page shows it without unfolding."""
         return self.differs or self.name in HEADLINE
 
 

@@ -78,8 +78,8 @@ def _group_rows(group: Sequence[Place]) -> Iterator[ResultRow]:
             steps = tuple((seed, lines[mark]["step"]) for seed, lines in enumerate(by_mark) if mark in lines)
             if steps and (mark != "best" or len(steps) == len(group)):
                 marks.setdefault(steps, []).append(mark)
-        for steps, found in sorted(marks.items(), key=lambda item: [step for _, step in item[0]]):
-            yield _row([group[seed] for seed, _ in steps], [by_mark[seed][found[0]] for seed, _ in steps], found)
+        for steps, names in sorted(marks.items(), key=lambda item: [step for _, step in item[0]]):
+            yield _row([group[seed] for seed, _ in steps], [by_mark[seed][names[0]] for seed, _ in steps], names)
 
 
 def _by_mark(place: Place, series: Sequence[Evaluation]) -> dict[str, Evaluation]:
@@ -131,8 +131,8 @@ def score(name: str, lines: Sequence[Evaluation]) -> Share:
     if not all(name + BY_QUESTION in line for line in lines):
         values = [line[name] for line in lines]
         return Share(sum(values) / len(values), least=min(values), most=max(values))
-    found = mean_over_seeds([line[name + BY_QUESTION] for line in lines], seed=RESAMPLING_SEED)
-    return Share(found.mean, found.low, found.high, found.least, found.most)
+    mean = mean_over_seeds([line[name + BY_QUESTION] for line in lines], seed=RESAMPLING_SEED)
+    return Share(mean.mean, mean.low, mean.high, mean.least, mean.most)
 
 
 def result_table(rows: Sequence[ResultRow]) -> Table:
@@ -145,32 +145,18 @@ def result_table(rows: Sequence[ResultRow]) -> Table:
     caption = "In %, with the 95 % interval over questions in brackets."
     caption += " Of several seeds: their mean, its interval, and the lowest to the highest seed." if has_seeds else ""
     caption += f" Evaluations: {legend}." if legend else ""
-    return Table(
-        header=(
-            *("place", "model", "method", "benchmark", "evaluation", "step"),
-            *metrics,
-            *shares,
-            *("n", "samples", "temperature", "seeds"),
-        ),
-        rows=tuple(
-            (
-                ", ".join(row.places),
-                row.model,
-                row.method,
-                row.benchmark,
-                ", ".join(row.marks) or None,
-                _listed(row.steps[:1] if len(set(row.steps)) == 1 else row.steps),
-                *(row.scores.get(name) for name in metrics),
-                *(row.shares.get(name) for name in shares),
-                row.questions,
-                row.samples,
-                row.temperature,
-                _listed(row.seeds),
-            )
-            for row in rows
-        ),
-        caption=caption,
-    )
+    header = ("place", "model", "method", "benchmark", "evaluation", "step")
+    lines = [
+        (
+            *(", ".join(row.places), row.model, row.method, row.benchmark, ", ".join(row.marks) or None),
+            _listed(row.steps[:1] if len(set(row.steps)) == 1 else row.steps),
+            *(row.scores.get(name) for name in metrics),
+            *(row.shares.get(name) for name in shares),
+            *(row.questions, row.samples, row.temperature, _listed(row.seeds)),
+        )
+        for row in rows
+    ]
+    return Table((*header, *metrics, *shares, "n", "samples", "temperature", "seeds"), tuple(lines), caption)
 
 
 def _listed(numbers: Sequence[int]) -> Cell:

@@ -1,4 +1,4 @@
-"""`rollouts.jsonl` → the votes of every question at every step it was visited.
+"""`rollouts.jsonl` → the votes of every question at every step it was visited, and totals over a run.
 
 The file may be larger than memory: texts are not kept, only where in the file one completion of each class stands.
 """
@@ -6,6 +6,7 @@ The file may be larger than memory: texts are not kept, only where in the file o
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isnan, nan
 from pathlib import Path
@@ -19,6 +20,7 @@ from scrl.data.jsonl import OnCut, read_json_lines
 from scrl.data.rollouts import GroupIndex
 from scrl.errors import DataError
 from scrl.records import Tally
+from scrl.reporting.tables import Ratio
 
 Label = Literal["positive", "negative"]
 
@@ -71,8 +73,12 @@ class Visit:
 
     @property
     def size(self) -> int:
-        """N."""
         return self.index.size
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether its completions were compared with a right answer."""
+        return any(votes.is_right is not None for votes in self.votes.values())
 
     @property
     def classes(self) -> list[tuple[str, Votes]]:
@@ -87,7 +93,6 @@ class Visit:
 
     @property
     def is_majority_wrong(self) -> bool:
-        """The most frequent answer is known to be wrong."""
         return self.majority is not None and self.votes[self.majority].is_right is False
 
     @property
@@ -96,22 +101,23 @@ class Visit:
         return next((key for key, votes in self.votes.items() if votes.is_right), None)
 
     @property
+    def right_votes(self) -> int:
+        return sum(votes.count for votes in self.votes.values() if votes.is_right)
+
+    @property
     def tally(self) -> Tally:
         """The votes as rules look at them, the completions of a class side by side."""
         keys_K = tuple(sorted(key for key in self.votes if key is not None))
         places = {key: place for place, key in enumerate(keys_K)} | {None: MISSING}
-        found = [(places[key], entropy) for key, votes in self.votes.items() for entropy in votes.entropies]
-        is_known = not any(isnan(entropy) for _, entropy in found)
-        class_of_G = tuple(place for place, _ in found)
+        class_of_G = tuple(places[key] for key, votes in self.votes.items() for _ in votes.entropies)
+        entropies_G = [entropy for votes in self.votes.values() for entropy in votes.entropies]
         classes = Classes(keys_K, class_of_G, tuple(None if j == MISSING else keys_K[j] for j in class_of_G))
-        return count_votes(classes, [entropy for _, entropy in found] if is_known else None)
+        return count_votes(classes, None if any(map(isnan, entropies_G)) else entropies_G)
 
     def labelled(self, label: Label) -> list[str]:
-        """The answers with this label."""
         return [key for key, votes in self.classes if votes.label == label]
 
     def count(self, key: str | None) -> int:
-        """The votes for one class."""
         return self.votes[key].count if key in self.votes else 0
 
 
@@ -135,15 +141,31 @@ def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
     questions: dict[str, QuestionVotes] = {}
     for line in read_json_lines(path, on_cut):
         rollout = parse_rollout(line.fields, path, line.number)
-        try:
-            _count(questions, rollout, line.offset)
-        except ValueError as error:
-            raise DataError(path, str(error), line.number) from error
+        name = str(rollout.question_id)
+        question = questions.setdefault(name, QuestionVotes(name, rollout.question, rollout.gold))
+        pairs = {"question": (question.text, rollout.question), "gold": (question.gold, rollout.gold)}
+        for key, (before, now) in pairs.items():
+            if before != now:
+                reason = f"field {key!r} of question {name!r} is {now!r}, but an earlier line has {before!r}"
+                raise DataError(path, reason, line.number)
+        visit = question.by_step.setdefault(rollout.step, Visit(rollout.step))
+        if visit.index.has(rollout.sample):
+            reason = f"sample {rollout.sample} of question {name!r} at step {rollout.step} stands here a second time"
+            raise DataError(path, reason, line.number)
+        visit.index.add(rollout.sample)
+        votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, line.offset))
+        if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
+            reason = (
+                f"'label' and 'correct' are {rollout.label!r} and {rollout.correct!r}, but an earlier completion with "
+                f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
+            )
+            raise DataError(path, reason, line.number)
+        votes.count += 1
+        votes.entropies.append(nan if rollout.entropy is None else rollout.entropy)
     return questions
 
 
 def parse_rollout(fields: dict[str, Any], path: Path, number: int) -> RolloutLine:
-    """One line, checked field by field."""
     try:
         return RolloutLine.model_validate(fields)
     except ValidationError as error:
@@ -151,24 +173,51 @@ def parse_rollout(fields: dict[str, Any], path: Path, number: int) -> RolloutLin
         raise DataError(path, f"field {str(first['loc'][0])!r}: {first['msg']}", number) from error
 
 
-def _count(questions: dict[str, QuestionVotes], rollout: RolloutLine, offset: int) -> None:
-    name = str(rollout.question_id)
-    question = questions.setdefault(name, QuestionVotes(name, rollout.question, rollout.gold))
-    pairs = {"question": (question.text, rollout.question), "gold": (question.gold, rollout.gold)}
-    for key, (known, found) in pairs.items():
-        if known != found:
-            raise ValueError(f"field {key!r} of question {name!r} is {found!r}, but an earlier line has {known!r}")
-    visit = question.by_step.setdefault(rollout.step, Visit(rollout.step))
-    if visit.index.has(rollout.sample):
-        raise ValueError(
-            f"sample {rollout.sample} of question {name!r} at step {rollout.step} stands here a second time"
-        )
-    visit.index.add(rollout.sample)
-    votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, offset))
-    if (votes.label, votes.is_right) != (rollout.label, rollout.correct):
-        raise ValueError(
-            f"'label' and 'correct' are {rollout.label!r} and {rollout.correct!r}, but an earlier completion with "
-            f"the same 'answer_class' at this step has {votes.label!r} and {votes.is_right!r}"
-        )
-    votes.count += 1
-    votes.entropies.append(nan if rollout.entropy is None else rollout.entropy)
+# What the labels of a whole run add up to: the definitions of `metrics.jsonl`, over all groups instead of one step's
+
+Outcomes = Callable[[Visit], Iterable[float]]
+"""Zeros and ones, one for each thing that counts in a visit; none where the question does not arise."""
+
+
+def add_up(visits: Sequence[Visit]) -> dict[str, Ratio]:
+    """Every total over all visits, by its words."""
+    graded = [visit for visit in visits if visit.is_graded]
+    totals = {}
+    for over, kinds in ((visits, TOTALS), (graded, TOTALS_WITH_GOLD)):
+        for words, outcomes in kinds.items():
+            found = [float(outcome) for visit in over for outcome in outcomes(visit)]
+            totals[words] = Ratio(sum(found), len(found))
+    return totals
+
+
+def _completions(holds: Callable[[str | None, bool | None], bool]) -> Outcomes:
+    """For every completion, whether something holds for its answer and for whether it is right."""
+    return lambda visit: (holds(key, votes.is_right) for key, votes in visit.votes.items() for _ in range(votes.count))
+
+
+def _majority_right(visit: Visit) -> Iterable[float]:
+    """The chance that the most frequent answer is right, a tie being broken at random; no answer is wrong."""
+    counts = [votes.count for _, votes in visit.classes]
+    tied = [votes.is_right is True for _, votes in visit.classes if votes.count == max(counts)]
+    return [sum(tied) / len(tied) if tied else 0.0]
+
+
+TOTALS: dict[str, Outcomes] = {
+    "groups with a positive label": lambda visit: [any(v.label == "positive" for v in visit.votes.values())],
+    "groups with an answer ruled out": lambda visit: [any(v.label == "negative" for v in visit.votes.values())],
+    "groups whose completions all agree": lambda visit: [len(visit.votes) == 1 and None not in visit.votes],
+    "completions without an answer": _completions(lambda key, _: key is None),
+}
+TOTALS_WITH_GOLD: dict[str, Outcomes] = {
+    "completions that are right": _completions(lambda _, is_right: is_right is True),
+    "most frequent answer is right": _majority_right,
+    "positive label is right": lambda visit: [
+        votes.is_right is True for votes in visit.votes.values() if votes.label == "positive"
+    ],
+    "ruled-out answer is wrong": lambda visit: [
+        votes.is_right is not True for votes in visit.votes.values() if votes.label == "negative"
+    ],
+    "right answer was ruled out, of the groups that gave it": lambda visit: [
+        votes.label == "negative" for votes in visit.votes.values() if votes.is_right
+    ],
+}

@@ -11,7 +11,8 @@ import io
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from scrl.data.printable import csv_cell, printable
 from scrl.evaluation.statistics import Difference
@@ -65,13 +66,11 @@ class Table:
     caption: str = ""
 
     @property
-    def columns(self) -> tuple[tuple[Cell, ...], ...]:
-        """The cells under each heading."""
-        return tuple(tuple(row[place] for row in self.rows) for place in range(len(self.header)))
+    def columns(self) -> list[list[Cell]]:
+        return [[row[place] for row in self.rows] for place in range(len(self.header))]
 
     @property
     def texts(self) -> list[list[str]]:
-        """The rows as text."""
         return [[cell_text(cell) for cell in row] for row in self.rows]
 
     @property
@@ -100,18 +99,27 @@ def cell_text(cell: Cell) -> str:
 # Terminal
 
 
-def as_terminal(table: Table, *, padding: tuple[int, int, int, int] = (0, 1, 0, 0), wraps: bool = False) -> RichTable:
-    """A table for a rich console, its caption above it; with `wraps` words may take several lines, numbers never."""
+def as_terminal(table: Table, *, wraps: bool = False, justify: Literal["left", "right"] = "left") -> RichTable:
+    """A table for a rich console, its caption above it; with `wraps` words may take several lines, numbers never.
+
+    `justify` is for all columns but the first.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
 
-    rich_table = RichTable(title=table.caption or None, title_justify="left", box=SIMPLE_HEAD, padding=padding)
+    rich_table = RichTable(title=table.caption or None, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    rich_table.show_header = any(table.header)
     for place, (name, is_number) in enumerate(zip(table.header, table.is_number, strict=True)):
         has_words = place > 0 and not is_number and any(" " in row[place] for row in table.texts)
-        rich_table.add_column(name, no_wrap=not (wraps and has_words))
+        rich_table.add_column(name, justify=justify if place else "left", no_wrap=not (wraps and has_words))
     for row in table.texts:
         rich_table.add_row(*row)
     return rich_table
+
+
+def is_too_wide(table: RichTable, console: Console) -> bool:
+    """Whether a console would have to break or cut its lines."""
+    return console.measure(table, options=console.options.update_width(10_000)).maximum > console.width
 
 
 def show_table(table: Table, console: Console) -> None:
@@ -130,18 +138,14 @@ def show_table(table: Table, console: Console) -> None:
 
 def as_markdown(table: Table) -> str:
     """A table that reads well as plain text too; the caption stands above it."""
-    lines = [[_markdown(text) for text in line] for line in (table.header, *table.texts)]
-    widths = [max(3, *(len(line[place]) for line in lines)) for place in range(len(table.header))]
-    sides = table.is_number
-    rule = ["-" * (width - 1) + ":" if right else "-" * width for width, right in zip(widths, sides, strict=True)]
-    padded = [
-        [
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, sides, strict=True)
-        ]
-        for line in lines
-    ]
-    rows = "".join(f"| {' | '.join(line)} |\n" for line in (padded[0], rule, *padded[1:]))
+    columns = zip(*([_markdown(text) for text in line] for line in (table.header, *table.texts)), strict=True)
+    padded = []
+    for (heading, *cells), is_number in zip(columns, table.is_number, strict=True):
+        width = max(3, *map(len, (heading, *cells)))
+        pad = str.rjust if is_number else str.ljust
+        rule = "-" * (width - 1) + ":" if is_number else "-" * width
+        padded.append([pad(heading, width), rule, *(pad(cell, width) for cell in cells)])
+    rows = "".join(f"| {' | '.join(line)} |\n" for line in zip(*padded, strict=True))
     return f"{_markdown(table.caption)}\n\n{rows}" if table.caption else rows
 
 
@@ -203,21 +207,24 @@ def _latex_row(texts: Iterable[str]) -> str:
 
 def as_csv(table: Table) -> str:
     """Numbers in full; `pass@1` becomes `pass@1, pass@1_low, pass@1_high` where a cell has bounds. No caption."""
-    parts = [
-        ["", *(f"_{name}" for name in BOUNDS if any(getattr(cell, name, None) is not None for cell in cells))]
+    bounds = [
+        [name for name in BOUNDS if any(getattr(cell, name, None) is not None for cell in cells)]
         for cells in table.columns
     ]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([csv_cell(name + part) for name, names in zip(table.header, parts, strict=True) for part in names])
+    names = ([name, *(f"{name}_{bound}" for bound in own)] for name, own in zip(table.header, bounds, strict=True))
+    writer.writerow(map(csv_cell, chain.from_iterable(names)))
     for row in table.rows:
-        writer.writerow([csv_cell(_part(cell, part)) for cell, names in zip(row, parts, strict=True) for part in names])
+        numbers = (
+            [_number(cell), *(getattr(cell, bound, None) for bound in own)]
+            for cell, own in zip(row, bounds, strict=True)
+        )
+        writer.writerow(map(csv_cell, chain.from_iterable(numbers)))
     return text.getvalue()
 
 
-def _part(cell: Cell, part: str) -> object:
-    if part:
-        return getattr(cell, part.removeprefix("_"), None)
+def _number(cell: Cell) -> object:
     return cell.value if isinstance(cell, Share) else cell.mean if isinstance(cell, Difference) else cell
 
 
@@ -237,7 +244,6 @@ class HtmlCell(NamedTuple):
 
 
 def as_html(cell: Cell) -> HtmlCell:
-    """A cell as the page shows it."""
     if isinstance(cell, Share):
         interval = "" if cell.low is None or cell.high is None else f"{100 * cell.low:.1f} to {percent(cell.high)}"
         return HtmlCell(percent(cell.value), cell.value, interval)

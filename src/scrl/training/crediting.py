@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from scrl.answers.classes import Classes
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.rule import CreditedGroup, CreditRule
-from scrl.evaluation.oracle import truth_for
+from scrl.evaluation.gold import truth_for
 from scrl.records import Floats, Sampled
 
 

@@ -16,7 +16,8 @@ from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.rollouts import rollout_fields
 from scrl.errors import InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
-from scrl.evaluation.label_quality import gold_fields, step_label_quality
+from scrl.evaluation.gold import gold_fields
+from scrl.evaluation.label_quality import step_label_quality
 from scrl.records import Question, Sampled
 from scrl.sampling.settings import SamplingSettings
 from scrl.seeds import generator_for

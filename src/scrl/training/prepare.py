@@ -19,7 +19,7 @@ from scrl.credit.elsewhere import require_others
 from scrl.credit.rule import CreditRule
 from scrl.data.prompts import filter_overlong, no_room, prompt_text, prompt_tokens
 from scrl.errors import InputError
-from scrl.evaluation.oracle import require_gold
+from scrl.evaluation.gold import require_gold
 from scrl.policy.identity import model_identity
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.savable import check_savable

@@ -23,10 +23,8 @@ from typing import Any
 from safetensors import SafetensorError
 
 from scrl.config import RunConfig, read_config, write_config
-from scrl.data.checkpoint_file import write_sums
-from scrl.data.checksums import file_sum
-from scrl.data.locks import only_writer
-from scrl.data.whole_files import sync, sync_all
+from scrl.data.checkpoint_file import file_sum, write_sums
+from scrl.data.whole_files import only_writer, sync, sync_all
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.answer_sheet import write_run_answers
 from scrl.reporting.report import write_report

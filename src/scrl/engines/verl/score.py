@@ -6,7 +6,7 @@ from typing import Any
 
 from scrl.answers.classes import same_answer
 from scrl.answers.readers import get_reader
-from scrl.evaluation.label_quality import bare_gold
+from scrl.evaluation.gold import bare_gold
 
 
 def compute_score(

@@ -3,7 +3,15 @@
     A   amc-1.5b      Qwen2.5-Coder-1.5B-Instruct on AMC without answers; MATH-500 is measured and never trained on
     B   gsm8k-0.5b    Qwen2.5-Coder-0.5B-Instruct on rows 1 to 256 of GSM8K; rows 257 to 512 are held out
 
-A working folder holds `models/` and `data/`, which the settings name. A run whose results are there is not run again.
+A working folder holds `models/` and `data/`, which the settings name. A run whose results are there is not run again:
+
+    RESULTS/CAMPAIGN/METHOD-SEED/about.json          the commit, GPU and versions it ran with, and its seconds
+    RESULTS/CAMPAIGN/METHOD-SEED/config.yaml         every setting
+    RESULTS/CAMPAIGN/METHOD-SEED/metrics.jsonl       a line per step
+    RESULTS/CAMPAIGN/METHOD-SEED/evaluations.jsonl   a line per evaluation of the run, before and after training
+    RESULTS/CAMPAIGN/METHOD-SEED/votes.jsonl         per step and question: how often each answer was given
+    RESULTS/CAMPAIGN/METHOD-SEED/BENCHMARK.json      a measurement of the last checkpoint on questions never trained on
+
 All runs are made with the code of one commit, whatever came later: `Code` names a source tree and its commit.
 """
 
@@ -15,7 +23,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.resources import files
@@ -26,9 +35,10 @@ from typing import Any
 import yaml
 
 from scrl.child_processes import child
+from scrl.data.jsonl import read_json_lines
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, TrainingError, did_you_mean
-from scrl.recipes.evidence.condense import condense
+from scrl.settings import merged
 
 CAMPAIGNS = ("amc-1.5b", "gsm8k-0.5b")
 METHODS = ("ttrl", "scrl", "contrast")
@@ -74,32 +84,27 @@ def all_runs() -> list[EvidenceRun]:
 
 
 def find_run(name: str) -> EvidenceRun:
-    """A run by its name."""
-    known = {run.name: run for run in all_runs()}
-    if name not in known:
-        raise ConfigError(f"{name}: there is no such run in the campaign.{did_you_mean(name, known)}")
-    return known[name]
+    runs = {run.name: run for run in all_runs()}
+    if name not in runs:
+        raise ConfigError(f"{name}: there is no such run in the campaign.{did_you_mean(name, runs)}")
+    return runs[name]
 
 
 def settings_of(run: EvidenceRun) -> dict[str, Any]:
     """Every setting of a run, written out in full."""
-    settings = _packaged(f"{run.campaign}.yaml")
-    return settings | {"method": run.method, "credit": _packaged("credit.yaml")[run.method], "seed": run.seed}
-
-
-def _packaged(name: str) -> dict[str, Any]:
-    text = files("scrl.recipes.evidence").joinpath(name).read_text(encoding="utf-8")
-    values: dict[str, Any] = yaml.safe_load(text)
-    return values
+    known = yaml.safe_load(files("scrl.recipes.evidence").joinpath("settings.yaml").read_bytes())
+    settings = merged(known["all"], known["campaigns"][run.campaign])
+    return settings | {"method": run.method, "credit": known["credit"].get(run.method), "seed": run.seed}
 
 
 def missing_runs(results: Path) -> list[EvidenceRun]:
-    """Runs without results."""
     return [run for run in all_runs() if not (results / run.name / "about.json").is_file()]
 
 
 def carry_out(run: EvidenceRun, work: Path, results: Path, code: Code) -> None:
     """Train, measure the last checkpoint, keep the small files, and delete the weights."""
+    import torch
+
     place = work / "campaign" / run.name
     if place.exists():
         raise InputError(f"{place}: is left from a run that did not end; look at it, then delete it")
@@ -113,18 +118,19 @@ def carry_out(run: EvidenceRun, work: Path, results: Path, code: Code) -> None:
     measured = None
     if run.campaign in MEASURED:
         measured = place / "measured"
-        model = trained / "checkpoints" / "last" if run.method != START else Path(settings_of_model(run))
+        model = trained / "checkpoints" / "last" if run.method != START else settings_of(run)["model"]
         flags = [word for key, value in MEASUREMENT.items() for word in (f"--{key.replace('_', '-')}", value)]
         words = ("evaluate", model, MEASURED[run.campaign], "--data-dir", "data", "--seed", run.seed)
         seconds["math500"] = _scrl(work, code, *words, *flags, "--out", measured)
-    about = {"gpu": _gpu(), "seconds": {name: round(value) for name, value in seconds.items()}}
-    condense(trained, measured, {"commit": code.commit or _commit(trained), **about}, results / run.name)
+    environment = trained / "environment.json"
+    commit = json.loads(environment.read_text(encoding="utf-8"))["commit"] if environment.is_file() else None
+    about = {
+        "commit": code.commit or commit,
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU",
+        "seconds": {name: round(value) for name, value in seconds.items()},
+    }
+    condense(trained, measured, about, results / run.name)
     shutil.rmtree(place)
-
-
-def settings_of_model(run: EvidenceRun) -> str:
-    """The model of a campaign."""
-    return str(_packaged(f"{run.campaign}.yaml")["model"])
 
 
 def _split_gsm8k(data: Path) -> None:
@@ -151,18 +157,6 @@ def _scrl(work: Path, code: Code, *words: object) -> float:
     return time.monotonic() - began
 
 
-def _gpu() -> str:
-    import torch
-
-    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
-
-
-def _commit(run: Path) -> str | None:
-    """The commit a run was made with, where it ran from a checkout."""
-    file = run / "environment.json"
-    return json.loads(file.read_text(encoding="utf-8"))["commit"] if file.is_file() else None
-
-
 def carry_out_all(
     runs: Sequence[EvidenceRun], work: Path, results: Path, code: Code, jobs: int
 ) -> Iterator[tuple[EvidenceRun, int]]:
@@ -184,3 +178,48 @@ def carry_out_all(
                     del running[run]
                     yield run, ended
             time.sleep(0.2)
+
+
+# What is kept of a run: no weights, no completions, no text of a benchmark
+
+COPIED = ("config.yaml", "metrics.jsonl")
+"""Files of a run folder that are kept as they are."""
+VERSIONS = ("torch", "transformers", "numpy")
+
+
+def condense(run: Path, measured: Path | None, about: Mapping[str, Any], out: Path) -> None:
+    """Write what is kept of a run folder and of a `scrl evaluate` folder into the new folder `out`."""
+    out.mkdir(parents=True)
+    if run.is_dir():
+        for name in COPIED:
+            write_whole(out / name, (run / name).read_text(encoding="utf-8"))
+        kept = (json.dumps(_without_text(line.fields)) + "\n" for line in read_json_lines(run / "evaluations.jsonl"))
+        write_whole(out / "evaluations.jsonl", "".join(kept))
+        write_whole(out / "votes.jsonl", "".join(json.dumps(line) + "\n" for line in vote_lines(run)))
+        environment = json.loads((run / "environment.json").read_text(encoding="utf-8"))
+        about = {**about, "versions": {name: environment["versions"].get(name) for name in VERSIONS}}
+    if measured is not None:
+        for line in read_json_lines(measured / "evaluations.jsonl"):
+            write_whole(out / f"{line.fields['benchmark']}.json", json.dumps(_without_text(line.fields)) + "\n")
+    write_whole(out / "about.json", json.dumps(about, indent=1) + "\n")
+
+
+def _without_text(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in evaluation.items() if name != "answers"}
+
+
+def vote_lines(run: Path) -> Iterator[dict[str, Any]]:
+    """Per step and question, the votes for every answer, most frequent first, and how many of them were right."""
+    groups: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for line in read_json_lines(run / "rollouts.jsonl"):
+        groups.setdefault((line.fields["step"], line.fields["question_id"]), []).append(line.fields)
+    for (step, question_id), rows in groups.items():
+        votes = Counter(row["answer_class"] for row in rows if row["answer_class"] is not None)
+        yield {
+            "step": step,
+            "question_id": question_id,
+            "completions": len(rows),
+            "right": sum(bool(row.get("correct")) for row in rows),
+            "positive": next((row["answer_class"] for row in rows if row["label"] == "positive"), None),
+            "votes": dict(sorted(votes.items(), key=lambda vote: (-vote[1], vote[0]))),
+        }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -18,7 +18,8 @@ from scrl.data.jsonl import read_json_lines
 from scrl.errors import InputError
 from scrl.evaluation.statistics import bootstrap_interval
 from scrl.evaluation.transitions import TRANSITIONS, count_transitions
-from scrl.recipes.evidence.campaign import METHODS, SEEDS, START
+from scrl.recipes.evidence.campaign import METHODS, SEEDS, START, all_runs, missing_runs
+from scrl.reporting.tables import Cell, Table, as_markdown
 
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t at 97.5 %, by degrees of freedom."""
@@ -38,33 +39,25 @@ class Kept:
     """(`before` or `after`, set of questions) → evaluation."""
 
     def last_steps(self, name: str) -> float:
-        """The mean of a metric over the last steps."""
         return fmean(line[name] for line in self.metrics[-WINDOW:] if name in line)
 
 
 def read_kept(folder: Path) -> list[Kept]:
     """The runs of a campaign that have results."""
-    found = [_read_run(path.parent) for path in sorted(folder.glob("*/about.json"))]
-    if not found:
+    runs = [_read_run(path.parent) for path in sorted(folder.glob("*/about.json"))]
+    if not runs:
         raise InputError(f"{folder}: there are no results here")
-    return found
+    return runs
 
 
 def _read_run(folder: Path) -> Kept:
     method, _, seed = folder.name.rpartition("-")
-    when = "before" if method == START else "after"
-    measured = [
-        ((when, record["benchmark"]), record)
-        for path in sorted(folder.glob("*.json"))
-        if path.name != "about.json"
-        for record in [json.loads(path.read_text(encoding="utf-8"))]
-    ]
-    own = [
-        (("before" if line["step"] == 0 else "after", line["benchmark"]), line)
-        for line in _lines(folder, "evaluations")
-    ]
-    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    return Kept(method, int(seed), about, _lines(folder, "metrics"), dict([*measured, *own]))
+    records = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    about, when = records.pop("about.json"), "before" if method == START else "after"
+    evaluations = {(when, record["benchmark"]): record for record in records.values()}
+    for line in _lines(folder, "evaluations"):
+        evaluations["before" if line["step"] == 0 else "after", line["benchmark"]] = line
+    return Kept(method, int(seed), about, _lines(folder, "metrics"), evaluations)
 
 
 def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -98,10 +91,9 @@ def estimate(by_seed: Sequence[Mapping[str, float]]) -> Estimate:
     return Estimate(fmean(values_Q), low, high, tuple(100 * fmean(values.values()) for values in by_seed))
 
 
-def by_question(
-    runs: Sequence[Kept], method: str, when: str, questions: str, metric: str
-) -> dict[int, Mapping[str, float]]:
+def by_question(runs: Sequence[Kept], method: str, questions: str, metric: str) -> dict[int, Mapping[str, float]]:
     """Seed → question → value; the start is that of any run of the seed, since all start from the same model."""
+    when = "before" if method == START else "after"
     return {
         run.seed: run.evaluations[when, questions][f"{metric}_by_question"]
         for run in runs
@@ -111,16 +103,13 @@ def by_question(
 
 def mean_of(runs: Sequence[Kept], method: str, questions: str, metric: str) -> Estimate | None:
     """A metric of the start model or after training, over all seeds there are."""
-    found = by_question(runs, method, "before" if method == START else "after", questions, metric)
+    found = by_question(runs, method, questions, metric)
     return estimate(list(found.values())) if found else None
 
 
 def difference(runs: Sequence[Kept], one: str, other: str, questions: str, metric: str) -> Estimate | None:
     """one − other over the seeds that both have, question by question."""
-    ones, others = (
-        by_question(runs, method, "before" if method == START else "after", questions, metric)
-        for method in (one, other)
-    )
+    ones, others = (by_question(runs, method, questions, metric) for method in (one, other))
     shared = sorted(ones.keys() & others.keys())
     if not shared:
         return None
@@ -128,7 +117,6 @@ def difference(runs: Sequence[Kept], one: str, other: str, questions: str, metri
 
 
 # Markdown
-
 
 SETS = {
     "amc-1.5b": (("stream", "AMC, trained on without answers", "maj@16"), ("math500", "MATH-500, never seen", "maj@4")),
@@ -144,66 +132,59 @@ PRIMARY = ("contrast", "scrl"), ("scrl", "ttrl")
 def evidence_markdown(results: Path, campaign: str) -> str:
     """All tables of one campaign."""
     runs = read_kept(results / campaign)
-    return "\n\n".join(
-        "\n".join(table)
-        for table in (_scores(runs, campaign), _differences(runs, campaign), _labels(runs), _questions(runs))
-    )
+    tables = (_scores(runs, campaign), _differences(runs, campaign), _labels(runs), _questions(runs))
+    return "\n".join(map(as_markdown, tables)).rstrip()
 
 
-def _scores(runs: Sequence[Kept], campaign: str) -> Iterator[str]:
-    sets = SETS[campaign]
-    yield (
-        "| in % | seeds | "
-        + " | ".join(f"{words}: pass@1 [95 %] | {vote}" for _, words, vote in sets)
-        + (" | stock answers, last 10 steps | minutes per run |")
-    )
-    yield "|---" * (4 + 2 * len(sets)) + "|"
+def _scores(runs: Sequence[Kept], campaign: str) -> Table:
+    rows = []
     for method in (START, *METHODS):
         own = [run for run in runs if run.method == method and run.metrics]
-        cells = []
-        for name, _, vote in sets:
+        cells: list[Cell] = []
+        for name, _, vote in SETS[campaign]:
             score, votes = (mean_of(runs, method, name, metric) for metric in ("pass@1", vote))
-            cells += [_with_interval(score), f"{votes.mean:.1f}" if votes else "–"]
-        stock = f"{100 * fmean(run.last_steps('stock_share') for run in own):.0f}" if own else "–"
-        minutes = f"{fmean(run.about['seconds']['train'] for run in own) / 60:.0f}" if own else "–"
-        seeds = ", ".join(str(run.seed) for run in sorted(own, key=lambda run: run.seed)) or "–"
-        yield f"| {method} | {seeds} | " + " | ".join([*cells, stock, minutes]) + " |"
+            cells += [
+                f"{score.mean:.1f} [{score.low:.1f}, {score.high:.1f}]" if score else None,
+                f"{votes.mean:.1f}" if votes else None,
+            ]
+        stock = f"{100 * fmean(run.last_steps('stock_share') for run in own):.0f}" if own else None
+        minutes = f"{fmean(run.about['seconds']['train'] for run in own) / 60:.0f}" if own else None
+        seeds = ", ".join(str(run.seed) for run in sorted(own, key=lambda run: run.seed)) or None
+        rows.append((method, seeds, *cells, stock, minutes))
+    scores = [name for _, words, vote in SETS[campaign] for name in (f"{words}: pass@1 [95 %]", vote)]
+    return Table(("in %", "seeds", *scores, "stock answers, last 10 steps", "minutes per run"), tuple(rows))
 
 
-def _differences(runs: Sequence[Kept], campaign: str) -> Iterator[str]:
-    yield "| difference in pass@1, points | questions | mean | 95 % over questions | 95 % over seeds | each seed |"
-    yield "|---|---|---|---|---|---|"
+def _differences(runs: Sequence[Kept], campaign: str) -> Table:
+    rows = []
     for one, other in (*PRIMARY, ("contrast", START), ("scrl", START), ("ttrl", START)):
         for name, words, _ in SETS[campaign]:
             found = difference(runs, one, other, name, "pass@1")
-            if found is None:
-                continue
-            seeds = found.over_seeds
-            over = f"{seeds[0]:+.1f} to {seeds[1]:+.1f}" if seeds else "one seed"
-            each = ", ".join(f"{value:+.1f}" for value in found.seeds)
-            interval = f"{found.low:+.1f} to {found.high:+.1f}"
-            yield f"| {one} − {other} | {words} | {found.mean:+.1f} | {interval} | {over} | {each} |"
+            if found is not None:
+                interval = f"{found.low:+.1f} to {found.high:+.1f}"
+                over_seeds = "{:+.1f} to {:+.1f}".format(*found.over_seeds) if found.over_seeds else "one seed"
+                each = ", ".join(f"{value:+.1f}" for value in found.seeds)
+                rows.append((f"{one} − {other}", words, f"{found.mean:+.1f}", interval, over_seeds, each))
+    first = ("difference in pass@1, points", "questions", "mean")
+    return Table((*first, "95 % over questions", "95 % over seeds", "each seed"), tuple(rows))
 
 
-def _labels(runs: Sequence[Kept]) -> Iterator[str]:
+def _labels(runs: Sequence[Kept]) -> Table:
     """What the rules did, over all steps; a push is a covariance with the advantage, times 100."""
-    yield (
-        "| over all steps | labelled questions, % | labels right, % | answers ruled out that are wrong, % "
-        "| right answer ruled out, % | push × 100 to the right answer | push × 100 to wrong stock answers |"
-    )
-    yield "|---" * 7 + "|"
+    columns = {
+        "labelled questions, %": ("positive_share", None, 0),
+        "labels right, %": ("positive_accuracy", "positive_share", 0),
+        "answers ruled out that are wrong, %": ("negative_accuracy", "negative_answers", 0),
+        "right answer ruled out, %": ("truth_flagged", None, 0),
+        "push × 100 to the right answer": ("push_right", None, 1),
+        "push × 100 to wrong stock answers": ("push_stock_wrong", None, 1),
+    }
+    rows = []
     for method in METHODS:
         steps = [line for run in runs if run.method == method for line in run.metrics]
         if steps:
-            cells = (
-                step_mean(steps, "positive_share"),
-                step_mean(steps, "positive_accuracy", weight="positive_share"),
-                step_mean(steps, "negative_accuracy", weight="negative_answers"),
-                step_mean(steps, "truth_flagged"),
-                step_mean(steps, "push_right", digits=1),
-                step_mean(steps, "push_stock_wrong", digits=1),
-            )
-            yield f"| {method} | " + " | ".join(cells) + " |"
+            rows.append((method, *(step_mean(steps, *column) for column in columns.values())))
+    return Table(("over all steps", *columns), tuple(rows))
 
 
 def step_mean(steps: Sequence[Mapping[str, Any]], name: str, weight: str | None = None, digits: int = 0) -> str:
@@ -213,19 +194,15 @@ def step_mean(steps: Sequence[Mapping[str, Any]], name: str, weight: str | None 
     return f"{100 * sum(w * x for w, x in pairs) / total:.{digits}f}" if total else "–"
 
 
-def _questions(runs: Sequence[Kept]) -> Iterator[str]:
-    yield "| trained questions, by their majority | seed | " + " | ".join(TRANSITIONS) + " |"
-    yield "|---" * (2 + len(TRANSITIONS)) + "|"
-    for run in sorted(runs, key=lambda run: (METHODS.index(run.method) if run.method in METHODS else -1, run.seed)):
-        if run.method == START:
-            continue
+def _questions(runs: Sequence[Kept]) -> Table:
+    trained = sorted(
+        (run for run in runs if run.method != START), key=lambda run: (METHODS.index(run.method), run.seed)
+    )
+    rows: list[tuple[Cell, ...]] = []
+    for run in trained:
         before, after = (run.evaluations[when, "stream"]["maj@16_by_question"] for when in ("before", "after"))
-        counts = " | ".join(str(count) for count in count_transitions(before, after).values())
-        yield f"| {run.method} | {run.seed} | {counts} |"
-
-
-def _with_interval(found: Estimate | None) -> str:
-    return "–" if found is None else f"{found.mean:.1f} [{found.low:.1f}, {found.high:.1f}]"
+        rows.append((run.method, run.seed, *count_transitions(before, after).values()))
+    return Table(("trained questions, by their majority", "seed", *TRANSITIONS), tuple(rows))
 
 
 # The picture
@@ -261,8 +238,6 @@ def _smooth(metrics: Sequence[Mapping[str, Any]], name: str) -> list[float]:
 
 def progress(results: Path) -> str:
     """`3 of 21 runs`, and which commits they were made with."""
-    from scrl.recipes.evidence.campaign import all_runs, missing_runs
-
     there = [run for run in all_runs() if run not in missing_runs(results)]
     commits = {json.loads((results / run.name / "about.json").read_text(encoding="utf-8"))["commit"] for run in there}
     names = ", ".join(sorted((commit or "unknown")[:7] for commit in commits)) or "none"

@@ -93,7 +93,7 @@ function lieWords(source, shown) {
   const { first, last } = shown, j = majority(last), name = DATA.sources.length > 1 ? [el("b", {}, source.name), ": "] : [];
   if (j < 0) return el("p", {}, ...name, "no completion has an answer.");
   const votes = (group, key) => (group.keys.includes(key) ? group.counts[group.keys.indexOf(key)] : 0);
-  const change = (key) => `${first ? `${votes(first, key)} → ` : ""}${votes(last, key)} of ${last.size} votes for `;
+  const change = (key) => `${shown.visits > 1 ? `${votes(first, key)} → ` : ""}${votes(last, key)} of ${last.size} votes for `;
   const words = [...name, change(last.keys[j]), el("code", {}, last.keys[j])];
   if (last.labels[j] === 1) words.push(" ", el("span", { class: "chip" }, "labelled"));
   const right = last.right === null ? null : shown.named.find((_, place) => shown.right[place]);
@@ -111,11 +111,12 @@ function showLies(isGraded) {
   if (!DATA.questions.length) return;
   const total = counted(DATA.questions.length, "question");
   $("lies-title").textContent = isGraded ? "Where consensus lied" : "Where consensus moved";
-  const what = isGraded ? "the most frequent answer is wrong at the end" : "the most frequent answer changed";
+  const whose = DATA.sources.length > 1 ? " in some run" : "";
+  const what = `${isGraded ? "the most frequent answer is wrong at the end" : "the most frequent answer changed"}${whose}`;
   const others = isGraded ? "The most agreed lies come first" : "The most agreed come first";
   $("lies-lead").textContent = places.length
     ? `On ${places.length.toLocaleString("en")} of ${total} ${what}. ${others}; one bar a visit.`
-    : `On none of ${total} ${isGraded ? what : "did the most frequent answer change"}.`;
+    : `On none of ${total} ${isGraded ? what : `did the most frequent answer change${whose}`}.`;
   $("lies-list").replaceChildren(...places.slice(0, NUM_LIES).map((place) => {
     const seen = DATA.sources.map((source, at) => [source, views[place][at]]).filter(([, shown]) => shown);
     return el("article", { class: "lie" }, questionText(place),
@@ -165,7 +166,7 @@ const ORDERS = {
 };
 const margin = (group) => { const [first, second] = shares(group); return first - second; };
 const answer = (item) => favoured(state.method, item.credit);
-const barOf = (item) => (state.visit === "first" && item.shown.first ? item.shown.bars[0] : item.shown.bars.at(-1));
+const barOf = (item) => item.shown.bars.at(state.visit === "first" ? 0 : -1);
 
 /** Take the questions of a source at one of its visits, and what the start values make of them. */
 function load() {
@@ -176,7 +177,8 @@ function load() {
   const reasons = Object.entries(METHODS).map(([name, method]) => [name, method.lacks(groups)]).filter(([, reason]) => reason);
   for (const input of document.querySelectorAll("[name=method]")) input.disabled = reasons.some(([name]) => name === input.value);
   $("refused").textContent = reasons.map(([name, reason]) => `${name} needs ${reason}.`).join(" ")
-    + (source.is_estimate ? " Entropies are estimates from log-probabilities." : "");
+    + (source.is_estimate ? " Entropies are estimates from log-probabilities." : "")
+    + (source.settings.overlong_buffer ? " What overlong_buffer takes off long completions is left out." : "");
   if (reasons.some(([name]) => name === state.method)) state.method = "ttrl";
   document.querySelector(`[name=method][value=${state.method}]`).checked = true;
   start();
@@ -187,7 +189,7 @@ function start() {
   const source = DATA.sources[state.source];
   for (const item of items) item.start = favoured(state.method, METHODS[state.method].credit(item.group, source.settings));
   for (const box of document.querySelectorAll("[data-setting]")) box.hidden = !SETTINGS_OF[state.method].includes(box.dataset.setting);
-  $("no-sliders").hidden = $("reset").hidden = SETTINGS_OF[state.method].length > 0;
+  $("no-sliders").hidden = SETTINGS_OF[state.method].length > 0;
   $("reset").hidden = !SETTINGS_OF[state.method].length;
   recompute();
   list();

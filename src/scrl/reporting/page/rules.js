@@ -2,7 +2,7 @@
 // Votes → labels → rewards: credit/labels.py, credit/rewards.py and the methods scrl, ttrl and contrast, in the same
 // arithmetic and the same order, so that every number equals Python's to the last bit. No text is touched here.
 //
-// A group is {size, counts, missing, entropies, entropy, missing_entropy, elsewhere, stock, right, …}, with one entry a
+// A group is {size, counts, seen, missing, entropies, entropy, missing_entropy, elsewhere, stock, right, …}, with one entry a
 // class of equal answers in the order of their keys. Credit is {positive, negatives, rewards, missing, isEntropyOnly}:
 // `positive` is the place of a class or -1, `negatives` one true or false a class, `missing` what no answer earns.
 
@@ -23,9 +23,11 @@ function topTwo(counts) {
   return [first, second];
 }
 
-/** The most frequent answer; ties go to the smallest key. -1 where there is none. */
-function majority(group) {
-  return group.counts.indexOf(topTwo(group.counts)[0]);
+/** The most frequent answer; ties go to the smallest key, or to the answer that was seen first. -1 where there is none. */
+function majority(group, ties = "smallest") {
+  const most = topTwo(group.counts)[0], smallest = group.counts.indexOf(most);
+  if (ties !== "first-seen" || !group.seen) return smallest;
+  return group.counts.reduce((best, count, j) => (count === most && group.seen[j] < group.seen[best] ? j : best), smallest);
 }
 
 /** y⁺ of SCRL (eq. 4). */
@@ -69,8 +71,8 @@ const METHODS = {
   },
   ttrl: {
     lacks: () => null,
-    credit(group) {
-      const positive = majority(group);
+    credit(group, settings) {
+      const positive = majority(group, settings.ties);
       const rewards = group.counts.map((_, j) => Number(j === positive));
       return { positive, negatives: group.counts.map(() => false), rewards, missing: 0, isEntropyOnly: false };
     },

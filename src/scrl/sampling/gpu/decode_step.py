@@ -6,7 +6,7 @@
 
 Ten kernels per layer on CUDA: two norms that also add the residual, four matrix products, rotary positions and storing,
 attention to the prompt and to the row's own tokens, and the gate; one more merges pages once rows have several. With an
-adapter each matrix product is followed by the sum with its low-rank part.
+adapter three matrix products are followed by the sum with their low-rank parts; the gate adds its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def next_logits(
         queries_RHD = ops.rope_and_store(_project(ops, normed_RE, layer.qkv), layer, *cache)
         hidden_RE = _project(ops, ops.attend(queries_RHD, *cache), layer.out)
         normed_RE, residual_RE = ops.add_rms_norm(hidden_RE, residual_RE, layer.mlp_norm, shape.eps)
-        hidden_RE = _project(ops, ops.silu_and_mul(_project(ops, normed_RE, layer.gate_up)), layer.down)
+        gate_up = F.linear(normed_RE, layer.gate_up.weight, layer.gate_up.bias)
+        hidden_RE = _project(ops, ops.silu_and_mul(gate_up, layer.gate_up.lora_B), layer.down)
     normed_RE, _ = ops.add_rms_norm(hidden_RE, residual_RE, weights.norm, shape.eps)
     logits_RV: Tensor = ops.logits(normed_RE, weights.head.weight, weights.head.bias)
     return logits_RV

@@ -139,9 +139,14 @@ def fuse(model: nn.Module, before: FusedWeights | None = None) -> FusedWeights:
     """
     inner = plain_model(model)
     body, config = inner.model, inner.config
+    copies: list[_Copy] = []
     layers = tuple(
-        _layer(layer, None if before is None else before.layers[number]) for number, layer in enumerate(body.layers)
+        _layer(layer, None if before is None else before.layers[number], copies)
+        for number, layer in enumerate(body.layers)
     )
+    if copies:  # few kernels for all of them
+        scaled = torch._foreach_mul([copy.source for copy in copies], [copy.scale for copy in copies])
+        torch._foreach_copy_([copy.to for copy in copies], scaled)
     shape = Shape(
         layers=len(layers),
         heads=config.num_attention_heads,
@@ -153,33 +158,41 @@ def fuse(model: nn.Module, before: FusedWeights | None = None) -> FusedWeights:
         scale=body.layers[0].self_attn.scaling,
         eps=config.rms_norm_eps,
     )
-    head = _fuse_linears([inner.lm_head], None)
+    head = _fuse_linears([inner.lm_head], None, copies)
     return FusedWeights(body.embed_tokens.weight.detach(), layers, body.norm.weight.detach(), head, shape)
 
 
-def _layer(layer: Any, before: Layer | None) -> Layer:
+class _Copy(NamedTuple):
+    """Of an adapter's weight, times `scale`, into a fused matrix."""
+
+    to: Tensor
+    source: Tensor
+    scale: float
+
+
+def _layer(layer: Any, before: Layer | None, copies: list[_Copy]) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
     olds = (None,) * 4 if before is None else (before.qkv, before.out, before.gate_up, before.down)
     return Layer(
         attention_norm=layer.input_layernorm.weight.detach(),
-        qkv=_fuse_linears([attention.q_proj, attention.k_proj, attention.v_proj], olds[0]),
+        qkv=_fuse_linears([attention.q_proj, attention.k_proj, attention.v_proj], olds[0], copies),
         q_norm=attention.q_norm.weight.detach() if hasattr(attention, "q_norm") else None,
         k_norm=attention.k_norm.weight.detach() if hasattr(attention, "k_norm") else None,
-        out=_fuse_linears([attention.o_proj], olds[1]),
+        out=_fuse_linears([attention.o_proj], olds[1], copies),
         mlp_norm=layer.post_attention_layernorm.weight.detach(),
-        gate_up=_fuse_linears([mlp.gate_proj, mlp.up_proj], olds[2]),
-        down=_fuse_linears([mlp.down_proj], olds[3]),
+        gate_up=_fuse_linears([mlp.gate_proj, mlp.up_proj], olds[2], copies),
+        down=_fuse_linears([mlp.down_proj], olds[3], copies),
     )
 
 
-def _fuse_linears(linears: Sequence[Any], before: Linear | None) -> Linear:
-    """Several linear maps of the same input as one, with their adapters."""
+def _fuse_linears(linears: Sequence[Any], before: Linear | None, copies: list[_Copy]) -> Linear:
+    """Several linear maps of the same input as one; `copies` gets what must be copied of their adapters."""
     bases = [getattr(linear, "base_layer", linear) for linear in linears]
     weights, biases = [base.weight for base in bases], [base.bias for base in bases if base.bias is not None]
     if bases == list(linears):
         return Linear(_fuse_rows(weights), _fuse_rows(biases) if biases else None)
-    adapters = [_low_rank(linear) for linear in linears]
-    rank = max(MIN_RANK, 1 << (sum(len(A) for A, _ in adapters) - 1).bit_length())
+    adapters = [_adapters(linear) for linear in linears]
+    rank = max(MIN_RANK, 1 << (sum(len(A) for each in adapters for A, _, _ in each) - 1).bit_length())
     rows = sum(map(len, weights))
     is_same = before is not None and _is_adjacent(weights) and weights[0].data_ptr() == before.weight.data_ptr()
     if before is None or before.lora_B is None or not is_same or before.lora_B.shape != (rows, rank):
@@ -191,22 +204,22 @@ def _fuse_linears(linears: Sequence[Any], before: Linear | None) -> Linear:
     weight, _, lora_B = before
     assert lora_B is not None
     lora_B.zero_()  # but for one block per linear map
-    row = column = 0
-    for base, (A, B) in zip(weights, adapters, strict=True):
-        weight[rows + column : rows + column + len(A)] = A
-        lora_B[row : row + len(base), column : column + len(A)] = B
-        row, column = row + len(base), column + len(A)
+    row, column = 0, 0
+    for base, each in zip(weights, adapters, strict=True):
+        for A, B, scale in each:
+            copies.append(_Copy(weight[rows + column : rows + column + len(A)], A.detach(), scale))
+            copies.append(_Copy(lora_B[row : row + len(base), column : column + len(A)], B.detach(), 1.0))
+            column += len(A)
+        row += len(base)
     return before
 
 
-def _low_rank(linear: Any) -> tuple[Tensor, Tensor]:
-    """s · A [r, in] and B [out, r] of a linear map's adapter; r = 0 where it has none, or it is switched off."""
+def _adapters(linear: Any) -> list[tuple[Tensor, Tensor, float]]:
+    """(A [r, in], B [out, r], s) of a linear map's adapters; none where they are switched off, or merged."""
     if not hasattr(linear, "lora_A") or linear.disable_adapters or linear.merged:
-        base = getattr(linear, "base_layer", linear).weight
-        return base.new_zeros(0, base.shape[1]), base.new_zeros(len(base), 0)
+        return []
     names = [name for name in linear.active_adapters if name in linear.lora_A]
-    A = torch.cat([linear.scaling[name] * linear.lora_A[name].weight for name in names])
-    return A, torch.cat([linear.lora_B[name].weight for name in names], dim=1)
+    return [(linear.lora_A[name].weight, linear.lora_B[name].weight, linear.scaling[name]) for name in names]
 
 
 def _fuse_rows(parts: Sequence[Tensor]) -> Tensor:

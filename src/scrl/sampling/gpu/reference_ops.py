@@ -89,9 +89,9 @@ def _gather_pages(keys: Tensor, values: Tensor, table: Tensor, length_R: Tensor)
     return keys_RHLD, values_RHLD.masked_fill(~see_RL[:, None, :, None], 0), see_RL
 
 
-def silu_and_mul(gate_up: Tensor) -> Tensor:
-    """silu(gate) · up."""
-    gate, up = gate_up.chunk(2, dim=-1)
+def silu_and_mul(gate_up: Tensor, lora_B: Tensor | None = None) -> Tensor:
+    """silu(gate) · up, with an adapter of gate + h Bᵀ and up + h Bᵀ."""
+    gate, up = (gate_up if lora_B is None else add_low_rank(gate_up, lora_B)).chunk(2, dim=-1)
     return F.silu(gate) * up
 
 

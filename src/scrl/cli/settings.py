@@ -1,20 +1,83 @@
-"""Settings in the help of a command: groups of them, each with its default."""
+"""Settings of a command: as --name value among its words, and in its help."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+from cyclopts import Parameter
 from cyclopts.help import DefaultFormatter, HelpEntry, HelpPanel
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from scrl import config
+from scrl.evaluation import settings as evaluation_settings
+from scrl.lab import endpoint_settings
 from scrl.setting_names import Names, as_option
-from scrl.settings import inner_model
+from scrl.settings import inner_model, merged
+
+Words = Annotated[str, Parameter(allow_leading_hyphen=True)]
+"""What a command's own options leave over."""
+_SWITCH_VALUES = ("true", "false", "yes", "no", "on", "off", "1", "0", "null")
+
+
+def split_words(
+    words: Sequence[str], switches: Collection[str] = (), *, has_bare_settings: bool = False
+) -> tuple[list[str], list[str]]:
+    """`mine.txt --loss.clip-high 0.3 --drop-last` → [mine.txt], [loss.clip_high=0.3, drop_last=true].
+
+    Of `switches` the value may be left out before a word that stands alone. With `has_bare_settings` seed=1 is one too.
+    """
+    alone: list[str] = []
+    settings: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        name = name.replace("-", "_")
+        if not word.startswith("--") and not (equals and has_bare_settings):
+            alone.append(word)
+        elif equals:
+            settings.append(f"{name}={value}")
+        elif not rest or rest[0].startswith("--") or (name in switches and rest[0].lower() not in _SWITCH_VALUES):
+            settings.append(f"{name}=true")
+        else:
+            settings.append(f"{name}={rest.pop(0)}")
+    return alone, settings
+
+
+def settings_in(
+    words: Sequence[str], names: Names, *, repeatable: Collection[str] = ()
+) -> tuple[list[str], dict[str, Any]]:
+    """The words that stand alone, and the settings, under their long names; those that are repeatable in lists."""
+    alone, texts = split_words(words, switches_of(names.model))
+    values: dict[str, Any] = {}
+    for text in texts:
+        each = config.override(text)
+        for name in set(repeatable) & each.keys():
+            each[name] = [*values.get(name, ()), each[name]]
+        values = merged(values, each)
+    names.refuse_unknown(values, is_option=True)
+    return alone, names.long(values)
+
+
+def switches_of(model: type[BaseModel], prefix: str = "") -> list[str]:
+    """The settings that are on or off, by their dotted names."""
+    switches: list[str] = []
+    for name, field in model.model_fields.items():
+        inner: Any = inner_model(field.annotation)
+        if field.annotation is bool or (inner is not None and field.default is None):
+            switches.append(f"{prefix}{name}")
+        if inner is not None:
+            switches += switches_of(inner, f"{prefix}{name}.")
+    return switches
+
+
+# Help
 
 RUN_GROUPS = {
     "Settings, those that matter most first": "model questions method steps completions trained max_tokens temperature "
@@ -52,31 +115,26 @@ _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT"}
 class SettingHelp(DefaultFormatter):
     """The help of a command that takes settings: they stand before its own options."""
 
-    def __init__(self, names: Callable[[], Names], groups: Mapping[str, str], rest: str) -> None:
-        """`names` is called when help is shown; `rest` says where the other settings are."""
+    def __init__(self, names: Names, groups: Mapping[str, str], rest: str) -> None:
+        """`rest` says where the other settings are."""
         super().__init__()
         self._names, self._groups, self._rest = names, groups, rest
 
     def render_description(self, console: Console, options: ConsoleOptions, description: Any) -> None:
-        """What the command does, and the groups of settings."""
         super().render_description(console, options, description)
-        names = self._names()
         for title, listed in self._groups.items():
-            self(console, options, HelpPanel("parameter", title, entries=list(_entries(names, listed.split()))))
+            entries = [_entry(self._names, name) for name in listed.split()]
+            self(console, options, HelpPanel("parameter", title, entries=entries))
         console.print(f"{self._rest}\n")
 
 
-def _entries(names: Names, listed: list[str]) -> Iterator[HelpEntry]:
-    for name in listed:
-        field, default = find_setting(names, name)
-        words = Text(field.description or "")
-        if not field.is_required():
-            words.append(f" [{_shown(default)}]", "cyclopts.default")
-        yield HelpEntry(
-            positive_names=(as_option(name),),
-            metavar=_metavar(field.annotation),
-            description=words,
-        )
+def _entry(names: Names, name: str) -> HelpEntry:
+    field, default = find_setting(names, name)
+    words = Text(field.description or "")
+    if not field.is_required():
+        shown = "off" if default is False else "none" if default in (None, ()) else default
+        words.append(f" [{shown}]", "cyclopts.default")
+    return HelpEntry(positive_names=(as_option(name),), metavar=_metavar(field.annotation), description=words)
 
 
 def find_setting(names: Names, name: str) -> tuple[FieldInfo, Any]:
@@ -94,10 +152,6 @@ def find_setting(names: Names, name: str) -> tuple[FieldInfo, Any]:
     return field, None if field.is_required() else default
 
 
-def _shown(default: Any) -> str:
-    return "off" if default is False else "none" if default in (None, ()) else str(default)
-
-
 def _metavar(annotation: Any) -> str | None:
     """What a value looks like; nothing for a switch."""
     types = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
@@ -109,29 +163,11 @@ def _metavar(annotation: Any) -> str | None:
     return _METAVARS.get(get_args(first)[0] if get_origin(first) is tuple else first, "TEXT")
 
 
-def _run_names() -> Names:
-    from scrl.config import NAMES
-
-    return NAMES
-
-
-def _measurement_names() -> Names:
-    from scrl.evaluation.settings import NAMES
-
-    return NAMES
-
-
-def _endpoint_names() -> Names:
-    from scrl.lab.endpoint_settings import NAMES
-
-    return NAMES
-
-
 HELP = {
-    "train": SettingHelp(_run_names, RUN_GROUPS, RUN_REST),
-    "plan": SettingHelp(_run_names, dict(islice(RUN_GROUPS.items(), 1)), RUN_REST),
-    "evaluate": SettingHelp(_measurement_names, MEASUREMENT_GROUPS, MEASUREMENT_REST),
-    "rollouts": SettingHelp(_endpoint_names, ENDPOINT_GROUPS, ENDPOINT_REST),
-    "answers": SettingHelp(_measurement_names, dict(islice(MEASUREMENT_GROUPS.items(), 1)), MEASUREMENT_REST),
+    "train": SettingHelp(config.NAMES, RUN_GROUPS, RUN_REST),
+    "plan": SettingHelp(config.NAMES, dict(islice(RUN_GROUPS.items(), 1)), RUN_REST),
+    "evaluate": SettingHelp(evaluation_settings.NAMES, MEASUREMENT_GROUPS, MEASUREMENT_REST),
+    "rollouts": SettingHelp(endpoint_settings.NAMES, ENDPOINT_GROUPS, ENDPOINT_REST),
+    "answers": SettingHelp(evaluation_settings.NAMES, dict(islice(MEASUREMENT_GROUPS.items(), 1)), MEASUREMENT_REST),
 }
 """By command."""

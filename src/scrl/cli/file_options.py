@@ -1,0 +1,86 @@
+"""What commands on a file of completions share: how it is read, and where they may write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter, Token
+
+from scrl.data.completion_files import ROLLOUTS, Columns, CompletionFile, open_completions
+from scrl.errors import ConfigError, InputError
+
+ESTIMATED = "Entropies are estimates from log-probabilities: a gate or a term built on them is one too."
+
+
+def _whole_number(_type: object, tokens: Sequence[Token]) -> int:
+    """2.5 is not 2."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ConfigError(f"{tokens[0].keyword}: must be a whole number; got {tokens[0].value!r}") from None
+
+
+WHOLE = Parameter(converter=_whole_number)
+"""An option that takes a whole number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions:
+    """How answers are read and compared; and the columns of a file not written by scrl, found by name unless given."""
+
+    reader: Annotated[
+        str,
+        Parameter(
+            help="How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or "
+            "package.module.function."
+        ),
+    ] = "boxed"
+    significant_digits: Annotated[
+        int | None,
+        WHOLE,
+        Parameter(help="Round numbers to this many digits before comparing them (physics answers)."),
+    ] = None
+    completion_column: Annotated[str | None, Parameter(help="The column with the completion, or a list of them.")] = (
+        None
+    )
+    question_column: Annotated[str | None, Parameter(help="The column with the question.")] = None
+    id_column: Annotated[str | None, Parameter(help="The column with the question's id.")] = None
+    gold_column: Annotated[str | None, Parameter(help="The column with the right answer.")] = None
+    entropy_column: Annotated[str | None, Parameter(help="The column with the mean entropy, in nats.")] = None
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """What a rule has to know to read answers."""
+        return {"reader": self.reader, "significant_digits": self.significant_digits}
+
+    @property
+    def columns(self) -> Columns:
+        names = (self.completion_column, self.question_column, self.id_column, self.gold_column, self.entropy_column)
+        return Columns(*names)
+
+    def open(self, path: Path) -> CompletionFile:
+        """The file; what it was taken for is said on stderr where it is not our own."""
+        source = open_completions(path, self.columns)
+        if source.layout is not ROLLOUTS:
+            print(source.note, file=sys.stderr)
+        return source
+
+
+AsOptions = Annotated[FileOptions, Parameter(name="*")]
+DEFAULTS = FileOptions()
+
+
+def check_outputs(rollouts: Path, *outputs: Path | None) -> None:
+    """Refuse to write where nothing can be written, or over the input."""
+    paths = [path for path in outputs if path is not None]
+    for path in paths:
+        if path.resolve() == rollouts.resolve():
+            raise InputError(f"{path}: would overwrite the rollouts; give another file")
+        if (path.exists() and not path.is_file()) or not path.parent.is_dir():
+            raise InputError(f"{path}: give a regular file in a folder that exists")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise InputError("--out, --summary and --audit name the same file; give each its own")
