@@ -25,7 +25,7 @@ def test_nothing_changes_on_a_cpu():
 
 def test_other_models_are_left_alone_with_a_note(monkeypatch):
     monkeypatch.setattr(fused_layers, "DEVICES", ("cpu",))
-    policy = make_policy(tied_gpt2())
+    policy = make_policy(tied_gpt2(), compute={"fused_layers": True})
     assert policy.note.startswith("layers are not fused (GPT2LMHeadModel is not one of LlamaForCausalLM, ")
     assert overridden(policy.language_model.model) == []
     assert make_policy(tied_gpt2(), compute={"fused_layers": False}).note is None
