@@ -53,27 +53,20 @@ class LastVotes:
         others = len(self.shares_by_question) - (question in self.shares_by_question)
         if others < MIN_OTHERS:
             return Elsewhere(others)
-        shares = {key: self._sum_elsewhere(key, own) for key in keys_K}
-        return Elsewhere(
-            others,
-            {key: float(total / others) for key, total in shares.items() if total},
-            self._most_popular(own),
-        )
 
-    def _sum_elsewhere(self, answer: str, own: Shares) -> Fraction:
-        return self.totals.get(answer, Fraction()) - own.get(answer, Fraction())
+        def sum_elsewhere(answer: str) -> Fraction:
+            return self.totals.get(answer, Fraction()) - own.get(answer, Fraction())
+
+        shares = {key: float(total / others) for key in keys_K if (total := sum_elsewhere(key))}
+        # Only a question's own answers can lose rank, so few candidates are enough.
+        sums = {answer: float(sum_elsewhere(answer)) for answer in self._ranking[: NUM_STOCK + len(own)]}
+        stock = sorted(sums, key=lambda answer: (-sums[answer], answer))[:NUM_STOCK]
+        return Elsewhere(others, shares, tuple(answer for answer in stock if sums[answer]))
 
     @cached_property
     def _ranking(self) -> list[str]:
         """All answers, the most popular first; of equally popular ones the smallest key."""
         return sorted(self.totals, key=lambda answer: (-float(self.totals[answer]), answer))
-
-    def _most_popular(self, own: Shares) -> tuple[str, ...]:
-        """The stock answers. Only a question's own answers can lose rank, so few candidates are enough."""
-        candidates = self._ranking[: NUM_STOCK + len(own)]
-        found = {answer: float(self._sum_elsewhere(answer, own)) for answer in candidates}
-        best = sorted(found, key=lambda answer: (-found[answer], answer))[:NUM_STOCK]
-        return tuple(answer for answer in best if found[answer])
 
     def to_json(self) -> dict[str, dict[str, list[int]]]:
         """For a checkpoint: question → answer → [numerator, denominator]."""

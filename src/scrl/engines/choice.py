@@ -15,7 +15,7 @@ from scrl.errors import ConfigError
 from scrl.optional_deps import require_extra, supported
 from scrl.policy.model_paths import adapter_folder
 from scrl.sampling.sampler import check_sampler
-from scrl.training.trackers import check_tracker
+from scrl.training.listeners import check_trackers
 
 if TYPE_CHECKING:
     from scrl.training.listeners import RunListener
@@ -56,8 +56,7 @@ def check_engine(config: RunConfig) -> None:
         raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
     if config.engine == "embedded":
         check_sampler(config.compute)
-        for name in config.trackers:
-            check_tracker(name)
+        check_trackers(config.trackers)
         return
     if adapter_folder(config.model) is not None and (config.engine == "verl" or config.engine_options.get("use_vllm")):
         raise ConfigError(

@@ -27,6 +27,7 @@ A missing answer earns 0, as in TTRL.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import fsum
 from typing import Literal
 
@@ -34,8 +35,8 @@ import numpy as np
 from pydantic import Field
 
 from scrl.credit.advantages import reward_advantages, split_by_sign
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, SplitAdvantage, Tree
-from scrl.credit.methods.ttrl import label, reward
+from scrl.credit.method import CreditSettings, Evidence, Shaped, SplitAdvantage, Tree
+from scrl.credit.methods.ttrl import TTRL
 from scrl.errors import ConfigError
 from scrl.records import Floats, Labels
 
@@ -94,16 +95,14 @@ def residual_factors(evidence: Evidence, rows: Sequence[int], settings: EtmrSett
     return np.maximum(0.0, 2 - np.array(entropies_M) / mean) if mean else np.ones(len(rows))
 
 
-ETMR = Method(
+ETMR = replace(
+    TTRL,
     name="etmr",
     idea="completions share their beginnings and fork where the model is uncertain; the majority is rewarded",
     equation="R = [a = argmax p];  reshaped by Â ← max(0, 2 − h/h̄) Â where asked for",
     paper="arXiv:2508.11356",
     settings=EtmrSettings,
     needs=lambda settings: frozenset({"entropy"} if settings.reshape == "residual" else ()),
-    label=label,
-    reward=reward,
-    has_negatives=False,
     advantage=advantage,
     plan=plan,
 )
