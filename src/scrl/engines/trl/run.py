@@ -128,6 +128,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         )
         self.signals: Sequence[int] = ()
         """Ctrl-C and SIGTERM that are to end the run after this step."""
+        self._is_reading = False
+        """Whether TRL reads a checkpoint: from the start of a resumed run to its first update."""
         self._groups_B: Sequence[CreditedGroup] = ()
         self._metrics: Mapping[str, float] = {}
         self._update_start, self._update_seconds, self._is_evaluated = 0.0, 0.0, False
@@ -155,10 +157,13 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
             callbacks=[self],
         )
         self.trainer.remove_callback(PrinterCallback)
+        self._is_reading = bool(self.state.step)
         try:
             with quiet_progress(), finish_first(self.listener.note) as self.signals:
-                self.trainer.train(resume_from_checkpoint=str(self.folder.last) if self.state.step else None)
+                self.trainer.train(resume_from_checkpoint=str(self.folder.last) if self._is_reading else None)
         except (UnpicklingError, SafetensorError, EOFError) as error:  # a checkpoint without sums, or with forged ones
+            if not self._is_reading:
+                raise
             raise InputError(f"{self.folder.last}: the checkpoint cannot be read back: {first_line(error)}") from error
         except KeyboardInterrupt:
             start = f"torchrun --nproc_per_node {self.args.world_size} -m " if self.args.world_size > 1 else ""
@@ -207,6 +212,10 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         """Measure the start model."""
         if not self.state.step:
             self._evaluate()
+
+    def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """Weights, optimizer and random state have been read back."""
+        self._is_reading = False
 
     def on_step(self, groups_B: Sequence[CreditedGroup], metrics: Mapping[str, float]) -> None:
         """TRL has its completions and is about to update."""
