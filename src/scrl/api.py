@@ -138,7 +138,7 @@ def _row(question: Question) -> dict[str, Any]:
 def evaluate(
     model: str, benchmarks: str | Sequence[str], *, out: str | Path | None = None, **settings: Any
 ) -> list[dict[str, Any]]:
-    """Measure a model on benchmarks or files of questions with gold answers, as `scrl evaluate` does; a record each.
+    """Measure a model on benchmarks or files with gold answers, as `scrl evaluate` does; one record per benchmark.
 
     `settings` are those of its evaluation.yaml, e.g. samples=4, sampling={"max_tokens": 512}, data_dir="benchmarks".
     """
@@ -209,7 +209,7 @@ def sweep(
     seed: int = 0,
     **values: Any,
 ) -> list[dict[str, Any]]:
-    """Each setting that `scrl sweep` tries of a method, a row each; `values` replace its own: min_share=[0.25, 0.5]."""
+    """One row per setting that `scrl sweep` tries of a method; `values` replace its own: min_share=[0.25, 0.5]."""
     rule = credit_rule(method, preset=preset, reader=reader, significant_digits=significant_digits)
     groups = stored_groups(open_completions(Path(rollouts)), rule, keep_texts=False)
     reason = lacking(rule, groups)

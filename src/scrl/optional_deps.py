@@ -19,15 +19,21 @@ def require_extra(name: str, setting: str) -> None:
             f"{setting}: which {name} is supported is known only where scrl is installed, not where it merely lies in "
             "the path: pip install --no-deps ."
         ) from None
-    fix = f"pip install 'scrl[{name}]'"
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        raise ConfigError(f"{setting}: {name} is not installed. Install it: {fix}") from None
+    fix, version = f"pip install 'scrl[{name}]'", installed_version(name)
+    if version is None:
+        raise ConfigError(f"{setting}: {name} is not installed. Install it: {fix}")
     if not requirement.specifier.contains(Version(version), prereleases=True):
         raise ConfigError(
             f"{setting}: {name} {version} is not supported, only {requirement.specifier} is. Install that: {fix}"
         )
+
+
+def installed_version(name: str) -> str | None:
+    """The version of a package; None where it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def supported(name: str) -> Requirement:

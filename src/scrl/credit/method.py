@@ -119,25 +119,20 @@ class Evidence:
 
     def check(self, needs: Collection[str], method: str) -> None:
         """Refuse a group without what the method needs."""
+        place = f"question {self.group.question_id!r}"
         for need in sorted(needs):
-            problem = self._problem(need)
-            if problem is not None:
-                remedy = REMEDIES.get(need, "Record it while sampling, or use method 'ttrl'.")
-                where, found = problem
-                place = f"question {self.group.question_id!r}{where}"
-                raise InputError(f"{place}: method {method!r} needs {NEEDS[need]}{found}. {remedy}")
-
-    def _problem(self, need: str) -> tuple[str, str] | None:
-        """Where a need is not met, and what is there instead; None where it is met."""
-        if need in GROUP_NEEDS:
-            return ("", ", and this one has none") if getattr(self, GROUP_NEEDS[need]) is None else None
-        for number, completion in enumerate(self.group.completions):
-            value: object = completion.entropy if need == "entropy" else completion.facts.get(need)
-            if need == "text":  # an answer without a text was read elsewhere; a text may well be empty
-                value = None if isinstance(completion.answer, str) and not completion.text else 0.0
-            if not isinstance(value, int | float) or not math.isfinite(value):
-                return f", completion {number}", f", found {value}"
-        return None
+            words = f"method {method!r} needs {NEEDS[need]}"
+            remedy = REMEDIES.get(need, "Record it while sampling, or use method 'ttrl'.")
+            if need in GROUP_NEEDS:
+                if getattr(self, GROUP_NEEDS[need]) is None:
+                    raise InputError(f"{place}: {words}, and this one has none. {remedy}")
+                continue
+            for number, completion in enumerate(self.group.completions):
+                value: object = completion.entropy if need == "entropy" else completion.facts.get(need)
+                if need == "text":  # an answer without a text was read elsewhere; a text may well be empty
+                    value = None if isinstance(completion.answer, str) and not completion.text else 0.0
+                if not isinstance(value, int | float) or not math.isfinite(value):
+                    raise InputError(f"{place}, completion {number}: {words}, found {value}. {remedy}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,11 +192,11 @@ class Method:
     has_negatives: bool = True
     """Whether it can rule answers out."""
     choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
-    """Which M completions to train on, where votes decide it (DDRL balances them); None: by `which_trained`."""
+    """Which M completions to train on, where votes decide that, as in DDRL; None: by `which_trained`."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None
     """The advantages of the completions trained on; None: by `advantage`, from their rewards."""
     weigh_tokens: Callable[[Floats, Any], Floats] | None = None
-    """Token entropies of a completion → token weights in the loss, which no reward can say (SPINE); None: all equal."""
+    """Token entropies of a completion → token weights in the loss, which no reward can express (SPINE); None: equal."""
     plan: Callable[[int, Any], Tree] | None = None
     """How the N completions are sampled, where they share beginnings (ETMR); None: each on its own."""
 

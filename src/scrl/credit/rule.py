@@ -94,7 +94,7 @@ class CreditRule:
         return classify(answers_G, significant_digits=self.significant_digits)
 
     def evidence(self, group: Group, classes: Classes | None = None, **more: Any) -> Evidence:
-        """All there is to know about a group: its votes, and what methods may ask for besides (fields of Evidence)."""
+        """The votes of a group, and what else methods may ask for (`more`: fields of Evidence)."""
         if not group.completions:
             raise InputError(f"question {group.question_id!r}: a group needs at least one completion")
         classes = classes or self.classify(group)
@@ -103,7 +103,7 @@ class CreditRule:
         return Evidence(group, classes, tally, seed=self.seed, **more)
 
     def credit(self, group: Group, classes: Classes | None = None, **more: Any) -> Credit:
-        """`assign` for a group of which this much is known."""
+        """`assign` for a group, with the same arguments as `evidence`."""
         return self.assign(self.evidence(group, classes, **more))
 
     def assign(self, evidence: Evidence) -> Credit:

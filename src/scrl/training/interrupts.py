@@ -12,7 +12,7 @@ from typing import Any
 
 @contextmanager
 def stop_on_sigterm(pass_on: Callable[[], object]) -> Iterator[None]:
-    """A cluster's SIGTERM ends a run as Ctrl-C does: it is saved. `pass_on` tells those who have not had it."""
+    """A cluster's SIGTERM ends a run as Ctrl-C does: it is saved. `pass_on` sends it to child processes."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         pass_on()
@@ -49,7 +49,7 @@ def stop_once(say: Callable[[str], None]) -> Iterator[None]:
 def finish_first(say: Callable[[str], None]) -> Iterator[list[int]]:
     """Hold Ctrl-C and SIGTERM back until the block is done; weights in the middle of an update cannot be resumed.
 
-    The block is given the list of those that came, so that a long one can end early. The third one is let through: the
+    The block is given the list of signals received, so that a long one can end early. The third one is let through: the
     run then goes on from its last checkpoint.
     """
     held: list[int] = []

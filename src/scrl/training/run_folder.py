@@ -9,7 +9,6 @@ cuts off what was written after it and goes on as if nothing had happened.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -29,6 +28,7 @@ from scrl.data.locks import only_writer
 from scrl.data.whole_files import sync, sync_all
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.answer_sheet import write_run_answers
+from scrl.optional_deps import installed_version
 from scrl.reporting.report import write_report
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
@@ -195,20 +195,13 @@ def check_room(folder: Path, needed: int) -> None:
 def environment(config: RunConfig, device: str) -> dict[str, Any]:
     """What a run depended on besides its settings."""
     return {
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: installed_version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": device,
         "commit": _commit(),
         "seed": config.seed,
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _commit() -> str | None:

@@ -28,7 +28,7 @@ def label_by_gold(evidence: Evidence, settings: CreditSettings) -> Labels:  # no
 
 
 def reward_at_random(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001
-    """A coin a completion: 1 or 0, whatever it says."""
+    """A coin toss per completion: 1 or 0, whatever it says."""
     return Shaped(evidence.generator().integers(2, size=evidence.tally.size).astype(np.float64))
 
 

@@ -75,7 +75,7 @@ class Job(NamedTuple):
     template: str | None = None
     """A chat template that the tokenizer lacks."""
     switches: Mapping[str, Any] = {}
-    """What the chat template is told besides the messages."""
+    """Arguments of the chat template besides the messages."""
 
 
 def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class ScrlTrainer(PPOTrainerSync):
         return self._balance_batch(batch.select_keys(list(rewards)), metrics)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """What verl computes besides, and our advantages in place of its own; padding has none."""
+        """verl's own pass, then our advantages in place of its own; padding has none."""
         batch = super()._compute_advantage(batch, metrics)
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
         masks = zip(batch.keys, data["response_mask"].unbind(), strict=True)  # verl may have taken tokens out
