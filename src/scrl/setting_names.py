@@ -179,12 +179,12 @@ def foreign(name: str) -> tuple[str, str, str] | None:
 
 def nearest(name: str, known: Collection[str], short: Mapping[str, str]) -> list[str]:
     """The names that end alike, or the one that is spelled most alike; short ones before long ones."""
-    long_of = {setting: each for each, setting in short.items()}
+    short_of = {setting: each for each, setting in short.items()}
     ends: dict[str, list[str]] = {}
     for each in known:
         names = ends.setdefault(each.rpartition(".")[2], [])
-        if long_of.get(each, each) not in names:
-            names.append(long_of.get(each, each))
+        if short_of.get(each, each) not in names:
+            names.append(short_of.get(each, each))
     end = name.rpartition(".")[2]
     if end in ends and len(ends[end]) <= 3:
         return ends[end]
