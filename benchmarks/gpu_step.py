@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from scrl.config import read_config
 from scrl.training.listeners import Silent
-from scrl.training.loop import train
-from scrl.training.step_metrics import Stopwatch
+from scrl.training.loop import Stopwatch, train
 
 PHASES = ("seconds_rollout", "seconds_credit", "seconds_update")
 UNWATCHED = 2

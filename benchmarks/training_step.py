@@ -40,7 +40,7 @@ from scrl.records import Group, Question, Sampled
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
-from scrl.training.step_metrics import step_metrics
+from scrl.training.loop import step_metrics
 
 QUESTIONS, COMPLETIONS = 8, 16
 SAMPLING = SamplingSettings(temperature=1.0, max_tokens=72)

@@ -31,42 +31,11 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "METHODS",
-    "PRESETS",
-    "Classes",
-    "Completion",
-    "ConfigError",
-    "Credit",
-    "CreditRule",
-    "DataError",
-    "Elsewhere",
-    "Evidence",
-    "Explanation",
-    "Group",
-    "InputError",
-    "Labels",
-    "Method",
-    "Question",
-    "ReaderError",
-    "RunConfig",
-    "ScrlError",
-    "Tally",
-    "TrainingResult",
-    "assign_credit",
-    "audit",
-    "classify",
-    "credit_rule",
-    "evaluate",
-    "explain_answer",
-    "get_reader",
-    "label",
-    "label_file",
-    "resume",
-    "same_answer",
-    "sample",
-    "sweep",
-    "train",
-]
+    "METHODS", "PRESETS", "Classes", "Completion", "ConfigError", "Credit", "CreditRule", "DataError", "Elsewhere",
+    "Evidence", "Explanation", "Group", "InputError", "Labels", "Method", "Question", "ReaderError", "RunConfig",
+    "ScrlError", "Tally", "TrainingResult", "assign_credit", "audit", "classify", "credit_rule", "evaluate",
+    "explain_answer", "get_reader", "label", "label_file", "resume", "same_answer", "sample", "sweep", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

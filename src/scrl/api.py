@@ -15,18 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
 from scrl.data.jsonl import read_json_lines
-from scrl.errors import ConfigError, InputError
+from scrl.errors import InputError
 from scrl.lab.audit import AUDITED, audit_file
 from scrl.lab.label import label_file
 from scrl.lab.stored_groups import lacking, stored_groups
 from scrl.lab.sweep import sweep_settings
 from scrl.records import Question, Sampled
-from scrl.setting_names import Names
+from scrl.setting_names import Names, validated
 
 if TYPE_CHECKING:
     from scrl.config import RunConfig
@@ -121,26 +119,26 @@ def _as_questions(questions: Questions) -> list[Question]:
     """Plain texts are numbered."""
     if isinstance(questions, str | Path):
         raise InputError("questions: must be a list of texts or Questions; a new folder is given as out=…")
-    found = []
+    numbered = []
     for number, question in enumerate(questions):
         if not isinstance(question, str | Question):
             raise InputError(f"questions: number {number} must be text or a Question, found {type(question).__name__}")
-        found.append(Question(str(number), question) if isinstance(question, str) else question)
-    return found
+        numbered.append(Question(str(number), question) if isinstance(question, str) else question)
+    return numbered
 
 
 def _row(question: Question) -> dict[str, Any]:
     """A question as a line of a file; with a system message it is a chat."""
     chat = [{"role": "system", "content": question.system}, {"role": "user", "content": question.text}]
-    known = {"answer": question.gold, "level": question.level, "rephrased": question.rephrased}
     row = {"id": question.id, "question": question.text if question.system is None else chat}
-    return row | {name: value for name, value in known.items() if value is not None}
+    optional = {"answer": question.gold, "level": question.level, "rephrased": question.rephrased}
+    return row | {name: value for name, value in optional.items() if value is not None}
 
 
 def evaluate(
     model: str, benchmarks: str | Sequence[str], *, out: str | Path | None = None, **settings: Any
 ) -> list[dict[str, Any]]:
-    """Measure a model on benchmarks or files of questions with gold answers, as `scrl evaluate` does; a record each.
+    """Measure a model on benchmarks or files with gold answers, as `scrl evaluate` does; one record per benchmark.
 
     `settings` are those of its evaluation.yaml, e.g. samples=4, sampling={"max_tokens": 512}, data_dir="benchmarks".
     """
@@ -166,25 +164,22 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     from scrl.sampling.sampler import Prompt, check_sampler, open_sampler
     from scrl.sampling.settings import SamplingSettings
 
-    try:
-        prompt = PromptSettings.model_validate(settings.pop("prompt", {}))
-        compute = ComputeSettings.model_validate(settings.pop("compute", {}))
-        Names(SamplingSettings, {}).refuse_unknown(settings)
-        sampling = SamplingSettings.model_validate(settings)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(map(str, problem["loc"]))
-        raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
-    asked = _as_questions(questions)
+    prompt = validated(PromptSettings, settings.pop("prompt", {}))
+    compute = validated(ComputeSettings, settings.pop("compute", {}))
+    Names(SamplingSettings, {}).refuse_unknown(settings)
+    sampling = validated(SamplingSettings, settings)
+    questions_B = _as_questions(questions)
     check_sampler(compute)
     language_model = load_model(model, compute)
-    prompts = [Prompt(question.id, prompt_tokens(question, language_model.tokenizer, prompt)) for question in asked]
+    prompts = [
+        Prompt(question.id, prompt_tokens(question, language_model.tokenizer, prompt)) for question in questions_B
+    ]
     longest = max((len(each.tokens_P) for each in prompts), default=0)
     sampler = open_sampler(language_model, compute, max_length=longest + sampling.max_tokens, seed=seed)
     samples_B = sampler.sample(prompts, sampling, num_samples=num_samples, seed=seed, step=0)
     return [
         Sampled(question, each.tokens_P, samples_G)
-        for question, each, samples_G in zip(asked, prompts, samples_B, strict=True)
+        for question, each, samples_G in zip(questions_B, prompts, samples_B, strict=True)
     ]
 
 
@@ -214,7 +209,7 @@ def sweep(
     seed: int = 0,
     **values: Any,
 ) -> list[dict[str, Any]]:
-    """Each setting that `scrl sweep` tries of a method, a row each; `values` replace its own: min_share=[0.25, 0.5]."""
+    """One row per setting that `scrl sweep` tries of a method; `values` replace its own: min_share=[0.25, 0.5]."""
     rule = credit_rule(method, preset=preset, reader=reader, significant_digits=significant_digits)
     groups = stored_groups(open_completions(Path(rollouts)), rule, keep_texts=False)
     reason = lacking(rule, groups)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, credit_rule
@@ -29,7 +29,7 @@ from scrl.policy.settings import (
     OptimizerSettings,
 )
 from scrl.sampling.settings import SamplingSettings
-from scrl.setting_names import RUN_NAMES, Names
+from scrl.setting_names import RUN_NAMES, Names, validated
 from scrl.settings import RETIRED, Settings, merged, tree_of, without, without_retired
 
 TRAINER_PRESETS: dict[str, dict[str, Any]] = {
@@ -199,12 +199,16 @@ class RunConfig(Settings):
             **self.credit,
         )
 
+    @property
+    def evaluation_sampling(self) -> SamplingSettings:
+        """How evaluations draw tokens: as training does, but for what `evaluation` sets."""
+        changes = {"temperature": self.evaluation.temperature, "top_p": self.evaluation.top_p}
+        return self.sampling.model_copy(update={name: value for name, value in changes.items() if value is not None})
+
     def load_questions(self) -> LoadedQuestions:
-        """The training questions."""
         return self._load(self.questions, self.limit)
 
     def load_held_out(self) -> LoadedQuestions | None:
-        """The held-out questions, if any."""
         source = self.evaluation.held_out
         return self._load(source) if source else None
 
@@ -235,10 +239,7 @@ def _with_source_defaults(values: dict[str, Any]) -> dict[str, Any]:
 
 def build_config(values: Mapping[str, Any]) -> RunConfig:
     """Settings from plain values; errors name the setting, the reason and the fix."""
-    try:
-        return RunConfig.model_validate(_checked(values))
-    except ValidationError as error:
-        raise ConfigError(_explain(error)) from error
+    return validated(RunConfig, _checked(values))
 
 
 def with_settings(config: RunConfig | Mapping[str, Any], settings: Mapping[str, Any]) -> RunConfig:
@@ -323,18 +324,6 @@ def _value(text: str) -> Any:
     is_number = isinstance(parsed, int | float) and not isinstance(parsed, bool)
     is_yaml = is_number or text.lstrip()[:1] in "[{'\"" or text in ("true", "false", "null", "~")
     return parsed if is_yaml else text  # YAML reads `off` as false
-
-
-def _explain(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    place = [str(part) for part in problem["loc"]]
-    name = ".".join(place)
-    cause = problem.get("ctx", {}).get("error")
-    if isinstance(cause, ConfigError):  # raised by one of our validators
-        return str(cause)
-    if problem["type"] == "missing":
-        return f"{name}: is required. {RunConfig.model_fields[place[0]].description}"
-    return f"{name}: {problem['msg']}; got {problem['input']!r}"
 
 
 NAMES = Names(RunConfig, RUN_NAMES, others=(*REMOVED, *RETIRED))

@@ -13,21 +13,27 @@ from scrl.errors import ConfigError
 def require_extra(name: str, setting: str) -> None:
     """Refuse a package that is missing or of an unsupported version; `setting` is the one that asked for it."""
     try:
-        wanted = supported(name)
+        requirement = supported(name)
     except importlib.metadata.PackageNotFoundError:
         raise ConfigError(
             f"{setting}: which {name} is supported is known only where scrl is installed, not where it merely lies in "
             "the path: pip install --no-deps ."
         ) from None
-    fix = f"pip install 'scrl[{name}]'"
-    try:
-        found = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        raise ConfigError(f"{setting}: {name} is not installed. Install it: {fix}") from None
-    if not wanted.specifier.contains(Version(found), prereleases=True):
+    fix, version = f"pip install 'scrl[{name}]'", installed_version(name)
+    if version is None:
+        raise ConfigError(f"{setting}: {name} is not installed. Install it: {fix}")
+    if not requirement.specifier.contains(Version(version), prereleases=True):
         raise ConfigError(
-            f"{setting}: {name} {found} is not supported, only {wanted.specifier} is. Install that: {fix}"
+            f"{setting}: {name} {version} is not supported, only {requirement.specifier} is. Install that: {fix}"
         )
+
+
+def installed_version(name: str) -> str | None:
+    """The version of a package; None where it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def supported(name: str) -> Requirement:

@@ -163,19 +163,17 @@ class Sample:
     @property
     def facts(self) -> dict[str, float]:
         """What methods may look at besides the entropy (FACTS), as far as it was recorded."""
-        found = {"length": float(len(self.tokens_T))}
+        facts = {"length": float(len(self.tokens_T))}
         if not len(self.tokens_T):
-            return found
+            return facts
         if self.certainties_T is not None:
-            found["certainty"] = float(self.certainties_T.mean())
+            facts["certainty"] = float(self.certainties_T.mean())
         if self.margins_T is not None:
-            entropies = self.entropies_T.sum()
-            weights_T = (
-                self.entropies_T / entropies if entropies else np.full(len(self.tokens_T), 1 / len(self.tokens_T))
-            )
-            found["margin_std"] = float(self.margins_T.std())
-            found["decisiveness"] = float((weights_T * self.margins_T).sum())
-        return found
+            total, length = self.entropies_T.sum(), len(self.tokens_T)
+            weights_T = self.entropies_T / total if total else np.full(length, 1 / length)
+            facts["margin_std"] = float(self.margins_T.std())
+            facts["decisiveness"] = float((weights_T * self.margins_T).sum())
+        return facts
 
     @property
     def tokens_drawn(self) -> int:

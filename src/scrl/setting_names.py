@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -36,70 +37,36 @@ EVALUATION_NAMES = SAMPLING_NAMES | {"completions": "samples", "questions": "ben
 
 FOREIGN_NAMES: dict[str, dict[str, str]] = {
     "TRL": {
-        "model_name_or_path": "model",
-        "dataset_name": "questions",
-        "num_generations": "completions",
-        "max_completion_length": "max_tokens",
-        "max_prompt_length": "max_prompt_tokens",
-        "max_steps": "steps",
-        "output_dir": "out",
-        "per_device_train_batch_size": "compute.micro_batch",
-        "beta": "loss.kl_weight",
-        "epsilon": "loss.clip_low",
-        "epsilon_high": "loss.clip_high",
-        "loss_type": "loss_variant",
-        "warmup_ratio": "optimizer.warmup",
-        "lr_scheduler_type": "optimizer.schedule",
-        "save_steps": "checkpoint_every",
-        "eval_steps": "evaluation.every",
-        "report_to": "trackers",
-        "use_peft": "lora",
-        "lora_r": "lora.rank",
-        "lora_alpha": "lora.alpha",
+        "model_name_or_path": "model", "dataset_name": "questions", "num_generations": "completions",
+        "max_completion_length": "max_tokens", "max_prompt_length": "max_prompt_tokens", "max_steps": "steps",
+        "output_dir": "out", "per_device_train_batch_size": "compute.micro_batch", "beta": "loss.kl_weight",
+        "epsilon": "loss.clip_low", "epsilon_high": "loss.clip_high", "loss_type": "loss_variant",
+        "warmup_ratio": "optimizer.warmup", "lr_scheduler_type": "optimizer.schedule",
+        "save_steps": "checkpoint_every", "eval_steps": "evaluation.every", "report_to": "trackers",
+        "use_peft": "lora", "lora_r": "lora.rank", "lora_alpha": "lora.alpha",
         "vllm_gpu_memory_utilization": "vllm_memory",
     },
     "transformers": {
-        "max_new_tokens": "max_tokens",
-        "num_return_sequences": "completions",
-        "torch_dtype": "dtype",
+        "max_new_tokens": "max_tokens", "num_return_sequences": "completions", "torch_dtype": "dtype",
         "attn_implementation": "compute.attention",
     },
     "verl": {
-        "lr": "learning_rate",
-        "rollout.n": "completions",
-        "model.path": "model",
-        "train_files": "questions",
-        "val_files": "evaluation.held_out",
-        "train_batch_size": "questions_per_step",
-        "ppo_mini_batch_size": "questions_per_update",
-        "ppo_micro_batch_size_per_gpu": "compute.micro_batch",
-        "max_response_length": "max_tokens",
-        "total_training_steps": "steps",
-        "kl_loss_coef": "loss.kl_weight",
-        "kl_coef": "loss.kl_weight",
-        "entropy_coeff": "loss.entropy_bonus",
-        "clip_ratio": "loss.clip_low",
-        "clip_ratio_low": "loss.clip_low",
-        "clip_ratio_high": "loss.clip_high",
-        "gpu_memory_utilization": "vllm_memory",
-        "default_local_dir": "out",
-        "save_freq": "checkpoint_every",
-        "test_freq": "evaluation.every",
-        "n_gpus_per_node": "gpus",
-        "nnodes": "nodes",
+        "lr": "learning_rate", "rollout.n": "completions", "model.path": "model", "train_files": "questions",
+        "val_files": "evaluation.held_out", "train_batch_size": "questions_per_step",
+        "ppo_mini_batch_size": "questions_per_update", "ppo_micro_batch_size_per_gpu": "compute.micro_batch",
+        "max_response_length": "max_tokens", "total_training_steps": "steps", "kl_loss_coef": "loss.kl_weight",
+        "kl_coef": "loss.kl_weight", "entropy_coeff": "loss.entropy_bonus", "clip_ratio": "loss.clip_low",
+        "clip_ratio_low": "loss.clip_low", "clip_ratio_high": "loss.clip_high",
+        "gpu_memory_utilization": "vllm_memory", "default_local_dir": "out", "save_freq": "checkpoint_every",
+        "test_freq": "evaluation.every", "n_gpus_per_node": "gpus", "nnodes": "nodes",
     },
     "TTRL": {"n_votes_per_prompt": "completions", "n_samples_per_prompt": "trained"},
     "lm-eval": {
-        "tasks": "questions",
-        "output_path": "out",
-        "max_gen_toks": "max_tokens",
-        "batch_size": "sampler_rows",
-        "system_instruction": "system",
-        "apply_chat_template": "prompt_style",
-        "repeats": "completions",
+        "tasks": "questions", "output_path": "out", "max_gen_toks": "max_tokens", "batch_size": "sampler_rows",
+        "system_instruction": "system", "apply_chat_template": "prompt_style", "repeats": "completions",
     },
     "scrl 0.1": {"samples": "completions", "benchmarks": "questions"},
-}
+}  # fmt: skip
 """Project → its word → the name here. Of verl's dotted names the end is enough."""
 NO_COUNTERPARTS: dict[str, tuple[str, str]] = {
     "num_train_epochs": ("TRL", "a run is counted in steps here; scrl plan says how many epochs they are"),
@@ -176,17 +143,19 @@ class Names:
         return f"{shown(name)}: there is no such setting.{hint or f' {self.listed_by} shows all.'}"
 
 
-def validated(model: type[Model], values: Any, short: Mapping[str, str]) -> Model:
+def validated(model: type[Model], values: Any, short: Mapping[str, str] = MappingProxyType({})) -> Model:
     """Settings from plain values; errors name the setting, by its short name where it has one, and the reason."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
         cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, ConfigError):
+        if isinstance(cause, ConfigError):  # raised by one of our validators
             raise cause from error
         place = ".".join(str(part) for part in problem["loc"])
         name = next((name for name, setting in short.items() if setting == place), place)
+        if problem["type"] == "missing" and place in model.model_fields:
+            raise ConfigError(f"{name}: is required. {model.model_fields[place].description}") from error
         raise ConfigError(f"{name}: {problem['msg']}; got {problem['input']!r}") from error
 
 
@@ -210,12 +179,12 @@ def foreign(name: str) -> tuple[str, str, str] | None:
 
 def nearest(name: str, known: Collection[str], short: Mapping[str, str]) -> list[str]:
     """The names that end alike, or the one that is spelled most alike; short ones before long ones."""
-    long_of = {setting: each for each, setting in short.items()}
+    short_of = {setting: each for each, setting in short.items()}
     ends: dict[str, list[str]] = {}
     for each in known:
         names = ends.setdefault(each.rpartition(".")[2], [])
-        if long_of.get(each, each) not in names:
-            names.append(long_of.get(each, each))
+        if short_of.get(each, each) not in names:
+            names.append(short_of.get(each, each))
     end = name.rpartition(".")[2]
     if end in ends and len(ends[end]) <= 3:
         return ends[end]

@@ -21,24 +21,15 @@ class Settings(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """`--steps` without its number arrives as `steps: true`, which Python takes for 1."""
-        types = _types(cls.model_fields[str(info.field_name)].annotation)
-        if isinstance(value, bool) and {int, float} & types and bool not in types:
-            raise PydanticCustomError("number_type", "Input should be a number")
-        return value
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _take_number_as_text(cls, value: Any, info: ValidationInfo) -> Any:
-        """`--model 7` names a folder."""
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return str(value) if is_number and str in _types(cls.model_fields[str(info.field_name)].annotation) else value
-
-
-def _types(annotation: Any) -> set[Any]:
-    """What a setting may be."""
-    return set(get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,))
+    def _check_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`--steps` without its number arrives as `steps: true`, which Python takes for 1; `--model 7` is a folder."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        types = set(get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,))
+        if isinstance(value, bool):
+            if {int, float} & types and bool not in types:
+                raise PydanticCustomError("number_type", "Input should be a number")
+            return value
+        return str(value) if isinstance(value, int | float) and str in types else value
 
 
 def without_retired(values: Any, place: str = "") -> Any:

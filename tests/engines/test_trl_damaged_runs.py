@@ -116,6 +116,18 @@ def test_a_run_with_harmless_changes_goes_on_exactly(change, run, stopped):
     assert left_behind(run) == left_behind(stopped / "whole")
 
 
+@pytest.mark.parametrize(
+    "start", [trl_run.resume, lambda run, listener: trl_run.train(small(*SETTINGS), run / "new", listener)]
+)
+def test_an_error_in_training_is_not_blamed_on_the_checkpoint(start, run, monkeypatch):
+    def closed(*_):
+        raise EOFError("the server has closed the connection")
+
+    monkeypatch.setattr(trl_run.TrlRun, "on_step", closed)
+    with pytest.raises(EOFError, match="has closed the connection"):
+        start(run, Listener())
+
+
 def test_settings_that_may_change_are_followed_and_said(run):
     edit(run, "steps: 2", "steps: 3")
     listener = Listener()

@@ -273,7 +273,7 @@ def test_the_last_visit_of_each_question_is_read_back(tmp_path):
     (folder.last / trl_run.STATE).write_text(json.dumps(state))
     run = SimpleNamespace(
         config=small("steps=3"), folder=folder, listener=Listener(), state=State(questions="these", processes=1),
-        is_main=True, history=[], rollouts=SimpleNamespace(labels={}),
+        is_main=True, is_ended_by_guard=False, rollouts=SimpleNamespace(labels={}),
     )  # fmt: skip
     trl_run.TrlRun.restore(run)
     assert (run.state.step, run.rollouts.labels) == (2, {"q": "2", "r": None})

@@ -30,7 +30,7 @@ from scrl.engines.verl.settings import check_options
 from scrl.errors import ConfigError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
-from scrl.training.crediting import Crediting
+from scrl.training.run import Crediting
 
 pytestmark = [
     pytest.mark.verl,
@@ -90,7 +90,7 @@ def embedded_credit(folder, config, entropies, texts=TEXTS, *, step=1, last_vote
         samples_G = tuple(replace(sample, entropies_T=measured_T) for sample, measured_T in pairs)
         sampled_B.append(replace(sampled, samples_G=samples_G))
     crediting = Crediting(config.rule(), last_votes=last_votes or LastVotes())
-    return sampled_B, [group.credit for group in crediting.credit(sampled_B, crediting.classify(sampled_B))]
+    return sampled_B, [group.credit for group in crediting.credit(sampled_B)]
 
 
 METHODS = [

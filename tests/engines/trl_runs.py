@@ -12,11 +12,12 @@ import pytest
 from scrl.config import read_config
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics
+from scrl.credit.rule import CreditedGroup
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.engines.trl.rollouts import QuestionPrompt, Rollouts
 from scrl.metrics import STEP_METRICS
 from scrl.records import Sample, Sampled
-from scrl.training.crediting import Crediting
+from scrl.training.run import Crediting
 from scrl.training.stream import QuestionStream
 
 SMALL = (
@@ -103,7 +104,7 @@ def words(settings):
 def embedded_credit(rule, groups, last_votes=None):
     """What the embedded engine makes of the groups of a step."""
     crediting = Crediting(rule, last_votes=last_votes or LastVotes())
-    return [group.credit for group in crediting.credit(groups, crediting.classify(groups))]
+    return [group.credit for group in crediting.credit(groups)]
 
 
 def lines(path):
@@ -164,7 +165,8 @@ def check_run(out, config):
             assert tuple(trained) == credit.trained
             found = [lines_G[row]["advantage"] for row in trained]
             np.testing.assert_allclose(found, credit.advantages[trained], atol=1e-6)
-        wanted = group_metrics(sampled_B, credit_B, labels)
+        groups_B = [CreditedGroup(sampled, None, credit) for sampled, credit in zip(sampled_B, credit_B, strict=True)]
+        wanted = group_metrics(groups_B, labels)
         assert {key: metrics[step][key] for key in wanted} == pytest.approx(wanted, abs=1e-6)
         visits = list(zip([question.id for question in stream.batch(step)], credit_B, strict=True))
         labels |= {question: credit.labels.positive for question, credit in visits}

@@ -16,8 +16,8 @@ from scrl.errors import InputError
 from scrl.policy.model_paths import model_folder
 from scrl.records import REPHRASED, Group, Question, Sample, Sampled, rephrasing
 from scrl.sampling.embedding import load_embedder
-from scrl.training.crediting import Crediting
 from scrl.training.loop import train
+from scrl.training.run import Crediting
 
 BOTH = ("self-harmony", "co-rewarding")
 TINY = ("questions=arithmetic:easy:train:4", "steps=2", "sampling.max_tokens=40", "evaluation.is_off=true")
@@ -30,8 +30,7 @@ def sampled(question, *answers):
 
 
 def credits_of(method, drawn):
-    by = Crediting(credit_rule(method))
-    return [group.credit for group in by.credit(drawn, by.classify(drawn))]
+    return [group.credit for group in Crediting(credit_rule(method)).credit(drawn)]
 
 
 # What is asked

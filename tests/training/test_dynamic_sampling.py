@@ -10,9 +10,8 @@ from scrl.errors import ConfigError
 from scrl.metrics import STEP_METRICS
 from scrl.planning.plan import make_plan
 from scrl.records import Question, Sample, Sampled
-from scrl.training.dynamic_sampling import is_flat, replace_flat
 from scrl.training.loop import train
-from scrl.training.stream import QuestionStream
+from scrl.training.stream import QuestionStream, is_flat, replace_flat
 
 pytestmark = pytest.mark.usefixtures("no_report")
 TINY = ("method=ttrl", "steps=2", "completions=4", "trained=2", "evaluation.is_off=true")

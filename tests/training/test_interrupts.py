@@ -75,7 +75,7 @@ def test_each_block_counts_for_itself():
 
 
 def test_sigterm_is_ctrl_c_within_its_block():
-    with pytest.raises(KeyboardInterrupt), stop_on_sigterm():
+    with pytest.raises(KeyboardInterrupt), stop_on_sigterm(lambda: None):
         send(signal.SIGTERM)
 
 
@@ -121,7 +121,9 @@ def test_those_that_came_within_a_step_count():
     assert log[-2:] == ["done", SECOND]
 
 
-@pytest.mark.parametrize("block", [lambda: finish_first(pytest.fail), stop_on_sigterm, lambda: stop_once(pytest.fail)])
+@pytest.mark.parametrize(
+    "block", [lambda: finish_first(pytest.fail), lambda: stop_on_sigterm(pytest.fail), lambda: stop_once(pytest.fail)]
+)
 def test_another_thread_than_the_main_one_leaves_signals_alone(block):
     before, found = [signal.getsignal(number) for number in BOTH], []
 

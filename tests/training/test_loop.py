@@ -16,8 +16,8 @@ from scrl.policy.model import load_model
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import read_metrics
+from scrl.training.listeners import TRACKERS, open_tracker
 from scrl.training.run import open_run
-from scrl.training.trackers import TRACKERS, open_tracker
 
 pytestmark = pytest.mark.usefixtures("no_report")
 QUIET = ("evaluation.is_off=true",)
@@ -191,7 +191,7 @@ def releases(run, monkeypatch):
 def take_updates(run, number, monkeypatch, full_at=()):
     """Some updates; at those of `full_at` memory runs out until the sampler has given its own back."""
     sampled_B = run.sample(run.stream.batch(0), run.config.sampling, 8, 0)
-    groups_B = run.crediting.credit(sampled_B, run.crediting.classify(sampled_B))
+    groups_B = run.crediting.credit(sampled_B)
     asked = releases(run, monkeypatch)
     gradient = run.policy.gradient
 
@@ -235,7 +235,7 @@ def test_a_sampler_that_has_given_back_is_not_asked_again(tmp_path, monkeypatch)
         return gradient(rows)
 
     sampled_B = run.sample(run.stream.batch(0), run.config.sampling, 8, 0)
-    groups_B = run.crediting.credit(sampled_B, run.crediting.classify(sampled_B))
+    groups_B = run.crediting.credit(sampled_B)
     asked = releases(run, monkeypatch)
     monkeypatch.setattr(run.policy, "gradient", tight)
     report = run.update(groups_B[:1])  # the first one: the sampler has nothing
@@ -364,7 +364,7 @@ def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_anything_i
         do(tmp_path / "run", "trackers=[tensorbord]")
     assert not (tmp_path / "run").exists()
     with monkeypatch.context() as patch:
-        patch.setattr("scrl.training.trackers.find_spec", lambda name: None)
+        patch.setattr("scrl.training.listeners.find_spec", lambda name: None)
         with pytest.raises(ConfigError, match="trackers: wandb is not installed"):
             do(tmp_path / "run", "trackers=[wandb]")
     assert not (tmp_path / "run").exists()

@@ -9,7 +9,8 @@ from scrl.credit.rule import CreditedGroup, credit_rule
 from scrl.metrics import STEP_METRICS
 from scrl.policy.policy import UpdateReport
 from scrl.records import Question, Sample, Sampled
-from scrl.training.step_metrics import describe, step_metrics
+from scrl.training.base_run import describe
+from scrl.training.loop import step_metrics
 
 UPDATE = UpdateReport(loss=0.5, grad_norm=2.0, clipped_share=0.1, learning_rate=1e-4, kl=None)
 

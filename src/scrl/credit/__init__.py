@@ -1,1 +1,1 @@
-"""Classes and entropies → labels → rewards → advantages: pure functions, one small file a method."""
+"""Classes and entropies → labels → rewards → advantages: pure functions, one small file per method."""

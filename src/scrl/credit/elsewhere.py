@@ -8,6 +8,7 @@ without gold. Shares are exact fractions, so the order of groups and visits chan
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -34,16 +35,34 @@ class LastVotes:
     """Σ_q p_q(a) of every answer."""
 
     def after(self, visits: Iterable[tuple[str, Tally]]) -> LastVotes:
-        """With these (question, votes) in the place of the questions' earlier ones."""
+        """With these (question, votes) in the place of the questions' earlier ones.
+
+        The votes of a question and of its rephrasing are counted together.
+        """
+        counts: dict[str, Counter[str]] = {}
+        sizes = Counter[str]()
+        for question_id, tally in visits:
+            question = base_question(question_id)
+            sizes[question] += tally.size
+            counts.setdefault(question, Counter()).update(dict(zip(tally.keys_K, tally.counts_K, strict=True)))
+        return self._with(
+            {
+                question: {answer: Fraction(count, sizes[question]) for answer, count in votes.items()}
+                for question, votes in counts.items()
+            }
+        )
+
+    def _with(self, new: Mapping[str, Shares]) -> LastVotes:
+        """With these shares in the place of the questions' earlier ones."""
         shares_by_question, totals = dict(self.shares_by_question), dict(self.totals)
-        for question_id, shares in _shares_of(visits).items():
-            for answer, share in shares_by_question.get(question_id, {}).items():
+        for question, shares in new.items():
+            for answer, share in shares_by_question.get(question, {}).items():
                 totals[answer] -= share
                 if not totals[answer]:
                     del totals[answer]
             for answer, share in shares.items():
                 totals[answer] = totals.get(answer, Fraction()) + share
-            shares_by_question[question_id] = shares
+            shares_by_question[question] = shares
         return LastVotes(shares_by_question, totals)
 
     def elsewhere(self, question_id: str, keys_K: Iterable[str]) -> Elsewhere:
@@ -53,27 +72,20 @@ class LastVotes:
         others = len(self.shares_by_question) - (question in self.shares_by_question)
         if others < MIN_OTHERS:
             return Elsewhere(others)
-        shares = {key: self._sum_elsewhere(key, own) for key in keys_K}
-        return Elsewhere(
-            others,
-            {key: float(total / others) for key, total in shares.items() if total},
-            self._most_popular(own),
-        )
 
-    def _sum_elsewhere(self, answer: str, own: Shares) -> Fraction:
-        return self.totals.get(answer, Fraction()) - own.get(answer, Fraction())
+        def sum_elsewhere(answer: str) -> Fraction:
+            return self.totals.get(answer, Fraction()) - own.get(answer, Fraction())
+
+        shares = {key: float(total / others) for key in keys_K if (total := sum_elsewhere(key))}
+        # Only a question's own answers can lose rank, so few candidates are enough.
+        sums = {answer: float(sum_elsewhere(answer)) for answer in self._ranking[: NUM_STOCK + len(own)]}
+        stock = sorted(sums, key=lambda answer: (-sums[answer], answer))[:NUM_STOCK]
+        return Elsewhere(others, shares, tuple(answer for answer in stock if sums[answer]))
 
     @cached_property
     def _ranking(self) -> list[str]:
         """All answers, the most popular first; of equally popular ones the smallest key."""
         return sorted(self.totals, key=lambda answer: (-float(self.totals[answer]), answer))
-
-    def _most_popular(self, own: Shares) -> tuple[str, ...]:
-        """The stock answers. Only a question's own answers can lose rank, so few candidates are enough."""
-        candidates = self._ranking[: NUM_STOCK + len(own)]
-        found = {answer: float(self._sum_elsewhere(answer, own)) for answer in candidates}
-        best = sorted(found, key=lambda answer: (-found[answer], answer))[:NUM_STOCK]
-        return tuple(answer for answer in best if found[answer])
 
     def to_json(self) -> dict[str, dict[str, list[int]]]:
         """For a checkpoint: question → answer → [numerator, denominator]."""
@@ -85,15 +97,12 @@ class LastVotes:
     @classmethod
     def from_json(cls, saved: Mapping[str, Mapping[str, tuple[int, int]]]) -> LastVotes:
         """What `to_json` wrote."""
-        totals: dict[str, Fraction] = {}
-        shares_by_question = {
-            question: {answer: Fraction(*ratio) for answer, ratio in shares.items()}
-            for question, shares in saved.items()
-        }
-        for shares in shares_by_question.values():
-            for answer, share in shares.items():
-                totals[answer] = totals.get(answer, Fraction()) + share
-        return cls(shares_by_question, totals)
+        return cls()._with(
+            {
+                question: {answer: Fraction(*ratio) for answer, ratio in shares.items()}
+                for question, shares in saved.items()
+            }
+        )
 
 
 def require_others(questions: Sequence[str], name: str) -> None:
@@ -109,19 +118,3 @@ def few_others(others: int) -> str:
     """What the first step says about p̄ where it starts at 0; `others` is how many there are in the whole stream."""
     first = f"the other questions' votes (p̄, stock answers) count once {MIN_OTHERS} of them have been seen"
     return f"{first}, and this stream has only {others}: they never count" if others < MIN_OTHERS else first
-
-
-def _shares_of(visits: Iterable[tuple[str, Tally]]) -> dict[str, Shares]:
-    """Shares by question; the votes of a question and of its rephrasing are counted together."""
-    counts: dict[str, dict[str, int]] = {}
-    sizes: dict[str, int] = {}
-    for question_id, tally in visits:
-        question = base_question(question_id)
-        votes = counts.setdefault(question, {})
-        sizes[question] = sizes.get(question, 0) + tally.size
-        for key, count in zip(tally.keys_K, tally.counts_K, strict=True):
-            votes[key] = votes.get(key, 0) + count
-    return {
-        question: {answer: Fraction(count, sizes[question]) for answer, count in votes.items()}
-        for question, votes in counts.items()
-    }

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from scrl.credit.pushes import push_to_stock, stock_share
-from scrl.records import Credit, Sampled
+from scrl.credit.rule import CreditedGroup
+from scrl.records import Credit
 
 
-def group_metrics(
-    sampled_B: Sequence[Sampled], credit_B: Sequence[Credit], labels_before: Mapping[str, str | None]
-) -> dict[str, float]:
+def group_metrics(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str, str | None]) -> dict[str, float]:
     """Labels, rewards and completions of a step; `labels_before` holds each question's last positive label."""
-    samples = [sample for sampled in sampled_B for sample in sampled.samples_G]
+    samples = [sample for group in groups_B for sample in group.sampled.samples_G]
+    credit_B = [group.credit for group in groups_B]
+    first_forms = [group.credit for group in groups_B if not group.sampled.question.is_rephrased]
     metrics: dict[str, float | None] = {
         "reward_mean": _mean([credit.rewards.mean() for credit in credit_B]),
         "advantage_abs_mean": _mean([np.abs(credit.advantages[list(credit.trained)]).mean() for credit in credit_B]),
@@ -27,12 +28,12 @@ def group_metrics(
         "distinct_answers": _mean([len(credit.tally.keys_K) for credit in credit_B]),
         "negative_answers": _mean([len(credit.labels.negatives) for credit in credit_B]),
         "no_answer_share": _mean([credit.tally.class_of_G.count(-1) / credit.tally.size for credit in credit_B]),
-        "stock_share": _mean_of_known([stock_share(credit) for credit in credit_B]),
+        "stock_share": _mean_of_defined([stock_share(credit) for credit in credit_B]),
         "stock_label_share": stock_label_share(credit_B),
-        "push_stock": _mean_of_known([push_to_stock(credit) for credit in credit_B]),
+        "push_stock": _mean_of_defined([push_to_stock(credit) for credit in credit_B]),
         "entropy_only_share": _mean([credit.is_entropy_only for credit in credit_B]),
-        "label_flip_share": label_flip_share(sampled_B, credit_B, labels_before),
-        "same_answer_share": same_answer_share(_first_forms(sampled_B, credit_B)),
+        "label_flip_share": label_flip_share(groups_B, labels_before),
+        "same_answer_share": same_answer_share(first_forms),
         "entropy_mean": _mean([sample.entropy for sample in samples]),
         "length_mean": _mean([len(sample.tokens_T) for sample in samples]),
         "truncated_share": _mean([not sample.is_finished for sample in samples]),
@@ -41,24 +42,20 @@ def group_metrics(
     return {key: value for key, value in metrics.items() if value is not None}
 
 
+def positive_labels(groups_B: Sequence[CreditedGroup]) -> dict[str, str | None]:
+    """The positive label of each question."""
+    return {group.sampled.question.id: group.credit.labels.positive for group in groups_B}
+
+
 def agreement(credit_B: Sequence[Credit]) -> float:
     """The share of completions that give the most frequent answer of their question."""
     return _mean([max(credit.tally.counts_K, default=0) / credit.tally.size for credit in credit_B])
 
 
-def _first_forms(sampled_B: Sequence[Sampled], credit_B: Sequence[Credit]) -> list[Credit]:
-    """The credit of every question as it is, without those in other words."""
-    return [c for sampled, c in zip(sampled_B, credit_B, strict=True) if not sampled.question.is_rephrased]
-
-
-def label_flip_share(
-    sampled_B: Sequence[Sampled], credit_B: Sequence[Credit], labels_before: Mapping[str, str | None]
-) -> float | None:
+def label_flip_share(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str, str | None]) -> float | None:
     """Of the questions labelled now and at their last visit, the share whose label changed."""
-    groups = zip(sampled_B, credit_B, strict=True)
-    pairs = [(labels_before.get(sampled.question.id), credit.labels.positive) for sampled, credit in groups]
-    both = [before != now for before, now in pairs if before is not None and now is not None]
-    return _mean(both) if both else None
+    pairs = [(labels_before.get(group.sampled.question.id), group.credit.labels.positive) for group in groups_B]
+    return _mean_of_defined([None if before is None or now is None else before != now for before, now in pairs])
 
 
 def same_answer_share(credit_B: Sequence[Credit]) -> float | None:
@@ -70,7 +67,7 @@ def same_answer_share(credit_B: Sequence[Credit]) -> float | None:
 def stock_label_share(credit_B: Sequence[Credit]) -> float | None:
     """Of the positive labels, the share that are stock answers."""
     labelled = [credit for credit in credit_B if credit.stock and credit.labels.positive is not None]
-    return _mean([credit.labels.positive in credit.stock for credit in labelled]) if labelled else None
+    return _mean_of_defined([credit.labels.positive in credit.stock for credit in labelled])
 
 
 def is_unanimous(credit: Credit) -> bool:
@@ -87,6 +84,6 @@ def _mean(values: Sequence[Any]) -> float:
     return float(np.mean(values))
 
 
-def _mean_of_known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return _mean(known) if known else None
+def _mean_of_defined(values: Sequence[float | None]) -> float | None:
+    defined = [value for value in values if value is not None]
+    return _mean(defined) if defined else None

@@ -7,7 +7,8 @@ before anything is sampled. All names that a method of one's own is made from ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,31 +18,15 @@ from pydantic import Field
 from scrl.answers.classes import Classes
 from scrl.credit.labels import majority_positive
 from scrl.credit.rewards import spread
+from scrl.errors import InputError
 from scrl.records import FACTS, Elsewhere, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
 from scrl.settings import Settings
 
 __all__ = [
-    "FACTS",
-    "NEEDS",
-    "CreditSettings",
-    "Elsewhere",
-    "Evidence",
-    "Field",
-    "Floats",
-    "Group",
-    "Labels",
-    "Method",
-    "Shaped",
-    "SplitAdvantage",
-    "Tally",
-    "Tree",
-    "Truth",
-    "majority_positive",
-    "needing",
-    "no_labels",
-    "spread",
-]
+    "FACTS", "NEEDS", "CreditSettings", "Elsewhere", "Evidence", "Field", "Floats", "Group", "Labels", "Method",
+    "Shaped", "SplitAdvantage", "Tally", "Tree", "Truth", "majority_positive", "needing", "no_labels", "spread",
+]  # fmt: skip
 
 
 class CreditSettings(Settings):
@@ -67,6 +52,11 @@ class CreditSettings(Settings):
     )
     overlong_weight: float = Field(1.0, ge=0, description="How far it falls until there.")
 
+    @property
+    def first_seen_wins(self) -> bool:
+        """Whether ties go to the answer seen first."""
+        return self.ties == "first-seen"
+
 
 NEEDS: dict[str, str] = {
     "entropy": "an entropy for every completion",
@@ -79,6 +69,23 @@ NEEDS: dict[str, str] = {
     "elsewhere": "the votes of other questions",
 }
 """What a method may declare a need for, besides the votes."""
+REMEDIES = {
+    "entropy": "Record entropies while sampling, or use method 'ttrl'.",
+    "truth": "Give every question a gold answer, or use a method that needs none.",
+    "partner": "Give every question a rephrasing (column `rephrased`), or use a method that needs none.",
+    "reference_share": "A run computes it; or use a method that needs none.",
+    "embedding": "A run loads it; or set credit.embedding to ngrams.",
+    "elsewhere": "Give the groups of other questions (elsewhere=…), or use a method that needs none.",
+}
+"""What to do where a need is not met; the others have to be recorded while sampling."""
+GROUP_NEEDS = {
+    "truth": "truth",
+    "reference_share": "reference_share",
+    "partner": "partner",
+    "embedding": "embed",
+    "elsewhere": "elsewhere",
+}
+"""Needs that a group meets as a whole → the field of Evidence; the others are met by every completion."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,13 +117,34 @@ class Evidence:
         """One of FACTS, of every completion."""
         return np.array([completion.facts[name] for completion in self.group.completions])
 
+    def check(self, needs: Collection[str], method: str) -> None:
+        """Refuse a group without what the method needs."""
+        place = f"question {self.group.question_id!r}"
+        for need in sorted(needs):
+            words = f"method {method!r} needs {NEEDS[need]}"
+            remedy = REMEDIES.get(need, "Record it while sampling, or use method 'ttrl'.")
+            if need in GROUP_NEEDS:
+                if getattr(self, GROUP_NEEDS[need]) is None:
+                    raise InputError(f"{place}: {words}, and this one has none. {remedy}")
+                continue
+            for number, completion in enumerate(self.group.completions):
+                value: object = completion.entropy if need == "entropy" else completion.facts.get(need)
+                if need == "text":  # an answer without a text was read elsewhere; a text may well be empty
+                    value = None if isinstance(completion.answer, str) and not completion.text else 0.0
+                if not isinstance(value, int | float) or not math.isfinite(value):
+                    raise InputError(f"{place}, completion {number}: {words}, found {value}. {remedy}")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shaped:
-    """Rewards of one group, with the part that labels and missing answers alone would give."""
+    """Rewards of one group, with the part that labels and missing answers alone would give; by default all of it."""
 
     rewards_G: Floats
-    label_part_G: Floats
+    label_part_G: Floats = None  # type: ignore[assignment]  # until __post_init__
+
+    def __post_init__(self) -> None:
+        if self.label_part_G is None:
+            object.__setattr__(self, "label_part_G", self.rewards_G)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,11 +192,11 @@ class Method:
     has_negatives: bool = True
     """Whether it can rule answers out."""
     choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
-    """Which M completions to train on, where votes decide it (DDRL balances them); None: by `which_trained`."""
+    """Which M completions to train on, where votes decide that, as in DDRL; None: by `which_trained`."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None
     """The advantages of the completions trained on; None: by `advantage`, from their rewards."""
     weigh_tokens: Callable[[Floats, Any], Floats] | None = None
-    """Token entropies of a completion → token weights in the loss, which no reward can say (SPINE); None: all equal."""
+    """Token entropies of a completion → token weights in the loss, which no reward can express (SPINE); None: equal."""
     plan: Callable[[int, Any], Tree] | None = None
     """How the N completions are sampled, where they share beginnings (ETMR); None: each on its own."""
 
@@ -178,10 +206,19 @@ class Method:
         return self.label is not no_labels
 
 
+def rows_by_setting(evidence: Evidence, num_trained: int, settings: CreditSettings) -> tuple[int, ...]:
+    """M of a group's N completions: the first, or a random M that is the same for the same (seed, step, question)."""
+    if settings.which_trained == "first":
+        return tuple(range(num_trained))
+    group = evidence.group
+    generator = generator_for(evidence.seed, "trained", group.step, group.question_id)
+    return tuple(sorted(generator.choice(len(group.completions), num_trained, replace=False).tolist()))
+
+
 def needing(*names: str) -> Callable[[Any], frozenset[str]]:
     """The same needs whatever the settings."""
-    found = frozenset(names)
-    return lambda settings: found  # noqa: ARG005 - a method's signature
+    needs = frozenset(names)
+    return lambda settings: needs  # noqa: ARG005 - a method's signature
 
 
 def no_labels(evidence: Evidence, settings: CreditSettings) -> Labels:  # noqa: ARG001 - a method's signature

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +11,10 @@ from packaging.version import Version
 
 from scrl.config import RunConfig
 from scrl.errors import ConfigError
-from scrl.optional_deps import require_extra, supported
+from scrl.optional_deps import installed_version, require_extra, supported
 from scrl.policy.model_paths import adapter_folder
 from scrl.sampling.sampler import check_sampler
-from scrl.training.trackers import check_tracker
+from scrl.training.listeners import check_trackers
 
 if TYPE_CHECKING:
     from scrl.training.listeners import RunListener
@@ -56,8 +55,7 @@ def check_engine(config: RunConfig) -> None:
         raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
     if config.engine == "embedded":
         check_sampler(config.compute)
-        for name in config.trackers:
-            check_tracker(name)
+        check_trackers(config.trackers)
         return
     if adapter_folder(config.model) is not None and (config.engine == "verl" or config.engine_options.get("use_vllm")):
         raise ConfigError(
@@ -93,16 +91,12 @@ def require_engine(name: str) -> None:
     verl 0.9's workers import a class with a value head from any TRL they find; the TRL of our extra has none.
     """
     require_extra(name, "engine")
-    if name == "verl":
-        try:
-            trl = importlib.metadata.version("trl")
-        except importlib.metadata.PackageNotFoundError:
-            return
-        if supported("trl").specifier.contains(Version(trl), prereleases=True):
-            raise ConfigError(
-                f"engine: verl does not start where trl {trl} is installed: it imports what is no longer there. Give "
-                "verl an environment of its own, or: pip uninstall trl"
-            )
+    trl = installed_version("trl")
+    if name == "verl" and trl and supported("trl").specifier.contains(Version(trl), prereleases=True):
+        raise ConfigError(
+            f"engine: verl does not start where trl {trl} is installed: it imports what is no longer there. Give "
+            "verl an environment of its own, or: pip uninstall trl"
+        )
 
 
 def shared_refusals(config: RunConfig, engine: str) -> Iterator[tuple[str, str]]:

@@ -19,8 +19,7 @@ from scrl.planning.shapes import ModelShape, counted_shape, shape_of
 from scrl.policy.model import device_of, load_tokenizer, loading, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
-from scrl.training.dynamic_sampling import check_others
-from scrl.training.prepare import usable_questions
+from scrl.training.base_run import usable_questions
 from scrl.training.stream import QuestionStream
 
 
@@ -95,7 +94,7 @@ def _plan(
 ) -> Plan:
     """With prompts of at most `longest` tokens."""
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
-    check_others(stream, config.dynamic_sampling)
+    stream.check_others(config.dynamic_sampling)
     work = replace(work_of(config, len(questions)), prompt=longest)
     forms = len(config.rule().question_forms(questions)) // len(questions)
     updates = stream.updates(config.steps, config.questions_per_update, forms)

@@ -86,7 +86,10 @@ def _step_of(folder: Path) -> int | None:
 
 def export_model(source: Checkpoint, out: Path, *, merge: bool = False, dtype: str | None = None) -> Export:
     """Write the model of a checkpoint to the new folder `out`, whole or not at all."""
-    _check_out(out)
+    if any(path.is_file() for path in (out, *out.parents)):
+        raise InputError(f"--out: {out} is a file, or within one; give a new folder")
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"--out: {out} exists already and is not empty; give a new folder")
     if merge and not source.is_adapter:
         raise InputError(f"--merge: {source.folder} holds full weights already, nothing to merge; leave out --merge")
     folder, trust_remote_code = str(source.folder), source.config.trust_remote_code
@@ -150,13 +153,6 @@ def _version(run: Path) -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return str(version) if version else None
-
-
-def _check_out(out: Path) -> None:
-    if any(path.is_file() for path in (out, *out.parents)):
-        raise InputError(f"--out: {out} is a file, or within one; give a new folder")
-    if out.exists() and any(out.iterdir()):
-        raise InputError(f"--out: {out} exists already and is not empty; give a new folder")
 
 
 @contextmanager

@@ -11,22 +11,15 @@ from typing import Any
 
 
 @contextmanager
-def stop_on_sigterm(pass_on: Callable[[], object] | None = None) -> Iterator[None]:
-    """A cluster's SIGTERM ends a run as Ctrl-C does: it is saved. `pass_on` tells those who have not had it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def stop_on_sigterm(pass_on: Callable[[], object]) -> Iterator[None]:
+    """A cluster's SIGTERM ends a run as Ctrl-C does: it is saved. `pass_on` sends it to child processes."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        if pass_on is not None:
-            pass_on()
+        pass_on()
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
+    with _handled_by(interrupt, signal.SIGTERM):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -36,9 +29,6 @@ def stop_once(say: Callable[[str], None]) -> Iterator[None]:
     The second is answered in words, the third ends the process with exit code 130. From the first on there is no moment
     at which another one would raise, so the block may save in its `except` and `finally`.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     count = 0
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
@@ -51,7 +41,7 @@ def stop_once(say: Callable[[str], None]) -> Iterator[None]:
         if count == 3:
             raise SystemExit(130)
 
-    with _handled_by(interrupt):
+    with _handled_by(interrupt, signal.SIGINT, signal.SIGTERM):
         yield
 
 
@@ -59,12 +49,9 @@ def stop_once(say: Callable[[str], None]) -> Iterator[None]:
 def finish_first(say: Callable[[str], None]) -> Iterator[list[int]]:
     """Hold Ctrl-C and SIGTERM back until the block is done; weights in the middle of an update cannot be resumed.
 
-    The block is given the list of those that came, so that a long one can end early. The third one is let through: the
+    The block is given the list of signals received, so that a long one can end early. The third one is let through: the
     run then goes on from its last checkpoint.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield []
-        return
     held: list[int] = []
 
     def hold(number: int, _frame: FrameType | None) -> None:
@@ -74,7 +61,7 @@ def finish_first(say: Callable[[str], None]) -> Iterator[list[int]]:
         if len(held) == 3:
             raise SystemExit(130)
 
-    with _handled_by(hold) as before:
+    with _handled_by(hold, signal.SIGINT, signal.SIGTERM) as before:
         yield held
     if held:
         for number in held if callable(before) else ():  # so that `stop_once` counts them too
@@ -84,13 +71,19 @@ def finish_first(say: Callable[[str], None]) -> Iterator[list[int]]:
 
 
 @contextmanager
-def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Any]:
-    """Ctrl-C and SIGTERM go to this handler; the block is given the one that Ctrl-C went to before."""
-    before: dict[int, Any] = {}
+def _handled_by(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[Any]:
+    """These signals go to this handler; the block is given the one that the first of them went to before.
+
+    Signals reach the main thread alone; in others nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield None
+        return
+    before: dict[signal.Signals, Any] = {}
     try:
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in signals:
             before[each] = signal.signal(each, handler)
-        yield before[signal.SIGINT]
+        yield before[signals[0]]
     finally:
-        for number, former in before.items():
-            signal.signal(number, former)
+        for each, former in before.items():
+            signal.signal(each, former)

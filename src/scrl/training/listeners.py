@@ -1,9 +1,16 @@
-"""Receivers of the progress of a run."""
+"""Who hears of a run: its listener, and trackers by name: tensorboard, wandb, trackio."""
 
 from __future__ import annotations
 
+import importlib
 import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Protocol
+
+from scrl.errors import ConfigError, did_you_mean
 
 _LOG = logging.getLogger("scrl")
 
@@ -25,23 +32,84 @@ class RunListener(Protocol):
 
 
 class Silent:
-    """Shows nothing; notes go to the log named `scrl`."""
+    """Shows nothing: notes go to the log named `scrl` as warnings, all else for those who ask for it."""
 
     def note(self, text: str) -> None:
-        """Log it."""
         _LOG.warning(text)
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
-        """Log it, for those who ask for it."""
         _LOG.info("step %d: %s", metrics["step"] + 1, words)
 
     def evaluation(self, record: dict[str, Any]) -> None:
-        """Log it, for those who ask for it."""
         _LOG.info("evaluation: %s", {key: value for key, value in record.items() if not isinstance(value, dict)})
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
-        """Log it, for those who ask for it."""
         _LOG.info("%s: %d of %d questions", benchmark, questions, total)
 
     result = evaluation
     """Of a benchmark of `scrl evaluate`."""
+
+
+class Tracker(Protocol):
+    """Receives the numbers of each step."""
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Take the numbers of one step."""
+
+    def close(self) -> None:
+        """Send what is left."""
+
+
+class _TensorBoard:
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:  # noqa: ARG002 - a tracker's signature
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call, unused-ignore]
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _WandbLike:
+    """wandb, and trackio, which has the same functions."""
+
+    def __init__(self, name: str, folder: Path, config: Mapping[str, Any]) -> None:
+        self._module = importlib.import_module(name)
+        self._module.init(project="scrl", name=folder.name, config=dict(config))
+
+    def log(self, step: int, numbers: Mapping[str, float]) -> None:
+        self._module.log(dict(numbers), step=step)
+
+    def close(self) -> None:
+        self._module.finish()
+
+
+TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
+    "tensorboard": _TensorBoard,
+    "wandb": partial(_WandbLike, "wandb"),
+    "trackio": partial(_WandbLike, "trackio"),
+}
+PACKAGES = frozenset(TRACKERS)
+"""Each of these is a package of its own name."""
+NOT_INSTALLED = "trackers: {} is not installed. Run: pip install 'scrl[trackers]'"
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """Refuse, before anything is written, a tracker that is unknown or not installed."""
+    for name in names:
+        if name not in TRACKERS:
+            raise ConfigError(f"trackers: unknown tracker {name!r}.{did_you_mean(name, TRACKERS)}")
+        if name in PACKAGES and find_spec(name) is None:
+            raise ConfigError(NOT_INSTALLED.format(name))
+
+
+def open_tracker(name: str, folder: Path, config: Mapping[str, Any]) -> Tracker:
+    """A tracker by name."""
+    try:
+        return TRACKERS[name](folder, config)
+    except ImportError as error:
+        raise ConfigError(NOT_INSTALLED.format(name)) from error

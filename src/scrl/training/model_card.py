@@ -100,16 +100,16 @@ may do worse on others. Measure it on questions with known answers before you re
 
 
 def _head(config: RunConfig, names: dict[str, str]) -> str:
-    is_told = "truth" in config.rule().needs
-    tags = ["test-time-reinforcement-learning", *([] if is_told else ["label-free"]), "scrl"]
+    uses_gold = "truth" in config.rule().needs
+    tags = ["test-time-reinforcement-learning", *([] if uses_gold else ["label-free"]), "scrl"]
     return f"---\n{yaml.safe_dump({**names, 'tags': tags}, sort_keys=False)}---"
 
 
 def _source(config: RunConfig) -> str:
     """On what questions, and by what method."""
     rule = config.rule()
-    is_told = "truth" in rule.needs
-    source = "rewards came from their gold answers: a control" if is_told else "no gold answer was used"
+    uses_gold = "truth" in rule.needs
+    source = "rewards came from their gold answers: a control" if uses_gold else "no gold answer was used"
     return f"to the questions of {config.questions}; {source}.\nThe method, {rule.method.name}: {rule.method.idea}."
 
 
@@ -135,9 +135,10 @@ def _transformers_lines(export: Export, tokenizer: Any) -> str:
     switches = "".join(f", {key}={value}" for key, value in template_switches(tokenizer, config.prompt).items())
     encode = "tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True"
     encode = f'{encode}, return_tensors="pt"{switches})' if is_chat else 'tokenizer(prompt, return_tensors="pt")'
-    sampling = config.sampling
-    drawn = "".join(f", {key}={value}" for key, value in _draw(config).items())
-    drawn = f"do_sample=True{drawn}, top_k={sampling.top_k}" if _draw(config)["temperature"] else "do_sample=False"
+    sampling = config.evaluation_sampling
+    how = "do_sample=False"
+    if sampling.temperature:
+        how = f"do_sample=True, temperature={sampling.temperature}, top_p={sampling.top_p}, top_k={sampling.top_k}"
     stop = f", stop_strings={list(sampling.stop)}, tokenizer=tokenizer" if sampling.stop else ""
     return f"""from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -147,18 +148,18 @@ model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto"{code})
 question = "{QUESTION}"
 {name} = {prompt}
 tokens = {encode}
-written = model.generate(**tokens, max_new_tokens={sampling.max_tokens}, {drawn}{stop})
+written = model.generate(**tokens, max_new_tokens={sampling.max_tokens}, {how}{stop})
 print(tokenizer.decode(written[0, tokens["input_ids"].shape[1] :], skip_special_tokens=True))
 """
 
 
 def _vllm_line(export: Export, tokenizer: Any) -> str:
-    config, sampling = export.config, export.config.sampling
+    config, sampling = export.config, export.config.evaluation_sampling
     name, _, is_chat = _prompt(config, tokenizer)
-    given: dict[str, Any] = {"max_tokens": sampling.max_tokens, **_draw(config)}
-    given |= {"top_k": sampling.top_k} if sampling.top_k else {}
-    given |= {"stop": list(sampling.stop), "include_stop_str_in_output": True} if sampling.stop else {}
-    drawn = ", ".join(f"{key}={value}" for key, value in given.items())
+    arguments: dict[str, Any] = {name: getattr(sampling, name) for name in ("max_tokens", "temperature", "top_p")}
+    arguments |= {"top_k": sampling.top_k} if sampling.top_k else {}
+    arguments |= {"stop": list(sampling.stop), "include_stop_str_in_output": True} if sampling.stop else {}
+    how = ", ".join(f"{key}={value}" for key, value in arguments.items())
     switches = template_switches(tokenizer, config.prompt)
     more = f", chat_template_kwargs={switches}" if switches else ""
     code = ", trust_remote_code=True" if config.trust_remote_code else ""
@@ -168,7 +169,7 @@ def _vllm_line(export: Export, tokenizer: Any) -> str:
         model = f"{export.adapter_of!r}, enable_lora=True, max_lora_rank={rank}{code}"
         imports += "; from vllm.lora.request import LoRARequest"
         more += ', lora_request=LoRARequest("adapter", 1, folder)'
-    call = f"{'chat' if is_chat else 'generate'}({name}, SamplingParams({drawn}){more})"
+    call = f"{'chat' if is_chat else 'generate'}({name}, SamplingParams({how}){more})"
     return f"{imports}; print(LLM({model}).{call}[0].outputs[0].text)\n"
 
 
@@ -181,15 +182,6 @@ def _prompt(config: RunConfig, tokenizer: Any) -> tuple[str, str, bool]:
         return "prompt", content, False
     before = "".join(f"{message}, " for message in messages[:-1])
     return "messages", f'[{before}{{"role": "user", "content": {content}}}]', True
-
-
-def _draw(config: RunConfig) -> dict[str, float]:
-    """How evaluations draw tokens."""
-    measured, trained = config.evaluation, config.sampling
-    return {
-        "temperature": trained.temperature if measured.temperature is None else measured.temperature,
-        "top_p": trained.top_p if measured.top_p is None else measured.top_p,
-    }
 
 
 # Evaluations
@@ -216,8 +208,5 @@ def _change_rows(evaluations: Sequence[Evaluation], step: int | None) -> Iterato
         names = [*metrics_of([before]), "agreement", "answered"]
         for name in names if before is not after else ():
             if name in before and name in after:
-                yield protocol.benchmark, name, _share(before, name), _share(after, name), int(after["step"])
-
-
-def _share(line: Evaluation, name: str) -> Share:
-    return Share(line[name], line.get(f"{name}_low"), line.get(f"{name}_high"))
+                old, new = (Share(at[name], at.get(f"{name}_low"), at.get(f"{name}_high")) for at in (before, after))
+                yield protocol.benchmark, name, old, new, int(after["step"])

@@ -21,7 +21,7 @@ from scrl.errors import InputError
 from scrl.policy.checkpoint import checkpoint_bytes
 from scrl.policy.model import LanguageModel
 from scrl.policy.scoring import scorer
-from scrl.records import Sampled
+from scrl.records import Sample, Sampled
 
 MIN_ANSWERED = 1 / 8
 """Refuse a run below this share of completions with an answer: of 32 votes four would be left."""
@@ -47,19 +47,14 @@ class Probe:
     """Some of the completions with their log-probabilities, for `shift`."""
 
     @property
-    def texts(self) -> list[str]:
-        """Of all completions."""
-        return [sample.text for sampled in self.sampled_B for sample in sampled.samples_G]
-
-    @property
-    def lengths(self) -> list[int]:
-        """Tokens of all completions."""
-        return [len(sample.tokens_T) for sampled in self.sampled_B for sample in sampled.samples_G]
+    def samples(self) -> list[Sample]:
+        """All completions."""
+        return [sample for sampled in self.sampled_B for sample in sampled.samples_G]
 
     @property
     def num_cut(self) -> int:
         """Completions that did not come to an end."""
-        return sum(not sample.is_finished for sampled in self.sampled_B for sample in sampled.samples_G)
+        return sum(not sample.is_finished for sample in self.samples)
 
 
 def score_probe(sampled_B: Sequence[Sampled], rollout_seconds: float, language_model: LanguageModel) -> Probe:
@@ -100,17 +95,17 @@ def shift_note(nats: float, config: RunConfig) -> str:
 
 def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
     """What a user should know before the first step; raises where hardly any completion has an answer."""
-    texts = probe.texts
+    texts = [sample.text for sample in probe.samples]
     counts = {name: count_answers(texts, name) for name in (config.reader, *PREFERRED)}
-    found = counts.pop(config.reader)
-    words = [f"{found} of {len(texts)} completions of the start model have an answer ({config.reader})"]
-    if found < FEW_ANSWERED * len(texts):
+    answered = counts.pop(config.reader)
+    words = [f"{answered} of {len(texts)} completions of the start model have an answer ({config.reader})"]
+    if answered < FEW_ANSWERED * len(texts):
         words.append("found by others: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
     if probe.num_cut:
         words.append(f"{probe.num_cut} are cut at {config.sampling.max_tokens} tokens")
-    words.append(f"{np.mean(probe.lengths):.0f} tokens on average")
-    ways = proposals(probe, found, counts, config)
-    if found < MIN_ANSWERED * len(texts) and not config.force:
+    words.append(f"{np.mean([len(sample.tokens_T) for sample in probe.samples]):.0f} tokens on average")
+    ways = proposals(probe, answered, counts, config)
+    if answered < MIN_ANSWERED * len(texts) and not config.force:
         fix = f"Try {'; '.join(ways)}." if ways else "Try another prompt.instruction or model."
         end = f"The first completion ends in {texts[0][-80:]!r}."
         raise InputError(f"reader: only {'; '.join(words)}. {fix} Or --force. {end}")
@@ -119,15 +114,15 @@ def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
         yield f"consider {'; '.join(ways)}"
 
 
-def proposals(probe: Probe, found: int, others: Mapping[str, int], config: RunConfig) -> list[str]:
-    """Settings that would let more completions vote, where the reader found `found` answers and others these."""
-    total, ways = len(probe.texts), []
+def proposals(probe: Probe, answered: int, others: Mapping[str, int], config: RunConfig) -> list[str]:
+    """Settings that would let more completions vote, where the reader found `answered` answers and others these."""
+    total, ways = len(probe.samples), []
     if probe.num_cut > MANY_CUT * total:
         ways.append(f"--max-tokens {(4 if probe.num_cut == total else 2) * config.sampling.max_tokens}")
     is_mostly_cut = probe.num_cut > total / 2  # then the last number is one on the way
-    enough = max(2 * found, math.ceil(FEW_ANSWERED * total))
+    enough = max(2 * answered, math.ceil(FEW_ANSWERED * total))
     for name, count in others.items():
-        if found < FEW_ANSWERED * total and count >= enough and not (is_mostly_cut and name == "last-number"):
+        if answered < FEW_ANSWERED * total and count >= enough and not (is_mostly_cut and name == "last-number"):
             return [*ways, f"--reader {name}, which finds {count}"]
     return ways
 
@@ -145,7 +140,7 @@ def cost_note(probe: Probe, config: RunConfig, language_model: LanguageModel, ro
     t ⌈k / rows⌉. A pass forward and backward over a completion takes three times the forward pass of its scoring, four
     times where activations are computed twice.
     """
-    n = len(probe.lengths)
+    n = len(probe.samples)
 
     def rollout(completions: int) -> float:
         if language_model.device.type == "cpu":
@@ -156,10 +151,12 @@ def cost_note(probe: Probe, config: RunConfig, language_model: LanguageModel, ro
     passes = 4 if config.compute.gradient_checkpointing else 3
     update = passes * probe.score_seconds * questions * config.trained / n
     step = rollout(questions * config.completions) + update
-    measured = 0 if config.evaluation.is_off else min(config.evaluation.questions or num_questions, num_questions)
+    evaluated = 0 if config.evaluation.is_off else min(config.evaluation.questions or num_questions, num_questions)
     times = 2 if not config.evaluation.every else 1 + math.ceil(config.steps / config.evaluation.every)
-    total = config.steps * step + times * rollout(measured * config.evaluation.completions)
-    completion_bytes = np.mean([len(text.encode()) for text in probe.texts]) + 300  # with the other fields of a line
+    total = config.steps * step + times * rollout(evaluated * config.evaluation.completions)
+    completion_bytes = (
+        np.mean([len(sample.text.encode()) for sample in probe.samples]) + 300
+    )  # with the other fields of a line
     rollout_bytes = config.steps * questions * config.completions * completion_bytes
     weights, averages = checkpoint_bytes(language_model, config.optimizer)
     disk = 3 * weights + 2 * averages + rollout_bytes  # `best`, and `last` twice while a new one is written

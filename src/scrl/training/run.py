@@ -1,4 +1,4 @@
-"""A run of the embedded engine: its collaborators, its state, and how both are saved and restored."""
+"""A run of the embedded engine: how it samples, credits and updates, and how it is saved and restored."""
 
 from __future__ import annotations
 
@@ -9,49 +9,90 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from scrl.answers.classes import Classes
 from scrl.config import RunConfig
+from scrl.credit.elsewhere import LastVotes
+from scrl.credit.group_metrics import positive_labels
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
+from scrl.evaluation.gold import truth_for
 from scrl.policy.checkpoint import STATE, checkpoint_bytes, restore, write_state, write_weights
-from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
 from scrl.sampling.embedding import Embed, load_embedder
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.tree import sample_tree
-from scrl.training.crediting import Crediting
-from scrl.training.dynamic_sampling import check_others
+from scrl.training.base_run import BaseRun, prepare
 from scrl.training.guard import WATCHED
-from scrl.training.listeners import RunListener
+from scrl.training.interrupts import finish_first
+from scrl.training.listeners import RunListener, Tracker, check_trackers, open_tracker
 from scrl.training.model_card import model_card
-from scrl.training.prepare import prepare
 from scrl.training.probe import cost_note, probe_notes, score_probe
 from scrl.training.run_folder import RunFolder, check_room
-from scrl.training.state import State, check_unchanged, saved_state, start_state
-from scrl.training.stream import QuestionStream
-from scrl.training.trackers import Tracker, check_tracker, open_tracker
+from scrl.training.state import check_unchanged, saved_state
 
 
-@dataclass(eq=False)
-class Run:
+@dataclass(frozen=True, slots=True, eq=False)
+class Crediting:
+    """A rule, and what a method's needs are met from.
+
+    Methods that ask a question twice, as it is and in other words, get two groups for it, one after the other.
+    """
+
+    rule: CreditRule
+    reference_shares: dict[str, float] = field(default_factory=dict)
+    """By question: the share of the start model's most frequent answer."""
+    embed: Embed | None = None
+    last_votes: LastVotes = field(default_factory=LastVotes)
+    """The votes of every question at its last visit, before this step."""
+
+    def beside(self, groups_B: Sequence[CreditedGroup]) -> Crediting:
+        """The same, with the votes of groups that this step has sampled before."""
+        votes = ((group.sampled.question.id, group.credit.tally) for group in groups_B)
+        return replace(self, last_votes=self.last_votes.after(votes)) if groups_B else self
+
+    def credit(self, sampled_B: Sequence[Sampled], classes_B: Sequence[Classes] | None = None) -> list[CreditedGroup]:
+        """What the completions of every group earn; their answers may have been classified already."""
+        rule, has_partner = self.rule, "partner" in self.rule.needs
+        evidence_B = []
+        for place, sampled in enumerate(sampled_B):
+            classes = rule.classify(sampled.group) if classes_B is None else classes_B[place]
+            evidence = rule.evidence(
+                sampled.group,
+                classes,
+                truth=truth_for(rule, sampled.question, classes),
+                reference_share=self.reference_shares.get(sampled.question.id),
+                embed=self.embed,
+            )
+            evidence_B.append(evidence)
+        votes = self.last_votes.after((each.group.question_id, each.tally) for each in evidence_B)
+        groups = []
+        for place, (sampled, evidence) in enumerate(zip(sampled_B, evidence_B, strict=True)):
+            credit = rule.assign(
+                replace(
+                    evidence,
+                    elsewhere=votes.elsewhere(sampled.question.id, evidence.tally.keys_K),
+                    partner=evidence_B[place ^ 1].tally if has_partner else None,  # the other of the pair
+                    is_rephrased=has_partner and place % 2 == 1,
+                )
+            )
+            weights_G = rule.token_weights([sample.entropies_T for sample in sampled.samples_G])
+            groups.append(CreditedGroup(sampled, evidence.classes, replace(credit, token_weights_G=weights_G)))
+        return groups
+
+
+@dataclass(eq=False, kw_only=True)
+class Run(BaseRun):
     """The collaborators of the loop."""
 
-    config: RunConfig
-    folder: RunFolder
-    stream: QuestionStream
-    held_out: Sequence[Question]
-    rule: CreditRule
-    language_model: LanguageModel
     sampler: Sampler
     policy: Policy
-    listener: RunListener
     embed: Embed | None = None
     """Texts → vectors, where a method needs that."""
     trackers: list[Tracker] = field(default_factory=list)
-    state: State = field(default_factory=State)
     saved_step: int = 0
     """That of the last checkpoint."""
 
@@ -67,20 +108,19 @@ class Run:
     @property
     def crediting(self) -> Crediting:
         """The rule, and what its needs are met from."""
-        state = self.state
-        return Crediting(self.rule, state.reference_shares, self.embed, state.last_votes)
+        return Crediting(self.rule, self.state.reference_shares, self.embed, self.state.last_votes)
 
     def probe(self) -> None:
         """Look at a few completions of the start model; refuse to train where hardly any has an answer."""
         if not self.config.probe:
             return
-        began, questions = time.perf_counter(), self.stream.batch(0)
+        start, questions = time.perf_counter(), self.stream.batch(0)
         sampled_B = self.sample(questions, self.config.sampling, self.config.probe, "probe")
-        found = score_probe(sampled_B, time.perf_counter() - began, self.language_model)
-        rows, asked = self.sampler.rows_per_call, len(self.stream.questions)
-        for note in (*probe_notes(found, self.config), cost_note(found, self.config, self.language_model, rows, asked)):
+        probe = score_probe(sampled_B, time.perf_counter() - start, self.language_model)
+        rows, total = self.sampler.rows_per_call, len(self.stream.questions)
+        for note in (*probe_notes(probe, self.config), cost_note(probe, self.config, self.language_model, rows, total)):
             self.listener.note(note)
-        self.state.probe = found.rows
+        self.state.probe = probe.rows
 
     def sample_step(self, questions: Sequence[Question]) -> list[Sampled]:
         """The N completions of each question at this step."""
@@ -131,6 +171,27 @@ class Run:
         self.sampler.release()
         return "the sampler's is given back before every update from now on"
 
+    def evaluate(self) -> None:
+        """Measure on the questions themselves and on those held out, unless that is off or done."""
+        state, completions = self.state, self.config.evaluation.completions
+        if self.config.evaluation.is_off or state.evaluated_at == state.step:
+            return
+
+        def sample(name: str, questions: Sequence[Question], sampling: SamplingSettings) -> list[Sampled]:
+            """As many questions at a time as the sampler writes side by side."""
+            sampled_Q, size = list[Sampled](), max(1, self.sampler.rows_per_call // completions)
+            for first in range(0, len(questions), size):
+                sampled_Q += self.sample(questions[first : first + size], sampling, completions, f"evaluation-{name}")
+                self.listener.progress(name, len(sampled_Q), len(questions))
+            return sampled_Q
+
+        records = self.evaluation_records(sample)
+        with finish_first(self.listener.note):
+            self.folder.append("evaluations.jsonl", records)
+            state.evaluated_at = state.step
+        for record in records:
+            self.listener.evaluation(record)
+
     def measure_start_model(self) -> None:
         """The share of the start model's most frequent answer on every question, for methods that need it."""
         if "reference_share" not in self.rule.needs or self.state.reference_shares:
@@ -151,7 +212,7 @@ class Run:
         """Note what later steps will look at, and count the step as done."""
         state = self.state
         state.history.append({key: metrics[key] for key in (*WATCHED, "agreement") if key in metrics})
-        state.labels |= {group.sampled.question.id: group.credit.labels.positive for group in groups_B}
+        state.labels |= positive_labels(groups_B)
         state.last_votes = state.last_votes.after((group.sampled.question.id, group.credit.tally) for group in groups_B)
         state.step += 1
 
@@ -195,12 +256,10 @@ class Run:
 def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: bool = False) -> Run:
     """Load what a run needs; nothing is written before model and questions are found to be usable."""
     check_sampler(config.compute)
-    for name in config.trackers:
-        check_tracker(name)
-    rule = config.rule()
-    prepared = prepare(config, rule, config.compute)
-    language_model, stream = prepared.language_model, prepared.stream
-    check_others(stream, config.dynamic_sampling)
+    check_trackers(config.trackers)
+    base = prepare(config, RunFolder(out), listener, config.compute)
+    rule, language_model, stream = base.rule, base.language_model, base.stream
+    stream.check_others(config.dynamic_sampling)
     sampler = open_sampler(
         language_model,
         config.compute,
@@ -223,20 +282,9 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
     if not resume:
         needed = sum(checkpoint_bytes(language_model, config.optimizer))
         check_room(out, needed * (2 if config.steps > config.checkpoint_every else 1))
-    run = Run(
-        config=config,
-        folder=RunFolder(out),
-        stream=stream,
-        held_out=prepared.held_out,
-        rule=rule,
-        language_model=language_model,
-        sampler=sampler,
-        policy=policy,
-        listener=listener,
-        embed=load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None,
-        state=start_state(config, prepared),
-    )
-    for note in (*prepared.notes, sampler.note, policy.note, policy.measure_passes()):
+    embed = load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None
+    run = Run(**vars(base), sampler=sampler, policy=policy, embed=embed)
+    for note in (sampler.note, policy.note, policy.measure_passes()):
         if note:
             listener.note(note)
     if resume:

@@ -9,7 +9,6 @@ cuts off what was written after it and goes on as if nothing had happened.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -27,6 +26,7 @@ from scrl.data.checkpoint_file import file_sum, write_sums
 from scrl.data.whole_files import only_writer, sync, sync_all
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.answer_sheet import write_run_answers
+from scrl.optional_deps import installed_version
 from scrl.reporting.report import write_report
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
@@ -37,8 +37,11 @@ class RunFolder:
     """Writes what a run leaves behind."""
 
     def __init__(self, path: Path) -> None:
-        """The folder `path`, which must exist."""
         self.path = path
+        self.last = path / "checkpoints" / "last"
+        """The checkpoint to resume from."""
+        self.best = path / "checkpoints" / "best"
+        """The checkpoint with the highest label-free score."""
 
     @classmethod
     def create(cls, path: Path, config: RunConfig, device: str) -> RunFolder:
@@ -102,16 +105,6 @@ class RunFolder:
         """Drop all that was written, where there is no checkpoint to go on from."""
         self.cut(dict.fromkeys(FILES, 0))
 
-    @property
-    def last(self) -> Path:
-        """The checkpoint to resume from."""
-        return self.path / "checkpoints" / "last"
-
-    @property
-    def best(self) -> Path:
-        """The checkpoint with the highest label-free score."""
-        return self.path / "checkpoints" / "best"
-
     def save(self, place: Path, write: Callable[[Path], None], step: int) -> None:
         """Let `write` fill a folder, then put it in `place`; what was there stays until the new one is on the disk.
 
@@ -152,17 +145,15 @@ class RunFolder:
 
     def report(self, say: Callable[[str], None]) -> None:
         """The answers and the page about the run; that they cannot be written must not hide how the run ended."""
-        for what, write in (("answers", self._write_answers), ("report", self._write_report)):
+        writers: dict[str, Callable[[], object]] = {
+            "answers": lambda: write_run_answers(self.path),
+            "report": lambda: write_report([self.path], self.path / "report.html"),
+        }
+        for what, write in writers.items():
             try:
                 write()
             except (InputError, OSError) as error:
                 say(f"the {what} could not be written: {error}")
-
-    def _write_answers(self) -> None:
-        write_run_answers(self.path)
-
-    def _write_report(self) -> None:
-        write_report([self.path], self.path / "report.html")
 
 
 def _remove(path: Path) -> None:
@@ -202,20 +193,13 @@ def check_room(folder: Path, needed: int) -> None:
 def environment(config: RunConfig, device: str) -> dict[str, Any]:
     """What a run depended on besides its settings."""
     return {
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: installed_version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": device,
         "commit": _commit(),
         "seed": config.seed,
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _commit() -> str | None:
@@ -230,7 +214,7 @@ def _git(folder: Path, *words: str) -> str | None:
     """What git prints; None where it refuses, or is not there."""
     command = ["git", "-C", str(folder), *words]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
         return None
-    return found.stdout.strip() or None
+    return done.stdout.strip() or None

@@ -16,7 +16,6 @@ from scrl.data.checkpoint_file import check_sums
 from scrl.errors import ConfigError, InputError
 from scrl.policy.checkpoint import SIZES, read_state
 from scrl.settings import changed_settings
-from scrl.training.prepare import Prepared
 from scrl.training.run_folder import FILES
 
 VERSION = 1
@@ -98,16 +97,6 @@ class State:
 _ADAPTER = TypeAdapter(State)
 
 
-def start_state(config: RunConfig, prepared: Prepared) -> State:
-    """Before the first step."""
-    return State(
-        questions=prepared.fingerprint,
-        held_out=prepared.held_out_fingerprint,
-        model=prepared.model_identity,
-        settings=config.model_dump(mode="json"),
-    )
-
-
 def saved_state(checkpoint: Path, name: str) -> State:
     """Where a run stood at a checkpoint whose files are as they were written; the one called `name` says so."""
     step = check_sums(checkpoint)
@@ -121,7 +110,19 @@ def saved_state(checkpoint: Path, name: str) -> State:
 def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:
     """Refuse to go on with other questions, another model or other settings; say which of those that may change did."""
     if before.settings:
-        _check_settings(before.settings, config, say)
+        try:
+            saved = build_config(before.settings)
+        except ConfigError as error:
+            raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
+        changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
+        fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
+        if fixed:
+            raise InputError(
+                f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. Put them back to resume; only "
+                f"{', '.join(MAY_CHANGE)} may change."
+            )
+        if changes:
+            say(f"changed since the last checkpoint: {'; '.join(words for _, words in changes)}")
     if before.questions != now.questions:
         raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
     if before.model and before.model != now.model:
@@ -133,19 +134,3 @@ def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[
             f"evaluation.held_out: {config.evaluation.held_out} holds other questions than before, and the page would "
             "compare them with each other; put it back to resume, or leave it out"
         )
-
-
-def _check_settings(before: Mapping[str, Any], config: RunConfig, say: Callable[[str], None]) -> None:
-    try:
-        saved = build_config(before)
-    except ConfigError as error:
-        raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
-    changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
-    fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
-    if fixed:
-        raise InputError(
-            f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. Put them back to resume; only "
-            f"{', '.join(MAY_CHANGE)} may change."
-        )
-    if changes:
-        say(f"changed since the last checkpoint: {'; '.join(words for _, words in changes)}")

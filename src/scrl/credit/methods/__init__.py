@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from scrl.credit.method import Method
 from scrl.credit.methods import compass, contrast, controls, etmr, restrain, scrl, ttrl
-from scrl.credit.methods.related import (
-    co_rewarding,
-    dare,
-    ddrl,
-    empo,
-    evol_rl,
-    intuitor,
-    rent,
-    self_harmony,
-    spine,
-)
+from scrl.credit.methods.related import co_rewarding, dare, ddrl, empo, evol_rl, intuitor, rent, self_harmony, spine
 from scrl.errors import ConfigError, did_you_mean
 from scrl.user_code import import_user_module
 
@@ -56,14 +46,14 @@ def find_method(name: str | Method) -> Method:
             f"method: unknown method {name!r}.{did_you_mean(name, METHODS)} One of your own is written module:NAME."
         )
     module, attribute = import_user_module(name, "method")
-    found = getattr(module, attribute, None)
-    if isinstance(found, Method):
-        return found
-    if found is not None:
+    value = getattr(module, attribute, None)
+    if isinstance(value, Method):
+        return value
+    if value is not None:
         raise ConfigError(
-            f"method: {name!r} is of type {type(found).__name__}, not a Method. Make one with Method(...) of "
+            f"method: {name!r} is of type {type(value).__name__}, not a Method. Make one with Method(...) of "
             "scrl.credit.method."
         )
-    methods = [each for each, value in vars(module).items() if isinstance(value, Method)]
+    methods = [each for each, other in vars(module).items() if isinstance(other, Method)]
     hint = did_you_mean(attribute, methods) if methods else " There is no Method in it."
     raise ConfigError(f"method: {module.__name__!r} has no {attribute!r}.{hint}")

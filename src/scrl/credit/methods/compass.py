@@ -31,7 +31,7 @@ from scrl.answers.classes import MISSING
 from scrl.credit.labels import largest
 from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
 from scrl.credit.rewards import match_rewards
-from scrl.records import Floats, Labels
+from scrl.records import Labels
 
 
 class CompassSettings(CreditSettings):
@@ -61,28 +61,19 @@ def label(evidence: Evidence, settings: CompassSettings) -> Labels:
     tally = evidence.tally
     pairs = list(zip(tally.class_of_G, confidences(evidence, settings), strict=True))
     votes_K = [fsum(confidence for own, confidence in pairs if own == j) for j in range(len(tally.keys_K))]
-    return Labels(largest(tally, votes_K, first_seen_wins=settings.ties == "first-seen"))
-
-
-def credibility(evidence: Evidence, labels: Labels, settings: CompassSettings) -> float:
-    """κ: the most confident supporter of the label against the most confident of all; 0 where there is no label."""
-    supports_G = match_rewards(evidence.tally, labels)
-    return float(np.max(supports_G * confidences(evidence, settings)))
-
-
-def path_rewards(evidence: Evidence, settings: CompassSettings) -> Floats:
-    """λ Σ_t w_t d_t, the decisiveness where the completion was uncertain."""
-    if not settings.path_weight:
-        return np.zeros(evidence.tally.size)
-    has_answer_G = np.array(evidence.tally.class_of_G) != MISSING
-    paid_G = has_answer_G | (settings.missing_path == "own")
-    return np.where(paid_G, settings.path_weight * evidence.fact("decisiveness"), 0.0)
+    return Labels(largest(tally, votes_K, first_seen_wins=settings.first_seen_wins))
 
 
 def reward(evidence: Evidence, labels: Labels, settings: CompassSettings) -> Shaped:
-    """κ for the label's answer, and the path reward."""
-    answer_G = credibility(evidence, labels, settings) * match_rewards(evidence.tally, labels)
-    return Shaped(answer_G + path_rewards(evidence, settings), answer_G)
+    """κ for the label's answer (0 where there is no label), and λ Σ_t w_t d_t for the path."""
+    supports_G = match_rewards(evidence.tally, labels)
+    credibility = float(np.max(supports_G * confidences(evidence, settings)))
+    answer_G = credibility * supports_G
+    if not settings.path_weight:
+        return Shaped(answer_G)
+    has_answer_G = np.array(evidence.tally.class_of_G) != MISSING
+    is_paid_G = has_answer_G | (settings.missing_path == "own")
+    return Shaped(answer_G + np.where(is_paid_G, settings.path_weight * evidence.fact("decisiveness"), 0.0), answer_G)
 
 
 COMPASS = Method(

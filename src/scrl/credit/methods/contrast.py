@@ -36,7 +36,7 @@ def reward(evidence: Evidence, labels: Labels, settings: ContrastSettings) -> Sh
         for key, share in zip(tally.keys_K, tally.shares_K, strict=True)
     ]
     rewards_G = spread(tally, rewards_K, missing=min(rewards_K, default=0.0) - settings.missing_gap)
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(rewards_G)
 
 
 CONTRAST = Method(

@@ -10,11 +10,13 @@ A model that gains as much from `random` as from a method's labels did not learn
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from scrl.credit.labels import majority_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing, no_labels
-from scrl.credit.methods import ttrl
+from scrl.credit.method import CreditSettings, Evidence, Shaped, needing, no_labels
+from scrl.credit.methods.ttrl import TTRL
 from scrl.credit.rewards import hard_rewards
 from scrl.records import Labels
 
@@ -26,51 +28,47 @@ def label_by_gold(evidence: Evidence, settings: CreditSettings) -> Labels:  # no
 
 
 def reward_at_random(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001
-    """A coin a completion: 1 or 0, whatever it says."""
-    rewards_G = evidence.generator().integers(2, size=evidence.tally.size).astype(np.float64)
-    return Shaped(rewards_G, rewards_G)
+    """A coin toss per completion: 1 or 0, whatever it says."""
+    return Shaped(evidence.generator().integers(2, size=evidence.tally.size).astype(np.float64))
 
 
 def label_majority_wrong(evidence: Evidence, settings: CreditSettings) -> Labels:
     """The majority is ruled out."""
-    majority = majority_positive(evidence.tally, first_seen_wins=settings.ties == "first-seen")
+    majority = majority_positive(evidence.tally, first_seen_wins=settings.first_seen_wins)
     return Labels(negatives=frozenset() if majority is None else frozenset({majority}))
 
 
 def reward_minus_match(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001
     """−1 for the majority's answer, else 0; a missing answer earns 0, as in TTRL."""
-    rewards_G = hard_rewards(evidence.tally, labels, missing=0.0)
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(hard_rewards(evidence.tally, labels, missing=0.0))
 
 
-ORACLE = Method(
+ORACLE = replace(
+    TTRL,
     name="oracle",
     idea="control: reward 1 for the gold answer, the upper bound; needs gold",
     equation="R = [a = gold]",
     paper="arXiv:2506.10947",
-    settings=CreditSettings,
     label=label_by_gold,
-    reward=ttrl.reward,
-    has_negatives=False,
     needs=needing("truth"),
 )
-RANDOM = Method(
+RANDOM = replace(
+    TTRL,
     name="random",
     idea="control: reward 1 or 0 by a coin, whatever the completion says",
     equation="R ~ Bernoulli(1/2)",
     paper="arXiv:2506.10947",
-    settings=CreditSettings,
     label=no_labels,
     reward=reward_at_random,
-    has_negatives=False,
 )
-INVERTED = Method(
+INVERTED = replace(
+    TTRL,
     name="inverted",
     idea="control: reward −1 for the most frequent answer, 0 for all others",
     equation="R = −[a = argmax p]",
     paper="arXiv:2506.10947",
-    settings=CreditSettings,
     label=label_majority_wrong,
     reward=reward_minus_match,
+    has_negatives=True,
 )
 CONTROLS = (ORACLE, RANDOM, INVERTED)

@@ -27,6 +27,7 @@ A missing answer earns 0, as in TTRL.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import fsum
 from typing import Literal
 
@@ -34,10 +35,10 @@ import numpy as np
 from pydantic import Field
 
 from scrl.credit.advantages import reward_advantages, split_by_sign
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, SplitAdvantage, Tree
-from scrl.credit.methods.ttrl import label, reward
+from scrl.credit.method import CreditSettings, Evidence, Shaped, SplitAdvantage, Tree
+from scrl.credit.methods.ttrl import TTRL
 from scrl.errors import ConfigError
-from scrl.records import Floats, Labels
+from scrl.records import Labels
 
 
 class EtmrSettings(CreditSettings):
@@ -75,35 +76,29 @@ def advantage(
     rows: Sequence[int],
     settings: EtmrSettings,
 ) -> SplitAdvantage:
-    """The usual advantages, reshaped."""
+    """The usual advantages, clipped to ±β or scaled by max(0, 2 − h_i / h̄)."""
     advantages_M = reward_advantages(shaped.rewards_G[list(rows)], settings)
     if settings.reshape == "clip":
         advantages_M = np.clip(advantages_M, -settings.max_advantage, settings.max_advantage)
     if settings.reshape == "residual":
-        advantages_M = residual_factors(evidence, rows, settings) * advantages_M
+        entropies_G = evidence.tally.entropies_G
+        assert entropies_G is not None
+        entropies_M = [entropies_G[i] for i in rows]
+        averaged = entropies_M if settings.mean_entropy == "trained" else entropies_G
+        mean = fsum(averaged) / len(averaged)
+        if mean:
+            advantages_M = np.maximum(0.0, 2 - np.array(entropies_M) / mean) * advantages_M
     return split_by_sign(advantages_M)
 
 
-def residual_factors(evidence: Evidence, rows: Sequence[int], settings: EtmrSettings) -> Floats:
-    """max(0, 2 − h_i / h̄); 1 where h̄ = 0."""
-    assert evidence.tally.entropies_G is not None
-    entropies_G = evidence.tally.entropies_G
-    entropies_M = [entropies_G[i] for i in rows]
-    averaged = entropies_M if settings.mean_entropy == "trained" else entropies_G
-    mean = fsum(averaged) / len(averaged)
-    return np.maximum(0.0, 2 - np.array(entropies_M) / mean) if mean else np.ones(len(rows))
-
-
-ETMR = Method(
+ETMR = replace(
+    TTRL,
     name="etmr",
     idea="completions share their beginnings and fork where the model is uncertain; the majority is rewarded",
     equation="R = [a = argmax p];  reshaped by Â ← max(0, 2 − h/h̄) Â where asked for",
     paper="arXiv:2508.11356",
     settings=EtmrSettings,
     needs=lambda settings: frozenset({"entropy"} if settings.reshape == "residual" else ()),
-    label=label,
-    reward=reward,
-    has_negatives=False,
     advantage=advantage,
     plan=plan,
 )

@@ -31,10 +31,10 @@ from math import exp, fsum
 import numpy as np
 from pydantic import Field
 
-from scrl.answers.classes import MISSING
 from scrl.credit.advantages import reward_advantages
 from scrl.credit.labels import SLACK, majority_positive
 from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, SplitAdvantage
+from scrl.credit.rewards import spread
 from scrl.records import Floats, Labels, Tally
 
 
@@ -82,7 +82,7 @@ def label(evidence: Evidence, settings: RestrainSettings) -> Labels:
     """The most frequent answer, none where nobody agrees: for the record alone, as all answers are candidates."""
     if is_penalised(evidence.tally, settings):
         return Labels()
-    return Labels(majority_positive(evidence.tally, first_seen_wins=settings.ties == "first-seen"))
+    return Labels(majority_positive(evidence.tally, first_seen_wins=settings.first_seen_wins))
 
 
 def reward(evidence: Evidence, labels: Labels, settings: RestrainSettings) -> Shaped:  # noqa: ARG001 - a method's signature
@@ -92,16 +92,12 @@ def reward(evidence: Evidence, labels: Labels, settings: RestrainSettings) -> Sh
     if is_penalised(tally, settings):
         rewards_G = np.full(tally.size, -settings.penalty)
     else:
-        rewards_G = np.array([0.0 if j == MISSING else weights_K[j] for j in tally.class_of_G])
-    return Shaped(rewards_G, rewards_G)
+        rewards_G = spread(tally, weights_K, missing=0.0)
+    return Shaped(rewards_G)
 
 
 def advantage(
-    evidence: Evidence,
-    labels: Labels,
-    shaped: Shaped,
-    rows: Sequence[int],
-    settings: RestrainSettings,
+    evidence: Evidence, labels: Labels, shaped: Shaped, rows: Sequence[int], settings: RestrainSettings
 ) -> SplitAdvantage:
     """P_i = u Σ_j w_j max(A_ij, 0) and Q_i = u Σ_j w_j min(A_ij, 0), or 0 and −u δ where nobody agrees."""
     weight = question_weight(evidence, settings)

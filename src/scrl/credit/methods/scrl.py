@@ -38,14 +38,13 @@ class ScrlSettings(CreditSettings):
 
 def label(evidence: Evidence, settings: ScrlSettings) -> Labels:
     """Selective positive, entropy-gated negatives."""
-    return _without_overlap(
-        _selective(evidence.tally, settings), gated_negatives(evidence.tally, max_share=settings.max_negative_share)
-    )
+    negatives = gated_negatives(evidence.tally, max_share=settings.max_negative_share)
+    return _without_overlap(_selective(evidence.tally, settings), negatives)
 
 
 def label_without_selective(evidence: Evidence, settings: ScrlSettings) -> Labels:
     """Majority positive as in TTRL, entropy-gated negatives."""
-    majority = majority_positive(evidence.tally, first_seen_wins=settings.ties == "first-seen")
+    majority = majority_positive(evidence.tally, first_seen_wins=settings.first_seen_wins)
     return _without_overlap(majority, gated_negatives(evidence.tally, max_share=settings.max_negative_share))
 
 
@@ -56,9 +55,8 @@ def label_without_negative(evidence: Evidence, settings: ScrlSettings) -> Labels
 
 def label_without_gate(evidence: Evidence, settings: ScrlSettings) -> Labels:
     """Selective positive, every rare answer negative."""
-    return _without_overlap(
-        _selective(evidence.tally, settings), rare_answers(evidence.tally, max_share=settings.max_negative_share)
-    )
+    negatives = rare_answers(evidence.tally, max_share=settings.max_negative_share)
+    return _without_overlap(_selective(evidence.tally, settings), negatives)
 
 
 def _selective(tally: Tally, settings: ScrlSettings) -> str | None:
@@ -79,7 +77,7 @@ def shaped_reward(evidence: Evidence, labels: Labels, settings: ScrlSettings) ->
         missing=_missing(settings, negative=-settings.max_negative_share),
     )
     if not settings.entropy_weight:
-        return Shaped(label_part_G, label_part_G)
+        return Shaped(label_part_G)
     entropy_part_G = entropy_rewards(
         evidence.tally, weight=settings.entropy_weight, also_missing=settings.missing_reward == "entropy"
     )
@@ -88,8 +86,7 @@ def shaped_reward(evidence: Evidence, labels: Labels, settings: ScrlSettings) ->
 
 def hard_reward(evidence: Evidence, labels: Labels, settings: ScrlSettings) -> Shaped:
     """Without dynamic reward: +1, 0, −1, no entropy term."""
-    rewards_G = hard_rewards(evidence.tally, labels, missing=_missing(settings, negative=-1.0))
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(hard_rewards(evidence.tally, labels, missing=_missing(settings, negative=-1.0)))
 
 
 def _missing(settings: ScrlSettings, *, negative: float) -> float:

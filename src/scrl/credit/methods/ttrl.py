@@ -13,13 +13,12 @@ from scrl.records import Labels
 
 def label(evidence: Evidence, settings: CreditSettings) -> Labels:
     """The majority, always; no negatives."""
-    return Labels(majority_positive(evidence.tally, first_seen_wins=settings.ties == "first-seen"))
+    return Labels(majority_positive(evidence.tally, first_seen_wins=settings.first_seen_wins))
 
 
 def reward(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001 - a method's signature
     """1 for the label's answer, else 0; a missing answer earns 0."""
-    rewards_G = match_rewards(evidence.tally, labels)
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(match_rewards(evidence.tally, labels))
 
 
 TTRL = Method(

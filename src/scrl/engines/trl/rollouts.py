@@ -24,14 +24,14 @@ import numpy as np
 import torch
 
 from scrl.credit.elsewhere import LastVotes
-from scrl.credit.group_metrics import group_metrics
+from scrl.credit.group_metrics import group_metrics, positive_labels
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.credit.tally import count_votes
 from scrl.engines.choice import require_engine
 from scrl.errors import ConfigError
 from scrl.records import Floats, Question, Sample, Sampled, Tokens
 from scrl.sampling.embedding import Embed
-from scrl.training.crediting import Crediting
+from scrl.training.run import Crediting
 
 require_engine("trl")
 from accelerate.utils import gather_object  # noqa: E402 - comes with the engine
@@ -92,8 +92,8 @@ class Rollouts:
         seconds = {"seconds_rollout": perf_counter() - start}
         groups_B = self._credit(trainer, sampled_B)
         seconds["seconds_credit"] = perf_counter() - start - seconds["seconds_rollout"]
-        self._metrics = group_metrics(sampled_B, [group.credit for group in groups_B], self.labels) | seconds
-        self.labels |= {group.sampled.question.id: group.credit.labels.positive for group in groups_B}
+        self._metrics = group_metrics(groups_B, self.labels) | seconds
+        self.labels |= positive_labels(groups_B)
         if self._on_step is not None:
             self._on_step(groups_B, self._metrics)
         first = trainer.accelerator.process_index * len(prompts)

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError
 
 from scrl.config import RunConfig
-from scrl.credit.elsewhere import LastVotes, few_others
+from scrl.credit.elsewhere import LastVotes
 from scrl.credit.rule import CreditedGroup
 from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import prompt_tokens
@@ -35,15 +35,13 @@ from scrl.records import Question, Sampled
 from scrl.reporting.rollout_votes import read_votes
 from scrl.sampling.embedding import load_embedder
 from scrl.sampling.settings import SamplingSettings
-from scrl.training.guard import WATCHED, alarms
+from scrl.training.base_run import BaseRun, prepare
+from scrl.training.guard import WATCHED
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener
-from scrl.training.loop import evaluation_records, rollout_lines
 from scrl.training.model_card import model_card
-from scrl.training.prepare import Prepared, prepare
 from scrl.training.run_folder import FILES, RunFolder
-from scrl.training.state import State, check_unchanged, saved_state, start_state
-from scrl.training.step_metrics import describe
+from scrl.training.state import check_unchanged, saved_state
 
 from accelerate import PartialState  # isort: skip - scrl.engines.trl.rollouts says what to do where they are missing
 from accelerate.utils import gather_object  # isort: skip
@@ -68,7 +66,7 @@ def train(config: RunConfig, out: Path, listener: RunListener) -> RunFolder:
     run = open_run(config, RunFolder(out), listener)
     if run.is_main:
         RunFolder.create(out, config, str(run.args.device))
-        for note in differences(config, questions=len(run.prepared.stream.batch(0))):
+        for note in differences(config, questions=len(run.stream.batch(0))):
             listener.note(note)
     with run.held():
         return run.finish()
@@ -94,43 +92,32 @@ def open_run(config: RunConfig, folder: RunFolder, listener: RunListener) -> Trl
     is_cpu = config.compute.device == "cpu" or not torch.cuda.is_available()
     # TRL moves the model, and keeps its weights in float32 whatever it computes in.
     compute = config.compute.model_copy(update={"device": "cpu", "dtype": "float32", "gradient_checkpointing": False})
-    prepared = prepare(config, config.rule(), compute)
-    for note in prepared.notes:
-        listener.note(note)
-    questions = step_size(config, len(prepared.stream.questions))
+    base = prepare(config, folder, listener, compute)
+    questions = step_size(config, len(base.stream.questions))
     settings = grpo_settings(config, questions=questions, processes=processes, is_cpu=is_cpu)
     fixed = {"output_dir": str(folder.path / "checkpoints"), "disable_tqdm": True, "dataloader_pin_memory": not is_cpu}
-    known = {each.name for each in fields(GRPOConfig)}
-    args = GRPOConfig(**with_options(settings | fixed, config.engine_options, known))
+    names = {each.name for each in fields(GRPOConfig)}
+    args = GRPOConfig(**with_options(settings | fixed, config.engine_options, names))
     if args.world_size != processes:
         raise ConfigError(f"engine: {processes} processes were started, and TRL sees {args.world_size}")
-    state = replace(start_state(config, prepared), processes=processes)
-    return TrlRun(config, folder, listener, prepared, args, state)
+    base.state.processes = processes
+    return TrlRun(**vars(base), args=args)
 
 
-@dataclass(eq=False)
-class TrlRun(TrainerCallback):  # type: ignore[misc]
+@dataclass(eq=False, kw_only=True)
+class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
     """Hears what TRL's trainer does: writes it down, measures, and asks it to stop. Each process has one."""
 
-    config: RunConfig
-    folder: RunFolder
-    listener: RunListener
-    prepared: Prepared
     args: Any
     """TRL's settings."""
-    state: State
-    """As it is saved; its steps are those of earlier starts of this run."""
-    history: list[dict[str, Any]] = field(default_factory=list)
-    """Per step, what the guard looks at."""
 
     def __post_init__(self) -> None:
-        """Tokenize the prompts, by the ids that stand in the trainer's dataset."""
-        prepared, tokenizer = self.prepared, self.prepared.language_model.tokenizer
+        tokenizer, rule = self.language_model.tokenizer, self.rule
         self.prompts = {
             question.id: QuestionPrompt(question, prompt_tokens(question, tokenizer, self.config.prompt))
-            for question in (*prepared.stream.questions, *prepared.held_out)
+            for question in (*self.stream.questions, *self.held_out)
         }
-        rule = prepared.rule
+        """By the ids that stand in the trainer's dataset."""
         self.rollouts = Rollouts(
             rule,
             self.config.completions,
@@ -141,6 +128,8 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
         )
         self.signals: Sequence[int] = ()
         """Ctrl-C and SIGTERM that are to end the run after this step."""
+        self._is_reading = False
+        """Whether TRL reads a checkpoint: from the start of a resumed run to its first update."""
         self._groups_B: Sequence[CreditedGroup] = ()
         self._metrics: Mapping[str, float] = {}
         self._update_start, self._update_seconds, self._is_evaluated = 0.0, 0.0, False
@@ -157,23 +146,24 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
     def finish(self) -> RunFolder:
         """Take all remaining steps; however they end, the report is written."""
         os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # that rollout_func may change: the version is checked instead
-        stream, steps = self.prepared.stream, range(self.config.steps)
+        questions = [question for step in range(self.config.steps) for question in self.stream.batch(step)]
         self.trainer = GRPOTrainer(
-            model=self.prepared.language_model.model,
+            model=self.language_model.model,
             reward_funcs=self.rollouts.reward,
             rollout_func=self.rollouts,
             args=self.args,
-            train_dataset=Dataset.from_list(
-                [{"prompt": question.id} for step in steps for question in stream.batch(step)]
-            ),
-            processing_class=self.prepared.language_model.tokenizer,
+            train_dataset=Dataset.from_list([{"prompt": question.id} for question in questions]),
+            processing_class=self.language_model.tokenizer,
             callbacks=[self],
         )
         self.trainer.remove_callback(PrinterCallback)
+        self._is_reading = bool(self.state.step)
         try:
             with quiet_progress(), finish_first(self.listener.note) as self.signals:
-                self.trainer.train(resume_from_checkpoint=str(self.folder.last) if self.state.step else None)
+                self.trainer.train(resume_from_checkpoint=str(self.folder.last) if self._is_reading else None)
         except (UnpicklingError, SafetensorError, EOFError) as error:  # a checkpoint without sums, or with forged ones
+            if not self._is_reading:
+                raise
             raise InputError(f"{self.folder.last}: the checkpoint cannot be read back: {first_line(error)}") from error
         except KeyboardInterrupt:
             start = f"torchrun --nproc_per_node {self.args.world_size} -m " if self.args.world_size > 1 else ""
@@ -206,11 +196,11 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
         if self.is_main:
             folder.cut(before.files, before.sums)
         PartialState().wait_for_everyone()
-        self.state = replace(now, step=before.step)
+        now.step = before.step
         for line in read_json_lines(folder.path / "metrics.jsonl", self.listener.note):
-            self.history.append({key: line.fields[key] for key in WATCHED if key in line.fields})
-        if alarms(self.history, self.config.guard) and self.config.guard.mode == "stop":
-            raise InputError(f"{folder.path}: the guard ended this run after step {self.state.step}")
+            now.history.append({key: line.fields[key] for key in WATCHED if key in line.fields})
+        if self.is_ended_by_guard:
+            raise InputError(f"{folder.path}: the guard ended this run after step {now.step}")
         votes = {}
         for question in read_votes(folder.path / "rollouts.jsonl", self.listener.note).values():
             last = question.visits[-1]
@@ -221,69 +211,61 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
         """Measure the start model."""
         if not self.state.step:
-            self._evaluate(0)
+            self._evaluate()
+
+    def on_step_begin(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        """Weights, optimizer and random state have been read back."""
+        self._is_reading = False
 
     def on_step(self, groups_B: Sequence[CreditedGroup], metrics: Mapping[str, float]) -> None:
         """TRL has its completions and is about to update."""
         self._groups_B, self._metrics, self._update_start = groups_B, metrics, time.perf_counter()
-        self.history.append({key: metrics[key] for key in WATCHED if key in metrics})
+        self.state.history.append({key: metrics[key] for key in WATCHED if key in metrics})
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """After the last update of a step: decide whether to stop, and whether to measure."""
         if state.global_step % args.logging_steps:
             return control
-        step, every = state.global_step // args.logging_steps, self.config.evaluation.every
-        found = alarms(self.history, self.config.guard)
-        if found and self.is_main:
-            self.listener.note(f"guard: {'; '.join(found)}")
-        is_ended = bool(found) and self.config.guard.mode == "stop"
-        if is_ended and self.is_main:
-            self.listener.note(f"the guard ends the run after step {step}")
+        self.state.step = step = state.global_step // args.logging_steps
+        for note in self.guard_notes() if self.is_main else ():
+            self.listener.note(note)
+        is_ended, every = self.is_ended_by_guard, self.config.evaluation.every
         if is_ended or any(gather_object([bool(self.signals)])):
             control.should_training_stop = control.should_save = True
         self._is_evaluated = is_ended or step == self.config.steps or bool(every and step % every == 0)
         self._update_seconds = time.perf_counter() - self._update_start
         return control
 
-    def on_log(self, args: Any, state: Any, _control: Any, logs: Mapping[str, Any], **_: Any) -> None:
+    def on_log(self, _args: Any, _state: Any, _control: Any, logs: Mapping[str, Any], **_: Any) -> None:
         """TRL has summed up a step, and has not saved it yet."""
         if "loss" not in logs or not self._groups_B:
             return
         if self.is_main:
-            self._record(logs)
+            if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
+                raise TrainingError(
+                    f"the loss is {logs['loss']} and the gradient's norm {logs.get('grad_norm')}: training cannot go "
+                    "on. Lower optimizer.learning_rate, or compute in float32 (compute.dtype)."
+                )
+            measured = {name: logs[key] for name, key in TRL_METRICS.items() if key in logs}
+            line = {"step": self._groups_B[0].sampled.step} | measured | dict(self._metrics)
+            line |= step_label_quality(self._groups_B) | {"seconds_update": self._update_seconds}
+            self.log_step(line, self._groups_B)
         if self._is_evaluated:
-            self._evaluate(state.global_step // args.logging_steps)
-
-    def _record(self, logs: Mapping[str, Any]) -> None:
-        if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
-            raise TrainingError(
-                f"the loss is {logs['loss']} and the gradient's norm {logs.get('grad_norm')}: training cannot go on. "
-                "Lower optimizer.learning_rate, or compute in float32 (compute.dtype)."
-            )
-        rule, groups_B, step = self.prepared.rule, self._groups_B, self._groups_B[0].sampled.step
-        line = {"step": step} | {ours: logs[name] for ours, name in TRL_METRICS.items() if name in logs}
-        line |= {**self._metrics, **step_label_quality(groups_B)}
-        line["seconds_update"] = self._update_seconds
-        lines = [each for group in groups_B for each in rollout_lines(group)]
-        self.folder.append("rollouts.jsonl", lines)
-        self.folder.append("metrics.jsonl", [line])
-        if "elsewhere" in rule.needs and step == 0 and "stock_share" not in line:
-            self.listener.note(few_others(len(self.prepared.stream.questions) - 1))
-        self.listener.step(line, describe(groups_B, rule.method))
+            self._evaluate()
 
     def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """TRL's checkpoint replaces the last one, once all processes have written their part."""
         PartialState().wait_for_everyone()
         if self.is_main:
-            step = state.global_step // args.logging_steps
-            checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            step, checkpoint = self.state.step, Path(args.output_dir) / f"checkpoint-{state.global_step}"
             lengths = self.folder.lengths()
-            known = replace(self.state, step=step, files=lengths, sums=self.folder.sums(lengths))
+            # Of the history, metrics.jsonl holds all.
+            saved = replace(self.state, history=[], files=lengths, sums=self.folder.sums(lengths))
 
             def write(place: Path) -> None:
                 for path in list(checkpoint.iterdir()):
                     shutil.move(path, place / path.name)
-                (place / STATE).write_text(json.dumps(known.to_json()), encoding="utf-8")
+                (place / STATE).write_text(json.dumps(saved.to_json()), encoding="utf-8")
                 (place / "README.md").write_text(model_card(self.config, step), encoding="utf-8")
 
             self.folder.save(self.folder.last, write, step)
@@ -291,19 +273,17 @@ class TrlRun(TrainerCallback):  # type: ignore[misc]
             (Path(args.output_dir) / "README.md").unlink(missing_ok=True)  # TRL's own card
         PartialState().wait_for_everyone()
 
-    def _evaluate(self, step: int) -> None:
-        settings, prepared = self.config.evaluation, self.prepared
-        if settings.is_off:
+    def _evaluate(self) -> None:
+        if self.config.evaluation.is_off:
             return
 
         def sample(_name: str, questions: Sequence[Question], _sampling: SamplingSettings) -> list[Sampled]:
             prompts = [self.prompts[question.id] for question in questions]
-            samples = self.rollouts.sample(self.trainer, prompts, settings.completions)
-            pairs = zip(prompts, samples, strict=True)
+            samples_Q = self.rollouts.sample(self.trainer, prompts, self.config.evaluation.completions)
+            pairs = zip(prompts, samples_Q, strict=True)
             return [Sampled(*prompt, tuple(each.sample for each in samples_G)) for prompt, samples_G in pairs]
 
-        sets = {"stream": prepared.stream.questions[: settings.questions], "held-out": prepared.held_out}
-        records = evaluation_records(self.config, prepared.rule, sets, sample, step=step)
+        records = self.evaluation_records(sample)
         if self.is_main:
             self.folder.append("evaluations.jsonl", records)
             for record in records:

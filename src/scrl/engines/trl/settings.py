@@ -22,8 +22,16 @@ def check_config(config: RunConfig) -> None:
         raise ConfigError(f"{name}: {reason}. Change it, or use engine: embedded.")
     if config.engine_options.get("use_vllm"):
         require_extra("vllm", "engine_options.use_vllm")
-    for reason in _method_refusals(config):
-        raise ConfigError(f"method: {config.method!r} {reason}. Use another method, or engine: embedded.")
+    rule = config.rule()
+    hooks = (
+        (rule.method.weigh_tokens, "weighs tokens, and TRL's loss has one advantage per completion"),
+        (rule.method.advantage, "makes advantages of its own, and TRL's are single numbers of mean 0"),
+        (rule.method.plan, "samples completions that share their beginnings, and TRL samples each separately"),
+    )
+    reasons = [reason for hook, reason in hooks if hook is not None]
+    reasons += [f"needs {need!r}, and TRL has no place for it" for need in sorted(rule.needs - NEEDS_MET)]
+    if reasons:
+        raise ConfigError(f"method: {config.method!r} {reasons[0]}. Use another method, or engine: embedded.")
 
 
 def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -50,18 +58,6 @@ def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "compute.micro_tokens", "TRL counts completions; set compute.micro_batch"
     if compute.packing == "on":
         yield "compute.packing", "TRL pads completions"
-
-
-def _method_refusals(config: RunConfig) -> Iterator[str]:
-    rule = config.rule()
-    if rule.method.weigh_tokens is not None:
-        yield "weighs tokens, and TRL's loss has one advantage per completion"
-    if rule.method.advantage is not None:
-        yield "makes advantages of its own, and TRL's are single numbers of mean 0"
-    if rule.method.plan is not None:
-        yield "samples completions that share their beginnings, and TRL samples each separately"
-    for need in sorted(rule.needs - NEEDS_MET):
-        yield f"needs {need!r}, and TRL has no place for it"
 
 
 def step_size(config: RunConfig, questions: int) -> int:
@@ -155,11 +151,11 @@ def differences(config: RunConfig, *, questions: int) -> Iterator[str]:
         yield "TRL does not decay biases and norms"
 
 
-def with_options(settings: Mapping[str, Any], options: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def with_options(settings: Mapping[str, Any], options: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """Ours and TRL's own settings together; one that we set is refused, because it is changed by our name for it."""
     for name in options:
-        if name not in known:
-            raise ConfigError(f"engine_options.{name}: TRL has no such setting.{did_you_mean(name, known)}")
+        if name not in names:
+            raise ConfigError(f"engine_options.{name}: TRL has no such setting.{did_you_mean(name, names)}")
         if name in settings:
             raise ConfigError(f"engine_options.{name}: is set by another setting of ours; see docs/scaling.md")
     return dict(settings) | dict(options)

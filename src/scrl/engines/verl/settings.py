@@ -47,14 +47,8 @@ VERL_PLACES = {
 """Where verl has settings of ours that one may look for under `scrl.`."""
 REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
     "algorithm.adv_estimator": (("grpo",), "advantages are those of scrl.method. Set it to grpo"),
-    "algorithm.norm_adv_by_std_in_grpo": (
-        (True,),
-        "it would be ignored. Set +scrl.credit.advantage=centred instead",
-    ),
-    "algorithm.use_kl_in_reward": (
-        (False,),
-        "it would be ignored. Set actor_rollout_ref.actor.use_kl_loss instead",
-    ),
+    "algorithm.norm_adv_by_std_in_grpo": ((True,), "it would be ignored. Set +scrl.credit.advantage=centred instead"),
+    "algorithm.use_kl_in_reward": ((False,), "it would be ignored. Set actor_rollout_ref.actor.use_kl_loss instead"),
     "algorithm.rollout_correction.bypass_mode": (
         (False, None),
         "it leaves out the pass that entropies come from. Set it to False",
@@ -81,7 +75,7 @@ class Job(NamedTuple):
     template: str | None = None
     """A chat template that the tokenizer lacks."""
     switches: Mapping[str, Any] = {}
-    """What the chat template is told besides the messages."""
+    """Arguments of the chat template besides the messages."""
 
 
 def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
@@ -111,7 +105,7 @@ def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
                 "path": "pkg://scrl.engines.verl.score",
                 "name": "compute_score",
                 "reward_kwargs": {"reader": config.reader, "significant_digits": config.significant_digits},
-            },
+            }
         },
         "trainer": {
             "nnodes": config.nodes,
@@ -207,7 +201,7 @@ def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
 
 
 def _rollout(config: RunConfig, job: Job) -> dict[str, Any]:
-    sampling, evaluation = config.sampling, config.evaluation
+    sampling, validation = config.sampling, config.evaluation_sampling
     return {
         "n": config.trained,
         "temperature": sampling.temperature,
@@ -216,9 +210,9 @@ def _rollout(config: RunConfig, job: Job) -> dict[str, Any]:
         "dtype": "float32" if config.compute.dtype == "float32" else "bfloat16",
         "max_model_len": job.prompt_tokens + sampling.max_tokens,
         "val_kwargs": {
-            "n": evaluation.completions,
-            "temperature": sampling.temperature if evaluation.temperature is None else evaluation.temperature,
-            "top_p": sampling.top_p if evaluation.top_p is None else evaluation.top_p,
+            "n": config.evaluation.completions,
+            "temperature": validation.temperature,
+            "top_p": validation.top_p,
             "top_k": sampling.top_k or -1,
             "do_sample": True,
         },

@@ -28,13 +28,14 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils
 
 from scrl.credit.elsewhere import LastVotes
-from scrl.credit.group_metrics import group_metrics
+from scrl.credit.group_metrics import group_metrics, positive_labels
+from scrl.credit.rule import CreditedGroup
 from scrl.credit.tally import count_votes
 from scrl.engines.choice import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError
 from scrl.records import Credit, Question, Sample, Sampled
-from scrl.training.crediting import Crediting
+from scrl.training.run import Crediting
 
 require_engine("verl")
 
@@ -75,28 +76,29 @@ class ScrlTrainer(PPOTrainerSync):
         rows = read_rows(batch.partition_id, [key for key, tag in tags if not tag.get("is_padding", False)])
         keys_BG = groups_of(rows)
         sampled_B = [self._sampled([rows[key] for key in keys_G], uid) for uid, keys_G in keys_BG.items()]
-        credit_B = self._credit(sampled_B)
+        groups_B = self._credit(sampled_B)
         self.advantages, rewards = {}, {}
-        for keys_G, credit in zip(keys_BG.values(), credit_B, strict=True):
-            for key, g in ((keys_G[g], g) for g in credit.trained):
-                self.advantages[key] = token_advantages(credit, g, rows[key]["response_mask"])
+        for keys_G, group in zip(keys_BG.values(), groups_B, strict=True):
+            for g in group.credit.trained:
+                key = keys_G[g]
+                self.advantages[key] = token_advantages(group.credit, g, rows[key]["response_mask"])
                 rewards[key] = torch.zeros(len(rows[key]["responses"]))
-                rewards[key][-1] = float(credit.rewards[g])  # at the last token, where verl looks for it
+                rewards[key][-1] = float(group.credit.rewards[g])  # at the last token, where verl looks for it
         put(batch.partition_id, {"rm_scores": rewards})
         rest = [key for key in batch.keys if key not in rewards]
         if rest:
             tq.kv_clear(keys=rest, partition_id=batch.partition_id)
-        ours = group_metrics(sampled_B, credit_B, self.labels)
+        ours = group_metrics(groups_B, self.labels)
         scores = [float(row["rm_scores"].sum()) for row in rows.values() if "rm_scores" in row]
         if scores:  # of verl's reward function, which trains nothing
             ours["score_mean"] = sum(scores) / len(scores)
-        self.labels |= {s.question.id: c.labels.positive for s, c in zip(sampled_B, credit_B, strict=True)}
+        self.labels |= positive_labels(groups_B)
         ours["seconds_credit"] = perf_counter() - start
         metrics |= {f"scrl/{name}": value for name, value in ours.items()}
         return self._balance_batch(batch.select_keys(list(rewards)), metrics)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """What verl computes besides, and our advantages in place of its own; padding has none."""
+        """verl's own pass, then our advantages in place of its own; padding has none."""
         batch = super()._compute_advantage(batch, metrics)
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
         masks = zip(batch.keys, data["response_mask"].unbind(), strict=True)  # verl may have taken tokens out
@@ -145,7 +147,7 @@ class ScrlTrainer(PPOTrainerSync):
         question = Question(uid if name is None else str(name), "")
         return Sampled(question, rows[0]["prompts"].numpy(), tuple(samples_G), self.global_steps - 1)
 
-    def _credit(self, sampled_B: Sequence[Sampled]) -> list[Credit]:
+    def _credit(self, sampled_B: Sequence[Sampled]) -> list[CreditedGroup]:
         """What the groups of a step earn.
 
         verl hands over fewer completions where sampling one failed, and fills up with padding.
@@ -154,19 +156,18 @@ class ScrlTrainer(PPOTrainerSync):
         pairs_B = list(zip(sampled_B, classes_B, strict=True))
         votes = ((sampled.question.id, count_votes(classes, None)) for sampled, classes in pairs_B)
         self.last_votes = self.last_votes.after(votes)
-        credit_B = []
+        groups_B = []
         for sampled, classes in pairs_B:
             size = len(sampled.samples_G)
             rule = replace(self.rule, num_trained=min(self.rule.num_trained or size, size))
-            [group] = Crediting(rule, last_votes=self.last_votes).credit([sampled], [classes])
-            split = group.credit.split_advantages
+            groups_B += Crediting(rule, last_votes=self.last_votes).credit([sampled], [classes])
+            split = groups_B[-1].credit.split_advantages
             if split is not None and np.nansum(split[0] * split[1]) < 0:
                 raise ConfigError(
                     f"method: {rule.method.name!r} pushes one completion up and down at once, and verl's loss has one "
                     "advantage per token. Use another method, or the embedded engine."
                 )
-            credit_B.append(group.credit)
-        return credit_B
+        return groups_B
 
 
 def read_rows(partition: str, keys: list[str]) -> dict[str, dict[str, Any]]:

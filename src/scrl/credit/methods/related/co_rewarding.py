@@ -13,27 +13,27 @@ Left out: Co-rewarding-II, whose label comes from a slowly moving average of the
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scrl.credit.labels import majority_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, needing
-from scrl.credit.methods import ttrl
+from scrl.credit.method import CreditSettings, Evidence, needing
+from scrl.credit.methods.ttrl import TTRL
 from scrl.records import Labels
 
 
 def label(evidence: Evidence, settings: CreditSettings) -> Labels:
     """The majority of the other form, where a completion of this one gives it too."""
     assert evidence.partner is not None
-    majority = majority_positive(evidence.partner, first_seen_wins=settings.ties == "first-seen")
+    majority = majority_positive(evidence.partner, first_seen_wins=settings.first_seen_wins)
     return Labels(majority if majority in evidence.tally.keys_K else None)
 
 
-CO_REWARDING = Method(
+CO_REWARDING = replace(
+    TTRL,
     name="co-rewarding",
     idea="reward the most frequent answer to the same question in other words",
     equation="R = [a = argmax p′], p′: shares of the other form",
     paper="arXiv:2508.00410",
-    settings=CreditSettings,
     label=label,
-    reward=ttrl.reward,
     needs=needing("partner"),
-    has_negatives=False,
 )

@@ -59,8 +59,7 @@ def reward(evidence: Evidence, labels: Labels, settings: DareSettings) -> Shaped
         for probability, share, u in zip(probabilities_K, tally.shares_K, tally.class_entropies_K, strict=True)
     ]
     values_K = [probability + bonus for probability, bonus in zip(probabilities_K, bonus_K, strict=True)]
-    rewards_G = spread(tally, values_K, missing=0.0)
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(spread(tally, values_K, missing=0.0))
 
 
 DARE = Method(

@@ -17,14 +17,14 @@ it is left out here too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
 from scrl.answers.classes import MISSING
 from scrl.credit.advantages import reward_advantages, split_by_sign
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, SplitAdvantage
-from scrl.credit.methods import ttrl
-from scrl.credit.subsample import rows_by_setting
+from scrl.credit.method import CreditSettings, Evidence, Shaped, SplitAdvantage, rows_by_setting
+from scrl.credit.methods.ttrl import TTRL
 from scrl.records import Labels
 
 
@@ -62,15 +62,13 @@ def advantage(
     return split_by_sign(2 * rewards_M - 1 if settings.signed else reward_advantages(rewards_M, settings))
 
 
-DDRL = Method(
+DDRL = replace(
+    TTRL,
     name="ddrl",
     idea="the majority's answer against the rarest ones, half and half, with advantages +1 and −1",
     equation="Â = +1 if a = argmax p, else −1",
     paper="arXiv:2604.21327",
     settings=DdrlSettings,
-    label=ttrl.label,
-    reward=ttrl.reward,
-    has_negatives=False,
     choose=choose,
     advantage=advantage,
 )

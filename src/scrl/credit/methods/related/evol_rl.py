@@ -19,7 +19,7 @@ hashed character trigrams stands in for it (`embedding: ngrams`), which needs no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from math import fsum
 
 import numpy as np
@@ -27,8 +27,8 @@ from pydantic import Field
 
 from scrl.answers.classes import MISSING
 from scrl.credit.labels import SLACK
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
-from scrl.credit.methods import ttrl
+from scrl.credit.method import CreditSettings, Evidence, Shaped
+from scrl.credit.methods.ttrl import TTRL
 from scrl.records import Floats, Labels, Tally
 
 NGRAMS = "ngrams"
@@ -53,26 +53,24 @@ def reward(evidence: Evidence, labels: Labels, settings: EvolRlSettings) -> Shap
     """½ + ½ ŝ for the majority, −1 + ½ ŝ for other answers, −1 for a missing answer."""
     tally = evidence.tally
     texts_G = [compared_text(completion.text) for completion in evidence.group.completions]
-    novelties_G = class_novelties(tally, cosines(_vectors(evidence, texts_G, settings)))
+    if settings.embedding == NGRAMS:
+        vectors_GE = np.array([trigram_counts(text) for text in texts_G])
+    else:
+        assert evidence.embed is not None
+        vectors_GE = evidence.embed(texts_G)
+    novelties_G = class_novelties(tally, cosines(vectors_GE)).tolist()
     rewards_G = np.array(
         [
             -1.0 if j == MISSING else (0.5 if tally.keys_K[j] == labels.positive else -1.0) + 0.5 * novelty
             for j, novelty in zip(tally.class_of_G, novelties_G, strict=True)
         ]
     )
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(rewards_G)
 
 
 def compared_text(text: str) -> str:
     """What stands behind the last `</think>`, or all of it."""
     return text.rpartition("</think>")[2]
-
-
-def _vectors(evidence: Evidence, texts_G: Sequence[str], settings: EvolRlSettings) -> Floats:
-    if settings.embedding == NGRAMS:
-        return np.array([trigram_counts(text) for text in texts_G])
-    assert evidence.embed is not None
-    return evidence.embed(texts_G)
 
 
 def trigram_counts(text: str) -> Floats:
@@ -101,39 +99,30 @@ def cosines(vectors_GE: Floats) -> Floats:
     return np.divide(products_GG, lengths_GG, out=np.zeros_like(products_GG), where=lengths_GG > 0)
 
 
-def class_novelties(tally: Tally, similar_GG: Floats) -> list[float]:
-    """ŝ of every completion; those without an answer have none (0)."""
-    found = [0.0] * tally.size
+def class_novelties(tally: Tally, similar_GG: Floats) -> Floats:
+    """ŝ of every completion: 1 for one alone in its class, ½ where all of a class are alike; 0 without an answer."""
+    novelties_G = np.zeros(tally.size)
     for j in range(len(tally.keys_K)):
         members = [i for i, own in enumerate(tally.class_of_G) if own == j]
-        for i, value in zip(members, _scaled([_novelty(similar_GG, i, members) for i in members]), strict=True):
-            found[i] = value
-    return found
+        if len(members) == 1:
+            novelties_G[members] = 1.0
+            continue
+        values = []
+        for i in members:
+            in_class = [float(similar_GG[i, k]) for k in members if k != i]
+            values.append(1 - (0.5 * fsum(in_class) / len(in_class) + 0.5 * float(np.delete(similar_GG[i], i).max())))
+        low, high = min(values), max(values)
+        novelties_G[members] = [0.5 if high - low <= SLACK else (value - low) / (high - low) for value in values]
+    return novelties_G
 
 
-def _novelty(similar_GG: Floats, i: int, members: Sequence[int]) -> float:
-    """s_i; what a class of one has is not looked at."""
-    own = [float(similar_GG[i, k]) for k in members if k != i]
-    others = np.delete(similar_GG[i], i)
-    return 1 - (0.5 * fsum(own) / len(own) + 0.5 * float(others.max())) if own else 1.0
-
-
-def _scaled(values: Sequence[float]) -> list[float]:
-    """From the least, 0, to the most, 1; one alone is 1, equal ones are ½."""
-    low, high = min(values), max(values)
-    if len(values) == 1:
-        return [1.0]
-    return [0.5 if high - low <= SLACK else (value - low) / (high - low) for value in values]
-
-
-EVOL_RL = Method(
+EVOL_RL = replace(
+    TTRL,
     name="evol-rl",
     idea="the majority is right, and within every answer the more novel completion earns more",
     equation="R = ½ + ½ŝ if a = argmax p, else −1 + ½ŝ; ŝ: novelty within the class",
     paper="arXiv:2509.15194",
     settings=EvolRlSettings,
-    label=ttrl.label,
     reward=reward,
     needs=lambda settings: frozenset({"text"} if settings.embedding == NGRAMS else {"text", "embedding"}),
-    has_negatives=False,
 )

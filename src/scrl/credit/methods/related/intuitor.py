@@ -14,8 +14,7 @@ from scrl.records import Labels
 
 def reward(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001 - a method's signature
     """R_i = the completion's certainty, as the sampler recorded it."""
-    rewards_G = evidence.fact("certainty")
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(evidence.fact("certainty"))
 
 
 INTUITOR = Method(

@@ -33,7 +33,7 @@ def reward(evidence: Evidence, labels: Labels, settings: RentSettings) -> Shaped
     rewards_G = -np.array(evidence.tally.entropies_G)
     if settings.entropy_base is not None:
         rewards_G[np.array(evidence.tally.class_of_G) == MISSING] = settings.entropy_base
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(rewards_G)
 
 
 RENT = Method(

@@ -50,7 +50,7 @@ def reward(evidence: Evidence, labels: Labels, settings: SelfHarmonySettings) ->
     if evidence.is_rephrased and settings.agreement_penalty:
         penalty = 1 - divergence(evidence.tally, evidence.partner) / log(2)
         rewards_G = rewards_G * (1 - settings.agreement_penalty * penalty)
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(rewards_G)
 
 
 def harmonic_answer(one: Tally, other: Tally) -> str | None:

@@ -23,8 +23,8 @@ from pydantic import Field
 
 from scrl.answers.classes import MISSING
 from scrl.credit.labels import SLACK, majority_positive
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped
-from scrl.credit.methods import ttrl
+from scrl.credit.method import CreditSettings, Evidence, Shaped
+from scrl.credit.methods.ttrl import TTRL
 from scrl.records import Floats, Labels, Tally
 
 
@@ -38,12 +38,12 @@ class SpineSettings(CreditSettings):
 def reward(evidence: Evidence, labels: Labels, settings: SpineSettings) -> Shaped:
     """1 for the majority's answer, else 0."""
     if not settings.leave_one_out:
-        return ttrl.reward(evidence, labels, settings)
+        return TTRL.reward(evidence, labels, settings)
     first_seen_wins = settings.ties == "first-seen"
     rewards_G = np.array(
         [float(agrees_with_others(evidence.tally, i, first_seen_wins)) for i in range(evidence.tally.size)]
     )
-    return Shaped(rewards_G, rewards_G)
+    return Shaped(rewards_G)
 
 
 def agrees_with_others(tally: Tally, i: int, first_seen_wins: bool) -> bool:
@@ -67,14 +67,13 @@ def weigh_tokens(entropies_T: Floats, settings: SpineSettings) -> Floats:
     return weights_T
 
 
-SPINE = Method(
+SPINE = replace(
+    TTRL,
     name="spine",
     idea="the reward of TTRL, trained only on the fifth of the tokens with the highest entropy",
     equation="R = [a = argmax p], w_t = [H_t among the top 20 %]",
     paper="arXiv:2511.17938",
     settings=SpineSettings,
-    label=ttrl.label,
     reward=reward,
-    has_negatives=False,
     weigh_tokens=weigh_tokens,
 )

@@ -1,0 +1,185 @@
+"""What a run starts with, and what it does on every engine that takes its steps in this process.
+
+Nothing is written before the model, the questions and the method are found to be usable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from scrl.config import RunConfig
+from scrl.credit.elsewhere import few_others, require_others
+from scrl.credit.group_metrics import has_signal, is_unanimous
+from scrl.credit.method import Method
+from scrl.credit.rule import CreditedGroup, CreditRule
+from scrl.data.prompts import filter_overlong, no_room, prompt_text, prompt_tokens
+from scrl.data.rollouts import rollout_fields
+from scrl.errors import InputError
+from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
+from scrl.evaluation.gold import gold_fields, require_gold
+from scrl.policy.identity import model_identity
+from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.savable import check_savable
+from scrl.policy.settings import ComputeSettings
+from scrl.records import Question, Sampled
+from scrl.sampling.settings import SamplingSettings
+from scrl.training.guard import alarms
+from scrl.training.listeners import RunListener
+from scrl.training.run_folder import RunFolder
+from scrl.training.state import State
+from scrl.training.stream import QuestionStream
+
+NO_ANSWERS = (
+    "hardly any completion has an answer: look at some in rollouts.jsonl. Perhaps another reader (number, last-number, "
+    "choice), a longer sampling.max_tokens, a lower sampling.temperature or another prompt.instruction is needed."
+)
+
+
+@dataclass(eq=False)
+class BaseRun:
+    """What a run starts with, and where it stands."""
+
+    config: RunConfig
+    folder: RunFolder
+    listener: RunListener
+    rule: CreditRule
+    language_model: LanguageModel
+    stream: QuestionStream
+    held_out: Sequence[Question]
+    state: State
+
+    def log_step(self, line: dict[str, Any], groups_B: Sequence[CreditedGroup], notes: Sequence[str] = ()) -> None:
+        """Write a step down: its completions, its numbers, and what the listener is told."""
+        self.folder.append("rollouts.jsonl", [row for group in groups_B for row in rollout_lines(group)])
+        self.folder.append("metrics.jsonl", [line])
+        if line["step"] == 0 and line["no_answer_share"] > 0.9:
+            notes = (*notes, NO_ANSWERS)
+        if line["step"] == 0 and "elsewhere" in self.rule.needs and "stock_share" not in line:
+            notes = (*notes, few_others(len(self.stream.questions) - 1))
+        for note in notes:
+            self.listener.note(note)
+        self.listener.step(line, describe(groups_B, self.rule.method))
+
+    def evaluation_records(
+        self, sample: Callable[[str, Sequence[Question], SamplingSettings], list[Sampled]]
+    ) -> list[dict[str, Any]]:
+        """One record for the questions trained on, and one for those held out, where there are some."""
+        settings, sampling, records = self.config.evaluation, self.config.evaluation_sampling, []
+        for name, questions in (("stream", self.stream.questions[: settings.questions]), ("held-out", self.held_out)):
+            if questions:
+                answered_Q = [AnsweredQuestion.of(sampled) for sampled in sample(name, questions, sampling)]
+                ks = (settings.k or settings.completions,)
+                conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
+                records.append(evaluate(answered_Q, self.rule, conditions))
+        return records
+
+    @property
+    def is_ended_by_guard(self) -> bool:
+        """Whether the run must not go on from where it stands."""
+        return self.config.guard.mode == "stop" and bool(alarms(self.state.history, self.config.guard))
+
+    def guard_notes(self) -> list[str]:
+        """What the guard has to say about the last steps."""
+        problems, state = alarms(self.state.history, self.config.guard), self.state
+        notes = [f"guard: {'; '.join(problems)}"] if problems else []
+        if self.is_ended_by_guard:
+            best = f"the best checkpoint is that of step {state.best_step}" if state.best_step else "no best checkpoint"
+            notes.append(f"the guard ends the run after step {state.step}; {best}")
+        return notes
+
+
+def rollout_lines(group: CreditedGroup) -> list[Mapping[str, Any]]:
+    """The completions of one question, with what they earned."""
+    sampled, credit = group.sampled, group.credit
+    keys = (*credit.tally.keys_K, None)  # the last for the class index -1 of a missing answer
+    golds_G = gold_fields(sampled.question, group.classes)
+    return [
+        rollout_fields(sampled.question, sampled.step, number, sample)
+        | {
+            "answer_class": keys[j],
+            "label": credit.labels.of(keys[j]),
+            "reward": float(credit.rewards[number]),
+            "advantage": float(credit.advantages[number]) if number in credit.trained else None,
+        }
+        | golds_G[number]
+        for number, (sample, j) in enumerate(zip(sampled.samples_G, credit.tally.class_of_G, strict=True))
+    ]
+
+
+def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
+    """`5 of 8 questions had a label, 2 unanimous, 3 abstained; 1 without signal`; `8 questions, …` without labels."""
+    credit_B = [group.credit for group in groups_B]
+    labelled = sum(credit.labels.positive is not None for credit in credit_B)
+    silent = sum(not has_signal(credit) for credit in credit_B)
+    what = "questions" if not any(group.sampled.question.is_rephrased for group in groups_B) else "groups"
+    unanimous = f"{sum(map(is_unanimous, credit_B))} unanimous"
+    if not method.has_labels:
+        return f"{len(credit_B)} {what}, {unanimous}; {silent} without signal"
+    words = f"{labelled} of {len(credit_B)} {what} had a label, {unanimous}, "
+    return words + f"{len(credit_B) - labelled} abstained; {silent} without signal"
+
+
+def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute: ComputeSettings) -> BaseRun:
+    """Load questions and model; `compute` says where the model goes."""
+    rule = config.rule()
+    if config.compute.threads is not None:
+        torch.set_num_threads(config.compute.threads)
+    loaded, held_out = config.load_questions(), config.load_held_out()
+    require_gold(rule, loaded.questions)
+    if "elsewhere" in rule.needs:
+        require_others([question.id for question in loaded.questions], rule.method.name)
+    # What libraries draw from; everything of our own is derived from names instead (scrl.seeds).
+    random.seed(config.seed)
+    np.random.seed(config.seed % 2**32)
+    torch.manual_seed(config.seed)
+    model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
+    check_savable(config.model, model.model)
+    questions, notes = usable_questions(config, model.tokenizer, model.model.config, loaded.questions)
+    held_out_questions: Sequence[Question] = ()
+    if held_out is not None:
+        held_out_questions, more = usable_questions(config, model.tokenizer, model.model.config, held_out.questions)
+        notes = [*notes, *more]
+    stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
+    state = State(
+        questions=_fingerprint(rule.question_forms(questions)),
+        held_out=_fingerprint(held_out_questions),
+        model=model_identity(model.model),
+        settings=config.model_dump(mode="json"),
+    )
+    for note in notes:
+        listener.note(note)
+    return BaseRun(config, folder, listener, rule, model, stream, held_out_questions, state)
+
+
+def _fingerprint(questions: Sequence[Question]) -> str:
+    """The same for the same questions, whatever is known about their answers; empty where there are none."""
+    texts = "\x1f".join(part for question in questions for part in (question.id, question.text))
+    return hashlib.blake2b(texts.encode(), digest_size=16).hexdigest() if questions else ""
+
+
+def usable_questions(
+    config: RunConfig, tokenizer: Any, model_config: Any, questions: Sequence[Question]
+) -> tuple[list[Question], list[str]]:
+    """The questions whose prompts are not too long, and notes about the others; every prompt left can be used."""
+    kept, notes = filter_overlong(questions, tokenizer, config.prompt)
+    forms = config.rule().question_forms(kept)
+    lengths = {question.id: len(prompt_tokens(question, tokenizer, config.prompt)) for question in forms}
+    name, longest = max(lengths.items(), key=lambda pair: pair[1])
+    problem = no_room(longest, config.sampling.max_tokens, model_config)
+    if problem is not None:
+        raise InputError(f"sampling.max_tokens: question {name!r} has the longest prompt, {longest} tokens; {problem}")
+    unknown = [t for t in prompt_tokens(forms[0], tokenizer, config.prompt) if t == tokenizer.unk_token_id]
+    if unknown:  # a prompt of words that the tokenizer does not know is no prompt
+        text = prompt_text(forms[0], tokenizer, config.prompt)
+        raise InputError(
+            f"prompt: the tokenizer does not know {len(unknown)} tokens of the first prompt, {text[:200]!r}. The "
+            "embedded model reads only its own arithmetic (questions: arithmetic:medium, prompt.instruction: '')."
+        )
+    return kept, notes
