@@ -151,15 +151,10 @@ def test_a_word_that_is_no_setting_is_refused(words, reason):
     ("text", "value"),
     [
         ("Answer: put it in \\boxed{}.", "Answer: put it in \\boxed{}."),
-        ("Solve problem #3 # now", "Solve problem #3 # now"),
-        ("# think", "# think"),
-        ("- think", "- think"),
-        ("off", "off"),
-        ("2024-01-01", "2024-01-01"),
-        ("'12'", "12"),
-        ("", ""),
+        ("Solve problem #3 # now", "Solve problem #3 # now"), ("# think", "# think"), ("- think", "- think"),
+        ("off", "off"), ("2024-01-01", "2024-01-01"), ("'12'", "12"), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_text_is_taken_as_it_stands(text, value):
     assert small(f"prompt.instruction={text}").prompt.instruction == value
 

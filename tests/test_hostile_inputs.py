@@ -81,14 +81,8 @@ EVALUATIONS = (
     )), "null", DEEP, "{", '{"step": 1' + "}" * 99,
 )  # fmt: skip
 CONFIGS = (
-    *FILES,
-    "seed: [1]",
-    "seed: {a: 1}",
-    "method: [scrl]",
-    "evaluation: 3",
-    "credit: {a: {b: {c: 1}}}",
-    "steps: many",
-)
+    *FILES, "seed: [1]", "seed: {a: 1}", "method: [scrl]", "evaluation: 3", "credit: {a: {b: {c: 1}}}", "steps: many",
+)  # fmt: skip
 
 
 class TookTooLongError(BaseException):

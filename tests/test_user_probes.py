@@ -26,14 +26,10 @@ def test_where_math_verify_is_not_transitive_we_are(answers):
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("50", r"50\%"),
-        ("10,080", "10080"),
-        ("C", r"\text{C}"),
-        (r"\frac12", "1/2"),
-        ("142", r"142\text{ units}"),
+        ("50", r"50\%"), ("10,080", "10080"), ("C", r"\text{C}"), (r"\frac12", "1/2"), ("142", r"142\text{ units}"),
         ("142", "x=142"),
     ],
-)
+)  # fmt: skip
 def test_what_the_vote_key_splits_is_one_class(first, second):
     assert same_answer(first, second)
 

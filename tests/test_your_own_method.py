@@ -151,12 +151,8 @@ def test_the_reader_and_the_sampler_of_the_page_work(folder):
 
 @pytest.mark.parametrize(
     ("rewards", "message"),
-    [
-        ([1.0], "one finite number for each of the 2"),
-        ([1.0, float("nan")], "one finite number"),
-        ([1.0] * 3, "of the 2"),
-    ],
-)
+    [([1.0], "one finite number for each of the 2"), ([1.0, float("nan")], "one finite number"), ([1.0] * 3, "of the 2")],
+)  # fmt: skip
 def test_rewards_that_do_not_fit_the_group_are_refused(rewards, message):
     method = plain(reward=lambda *given: Shaped(np.array(rewards), np.array(rewards)))
     with pytest.raises(ConfigError, match=rf"its `reward` must give {message}|must give .*{message}"):

@@ -222,10 +222,7 @@ def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
         (("embedded", "nothing.jsonl"), "nothing.jsonl"),
         (("embedded", STREAM, STREAM), "give each once"),
         (("embedded", STREAM, *TINY, "--reader", ""), "reader: unknown reader ''"),
-        (
-            ("embedded", STREAM, *TINY, "--k", "3"),
-            "k: must be between 1 and the number of completions a question, 2; got 3",
-        ),
+        (("embedded", STREAM, *TINY, "--k", "3"), "k: must be between 1 and the number of completions a question, 2; got 3"),
         (("embedded", STREAM, "--samples", "0"), "completions: Input should be greater than or equal to 1; got 0"),
         (("embedded", STREAM, "--top-p", "2"), "top_p: Input should be less than or equal to 1; got 2"),
         (("embedded", STREAM, "--prompt-style", "poem"), "prompt_style: Input should be 'auto'"),
@@ -238,7 +235,7 @@ def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
         (("embedded", "aime24", "--data-dir", "nowhere"), "nowhere: there is no such folder of benchmarks"),
         (("embedded", STREAM, "--smaples", "2"), "--smaples: there is no such setting. Did you mean --samples?"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reason):
     code, _, err = call(*words, "--out", "e")
     assert code == 2

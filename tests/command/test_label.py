@@ -220,28 +220,13 @@ def test_the_audit_says_which_spellings_were_merged_and_by_what(tmp_path):
 def test_options_reach_the_rule(tmp_path):
     source = write(tmp_path / "r.jsonl", [row("q", "3.14"), row("q", "3.141"), row("q", r"\pi"), row("q", "9")])
     scrl(
-        "label",
-        source,
-        "--significant-digits",
-        3,
-        "--min-share",
-        0.75,
-        "--out",
-        tmp_path / "l.jsonl",
-    )
+        "label", source, "--significant-digits", 3, "--min-share", 0.75, "--out", tmp_path / "l.jsonl",
+    )  # fmt: skip
     assert [line["label"] for line in read(tmp_path / "l.jsonl")] == ["positive"] * 3 + [None]
     scrl(
-        "label",
-        source,
-        "--preset",
-        "official",
-        "--method",
-        "ttrl",
-        "--reader",
-        r"regex:\d",
-        "--out",
+        "label", source, "--preset", "official", "--method", "ttrl", "--reader", r"regex:\d", "--out",
         tmp_path / "l.jsonl",
-    )
+    )  # fmt: skip
     assert [line["answer"] for line in read(tmp_path / "l.jsonl")] == ["4", "1", None, "9"]
 
 
@@ -489,14 +474,9 @@ def test_a_reader_beside_the_rollouts_is_found_by_the_installed_command(tmp_path
     (tmp_path / "beside.py").write_text("def read(text):\n    return '7'\n")
     source = write(tmp_path / "r.jsonl", [row("q", "1")])
     command = [
-        str(Path(sys.executable).with_name("scrl")),
-        "label",
-        str(source),
-        "--reader",
-        "beside:read",
-        "--out",
+        str(Path(sys.executable).with_name("scrl")), "label", str(source), "--reader", "beside:read", "--out",
         "l.jsonl",
-    ]
+    ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert read(tmp_path / "l.jsonl")[0]["answer"] == "7"

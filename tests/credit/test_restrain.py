@@ -194,12 +194,9 @@ def objective_by_hand(answers, rows, ratios_M, *, weight, low, high):
 
 
 @given(
-    st.lists(st.sampled_from("12345") | st.none(), min_size=4, max_size=20),
-    st.integers(0, 2**31),
-    st.floats(0, 0.5),
-    st.floats(0, 0.5),
-    st.floats(0, 1),
-)
+    st.lists(st.sampled_from("12345") | st.none(), min_size=4, max_size=20), st.integers(0, 2**31), st.floats(0, 0.5),
+    st.floats(0, 0.5), st.floats(0, 1),
+)  # fmt: skip
 def test_two_scalars_are_the_clipped_objective_summed_over_all_answers(answers, seed, low, high, share):
     credit = credit_of(answers, reference_share=share, num_trained=4, seed=seed % 99, min_share=0)
     rows = list(credit.trained)

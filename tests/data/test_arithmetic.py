@@ -160,12 +160,8 @@ def test_the_first_questions_stay_what_they_are():
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [
-        ("hrad", r" Did you mean 'hard'\?"),
-        ("mediun", r" Did you mean 'medium'\?"),
-        ("zzz", r" Known: easy, hard, medium\."),
-    ],
-)
+    [("hrad", r" Did you mean 'hard'\?"), ("mediun", r" Did you mean 'medium'\?"), ("zzz", r" Known: easy, hard, medium\.")],
+)  # fmt: skip
 def test_an_unknown_level_names_the_likeliest_one(name, hint):
     with pytest.raises(ConfigError, match=rf"{SOURCE}:{name}: there is no such level\.{hint}"):
         arithmetic_questions(name, 1)

@@ -61,19 +61,14 @@ TRANSLATED = {
 }
 """A change of each → TRL's setting; the defaults are 100 steps of 8 questions, an update each."""
 REFUSED = {
-    "dynamic_sampling.rounds=1": "asks the questions of a step once",
-    "sampling.stop=[x]": "only at end-of-text tokens",
+    "dynamic_sampling.rounds=1": "asks the questions of a step once", "sampling.stop=[x]": "only at end-of-text tokens",
     "sampling.temperature=0": "does not take the likeliest token",
-    "loss.entropy_bonus=0.1": "weighs the entropy by tokens",
-    "loss.dual_clip=1.1": "only above 1",
-    "compute.device=cuda:1": "CUDA_VISIBLE_DEVICES",
-    "compute.sampler=vllm": "engine_options.use_vllm",
-    "compute.micro_tokens=4096": "counts completions",
-    "compute.packing=on": "pads completions",
-    "optimizer.state=bfloat16": "has only float32",
-    "optimizer.masters=split": "has only float32",
+    "loss.entropy_bonus=0.1": "weighs the entropy by tokens", "loss.dual_clip=1.1": "only above 1",
+    "compute.device=cuda:1": "CUDA_VISIBLE_DEVICES", "compute.sampler=vllm": "engine_options.use_vllm",
+    "compute.micro_tokens=4096": "counts completions", "compute.packing=on": "pads completions",
+    "optimizer.state=bfloat16": "has only float32", "optimizer.masters=split": "has only float32",
     "evaluation.temperature=0.6": "samples as in training",
-}
+}  # fmt: skip
 NEVER_ALONE = {
     "loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "nodes", "gpus", "probe", "force",
 }  # fmt: skip

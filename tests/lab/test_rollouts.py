@@ -39,19 +39,9 @@ def questions(number, path="q.jsonl"):
 
 def words(server, path, *more, n=4):
     return [
-        "rollouts",
-        "--endpoint",
-        server.url,
-        "--model",
-        "m",
-        "--questions",
-        path,
-        "-n",
-        str(n),
-        "--out",
-        "c.jsonl",
+        "rollouts", "--endpoint", server.url, "--model", "m", "--questions", path, "-n", str(n), "--out", "c.jsonl",
         *more,
-    ]
+    ]  # fmt: skip
 
 
 def stored(path="c.jsonl"):
@@ -81,13 +71,9 @@ def test_a_line_is_a_rollout_with_an_entropy_that_is_marked_as_an_estimate(capsy
     # Tokens of probabilities 1/2, 1/4 and 1/4: 3/2 log 2; then a certain one: 0. Their mean is 3/4 log 2.
     assert line["entropy"] == pytest.approx(0.75 * math.log(2))
     known = {
-        "step": 0,
-        "entropy_is_estimate": True,
-        "num_tokens": 2,
-        "finished": True,
-        "question": "What is 2?",
+        "step": 0, "entropy_is_estimate": True, "num_tokens": 2, "finished": True, "question": "What is 2?",
         "gold": "2",
-    }
+    }  # fmt: skip
     assert line == line | known
     found = list(open_completions(Path("c.jsonl")).rollouts())
     assert all(rollout.is_entropy_estimate and rollout.facts == {"length": 2.0} for rollout in found)
@@ -104,14 +90,9 @@ def test_what_a_server_is_asked_for():
     assert bodies[0] == bodies[2] == bodies[1] | {"seed": bodies[0]["seed"]}
     assert bodies[0]["seed"] != bodies[1]["seed"]
     assert {name: value for name, value in bodies[0].items() if name != "seed"} == {
-        "model": "m",
-        "max_tokens": 7,
-        "temperature": 0.5,
-        "top_p": 1.0,
-        "logprobs": True,
-        "top_logprobs": 20,
+        "model": "m", "max_tokens": 7, "temperature": 0.5, "top_p": 1.0, "logprobs": True, "top_logprobs": 20,
         "messages": [{"role": "user", "content": f"What is 2? {BOXED}"}],
-    }
+    }  # fmt: skip
 
     def body(asked=question, **more):
         return request_body(build_settings(settings | more), asked, 0)
@@ -268,24 +249,12 @@ def test_a_first_question_that_is_refused_stops_no_other_either(capsys):
 @pytest.mark.parametrize(
     ("status", "said", "reason"),
     [
-        (
-            401,
-            '{"error": {"message": "no key"}}',
-            "HTTP 401: no key. Set the key in the environment variable SCRL_API_KEY.",
-        ),
-        (
-            404,
-            '{"detail": "Not Found"}',
-            "HTTP 404: Not Found. Look at --endpoint (most end in /v1) and at --model ('m').",
-        ),
-        (
-            400,
-            "top_logprobs is at most 5",
-            "top_logprobs is at most 5. If log-probabilities are the reason, ask for fewer",
-        ),
+        (401, '{"error": {"message": "no key"}}', "HTTP 401: no key. Set the key in the environment variable SCRL_API_KEY."),
+        (404, '{"detail": "Not Found"}', "HTTP 404: Not Found. Look at --endpoint (most end in /v1) and at --model ('m')."),
+        (400, "top_logprobs is at most 5", "top_logprobs is at most 5. If log-probabilities are the reason, ask for fewer"),
         (302, "", "HTTP 302: X"),
     ],
-)
+)  # fmt: skip
 def test_what_no_other_request_would_change_stops_at_once_with_nothing_written(status, said, reason, capsys, tmp_path):
     with StubServer(lambda key, attempt: response(status, said)) as server:
         assert main(words(server, questions(2), "--concurrency", "1")) == 1
@@ -326,17 +295,13 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(monkeypatch, ca
 @pytest.mark.parametrize(
     "broken",
     [
-        {},
-        [],
-        {"choices": []},
-        {"choices": None},
-        {"choices": [{"text": "a"}, {"text": "b"}]},
+        {}, [], {"choices": []}, {"choices": None}, {"choices": [{"text": "a"}, {"text": "b"}]},
         {"choices": [{"message": {"content": 5}}]},
         {"choices": [{"text": "a", "logprobs": {"token_logprobs": [float("nan")]}}]},
         {"choices": [{"text": "a", "logprobs": {"token_logprobs": ["x"]}}]},
         {"choices": [{"text": "a"}], "usage": {"completion_tokens": "many"}},
     ],
-)
+)  # fmt: skip
 def test_a_response_that_is_no_completion_is_never_stored(broken):
     with pytest.raises(ValueError, match="its answer is no completion"):
         rollout_line(Question("a", "?"), 0, broken)

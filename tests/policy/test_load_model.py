@@ -244,15 +244,12 @@ EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
         ({"device": "cuda"}, {}, EXPANDABLE),
         *(
             ({"device": "cuda"}, chosen, chosen)
-            for chosen in (
-                {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"},
-                {"PYTORCH_ALLOC_CONF": "backend:native"},
-            )
+            for chosen in ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}, {"PYTORCH_ALLOC_CONF": "backend:native"})
         ),
         ({"device": "cuda", "sampler": "vllm"}, {}, {}),  # which could not give such memory back
         ({"device": "cpu"}, {}, {}),
     ],
-)
+)  # fmt: skip
 def test_torch_is_told_how_to_allocate_before_it_takes_any_memory(compute, before, after, monkeypatch):
     environment, seen = dict(before), []
     monkeypatch.setattr("scrl.policy.model.os.environ", environment)

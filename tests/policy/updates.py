@@ -18,20 +18,12 @@ from scrl.sampling.settings import SamplingSettings
 CPU = ComputeSettings(device="cpu")
 ADVANTAGES = (1.5, -0.5, 0.25, -1.25, 0.75, -0.75)
 SMALL = {
-    "vocab_size": 24,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "initializer_range": 0.2,
-}
+    "vocab_size": 24, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "initializer_range": 0.2,
+}  # fmt: skip
 VARIANTS = {
-    **LOSS_VARIANTS,
-    "pairs": {"mean": "pairs"},
-    "dual": {"dual_clip": 1.1},
-    "bonus": {"entropy_bonus": 0.05},
-}
+    **LOSS_VARIANTS, "pairs": {"mean": "pairs"}, "dual": {"dual_clip": 1.1}, "bonus": {"entropy_bonus": 0.05},
+}  # fmt: skip
 ENDS = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
 
 

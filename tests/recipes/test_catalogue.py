@@ -151,18 +151,11 @@ def test_our_choices_are_what_the_reasons_say():
 
 def test_the_appendix_table():
     assert [(row.printed, row.small, row.large) for row in HYPERPARAMETERS] == [
-        ("Max Prompt Length", 512, 512),
-        ("Max Response Length", 3072, 3072),
-        ("Train Batch Size", 8, 8),
-        ("PPO Mini Batch Size", 1, 1),
-        ("PPO Micro Batch Size per GPU", 2, 2),
-        ("N GPUs per Node", 4, 8),
-        ("Learning Rate", 5e-7, 5e-7),
-        ("LR Warmup Steps Ratio", 0.03, 0.03),
-        ("Warmup Style", "cosine", "cosine"),
-        ("Temperature", 0.6, 1.0),
-        ("Optimizer", "AdamW", "AdamW"),
-    ]
+        ("Max Prompt Length", 512, 512), ("Max Response Length", 3072, 3072), ("Train Batch Size", 8, 8),
+        ("PPO Mini Batch Size", 1, 1), ("PPO Micro Batch Size per GPU", 2, 2), ("N GPUs per Node", 4, 8),
+        ("Learning Rate", 5e-7, 5e-7), ("LR Warmup Steps Ratio", 0.03, 0.03), ("Warmup Style", "cosine", "cosine"),
+        ("Temperature", 0.6, 1.0), ("Optimizer", "AdamW", "AdamW"),
+    ]  # fmt: skip
     assert all(row.setting or row.note for row in HYPERPARAMETERS)
 
 

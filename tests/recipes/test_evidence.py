@@ -148,11 +148,8 @@ def fake_scrl(calls):
         if words[0] == "train":
             row = {"step": 0, "question_id": "q", "correct": True, "label": "positive", "answer_class": "4"}
             rows = [
-                row,
-                row,
-                row | {"answer_class": "5", "correct": False, "label": None},
-                row | {"answer_class": None},
-            ]
+                row, row, row | {"answer_class": "5", "correct": False, "label": None}, row | {"answer_class": None},
+            ]  # fmt: skip
             (out / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
             (out / "environment.json").write_text(json.dumps({"commit": "abc", "versions": {"torch": "2"}}))
             for name in ("config.yaml", "metrics.jsonl", "evaluations.jsonl"):

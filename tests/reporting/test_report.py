@@ -18,15 +18,10 @@ from scrl.reporting.report import settings_of, write_report
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"
 HOSTILE = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "' onmouseover='alert(1)",
-    "{{7*7}}{% raw %}",
-    "</pre></details></table><h1>mine</h1>",
-    "</title></style><script>",
-    "<!-- ]]> &lt;b&gt; &#x3c;",
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "' onmouseover='alert(1)", "{{7*7}}{% raw %}",
+    "</pre></details></table><h1>mine</h1>", "</title></style><script>", "<!-- ]]> &lt;b&gt; &#x3c;",
     r"$\frac{1}{$ \u0000",
-]
+]  # fmt: skip
 
 
 class Page(HTMLParser):

@@ -116,13 +116,8 @@ def test_a_missing_file_is_named(make_run, name):
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [
-        ("a: [1\nb: 2\n", "config.yaml:2: "),
-        ("- 1\n", "config.yaml:1: "),
-        ("", "config.yaml:1: "),
-        ("\x00", "config.yaml: "),
-    ],
-)
+    [("a: [1\nb: 2\n", "config.yaml:2: "), ("- 1\n", "config.yaml:1: "), ("", "config.yaml:1: "), ("\x00", "config.yaml: ")],
+)  # fmt: skip
 def test_a_broken_config_is_refused(make_run, text, place):
     folder = make_run()
     (folder / "config.yaml").write_text(text)

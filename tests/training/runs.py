@@ -63,16 +63,13 @@ def left_behind(folder):
     """All that must be the same in two runs that are the same, by name."""
     checkpoints = folder / "checkpoints"
     return {
-        "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")),
-        "metrics": metrics(folder),
+        "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")), "metrics": metrics(folder),
         "rollouts": (folder / "rollouts.jsonl").read_bytes(),
         "evaluations": (folder / "evaluations.jsonl").read_bytes(),
         "state": json.loads((checkpoints / "last" / "trainer_state.json").read_text()) | {"files": None, "sums": None},
-        "config": (folder / "config.yaml").read_bytes(),
-        "card": (checkpoints / "last" / "README.md").read_bytes(),
-        "last": weights(folder),
-        "best": weights(folder, "best"),
-    }
+        "config": (folder / "config.yaml").read_bytes(), "card": (checkpoints / "last" / "README.md").read_bytes(),
+        "last": weights(folder), "best": weights(folder, "best"),
+    }  # fmt: skip
 
 
 def differences(folder, other):

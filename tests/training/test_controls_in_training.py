@@ -19,11 +19,8 @@ def questions(tmp_path_factory):
     folder = tmp_path_factory.mktemp("questions")
     drawn = load_source("arithmetic:easy:train:4", seed=0).questions
     golds = {
-        "with": [q.gold for q in drawn],
-        "wrong": ["-1"] * 4,
-        "without": [None] * 4,
-        "partly": ["1", None, "2", "3"],
-    }
+        "with": [q.gold for q in drawn], "wrong": ["-1"] * 4, "without": [None] * 4, "partly": ["1", None, "2", "3"],
+    }  # fmt: skip
     for name, gold_Q in golds.items():
         rows = [
             {"id": q.id, "question": q.text} | ({"answer": gold} if gold else {})

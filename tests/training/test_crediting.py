@@ -41,11 +41,8 @@ def test_every_question_is_asked_as_it_is_and_then_in_other_words():
     questions = [Question("a", "A?", "1", rephrased="a!"), Question("b", "B?", rephrased="b!")]
     forms = credit_rule("co-rewarding").question_forms(questions)
     assert [(form.id, form.text, form.gold) for form in forms] == [
-        ("a", "A?", "1"),
-        ("a~rephrased", "a!", "1"),
-        ("b", "B?", None),
-        ("b~rephrased", "b!", None),
-    ]
+        ("a", "A?", "1"), ("a~rephrased", "a!", "1"), ("b", "B?", None), ("b~rephrased", "b!", None),
+    ]  # fmt: skip
     assert credit_rule("ttrl").question_forms(questions) == questions
     with pytest.raises(InputError, match=r"question 'c' has no rephrasing.*column `rephrased`"):
         credit_rule("co-rewarding").question_forms([*questions, Question("c", "C?")])
