@@ -45,13 +45,21 @@ def shell_lines(page):
     return [words[1:] for words in lines if words[:1] == ["scrl"]]
 
 
+FEWER = {
+    "train": "--steps 2 --limit 20 --completions 8 --trained 4 --evaluation.completions 4".split(),
+    "evaluate": ["--limit", "20"],
+    "reproduce": ["--dry-run"],
+}
+"""What is added to a command, so that it takes seconds: 20 questions are as many as `--draw-check 20` needs."""
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_every_command_works_as_written_from_the_root(page, root):
-    """A run whose model is on the hub is planned, a table of the paper too; other runs are cut to two steps."""
+    """A run whose model is on the hub is planned, a table of the paper too; the others are smaller."""
     for words in shell_lines(page):
         is_far = any(word.startswith("HuggingFaceTB/") for word in words)
-        more = {"train": ["--steps", "2"], "reproduce": ["--dry-run"]}.get(words[0], [])
         if words[0] == "demo":  # tests/command/test_demo.py runs it
             continue
-        done = scrl("plan" if is_far else words[0], *words[1:], *more, cwd=root)
+        command = "plan" if is_far else words[0]
+        done = scrl(command, *words[1:], *FEWER.get(command, []), cwd=root)
         assert done.returncode == 0, (words, done.stdout[-500:], done.stderr[-500:])

@@ -17,8 +17,11 @@ from scrl.training import run, run_folder
 from scrl.training.loop import train
 from scrl.training.run_folder import RunFolder
 
-LONGER = (*SMALL, "steps=12", "checkpoint_every=2", "evaluation.every=5")
-"""Some seconds of work: long enough to be hit by a signal."""
+LONGER = (
+    *SMALL, "steps=12", "completions=4", "trained=2", "sampling.max_tokens=24", "evaluation.completions=2",
+    "checkpoint_every=2", "evaluation.every=5",
+)  # fmt: skip
+"""Steps enough to be hit by a signal between them."""
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +32,10 @@ def uninterrupted(tmp_path_factory):
     return folder / "run"
 
 
-def test_a_run_that_was_killed_ten_times_equals_one_that_was_not(uninterrupted, tmp_path):
+def test_a_run_that_was_killed_four_times_equals_one_that_was_not(uninterrupted, tmp_path):
     rng = random.Random(5)
     folder = tmp_path / "run"
-    for kill in range(10):
+    for kill in range(4):
         is_started = (folder / "config.yaml").exists()
         if not is_started:
             shutil.rmtree(folder, ignore_errors=True)
