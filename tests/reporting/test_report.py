@@ -55,6 +55,18 @@ class Page(HTMLParser):
         return " ".join("".join(self.words).split())
 
 
+@pytest.fixture(autouse=True)
+def _few_plots(request, monkeypatch):
+    """Drawing them is most of the time; tests that look at them ask for `plots`."""
+    if "plots" not in request.fixturenames:
+        monkeypatch.setattr("scrl.reporting.report.draw_plots", lambda runs: [])
+
+
+@pytest.fixture
+def plots():
+    """The page with its plots."""
+
+
 def page_of(*folders):
     return write_report(folders, folders[0] / "report.html").read_text(encoding="utf-8")
 
@@ -91,7 +103,7 @@ def assert_safe(html):
     return page
 
 
-def test_the_page_is_whole_and_needs_nothing_else(make_run):
+def test_the_page_is_whole_and_needs_nothing_else(make_run, plots):
     html = page_of(make_run())
     assert html.lstrip().startswith("<!doctype html>")
     page = assert_safe(html)
@@ -215,7 +227,7 @@ def test_a_right_answer_that_nobody_gave_is_told(make_run):
     assert [group_of(html, place)["right"] for place in range(3)] == [-1, 0, None]  # never given; given; no gold
 
 
-def test_two_runs_are_compared_side_by_side(make_run):
+def test_two_runs_are_compared_side_by_side(make_run, plots):
     folders = [make_run("first/scrl"), make_run("second/scrl", config=CONFIG | {"method": "ttrl"})]
     page = assert_safe(page_of(*folders))
     assert page.tags.count("figure") == 1 + 3 + 3 + 1 + 1 + 1 + 3
@@ -241,7 +253,7 @@ def test_without_gold_the_page_says_so(make_run):
         assert words not in page.text.partition("Explorer")[0], words
 
 
-def test_a_run_that_has_just_begun(make_run):
+def test_a_run_that_has_just_begun(make_run, plots):
     page = assert_safe(page_of(make_run("new", metrics=[], evaluations=[], rollouts=[])))
     for words in ("0 of 30 steps", "no evaluations yet", "No step is finished yet", "No rollouts yet"):
         assert words in page.text
@@ -263,7 +275,7 @@ def test_a_cut_last_line_is_left_out_and_told(make_run):
     assert "192 completions" in page.text
 
 
-def test_the_same_files_give_the_same_bytes(make_run, tmp_path):
+def test_the_same_files_give_the_same_bytes(make_run, tmp_path, plots):
     folders = [make_run("scrl"), make_run("ttrl")]
     pages = [write_report(folders, tmp_path / name).read_bytes() for name in ("one.html", "two.html")]
     assert pages[0] == pages[1]

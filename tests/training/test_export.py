@@ -227,8 +227,7 @@ BAD = {
     "start model gone": (
         ["full"],
         lambda run: model_of(run["full"], "/no/such/model"),
-        "there is no folder /no/such/model. Give a folder, a hub id (owner/name), or 'embedded'. Its type is wanted "
-        "for the export; or say which: --dtype bfloat16",
+        "Its type is wanted for the export; or say which: --dtype bfloat16",
     ),
     "an odd type": (
         ["full"],

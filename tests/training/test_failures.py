@@ -159,9 +159,19 @@ def fill_the_disk_at_the_second_step():
     PlainProgress.step = and_then
 
 
-def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_goes_on(tmp_path):
-    settings = (*SMALL, "evaluation.is_off=true")
-    done = scrl("train", *settings, "--out", "run", cwd=tmp_path, prepare=fill_the_disk_at_the_second_step)
+UNMEASURED = (*SMALL, "evaluation.is_off=true")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing went wrong with."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert scrl("train", *UNMEASURED, "--out", "run", cwd=folder).returncode == 0
+    return folder / "run"
+
+
+def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_goes_on(tmp_path, whole):
+    done = scrl("train", *UNMEASURED, "--out", "run", cwd=tmp_path, prepare=fill_the_disk_at_the_second_step)
     assert done.returncode == 1
     assert done.stderr.startswith("failed: run/checkpoints/")
     assert "the checkpoint cannot be written: " in done.stderr
@@ -174,8 +184,7 @@ def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_
     assert sorted(path.name for path in last.parent.iterdir()) == ["best", "last"]
     resumed = scrl("train", "--resume", "run", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
-    assert scrl("train", *settings, "--out", "whole", cwd=tmp_path).returncode == 0
-    assert differences(tmp_path / "run", tmp_path / "whole") == []
+    assert differences(tmp_path / "run", whole) == []
 
 
 # Numbers that are none
@@ -190,16 +199,14 @@ def test_a_learning_rate_that_breaks_the_model_ends_the_run_in_words(tmp_path):
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_a_model_that_breaks_later_leaves_the_last_sound_checkpoint(tmp_path):
-    settings = (*SMALL, "evaluation.is_off=true")
-    done = scrl("train", *settings, "--out", "run", cwd=tmp_path, prepare=break_the_loss_at_the_second_step)
+def test_a_model_that_breaks_later_leaves_the_last_sound_checkpoint(tmp_path, whole):
+    done = scrl("train", *UNMEASURED, "--out", "run", cwd=tmp_path, prepare=break_the_loss_at_the_second_step)
     assert done.returncode == 1
     assert "failed: the loss is nan" in done.stderr
     assert len(metrics(tmp_path / "run")) == 1
     assert json.loads((tmp_path / "run" / "checkpoints" / "last" / "trainer_state.json").read_text())["step"] == 1
     assert scrl("train", "--resume", "run", cwd=tmp_path).returncode == 0
-    assert scrl("train", *settings, "--out", "whole", cwd=tmp_path).returncode == 0
-    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+    assert weights(tmp_path / "run") == weights(whole)
 
 
 def break_the_loss_at_the_second_step():

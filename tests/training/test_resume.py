@@ -115,7 +115,7 @@ def test_a_third_signal_stops_at_once_and_says_what_is_lost(tmp_path):
 def stop_while_saving(folder, numbers):
     """A run of many steps between checkpoints; the first of the signals ends it, the others come while it saves."""
     first, *others = numbers
-    settings = (*SMALL, "steps=40", "checkpoint_every=40", "evaluation.is_off=true")
+    settings = (*LONGER, "checkpoint_every=40", "evaluation.is_off=true")
     command = Command("train", *settings, "--out", "run", cwd=folder, prepare=slow_saving)
     command.wait_for(lambda: size_of(folder / "run" / "metrics.jsonl") > 0)
     command.signal(first)
@@ -164,7 +164,7 @@ class _Snapshots:
 
 
 def test_a_kill_at_any_moment_of_a_steps_writing_leaves_a_run_that_goes_on_exactly(monkeypatch, tmp_path, no_report):
-    settings = ("steps=2", "questions=arithmetic:easy:train:2", "completions=4", "trained=2", "sampling.max_tokens=24")
+    settings = (*LONGER, "steps=2", "questions=arithmetic:easy:train:2", "checkpoint_every=1", "probe=0")
     do(tmp_path / "whole", *settings)
     snapshots = _Snapshots(tmp_path / "run", tmp_path / "snapshots")
     with monkeypatch.context() as patch:
@@ -183,7 +183,7 @@ def test_a_kill_at_any_moment_of_a_steps_writing_leaves_a_run_that_goes_on_exact
 
 
 def test_a_kill_before_the_first_checkpoint_starts_the_run_anew(tmp_path, no_report):
-    do(tmp_path / "whole")
+    do(tmp_path / "whole", "steps=1")
     folder = tmp_path / "run"
     shutil.copytree(tmp_path / "whole", folder)
     shutil.rmtree(folder / "checkpoints")
@@ -227,11 +227,12 @@ def test_evaluations_and_the_guard_are_not_skipped_by_a_kill_right_after_a_check
     ids=["adapter", "KL to the start model"],
 )
 def test_a_run_with_more_to_remember_goes_on_exactly(settings, tmp_path, no_report):
-    do(tmp_path / "whole", *settings, "evaluation.is_off=true")
-    stop_after_a_step(tmp_path / "run", *settings, "evaluation.is_off=true")
+    settings = (*settings, "steps=2", "evaluation.is_off=true")
+    do(tmp_path / "whole", *settings)
+    stop_after_a_step(tmp_path / "run", *settings)
     go_on(tmp_path / "run")
     assert differences(tmp_path / "run", tmp_path / "whole") == []
-    with pytest.raises(InputError, match="has done all its 3 steps"):  # without evaluations, too
+    with pytest.raises(InputError, match="has done all its 2 steps"):  # without evaluations, too
         go_on(tmp_path / "run")
 
 
