@@ -54,26 +54,6 @@ def test_what_is_given_wins_over_the_preset():
     assert (config.rule().settings.std, config.rule().settings.which_trained) == ("population", "first")
 
 
-@pytest.mark.parametrize(
-    ("variant", "loss", "advantage"),
-    [
-        ("grpo", {}, "normalised"),
-        ("dapo", {"clip_low": 0.2, "clip_high": 0.28, "mean": "token"}, "normalised"),
-        ("dr-grpo", {"mean": "constant"}, "centred"),
-        ("gspo", {"ratio": "completion", "clip_low": 3e-4, "clip_high": 4e-4}, "normalised"),
-        ("rloo", {}, "leave-one-out"),
-    ],
-)
-def test_a_named_loss_fills_in_its_settings_and_its_advantage(variant, loss, advantage):
-    config = build_config(BARE | {"loss_variant": variant})
-    plain = build_config(BARE).loss
-    assert config.loss == plain.model_copy(update=loss)
-    assert config.rule().settings.advantage == advantage
-    given = {"loss": {"clip_high": 0.9}, "credit": {"advantage": "centred"}}
-    kept = build_config(BARE | {"loss_variant": variant} | given)
-    assert (kept.loss.clip_high, kept.rule().settings.advantage) == (0.9, "centred")
-
-
 # Files
 
 

@@ -130,20 +130,6 @@ def found_wrong(cases):
     return {str(name)[:80]: wrong for name, use in cases if (wrong := outcome(use)) is not None}
 
 
-def test_there_are_enough_of_them():
-    number = (
-        len(NAMES) * len(VALUES)
-        + len(FILES)
-        + len(LINES)
-        + len(ROLLOUTS)
-        + len(SHAPES)
-        + len(TEMPLATES)
-        + len(EVALUATIONS)
-        + len(CONFIGS)
-    )
-    assert number >= 250
-
-
 def test_settings(tmp_path):
     base = ["model=embedded", "questions=arithmetic:easy"]
     values = [

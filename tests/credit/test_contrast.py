@@ -23,8 +23,6 @@ from scrl.errors import InputError
 from scrl.records import Completion, Elsewhere, Group, Labels, Tally
 from scrl.training.guard import alarms
 
-CONTRAST = credit_rule("contrast")
-
 
 def tally(votes, missing=0):
     """Votes by answer → Tally."""

@@ -19,9 +19,8 @@ from scrl.data.completion_files import open_completions
 from scrl.data.prompts import BOXED, NUMBER
 from scrl.errors import EndpointError
 from scrl.lab.endpoint import Endpoint, backoff, request_body, retry_after, rollout_line
-from scrl.lab.endpoint_settings import NAMES, build_settings
+from scrl.lab.endpoint_settings import build_settings
 from scrl.records import Question
-from scrl.settings import setting_rows
 
 
 @pytest.fixture(autouse=True)
@@ -223,27 +222,20 @@ def test_a_full_server_is_waited_for_as_long_as_it_answers_others(monkeypatch):
         assert complete(server, monkeypatch, others=1, retries=2)[0] is None  # it fails at this one alone
 
 
-def test_a_question_that_is_refused_stops_no_other(capsys):
+@pytest.mark.parametrize(("refused", "concurrency"), [(2, "8"), (0, "1")])  # the very first one, too
+def test_a_question_that_is_refused_stops_no_other(refused, concurrency, capsys):
     too_long = response(400, '{"error": {"message": "maximum context length is 8 tokens"}}')
-    with StubServer(lambda key, attempt: too_long if key[0].startswith("What is 2?") else "answer") as server:
-        assert main(words(server, questions(4))) == 1
+    with StubServer(lambda key, attempt: too_long if key[0].startswith(f"What is {refused}?") else "answer") as server:
+        assert main(words(server, questions(4), "--concurrency", concurrency)) == 1
         error = capsys.readouterr().err
         assert (
-            "c.jsonl: 4 of 16 completions are missing, the first of question 'q2': HTTP 400: maximum context" in error
+            f"c.jsonl: 4 of 16 completions are missing, the first of question 'q{refused}': HTTP 400: maximum" in error
         )
         assert error.count("\n") == 1
         assert len(stored()) == 12
         server.fault = lambda key, attempt: "answer"
         assert main(words(server, questions(4))) == 0
     assert_whole(4, 4)
-
-
-def test_a_first_question_that_is_refused_stops_no_other_either(capsys):
-    too_long = response(400, "too long")
-    with StubServer(lambda key, attempt: too_long if key[0].startswith("What is 0?") else "answer") as server:
-        assert main(words(server, questions(4), "--concurrency", "1")) == 1
-    assert "4 of 16 completions are missing, the first of question 'q0'" in capsys.readouterr().err
-    assert len(stored()) == 12
 
 
 @pytest.mark.parametrize(
@@ -447,12 +439,6 @@ def test_two_processes_do_not_write_to_one_file(tmp_path, capsys):
 
 
 # Settings
-
-
-def test_short_names_lead_to_settings():
-    rows = {name for name, _, _ in setting_rows(NAMES.model)}
-    assert set(NAMES.short.values()) <= rows
-    assert not set(NAMES.not_here) & (rows | set(NAMES.short))
 
 
 SERVER = ("--endpoint", "http://x/v1", "--model", "m", "--questions", "q.jsonl")

@@ -13,8 +13,6 @@ from scrl.recipes.catalogue import (
     FOLLOWED,
     config_of,
     episodes_of,
-    find_experiment,
-    find_table,
     prompt_of,
 )
 from scrl.recipes.jobs import find
@@ -165,15 +163,6 @@ def test_a_start_model_is_asked_as_its_runs_are_but_has_no_settings(experiment):
         config_of(experiment)
     assert experiment.method is None
     assert prompt_of(experiment)["style"] == MODELS[experiment.name.partition("/")[0]][2]
-
-
-def test_unknown_names_are_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"Did you mean 'qwen2.5-3b/aime25/32-16/scrl'\? `scrl recipes` lists all 93"):
-        find_experiment("qwen2.5-3b/aime25/32-16/srcl")
-    with pytest.raises(ConfigError, match=r"Did you mean 'table-ablation'\? Known: failure-minerva, "):
-        find_table("table-ablatoin")
-    assert find_table("table-main").name == "table-main"
-    assert find_experiment("qwen3-4b/start/10240").max_tokens == 10_240
 
 
 def test_the_catalogue_is_read_without_torch():

@@ -9,6 +9,7 @@ import pytest
 from listeners import Listener
 
 from scrl.config import read_config
+from scrl.training import run_folder
 from scrl.training.loop import resume, train
 
 SMALL = (
@@ -36,6 +37,11 @@ def do(out, *changes):
 def go_on(out):
     listener = Listener()
     return resume(out, listener), listener
+
+
+def no_page():
+    """In a process of its own: the page is not drawn, which takes longer than these runs."""
+    run_folder.write_report = lambda folders, out: out.touch()
 
 
 def lines(path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from processes import Command, scrl, untraced
-from runs import SMALL, Listener, differences, do, go_on, lines, small, stop_after_a_step
+from runs import SMALL, Listener, differences, do, go_on, lines, no_page, small, stop_after_a_step
 
 from scrl.errors import InputError
 from scrl.training import run, run_folder
@@ -27,7 +27,7 @@ LONGER = (
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("uninterrupted")
-    done = scrl("train", *LONGER, "--out", "run", cwd=folder)
+    done = scrl("train", *LONGER, "--out", "run", cwd=folder, prepare=no_page)
     assert done.returncode == 0, done.stderr
     return folder / "run"
 
@@ -40,14 +40,15 @@ def test_a_run_that_was_killed_four_times_equals_one_that_was_not(uninterrupted,
         if not is_started:
             shutil.rmtree(folder, ignore_errors=True)
         before = size_of(folder / "metrics.jsonl")
-        command = Command("train", *(("--resume", "run") if is_started else (*LONGER, "--out", "run")), cwd=tmp_path)
+        words = ("--resume", "run") if is_started else (*LONGER, "--out", "run")
+        command = Command("train", *words, cwd=tmp_path, prepare=no_page)
         if kill % 2 == 0:  # every second one comes while the run is being loaded, or wherever it is by then
             command.wait_for(lambda before=before: size_of(folder / "metrics.jsonl") > before)
         time.sleep(rng.uniform(0.0, 0.25))
         command.signal(signal.SIGKILL)
         killed = command.finish()
         assert killed.returncode == -signal.SIGKILL or has_finished(killed), killed.stderr
-    assert has_finished(scrl("train", "--resume", "run", cwd=tmp_path))
+    assert has_finished(scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page))
     assert differences(folder, uninterrupted) == []
 
 
@@ -60,12 +61,18 @@ def size_of(path):
     return path.stat().st_size if path.exists() else 0
 
 
+def signalled():
+    """Before a process that will get signals."""
+    untraced()
+    no_page()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_exactly(
     number, uninterrupted, tmp_path
 ):
     folder = tmp_path / "run"
-    command = Command("train", *LONGER, "--out", "run", cwd=tmp_path, prepare=untraced)
+    command = Command("train", *LONGER, "--out", "run", cwd=tmp_path, prepare=signalled)
     command.wait_for(lambda: size_of(folder / "metrics.jsonl") > 2_000)  # some three steps
     command.signal(number)
     done = command.finish()
@@ -75,7 +82,7 @@ def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_
     assert "Traceback" not in done.stderr
     assert json.loads((folder / "checkpoints" / "last" / "trainer_state.json").read_text())["step"] == steps
     assert (folder / "report.html").exists()
-    resumed = scrl("train", "--resume", "run", cwd=tmp_path)
+    resumed = scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page)
     assert resumed.returncode == 0, resumed.stderr
     assert f"resuming after step {steps}" in resumed.stdout
     assert differences(folder, uninterrupted) == []
@@ -83,7 +90,7 @@ def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_
 
 def slow_saving():
     """A checkpoint that takes long enough to be hit by a second signal; where it has begun, a file says so."""
-    untraced()
+    signalled()
     saved = run.write_weights
 
     def write(*arguments):
@@ -109,7 +116,7 @@ def test_a_third_signal_stops_at_once_and_says_what_is_lost(tmp_path):
     assert done.returncode == 130
     assert "stopped at once, steps after 0 are lost; go on with: scrl train --resume run" in done.stdout
     assert "Traceback" not in done.stderr
-    assert scrl("train", "--resume", "run", cwd=tmp_path).returncode == 0
+    assert scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page).returncode == 0
 
 
 def stop_while_saving(folder, numbers):
