@@ -60,13 +60,11 @@ def test_what_is_given_wins_over_the_preset():
 @pytest.mark.parametrize(
     "changes",
     [
-        (),
-        ("preset=official", "loss.kl_weight=0.5"),
-        ("loss_variant=dr-grpo", "credit.min_share=0.5"),
+        (), ("preset=official", "loss.kl_weight=0.5"), ("loss_variant=dr-grpo", "credit.min_share=0.5"),
         ("lora.rank=2", "lora.targets=[q_proj, v_proj]", "sampling.stop=['\\n\\n', 'Q:']", "trackers=[wandb]"),
         ("guard.mode=off", "evaluation.held_out=arithmetic:hard:held-out", "prompt.system=Ünïcode: # 'quoted'"),
     ],
-)
+)  # fmt: skip
 def test_the_resolved_settings_are_read_back_as_they_were(changes, tmp_path):
     config = small(*changes)
     write_config(config, tmp_path / "config.yaml")
@@ -85,12 +83,10 @@ def test_a_file_of_settings_with_single_ones_on_top(tmp_path):
     ("content", "reason"),
     [
         (b"model: embedded\nloss: [1,\n  2\nsteps: }\n", r":4: is not YAML: "),
-        (b"- a\n- b\n", "must hold settings by name, such as `model: embedded`"),
-        (b"", "must hold settings"),
-        (b"\xff\xfe", ": is not UTF-8 text"),
-        (None, ": cannot be read: No such file"),
+        (b"- a\n- b\n", "must hold settings by name, such as `model: embedded`"), (b"", "must hold settings"),
+        (b"\xff\xfe", ": is not UTF-8 text"), (None, ": cannot be read: No such file"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_holds_no_settings_is_refused_with_its_line(content, reason, tmp_path):
     if content is not None:
         (tmp_path / "bad.yaml").write_bytes(content)

@@ -198,11 +198,9 @@ def test_chat_templates(monkeypatch):
 def test_reports(tmp_path):
     def read(name, text):
         files = {
-            "config.yaml": "seed: 0",
-            "metrics.jsonl": "",
-            "rollouts.jsonl": "",
+            "config.yaml": "seed: 0", "metrics.jsonl": "", "rollouts.jsonl": "",
             "evaluations.jsonl": json.dumps(EVALUATION),
-        }
+        }  # fmt: skip
         for each, content in (files | {name: text}).items():
             (tmp_path / each).write_bytes(content.encode("utf-8", "surrogatepass"))
         table = result_table(result_rows([read_place(str(tmp_path))]))

@@ -166,12 +166,6 @@ def test_what_a_method_has_not_declared_it_does_not_see():
     assert seen == [None]
 
 
-def test_the_same_completion_twice_is_not_chosen():
-    method = plain(choose=lambda *given: (0, 0, 1))
-    with pytest.raises(ConfigError, match="its `choose` must give 2 different completions"):
-        scrl.assign_credit(scrl.Group.from_answers(["1", "2", "3"]), method, num_trained=2)
-
-
 @pytest.mark.parametrize("part", ["label", "reward"])
 def test_a_part_that_gives_back_the_wrong_thing_is_named(part):
     method = dataclasses.replace(scrl.METHODS["ttrl"], **{part: lambda *given: [1.0]})

@@ -122,19 +122,6 @@ def test_hardly_any_answer_ends_with_what_to_try(call, tmp_path):
     assert len(list(hints([record | {"answered": 0.09}, record, record | {"answered": 0.0}]))) == 1
 
 
-def test_a_benchmark_with_levels_from_a_folder(call, tmp_path, monkeypatch):
-    write(tmp_path / "data" / "math500.jsonl", [row | {"level": row["id"] % 5 + 1} for row in rows(500)])
-    words = ("embedded", "math500:4-5", *TINY, "--limit", 2, "--instruction", "")
-    code, out, _ = call(*words, "--data-dir", "data", "--out", "e")
-    assert code == 0
-    assert "math500:4-5: 200 of them are of level 4, 5." in out
-    (record,) = read(tmp_path / "e" / "evaluations.jsonl")
-    assert record["by_level"].keys() == {"4", "5"}
-    monkeypatch.setenv("SCRL_DATA", str(tmp_path / "data"))
-    assert call(*words, "--out", "f")[0] == 0
-    assert (tmp_path / "e" / "evaluations.jsonl").read_bytes() == (tmp_path / "f" / "evaluations.jsonl").read_bytes()
-
-
 def test_the_prompt_is_shown_and_nothing_is_written(call, tmp_path):
     code, out, err = call("embedded", STREAM, "--show-prompt")
     assert (code, err) == (0, "")

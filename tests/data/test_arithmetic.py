@@ -152,10 +152,8 @@ def test_the_first_questions_stay_what_they_are():
     """Golden, so that no change of the generator goes unseen: the embedded model was made from these streams."""
     questions = arithmetic_questions("easy", 2) + arithmetic_questions("hard", 1, stream="held-out", seed=3)
     assert [(question.text, question.gold) for question in questions] == [
-        ("Compute 89+(77-36).", "130"),
-        ("Compute (36+2)*3.", "114"),
-        ("Compute 96+35-37+(8-2).", "100"),
-    ]
+        ("Compute 89+(77-36).", "130"), ("Compute (36+2)*3.", "114"), ("Compute 96+35-37+(8-2).", "100"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -226,11 +226,6 @@ def test_what_the_template_cannot_do_is_refused(template, settings, reason):
         text(Letters(template), **settings)
 
 
-def test_every_style_can_be_set():
-    for style in ("auto", *STYLES):
-        assert PromptSettings(style=style).style == style
-
-
 # Prompts that are too long, all of them at once
 
 MANY = [Question(f"q{length}", "x" * length) for length in range(1, 8)]

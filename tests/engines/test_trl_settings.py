@@ -120,11 +120,9 @@ def test_sizes_of_a_step():
     # 8 questions × 16 rows, 1 question an update: on 4 processes 4 rows each in a pass, 8 updates a step.
     sizes = batch_sizes(config("trained=16"), 8, 4)
     assert sizes == {
-        "num_generations": 16,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 1,
+        "num_generations": 16, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1,
         "steps_per_generation": 8,
-    }
+    }  # fmt: skip
     # 2 questions an update = 32 rows, 16 a process, 10 at most in a pass: 8, twice; 4 updates a step.
     sizes = batch_sizes(config("questions_per_update=2", "compute.micro_batch=10"), 8, 2)
     assert sizes["per_device_train_batch_size"] == 8

@@ -48,13 +48,11 @@ def back(settings):
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"method": "ttrl", "trained": 8, "completions": 64, "seed": 5},
+        {}, {"method": "ttrl", "trained": 8, "completions": 64, "seed": 5},
         {"preset": "official", "loss": {"mean": "token"}, "credit": {"min_share": 0.5}},
-        {"reader": "regex:=(\\d+)$", "significant_digits": 3},
-        {"loss_variant": "dr-grpo"},
+        {"reader": "regex:=(\\d+)$", "significant_digits": 3}, {"loss_variant": "dr-grpo"},
     ],
-)
+)  # fmt: skip
 def test_credit_survives_the_way_to_verl_and_back(changes):
     ours = config(**changes)
     read = back(verl_settings(ours, JOB))

@@ -91,11 +91,9 @@ def open_engine(folder, actor):
     if not dist.is_initialized():
         dist.init_process_group("gloo", init_method=f"file://{tempfile.mkdtemp()}/gloo", rank=0, world_size=1)
     model = HFModelConfig(
-        path=str(folder),
-        override_config={"attn_implementation": "eager"},
-        use_remove_padding=False,
+        path=str(folder), override_config={"attn_implementation": "eager"}, use_remove_padding=False,
         enable_gradient_checkpointing=False,
-    )
+    )  # fmt: skip
     model.model_type = "language_model"
     single = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     sizes = {"micro_batch_size_per_gpu": 4, "infer_micro_batch_size_per_gpu": 4}

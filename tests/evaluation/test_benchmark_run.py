@@ -190,7 +190,7 @@ def test_what_is_left_behind(whole):
     assert yaml.safe_load((whole / "evaluation.yaml").read_text())["samples"] == 2
 
 
-@pytest.mark.parametrize("stop_after", [2, 4, 5])
+@pytest.mark.parametrize("stop_after", [2, 5])
 def test_an_interrupted_evaluation_ends_with_the_same_bytes(whole, tmp_path, stop_after):
     with pytest.raises(KeyboardInterrupt):
         measure(settings_of(), tmp_path, Listener(stop_after))
@@ -201,7 +201,7 @@ def test_an_interrupted_evaluation_ends_with_the_same_bytes(whole, tmp_path, sto
     assert contents(tmp_path) == contents(whole)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.09, 0.35, 0.5, 0.77, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.35, 0.999])
 def test_a_file_cut_anywhere_ends_with_the_same_bytes(whole, tmp_path, share):
     rollouts = (whole / FILES[-1]).read_bytes()
     (tmp_path / "rollouts").mkdir()
@@ -287,15 +287,6 @@ def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path,
             settings_of(str(tmp_path / "mine.txt"), sampling={"max_tokens": max_tokens}), tmp_path / "out", Listener()
         )
     assert not (tmp_path / "out").exists()
-
-
-def test_the_likeliest_completion_alone(tmp_path):
-    settings = settings_of(samples=1, sampling={"temperature": 0.0, "max_tokens": 24})
-    (record,) = measure(settings, tmp_path / "a", Listener())
-    (again,) = measure(settings.model_copy(update={"seed": 0}), tmp_path / "b", Listener())
-    assert record == again
-    assert record["pass@1"] == record["maj@1"]
-    assert set(record["pass@1_by_question"].values()) <= {0.0, 1.0}
 
 
 # Settings

@@ -7,7 +7,7 @@ import torch
 from transformers import CohereConfig, CohereForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from scrl.policy.losses import token_weights
-from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.model import LanguageModel, load_model, load_tokenizer
 from scrl.policy.policy import Policy, totals
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sampled, Tally
@@ -35,12 +35,13 @@ def with_adapter():
     return embedded(lora=LoraSettings(rank=4))
 
 
+TOKENIZER = load_tokenizer("embedded")
+
+
 def random_model(kind, config, dtype=torch.float32):
     """A model with random weights and the embedded one's tokenizer."""
     torch.manual_seed(0)
-    return LanguageModel(
-        kind.__name__, kind(config).to(dtype), embedded().tokenizer, torch.device("cpu"), has_adapter=False
-    )
+    return LanguageModel(kind.__name__, kind(config).to(dtype), TOKENIZER, torch.device("cpu"), has_adapter=False)
 
 
 def small_model(dtype=torch.float32):

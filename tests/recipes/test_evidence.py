@@ -88,11 +88,9 @@ def kept(method, seed, before, after):
 
 START = {"a": 0.0, "b": 0.5}
 RUNS = [
-    kept("scrl", 2, START, {"a": 0.25, "b": 0.5}),
-    kept("scrl", 3, START, {"a": 0.5, "b": 0.75}),
-    kept("contrast", 2, START, {"a": 0.5, "b": 0.75}),
-    kept("contrast", 3, START, {"a": 0.5, "b": 1.0}),
-]
+    kept("scrl", 2, START, {"a": 0.25, "b": 0.5}), kept("scrl", 3, START, {"a": 0.5, "b": 0.75}),
+    kept("contrast", 2, START, {"a": 0.5, "b": 0.75}), kept("contrast", 3, START, {"a": 0.5, "b": 1.0}),
+]  # fmt: skip
 
 
 def test_means_and_differences_over_seeds():

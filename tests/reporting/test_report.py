@@ -130,11 +130,9 @@ def hostile_run(make_run, poison=POISON):
         for line in group_lines("q", 0, [poison, poison, poison + "2", None])
     ]
     return make_run(
-        "a<b>&amp;'\"{{7*7}}",
-        config=CONFIG | {"model": poison, poison: poison, "nested": {poison: [poison, 1]}},
-        evaluations=[evaluation_line(0, 0.25, poison), evaluation_line(3, 0.5, poison, samples=4)],
-        rollouts=rollouts,
-    )
+        "a<b>&amp;'\"{{7*7}}", config=CONFIG | {"model": poison, poison: poison, "nested": {poison: [poison, 1]}},
+        evaluations=[evaluation_line(0, 0.25, poison), evaluation_line(3, 0.5, poison, samples=4)], rollouts=rollouts,
+    )  # fmt: skip
 
 
 def test_hostile_text_appears_only_escaped(make_run):

@@ -34,12 +34,10 @@ from scrl.sampling.tree import sample_tree
 LENGTHS = (1, 5, 40, 3)
 HOW = {"num_samples": 5, "seed": 0, "step": 1}
 KINDS = [
-    SamplingSettings(max_tokens=60),
-    SamplingSettings(temperature=0.7, top_p=0.9, max_tokens=30),
-    SamplingSettings(temperature=0, max_tokens=30),
-    SamplingSettings(top_k=5, max_tokens=30),
+    SamplingSettings(max_tokens=60), SamplingSettings(temperature=0.7, top_p=0.9, max_tokens=30),
+    SamplingSettings(temperature=0, max_tokens=30), SamplingSettings(top_k=5, max_tokens=30),
     SamplingSettings(stop=("ab", "the"), max_tokens=60),
-]
+]  # fmt: skip
 
 
 def eager(model, record=()):

@@ -86,7 +86,7 @@ STATE = {
 }  # fmt: skip
 DAMAGE = {
     **{f"a flipped byte at {place} of {name}": lambda run, n=name, p=place: flip(run / LAST / n, p)
-       for name in BINARY for place in (0.02, 0.5, 0.98)},
+       for name in BINARY for place in (0.02, 0.98)},
     **{f"{name} is empty": lambda run, n=name: (run / LAST / n).write_bytes(b"") for name in BINARY},
     **{f"{name} is half": lambda run, n=name: os.truncate(run / LAST / n, (run / LAST / n).stat().st_size // 2) for name in BINARY},
     **{f"{name} is gone": lambda run, n=name: (run / LAST / n).unlink() for name in BINARY},

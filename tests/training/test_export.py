@@ -225,8 +225,7 @@ BAD = {
         "best cannot be loaded",
     ),
     "start model gone": (
-        ["full"],
-        lambda run: model_of(run["full"], "/no/such/model"),
+        ["full"], lambda run: model_of(run["full"], "/no/such/model"),
         "Its type is wanted for the export; or say which: --dtype bfloat16",
     ),
     "an odd type": (

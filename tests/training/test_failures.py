@@ -60,10 +60,8 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):
     (tmp_path / "run" / "mine").write_text("precious")
     done = scrl("train", *SMALL, "--out", "run", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (
-        2,
-        "",
-        "error: run: exists already; give a new folder with --out\n",
-    )
+        2, "", "error: run: exists already; give a new folder with --out\n",
+    )  # fmt: skip
     (tmp_path / "run" / "config.yaml").touch()
     done = scrl("train", *SMALL, "--out", "run", cwd=tmp_path)
     assert (

@@ -309,10 +309,8 @@ def test_trackers_hear_every_number_of_every_step(tmp_path, monkeypatch):
     monkeypatch.setitem(TRACKERS, "fake", Fake)
     do(tmp_path / "run", "trackers=[fake]", "steps=2", *QUIET)
     assert heard == [
-        ("run", "scrl"),
-        *((line["step"], line) for line in lines(tmp_path / "run" / "metrics.jsonl")),
-        "closed",
-    ]
+        ("run", "scrl"), *((line["step"], line) for line in lines(tmp_path / "run" / "metrics.jsonl")), "closed",
+    ]  # fmt: skip
 
 
 def test_trackers_are_opened_for_steps_alone_and_closed_whatever_happens(tmp_path, monkeypatch):
