@@ -6,7 +6,7 @@ JOBS   ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test coverage test-engines test-trl test-verl test-browser test-gpu test-kernels torture lint docs check bench dist clean
+.PHONY: help demo test coverage test-engines test-trl test-verl test-browser test-slow test-gpu test-kernels torture lint docs check bench dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,9 @@ test-verl: .venv-verl/.installed  ## the tests against verl
 
 test-browser: $(STAMP)  ## the report's page in headless Chromium
 	$(BIN)/python -m pytest -m browser tests/reporting
+
+test-slow: $(STAMP)  ## tests that take minutes: the whole notebook, ten thousand requests to a server that fails
+	$(BIN)/python -m pytest -m slow tests/test_notebook.py tests/lab/test_rollouts.py
 
 test-gpu:  ## the tests that need a GPU
 	PYTHONPATH=src $(PYTHON) -m pytest -W default -m gpu tests/gpu

@@ -136,7 +136,7 @@ def test_a_server_that_does_not_draw_is_noticed(temperature, notes, capsys):
 
 @pytest.mark.parametrize("number", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_nothing_is_lost_and_nothing_doubled_under_faults(number, capsys):
-    """All of them: python -m pytest -m slow tests/lab/test_rollouts.py"""
+    """All ten thousand: make test-slow"""
     with StubServer(some_faults) as server:
         concurrency = ("--concurrency", "100", "--timeout", "2")
         assert main(words(server, questions(number // 20), *concurrency, n=20)) == 0
