@@ -22,7 +22,10 @@ from scrl.reporting.report import write_report
 from scrl.training import run_folder
 from scrl.training.run_folder import RunFolder, check_room
 
-SETTINGS = ("steps=2", "questions=arithmetic:easy:train:4", "evaluation.held_out=arithmetic:easy:held-out:2:1")
+SETTINGS = (
+    "steps=2", "questions=arithmetic:easy:train:4", "completions=4", "trained=2", "sampling.max_tokens=32",
+    "evaluation.held_out=arithmetic:easy:held-out:2:1", "evaluation.completions=2",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
