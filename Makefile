@@ -4,6 +4,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+TRACED := tests/answers tests/credit tests/training/test_step_metrics.py
 .DEFAULT_GOAL := help
 
 .PHONY: help demo test coverage test-engines test-trl test-verl test-browser test-slow test-gpu test-kernels torture lint docs check bench dist clean
@@ -15,9 +16,9 @@ demo: $(STAMP)  ## adapt the embedded model to questions without answers; sets e
 	$(BIN)/scrl demo
 
 test: $(STAMP)  ## the test suite; sets everything up first
-	$(PYTEST) tests/answers tests/credit --cov=src/scrl --cov-report=
+	$(PYTEST) $(TRACED) --cov=src/scrl --cov-report=
 	$(BIN)/python -m coverage report --include='*/scrl/answers/*,*/scrl/credit/*' --fail-under=98 --skip-covered -m
-	$(PYTEST) --ignore=tests/answers --ignore=tests/credit
+	$(PYTEST) $(TRACED:%=--ignore=%)
 
 coverage: $(STAMP)  ## the lines that no test runs; tracing makes the suite half as slow again
 	$(PYTEST) --cov=src/scrl --cov-report=term-missing:skip-covered

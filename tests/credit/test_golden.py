@@ -327,6 +327,19 @@ def test_groups_of_any_kind_have_finite_credit(method, preset, votes):
         assert np.isfinite(credit.advantages[list(credit.trained)]).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("yaml:dump", "'yaml:dump' is of type function, not a Method"),
+        ("yaml:Scrl", "'yaml' has no 'Scrl'. There is no Method in it"),
+        ("scrl.credit.methods.scrl:SCRLL", "has no 'SCRLL'."),
+    ],
+)
+def test_a_method_that_is_not_there_is_refused(name, message):
+    with pytest.raises(ConfigError, match=message):
+        find_method(name)
+
+
 def test_a_method_is_found_by_its_path_and_stays_itself():
     assert find_method("scrl.credit.methods.scrl:SCRL") is METHODS["scrl"]
     assert find_method(METHODS["ttrl"]) is METHODS["ttrl"]
