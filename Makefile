@@ -4,9 +4,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 JOBS   ?= 2
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+TRACED := tests/answers tests/credit tests/training/test_step_metrics.py
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test coverage test-engines test-trl test-verl test-browser test-gpu test-kernels torture lint docs check bench dist clean
+.PHONY: help demo test coverage test-engines test-trl test-verl test-browser test-slow test-gpu test-kernels torture lint docs check bench dist clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -15,9 +16,9 @@ demo: $(STAMP)  ## adapt the embedded model to questions without answers; sets e
 	$(BIN)/scrl demo
 
 test: $(STAMP)  ## the test suite; sets everything up first
-	$(PYTEST) tests/answers tests/credit --cov=src/scrl --cov-report=
+	$(PYTEST) $(TRACED) --cov=src/scrl --cov-report=
 	$(BIN)/python -m coverage report --include='*/scrl/answers/*,*/scrl/credit/*' --fail-under=98 --skip-covered -m
-	$(PYTEST) --ignore=tests/answers --ignore=tests/credit
+	$(PYTEST) $(TRACED:%=--ignore=%)
 
 coverage: $(STAMP)  ## the lines that no test runs; tracing makes the suite half as slow again
 	$(PYTEST) --cov=src/scrl --cov-report=term-missing:skip-covered
@@ -32,6 +33,9 @@ test-verl: .venv-verl/.installed  ## the tests against verl
 
 test-browser: $(STAMP)  ## the report's page in headless Chromium
 	$(BIN)/python -m pytest -m browser tests/reporting
+
+test-slow: $(STAMP)  ## tests that take minutes: the whole notebook, ten thousand requests to a server that fails
+	$(BIN)/python -m pytest -m slow tests/test_notebook.py tests/lab/test_rollouts.py
 
 test-gpu:  ## the tests that need a GPU
 	PYTHONPATH=src $(PYTHON) -m pytest -W default -m gpu tests/gpu

@@ -3,7 +3,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("scrl", deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("scrl", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("scrl")
 
 FOLDERS_WITH_MODELS = {"policy", "sampling", "training", "engines"}

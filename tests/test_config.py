@@ -54,39 +54,17 @@ def test_what_is_given_wins_over_the_preset():
     assert (config.rule().settings.std, config.rule().settings.which_trained) == ("population", "first")
 
 
-@pytest.mark.parametrize(
-    ("variant", "loss", "advantage"),
-    [
-        ("grpo", {}, "normalised"),
-        ("dapo", {"clip_low": 0.2, "clip_high": 0.28, "mean": "token"}, "normalised"),
-        ("dr-grpo", {"mean": "constant"}, "centred"),
-        ("gspo", {"ratio": "completion", "clip_low": 3e-4, "clip_high": 4e-4}, "normalised"),
-        ("rloo", {}, "leave-one-out"),
-    ],
-)
-def test_a_named_loss_fills_in_its_settings_and_its_advantage(variant, loss, advantage):
-    config = build_config(BARE | {"loss_variant": variant})
-    plain = build_config(BARE).loss
-    assert config.loss == plain.model_copy(update=loss)
-    assert config.rule().settings.advantage == advantage
-    given = {"loss": {"clip_high": 0.9}, "credit": {"advantage": "centred"}}
-    kept = build_config(BARE | {"loss_variant": variant} | given)
-    assert (kept.loss.clip_high, kept.rule().settings.advantage) == (0.9, "centred")
-
-
 # Files
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        (),
-        ("preset=official", "loss.kl_weight=0.5"),
-        ("loss_variant=dr-grpo", "credit.min_share=0.5"),
+        (), ("preset=official", "loss.kl_weight=0.5"), ("loss_variant=dr-grpo", "credit.min_share=0.5"),
         ("lora.rank=2", "lora.targets=[q_proj, v_proj]", "sampling.stop=['\\n\\n', 'Q:']", "trackers=[wandb]"),
         ("guard.mode=off", "evaluation.held_out=arithmetic:hard:held-out", "prompt.system=Ünïcode: # 'quoted'"),
     ],
-)
+)  # fmt: skip
 def test_the_resolved_settings_are_read_back_as_they_were(changes, tmp_path):
     config = small(*changes)
     write_config(config, tmp_path / "config.yaml")
@@ -105,12 +83,10 @@ def test_a_file_of_settings_with_single_ones_on_top(tmp_path):
     ("content", "reason"),
     [
         (b"model: embedded\nloss: [1,\n  2\nsteps: }\n", r":4: is not YAML: "),
-        (b"- a\n- b\n", "must hold settings by name, such as `model: embedded`"),
-        (b"", "must hold settings"),
-        (b"\xff\xfe", ": is not UTF-8 text"),
-        (None, ": cannot be read: No such file"),
+        (b"- a\n- b\n", "must hold settings by name, such as `model: embedded`"), (b"", "must hold settings"),
+        (b"\xff\xfe", ": is not UTF-8 text"), (None, ": cannot be read: No such file"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_holds_no_settings_is_refused_with_its_line(content, reason, tmp_path):
     if content is not None:
         (tmp_path / "bad.yaml").write_bytes(content)
@@ -151,15 +127,10 @@ def test_a_word_that_is_no_setting_is_refused(words, reason):
     ("text", "value"),
     [
         ("Answer: put it in \\boxed{}.", "Answer: put it in \\boxed{}."),
-        ("Solve problem #3 # now", "Solve problem #3 # now"),
-        ("# think", "# think"),
-        ("- think", "- think"),
-        ("off", "off"),
-        ("2024-01-01", "2024-01-01"),
-        ("'12'", "12"),
-        ("", ""),
+        ("Solve problem #3 # now", "Solve problem #3 # now"), ("# think", "# think"), ("- think", "- think"),
+        ("off", "off"), ("2024-01-01", "2024-01-01"), ("'12'", "12"), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_text_is_taken_as_it_stands(text, value):
     assert small(f"prompt.instruction={text}").prompt.instruction == value
 

@@ -27,18 +27,12 @@ def test_b1_gold_answers_may_be_numbers(tmp_path):
 
 
 HOSTILE = [
-    "__import__('os').system('touch {mark}')",
-    "exec(\"open('{mark}', 'w')\")",
-    "open('{mark}', 'w').write('x')",
-    r"\text{{__import__('os').mkdir('{mark}')}}",
-    "().__class__.__base__.__subclasses__()",
-    "lambda: open('{mark}', 'w')",
-    "eval(compile(\"open('{mark}','w')\", 'x', 'exec'))",
-    "sympify(\"__import__('os').mkdir('{mark}')\")",
-    "x; import os; os.mkdir('{mark}')",
-    "{{open('{mark}','w')}} + 1",
+    "__import__('os').system('touch {mark}')", "exec(\"open('{mark}', 'w')\")", "open('{mark}', 'w').write('x')",
+    r"\text{{__import__('os').mkdir('{mark}')}}", "().__class__.__base__.__subclasses__()",
+    "lambda: open('{mark}', 'w')", "eval(compile(\"open('{mark}','w')\", 'x', 'exec'))",
+    "sympify(\"__import__('os').mkdir('{mark}')\")", "x; import os; os.mkdir('{mark}')", "{{open('{mark}','w')}} + 1",
     "1 + open('{mark}', 'w').write('1')",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("template", HOSTILE)
@@ -61,19 +55,10 @@ def test_b3_leading_zeros_are_kept_apart(padded):
 
 
 UNANIMOUS = [
-    r"\begin{pmatrix} -1/7 \\ 4/7 \\ 9/7 \end{pmatrix}",
-    r"(-\infty, -4) \cup (11, \infty)",
-    r"x \in [-6,13]",
-    r"4 \pm \sqrt{23}",
-    r"\csc x",
-    r"y = 9x - 4",
-    r"3x - 8y + 2z + 9 = 0",
-    r"\{3\pm\sqrt{7},-5\}",
-    r"\left(\frac{2}{9},\frac{7}{4}\right]",
-    r"\text{Rosalind}",
-    r"22,\! 345,\! 678,\! 900",
-    r"713_8",
-]
+    r"\begin{pmatrix} -1/7 \\ 4/7 \\ 9/7 \end{pmatrix}", r"(-\infty, -4) \cup (11, \infty)", r"x \in [-6,13]",
+    r"4 \pm \sqrt{23}", r"\csc x", r"y = 9x - 4", r"3x - 8y + 2z + 9 = 0", r"\{3\pm\sqrt{7},-5\}",
+    r"\left(\frac{2}{9},\frac{7}{4}\right]", r"\text{Rosalind}", r"22,\! 345,\! 678,\! 900", r"713_8",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("answer", UNANIMOUS)
@@ -88,13 +73,10 @@ def test_b4_a_unanimous_answer_is_its_own_label_and_matches_gold(answer):
 @pytest.mark.parametrize(
     "spellings",
     [
-        [r"\dfrac12", r"\frac{1}{2}", "1/2", "0.5"],
-        ["1,000", "1000", r"1{,}000"],
-        ["C", r"\text{C}", "(C)"],
-        [r"5\text{ cm}", "5 cm", "5"],
-        [r"12\%", "12%", "12"],
+        [r"\dfrac12", r"\frac{1}{2}", "1/2", "0.5"], ["1,000", "1000", r"1{,}000"], ["C", r"\text{C}", "(C)"],
+        [r"5\text{ cm}", "5 cm", "5"], [r"12\%", "12%", "12"],
     ],
-)
+)  # fmt: skip
 def test_b5_equivalent_spellings_vote_together(spellings):
     assert len(classify(spellings).keys_K) == 1
 

@@ -40,17 +40,11 @@ SIGNATURES = {
     "TrainingResult": "(folder)",
 }
 SMALL = {
-    "model": "embedded",
-    "steps": 2,
-    "questions_per_step": 2,
-    "completions": 8,
-    "trained": 4,
-    "prompt": {"style": "chat", "instruction": "", "system": ""},
-    "sampling": {"max_tokens": 48},
-    "optimizer": {"learning_rate": 1e-4, "warmup": 0.0, "schedule": "constant"},
-    "evaluation": {"is_off": True},
+    "model": "embedded", "steps": 2, "questions_per_step": 2, "completions": 8, "trained": 4,
+    "prompt": {"style": "chat", "instruction": "", "system": ""}, "sampling": {"max_tokens": 48},
+    "optimizer": {"learning_rate": 1e-4, "warmup": 0.0, "schedule": "constant"}, "evaluation": {"is_off": True},
     "compute": {"threads": 1},
-}
+}  # fmt: skip
 TEXTS = ["Compute 3*4+5.", "Compute 17-(2+6).", "Compute 8*7.", "Compute 5+6*2."]
 
 
@@ -104,7 +98,13 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
         scrl.sample("embedded", TEXTS, 2, max_token=40)
 
 
-def test_settings_may_be_given_by_name(tmp_path):
+@pytest.fixture
+def no_report(monkeypatch):
+    """Drawing the page takes longer than these runs."""
+    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+
+
+def test_settings_may_be_given_by_name(tmp_path, no_report):
     (tmp_path / "q.txt").write_text("\n".join(TEXTS))
     small = {name: value for name, value in SMALL.items() if name not in ("sampling", "model")}
     small |= {"steps": 1, "evaluation": {"is_off": True}}
@@ -129,7 +129,7 @@ def test_settings_may_be_given_by_name(tmp_path):
     assert not (tmp_path / "bad").exists()
 
 
-def test_a_system_message_of_a_question_stays_with_it(tmp_path):
+def test_a_system_message_of_a_question_stays_with_it(tmp_path, no_report):
     asked = [scrl.Question("a", TEXTS[0], system="Be brief."), scrl.Question("b", TEXTS[1])]
     scrl.train(SMALL | {"steps": 1}, asked, out=tmp_path / "run")
     assert read_config(tmp_path / "run" / "config.yaml").load_questions().questions == tuple(asked)

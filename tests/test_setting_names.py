@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from scrl.config import NAMES as RUN
 from scrl.evaluation.settings import NAMES as EVALUATION
+from scrl.lab.endpoint_settings import NAMES as ENDPOINT
 from scrl.setting_names import FOREIGN_NAMES, NO_COUNTERPARTS, as_option, foreign
 from scrl.settings import merged, setting_rows, tree_of
 
 KNOWN = [name for name, _, _ in setting_rows(RUN.model)]
 
 
-@pytest.mark.parametrize("names", [RUN, EVALUATION])
+@pytest.mark.parametrize("names", [RUN, EVALUATION, ENDPOINT])
 def test_every_short_name_leads_to_a_setting_and_hides_none(names):
     rows = {name for name, _, _ in setting_rows(names.model)}
     assert set(names.short.values()) <= rows

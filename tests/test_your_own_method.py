@@ -151,12 +151,8 @@ def test_the_reader_and_the_sampler_of_the_page_work(folder):
 
 @pytest.mark.parametrize(
     ("rewards", "message"),
-    [
-        ([1.0], "one finite number for each of the 2"),
-        ([1.0, float("nan")], "one finite number"),
-        ([1.0] * 3, "of the 2"),
-    ],
-)
+    [([1.0], "one finite number for each of the 2"), ([1.0, float("nan")], "one finite number"), ([1.0] * 3, "of the 2")],
+)  # fmt: skip
 def test_rewards_that_do_not_fit_the_group_are_refused(rewards, message):
     method = plain(reward=lambda *given: Shaped(np.array(rewards), np.array(rewards)))
     with pytest.raises(ConfigError, match=rf"its `reward` must give {message}|must give .*{message}"):
@@ -168,12 +164,6 @@ def test_what_a_method_has_not_declared_it_does_not_see():
     method = plain(label=lambda evidence, settings: seen.append(evidence.elsewhere) or Labels())
     scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), method, elsewhere=scrl.Elsewhere(9, {"1": 0.5}, ("1",)))
     assert seen == [None]
-
-
-def test_the_same_completion_twice_is_not_chosen():
-    method = plain(choose=lambda *given: (0, 0, 1))
-    with pytest.raises(ConfigError, match="its `choose` must give 2 different completions"):
-        scrl.assign_credit(scrl.Group.from_answers(["1", "2", "3"]), method, num_trained=2)
 
 
 @pytest.mark.parametrize("part", ["label", "reward"])

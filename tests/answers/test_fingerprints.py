@@ -127,7 +127,6 @@ def test_rational_functions_are_equal_exactly_when_their_cross_products_are(p, q
 
 REALS = st.fractions(min_value=-4, max_value=4, max_denominator=64)
 FUNCTIONS = sorted(balls.FUNCTIONS.keys() - {"log", "pow", "inv"})
-INVERSES = {"acot": mpmath.acot, "asec": mpmath.asec, "acsc": mpmath.acsc, "acoth": mpmath.acoth}
 
 
 @given(st.sampled_from(FUNCTIONS), REALS, REALS)

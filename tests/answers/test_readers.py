@@ -55,58 +55,26 @@ def test_the_last_balanced_box_is_the_answer(text, answer):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("#### 18", "18"),
-        ("5 + 13 = 18\n#### 1,234", "1,234"),
-        ("#### $18", "18"),
-        ("#### -7.5", "-7.5"),
-        ("#### 3\nwait\n#### 4", "4"),
-        (r"\boxed{18}", "18"),
-        ("The answer is 42.", "42"),
-        ("the answer is: 1/2", "1/2"),
-        ("Answer: −3", "-3"),
-        ("The answer is about 7.\nThe answer is 8", "8"),
-        ("The answer is unknown. The answer is 5 apples", "5"),
-        ("so 3+4=7", None),
-        (r"The answer is $\frac{3}{4}$.", r"\frac{3}{4}"),
-        ("The answer is 2^{10}", None),
-        ("The answer is 5 × 10^3", None),
-        ("#### 3 1/2", "3 1/2"),
-        ("#### 2:30", None),
-        ("#### $-5", "-5"),
-        ("#### -$5", "-5"),
-        ("The answer is 20 - 5 = 15", "15"),
-        ("The answer is 12:30", None),
-        ("The answer is 1 000", "1000"),
-        ("The answer is 5!", "5!"),
-        ("The answer is (3, 4)", "(3, 4)"),
-        ("The answer is not 5 but 7", "7"),
-        ("The answer is 5, not 7", "5"),
-        ("The answer isn't 5.", None),
-        ("The answer is negative 5", "-5"),
-        ("The answer is 5 million", "5 million"),
-        ("The answer is 2x+3", None),
-        ("#### 5-7", None),
-        (r"The answer is \(\frac{3}{4}\).", r"\frac{3}{4}"),
-        ("The answer is $18. She earns $9 per day.", "18"),
-        ("Answer: $1,200 ($600 each)", "1,200"),
-        ("The answer is $5 and not $6.", "5"),
-        ("The answer is $18$, not $9$.", "18"),
-        ("The answer is 3*10^8", None),
-        ("The answer is 3 x 10^8", None),
-        ("The answer is 2π", None),
-        (r"#### 2\pi", None),
-        ("The answer is 5√2", None),
-        ("The answer is 12 pizzas", "12"),
-        ("The answer is 3.5π", None),
-        ("The answer is 1/2π", None),
-        ("#### 1,200π", None),
-        ("The answer is 6.02 x 10^23", None),
-        ("The answer is 1.5^2", None),
-        (r"The answer is $ \frac{3}{4} $.", r"\frac{3}{4}"),
-        ("The answer is $ x = 5 $", "x = 5"),
+        ("#### 18", "18"), ("5 + 13 = 18\n#### 1,234", "1,234"), ("#### $18", "18"), ("#### -7.5", "-7.5"),
+        ("#### 3\nwait\n#### 4", "4"), (r"\boxed{18}", "18"), ("The answer is 42.", "42"),
+        ("the answer is: 1/2", "1/2"), ("Answer: −3", "-3"), ("The answer is about 7.\nThe answer is 8", "8"),
+        ("The answer is unknown. The answer is 5 apples", "5"), ("so 3+4=7", None),
+        (r"The answer is $\frac{3}{4}$.", r"\frac{3}{4}"), ("The answer is 2^{10}", None),
+        ("The answer is 5 × 10^3", None), ("#### 3 1/2", "3 1/2"), ("#### 2:30", None), ("#### $-5", "-5"),
+        ("#### -$5", "-5"), ("The answer is 20 - 5 = 15", "15"), ("The answer is 12:30", None),
+        ("The answer is 1 000", "1000"), ("The answer is 5!", "5!"), ("The answer is (3, 4)", "(3, 4)"),
+        ("The answer is not 5 but 7", "7"), ("The answer is 5, not 7", "5"), ("The answer isn't 5.", None),
+        ("The answer is negative 5", "-5"), ("The answer is 5 million", "5 million"), ("The answer is 2x+3", None),
+        ("#### 5-7", None), (r"The answer is \(\frac{3}{4}\).", r"\frac{3}{4}"),
+        ("The answer is $18. She earns $9 per day.", "18"), ("Answer: $1,200 ($600 each)", "1,200"),
+        ("The answer is $5 and not $6.", "5"), ("The answer is $18$, not $9$.", "18"), ("The answer is 3*10^8", None),
+        ("The answer is 3 x 10^8", None), ("The answer is 2π", None), (r"#### 2\pi", None), ("The answer is 5√2", None),
+        ("The answer is 12 pizzas", "12"), ("The answer is 3.5π", None), ("The answer is 1/2π", None),
+        ("#### 1,200π", None), ("The answer is 6.02 x 10^23", None), ("The answer is 1.5^2", None),
+        (r"The answer is $ \frac{3}{4} $.", r"\frac{3}{4}"), ("The answer is $ x = 5 $", "x = 5"),
         ("The answer is $ 18. She earns $ 9", "18"),
     ],
-)
+)  # fmt: skip
 def test_a_number_is_read_where_it_is_announced(text, answer):
     assert read_number(text) == answer
 
@@ -114,16 +82,10 @@ def test_a_number_is_read_where_it_is_announced(text, answer):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ("5 - 3", "3"),
-        ("so it is 3 1/2", "3 1/2"),
-        ("so 3+4=7", "7"),
-        ("from 5-3 we get 2 apples", "2"),
-        ("10-3", "3"),
-        ("it is -3", "-3"),
-        ("none", None),
-        ("#### 1 or 2", None),
+        ("5 - 3", "3"), ("so it is 3 1/2", "3 1/2"), ("so 3+4=7", "7"), ("from 5-3 we get 2 apples", "2"),
+        ("10-3", "3"), ("it is -3", "-3"), ("none", None), ("#### 1 or 2", None),
     ],
-)
+)  # fmt: skip
 def test_the_last_number_is_read_on_request(text, answer):
     assert read_last_number(text) == answer
 
@@ -131,46 +93,21 @@ def test_the_last_number_is_read_on_request(text, answer):
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        (r"\boxed{C}", "C"),
-        (r"\boxed{\text{C}}", "C"),
-        (r"\boxed{(c)}", "C"),
-        (r"\boxed{\text{(C) } 12}", "C"),
-        (r"\boxed{C. twelve}", "C"),
-        (r"\boxed{12}", None),
-        (r"\boxed{\mathbf{C}}", "C"),
-        (r"\boxed{\text{\textbf{C}}}", "C"),
-        (r"\boxed{\text{Option C}}", "C"),
-        (r"\boxed{\text{Answer: C}}", "C"),
-        (r"\boxed{c}", "C"),
-        (r"\boxed{\text{a circle}}", None),
-        ("The answer is (B).", "B"),
-        ("Answer: **D**", "D"),
-        ("answer: C", "C"),
-        (r"The correct answer is \(B\)", "B"),
-        (r"the answer is \text{E}", "E"),
-        ("The answer is option A", "A"),
-        ("The answer is (b).", "B"),
-        ("(C)", "C"),
-        ("Thinking about it:\nB.", "B"),
-        ("Option C is correct.", "C"),
-        ("So the correct option is **C**", "C"),
-        ("the best choice is C because A is wrong", "C"),
-        ("The answer is a dog", None),
-        ("The answer: I am not sure", None),
-        ("The answer is A triangle", None),
-        ("The answer is A because of this", "A"),
-        (r"\boxed{The answer is C}", "C"),
-        (r"\boxed{A\text{ or }B}", None),
-        (r"\boxed{A, B, C, D}", None),
-        (r"\boxed{A/B}", None),
-        (r"\boxed{\text{A is wrong, so B}}", None),
-        ("The answer is A, B, C and D.", None),
-        ("The answer is A, since it fits", "A"),
-        (r"\boxed{A, the first}", "A"),
-        ("I am not sure", None),
-        ("", None),
+        (r"\boxed{C}", "C"), (r"\boxed{\text{C}}", "C"), (r"\boxed{(c)}", "C"), (r"\boxed{\text{(C) } 12}", "C"),
+        (r"\boxed{C. twelve}", "C"), (r"\boxed{12}", None), (r"\boxed{\mathbf{C}}", "C"),
+        (r"\boxed{\text{\textbf{C}}}", "C"), (r"\boxed{\text{Option C}}", "C"), (r"\boxed{\text{Answer: C}}", "C"),
+        (r"\boxed{c}", "C"), (r"\boxed{\text{a circle}}", None), ("The answer is (B).", "B"), ("Answer: **D**", "D"),
+        ("answer: C", "C"), (r"The correct answer is \(B\)", "B"), (r"the answer is \text{E}", "E"),
+        ("The answer is option A", "A"), ("The answer is (b).", "B"), ("(C)", "C"), ("Thinking about it:\nB.", "B"),
+        ("Option C is correct.", "C"), ("So the correct option is **C**", "C"),
+        ("the best choice is C because A is wrong", "C"), ("The answer is a dog", None),
+        ("The answer: I am not sure", None), ("The answer is A triangle", None),
+        ("The answer is A because of this", "A"), (r"\boxed{The answer is C}", "C"), (r"\boxed{A\text{ or }B}", None),
+        (r"\boxed{A, B, C, D}", None), (r"\boxed{A/B}", None), (r"\boxed{\text{A is wrong, so B}}", None),
+        ("The answer is A, B, C and D.", None), ("The answer is A, since it fits", "A"), (r"\boxed{A, the first}", "A"),
+        ("I am not sure", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_a_choice_is_read_as_a_capital_letter(text, answer):
     assert read_choice(text) == answer
 
@@ -203,16 +140,13 @@ def test_a_function_of_the_user_is_found_by_its_dotted_path(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("boxd", "Did you mean 'boxed'"),
-        ("regex:(", "not a regular expression"),
-        ("no_such_package.read", "cannot load"),
-        ("scrl.no_such_function", "cannot load"),
+        ("boxd", "Did you mean 'boxed'"), ("regex:(", "not a regular expression"),
+        ("no_such_package.read", "cannot load"), ("scrl.no_such_function", "cannot load"),
         ("os.system", "'os.system' is a part of Python; write a function of your own"),
-        ("builtins:eval", "is a part of Python"),
-        ("scrl.user_code.contextmanager", "is a part of Python"),
+        ("builtins:eval", "is a part of Python"), ("scrl.user_code.contextmanager", "is a part of Python"),
         ("..", "cannot load"),
     ],
-)
+)  # fmt: skip
 def test_an_unknown_reader_is_refused_with_a_reason(name, message):
     with pytest.raises(ConfigError, match=message):
         get_reader(name)
@@ -220,26 +154,10 @@ def test_an_unknown_reader_is_refused_with_a_reason(name, message):
 
 FRAGMENTS = st.sampled_from(
     [
-        r"\boxed",
-        r"\fbox",
-        "{",
-        "}",
-        "\\",
-        r"\{",
-        r"\text{",
-        "answer is ",
-        "Answer: ",
-        "#### ",
-        "(",
-        "C",
-        "5",
-        ",000",
-        "-",
-        "\n",
-        "é",
-        "\x00",
+        r"\boxed", r"\fbox", "{", "}", "\\", r"\{", r"\text{", "answer is ", "Answer: ", "#### ", "(", "C", "5", ",000",
+        "-", "\n", "é", "\x00",
     ]
-)
+)  # fmt: skip
 
 
 @given(st.lists(FRAGMENTS | st.text(max_size=5), max_size=40).map("".join))

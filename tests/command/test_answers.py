@@ -27,13 +27,8 @@ END = {"a": votes(("0.5", 0.875), ("3", 0.125)), "b": votes(("8", 0.5), ("7", 0.
 def test_rows_say_answer_agreement_trust_and_change():
     a, b, c = answer_rows(evaluation(4, END), evaluation(0, START))
     assert (a.answer, a.share, a.runner_up, a.is_trusted, a.start_answer, a.is_changed) == (
-        "0.5",
-        0.875,
-        "3",
-        True,
-        "1/2",
-        False,
-    )
+        "0.5", 0.875, "3", True, "1/2", False,
+    )  # fmt: skip
     assert (b.answer, b.is_trusted, b.start_answer, b.is_changed) == (
         "8",
         False,

@@ -122,19 +122,6 @@ def test_hardly_any_answer_ends_with_what_to_try(call, tmp_path):
     assert len(list(hints([record | {"answered": 0.09}, record, record | {"answered": 0.0}]))) == 1
 
 
-def test_a_benchmark_with_levels_from_a_folder(call, tmp_path, monkeypatch):
-    write(tmp_path / "data" / "math500.jsonl", [row | {"level": row["id"] % 5 + 1} for row in rows(500)])
-    words = ("embedded", "math500:4-5", *TINY, "--limit", 2, "--instruction", "")
-    code, out, _ = call(*words, "--data-dir", "data", "--out", "e")
-    assert code == 0
-    assert "math500:4-5: 200 of them are of level 4, 5." in out
-    (record,) = read(tmp_path / "e" / "evaluations.jsonl")
-    assert record["by_level"].keys() == {"4", "5"}
-    monkeypatch.setenv("SCRL_DATA", str(tmp_path / "data"))
-    assert call(*words, "--out", "f")[0] == 0
-    assert (tmp_path / "e" / "evaluations.jsonl").read_bytes() == (tmp_path / "f" / "evaluations.jsonl").read_bytes()
-
-
 def test_the_prompt_is_shown_and_nothing_is_written(call, tmp_path):
     code, out, err = call("embedded", STREAM, "--show-prompt")
     assert (code, err) == (0, "")
@@ -222,10 +209,7 @@ def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
         (("embedded", "nothing.jsonl"), "nothing.jsonl"),
         (("embedded", STREAM, STREAM), "give each once"),
         (("embedded", STREAM, *TINY, "--reader", ""), "reader: unknown reader ''"),
-        (
-            ("embedded", STREAM, *TINY, "--k", "3"),
-            "k: must be between 1 and the number of completions a question, 2; got 3",
-        ),
+        (("embedded", STREAM, *TINY, "--k", "3"), "k: must be between 1 and the number of completions a question, 2; got 3"),
         (("embedded", STREAM, "--samples", "0"), "completions: Input should be greater than or equal to 1; got 0"),
         (("embedded", STREAM, "--top-p", "2"), "top_p: Input should be less than or equal to 1; got 2"),
         (("embedded", STREAM, "--prompt-style", "poem"), "prompt_style: Input should be 'auto'"),
@@ -238,7 +222,7 @@ def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
         (("embedded", "aime24", "--data-dir", "nowhere"), "nowhere: there is no such folder of benchmarks"),
         (("embedded", STREAM, "--smaples", "2"), "--smaples: there is no such setting. Did you mean --samples?"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reason):
     code, _, err = call(*words, "--out", "e")
     assert code == 2

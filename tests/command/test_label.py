@@ -40,12 +40,21 @@ def rollouts(tmp_path):
     return write(tmp_path / "rollouts.jsonl", interleaved)
 
 
-def test_labels_are_one_line_a_completion_in_the_order_of_the_file(rollouts, tmp_path):
-    done = scrl(
-        "label", rollouts, "--method", "scrl", "--out", tmp_path / "labels.jsonl", "--summary", tmp_path / "s.json"
-    )
-    assert done.returncode == 0, done.stderr
-    given, labels = read(rollouts), read(tmp_path / "labels.jsonl")
+@pytest.fixture
+def label(tmp_path):
+    """`label(rows, *options)`: the labels, the summary and, in one line, what a command printed that worked."""
+
+    def run(rows, *options):
+        source = rows if isinstance(rows, Path) else write(tmp_path / "r.jsonl", rows)
+        done = scrl("label", source, *options, "--out", tmp_path / "l.jsonl", "--summary", tmp_path / "s.json")
+        assert done.returncode == 0, done.stderr
+        return read(tmp_path / "l.jsonl"), json.loads((tmp_path / "s.json").read_text()), " ".join(done.stdout.split())
+
+    return run
+
+
+def test_labels_are_one_line_a_completion_in_the_order_of_the_file(rollouts, label):
+    given, (labels, _, _) = read(rollouts), label(rollouts, "--method", "scrl")
     assert [line["question_id"] for line in labels] == [line["question_id"] for line in given]
     assert list(labels[0]) == [
         "question_id", "step", "sample", "answer", "answer_class", "share", "label", "reward", "advantage",
@@ -66,10 +75,9 @@ def test_labels_are_one_line_a_completion_in_the_order_of_the_file(rollouts, tmp
     assert abs(sum(line["advantage"] for line in first)) < 1e-9
 
 
-def test_the_summary_counts_and_grades(rollouts, tmp_path):
-    done = scrl("label", rollouts, "--summary", tmp_path / "s.json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "s.json").read_text()) == {
+def test_the_summary_counts_and_grades(rollouts, label):
+    _, summary, printed = label(rollouts)
+    assert summary == {
         "schema_version": 2,
         "method": "scrl",
         "preset": "paper",
@@ -98,8 +106,8 @@ def test_the_summary_counts_and_grades(rollouts, tmp_path):
         "push_right": pytest.approx((0.5 + 0.5 * (0.508125 - 0.233203125) / 0.2779263) / 2, abs=1e-4),
         "push_stock_wrong": None,  # two questions have too few others for stock answers
     }
-    assert "positive label" in done.stdout
-    assert "--std-floor" in done.stdout
+    assert "positive label" in printed
+    assert "--std-floor" in printed
 
 
 def stream(steps=2, questions=9, own=("4", "4", "5", "6")):
@@ -111,39 +119,32 @@ def stream(steps=2, questions=9, own=("4", "4", "5", "6")):
                 yield row(f"q{number}", answer, step=step, gold=f"{1000 + number}")
 
 
-def test_contrast_looks_at_the_other_questions_of_the_step_and_at_earlier_ones(tmp_path):
-    file = write(tmp_path / "rollouts.jsonl", sorted(stream(), key=lambda line: line["question_id"]))  # steps are mixed
-    words = ("label", file, "--method", "contrast", "--out", tmp_path / "l", "--summary", tmp_path / "s")
-    done = scrl(*words)
-    assert done.returncode == 0, done.stderr
-    rewards = {
-        (line["step"], line["question_id"], line["answer_class"]): line["reward"] for line in read(tmp_path / "l")
-    }
+def rewards_of(labels):
+    return {(line["step"], line["question_id"], line["answer_class"]): line["reward"] for line in labels}
+
+
+def test_contrast_looks_at_the_other_questions_of_the_step_and_at_earlier_ones(label):
+    rows = sorted(stream(), key=lambda line: line["question_id"])  # steps are mixed
+    labels, summary, printed = label(rows, "--method", "contrast")
+    rewards = rewards_of(labels)
     # step 0: 4 has ½ everywhere, 5 has ¼, the question's own answer is nowhere else
     assert rewards[0, "q3", "4"] == pytest.approx(0.5 - 1.5 * 0.5)
     assert rewards[0, "q3", "5"] == pytest.approx(0.25 - 1.5 * 0.25)
     assert rewards[0, "q3", "1003"] == 0.25
     assert rewards[1, "q3", "7"] == pytest.approx(0.5 - 1.5 * 0.5)  # the last visits of all others were of this step
-    summary = json.loads((tmp_path / "s").read_text())
     assert (summary["steps"], summary["positive_questions"]) == (2, 0)
     assert summary["stock_share"] == 0.75  # 4 or 7, 5, and the smallest of the answers given once, which is of others
     assert summary["push_stock"] < 0 < summary["push_right"]
     assert summary["push_stock_wrong"] == pytest.approx(summary["push_stock"])
-    assert "at their last visit" in " ".join(done.stdout.split())
-    # a file in another order gives the same labels
-    other = write(tmp_path / "other.jsonl", reversed(list(stream())))
-    assert scrl("label", other, "--method", "contrast", "--out", tmp_path / "l2").returncode == 0
-    assert rewards == {
-        (line["step"], line["question_id"], line["answer_class"]): line["reward"] for line in read(tmp_path / "l2")
-    }
+    assert "at their last visit" in printed
+    assert rewards_of(label(reversed(rows), "--method", "contrast")[0]) == rewards  # in any order
 
 
-def test_a_file_without_steps_is_one_step_and_says_so(tmp_path):
-    lines = [{key: value for key, value in line.items() if key != "step"} for line in stream(steps=1)]
-    done = scrl("label", write(tmp_path / "r.jsonl", lines), "--method", "contrast", "--summary", tmp_path / "s")
-    assert "The file has one step" in done.stdout
-    assert json.loads((tmp_path / "s").read_text())["steps"] == 1
-    assert scrl("label", tmp_path / "r.jsonl", "--method", "ttrl").stdout.count("push towards") == 3
+def test_a_file_without_steps_is_one_step_and_says_so(label):
+    rows = [{key: value for key, value in line.items() if key != "step"} for line in stream(steps=1)]
+    _, summary, printed = label(rows, "--method", "contrast")
+    assert ("The file has one step" in printed, summary["steps"]) == (True, 1)
+    assert label(rows, "--method", "ttrl")[2].count("push towards") == 3
 
 
 def test_one_question_has_no_elsewhere(tmp_path):
@@ -153,51 +154,40 @@ def test_one_question_has_no_elsewhere(tmp_path):
     assert not (tmp_path / "l").exists()
 
 
-def test_gold_changes_no_label(rollouts, tmp_path):
-    bare = write(tmp_path / "bare.jsonl", [{k: v for k, v in r.items() if k != "gold"} for r in read(rollouts)])
-    for name, source in (("with", rollouts), ("without", bare)):
-        assert scrl("label", source, "--out", tmp_path / name, "--summary", tmp_path / f"{name}.json").returncode == 0
-    assert (tmp_path / "with").read_bytes() == (tmp_path / "without").read_bytes()
-    assert "majority_accuracy" not in json.loads((tmp_path / "without.json").read_text())
+def test_gold_changes_no_label(rollouts, label):
+    labels, _, _ = label(rollouts)
+    bare, summary, _ = label([{key: value for key, value in r.items() if key != "gold"} for r in read(rollouts)])
+    assert bare == labels
+    assert "majority_accuracy" not in summary
 
 
-def test_undefined_accuracies_are_null(tmp_path):
-    source = write(tmp_path / "r.jsonl", [row("q", "1", gold="9"), row("q", "2")])
-    scrl("label", source, "--summary", tmp_path / "s.json")
-    summary = json.loads((tmp_path / "s.json").read_text())
-    assert summary["positive_accuracy"] is None
-    assert summary["negative_accuracy"] is None
-    assert summary["truth_flagged"] is None
-    assert summary["entropy_auroc"] is None
+def test_undefined_accuracies_are_null(label):
+    _, summary, _ = label([row("q", "1", gold="9"), row("q", "2")])
+    undefined = ("positive_accuracy", "negative_accuracy", "truth_flagged", "entropy_auroc")
+    assert {summary[name] for name in undefined} == {None}
     assert summary["majority_accuracy"] == summary["pass@1"] == summary["pass@n"] == 0.0
 
 
-def test_groups_are_step_and_question(tmp_path):
-    rows = [row("q", str(step), step=step, sample=n) for n in range(3) for step in (0, 1)]
-    scrl("label", write(tmp_path / "r.jsonl", rows), "--out", tmp_path / "l.jsonl")
-    labels = read(tmp_path / "l.jsonl")
-    assert [(line["step"], line["sample"], line["share"]) for line in labels] == [
-        (s, n, 1.0) for n in range(3) for s in (0, 1)
-    ]
+def test_groups_are_step_and_question(label):
+    labels, _, _ = label([row("q", str(step), step=step, sample=n) for n in range(3) for step in (0, 1)])
+    found = [(line["step"], line["sample"], line["share"]) for line in labels]
+    assert found == [(step, n, 1.0) for n in range(3) for step in (0, 1)]
 
 
-def test_an_answer_read_elsewhere_wins_over_the_completion(tmp_path):
+def test_an_answer_read_elsewhere_wins_over_the_completion(label):
     rows = [
         {"question_id": 3, "answer": "4", "completion": r"\boxed{5}"},
         {"question_id": 3, "answer": None, "completion": r"\boxed{5}"},
         {"question_id": 3, "answer": 4.0},
         {"question_id": 3, "answer": ""},
     ]
-    scrl("label", write(tmp_path / "r.jsonl", rows), "--method", "ttrl", "--out", tmp_path / "l.jsonl")
-    labels = read(tmp_path / "l.jsonl")
+    labels, _, _ = label(rows, "--method", "ttrl")
     assert [line["answer"] for line in labels] == ["4", None, "4.0", None]
     assert [line["reward"] for line in labels] == [1.0, 0.0, 1.0, 0.0]
 
 
-def test_the_m_of_n_are_marked_by_their_advantages(rollouts, tmp_path):
-    done = scrl("label", rollouts, "--trained", 3, "--seed", 1, "--out", tmp_path / "l.jsonl")
-    assert done.returncode == 0, done.stderr
-    labels = read(tmp_path / "l.jsonl")
+def test_the_m_of_n_are_marked_by_their_advantages(rollouts, label):
+    labels, _, _ = label(rollouts, "--trained", 3, "--seed", 1)
     for question in ("q1", "q2"):
         assert sum(line["advantage"] is not None for line in labels if line["question_id"] == question) == 3
     assert all(line["reward"] is not None for line in labels)
@@ -217,39 +207,21 @@ def test_the_audit_says_which_spellings_were_merged_and_by_what(tmp_path):
     ]  # fmt: skip
 
 
-def test_options_reach_the_rule(tmp_path):
-    source = write(tmp_path / "r.jsonl", [row("q", "3.14"), row("q", "3.141"), row("q", r"\pi"), row("q", "9")])
-    scrl(
-        "label",
-        source,
-        "--significant-digits",
-        3,
-        "--min-share",
-        0.75,
-        "--out",
-        tmp_path / "l.jsonl",
-    )
-    assert [line["label"] for line in read(tmp_path / "l.jsonl")] == ["positive"] * 3 + [None]
-    scrl(
-        "label",
-        source,
-        "--preset",
-        "official",
-        "--method",
-        "ttrl",
-        "--reader",
-        r"regex:\d",
-        "--out",
-        tmp_path / "l.jsonl",
-    )
-    assert [line["answer"] for line in read(tmp_path / "l.jsonl")] == ["4", "1", None, "9"]
+def test_options_reach_the_rule(label):
+    rows = [row("q", "3.14"), row("q", "3.141"), row("q", r"\pi"), row("q", "9")]
+    labels, _, _ = label(rows, "--significant-digits", 3, "--min-share", 0.75)
+    assert [line["label"] for line in labels] == ["positive"] * 3 + [None]
+    labels, _, _ = label(rows, "--preset", "official", "--method", "ttrl", "--reader", r"regex:\d")
+    assert [line["answer"] for line in labels] == ["4", "1", None, "9"]
 
 
-def test_compressed_rollouts_are_read(tmp_path):
-    path = tmp_path / "r.jsonl.gz"
+def test_compressed_files_byte_order_marks_and_null_completions_are_fine(tmp_path, label):
+    path = tmp_path / "a.jsonl.gz"
     path.write_bytes(gzip.compress((json.dumps(row("q", "1")) + "\n").encode()))
-    assert scrl("label", path, "--out", tmp_path / "l.jsonl").returncode == 0
-    assert len(read(tmp_path / "l.jsonl")) == 1
+    assert len(label(path)[0]) == 1
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"question_id": "q", "answer": "4", "completion": null, "entropy": 0}\n')
+    assert label(path)[0][0]["answer"] == "4"
 
 
 GOOD = json.dumps(row("q", "1"))
@@ -341,9 +313,9 @@ def test_an_existing_output_survives_a_failing_run(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_small_groups_are_told_that_negatives_are_impossible(tmp_path):
-    done = scrl("label", write(tmp_path / "r.jsonl", [row("q", str(n)) for n in range(8)]))
-    assert "On 1 of 1 questions no answer can be rare enough to be ruled out" in " ".join(done.stdout.split())
+def test_small_groups_are_told_that_negatives_are_impossible(label):
+    _, _, printed = label([row("q", str(n)) for n in range(8)])
+    assert "On 1 of 1 questions no answer can be rare enough to be ruled out" in printed
 
 
 def test_help_and_version():
@@ -430,33 +402,24 @@ def test_the_summary_names_the_preset_of_the_rule(tmp_path):
     assert summary["merged_spellings"] == 0  # missing answers are no spellings
 
 
-def test_gold_may_stand_in_a_box_or_behind_hashes(tmp_path):
-    rows = [
-        row("a", "18", gold="so she has 18 eggs\n#### 18"),
-        row("b", r"\frac12", gold=r"\boxed{0.5}"),
-        row("c", "C", gold="C"),
-    ]
-    scrl("label", write(tmp_path / "r.jsonl", rows), "--summary", tmp_path / "s.json")
-    summary = json.loads((tmp_path / "s.json").read_text())
-    assert (summary["gold_questions"], summary["majority_accuracy"]) == (3, 1.0)
+@pytest.mark.parametrize(
+    ("answers_and_gold", "questions", "accuracy"),
+    [
+        ([("18", "so she has 18 eggs\n#### 18"), (r"\frac12", r"\boxed{0.5}"), ("C", "C")], 3, 1.0),
+        ([("1", ""), ("1", " "), ("1", r"\text{}")], 0, None),
+        ([("1", "1"), ("1", r"\boxed{}")], 1, 1.0),
+    ],
+)
+def test_gold_may_stand_in_a_box_or_behind_hashes_and_what_cannot_be_read_is_none(
+    answers_and_gold, questions, accuracy, label
+):
+    _, summary, _ = label([row(f"q{n}", answer, gold=gold) for n, (answer, gold) in enumerate(answers_and_gold)])
+    assert (summary["gold_questions"], summary["majority_accuracy"]) == (questions, accuracy)
 
 
-def test_an_empty_gold_is_no_gold(tmp_path):
-    rows = [row("q", "1", gold=""), row("q", "1", gold=" "), row("p", "1", gold=r"\text{}")]
-    scrl("label", write(tmp_path / "r.jsonl", rows), "--summary", tmp_path / "s.json")
-    assert json.loads((tmp_path / "s.json").read_text())["majority_accuracy"] is None
-
-
-def test_a_byte_order_mark_and_a_null_completion_are_fine(tmp_path):
-    source = tmp_path / "r.jsonl"
-    source.write_bytes(b'\xef\xbb\xbf{"question_id": "q", "answer": "4", "completion": null, "entropy": 0}\n')
-    assert scrl("label", source).returncode == 0
-
-
-def test_sample_numbers_may_come_in_any_order_and_size(tmp_path):
-    rows = [row("q", "1", sample=n) for n in (5, 0, 10**9, 1)]
-    scrl("label", write(tmp_path / "r.jsonl", rows), "--out", tmp_path / "l.jsonl")
-    assert [line["sample"] for line in read(tmp_path / "l.jsonl")] == [5, 0, 10**9, 1]
+def test_sample_numbers_may_come_in_any_order_and_size(tmp_path, label):
+    labels, _, _ = label([row("q", "1", sample=n) for n in (5, 0, 10**9, 1)])
+    assert [line["sample"] for line in labels] == [5, 0, 10**9, 1]
     mixed = write(tmp_path / "m.jsonl", [row("q", "1"), row("q", "1", sample=2), row("q", "1")])
     assert "sample 2 of question 'q' at step 0 stands here a second time" in " ".join(
         scrl("label", mixed).stderr.split()
@@ -467,41 +430,31 @@ def test_a_reader_beside_the_rollouts_is_found_by_the_installed_command(tmp_path
     (tmp_path / "beside.py").write_text("def read(text):\n    return '7'\n")
     source = write(tmp_path / "r.jsonl", [row("q", "1")])
     command = [
-        str(Path(sys.executable).with_name("scrl")),
-        "label",
-        str(source),
-        "--reader",
-        "beside:read",
-        "--out",
+        str(Path(sys.executable).with_name("scrl")), "label", str(source), "--reader", "beside:read", "--out",
         "l.jsonl",
-    ]
+    ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert read(tmp_path / "l.jsonl")[0]["answer"] == "7"
 
 
-def test_remarks_fit_the_method_and_the_file(tmp_path):
-    few = write(tmp_path / "r.jsonl", [row("q", str(n), 0.1 + n / 100) for n in range(8)])
-    assert "rare enough" not in scrl("label", few, "--method", "scrl-without-negative").stdout
-    assert "rare enough" not in scrl("label", few, "--method", "inverted").stdout  # it rules out the most frequent one
-    assert "every advantage is 0" not in scrl("label", few, "--method", "ddrl", "--trained", 1).stdout
-    sixteen = write(tmp_path / "s.jsonl", [row("q", str(n)) for n in range(16)])
-    assert "only answers seen once can be ruled out" in " ".join(scrl("label", sixteen).stdout.split())
-    assert "Try --reader number" in " ".join(scrl("label", few, "--reader", "regex:zzz").stdout.split())
-    assert "--std-floor" in scrl("label", few).stdout
-    assert "--std-floor" not in scrl("label", few, "--std-floor", 0.18).stdout
-    assert "every advantage is 0" in scrl("label", few, "--trained", 1).stdout
-    both = write(tmp_path / "b.jsonl", [row("q", "1") | {"answer": "2"}] * 3)
-    assert "3 completions came with an 'answer'" in " ".join(scrl("label", both).stdout.split())
-    one = write(tmp_path / "o.jsonl", [row("q", "1") | {"answer": "2"}, row("q", "1")])
-    assert "1 completion came with an 'answer'" in " ".join(scrl("label", one).stdout.split())
+FEW = [row("q", str(n), 0.1 + n / 100) for n in range(8)]
 
 
-def test_gold_that_cannot_be_read_does_not_count(tmp_path):
-    rows = [
-        {"question_id": q, "completion": "\\boxed{1}", "gold": gold} for q, gold in (("a", "1"), ("b", "\\boxed{}"))
-    ] * 2
-    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = scrl("label", "rollouts.jsonl", "--method", "ttrl", "--summary", "summary.json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "summary.json").read_text())["gold_questions"] == 1
+@pytest.mark.parametrize(
+    ("rows", "options", "remark", "is_said"),
+    [
+        (FEW, ["--method", "scrl-without-negative"], "rare enough", False),
+        (FEW, ["--method", "inverted"], "rare enough", False),  # it rules out the most frequent one
+        (FEW, ["--method", "ddrl", "--trained", 1], "every advantage is 0", False),
+        (FEW, ["--trained", 1], "every advantage is 0", True),
+        ([row("q", str(n)) for n in range(16)], [], "only answers seen once can be ruled out", True),
+        (FEW, ["--reader", "regex:zzz"], "Try --reader number", True),
+        (FEW, [], "--std-floor", True),
+        (FEW, ["--std-floor", 0.18], "--std-floor", False),
+        ([row("q", "1") | {"answer": "2"}] * 3, [], "3 completions came with an 'answer'", True),
+        ([row("q", "1") | {"answer": "2"}, row("q", "1")], [], "1 completion came with an 'answer'", True),
+    ],
+)
+def test_remarks_fit_the_method_and_the_file(rows, options, remark, is_said, label):
+    assert (remark in label(rows, *options)[2]) == is_said

@@ -43,10 +43,8 @@ def test_a_recipe_is_planned_from_its_name_alone(capsys, monkeypatch, tmp_path):
     assert "half of sampling.max_tokens" in lines[4]
     assert lines[5] == "assumed: GPUs of 80 GiB are H100 (see --kind: H200, H100, A100, A100-40)"
     assert re.search(
-        r"^hours: [\d.]+ for 320 steps of [\d.]+ s, estimated \((assumed|half assumed|measured) eff",
-        out,
-        re.MULTILINE,
-    )
+        r"^hours: [\d.]+ for 320 steps of [\d.]+ s, estimated \((assumed|half assumed|measured) eff", out, re.MULTILINE,
+    )  # fmt: skip
     assert re.search(r"^bottleneck: \w+, \d+% of a step; it waits for ", out, re.MULTILINE)
     assert f"  scrl recipes --experiment {RECIPE} > run.yaml\n  scrl train run.yaml " in out
     assert list(tmp_path.iterdir()) == []

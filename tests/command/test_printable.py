@@ -16,12 +16,8 @@ HOSTILE = ("\x1b", "\x07", "\u202e", "\x9b")
 def write_evaluation(folder, benchmark):
     folder.mkdir()
     record = {
-        "step": 0,
-        "benchmark": benchmark,
-        "pass@1": 0.5,
-        "pass@1_by_question": {"q": 0.5, "r": 0.5},
-        "questions": 2,
-    }
+        "step": 0, "benchmark": benchmark, "pass@1": 0.5, "pass@1_by_question": {"q": 0.5, "r": 0.5}, "questions": 2,
+    }  # fmt: skip
     record |= {"samples": 4, "temperature": 1.0, "top_p": 1.0, "max_tokens": 9}
     (folder / "evaluations.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
 

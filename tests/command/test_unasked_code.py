@@ -107,11 +107,9 @@ def as_model(folder, save):
 def as_adapter(folder, save):
     folder.mkdir()
     config = {
-        "base_model_name_or_path": "embedded",
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": "embedded", "peft_type": "LORA", "task_type": "CAUSAL_LM",
         "target_modules": ["q_proj"],
-    }
+    }  # fmt: skip
     (folder / "adapter_config.json").write_text(json.dumps(config))
     save(folder / "adapter_model.bin")
     return "train", f"model={folder}", *SMALL, "--out", "run"

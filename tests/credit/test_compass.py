@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rival_runs import two_steps
 
 from scrl.credit.rule import assign_credit, credit_rule
 from scrl.errors import ConfigError, InputError
@@ -122,10 +121,3 @@ def test_equal_confidences_are_the_plain_majority(rows, std):
     for credit in (credit_of(level, path_weight=0), credit_of(rows, path_weight=0, exponent_sign=0)):
         assert credit.labels == ttrl.labels
         assert credit.rewards.tolist() == ttrl.rewards.tolist()
-
-
-def test_a_run_of_two_steps(tmp_path, monkeypatch):
-    steps, rollouts = two_steps(tmp_path / "run", monkeypatch, "method=compass")
-    assert len(steps) == 2
-    assert all(0 <= line["margin_std"] <= 0.5 and 0 <= line["decisiveness"] <= 1 for line in rollouts)
-    assert all(0 <= line["reward"] <= 2 for line in rollouts)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scrl
@@ -22,8 +22,6 @@ from scrl.credit.tally import count_votes
 from scrl.errors import InputError
 from scrl.records import Completion, Elsewhere, Group, Labels, Tally
 from scrl.training.guard import alarms
-
-CONTRAST = credit_rule("contrast")
 
 
 def tally(votes, missing=0):
@@ -82,6 +80,7 @@ VISITS = st.lists(
 )
 
 
+@settings(max_examples=50)
 @given(VISITS, st.randoms())
 def test_order_and_earlier_visits_change_no_bit(visits, random):
     last = {question: tally(votes) for question, votes in visits}
@@ -99,9 +98,9 @@ def test_order_and_earlier_visits_change_no_bit(visits, random):
 # The rule
 
 
-def credit(votes, elsewhere, missing=0, **settings):
+def credit(votes, elsewhere, missing=0, **choices):
     answers = [key for key, count in votes.items() for _ in range(count)] + [None] * missing
-    rule = credit_rule("contrast", **settings)
+    rule = credit_rule("contrast", **choices)
     return rule.credit(Group.from_answers(answers, question_id="q"), elsewhere=elsewhere)
 
 
@@ -153,6 +152,7 @@ def test_a_consistent_renaming_changes_nothing(votes, means, letters):
     assert {names[key]: reward for key, reward in rewards_by_answer(votes, means).items()} == renamed
 
 
+@settings(max_examples=50)
 @given(VOTES, VISITS)
 def test_giving_an_answer_in_another_question_can_only_lower_it(votes, visits):
     own = {str("abcde".index(key) + 1): count for key, count in votes.items()}
@@ -320,9 +320,9 @@ def history(run):
         yield {name: value for name, value in found.items() if value is not None}
 
 
-def first_alarm(lines, **settings):
+def first_alarm(lines, **limits):
     """The step after which the guard first warns; None: never."""
-    guard = GuardSettings(mode="observe", **settings)
+    guard = GuardSettings(mode="observe", **limits)
     return next((step for step in range(len(lines) + 1) if alarms(lines[:step], guard)), None)
 
 

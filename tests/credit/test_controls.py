@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from scrl.credit.rule import credit_rule
-from scrl.errors import InputError
 from scrl.records import Group, Truth
 
 ANSWERS = ["7", "7", "7", "5", "5", "3", None, "9"]
@@ -22,18 +21,6 @@ def test_oracle_rewards_the_gold_answer_however_rare():
     assert credit.rewards.tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
     # mean 2/8 = 0.25, σ = sqrt(0.25 · 0.75) = 0.4330: (1 − 0.25)/0.4330 = 1.7320, (0 − 0.25)/0.4330 = −0.5773
     assert credit.advantages == pytest.approx([-0.57735] * 3 + [1.73205] * 2 + [-0.57735] * 3, abs=1e-5)
-
-
-def test_oracle_has_nothing_to_reward_where_nobody_is_right():
-    credit = credit_of("oracle", truth=Truth(None))
-    assert credit.labels.positive is None
-    assert not credit.rewards.any()
-    assert not credit.advantages.any()
-
-
-def test_oracle_refuses_a_question_without_gold():
-    with pytest.raises(InputError, match=r"question 'q': method 'oracle' needs the right answer.*has none"):
-        credit_of("oracle")
 
 
 @pytest.mark.parametrize("method", ["ttrl", "random", "inverted"])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rival_runs import TINY, two_steps
 
 from scrl.config import read_config
 from scrl.credit.method import Tree
@@ -13,6 +12,7 @@ from scrl.credit.rule import assign_credit, credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Group
 
+RUN = ("model=embedded", "questions=arithmetic:easy", "trained=4")
 ANSWERS = ["7", "7", "5", "3", None]
 ENTROPIES = [0.1, 0.2, 0.2, 0.5, 0.0]
 
@@ -52,9 +52,9 @@ def test_a_plan_has_as_many_leaves_as_asked_for_or_is_refused(number, forks, bra
 
 def test_a_run_that_cannot_be_is_refused_with_its_settings():
     with pytest.raises(ConfigError, match="completions: a root with 2 forks of 2 branches has 5 leaves"):
-        read_config(None, [*TINY, "method=etmr", "completions=8"])
-    assert read_config(None, [*TINY, "method=etmr", "completions=9", "credit.forks=1"]).completions == 9
-    assert read_config(None, [*TINY, "method=ttrl", "completions=8"]).completions == 8
+        read_config(None, [*RUN, "method=etmr", "completions=8"])
+    assert read_config(None, [*RUN, "method=etmr", "completions=9", "credit.forks=1"]).completions == 9
+    assert read_config(None, [*RUN, "method=ttrl", "completions=8"]).completions == 8
 
 
 # The reward and the advantage
@@ -121,28 +121,3 @@ def test_groups_without_anything_to_tell_apart():
     for answers in (["7"], ["7"] * 4, [None] * 3):
         credit = credit_of(answers, [0.3] * len(answers), reshape="residual")
         assert not credit.advantages.any()
-
-
-# A run
-
-
-def test_a_run_of_two_steps_samples_trees_for_training_alone(tmp_path, monkeypatch):
-    import scrl.training.run as run_module
-
-    grown = []
-
-    def watched(sampler, prompts_B, settings, tree, *, seed, step):
-        leaves_B = sample_tree(sampler, prompts_B, settings, tree, seed=seed, step=step)
-        grown.append((step, tree, sum(leaf.tokens_drawn for leaves in leaves_B for leaf in leaves)))
-        return leaves_B
-
-    sample_tree = run_module.sample_tree
-    monkeypatch.setattr(run_module, "sample_tree", watched)
-    changes = ("credit.reshape=residual", "evaluation.is_off=false", "evaluation.completions=3")
-    steps, rollouts = two_steps(tmp_path / "run", monkeypatch, "method=etmr", *changes)
-    # evaluated before and after, with three completions a question, which no tree has: those are drawn on their own
-    assert [(step, tree) for step, tree, _ in grown] == [(0, Tree(2, 2, 2)), (1, Tree(2, 2, 2))]
-    assert [line["tokens"] for line in steps] == [tokens for _, _, tokens in grown]
-    lengths = [sum(line["num_tokens"] for line in rollouts if line["step"] == step) for step in (0, 1)]
-    assert all(line["tokens"] < length for line, length in zip(steps, lengths, strict=True))
-    assert len(rollouts) == 2 * 2 * 10

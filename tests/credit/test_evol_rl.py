@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import scrl
 from scrl.credit.methods.related.evol_rl import BITS, compared_text, cosines, trigram_counts
 from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, InputError
@@ -139,24 +138,3 @@ def test_a_model_is_needed_only_where_one_is_named():
         EMBEDDED.credit(group_of(("1", "x")))
     with pytest.raises(ConfigError, match="embedding"):
         credit_rule("evol-rl", embedding="")
-
-
-def test_two_steps_of_training(tmp_path, monkeypatch):
-    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
-    run = scrl.train(
-        {
-            "model": "embedded",
-            "questions": "arithmetic:easy:train:4",
-            "method": "evol-rl",
-            "steps": 2,
-            "questions_per_step": 2,
-            "completions": 8,
-            "trained": 4,
-            "sampling": {"max_tokens": 40},
-            "loss": {"entropy_bonus": 0.003, "clip_high": 0.28},  # as its authors run it
-            "evaluation": {"is_off": True},
-            "compute": {"threads": 1},
-        },
-        out=tmp_path / "run",
-    )
-    assert len(run.metrics) == 2

@@ -7,7 +7,8 @@ import pytest
 from everything import credit_of_all
 
 from scrl.credit import advantages as advantages_module
-from scrl.credit.methods import METHODS
+from scrl.credit.method import CreditSettings
+from scrl.credit.methods import METHODS, find_method
 from scrl.credit.rule import PRESETS, assign_credit, credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Completion, Group
@@ -155,6 +156,14 @@ def test_advantages_of_a_small_group():
     # rewards 1, 0, 0, 0: mean 1/4; population std √(3/16) = 0.4330127; (1 − 0.25)/0.4330137 = 1.7320468
     advantages = group_advantages(np.array([1.0, 0, 0, 0]))
     assert advantages == pytest.approx([1.7320468, -0.5773489, -0.5773489, -0.5773489], abs=1e-6)
+
+
+def test_advantages_by_name():
+    rewards = np.array([1.0, 0.0, 0.5])  # the mean is 0.5
+    for name, expected in {"centred": [0.5, -0.5, 0.0], "leave-one-out": [0.75, -0.75, 0.0]}.items():  # · 3/2
+        settings = CreditSettings(advantage=name)
+        assert advantages_module.reward_advantages(rewards, settings).tolist() == expected
+        assert not advantages_module.reward_advantages(np.ones(3), settings).any()
 
 
 @pytest.mark.parametrize("positives", [1, 4, 12, 16, 31])
@@ -312,9 +321,28 @@ def test_more_trained_than_sampled_is_refused(preset):
 )
 def test_groups_of_any_kind_have_finite_credit(method, preset, votes):
     listed = [(answer, 0.3) for answer, count in votes.items() for _ in range(count)]
-    credit = credit_of_all(credit_rule(method, preset=preset), listed)
-    assert np.isfinite(credit.rewards).all()
-    assert np.isfinite(credit.advantages).all()
+    for number in {None, 1, len(listed)}:
+        credit = credit_of_all(credit_rule(method, preset=preset, num_trained=number), listed)
+        assert np.isfinite(credit.rewards).all()
+        assert np.isfinite(credit.advantages[list(credit.trained)]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("yaml:dump", "'yaml:dump' is of type function, not a Method"),
+        ("yaml:Scrl", "'yaml' has no 'Scrl'. There is no Method in it"),
+        ("scrl.credit.methods.scrl:SCRLL", "has no 'SCRLL'."),
+    ],
+)
+def test_a_method_that_is_not_there_is_refused(name, message):
+    with pytest.raises(ConfigError, match=message):
+        find_method(name)
+
+
+def test_a_method_is_found_by_its_path_and_stays_itself():
+    assert find_method("scrl.credit.methods.scrl:SCRL") is METHODS["scrl"]
+    assert find_method(METHODS["ttrl"]) is METHODS["ttrl"]
 
 
 def test_an_empty_group_is_refused():

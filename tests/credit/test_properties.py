@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from everything import credit_of_all as credit_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scrl.credit.methods import METHODS
@@ -23,6 +23,7 @@ UNCENTRED = {"ddrl", "restrain"}
 
 
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random"}))  # a coin knows nothing but the place
+@settings(max_examples=40)
 @given(votes=VOTES, data=st.data())
 def test_the_order_of_the_completions_changes_no_bit(method, votes, data):
     order = data.draw(st.permutations(range(len(votes))))
@@ -45,6 +46,7 @@ def test_renaming_the_answers_changes_nothing(votes, data):
 
 @pytest.mark.parametrize("rules", [RULES, OFFICIAL], ids=["paper", "official"])
 @pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=40)
 @given(votes=VOTES)
 def test_labels_are_consistent_and_advantages_balance(method, rules, votes):
     credit = credit_of(rules[method], votes)

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rival_runs import Silent, two_steps
 
 from scrl.credit.methods.restrain import gaussian_weights
 from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, InputError
 from scrl.records import Group
-from scrl.training.loop import resume
 
 
 def credit_of(answers, *, reference_share=None, num_trained=None, seed=0, **settings):
@@ -194,12 +192,9 @@ def objective_by_hand(answers, rows, ratios_M, *, weight, low, high):
 
 
 @given(
-    st.lists(st.sampled_from("12345") | st.none(), min_size=4, max_size=20),
-    st.integers(0, 2**31),
-    st.floats(0, 0.5),
-    st.floats(0, 0.5),
-    st.floats(0, 1),
-)
+    st.lists(st.sampled_from("12345") | st.none(), min_size=4, max_size=20), st.integers(0, 2**31), st.floats(0, 0.5),
+    st.floats(0, 0.5), st.floats(0, 1),
+)  # fmt: skip
 def test_two_scalars_are_the_clipped_objective_summed_over_all_answers(answers, seed, low, high, share):
     credit = credit_of(answers, reference_share=share, num_trained=4, seed=seed % 99, min_share=0)
     rows = list(credit.trained)
@@ -232,32 +227,3 @@ def test_rises_rise_and_falls_fall_and_balance_where_not_all_are_penalised(answe
         assert (rises + falls).sum() == pytest.approx(0, abs=1e-9)
     else:
         assert len(set((rises + falls).tolist())) == 1
-
-
-def test_a_run_stopped_while_the_start_model_is_asked_asks_it_again_and_goes_on_exactly(tmp_path, monkeypatch):
-    def stop_at_the_third(tally_of, seen):
-        def count(*args):
-            seen.append(args)
-            if len(seen) == 3:
-                raise KeyboardInterrupt
-            return tally_of(*args)
-
-        return count
-
-    import scrl.training.run as run_module
-
-    two_steps(tmp_path / "whole", monkeypatch, "method=restrain")
-    with monkeypatch.context() as patch:
-        patch.setattr(run_module, "count_votes", stop_at_the_third(run_module.count_votes, []))
-        with pytest.raises(KeyboardInterrupt):
-            two_steps(tmp_path / "run", patch, "method=restrain")
-    resume(tmp_path / "run", Silent())
-    one, other = ((tmp_path / name / "rollouts.jsonl").read_bytes() for name in ("run", "whole"))
-    assert one == other
-
-
-def test_a_run_of_two_steps(tmp_path, monkeypatch):
-    steps, rollouts = two_steps(tmp_path / "run", monkeypatch, "method=restrain")
-    assert len(steps) == 2
-    assert any(line["advantage"] for line in rollouts)
-    assert all(0 <= line["reward"] <= 1 or line["reward"] == -1 for line in rollouts)

@@ -152,20 +152,14 @@ def test_the_first_questions_stay_what_they_are():
     """Golden, so that no change of the generator goes unseen: the embedded model was made from these streams."""
     questions = arithmetic_questions("easy", 2) + arithmetic_questions("hard", 1, stream="held-out", seed=3)
     assert [(question.text, question.gold) for question in questions] == [
-        ("Compute 89+(77-36).", "130"),
-        ("Compute (36+2)*3.", "114"),
-        ("Compute 96+35-37+(8-2).", "100"),
-    ]
+        ("Compute 89+(77-36).", "130"), ("Compute (36+2)*3.", "114"), ("Compute 96+35-37+(8-2).", "100"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [
-        ("hrad", r" Did you mean 'hard'\?"),
-        ("mediun", r" Did you mean 'medium'\?"),
-        ("zzz", r" Known: easy, hard, medium\."),
-    ],
-)
+    [("hrad", r" Did you mean 'hard'\?"), ("mediun", r" Did you mean 'medium'\?"), ("zzz", r" Known: easy, hard, medium\.")],
+)  # fmt: skip
 def test_an_unknown_level_names_the_likeliest_one(name, hint):
     with pytest.raises(ConfigError, match=rf"{SOURCE}:{name}: there is no such level\.{hint}"):
         arithmetic_questions(name, 1)
@@ -211,9 +205,3 @@ def test_some_questions_in_other_words():
     assert rephrased(difference, "-", three) == "Compute (60-20)-3."  # nothing can be exchanged
     assert rephrased(one, "-", two) == "Compute (60)-20."
     assert rephrased(one, "-", combine(two, "-", three)) == "Compute (60)-(20-3)."
-
-
-def test_the_embedded_model_has_met_all_characters_of_it():
-    seen = {letter for level in LEVELS for text in some(level, "pretraining", number=60) for letter in text}
-    for level in LEVELS:
-        assert all(set(question.rephrased) <= seen for question in arithmetic_questions(level, 60, seed=9))

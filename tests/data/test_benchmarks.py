@@ -190,14 +190,11 @@ def test_another_number_of_questions_is_refused(folder, change):
         ({"id": "p0", "question": "?", "answer": "1", "level": 1}, "id 'p0' stands here again, first on line 1"),
         ({"id": "", "question": "?", "answer": "1"}, "field 'id' is empty"),
         ({"id": "a", "question": "?", "answer": "1"}, "field 'level' must be one of 1, 2, 3, 4, 5, found none"),
-        (
-            {"id": "a", "question": "?", "answer": "1", "level": 9},
-            "field 'level' must be one of 1, 2, 3, 4, 5, found 9",
-        ),
+        ({"id": "a", "question": "?", "answer": "1", "level": 9}, "field 'level' must be one of 1, 2, 3, 4, 5, found 9"),
         ({"id": "a", "question": "?", "answer": "1", "level": 1.5}, "field 'level' must be text or a whole number"),
         (["a", "?"], "must be an object or a text, found a list"),
     ],
-)
+)  # fmt: skip
 def test_a_line_that_is_wrong_is_named(folder, row, reason):
     rows = rows_for("math500")
     rows[6] = row
@@ -263,13 +260,9 @@ def test_the_hubs_columns_become_a_question(hub, name, fields, question):
 
 
 GPQA_ROW = {
-    "Question": "Which is even?\n",
-    "Correct Answer": " two",
-    "Incorrect Answer 1": "one",
-    "Incorrect Answer 2": "three\n",
-    "Incorrect Answer 3": "five",
-    "Record ID": "rec0",
-}
+    "Question": "Which is even?\n", "Correct Answer": " two", "Incorrect Answer 1": "one",
+    "Incorrect Answer 2": "three\n", "Incorrect Answer 3": "five", "Record ID": "rec0",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["gpqa", "gpqa_diamond"])

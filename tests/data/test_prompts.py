@@ -218,21 +218,12 @@ NO_TEMPLATE = r"prompt\.style: '{}' was asked for, but the tokenizer has no chat
         *((None, {"style": style}, NO_TEMPLATE.format(style)) for style in STYLES if style != "plain"),
         (None, {"system": "Count."}, r"prompt\.system: a system message needs a chat template"),
         ("x", {"system": "Count.", "style": "plain"}, r"prompt\.system: plain text has no place for a system message"),
-        (
-            TEMPLATES["qwen"],
-            {"style": "qwen3-thinking"},
-            "no switch 'enable_thinking'; use 'auto', which is 'qwen' here",
-        ),
+        (TEMPLATES["qwen"], {"style": "qwen3-thinking"}, "no switch 'enable_thinking'; use 'auto', which is 'qwen' here"),
     ],
-)
+)  # fmt: skip
 def test_what_the_template_cannot_do_is_refused(template, settings, reason):
     with pytest.raises(ConfigError, match=reason):
         text(Letters(template), **settings)
-
-
-def test_every_style_can_be_set():
-    for style in ("auto", *STYLES):
-        assert PromptSettings(style=style).style == style
 
 
 # Prompts that are too long, all of them at once

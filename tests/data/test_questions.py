@@ -238,35 +238,29 @@ def test_limit_takes_the_first(write):
             "a.csv",
             "level,Problem,Answer\n1,p,\n2,q,7\n",
             (
-                "Question: column 'Problem'.",
-                "Gold answer: column 'Answer', for measuring alone.",
-                "Id: numbered, from a-0 on.",
-                "Columns left out: level.",
-                "1 of 2 questions have a gold answer.",
+                "Question: column 'Problem'.", "Gold answer: column 'Answer', for measuring alone.",
+                "Id: numbered, from a-0 on.", "Columns left out: level.", "1 of 2 questions have a gold answer.",
             ),
         ),
         (
-            "a.jsonl",
-            jsonl({"id": 1, "question": "q"}),
+            "a.jsonl", jsonl({"id": 1, "question": "q"}),
             ("Question: column 'question'.", "Gold answer: no column; accuracy is not measured.", "Id: column 'id'."),
         ),
         (
             "a.csv",
             "question,paraphrase,mine\np,,x\nq,r,y\n",
             (
-                "Rephrased question: column 'paraphrase', for methods that ask both.",
-                "Columns left out: mine.",
+                "Rephrased question: column 'paraphrase', for methods that ask both.", "Columns left out: mine.",
                 "1 of 2 questions have a rephrasing.",
             ),
         ),
         (
-            "a.json",
-            json.dumps({"questions": ["a"], "answers": ["1"]}),
+            "a.json", json.dumps({"questions": ["a"], "answers": ["1"]}),
             ("The list under 'questions' is read.", "Left out beside that list: answers."),
         ),
         ("a.txt", "one\ntwo\none\none\n", ("2 question(s) repeat the text of an earlier one; they are kept.",)),
     ],
-)
+)  # fmt: skip
 def test_notes_say_what_was_taken_as_what(write, name, content, notes):
     assert "\n".join(notes) in notes_of(write(name, content))
 

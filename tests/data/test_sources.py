@@ -85,16 +85,11 @@ def test_a_benchmark_is_loaded_from_the_folder_of_benchmarks(tmp_path):
 @pytest.mark.parametrize(
     ("source", "near"),
     [
-        ("aime2024", "aime24"),
-        ("AIME24", "aime24"),
-        ("math-500", "math500"),
-        ("math-500:5", "math500"),
-        ("gpqa-diamond", "gpqa_diamond"),
-        ("arithmetc:easy", "arithmetic:easy"),
-        ("arithmetic-hard", "arithmetic:hard"),
+        ("aime2024", "aime24"), ("AIME24", "aime24"), ("math-500", "math500"), ("math-500:5", "math500"),
+        ("gpqa-diamond", "gpqa_diamond"), ("arithmetc:easy", "arithmetic:easy"), ("arithmetic-hard", "arithmetic:hard"),
         ("my-question", "my-questions.jsonl"),
     ],
-)
+)  # fmt: skip
 def test_a_name_that_is_nothing_suggests_the_nearest(tmp_path, monkeypatch, source, near):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-questions.jsonl").touch()

@@ -223,13 +223,9 @@ ELSEWHERE = (
 
 @pytest.mark.parametrize(
     ("changes", "signal"),
-    [
-        (("questions_per_update=2", "trained=3"), False),
-        (("questions_per_update=2", "trained=3"), True),
-        (ELSEWHERE, False),
-    ],
+    [(("questions_per_update=2", "trained=3"), False), (("questions_per_update=2", "trained=3"), True), (ELSEWHERE, False)],
     ids=["dies", "is stopped", "with the votes of other questions"],
-)
+)  # fmt: skip
 def test_a_run_goes_on_as_if_nothing_had_happened(changes, signal, tmp_path, monkeypatch):
     config = small("evaluation.is_off=true", "steps=3", *changes)
     trl_run.train(config, tmp_path / "whole", Listener())
@@ -284,12 +280,9 @@ def test_the_last_visit_of_each_question_is_read_back(tmp_path):
 def test_the_guard_ends_a_run(tmp_path):
     listener = Listener()
     config = small(
-        "evaluation.is_off=true",
-        "guard.window=1",
-        "guard.max_length_ratio=1.0001",
-        "guard.min_length_ratio=0.9999",
+        "evaluation.is_off=true", "guard.window=1", "guard.max_length_ratio=1.0001", "guard.min_length_ratio=0.9999",
         "steps=4",
-    )
+    )  # fmt: skip
     trl_run.train(config, tmp_path, listener)
     assert any(note.startswith("the guard ends the run after step 2") for note in listener.notes)
     assert len(lines(tmp_path / "metrics.jsonl")) == 2

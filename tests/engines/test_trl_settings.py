@@ -61,19 +61,14 @@ TRANSLATED = {
 }
 """A change of each → TRL's setting; the defaults are 100 steps of 8 questions, an update each."""
 REFUSED = {
-    "dynamic_sampling.rounds=1": "asks the questions of a step once",
-    "sampling.stop=[x]": "only at end-of-text tokens",
+    "dynamic_sampling.rounds=1": "asks the questions of a step once", "sampling.stop=[x]": "only at end-of-text tokens",
     "sampling.temperature=0": "does not take the likeliest token",
-    "loss.entropy_bonus=0.1": "weighs the entropy by tokens",
-    "loss.dual_clip=1.1": "only above 1",
-    "compute.device=cuda:1": "CUDA_VISIBLE_DEVICES",
-    "compute.sampler=vllm": "engine_options.use_vllm",
-    "compute.micro_tokens=4096": "counts completions",
-    "compute.packing=on": "pads completions",
-    "optimizer.state=bfloat16": "has only float32",
-    "optimizer.masters=split": "has only float32",
+    "loss.entropy_bonus=0.1": "weighs the entropy by tokens", "loss.dual_clip=1.1": "only above 1",
+    "compute.device=cuda:1": "CUDA_VISIBLE_DEVICES", "compute.sampler=vllm": "engine_options.use_vllm",
+    "compute.micro_tokens=4096": "counts completions", "compute.packing=on": "pads completions",
+    "optimizer.state=bfloat16": "has only float32", "optimizer.masters=split": "has only float32",
     "evaluation.temperature=0.6": "samples as in training",
-}
+}  # fmt: skip
 NEVER_ALONE = {
     "loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "compute.fused_layers", "nodes", "gpus", "probe",
     "force",
@@ -126,11 +121,9 @@ def test_sizes_of_a_step():
     # 8 questions × 16 rows, 1 question an update: on 4 processes 4 rows each in a pass, 8 updates a step.
     sizes = batch_sizes(config("trained=16"), 8, 4)
     assert sizes == {
-        "num_generations": 16,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 1,
+        "num_generations": 16, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1,
         "steps_per_generation": 8,
-    }
+    }  # fmt: skip
     # 2 questions an update = 32 rows, 16 a process, 10 at most in a pass: 8, twice; 4 updates a step.
     sizes = batch_sizes(config("questions_per_update=2", "compute.micro_batch=10"), 8, 2)
     assert sizes["per_device_train_batch_size"] == 8

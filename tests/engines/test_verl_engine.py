@@ -94,14 +94,10 @@ def embedded_credit(folder, config, entropies, texts=TEXTS, *, step=1, last_vote
 
 
 METHODS = [
-    {"method": "scrl"},
-    {"method": "scrl", "preset": "official", "loss": {"mean": "token", "kl_weight": 0.0}},
-    {"method": "ttrl"},
-    {"method": "scrl", "loss_variant": "dr-grpo"},
-    {"method": "spine"},
-    {"method": "ddrl"},
+    {"method": "scrl"}, {"method": "scrl", "preset": "official", "loss": {"mean": "token", "kl_weight": 0.0}},
+    {"method": "ttrl"}, {"method": "scrl", "loss_variant": "dr-grpo"}, {"method": "spine"}, {"method": "ddrl"},
     {"method": "contrast"},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", METHODS, ids=lambda changes: " ".join(map(str, changes.values())))

@@ -48,13 +48,11 @@ def back(settings):
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
-        {"method": "ttrl", "trained": 8, "completions": 64, "seed": 5},
+        {}, {"method": "ttrl", "trained": 8, "completions": 64, "seed": 5},
         {"preset": "official", "loss": {"mean": "token"}, "credit": {"min_share": 0.5}},
-        {"reader": "regex:=(\\d+)$", "significant_digits": 3},
-        {"loss_variant": "dr-grpo"},
+        {"reader": "regex:=(\\d+)$", "significant_digits": 3}, {"loss_variant": "dr-grpo"},
     ],
-)
+)  # fmt: skip
 def test_credit_survives_the_way_to_verl_and_back(changes):
     ours = config(**changes)
     read = back(verl_settings(ours, JOB))
@@ -67,11 +65,7 @@ def test_every_setting_of_the_loss_and_the_optimizer_has_its_place():
     settings = verl_settings(
         config(
             loss={
-                "clip_low": 0.1,
-                "clip_high": 0.3,
-                "dual_clip": 3.0,
-                "mean": "constant",
-                "kl_weight": 0.001,
+                "clip_low": 0.1, "clip_high": 0.3, "dual_clip": 3.0, "mean": "constant", "kl_weight": 0.001,
                 "kl": "k3-capped",
             },
             optimizer={"learning_rate": 1e-6, "warmup": 0.1, "schedule": "constant", "max_grad_norm": 0.5},
@@ -84,7 +78,7 @@ def test_every_setting_of_the_loss_and_the_optimizer_has_its_place():
             gpus=8,
         ),
         JOB,
-    )
+    )  # fmt: skip
     actor, rollout = settings["actor_rollout_ref"]["actor"], settings["actor_rollout_ref"]["rollout"]
     places = {
         "clip_ratio_low": 0.1, "clip_ratio_high": 0.3, "clip_ratio_c": 3.0, "loss_agg_mode": "seq-mean-token-sum-norm",

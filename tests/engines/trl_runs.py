@@ -53,13 +53,11 @@ def through_trl(language_model, groups, rule, folder, sampler_logprob=None, **se
         "gradient_accumulation_steps": 1, "steps_per_generation": len(groups),
     }  # fmt: skip
     trainer = GRPOTrainer(
-        model=language_model.model,
-        reward_funcs=rollouts.reward,
-        rollout_func=rollouts,
+        model=language_model.model, reward_funcs=rollouts.reward, rollout_func=rollouts,
         args=GRPOConfig(output_dir=str(folder), **plain | settings),
         train_dataset=Dataset.from_list([{"prompt": sampled.question.id} for sampled in groups]),
         processing_class=language_model.tokenizer,
-    )
+    )  # fmt: skip
     tokens = iter([sample.tokens_T.tolist() for sampled in groups for sample in sampled.samples_G])
 
     def generate(prompts, *_):

@@ -42,20 +42,13 @@ def register_cpu():
     module.manual_seed = module.manual_seed_all = torch.manual_seed
     parts = {name: (lambda self, *_, **__: None) for name in PlatformBase.__abstractmethods__}
     parts |= {
-        "device_name": "cpu",
-        "vendor_name": "cpu",
-        "device_module": module,
-        "is_available": lambda self: True,
-        "current_device": lambda self: "cpu",
-        "device_count": lambda self: 1,
-        "get_device_capability": lambda self, _=0: (None, None),
-        "communication_backend_name": lambda self: "gloo",
+        "device_name": "cpu", "vendor_name": "cpu", "device_module": module, "is_available": lambda self: True,
+        "current_device": lambda self: "cpu", "device_count": lambda self: 1,
+        "get_device_capability": lambda self, _=0: (None, None), "communication_backend_name": lambda self: "gloo",
         "visible_devices_envvar": lambda self: "CPU_VISIBLE_DEVICES",
-        "nvtx_range": lambda self, _: contextlib.nullcontext(),
-        "ray_resource_name": lambda self: "CPU",
-        "ray_noset_envvars": lambda self: [],
-        "is_ipc_supported": lambda self: False,
-    }
+        "nvtx_range": lambda self, _: contextlib.nullcontext(), "ray_resource_name": lambda self: "CPU",
+        "ray_noset_envvars": lambda self: [], "is_ipc_supported": lambda self: False,
+    }  # fmt: skip
     PlatformRegistry.register("cpu")(type("PlatformCPU", (PlatformBase,), parts))
 
 
@@ -98,22 +91,16 @@ def open_engine(folder, actor):
     if not dist.is_initialized():
         dist.init_process_group("gloo", init_method=f"file://{tempfile.mkdtemp()}/gloo", rank=0, world_size=1)
     model = HFModelConfig(
-        path=str(folder),
-        override_config={"attn_implementation": "eager"},
-        use_remove_padding=False,
+        path=str(folder), override_config={"attn_implementation": "eager"}, use_remove_padding=False,
         enable_gradient_checkpointing=False,
-    )
+    )  # fmt: skip
     model.model_type = "language_model"
     single = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     sizes = {"micro_batch_size_per_gpu": 4, "infer_micro_batch_size_per_gpu": 4}
     settings = FSDPEngineConfig(
-        strategy="fsdp2",
-        use_torch_compile=False,
-        use_dynamic_bsz=False,
-        model_dtype="fp32",
-        mixed_precision=single,
+        strategy="fsdp2", use_torch_compile=False, use_dynamic_bsz=False, model_dtype="fp32", mixed_precision=single,
         **sizes,
-    )
+    )  # fmt: skip
     settings.use_remove_padding = False
     optimizer = FSDPOptimizerConfig(lr=float(actor.optim.lr), total_training_steps=10)
     engine = FSDPEngineWithLMHead(
@@ -220,11 +207,8 @@ def put_completions(prompts, completions, tokenizer, *, step=1, extra=True):
             tail = torch.tensor([*tokenizer.encode(text), tokenizer.eos_token_id], dtype=torch.int64)
             keys.append(f"s{step}u{place}_{sample}_0")
             field = {
-                "prompts": head,
-                "responses": tail,
-                "response_mask": torch.ones_like(tail),
-                "uid": f"s{step}u{place}",
-            }
+                "prompts": head, "responses": tail, "response_mask": torch.ones_like(tail), "uid": f"s{step}u{place}",
+            }  # fmt: skip
             field |= {"input_ids": torch.cat([head, tail]), "rm_scores": torch.zeros(len(tail))}
             if extra:
                 field["extra_info"] = {"index": place, "question_id": f"q{place}"}
@@ -260,17 +244,11 @@ def write_tiny_model(folder):
 
 def run_config(folder, **changes):
     values = {
-        "model": str(folder),
-        "questions": "arithmetic:easy:train:2",
-        "engine": "verl",
-        "completions": 8,
-        "trained": 4,
-        "questions_per_update": 2,
-        "sampling": {"temperature": TEMPERATURE, "max_tokens": 40},
-        "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 1e6},
-        "compute": {"attention": "eager", "threads": 1},
+        "model": str(folder), "questions": "arithmetic:easy:train:2", "engine": "verl", "completions": 8, "trained": 4,
+        "questions_per_update": 2, "sampling": {"temperature": TEMPERATURE, "max_tokens": 40},
+        "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 1e6}, "compute": {"attention": "eager", "threads": 1},
         "seed": 3,
-    }
+    }  # fmt: skip
     return build_config(values | changes)
 
 

@@ -15,12 +15,9 @@ from scrl.evaluation.settings import build_settings, file_name, read_settings
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"
 FILES = (
-    "started_with.json",
-    "evaluations.jsonl",
-    "results.json",
-    "evaluation.yaml",
+    "started_with.json", "evaluations.jsonl", "results.json", "evaluation.yaml",
     "rollouts/arithmetic-easy-train-5.jsonl",
-)
+)  # fmt: skip
 
 
 class Listener:
@@ -143,17 +140,11 @@ ROLLOUT = {
 @pytest.mark.parametrize(
     ("number", "line"),
     [
-        (3, "{"),
-        (1, "[]"),
-        (16, "null"),
-        (5, '{"question_id": "q1"}'),
-        (2, '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?"}'),
-        (9, ""),
-        (4, "\xff"),
-        (2, json.dumps(ROLLOUT | {"entropy": "high"})),
-        (2, json.dumps(ROLLOUT | {"completion": 4})),
+        (3, "{"), (1, "[]"), (16, "null"), (5, '{"question_id": "q1"}'),
+        (2, '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?"}'), (9, ""), (4, "\xff"),
+        (2, json.dumps(ROLLOUT | {"entropy": "high"})), (2, json.dumps(ROLLOUT | {"completion": 4})),
     ],
-)
+)  # fmt: skip
 def test_a_broken_line_is_named(by_hand, no_sampling, number, line):
     settings, out = by_hand
     path = out / "rollouts" / "hand.jsonl"
@@ -199,7 +190,7 @@ def test_what_is_left_behind(whole):
     assert yaml.safe_load((whole / "evaluation.yaml").read_text())["samples"] == 2
 
 
-@pytest.mark.parametrize("stop_after", [2, 4, 5])
+@pytest.mark.parametrize("stop_after", [2, 5])
 def test_an_interrupted_evaluation_ends_with_the_same_bytes(whole, tmp_path, stop_after):
     with pytest.raises(KeyboardInterrupt):
         measure(settings_of(), tmp_path, Listener(stop_after))
@@ -210,7 +201,7 @@ def test_an_interrupted_evaluation_ends_with_the_same_bytes(whole, tmp_path, sto
     assert contents(tmp_path) == contents(whole)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.09, 0.35, 0.5, 0.77, 0.999])
+@pytest.mark.parametrize("share", [0.0, 0.35, 0.999])
 def test_a_file_cut_anywhere_ends_with_the_same_bytes(whole, tmp_path, share):
     rollouts = (whole / FILES[-1]).read_bytes()
     (tmp_path / "rollouts").mkdir()
@@ -285,15 +276,10 @@ def test_a_benchmark_with_levels_is_measured_by_level(tmp_path):
 @pytest.mark.parametrize(
     ("text", "max_tokens", "fix"),
     [
-        ("Compute 3+4.", 256, r"Lower it to 2\d\d\."),
-        ("Compute 3+4.", 3072, r"the 256 tokens the model"),
-        (
-            "Compute " + "+".join(["11"] * 150) + ".",
-            24,
-            r"the 256 tokens the model can read\. Leave that question out\.",
-        ),
+        ("Compute 3+4.", 256, r"Lower it to 2\d\d\."), ("Compute 3+4.", 3072, r"the 256 tokens the model"),
+        ("Compute " + "+".join(["11"] * 150) + ".", 24, r"the 256 tokens the model can read\. Leave that question out\."),
     ],
-)
+)  # fmt: skip
 def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path, text, max_tokens, fix):
     (tmp_path / "mine.txt").write_text(text)
     with pytest.raises(InputError, match=fix):
@@ -301,15 +287,6 @@ def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path,
             settings_of(str(tmp_path / "mine.txt"), sampling={"max_tokens": max_tokens}), tmp_path / "out", Listener()
         )
     assert not (tmp_path / "out").exists()
-
-
-def test_the_likeliest_completion_alone(tmp_path):
-    settings = settings_of(samples=1, sampling={"temperature": 0.0, "max_tokens": 24})
-    (record,) = measure(settings, tmp_path / "a", Listener())
-    (again,) = measure(settings.model_copy(update={"seed": 0}), tmp_path / "b", Listener())
-    assert record == again
-    assert record["pass@1"] == record["maj@1"]
-    assert set(record["pass@1_by_question"].values()) <= {0.0, 1.0}
 
 
 # Settings

@@ -129,12 +129,10 @@ def test_the_same_values_again_narrow_nothing(values, times):
 @pytest.mark.parametrize(
     ("function", "values", "words"),
     [
-        (sign_flip_p_value, [], "one or more questions"),
-        (sign_flip_p_value, [float("nan")], "finite"),
-        (mean_over_seeds, [], "one or more seeds"),
-        (mean_over_seeds, [{}], "one or more questions"),
+        (sign_flip_p_value, [], "one or more questions"), (sign_flip_p_value, [float("nan")], "finite"),
+        (mean_over_seeds, [], "one or more seeds"), (mean_over_seeds, [{}], "one or more questions"),
     ],
-)
+)  # fmt: skip
 def test_values_are_checked(function, values, words):
     with pytest.raises(ValueError, match=words):
         function(values, seed=0)

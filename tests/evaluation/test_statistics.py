@@ -164,12 +164,8 @@ def test_interval_of_two_questions():
 
 @pytest.mark.parametrize(
     ("shape", "questions", "covered", "above"),  # of 4,000 sets: 91.0 and 8.0, 93.6 and 4.9, 93.1 and 4.6 in 100
-    [
-        ((0.15, 1.35), 30, (86, 95), (4.5, 12)),
-        ((0.15, 1.35), 83, (89.5, 97), (2, 8)),
-        ((0.4, 0.8), 30, (89, 97), (2, 8)),
-    ],
-)
+    [((0.15, 1.35), 30, (86, 95), (4.5, 12)), ((0.15, 1.35), 83, (89.5, 97), (2, 8)), ((0.4, 0.8), 30, (89, 97), (2, 8))],
+)  # fmt: skip
 def test_how_often_an_interval_holds_the_mean(shape, questions, covered, above):
     """Of 400 sets of questions with 16 samples; the shares have a standard error of about 1.3 in 100."""
     generator, mean = generator_for(0, "coverage", *map(str, shape), questions), shape[0] / sum(shape)

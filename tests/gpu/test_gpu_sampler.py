@@ -16,13 +16,9 @@ from scrl.sampling.settings import SamplingSettings
 
 WORDS = 1003  # no multiple of anything
 LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 5e5,
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
+    "rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
-}
+}  # fmt: skip
 SMALL = {"num_hidden_layers": 3, "intermediate_size": 1001, "max_position_embeddings": 32768}
 
 
@@ -40,13 +36,9 @@ def model_of(name, words=WORDS, dtype=torch.bfloat16):
     torch.manual_seed(0)
     # With wider weights a bfloat16 forward of three layers is 0.04 from a float32 one by itself.
     common = {
-        **SMALL,
-        "initializer_range": 0.05 if dtype == torch.float32 else 0.02,
-        "vocab_size": words,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-    }
+        **SMALL, "initializer_range": 0.05 if dtype == torch.float32 else 0.02, "vocab_size": words,
+        "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
+    }  # fmt: skip
     if name == "qwen2.5-0.5b":
         heads = {"hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2}
         model = Qwen2ForCausalLM(Qwen2Config(**common, **heads, tie_word_embeddings=True))

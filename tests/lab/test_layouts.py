@@ -83,12 +83,8 @@ def test_openai_batch_output_with_the_likeliest_tokens(tmp_path):
     top = [{"token": "a", "logprob": math.log(0.5)}, {"token": "b", "logprob": math.log(0.25)}]
     tokens = [
         {"token": "a", "logprob": math.log(0.5), "top_logprobs": top},
-        {
-            "token": "c",
-            "logprob": 0.0,
-            "top_logprobs": [{"token": "c", "logprob": 0.0}, {"token": "d", "logprob": -99.0}],
-        },
-    ]
+        {"token": "c", "logprob": 0.0, "top_logprobs": [{"token": "c", "logprob": 0.0}, {"token": "d", "logprob": -99.0}]},
+    ]  # fmt: skip
     body = {
         "id": "chatcmpl-1",
         "object": "chat.completion",

@@ -19,9 +19,8 @@ from scrl.data.completion_files import open_completions
 from scrl.data.prompts import BOXED, NUMBER
 from scrl.errors import EndpointError
 from scrl.lab.endpoint import Endpoint, backoff, request_body, retry_after, rollout_line
-from scrl.lab.endpoint_settings import NAMES, build_settings
+from scrl.lab.endpoint_settings import build_settings
 from scrl.records import Question
-from scrl.settings import setting_rows
 
 
 @pytest.fixture(autouse=True)
@@ -39,19 +38,9 @@ def questions(number, path="q.jsonl"):
 
 def words(server, path, *more, n=4):
     return [
-        "rollouts",
-        "--endpoint",
-        server.url,
-        "--model",
-        "m",
-        "--questions",
-        path,
-        "-n",
-        str(n),
-        "--out",
-        "c.jsonl",
+        "rollouts", "--endpoint", server.url, "--model", "m", "--questions", path, "-n", str(n), "--out", "c.jsonl",
         *more,
-    ]
+    ]  # fmt: skip
 
 
 def stored(path="c.jsonl"):
@@ -81,13 +70,9 @@ def test_a_line_is_a_rollout_with_an_entropy_that_is_marked_as_an_estimate(capsy
     # Tokens of probabilities 1/2, 1/4 and 1/4: 3/2 log 2; then a certain one: 0. Their mean is 3/4 log 2.
     assert line["entropy"] == pytest.approx(0.75 * math.log(2))
     known = {
-        "step": 0,
-        "entropy_is_estimate": True,
-        "num_tokens": 2,
-        "finished": True,
-        "question": "What is 2?",
+        "step": 0, "entropy_is_estimate": True, "num_tokens": 2, "finished": True, "question": "What is 2?",
         "gold": "2",
-    }
+    }  # fmt: skip
     assert line == line | known
     found = list(open_completions(Path("c.jsonl")).rollouts())
     assert all(rollout.is_entropy_estimate and rollout.facts == {"length": 2.0} for rollout in found)
@@ -104,14 +89,9 @@ def test_what_a_server_is_asked_for():
     assert bodies[0] == bodies[2] == bodies[1] | {"seed": bodies[0]["seed"]}
     assert bodies[0]["seed"] != bodies[1]["seed"]
     assert {name: value for name, value in bodies[0].items() if name != "seed"} == {
-        "model": "m",
-        "max_tokens": 7,
-        "temperature": 0.5,
-        "top_p": 1.0,
-        "logprobs": True,
-        "top_logprobs": 20,
+        "model": "m", "max_tokens": 7, "temperature": 0.5, "top_p": 1.0, "logprobs": True, "top_logprobs": 20,
         "messages": [{"role": "user", "content": f"What is 2? {BOXED}"}],
-    }
+    }  # fmt: skip
 
     def body(asked=question, **more):
         return request_body(build_settings(settings | more), asked, 0)
@@ -156,7 +136,7 @@ def test_a_server_that_does_not_draw_is_noticed(temperature, notes, capsys):
 
 @pytest.mark.parametrize("number", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_nothing_is_lost_and_nothing_doubled_under_faults(number, capsys):
-    """All of them: python -m pytest -m slow tests/lab/test_rollouts.py"""
+    """All ten thousand: make test-slow"""
     with StubServer(some_faults) as server:
         concurrency = ("--concurrency", "100", "--timeout", "2")
         assert main(words(server, questions(number // 20), *concurrency, n=20)) == 0
@@ -242,13 +222,14 @@ def test_a_full_server_is_waited_for_as_long_as_it_answers_others(monkeypatch):
         assert complete(server, monkeypatch, others=1, retries=2)[0] is None  # it fails at this one alone
 
 
-def test_a_question_that_is_refused_stops_no_other(capsys):
+@pytest.mark.parametrize(("refused", "concurrency"), [(2, "8"), (0, "1")])  # the very first one, too
+def test_a_question_that_is_refused_stops_no_other(refused, concurrency, capsys):
     too_long = response(400, '{"error": {"message": "maximum context length is 8 tokens"}}')
-    with StubServer(lambda key, attempt: too_long if key[0].startswith("What is 2?") else "answer") as server:
-        assert main(words(server, questions(4))) == 1
+    with StubServer(lambda key, attempt: too_long if key[0].startswith(f"What is {refused}?") else "answer") as server:
+        assert main(words(server, questions(4), "--concurrency", concurrency)) == 1
         error = capsys.readouterr().err
         assert (
-            "c.jsonl: 4 of 16 completions are missing, the first of question 'q2': HTTP 400: maximum context" in error
+            f"c.jsonl: 4 of 16 completions are missing, the first of question 'q{refused}': HTTP 400: maximum" in error
         )
         assert error.count("\n") == 1
         assert len(stored()) == 12
@@ -257,35 +238,15 @@ def test_a_question_that_is_refused_stops_no_other(capsys):
     assert_whole(4, 4)
 
 
-def test_a_first_question_that_is_refused_stops_no_other_either(capsys):
-    too_long = response(400, "too long")
-    with StubServer(lambda key, attempt: too_long if key[0].startswith("What is 0?") else "answer") as server:
-        assert main(words(server, questions(4), "--concurrency", "1")) == 1
-    assert "4 of 16 completions are missing, the first of question 'q0'" in capsys.readouterr().err
-    assert len(stored()) == 12
-
-
 @pytest.mark.parametrize(
     ("status", "said", "reason"),
     [
-        (
-            401,
-            '{"error": {"message": "no key"}}',
-            "HTTP 401: no key. Set the key in the environment variable SCRL_API_KEY.",
-        ),
-        (
-            404,
-            '{"detail": "Not Found"}',
-            "HTTP 404: Not Found. Look at --endpoint (most end in /v1) and at --model ('m').",
-        ),
-        (
-            400,
-            "top_logprobs is at most 5",
-            "top_logprobs is at most 5. If log-probabilities are the reason, ask for fewer",
-        ),
+        (401, '{"error": {"message": "no key"}}', "HTTP 401: no key. Set the key in the environment variable SCRL_API_KEY."),
+        (404, '{"detail": "Not Found"}', "HTTP 404: Not Found. Look at --endpoint (most end in /v1) and at --model ('m')."),
+        (400, "top_logprobs is at most 5", "top_logprobs is at most 5. If log-probabilities are the reason, ask for fewer"),
         (302, "", "HTTP 302: X"),
     ],
-)
+)  # fmt: skip
 def test_what_no_other_request_would_change_stops_at_once_with_nothing_written(status, said, reason, capsys, tmp_path):
     with StubServer(lambda key, attempt: response(status, said)) as server:
         assert main(words(server, questions(2), "--concurrency", "1")) == 1
@@ -326,17 +287,13 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(monkeypatch, ca
 @pytest.mark.parametrize(
     "broken",
     [
-        {},
-        [],
-        {"choices": []},
-        {"choices": None},
-        {"choices": [{"text": "a"}, {"text": "b"}]},
+        {}, [], {"choices": []}, {"choices": None}, {"choices": [{"text": "a"}, {"text": "b"}]},
         {"choices": [{"message": {"content": 5}}]},
         {"choices": [{"text": "a", "logprobs": {"token_logprobs": [float("nan")]}}]},
         {"choices": [{"text": "a", "logprobs": {"token_logprobs": ["x"]}}]},
         {"choices": [{"text": "a"}], "usage": {"completion_tokens": "many"}},
     ],
-)
+)  # fmt: skip
 def test_a_response_that_is_no_completion_is_never_stored(broken):
     with pytest.raises(ValueError, match="its answer is no completion"):
         rollout_line(Question("a", "?"), 0, broken)
@@ -482,12 +439,6 @@ def test_two_processes_do_not_write_to_one_file(tmp_path, capsys):
 
 
 # Settings
-
-
-def test_short_names_lead_to_settings():
-    rows = {name for name, _, _ in setting_rows(NAMES.model)}
-    assert set(NAMES.short.values()) <= rows
-    assert not set(NAMES.not_here) & (rows | set(NAMES.short))
 
 
 SERVER = ("--endpoint", "http://x/v1", "--model", "m", "--questions", "q.jsonl")

@@ -38,15 +38,11 @@ def test_every_figure_equals_that_of_scrl_label_exactly(tmp_path):
     groups = groups_of(path)
     choices = {
         "scrl": {},
-        "scrl-without-shaping": {
-            "min_share": (0.2, 0.375),
-            "max_negative_share": (0.1, 0.2),
-            "advantage": ("centred",),
-        },
+        "scrl-without-shaping": {"min_share": (0.2, 0.375), "max_negative_share": (0.1, 0.2), "advantage": ("centred",)},
         "scrl-without-negative": {"min_margin": (0.0, 0.1)},
         "ttrl": {"ties": ("smallest", "first-seen")},
         "contrast": {"missing_gap": (0.0, 0.2)},
-    }
+    }  # fmt: skip
     rows = [row for method, given in choices.items() for row in sweep_settings(groups, method, given)]
     assert sum(row["method"] == "scrl" for row in rows) == 10_000
     sampled = random.Random(1).sample(rows[:10_000], 12) + random.Random(2).sample(rows[10_000:], 12)
@@ -79,13 +75,8 @@ def test_the_front_is_what_nothing_beats_in_both(tmp_path):
         return {"coverage": coverage, "positive_accuracy": right, "push_right": push, "push_stock": 0.0}
 
     rows = [
-        point(1.0, 0.2),
-        point(0.5, 0.4, 0.1),
-        point(0.5, 0.4, 0.3),
-        point(0.4, 0.3),
-        point(0.1, 0.9),
-        point(0.0, None),
-    ]
+        point(1.0, 0.2), point(0.5, 0.4, 0.1), point(0.5, 0.4, 0.3), point(0.4, 0.3), point(0.1, 0.9), point(0.0, None),
+    ]  # fmt: skip
     assert front(rows, "positive_accuracy") == [rows[4], rows[2], rows[0]]
 
 

@@ -27,12 +27,8 @@ def h100s(gpus, nodes=1, memory=80):
 def test_a_step_is_counted_from_the_settings():
     work = work_of(config(completions=32, trained=16), None)
     assert (work.sampled_rows, work.trained_rows, work.updates, work.update_rows, work.length) == (
-        256,
-        128,
-        8,
-        16,
-        1536,
-    )
+        256, 128, 8, 16, 1536,
+    )  # fmt: skip
     assert (work.tokens_sampled, work.tokens_trained) == (256 * 1536, 128 * (200 + 1536))
     both = work_of(config(method="co-rewarding", questions_per_update=3), None)  # each question twice
     assert (both.questions, both.sampled_rows, both.updates, both.update_rows) == (16, 512, 6, 48)
@@ -101,11 +97,8 @@ def test_engines_refuse_what_they_would_refuse():
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [
-        ({"dtype": "float32"}, "compute.dtype: GPUs' rates"),
-        ({"device": "cpu"}, "compute.device: this is a plan for GPUs"),
-    ],
-)
+    [({"dtype": "float32"}, "compute.dtype: GPUs' rates"), ({"device": "cpu"}, "compute.device: this is a plan for GPUs")],
+)  # fmt: skip
 def test_what_is_no_plan_for_gpus_is_refused(changes, reason):
     with pytest.raises(ConfigError, match=reason):
         plan_on_gpus(config(compute=changes), ONE)

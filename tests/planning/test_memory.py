@@ -93,14 +93,11 @@ def test_a_step_of_1_5b_was_measured():
 @pytest.mark.parametrize(
     ("dtype", "masters", "state", "one_pass", "several_passes"),  # the last two: bytes of gradients
     [
-        (torch.bfloat16, "float32", "float32", 6, 6),
-        (torch.bfloat16, "float32", "bfloat16", 2, 4),
-        (torch.bfloat16, "split", "float32", 2, 4),
-        (torch.bfloat16, "split", "bfloat16", 2, 4),
-        (torch.float32, "float32", "float32", 4, 4),
-        (torch.float32, "split", "bfloat16", 4, 4),
+        (torch.bfloat16, "float32", "float32", 6, 6), (torch.bfloat16, "float32", "bfloat16", 2, 4),
+        (torch.bfloat16, "split", "float32", 2, 4), (torch.bfloat16, "split", "bfloat16", 2, 4),
+        (torch.float32, "float32", "float32", 4, 4), (torch.float32, "split", "bfloat16", 4, 4),
     ],
-)
+)  # fmt: skip
 def test_bytes_of_a_trained_weight_are_those_that_the_optimizer_holds(dtype, masters, state, one_pass, several_passes):
     weight = nn.Parameter(torch.ones(1000, dtype=dtype))
     optimizer = open_optimizer([weight], OptimizerSettings(masters=masters, state=state), updates=1)
@@ -171,25 +168,14 @@ def test_less_memory_is_tried_in_an_order_that_costs_least():
 
 def works(vllm_memory=st.none()):  # noqa: B008 - a strategy is a constant
     return st.builds(
-        Work,
-        questions=st.just(8),
-        sampled_rows=st.integers(1, 4096),
-        trained_rows=st.integers(8, 1024),
-        updates=st.integers(1, 8),
-        update_rows=st.integers(1, 1024),
-        prompt=st.integers(1, 512),
-        length=st.floats(1, 1000),
-        max_tokens=st.integers(1000, 8192),
-        micro_batch=st.integers(1, 32),
-        sampler_rows=st.integers(1, 512),
-        is_checkpointed=st.booleans(),
-        has_reference=st.booleans(),
-        adapter_rank=st.sampled_from([None, 16]),
-        masters=st.sampled_from(["float32", "split"]),
-        state=st.sampled_from(["float32", "bfloat16"]),
-        micro_tokens=st.none() | st.integers(1, 100_000),
+        Work, questions=st.just(8), sampled_rows=st.integers(1, 4096), trained_rows=st.integers(8, 1024),
+        updates=st.integers(1, 8), update_rows=st.integers(1, 1024), prompt=st.integers(1, 512),
+        length=st.floats(1, 1000), max_tokens=st.integers(1000, 8192), micro_batch=st.integers(1, 32),
+        sampler_rows=st.integers(1, 512), is_checkpointed=st.booleans(), has_reference=st.booleans(),
+        adapter_rank=st.sampled_from([None, 16]), masters=st.sampled_from(["float32", "split"]),
+        state=st.sampled_from(["float32", "bfloat16"]), micro_tokens=st.none() | st.integers(1, 100_000),
         vllm_memory=vllm_memory,
-    )
+    )  # fmt: skip
 
 
 SPREAD = (("trl", "DDP"), ("trl", "FSDP2"), ("verl", "FSDP2"))

@@ -1,15 +1,14 @@
 """Loading a model: the embedded one, folders, and what is wrong with a folder."""
 
 import json
-import os
-import subprocess
-import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub.constants
 import pytest
 import torch
+from processes import Command
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -72,19 +71,18 @@ def test_the_weights_have_the_type_asked_for(name, dtype):
     assert pick_dtype("float32", torch.device("cuda")) == torch.float32
 
 
-def test_bfloat16_on_a_cpu_prints_no_warning():
+def compute_in_bfloat16():
     """In a process of its own, where nothing but `load_model` filters warnings; 8 × 64 tokens are enough for torch's."""
-    script = """if True:
-        import torch, warnings
-        from scrl.policy.model import load_model
-        from scrl.policy.settings import ComputeSettings
-        model = load_model("embedded", ComputeSettings(device="cpu", dtype="bfloat16")).model
-        layer = model.model.layers[0].mlp.up_proj  # the whole model takes some CPUs a quarter of a minute
-        layer(torch.ones(8, 64, layer.in_features, dtype=torch.bfloat16))
-        warnings.warn("mkldnn_matmul failed, switching to BLAS gemm: as a CPU without bfloat16 says")
-    """
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300)
+    warnings.resetwarnings()
+    model = load_model("embedded", ComputeSettings(device="cpu", dtype="bfloat16")).model
+    layer = model.model.layers[0].mlp.up_proj  # the whole model takes some CPUs a quarter of a minute
+    layer(torch.ones(8, 64, layer.in_features, dtype=torch.bfloat16))
+    warnings.warn("mkldnn_matmul failed, switching to BLAS gemm: as a CPU without bfloat16 says", stacklevel=1)
+    raise SystemExit(0)
+
+
+def test_bfloat16_on_a_cpu_prints_no_warning():
+    done = Command(prepare=compute_in_bfloat16).finish()
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
@@ -244,15 +242,12 @@ EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
         ({"device": "cuda"}, {}, EXPANDABLE),
         *(
             ({"device": "cuda"}, chosen, chosen)
-            for chosen in (
-                {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"},
-                {"PYTORCH_ALLOC_CONF": "backend:native"},
-            )
+            for chosen in ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}, {"PYTORCH_ALLOC_CONF": "backend:native"})
         ),
         ({"device": "cuda", "sampler": "vllm"}, {}, {}),  # which could not give such memory back
         ({"device": "cpu"}, {}, {}),
     ],
-)
+)  # fmt: skip
 def test_torch_is_told_how_to_allocate_before_it_takes_any_memory(compute, before, after, monkeypatch):
     environment, seen = dict(before), []
     monkeypatch.setattr("scrl.policy.model.os.environ", environment)

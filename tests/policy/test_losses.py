@@ -144,12 +144,10 @@ def test_a_completion_without_tokens_has_ratio_1():
 @pytest.mark.parametrize(
     ("estimate", "value", "slope"),
     [
-        ("k1", math.log(2), 1.0),
-        ("k2", math.log(2) ** 2 / 2, math.log(2)),
-        ("k3", 0.5 + math.log(2) - 1, 0.5),
+        ("k1", math.log(2), 1.0), ("k2", math.log(2) ** 2 / 2, math.log(2)), ("k3", 0.5 + math.log(2) - 1, 0.5),
         ("k3-capped", 0.5 + math.log(2) - 1, 0.5),
     ],
-)
+)  # fmt: skip
 def test_kl_estimates_by_hand(estimate, value, slope):
     logprobs_RT = torch.tensor([[math.log(0.5)]], dtype=torch.float64, requires_grad=True)
     kl_RT = kl_to_reference(logprobs_RT, torch.tensor([[math.log(0.25)]], dtype=torch.float64), estimate)

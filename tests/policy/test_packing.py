@@ -154,15 +154,12 @@ class Body(torch.nn.Linear):
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
-        (0.0, None),
-        (5e-5, None),
-        (2e-4, "this model gives packed rows other hidden states than each row alone"),
+        (0.0, None), (5e-5, None), (2e-4, "this model gives packed rows other hidden states than each row alone"),
         (ImportError("cannot import name 'varlen_attn'"), "ImportError: cannot import name 'varlen_attn'"),
         (TypeError("varlen_attn() got 'window_size'\nand more"), "TypeError: varlen_attn() got 'window_size'"),
-        (KeyError("packing"), "KeyError: 'packing'"),
-        (RuntimeError(), "RuntimeError"),
+        (KeyError("packing"), "KeyError: 'packing'"), (RuntimeError(), "RuntimeError"),
     ],
-)
+)  # fmt: skip
 def test_the_reason_is_told_where_rows_cannot_be_packed(outcome, reason):
     body = Body(outcome)
     assert why_not_packed(body) == reason

@@ -37,11 +37,9 @@ def split_credit(trained=None):
 
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.floats(-3, 3)), min_size=1, max_size=6),
-    st.lists(st.floats(0.05, 8), min_size=1, max_size=5),
-    st.floats(0, 0.9),
-    st.floats(0, 2),
+    st.lists(st.floats(0.05, 8), min_size=1, max_size=5), st.floats(0, 0.9), st.floats(0, 2),
     st.none() | st.floats(1.01, 4),
-)
+)  # fmt: skip
 def test_the_loss_of_both_parts_is_the_sum_over_candidates_for_any_ratio(candidates, ratios, low, high, dual):
     """Σ_j w_j ℓ(Â_j) = −P min(r, 1 + ε_high) − Q max(r, 1 − ε_low), with dual clip and without."""
     ratios_RT = torch.tensor([ratios], dtype=torch.float64)
@@ -107,12 +105,10 @@ def test_only_the_parts_of_the_completions_trained_on_count():
 @pytest.mark.parametrize(
     ("positive", "negative", "expected"),
     [
-        (1.0, -1.0, [False, False, False]),
-        (1.0, 0.0, [False, False, True]),
-        (0.0, -1.0, [True, False, False]),
+        (1.0, -1.0, [False, False, False]), (1.0, 0.0, [False, False, True]), (0.0, -1.0, [True, False, False]),
         (0.0, 0.0, [False, False, False]),
     ],
-)
+)  # fmt: skip
 def test_a_completion_with_both_parts_always_has_a_gradient(positive, negative, expected):
     """Beyond one clip the other part still pulls: only a completion with one part can be clipped."""
     ratios_RT = torch.tensor([[0.5, 1.0, 2.0]])

@@ -26,13 +26,8 @@ TRL_OPTIONS = {
     "grpo": {"loss_type": "grpo", "epsilon": 0.2},
     "dapo": {"loss_type": "dapo", "epsilon": 0.2, "epsilon_high": 0.28},
     "dr-grpo": {"loss_type": "dr_grpo", "epsilon": 0.2},
-    "gspo": {
-        "loss_type": "grpo",
-        "importance_sampling_level": "sequence",
-        "epsilon": 3e-4,
-        "epsilon_high": 4e-4,
-    },
-}
+    "gspo": {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},
+}  # fmt: skip
 
 
 def make_trainer(language_model, folder, temperature, **options):
@@ -54,12 +49,9 @@ def make_trainer(language_model, folder, temperature, **options):
         **options,
     )
     return GRPOTrainer(
-        model=language_model.model,
-        reward_funcs=lambda completions, **columns: [0.0] * len(completions),
-        args=config,
-        train_dataset=Dataset.from_list([{"prompt": "Compute 1+2."}]),
-        processing_class=language_model.tokenizer,
-    )
+        model=language_model.model, reward_funcs=lambda completions, **columns: [0.0] * len(completions), args=config,
+        train_dataset=Dataset.from_list([{"prompt": "Compute 1+2."}]), processing_class=language_model.tokenizer,
+    )  # fmt: skip
 
 
 def trl_inputs(sampled):
@@ -73,15 +65,10 @@ def trl_inputs(sampled):
         mask[row, : lengths[row]] = 1
     prompt_ids = torch.from_numpy(sampled.prompt_P).repeat(len(lengths), 1)
     return {
-        "prompt_ids": prompt_ids,
-        "prompt_mask": torch.ones_like(prompt_ids),
-        "completion_ids": completion_ids,
-        "completion_mask": mask,
-        "advantages": torch.tensor(ADVANTAGES),
-        "old_per_token_logps": old,
-        "ref_per_token_logps": old,
-        "num_items_in_batch": mask.sum(),
-    }
+        "prompt_ids": prompt_ids, "prompt_mask": torch.ones_like(prompt_ids), "completion_ids": completion_ids,
+        "completion_mask": mask, "advantages": torch.tensor(ADVANTAGES), "old_per_token_logps": old,
+        "ref_per_token_logps": old, "num_items_in_batch": mask.sum(),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kl_weight", [0.0, 0.3])

@@ -7,7 +7,7 @@ import torch
 from transformers import CohereConfig, CohereForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from scrl.policy.losses import token_weights
-from scrl.policy.model import LanguageModel, load_model
+from scrl.policy.model import LanguageModel, load_model, load_tokenizer
 from scrl.policy.policy import Policy, totals
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sampled, Tally
@@ -18,20 +18,12 @@ from scrl.sampling.settings import SamplingSettings
 CPU = ComputeSettings(device="cpu")
 ADVANTAGES = (1.5, -0.5, 0.25, -1.25, 0.75, -0.75)
 SMALL = {
-    "vocab_size": 24,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "initializer_range": 0.2,
-}
+    "vocab_size": 24, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "initializer_range": 0.2,
+}  # fmt: skip
 VARIANTS = {
-    **LOSS_VARIANTS,
-    "pairs": {"mean": "pairs"},
-    "dual": {"dual_clip": 1.1},
-    "bonus": {"entropy_bonus": 0.05},
-}
+    **LOSS_VARIANTS, "pairs": {"mean": "pairs"}, "dual": {"dual_clip": 1.1}, "bonus": {"entropy_bonus": 0.05},
+}  # fmt: skip
 ENDS = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": 1}
 
 
@@ -43,12 +35,13 @@ def with_adapter():
     return embedded(lora=LoraSettings(rank=4))
 
 
+TOKENIZER = load_tokenizer("embedded")
+
+
 def random_model(kind, config, dtype=torch.float32):
     """A model with random weights and the embedded one's tokenizer."""
     torch.manual_seed(0)
-    return LanguageModel(
-        kind.__name__, kind(config).to(dtype), embedded().tokenizer, torch.device("cpu"), has_adapter=False
-    )
+    return LanguageModel(kind.__name__, kind(config).to(dtype), TOKENIZER, torch.device("cpu"), has_adapter=False)
 
 
 def small_model(dtype=torch.float32):

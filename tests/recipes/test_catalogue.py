@@ -13,8 +13,6 @@ from scrl.recipes.catalogue import (
     FOLLOWED,
     config_of,
     episodes_of,
-    find_experiment,
-    find_table,
     prompt_of,
 )
 from scrl.recipes.jobs import find
@@ -151,18 +149,11 @@ def test_our_choices_are_what_the_reasons_say():
 
 def test_the_appendix_table():
     assert [(row.printed, row.small, row.large) for row in HYPERPARAMETERS] == [
-        ("Max Prompt Length", 512, 512),
-        ("Max Response Length", 3072, 3072),
-        ("Train Batch Size", 8, 8),
-        ("PPO Mini Batch Size", 1, 1),
-        ("PPO Micro Batch Size per GPU", 2, 2),
-        ("N GPUs per Node", 4, 8),
-        ("Learning Rate", 5e-7, 5e-7),
-        ("LR Warmup Steps Ratio", 0.03, 0.03),
-        ("Warmup Style", "cosine", "cosine"),
-        ("Temperature", 0.6, 1.0),
-        ("Optimizer", "AdamW", "AdamW"),
-    ]
+        ("Max Prompt Length", 512, 512), ("Max Response Length", 3072, 3072), ("Train Batch Size", 8, 8),
+        ("PPO Mini Batch Size", 1, 1), ("PPO Micro Batch Size per GPU", 2, 2), ("N GPUs per Node", 4, 8),
+        ("Learning Rate", 5e-7, 5e-7), ("LR Warmup Steps Ratio", 0.03, 0.03), ("Warmup Style", "cosine", "cosine"),
+        ("Temperature", 0.6, 1.0), ("Optimizer", "AdamW", "AdamW"),
+    ]  # fmt: skip
     assert all(row.setting or row.note for row in HYPERPARAMETERS)
 
 
@@ -172,15 +163,6 @@ def test_a_start_model_is_asked_as_its_runs_are_but_has_no_settings(experiment):
         config_of(experiment)
     assert experiment.method is None
     assert prompt_of(experiment)["style"] == MODELS[experiment.name.partition("/")[0]][2]
-
-
-def test_unknown_names_are_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"Did you mean 'qwen2.5-3b/aime25/32-16/scrl'\? `scrl recipes` lists all 93"):
-        find_experiment("qwen2.5-3b/aime25/32-16/srcl")
-    with pytest.raises(ConfigError, match=r"Did you mean 'table-ablation'\? Known: failure-minerva, "):
-        find_table("table-ablatoin")
-    assert find_table("table-main").name == "table-main"
-    assert find_experiment("qwen3-4b/start/10240").max_tokens == 10_240
 
 
 def test_the_catalogue_is_read_without_torch():

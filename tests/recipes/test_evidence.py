@@ -88,11 +88,9 @@ def kept(method, seed, before, after):
 
 START = {"a": 0.0, "b": 0.5}
 RUNS = [
-    kept("scrl", 2, START, {"a": 0.25, "b": 0.5}),
-    kept("scrl", 3, START, {"a": 0.5, "b": 0.75}),
-    kept("contrast", 2, START, {"a": 0.5, "b": 0.75}),
-    kept("contrast", 3, START, {"a": 0.5, "b": 1.0}),
-]
+    kept("scrl", 2, START, {"a": 0.25, "b": 0.5}), kept("scrl", 3, START, {"a": 0.5, "b": 0.75}),
+    kept("contrast", 2, START, {"a": 0.5, "b": 0.75}), kept("contrast", 3, START, {"a": 0.5, "b": 1.0}),
+]  # fmt: skip
 
 
 def test_means_and_differences_over_seeds():
@@ -148,11 +146,8 @@ def fake_scrl(calls):
         if words[0] == "train":
             row = {"step": 0, "question_id": "q", "correct": True, "label": "positive", "answer_class": "4"}
             rows = [
-                row,
-                row,
-                row | {"answer_class": "5", "correct": False, "label": None},
-                row | {"answer_class": None},
-            ]
+                row, row, row | {"answer_class": "5", "correct": False, "label": None}, row | {"answer_class": None},
+            ]  # fmt: skip
             (out / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
             (out / "environment.json").write_text(json.dumps({"commit": "abc", "versions": {"torch": "2"}}))
             for name in ("config.yaml", "metrics.jsonl", "evaluations.jsonl"):

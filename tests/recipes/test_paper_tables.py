@@ -54,12 +54,10 @@ LLAMA = {
 }
 # method, AIME25, its arrow, AMC, its arrow
 ABLATION = [
-    ("scrl", 8.4, None, 41.5, None),
-    ("scrl-without-selective", 3.9, -4.5, 41.8, 0.3),
-    ("scrl-without-negative", 1.2, -7.2, 37.7, -3.8),
-    ("scrl-without-gate", 3.6, -4.8, 39.3, -2.2),
+    ("scrl", 8.4, None, 41.5, None), ("scrl-without-selective", 3.9, -4.5, 41.8, 0.3),
+    ("scrl-without-negative", 1.2, -7.2, 37.7, -3.8), ("scrl-without-gate", 3.6, -4.8, 39.3, -2.2),
     ("scrl-without-shaping", 5.1, -3.3, 39.8, -1.7),
-]
+]  # fmt: skip
 # start, ttrl, scrl
 GENERALISATION = {
     ("amc", "pass@1"): (23.2, 27.3, 27.5), ("amc", "pass@16"): (67.5, 54.2, 60.2),
@@ -68,11 +66,9 @@ GENERALISATION = {
 }  # fmt: skip
 # τ_pos, τ_neg, AIME25, AMC, MATH
 THRESHOLDS = [
-    (0.25, 0.0625, 19.2, 64.5, 85.5),
-    (0.25, 0.125, 19.0, 66.6, 85.4),
-    (0.375, 0.0625, 22.1, 66.3, 85.0),
+    (0.25, 0.0625, 19.2, 64.5, 85.5), (0.25, 0.125, 19.0, 66.6, 85.4), (0.375, 0.0625, 22.1, 66.3, 85.0),
     (0.375, 0.125, 22.8, 67.5, 86.2),
-]
+]  # fmt: skip
 # τ_marg, λ_H, AIME25, AMC
 MARGIN = [
     (0.125, 0, 19.0, 64.4), (0.125, 0.2, 19.0, 63.7), (0.125, 0.5, 18.5, 66.5), (0, 0.1, 18.8, 66.5),
@@ -80,11 +76,9 @@ MARGIN = [
 ]  # fmt: skip
 # correct, incorrect, overall
 ENTROPY = {
-    "aime24": (0.208, 0.288, 0.286),
-    "amc": (0.225, 0.279, 0.266),
-    "math500": (0.245, 0.272, 0.259),
+    "aime24": (0.208, 0.288, 0.286), "amc": (0.225, 0.279, 0.266), "math500": (0.245, 0.272, 0.259),
     "minerva": (0.258, 0.316, 0.303),
-}
+}  # fmt: skip
 # start, ttrl, scrl, Δ
 REASONING = {"10240": (38.9, 50.9, 53.6, 2.7), "15360": (51.9, 59.3, 60.2, 0.9)}
 

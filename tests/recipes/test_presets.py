@@ -20,17 +20,13 @@ DAPO, GSPO = {"clip_high": 0.28}, {"ratio": "completion", "clip_low": 0.0003, "c
 CREDIT = {"missing_reward": "negative", "std": "population", "ties": "smallest", "which_trained": "random"}
 OFFICIAL_CREDIT = {"missing_reward": -1.0, "std": "sample", "ties": "first-seen", "which_trained": "first"}
 GOLDEN = {
-    "paper grpo": (PAPER, "normalised"),
-    "paper dapo": (PAPER | DAPO | {"mean": "token"}, "normalised"),
-    "paper dr-grpo": (PAPER | {"mean": "constant"}, "centred"),
-    "paper gspo": (PAPER | GSPO, "normalised"),
-    "paper rloo": (PAPER, "leave-one-out"),
-    "official grpo": (OFFICIAL, "normalised"),
+    "paper grpo": (PAPER, "normalised"), "paper dapo": (PAPER | DAPO | {"mean": "token"}, "normalised"),
+    "paper dr-grpo": (PAPER | {"mean": "constant"}, "centred"), "paper gspo": (PAPER | GSPO, "normalised"),
+    "paper rloo": (PAPER, "leave-one-out"), "official grpo": (OFFICIAL, "normalised"),
     "official dapo": (OFFICIAL | DAPO | {"mean": "token"}, "normalised"),
-    "official dr-grpo": (OFFICIAL | {"mean": "constant"}, "centred"),
-    "official gspo": (OFFICIAL | GSPO, "normalised"),
+    "official dr-grpo": (OFFICIAL | {"mean": "constant"}, "centred"), "official gspo": (OFFICIAL | GSPO, "normalised"),
     "official rloo": (OFFICIAL, "leave-one-out"),
-}
+}  # fmt: skip
 """Preset and loss → the loss in full, and the advantage."""
 
 

@@ -18,15 +18,10 @@ from scrl.reporting.report import settings_of, write_report
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"
 HOSTILE = [
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "' onmouseover='alert(1)",
-    "{{7*7}}{% raw %}",
-    "</pre></details></table><h1>mine</h1>",
-    "</title></style><script>",
-    "<!-- ]]> &lt;b&gt; &#x3c;",
+    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "' onmouseover='alert(1)", "{{7*7}}{% raw %}",
+    "</pre></details></table><h1>mine</h1>", "</title></style><script>", "<!-- ]]> &lt;b&gt; &#x3c;",
     r"$\frac{1}{$ \u0000",
-]
+]  # fmt: skip
 
 
 class Page(HTMLParser):
@@ -58,6 +53,18 @@ class Page(HTMLParser):
     @property
     def text(self):
         return " ".join("".join(self.words).split())
+
+
+@pytest.fixture(autouse=True)
+def _few_plots(request, monkeypatch):
+    """Drawing them is most of the time; tests that look at them ask for `plots`."""
+    if "plots" not in request.fixturenames:
+        monkeypatch.setattr("scrl.reporting.report.draw_plots", lambda runs: [])
+
+
+@pytest.fixture
+def plots():
+    """The page with its plots."""
 
 
 def page_of(*folders):
@@ -96,7 +103,7 @@ def assert_safe(html):
     return page
 
 
-def test_the_page_is_whole_and_needs_nothing_else(make_run):
+def test_the_page_is_whole_and_needs_nothing_else(make_run, plots):
     html = page_of(make_run())
     assert html.lstrip().startswith("<!doctype html>")
     page = assert_safe(html)
@@ -123,11 +130,9 @@ def hostile_run(make_run, poison=POISON):
         for line in group_lines("q", 0, [poison, poison, poison + "2", None])
     ]
     return make_run(
-        "a<b>&amp;'\"{{7*7}}",
-        config=CONFIG | {"model": poison, poison: poison, "nested": {poison: [poison, 1]}},
-        evaluations=[evaluation_line(0, 0.25, poison), evaluation_line(3, 0.5, poison, samples=4)],
-        rollouts=rollouts,
-    )
+        "a<b>&amp;'\"{{7*7}}", config=CONFIG | {"model": poison, poison: poison, "nested": {poison: [poison, 1]}},
+        evaluations=[evaluation_line(0, 0.25, poison), evaluation_line(3, 0.5, poison, samples=4)], rollouts=rollouts,
+    )  # fmt: skip
 
 
 def test_hostile_text_appears_only_escaped(make_run):
@@ -220,7 +225,7 @@ def test_a_right_answer_that_nobody_gave_is_told(make_run):
     assert [group_of(html, place)["right"] for place in range(3)] == [-1, 0, None]  # never given; given; no gold
 
 
-def test_two_runs_are_compared_side_by_side(make_run):
+def test_two_runs_are_compared_side_by_side(make_run, plots):
     folders = [make_run("first/scrl"), make_run("second/scrl", config=CONFIG | {"method": "ttrl"})]
     page = assert_safe(page_of(*folders))
     assert page.tags.count("figure") == 1 + 3 + 3 + 1 + 1 + 1 + 3
@@ -246,7 +251,7 @@ def test_without_gold_the_page_says_so(make_run):
         assert words not in page.text.partition("Explorer")[0], words
 
 
-def test_a_run_that_has_just_begun(make_run):
+def test_a_run_that_has_just_begun(make_run, plots):
     page = assert_safe(page_of(make_run("new", metrics=[], evaluations=[], rollouts=[])))
     for words in ("0 of 30 steps", "no evaluations yet", "No step is finished yet", "No rollouts yet"):
         assert words in page.text
@@ -268,7 +273,7 @@ def test_a_cut_last_line_is_left_out_and_told(make_run):
     assert "192 completions" in page.text
 
 
-def test_the_same_files_give_the_same_bytes(make_run, tmp_path):
+def test_the_same_files_give_the_same_bytes(make_run, tmp_path, plots):
     folders = [make_run("scrl"), make_run("ttrl")]
     pages = [write_report(folders, tmp_path / name).read_bytes() for name in ("one.html", "two.html")]
     assert pages[0] == pages[1]

@@ -202,13 +202,8 @@ def test_places_that_hold_nothing_say_what_to_give_instead(make_run, tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        ("pass@1_by_question", [1.0]),
-        ("pass@1_by_question", {}),
-        ("pass@1_by_question", {"q": "1"}),
-        ("maj@16_low", "low"),
-    ],
-)
+    [("pass@1_by_question", [1.0]), ("pass@1_by_question", {}), ("pass@1_by_question", {"q": "1"}), ("maj@16_low", "low")],
+)  # fmt: skip
 def test_values_that_make_no_sense_are_refused(make_run, key, value):
     folder = make_run(evaluations=[evaluation_line(3, 0.5) | {key: value}])
     with pytest.raises(DataError, match=rf"evaluations.jsonl: the evaluation of 'toy' at step 3: field '{key}'"):
@@ -258,14 +253,10 @@ def test_markdown_stays_in_its_cells():
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a\nb\r\n c", "a b c"),
-        (r"a\|b", r"a\\\|b"),
-        ("<script>", r"\<script>"),
-        ("p < 0.05", "p < 0.05"),
-        ("_x_ a_b *y* `z`", r"\_x\_ a_b \*y\* \`z\`"),
-        ("\u202eevil", "⟨U+202E⟩evil"),
+        ("a\nb\r\n c", "a b c"), (r"a\|b", r"a\\\|b"), ("<script>", r"\<script>"), ("p < 0.05", "p < 0.05"),
+        ("_x_ a_b *y* `z`", r"\_x\_ a_b \*y\* \`z\`"), ("\u202eevil", "⟨U+202E⟩evil"),
     ],
-)
+)  # fmt: skip
 def test_markdown_shows_text_as_it_stands(text, shown):
     assert as_markdown(Table((text,), ())) == f"| {shown} |\n| {'-' * (len(shown))} |\n"
 

@@ -88,7 +88,7 @@ def test_a_whole_last_line_counts_even_without_a_line_end(make_run):
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl"])
-@pytest.mark.parametrize("broken", [b'{"step": 1, "cut', b"\xff\xfe", b"[1, 2]", b"7", b"[" * 100_000])
+@pytest.mark.parametrize("broken", [b'{"step": 1, "cut', b"[1, 2]"])  # and all else that tests/data/test_jsonl.py has
 def test_a_broken_line_in_the_middle_is_an_error_with_its_line(make_run, name, broken):
     folder = make_run()
     lines = (folder / name).read_bytes().splitlines()
@@ -116,13 +116,8 @@ def test_a_missing_file_is_named(make_run, name):
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [
-        ("a: [1\nb: 2\n", "config.yaml:2: "),
-        ("- 1\n", "config.yaml:1: "),
-        ("", "config.yaml:1: "),
-        ("\x00", "config.yaml: "),
-    ],
-)
+    [("a: [1\nb: 2\n", "config.yaml:2: "), ("- 1\n", "config.yaml:1: "), ("", "config.yaml:1: "), ("\x00", "config.yaml: ")],
+)  # fmt: skip
 def test_a_broken_config_is_refused(make_run, text, place):
     folder = make_run()
     (folder / "config.yaml").write_text(text)

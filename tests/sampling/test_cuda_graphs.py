@@ -14,10 +14,8 @@ from scrl.sampling.settings import SamplingSettings
 PROMPTS = prompts(1, 5, 40, 3)
 HOW = {"num_samples": 5, "seed": 0, "step": 1}
 PLAIN, TOP_K, SHORT = (
-    SamplingSettings(max_tokens=60),
-    SamplingSettings(top_k=5, max_tokens=30),
-    SamplingSettings(max_tokens=20),
-)
+    SamplingSettings(max_tokens=60), SamplingSettings(top_k=5, max_tokens=30), SamplingSettings(max_tokens=20),
+)  # fmt: skip
 
 
 def eager(model, kind):

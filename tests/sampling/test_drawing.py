@@ -143,16 +143,10 @@ def test_greedy_takes_the_likeliest_token_and_records_temperature_1():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"temperature": -0.1},
-        {"temperature": math.nan},
-        {"top_p": 0},
-        {"top_p": 1.1},
-        {"top_k": -1},
-        {"max_tokens": 0},
-        {"stop": ("",)},
-        {"tempreature": 1},
+        {"temperature": -0.1}, {"temperature": math.nan}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": -1},
+        {"max_tokens": 0}, {"stop": ("",)}, {"tempreature": 1},
     ],
-)
+)  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(settings):
     with pytest.raises(ValidationError, match=next(iter(settings))):
         SamplingSettings(**settings)

@@ -211,14 +211,10 @@ def assert_drawn_alike(logits, settings, facts=(), seed=0):
 
 
 KINDS = [
-    SamplingSettings(),
-    SamplingSettings(temperature=0.6),
-    SamplingSettings(temperature=0),
-    SamplingSettings(temperature=0.6, top_p=0.95),
-    SamplingSettings(top_p=0.3),
-    SamplingSettings(top_p=1e-6),
+    SamplingSettings(), SamplingSettings(temperature=0.6), SamplingSettings(temperature=0),
+    SamplingSettings(temperature=0.6, top_p=0.95), SamplingSettings(top_p=0.3), SamplingSettings(top_p=1e-6),
     SamplingSettings(top_p=0.999999),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("settings", KINDS, ids=lambda s: f"{s.temperature},{s.top_p}")

@@ -76,7 +76,7 @@ def test_a_row_does_not_depend_on_the_other_prompts():
     assert_same(together[1:3], drawn(prompts_B[1:3]))
 
 
-@pytest.mark.parametrize("max_rows", [1, 2, 3, 4, 7, 8, 20])
+@pytest.mark.parametrize("max_rows", [1, 3, 7, 20])
 def test_a_row_does_not_depend_on_how_many_are_decoded_side_by_side(max_rows):
     prompts_B = prompts(*LENGTHS)
     assert_same(drawn(prompts_B), drawn(prompts_B, max_rows=max_rows))

@@ -1,6 +1,7 @@
 """Trees of completions: what leaves share, what they cost, and that each is as good as a completion drawn alone."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,6 +34,12 @@ def grown(
     sampler = LocalSampler(model or tiny_model("llama"), TOKENIZER, max_rows=max_rows, record=record)
     sampler._decoder = decoder or sampler._decoder
     return sample_tree(sampler, prompts_B or prompts(*LENGTHS), settings, tree, seed=seed, step=step)
+
+
+@cache
+def plain():
+    """The trees of most tests."""
+    return grown()
 
 
 def families(leaves_BG, tree=TREE):
@@ -73,7 +80,7 @@ def test_of_equal_entropies_the_first_are_forks_and_a_short_root_forks_at_its_be
 
 
 def test_a_tree_has_as_many_leaves_as_were_planned_roots_first():
-    leaves_BG = grown()
+    leaves_BG = plain()
     assert [len(leaves) for leaves in leaves_BG] == [15, 15, 15] == [TREE.leaves] * 3
     roots = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=512).sample(
         prompts(*LENGTHS), SETTINGS, num_samples=3, seed=0, step=0
@@ -107,7 +114,7 @@ def test_every_leaf_is_scored_as_by_a_plain_forward(name, temperature):
 
 
 def test_texts_are_those_of_whole_leaves():
-    for leaf in flat(grown()):
+    for leaf in flat(plain()):
         assert leaf.text == TOKENIZER.decode(leaf.tokens_T, skip_special_tokens=True)
 
 
@@ -145,18 +152,18 @@ def test_a_seed_repeats_a_tree_and_another_seed_or_step_does_not():
 
 @pytest.mark.parametrize("max_rows", [1, 5])
 def test_how_many_are_written_side_by_side_does_not_matter(max_rows):
-    assert tokens_of(grown(max_rows=max_rows)) == tokens_of(grown())
+    assert tokens_of(grown(max_rows=max_rows)) == tokens_of(plain())
 
 
 def test_both_decoders_grow_the_same_tree():
-    assert tokens_of(grown(decoder=TransformersDecoder)) == tokens_of(grown())
+    assert tokens_of(grown(decoder=TransformersDecoder)) == tokens_of(plain())
 
 
 # Stop texts
 
 
 def test_a_stop_text_across_a_fork_ends_a_leaf():
-    plain_BG = grown()
+    plain_BG = plain()
     roots = [root.text for root, _, _ in families(plain_BG)]
     crossing = {
         TOKENIZER.decode(branch.tokens_T[place - 1 : place + 1]): (place, branch)

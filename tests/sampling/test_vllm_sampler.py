@@ -139,10 +139,8 @@ def test_settings_in_vllms_words(rig):
     params = rig.llm.params[-1]
     assert (params.n, params.temperature, params.top_p, params.top_k, params.max_tokens) == (4, 0.6, 0.9, 7, 5)
     assert (params.detokenize, params.flat_logprobs, params.seed) == (
-        False,
-        True,
-        vllm_seed(0, 0, PROMPTS[0].question_id),
-    )
+        False, True, vllm_seed(0, 0, PROMPTS[0].question_id),
+    )  # fmt: skip
     assert params.logprobs is None  # of what top-p leaves, which the policy's are not
     assert rig.sampler.drift is None
 

@@ -39,16 +39,9 @@ SHAPE = {
     "eos_token_id": END,
 }
 GPT2_SHAPE = {
-    "vocab_size": SHAPE["vocab_size"],
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "n_positions": 128,
-    "initializer_range": 0.2,
-    "bos_token_id": None,
-    "eos_token_id": END,
-    "pad_token_id": 0,
-}
+    "vocab_size": SHAPE["vocab_size"], "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128,
+    "initializer_range": 0.2, "bos_token_id": None, "eos_token_id": END, "pad_token_id": 0,
+}  # fmt: skip
 GROUPED = ("llama", "llama-mqa", "llama-biased", "qwen2", "qwen3")
 OTHERS = ("gpt2", "gpt-neox")
 

@@ -9,6 +9,7 @@ import pytest
 from listeners import Listener
 
 from scrl.config import read_config
+from scrl.training import run_folder
 from scrl.training.loop import resume, train
 
 SMALL = (
@@ -38,6 +39,11 @@ def go_on(out):
     return resume(out, listener), listener
 
 
+def no_page():
+    """In a process of its own: the page is not drawn, which takes longer than these runs."""
+    run_folder.write_report = lambda folders, out: out.touch()
+
+
 def lines(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
@@ -63,16 +69,13 @@ def left_behind(folder):
     """All that must be the same in two runs that are the same, by name."""
     checkpoints = folder / "checkpoints"
     return {
-        "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")),
-        "metrics": metrics(folder),
+        "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")), "metrics": metrics(folder),
         "rollouts": (folder / "rollouts.jsonl").read_bytes(),
         "evaluations": (folder / "evaluations.jsonl").read_bytes(),
         "state": json.loads((checkpoints / "last" / "trainer_state.json").read_text()) | {"files": None, "sums": None},
-        "config": (folder / "config.yaml").read_bytes(),
-        "card": (checkpoints / "last" / "README.md").read_bytes(),
-        "last": weights(folder),
-        "best": weights(folder, "best"),
-    }
+        "config": (folder / "config.yaml").read_bytes(), "card": (checkpoints / "last" / "README.md").read_bytes(),
+        "last": weights(folder), "best": weights(folder, "best"),
+    }  # fmt: skip
 
 
 def differences(folder, other):

@@ -7,7 +7,10 @@ from scrl.sampling.gpu import reference_ops
 from scrl.sampling.gpu.graph_engine import GraphEngine
 from scrl.sampling.local import LocalSampler
 
-LEARNS = ("steps=3", "optimizer.learning_rate=1e-3", "evaluation.every=2", "evaluation.completions=2")
+LEARNS = (
+    "steps=2", "completions=4", "trained=2", "sampling.max_tokens=32", "optimizer.learning_rate=1e-3",
+    "evaluation.every=1", "evaluation.completions=2", "probe=0",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -38,5 +41,5 @@ def test_a_run_learns_what_it_learns_elsewhere_in_memory_that_it_keeps(as_on_a_g
     do(tmp_path / "gpu", *LEARNS)
     for found, expected in zip(metrics(tmp_path / "gpu"), metrics(tmp_path / "elsewhere"), strict=True):
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
-    assert len(metrics(tmp_path / "gpu")) == 3
+    assert len(metrics(tmp_path / "gpu")) == 2
     assert len({id(cache) for cache in caches}) < len(caches) - 2  # rollouts and evaluations share it

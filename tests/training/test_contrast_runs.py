@@ -10,7 +10,7 @@ from scrl.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("no_report")
 STREAM = (
-    "method=contrast", "questions=arithmetic:easy:train:12", "questions_per_step=5", "steps=4", "completions=6",
+    "method=contrast", "questions=arithmetic:easy:train:12", "questions_per_step=5", "steps=3", "completions=4",
     "sampling.max_tokens=40", "evaluation.is_off=true",
 )  # fmt: skip
 FEW = "the other questions' votes (p̄, stock answers) count once 8 of them have been seen"
@@ -42,12 +42,12 @@ def test_rewards_are_the_shares_here_less_those_elsewhere_and_a_stopped_run_goes
     _, listener = do(tmp_path / "whole", *STREAM)
     rollouts = lines(tmp_path / "whole" / "rollouts.jsonl")
     expected = expected_rewards(rollouts)
-    assert len(expected) == (5 + 5 + 2 + 5) * 6
+    assert len(expected) == (5 + 5 + 2) * 4
     for row in rollouts:
         key = (row["step"], row["question_id"], row["sample"])
         assert row["reward"] == pytest.approx(expected[key], abs=1e-9)
     found = metrics(tmp_path / "whole")
-    assert ["push_stock" in line for line in found] == [False, True, True, True]  # 4 others, then 9 and more
+    assert ["push_stock" in line for line in found] == [False, True, True]  # 4 others, then 9 and more
     assert listener.notes.count(FEW) == 1
     stop_after_a_step(tmp_path / "run", *STREAM)
     go_on(tmp_path / "run")

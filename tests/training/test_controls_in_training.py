@@ -19,11 +19,8 @@ def questions(tmp_path_factory):
     folder = tmp_path_factory.mktemp("questions")
     drawn = load_source("arithmetic:easy:train:4", seed=0).questions
     golds = {
-        "with": [q.gold for q in drawn],
-        "wrong": ["-1"] * 4,
-        "without": [None] * 4,
-        "partly": ["1", None, "2", "3"],
-    }
+        "with": [q.gold for q in drawn], "wrong": ["-1"] * 4, "without": [None] * 4, "partly": ["1", None, "2", "3"],
+    }  # fmt: skip
     for name, gold_Q in golds.items():
         rows = [
             {"id": q.id, "question": q.text} | ({"answer": gold} if gold else {})
@@ -42,9 +39,8 @@ def without_gold(records):
     return [{k: v for k, v in each.items() if k not in GOLD_METRICS | {"gold", "correct"}} for each in records]
 
 
-@pytest.mark.parametrize("method", ["scrl", "ttrl", "random", "inverted"])
-def test_gold_changes_nothing_for_methods_that_are_not_told(questions, tmp_path, method):
-    told, untold = (run(questions, which, method, tmp_path / which) for which in ("wrong", "without"))
+def test_gold_changes_nothing_for_a_method_that_is_not_told(questions, tmp_path):
+    told, untold = (run(questions, which, "random", tmp_path / which) for which in ("wrong", "without"))
     assert all("gold" in line for line in lines(told / "rollouts.jsonl"))
     assert not any("gold" in line for line in lines(untold / "rollouts.jsonl"))
     assert without_gold(metrics(told)) == metrics(untold)

@@ -40,11 +40,8 @@ def test_every_question_is_asked_as_it_is_and_then_in_other_words():
     questions = [Question("a", "A?", "1", rephrased="a!"), Question("b", "B?", rephrased="b!")]
     forms = credit_rule("co-rewarding").question_forms(questions)
     assert [(form.id, form.text, form.gold) for form in forms] == [
-        ("a", "A?", "1"),
-        ("a~rephrased", "a!", "1"),
-        ("b", "B?", None),
-        ("b~rephrased", "b!", None),
-    ]
+        ("a", "A?", "1"), ("a~rephrased", "a!", "1"), ("b", "B?", None), ("b~rephrased", "b!", None),
+    ]  # fmt: skip
     assert credit_rule("ttrl").question_forms(questions) == questions
     with pytest.raises(InputError, match=r"question 'c' has no rephrasing.*column `rephrased`"):
         credit_rule("co-rewarding").question_forms([*questions, Question("c", "C?")])
@@ -65,11 +62,9 @@ def test_the_embedded_model_knows_every_token_of_a_rephrased_question(level):
 def test_each_group_is_credited_with_its_own_partner():
     one, two = Question("a", "A?", rephrased="a!"), Question("b", "B?", rephrased="b!")
     drawn = [
-        sampled(one, "1", "1", "2"),
-        sampled(rephrasing(one), "2", "2", "1"),
-        sampled(two, "5", "5", None),
+        sampled(one, "1", "1", "2"), sampled(rephrasing(one), "2", "2", "1"), sampled(two, "5", "5", None),
         sampled(rephrasing(two), "5", "6", "6"),
-    ]
+    ]  # fmt: skip
     found = credits_of("co-rewarding", drawn)
     assert [credit.labels.positive for credit in found] == ["2", "1", None, "5"]  # nobody says 6 of the second as it is
     assert [credit.rewards.tolist() for credit in found] == [[0, 0, 1], [0, 0, 1], [0, 0, 0], [1, 0, 0]]

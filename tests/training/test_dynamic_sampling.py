@@ -66,10 +66,8 @@ def test_flat_questions_are_replaced_in_their_places_and_the_others_stay():
     assert ids(drawn) == [OTHERS[1], OWN[1], OWN[2]]
     # the questions asked first agree by 1, 2/3 and 1, whatever took their places
     assert metrics == {
-        "agreement": pytest.approx(8 / 9),
-        "resampled_share": pytest.approx(1 / 3),
-        "resampling_rounds": 1.0,
-    }
+        "agreement": pytest.approx(8 / 9), "resampled_share": pytest.approx(1 / 3), "resampling_rounds": 1.0,
+    }  # fmt: skip
     assert tokens_left_out == 12  # the flat one that was replaced and the flat one that was drawn: 2 × 3 × 2
 
 

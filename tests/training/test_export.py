@@ -204,42 +204,34 @@ BAD = {
     "no such run": (["gone"], None, "gone: there is no such folder"),
     "no run": (["."], None, "is no run (it has no config.yaml) and no checkpoint within one"),
     "no checkpoint": (
-        ["full"],
-        lambda run: shutil.rmtree(run["full"] / "checkpoints"),
+        ["full"], lambda run: shutil.rmtree(run["full"] / "checkpoints"),
         "full: has no checkpoint yet; go on with scrl train --resume",
     ),
     "not this checkpoint": (
-        ["full", "--checkpoint", "best"],
-        lambda run: shutil.rmtree(run["full"] / "checkpoints" / "best"),
+        ["full", "--checkpoint", "best"], lambda run: shutil.rmtree(run["full"] / "checkpoints" / "best"),
         "full: has no checkpoint best; it has last",
     ),
     "one is named already": (
-        ["full/checkpoints/last", "--checkpoint", "best"],
-        None,
+        ["full/checkpoints/last", "--checkpoint", "best"], None,
         "--checkpoint: full/checkpoints/last is a checkpoint already",
     ),
     "an empty checkpoint": (
-        ["lora", "--checkpoint", "last"],
-        lambda run: (last(run) / "adapter_config.json").unlink(),
+        ["lora", "--checkpoint", "last"], lambda run: (last(run) / "adapter_config.json").unlink(),
         "last: holds no model (neither config.json nor adapter_config.json)",
     ),
     "merged already": (["full", "--merge"], None, "--merge: full/checkpoints/best holds full weights already"),
     "weights cut short": (
-        ["full"],
-        lambda run: (run["full"] / "checkpoints" / "best" / "model.safetensors").write_bytes(b"12345678"),
+        ["full"], lambda run: (run["full"] / "checkpoints" / "best" / "model.safetensors").write_bytes(b"12345678"),
         "best cannot be loaded",
     ),
     "start model gone": (
-        ["full"],
-        lambda run: model_of(run["full"], "/no/such/model"),
-        "there is no folder /no/such/model. Give a folder, a hub id (owner/name), or 'embedded'. Its type is wanted "
-        "for the export; or say which: --dtype bfloat16",
+        ["full"], lambda run: model_of(run["full"], "/no/such/model"),
+        "Its type is wanted for the export; or say which: --dtype bfloat16",
     ),
     "an odd type": (
         ["full"],
         lambda run: (
-            shutil.copytree(model_folder("embedded"), "odd"),
-            change(Path("odd/config.json"), dtype="float64"),
+            shutil.copytree(model_folder("embedded"), "odd"), change(Path("odd/config.json"), dtype="float64"),
             model_of(run["full"], "odd"),
         ),
         "odd: its weights are float64",
@@ -259,11 +251,7 @@ BAD = {
                 "is an adapter of /no/such/model, which cannot be used: there is no folder /no/such/model",
             ),
             ("adapter cut short", lambda run: keep_three_weights(last(run)), "last cannot be loaded: it does not fit"),
-            (
-                "adapter empty",
-                lambda run: (last(run) / "adapter_model.safetensors").write_bytes(b""),
-                "last cannot be loaded",
-            ),
+            ("adapter empty", lambda run: (last(run) / "adapter_model.safetensors").write_bytes(b""), "last cannot be loaded"),
         )
     },
     "an adapter of an adapter": (
@@ -274,7 +262,7 @@ BAD = {
         ),
         "under, an adapter too; both are merged with --merge",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("words, damage, message", BAD.values(), ids=BAD)  # noqa: PT006
@@ -333,17 +321,11 @@ THINKING = CHAT + "{% if enable_thinking is defined and not enable_thinking %}<n
 @pytest.mark.parametrize(
     ("template", "settings"),
     [
-        (None, []),
-        (None, ["prompt.instruction=Be 'brief'."]),
-        (CHAT, []),
-        (CHAT, ["prompt.instruction="]),
-        (CHAT + HELPFUL_SYSTEM + "<|im_start|>", []),
-        (CHAT, ["prompt.system=Say \"yes\" or 'no'."]),
-        (CHAT, ["prompt.style=plain"]),
-        (THINKING, []),
-        (THINKING, ["prompt.style=qwen3"]),
+        (None, []), (None, ["prompt.instruction=Be 'brief'."]), (CHAT, []), (CHAT, ["prompt.instruction="]),
+        (CHAT + HELPFUL_SYSTEM + "<|im_start|>", []), (CHAT, ["prompt.system=Say \"yes\" or 'no'."]),
+        (CHAT, ["prompt.style=plain"]), (THINKING, []), (THINKING, ["prompt.style=qwen3"]),
     ],
-)
+)  # fmt: skip
 def test_the_lines_give_the_tokens_of_the_training(template, settings):
     config, tokenizer = small("questions=mine.txt", "prompt.instruction=null", *settings), letters(template)
     card = export_card(Export(config, "best", 2, "bfloat16", None, False, "0.2.0"), tokenizer, [])

@@ -91,9 +91,3 @@ def test_a_run_that_is_only_observed_goes_on(tmp_path, no_report):
     assert heard.text.count("guard: entropy has collapsed") == 2  # after steps 2 and 3
     assert "ends the run" not in heard.text
     assert run.state.best_step == 1  # no step under alarm is called the best
-
-
-def test_a_run_without_a_guard_hears_nothing_of_it(tmp_path, no_report):
-    run, heard = do(tmp_path / "run", *ANY_ENTROPY, "guard.mode=off", "evaluation.is_off=true")
-    assert run.state.step == 3
-    assert "guard" not in heard.text

@@ -35,32 +35,26 @@ def _handlers_are_put_back():
     assert [signal.getsignal(number) for number in BOTH] == before
 
 
-def test_without_an_interrupt_nothing_is_said_or_raised():
-    log = []
-    work(log)
-    assert log == ["done"]
+INT, TERM = BOTH
 
 
-@pytest.mark.parametrize("number", BOTH)
-def test_an_interrupt_is_said_at_once_and_held_back_until_the_block_is_done(number):
-    log = []
-    with pytest.raises(KeyboardInterrupt):
-        work(log, number)
-    assert log == [WORDS, number, "done"]
-
-
-def test_a_second_one_is_held_back_too_and_not_said_again():
-    log = []
-    with pytest.raises(KeyboardInterrupt):
-        work(log, signal.SIGINT, signal.SIGTERM)
-    assert log == [WORDS, signal.SIGINT, signal.SIGTERM, "done"]
-
-
-def test_the_third_stops_at_once_with_130():
-    log = []
-    with pytest.raises(SystemExit) as stopped:
-        work(log, signal.SIGINT, signal.SIGINT, signal.SIGINT)
-    assert (stopped.value.code, log) == (130, [WORDS, signal.SIGINT, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("numbers", "expected", "raised"),
+    [
+        ((), ["done"], None),
+        ((INT,), [WORDS, INT, "done"], "KeyboardInterrupt()"),  # said at once, and held back until the block is done
+        ((TERM,), [WORDS, TERM, "done"], "KeyboardInterrupt()"),
+        ((INT, TERM), [WORDS, INT, TERM, "done"], "KeyboardInterrupt()"),  # the second too, and not said again
+        ((INT, INT, INT), [WORDS, INT, INT], "SystemExit(130)"),
+    ],
+)
+def test_a_block_is_finished_first_but_for_the_third_interrupt(numbers, expected, raised):
+    log, found = [], None
+    try:
+        work(log, *numbers)
+    except (KeyboardInterrupt, SystemExit) as error:
+        found = repr(error)
+    assert (log, found) == (expected, raised)
 
 
 def test_an_error_of_the_block_is_not_hidden_by_an_interrupt():
@@ -72,11 +66,6 @@ def test_each_block_counts_for_itself():
     for _ in range(4):
         with pytest.raises(KeyboardInterrupt):
             work([], signal.SIGINT)
-
-
-def test_sigterm_is_ctrl_c_within_its_block():
-    with pytest.raises(KeyboardInterrupt), stop_on_sigterm(lambda: None):
-        send(signal.SIGTERM)
 
 
 def test_sigterm_is_passed_on_before_it_is_ctrl_c():

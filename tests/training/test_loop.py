@@ -135,32 +135,38 @@ def test_an_adapter_can_be_planned_for_trained_further(tmp_path):
     assert not torch.allclose(further, before)
 
 
-def test_a_kl_term_is_measured_against_the_start_model(tmp_path):
-    do(tmp_path / "run", "loss.kl_weight=0.01", *QUIET)
+def test_a_kl_term_is_measured_against_the_start_model(one_step, tmp_path):
+    do(tmp_path / "run", "loss.kl_weight=0.01", "steps=2", *QUIET)
     kl = [line["kl"] for line in metrics(tmp_path / "run")]
     assert kl[0] < kl[1]  # it grows from about 0: the first update is measured at the start itself
     assert all(value >= 0 for value in kl)
-    do(tmp_path / "plain", "steps=1", *QUIET)
-    assert "kl" not in metrics(tmp_path / "plain")[0]
+    assert "kl" not in metrics(one_step[0])[0]
+
+
+@pytest.fixture(scope="module")
+def one_step(tmp_path_factory):
+    """A step as it is by default."""
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        run, _ = do(folder, "steps=1", *QUIET)
+    return folder, run.policy.optimizer.update
 
 
 @pytest.mark.parametrize("variant", ["dapo", "dr-grpo", "gspo", "rloo", "official"])
-def test_every_named_loss_moves_the_weights_its_own_way(variant, tmp_path):
+def test_every_named_loss_moves_the_weights_its_own_way(variant, one_step, tmp_path):
     setting = "preset=official" if variant == "official" else f"loss_variant={variant}"
     do(tmp_path / "run", setting, "steps=1", "loss.kl_weight=0", *QUIET)
-    (line,) = metrics(tmp_path / "run")
+    (line,), (plain,) = metrics(tmp_path / "run"), metrics(one_step[0])
     assert line.keys() <= STEP_METRICS.keys()
-    do(tmp_path / "grpo", "steps=1", *QUIET)
-    assert weights(tmp_path / "run") not in (weights(tmp_path / "grpo"), weights_of_the_start())
-    (plain,) = metrics(tmp_path / "grpo")
+    assert weights(tmp_path / "run") not in (weights(one_step[0]), weights_of_the_start())
     for key in ("agreement", "entropy_mean", "tokens", "positive_share"):
         assert line[key] == plain[key]  # the first completions are the same
 
 
-def test_several_questions_can_share_an_update(tmp_path):
-    one, _ = do(tmp_path / "one", "steps=1", "questions_per_update=2", *QUIET)
-    two, _ = do(tmp_path / "two", "steps=1", *QUIET)
-    assert (one.policy.optimizer.update, two.policy.optimizer.update) == (1, 2)
+def test_several_questions_can_share_an_update(one_step, tmp_path):
+    run, _ = do(tmp_path / "run", "steps=1", "questions_per_update=2", *QUIET)
+    assert (run.policy.optimizer.update, one_step[1]) == (1, 2)
 
 
 # When something is short
@@ -303,10 +309,8 @@ def test_trackers_hear_every_number_of_every_step(tmp_path, monkeypatch):
     monkeypatch.setitem(TRACKERS, "fake", Fake)
     do(tmp_path / "run", "trackers=[fake]", "steps=2", *QUIET)
     assert heard == [
-        ("run", "scrl"),
-        *((line["step"], line) for line in lines(tmp_path / "run" / "metrics.jsonl")),
-        "closed",
-    ]
+        ("run", "scrl"), *((line["step"], line) for line in lines(tmp_path / "run" / "metrics.jsonl")), "closed",
+    ]  # fmt: skip
 
 
 def test_trackers_are_opened_for_steps_alone_and_closed_whatever_happens(tmp_path, monkeypatch):

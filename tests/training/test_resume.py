@@ -10,41 +10,45 @@ from pathlib import Path
 
 import pytest
 from processes import Command, scrl, untraced
-from runs import SMALL, Listener, differences, do, go_on, lines, small, stop_after_a_step
+from runs import SMALL, Listener, differences, do, go_on, lines, no_page, small, stop_after_a_step
 
 from scrl.errors import InputError
 from scrl.training import run, run_folder
 from scrl.training.loop import train
 from scrl.training.run_folder import RunFolder
 
-LONGER = (*SMALL, "steps=12", "checkpoint_every=2", "evaluation.every=5")
-"""Some seconds of work: long enough to be hit by a signal."""
+LONGER = (
+    *SMALL, "steps=12", "completions=4", "trained=2", "sampling.max_tokens=24", "evaluation.completions=2",
+    "checkpoint_every=2", "evaluation.every=5",
+)  # fmt: skip
+"""Steps enough to be hit by a signal between them."""
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("uninterrupted")
-    done = scrl("train", *LONGER, "--out", "run", cwd=folder)
+    done = scrl("train", *LONGER, "--out", "run", cwd=folder, prepare=no_page)
     assert done.returncode == 0, done.stderr
     return folder / "run"
 
 
-def test_a_run_that_was_killed_ten_times_equals_one_that_was_not(uninterrupted, tmp_path):
+def test_a_run_that_was_killed_four_times_equals_one_that_was_not(uninterrupted, tmp_path):
     rng = random.Random(5)
     folder = tmp_path / "run"
-    for kill in range(10):
+    for kill in range(4):
         is_started = (folder / "config.yaml").exists()
         if not is_started:
             shutil.rmtree(folder, ignore_errors=True)
         before = size_of(folder / "metrics.jsonl")
-        command = Command("train", *(("--resume", "run") if is_started else (*LONGER, "--out", "run")), cwd=tmp_path)
+        words = ("--resume", "run") if is_started else (*LONGER, "--out", "run")
+        command = Command("train", *words, cwd=tmp_path, prepare=no_page)
         if kill % 2 == 0:  # every second one comes while the run is being loaded, or wherever it is by then
             command.wait_for(lambda before=before: size_of(folder / "metrics.jsonl") > before)
         time.sleep(rng.uniform(0.0, 0.25))
         command.signal(signal.SIGKILL)
         killed = command.finish()
         assert killed.returncode == -signal.SIGKILL or has_finished(killed), killed.stderr
-    assert has_finished(scrl("train", "--resume", "run", cwd=tmp_path))
+    assert has_finished(scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page))
     assert differences(folder, uninterrupted) == []
 
 
@@ -57,12 +61,18 @@ def size_of(path):
     return path.stat().st_size if path.exists() else 0
 
 
+def signalled():
+    """Before a process that will get signals."""
+    untraced()
+    no_page()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_exactly(
     number, uninterrupted, tmp_path
 ):
     folder = tmp_path / "run"
-    command = Command("train", *LONGER, "--out", "run", cwd=tmp_path, prepare=untraced)
+    command = Command("train", *LONGER, "--out", "run", cwd=tmp_path, prepare=signalled)
     command.wait_for(lambda: size_of(folder / "metrics.jsonl") > 2_000)  # some three steps
     command.signal(number)
     done = command.finish()
@@ -72,7 +82,7 @@ def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_
     assert "Traceback" not in done.stderr
     assert json.loads((folder / "checkpoints" / "last" / "trainer_state.json").read_text())["step"] == steps
     assert (folder / "report.html").exists()
-    resumed = scrl("train", "--resume", "run", cwd=tmp_path)
+    resumed = scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page)
     assert resumed.returncode == 0, resumed.stderr
     assert f"resuming after step {steps}" in resumed.stdout
     assert differences(folder, uninterrupted) == []
@@ -80,7 +90,7 @@ def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_
 
 def slow_saving():
     """A checkpoint that takes long enough to be hit by a second signal; where it has begun, a file says so."""
-    untraced()
+    signalled()
     saved = run.write_weights
 
     def write(*arguments):
@@ -106,13 +116,13 @@ def test_a_third_signal_stops_at_once_and_says_what_is_lost(tmp_path):
     assert done.returncode == 130
     assert "stopped at once, steps after 0 are lost; go on with: scrl train --resume run" in done.stdout
     assert "Traceback" not in done.stderr
-    assert scrl("train", "--resume", "run", cwd=tmp_path).returncode == 0
+    assert scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page).returncode == 0
 
 
 def stop_while_saving(folder, numbers):
     """A run of many steps between checkpoints; the first of the signals ends it, the others come while it saves."""
     first, *others = numbers
-    settings = (*SMALL, "steps=40", "checkpoint_every=40", "evaluation.is_off=true")
+    settings = (*LONGER, "checkpoint_every=40", "evaluation.is_off=true")
     command = Command("train", *settings, "--out", "run", cwd=folder, prepare=slow_saving)
     command.wait_for(lambda: size_of(folder / "run" / "metrics.jsonl") > 0)
     command.signal(first)
@@ -161,7 +171,7 @@ class _Snapshots:
 
 
 def test_a_kill_at_any_moment_of_a_steps_writing_leaves_a_run_that_goes_on_exactly(monkeypatch, tmp_path, no_report):
-    settings = ("steps=2", "questions=arithmetic:easy:train:2", "completions=4", "trained=2", "sampling.max_tokens=24")
+    settings = (*LONGER, "steps=2", "questions=arithmetic:easy:train:2", "checkpoint_every=1", "probe=0")
     do(tmp_path / "whole", *settings)
     snapshots = _Snapshots(tmp_path / "run", tmp_path / "snapshots")
     with monkeypatch.context() as patch:
@@ -180,7 +190,7 @@ def test_a_kill_at_any_moment_of_a_steps_writing_leaves_a_run_that_goes_on_exact
 
 
 def test_a_kill_before_the_first_checkpoint_starts_the_run_anew(tmp_path, no_report):
-    do(tmp_path / "whole")
+    do(tmp_path / "whole", "steps=1")
     folder = tmp_path / "run"
     shutil.copytree(tmp_path / "whole", folder)
     shutil.rmtree(folder / "checkpoints")
@@ -224,11 +234,12 @@ def test_evaluations_and_the_guard_are_not_skipped_by_a_kill_right_after_a_check
     ids=["adapter", "KL to the start model"],
 )
 def test_a_run_with_more_to_remember_goes_on_exactly(settings, tmp_path, no_report):
-    do(tmp_path / "whole", *settings, "evaluation.is_off=true")
-    stop_after_a_step(tmp_path / "run", *settings, "evaluation.is_off=true")
+    settings = (*settings, "steps=2", "evaluation.is_off=true")
+    do(tmp_path / "whole", *settings)
+    stop_after_a_step(tmp_path / "run", *settings)
     go_on(tmp_path / "run")
     assert differences(tmp_path / "run", tmp_path / "whole") == []
-    with pytest.raises(InputError, match="has done all its 3 steps"):  # without evaluations, too
+    with pytest.raises(InputError, match="has done all its 2 steps"):  # without evaluations, too
         go_on(tmp_path / "run")
 
 

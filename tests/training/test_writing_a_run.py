@@ -166,8 +166,3 @@ def test_no_number_is_written_that_json_does_not_know(folder):
     with pytest.raises(ValueError, match="JSON"):
         folder.append("metrics.jsonl", [{"loss": float("nan")}])
     assert folder.lengths()["metrics.jsonl"] == 0
-
-
-def test_a_folder_without_settings_is_no_run(tmp_path):
-    with pytest.raises(InputError, match=r"there is no run to resume here \(no config\.yaml\)"):
-        RunFolder(tmp_path).config()
