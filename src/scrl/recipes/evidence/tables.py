@@ -195,14 +195,16 @@ def step_mean(steps: Sequence[Mapping[str, Any]], name: str, weight: str | None 
 
 
 def _questions(runs: Sequence[Kept]) -> Table:
-    trained = sorted(
-        (run for run in runs if run.method != START), key=lambda run: (METHODS.index(run.method), run.seed)
-    )
+    """How many questions each run learned, kept, lost and never got right, seed by seed."""
     rows: list[tuple[Cell, ...]] = []
-    for run in trained:
-        before, after = (run.evaluations[when, "stream"]["maj@16_by_question"] for when in ("before", "after"))
-        rows.append((run.method, run.seed, *count_transitions(before, after).values()))
-    return Table(("trained questions, by their majority", "seed", *TRANSITIONS), tuple(rows))
+    for method in METHODS:
+        counts = []
+        for run in sorted((run for run in runs if run.method == method), key=lambda run: run.seed):
+            before, after = (run.evaluations[when, "stream"]["maj@16_by_question"] for when in ("before", "after"))
+            counts.append(count_transitions(before, after).values())
+        if counts:
+            rows.append((method, *(", ".join(map(str, column)) for column in zip(*counts, strict=True))))
+    return Table(("trained questions, by their majority, each seed", *TRANSITIONS), tuple(rows))
 
 
 # The picture
