@@ -144,7 +144,7 @@ class LigerPolicy(Policy):
     def _batch_loss(self, batch: Any) -> tuple[Tensor, Any]:
         from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss  # type: ignore[import-not-found, unused-ignore]
 
-        body, head = self._scorer.parts  # type: ignore[misc]
+        body, head = self._scorer.body_and_head  # type: ignore[misc]
         hidden_RLE = body(input_ids=batch.tokens_RL, use_cache=False).last_hidden_state
         mask_RT, columns_T = batch.mask_RT, torch.arange(PROMPT, batch.tokens_RL.shape[1], device=head.weight.device)
         loss_function = LigerFusedLinearGRPOLoss(

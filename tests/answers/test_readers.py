@@ -56,7 +56,7 @@ def test_the_last_balanced_box_is_the_answer(text, answer):
     ("text", "answer"),
     [
         ("#### 18", "18"), ("5 + 13 = 18\n#### 1,234", "1,234"), ("#### $18", "18"), ("#### -7.5", "-7.5"),
-        ("#### 3\nwait\n#### 4", "4"), (r"\boxed{18}", "18"), ("The answer is 42.", "42"),
+        ("#### 3\nwait\n#### 4", "4"), ("#### 18\nCheck: 18x = 36, fine.", "18"), ("#### 5\n(we had 5-7 of them)", "5"), (r"\boxed{18}", "18"), ("The answer is 42.", "42"),
         ("the answer is: 1/2", "1/2"), ("Answer: −3", "-3"), ("The answer is about 7.\nThe answer is 8", "8"),
         ("The answer is unknown. The answer is 5 apples", "5"), ("so 3+4=7", None),
         (r"The answer is $\frac{3}{4}$.", r"\frac{3}{4}"), ("The answer is 2^{10}", None),
@@ -119,7 +119,7 @@ def test_a_regex_of_the_user_takes_the_last_match_and_its_first_group():
     assert get_reader(r"regex:\d")("none") is None
 
 
-def test_a_function_of_the_user_is_found_by_its_dotted_path(tmp_path, monkeypatch):
+def test_a_function_of_the_user_is_found_by_its_import_path(tmp_path, monkeypatch):
     (tmp_path / "my_reader.py").write_text(
         "NOT_A_FUNCTION = 3\n"
         "def last_word(text): return text.split()[-1]\n"
@@ -133,18 +133,22 @@ def test_a_function_of_the_user_is_found_by_its_dotted_path(tmp_path, monkeypatc
         get_reader("my_reader.last_word")("")
     with pytest.raises(ReaderError, match="returned int"):
         get_reader("my_reader.number")("")
-    with pytest.raises(ConfigError, match="is not a function"):
-        get_reader("my_reader.NOT_A_FUNCTION")
+    for spelled in ("my_reader:last_word", "my_reader.last_word"):
+        assert get_reader(spelled)("one more") == "more"
+    with pytest.raises(ConfigError, match="'my_reader' has no function 'NOT_A_FUNCTION'"):
+        get_reader("my_reader:NOT_A_FUNCTION")
+    with pytest.raises(ConfigError, match="has no function 'last_words'. Did you mean 'last_word'"):
+        get_reader("my_reader:last_words")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("boxd", "Did you mean 'boxed'"), ("regex:(", "not a regular expression"),
-        ("no_such_package.read", "cannot load"), ("scrl.no_such_function", "cannot load"),
+        ("no_such_package.read", "raised ModuleNotFoundError"), ("scrl.no_such_function", "has no function"),
         ("os.system", "'os.system' is a part of Python; write a function of your own"),
         ("builtins:eval", "is a part of Python"), ("scrl.user_code.contextmanager", "is a part of Python"),
-        ("..", "cannot load"),
+        ("..", "raised"),
     ],
 )  # fmt: skip
 def test_an_unknown_reader_is_refused_with_a_reason(name, message):

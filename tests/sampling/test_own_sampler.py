@@ -9,7 +9,7 @@ import pytest
 from listeners import Listener
 
 from scrl.config import read_config
-from scrl.errors import ConfigError
+from scrl.errors import ConfigError, TrainingError
 from scrl.training.loop import train
 
 SMALL = (
@@ -98,6 +98,20 @@ def test_a_run_draws_all_its_completions_from_it(folder):
     assert sorted(line["completion"] for line in lines) == sorted(drawn)
     assert len(listener.steps) == 2
     assert len(sampler.drawn) > 2  # the evaluation draws from it too
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("group[:-1]", r"must give 4 completions of each of 2 prompts; it gave 3, 3"),
+        ("[sample.text for sample in group]", r"must give scrl.records.Sample objects; it gave str"),
+    ],
+)
+def test_what_it_draws_is_checked(change, words, folder, monkeypatch):
+    text = MODULE.replace("groups.append(group)", f"groups.append({change})")
+    (folder / "short_sampler.py").write_text(text)
+    with pytest.raises(TrainingError, match=rf"^compute\.sampler: sample {words}"):
+        train(read_config(None, [*SMALL, "compute.sampler=short_sampler:Plain", "probe=0"]), folder / "run", Listener())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ r"""Completion text → the answer it claims, or None.
 | `last-number` | the same, else the last number in the text |
 | `choice` | `\boxed{C}`, "answer: (C)", or a letter alone on the last line |
 | `regex:PATTERN` | the last match of your pattern: its first group, or all of it |
-| `package.module.function` | your Python function, text → answer or None |
+| `module:NAME` | your Python function, text → answer or None |
 
 A completion is data: nothing in it is evaluated, and no text makes the built-in readers raise. An empty box is no
 answer. Only the last 50,000 characters are looked at.
@@ -16,14 +16,13 @@ answer. Only the last 50,000 characters are looked at.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable
 from inspect import isroutine
 
 from scrl.answers.spelling import clean, unwrap_text
 from scrl.errors import ConfigError, ReaderError, did_you_mean
-from scrl.user_code import importable_from_here, refuse_pythons_own
+from scrl.user_code import import_user_module, refuse_pythons_own
 
 Reader = Callable[[str], str | None]
 
@@ -120,10 +119,9 @@ def read_boxed(text: str) -> str | None:
 def read_number(text: str) -> str | None:
     """`#### 18`, else a box, else the number after "the answer is"."""
     text = text[-_LOOKED_AT:]
-    hashes = _HASHES.findall(text)
+    hashes = list(_HASHES.finditer(text))
     if hashes:
-        end = text.rfind(hashes[-1]) + len(hashes[-1])
-        return None if _FORMULA_FOLLOWS.match(text, end) else _clean_number(hashes[-1])
+        return None if _FORMULA_FOLLOWS.match(text, hashes[-1].end(1)) else _clean_number(hashes[-1][1])
     boxed = read_boxed(text)
     if boxed is not None:
         return boxed
@@ -200,7 +198,7 @@ def get_reader(name: str) -> Reader:
         return _imported_reader(name)
     raise ConfigError(
         f"reader: unknown reader {name!r}.{did_you_mean(name, READERS)} "
-        "Or give regex:PATTERN, or package.module.function of your own."
+        "Or give regex:PATTERN, or module:NAME of a function of your own."
     )
 
 
@@ -218,17 +216,12 @@ def _regex_reader(pattern: str) -> Reader:
 
 
 def _imported_reader(path: str) -> Reader:
-    module_name, _, function_name = path.replace(":", ".").rpartition(".")
-    refuse_pythons_own(module_name, path, "reader")
-    try:
-        with importable_from_here():
-            function = getattr(importlib.import_module(module_name), function_name)
-    except Exception as error:  # importing runs the user's file, which may raise anything
-        raise ConfigError(
-            f"reader: cannot load {path!r}: {error}. Give package.module.function, importable from here."
-        ) from error
+    module_name, _, name = path.replace(":", ".").rpartition(".")  # module.name is understood too
+    module, _ = import_user_module(f"{module_name}:{name}", "reader")
+    function = getattr(module, name, None)
     if not callable(function):
-        raise ConfigError(f"reader: {path!r} is not a function")
+        functions = [each for each, value in vars(module).items() if isroutine(value)]
+        raise ConfigError(f"reader: {module_name!r} has no function {name!r}.{did_you_mean(name, functions)}")
     if isroutine(function):  # it may have come into the module by `from os import system`
         refuse_pythons_own(function.__module__ or "", path, "reader")
 

@@ -35,8 +35,7 @@ class FileOptions:
     reader: Annotated[
         str,
         Parameter(
-            help="How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or "
-            "package.module.function."
+            help="How to read an answer: boxed, last-box, number, last-number, choice, regex:PATTERN, or module:NAME."
         ),
     ] = "boxed"
     significant_digits: Annotated[

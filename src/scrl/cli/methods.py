@@ -74,7 +74,7 @@ def about(method: Method) -> Iterator[str]:
     if not _needs(method):
         yield "needs: nothing besides votes"
     beyond = [words for field, words in BEYOND_REWARDS.items() if getattr(method, field) is not None]
-    yield f"decides: {', '.join(['labels', 'rewards', *beyond])}"
+    yield f"decides: {', '.join([*(['labels'] if method.has_labels else []), 'rewards', *beyond])}"
     yield "settings: --credit.NAME VALUE in scrl train, --NAME VALUE in scrl label"
 
 

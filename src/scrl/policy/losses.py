@@ -42,7 +42,7 @@ class Clip(NamedTuple):
 
 
 def token_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor) -> Tensor:
-    """r_t = π(y_t) / π_old(y_t), at most e²⁰."""
+    """ρ_t = π(y_t) / π_old(y_t), at most e²⁰.  (paper, eq. 2)"""
     return torch.exp((logprobs_RT - old_logprobs_RT).clamp(max=MAX_LOG_RATIO))
 
 
@@ -57,9 +57,9 @@ def completion_ratios(logprobs_RT: Tensor, old_logprobs_RT: Tensor, mask_RT: Ten
 
 
 def clipped_surrogate(ratios_RT: Tensor, positive_part_R: Tensor, negative_part_R: Tensor, clip: Clip) -> Tensor:
-    """ℓ_t = −P min(r, 1 + ε_high) − Q max(r, 1 − ε_low), P ≥ 0 ≥ Q; dual clip c bounds the second r.  (paper, eq. 2)
+    """ℓ_t = −P min(ρ, 1 + ε_high) − Q max(ρ, 1 − ε_low), P ≥ 0 ≥ Q; dual clip c bounds the second ρ.  (paper, eq. 2)
 
-    With P = max(Â, 0) and Q = min(Â, 0) this is −min(r Â, clip(r, 1 − ε_low, 1 + ε_high) Â), and with dual clip the
+    With P = max(Â, 0) and Q = min(Â, 0) this is −min(ρ Â, clip(ρ, 1 − ε_low, 1 + ε_high) Â), and with dual clip the
     loss of a negative advantage is at most −c Â.
     """
     rising_RT = ratios_RT.clamp(max=1 + clip.high)
@@ -94,7 +94,7 @@ def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstim
 
 
 def token_weights(lengths_R: Sequence[float], mean: Mean, max_tokens: int) -> Floats:
-    """The weight of each token of each of R completions, so that the loss is Σ weight · ℓ.
+    """The weight of each token of each of R completions, so that the loss is Σ weight · ℓ.  (paper, eq. 2)
 
     Where a method weighs tokens, a completion's length is the sum of their weights; one without any weight adds
     nothing, whatever it is divided by.

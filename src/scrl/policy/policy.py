@@ -92,9 +92,9 @@ class Policy:
         self._notes: list[str] = []
         self.make_room: Callable[[], str | None] = lambda: None
         """Called first when memory runs out: frees what others hold and says so, or gives None."""
-        self.is_packed, packing_note = choose_packing(self._scorer.parts, compute)
+        self.is_packed, packing_note = choose_packing(self._scorer.body_and_head, compute)
         self._is_always_packed = compute.packing == "on"
-        is_whole = self._scorer.parts is None
+        is_whole = self._scorer.body_and_head is None
         logits_note = "this model changes its logits, so they are held whole: more memory" if is_whole else None
         self.note = "; ".join(filter(None, (layers_note, packing_note, logits_note))) or None
 
@@ -120,7 +120,7 @@ class Policy:
         batch = self._batch([row] * max(1, tokens // length))
         self.optimizer.expect(2)
         try:
-            with batch.attention(self._scorer.parts):
+            with batch.attention(self._scorer.body_and_head):
                 self._batch_loss(batch)[0].backward()  # type: ignore[no-untyped-call, unused-ignore]
             self.optimizer.collect()
         finally:
@@ -167,14 +167,16 @@ class Policy:
 
         In bfloat16 two ways to compute the same log-probability differ by a few percent; the ratio must start at 1.
         """
-        parts = self._micro_batches(rows)
+        micro_batches = self._micro_batches(rows)
         self._model.eval()
         try:  # all are queued before the first is read
-            scores = [None if self.is_without_signal(part) else self.score(self._batch(part))[0] for part in parts]
+            scores = [
+                None if self.is_without_signal(part) else self.score(self._batch(part))[0] for part in micro_batches
+            ]
         finally:  # memory may have run out
             self._set_mode()
         rescored: list[TrainingRow] = []
-        for part, logprobs_RT in zip(parts, scores, strict=True):
+        for part, logprobs_RT in zip(micro_batches, scores, strict=True):
             if logprobs_RT is None:
                 rescored.extend(part)
                 continue
@@ -204,16 +206,16 @@ class Policy:
         No result is read on the way: a GPU computes one micro-batch while the next is put together.
         """
         sums: list[Sums] = []
-        parts = self._micro_batches(rows)
-        self.optimizer.expect(len(parts))
-        if parts and all(map(self.is_without_signal, parts)):
+        micro_batches = self._micro_batches(rows)
+        self.optimizer.expect(len(micro_batches))
+        if micro_batches and all(map(self.is_without_signal, micro_batches)):
             self.optimizer.expect_nothing()
-        for part in parts:
+        for part in micro_batches:
             if self.is_without_signal(part):
                 sums.append(_sums_without_signal(part))
                 continue
             batch = self._batch(part)
-            with batch.attention(self._scorer.parts):  # around backward too, which may recompute activations
+            with batch.attention(self._scorer.body_and_head):  # around backward too, which may recompute activations
                 loss, sums_of_batch = self._batch_loss(batch)
                 loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             self.optimizer.collect()
@@ -229,6 +231,11 @@ class Policy:
         return not has_more and not any(row.positive_part or row.negative_part for row in rows)
 
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Sums]:
+        """−J of eq. 2 over the completions of a micro-batch, and what is counted beside it.
+
+        J = Σ_i Σ_t w_it min(ρ_it Â_i, clip(ρ_it, 1 − ε_low, 1 + ε_high) Â_i) − β KL, with w_it = 1 / (M |o_i|) for `mean:
+        completion`; Â is given as its positive and negative part, P + Q.
+        """
         loss, mask_RT = self._loss, batch.mask_RT
         logprobs_RT, entropies_RT = self.score(batch)
         old_RT = logprobs_RT.detach() if batch.old_logprobs_RT is None else batch.old_logprobs_RT
@@ -263,7 +270,7 @@ class Policy:
         """log π and H of every completion token, [R, T], by this model or another."""
         scorer = scorer or self._scorer
         arguments = {} if batch.packing is None else batch.packing.arguments()
-        with batch.attention(scorer.parts) if scorer.parts else nullcontext():
+        with batch.attention(scorer.body_and_head) if scorer.body_and_head else nullcontext():
             scores = scorer(
                 batch.tokens_RL, batch.states_n, batch.targets_n, self._temperature,
                 chunk_elements=self._chunk_elements, **arguments,
@@ -288,10 +295,10 @@ class Policy:
 
     def _check_room(self, rows: Sequence[TrainingRow]) -> None:
         """Ask for memory before it runs out, where others could give theirs back."""
-        parts = self._micro_batches(rows)
-        if self._pass_memory is None or not parts:
+        micro_batches = self._micro_batches(rows)
+        if self._pass_memory is None or not micro_batches:
             return
-        needed = self._pass_memory.bytes(max(num_tokens(part, self.is_packed) for part in parts))
+        needed = self._pass_memory.bytes(max(num_tokens(part, self.is_packed) for part in micro_batches))
         if needed > free_room(self.language_model.device) and (change := self.make_room()):
             self._notes.append(f"the update needs {needed / 2**30:.1f} GiB: {change}")
 
@@ -318,7 +325,7 @@ class Policy:
         Packed rows are counted in tokens from then on: with fewer rows per pass, short ones would be fewer too.
         """
         if max(map(len, parts)) == 1:
-            if self._scorer.parts is None or self._chunk_elements is not None:
+            if self._scorer.body_and_head is None or self._chunk_elements is not None:
                 return None  # logits are held whole, or blocks are small already
             self._chunk_elements = CHUNK_ELEMENTS
             return f"logits in blocks of {4 * CHUNK_ELEMENTS // 2**20} MiB"

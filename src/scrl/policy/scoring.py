@@ -60,7 +60,7 @@ class TokenScorer:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.parts = body_and_head(model)
+        self.body_and_head = body_and_head(model)
 
     def __call__(
         self, tokens_RL: Tensor, states_n: Tensor, targets_n: Tensor, temperature: float, *,
@@ -70,10 +70,10 @@ class TokenScorer:
 
         `arguments` are the body's own.
         """
-        if self.parts is None:
+        if self.body_and_head is None:
             logits_nV = self.model(input_ids=tokens_RL, use_cache=False).logits.flatten(0, 1)[states_n]
             return logit_scores(logits_nV, targets_n, temperature)
-        body, head = self.parts
+        body, head = self.body_and_head
         hidden_nE = body(input_ids=tokens_RL, use_cache=False, **arguments).last_hidden_state.flatten(0, 1)[states_n]
         options: dict[str, Any] = {"temperature": temperature, "chunk_elements": chunk_elements}
         return token_scores(hidden_nE, head.weight, targets_n, bias_V=head.bias, **options)

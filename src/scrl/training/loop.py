@@ -33,7 +33,7 @@ def train(config: RunConfig, out: Path, listener: RunListener) -> Run:
     assert config.engine == "embedded"
     run = open_run(config, out, listener)
     with run.folder.held():
-        return _finish(run)
+        return _take_all_steps(run)
 
 
 def resume(out: Path, listener: RunListener) -> Run:
@@ -52,12 +52,12 @@ def resume(out: Path, listener: RunListener) -> Run:
             if run.is_ended_by_guard:
                 raise InputError(f"{out}: the guard ended this run after step {step}; its checkpoints are in {out}")
         listener.note(f"resuming after step {step}")
-        return _finish(run)
+        return _take_all_steps(run)
 
 
-def _finish(run: Run) -> Run:
+def _take_all_steps(run: Run) -> Run:
     """Take all steps; whatever ends them, what was done is saved and the report written."""
-    with run.opened(), stop_once(run.listener.note), _reported(run):
+    with run.open_trackers(), stop_once(run.listener.note), _reported(run):
         try:
             take_steps(run)
         except KeyboardInterrupt:
@@ -109,6 +109,7 @@ def take_steps(run: Run) -> None:
             metrics |= resampling | {"tokens": metrics["tokens"] + tokens_left_out}
             line = {"step": state.step} | metrics | clock.seconds
             run.remember(metrics, groups_B)
+            state.step += 1
             run.log_step(line, groups_B, update.notes)
             for tracker in run.trackers:
                 tracker.log(line["step"], {key: value for key, value in line.items() if isinstance(value, int | float)})

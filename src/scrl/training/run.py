@@ -22,7 +22,7 @@ from scrl.policy.checkpoint import STATE, checkpoint_bytes, restore, write_state
 from scrl.policy.policy import Policy, UpdateReport
 from scrl.records import Question, Sampled
 from scrl.sampling.embedding import Embed, load_embedder
-from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
+from scrl.sampling.sampler import Prompt, Sampler, check_sampler, check_samples, open_sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.tree import sample_tree
 from scrl.training.base_run import BaseRun, prepare
@@ -97,8 +97,8 @@ class Run(BaseRun):
     """That of the last checkpoint."""
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Trackers, for as long as steps are taken."""
+    def open_trackers(self) -> Iterator[None]:
+        """For as long as steps are taken."""
         with ExitStack() as stack:
             for name in self.config.trackers:
                 self.trackers.append(open_tracker(name, self.folder.path, self.config.model_dump(mode="json")))
@@ -142,6 +142,7 @@ class Run(BaseRun):
         prompts = [Prompt(q.id, prompt_tokens(q, tokenizer, self.config.prompt)) for q in questions]
         if tree is None:
             samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=seed, step=step)
+            check_samples(samples_B, len(prompts), number)
         else:
             samples_B = sample_tree(self.sampler, prompts, settings, tree, seed=seed, step=step)
         at = step if isinstance(step, int) else self.state.step
@@ -209,12 +210,11 @@ class Run(BaseRun):
         self.state.reference_shares = shares  # all or none: a run that is stopped half-way starts over
 
     def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> None:
-        """Note what later steps will look at, and count the step as done."""
+        """Note what later steps will look at."""
         state = self.state
         state.history.append({key: metrics[key] for key in (*WATCHED, "agreement") if key in metrics})
         state.labels |= positive_labels(groups_B)
         state.last_votes = state.last_votes.after((group.sampled.question.id, group.credit.tally) for group in groups_B)
-        state.step += 1
 
     def save_last(self) -> None:
         """The checkpoint that a killed run resumes from."""
