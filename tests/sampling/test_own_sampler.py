@@ -101,17 +101,19 @@ def test_a_run_draws_all_its_completions_from_it(folder):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("name", "change", "words"),
     [
-        ("group[:-1]", r"must give 4 completions of each of 2 prompts; it gave 3, 3"),
-        ("[sample.text for sample in group]", r"must give scrl.records.Sample objects; it gave str"),
+        ("short", "group[:-1]", r"must give 2 completions of each of 4 prompts; it gave 1, 1, 1, 1"),
+        ("text", "[sample.text for sample in group]", r"must give scrl\.records\.Sample objects; it gave str"),
     ],
 )
-def test_what_it_draws_is_checked(change, words, folder, monkeypatch):
+def test_what_it_draws_is_checked(name, change, words, folder):
     text = MODULE.replace("groups.append(group)", f"groups.append({change})")
-    (folder / "short_sampler.py").write_text(text)
+    (folder / f"{name}_sampler.py").write_text(text)
     with pytest.raises(TrainingError, match=rf"^compute\.sampler: sample {words}"):
-        train(read_config(None, [*SMALL, "compute.sampler=short_sampler:Plain", "probe=0"]), folder / "run", Listener())
+        train(
+            read_config(None, [*SMALL, f"compute.sampler={name}_sampler:Plain", "probe=0"]), folder / "run", Listener()
+        )
 
 
 @pytest.mark.parametrize(

@@ -233,8 +233,8 @@ class Policy:
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Sums]:
         """−J of eq. 2 over the completions of a micro-batch, and what is counted beside it.
 
-        J = Σ_i Σ_t w_it min(ρ_it Â_i, clip(ρ_it, 1 − ε_low, 1 + ε_high) Â_i) − β KL, with w_it = 1 / (M |o_i|) for `mean:
-        completion`; Â is given as its positive and negative part, P + Q.
+        J = Σ_i Σ_t w_it min(ρ_it Â_i, clip(ρ_it, 1 − ε_low, 1 + ε_high) Â_i) − β KL, with w_it = 1 / (M |o_i|) unless
+        `loss.mean` is another; Â comes as its positive and its negative part, P + Q.
         """
         loss, mask_RT = self._loss, batch.mask_RT
         logprobs_RT, entropies_RT = self.score(batch)
