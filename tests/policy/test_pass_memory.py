@@ -5,7 +5,9 @@ import torch
 from updates import Memory, credit_of, draw_group, make_policy, small_model, weights_of
 
 from scrl.policy import policy as policy_module
+from scrl.policy.low_memory_adamw import open_optimizer
 from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
+from scrl.policy.settings import OptimizerSettings
 
 GIB = 2**30
 CREDIT = credit_of()
@@ -34,7 +36,8 @@ class FakeGpu:
     def run_pass(self, tokens):
         if tokens > self.most_tokens:
             raise torch.OutOfMemoryError("no room left")
-        self.peak = 10 * GIB + tokens * 2**20
+        self.peak = 10 * GIB + (tokens + 5) * 2**20
+        return tokens + 5
 
 
 def test_a_pass_is_measured_at_two_lengths(monkeypatch):
@@ -70,10 +73,33 @@ def test_no_pass_is_larger_than_what_fits(group):
 def test_the_pass_that_is_measured_changes_nothing(group):
     one, other = (small_model(torch.float32) for _ in range(2))
     policies = [make_policy(each, micro_batch=4) for each in (one, other)]
-    policies[1]._try_pass(40)
+    assert policies[1]._try_pass(40) >= 40
     for policy in policies:
         policy.update([group], [CREDIT])
     assert torch.equal(weights_of(one), weights_of(other))
+
+
+@pytest.mark.parametrize("max_tokens", [3, 64, 1500, 3072])
+def test_the_two_passes_have_about_as_many_tokens_as_they_should(max_tokens, monkeypatch):
+    policy, sizes = make_policy(small_model(torch.float32)), []
+    policy._max_tokens = max_tokens
+    monkeypatch.setattr(policy, "_batch", lambda rows: sizes.append(sum(row.length for row in rows)) or rows)
+    monkeypatch.setattr(policy, "_batch_loss", lambda batch: pytest.fail("enough"))
+    for tokens in (2048, 4096):
+        with pytest.raises(AttributeError):  # a list has no attention
+            policy._try_pass(tokens)
+    assert 2048 <= sizes[0] < 2048 + 1025 <= 4096 <= sizes[1] < 4096 + 1025
+
+
+def test_what_the_optimizer_will_allocate_is_left_free():
+    weights = [torch.nn.Parameter(torch.ones(5))]
+    optimizer = open_optimizer(weights, OptimizerSettings(), 10)
+    assert optimizer.bytes_to_come == 40  # two averages of 4 bytes
+    weights[0].grad = torch.ones(5)
+    optimizer.step()
+    assert optimizer.bytes_to_come == 0
+    half = [torch.nn.Parameter(torch.ones(5, dtype=torch.bfloat16))]
+    assert open_optimizer(half, OptimizerSettings(), 10).bytes_to_come == 0  # split masters: all is there
 
 
 @pytest.mark.parametrize(("room", "notes"), [(5 * GIB, ()), (4 * GIB, ("the update needs 4.1 GiB: freed",))])

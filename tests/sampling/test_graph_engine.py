@@ -246,6 +246,11 @@ def test_why_a_model_is_decoded_eagerly():
     adapter = LoraConfig(r=4, target_modules=["q_proj", "lm_head"], task_type="CAUSAL_LM")
     on_head = get_peft_model(tiny_model("qwen3"), adapter)
     assert why_not_fused(on_head) == "its adapter is on lm_head, too"
+    adapter = LoraConfig(r=86, target_modules=["v_proj"], task_type="CAUSAL_LM")
+    assert why_not_fused(get_peft_model(tiny_model("qwen3"), adapter)) == "its adapter's rank is above 85"
+    adapter = LoraConfig(r=4, target_modules=["q_proj"], bias="lora_only", task_type="CAUSAL_LM")
+    biased = LlamaForCausalLM(LlamaConfig(**SHAPE | {"num_attention_heads": 2}, attention_bias=True))
+    assert why_not_fused(get_peft_model(biased, adapter)) == "its adapter trains other weights, too"
     adapter = LoraConfig(r=4, target_modules=["q_proj"], use_dora=True, task_type="CAUSAL_LM")
     assert "not a plain LoRA" in why_not_fused(get_peft_model(tiny_model("qwen3"), adapter))
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2}

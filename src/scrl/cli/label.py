@@ -108,7 +108,9 @@ def label(
         write_whole(summary, json.dumps(result, indent=2) + "\n")
     console = plain_console()
     console.print(f"{rule.method.name}: {rule.method.idea}")
-    console.print(as_terminal(summary_table(result)))
+    table = as_terminal(summary_table(result))
+    table.columns[0].no_wrap = False
+    console.print(table)
     for line in remarks(result, rule):
         console.print(line, style="yellow")
     for path in filter(None, (out, summary, audit)):
@@ -174,7 +176,6 @@ _ROWS: dict[str, str] = {
 
 
 def summary_table(result: dict[str, Any]) -> Table:
-
     def shown(key: str) -> Cell:
         value = result[key]
         if key.startswith("push_") and value is not None:

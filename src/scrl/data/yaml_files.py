@@ -1,4 +1,4 @@
-"""YAML files of settings, which may come from elsewhere: limited in size, in depth, and with aliases expanded."""
+"""YAML files of settings, which may come from elsewhere: limited in size, in depth and in what aliases expand to."""
 
 from __future__ import annotations
 

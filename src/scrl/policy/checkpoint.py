@@ -117,7 +117,7 @@ def restore(policy: Policy, folder: Path) -> None:
     state = read_state(folder)
     policy.micro_batch = state.get("micro_batch") or policy.micro_batch
     policy.micro_tokens = state.get("micro_tokens", policy.micro_tokens)
-    policy.most_tokens = state.get("most_tokens", policy.most_tokens)
+    policy.most_tokens = state.get("most_tokens") or policy.most_tokens
 
 
 def load_weights(language_model: LanguageModel, folder: Path) -> None:

@@ -90,7 +90,7 @@ def swiglu_gradient_in_place(grad: Tensor, gate: Tensor, up: Tensor) -> None:
 def rotate(q_BHTD: Tensor, k_BHTD: Tensor, cos_BTD: Tensor, sin_BTD: Tensor, *, is_back: bool) -> tuple[Tensor, Tensor]:
     """Queries and keys turned by their angles, or back; both lie in memory as [B, T, H, D], as projections do.
 
-    Angles are the same for all heads, and for all sequences where there is one; both halves of D have the same.
+    Angles are the same for all heads, and for all sequences where cos and sin have one row; both halves of D have them.
     """
     B, H, T, D = q_BHTD.shape
     KV = k_BHTD.shape[1]

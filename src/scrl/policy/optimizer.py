@@ -42,6 +42,11 @@ class BaseOptimizer:
         """Of the next update."""
         return self._settings.learning_rate * learning_rate_factor(self.update, self._updates, self._settings)
 
+    @property
+    def bytes_to_come(self) -> int:
+        """Of its state, that the first step will allocate."""
+        return 0
+
     def expect(self, micro_batches: int) -> None:
         """Called before the first backward pass with the number of passes that the gradient is the sum of."""
 
@@ -68,6 +73,11 @@ class Optimizer(BaseOptimizer):
             weight_decay=settings.weight_decay,
             fused=all(master.device.type in ("cpu", "cuda") for master in self._masters),
         )
+
+    @property
+    def bytes_to_come(self) -> int:
+        """AdamW's two averages, until its first step."""
+        return 0 if self._adam.state else 8 * sum(master.numel() for master in self._masters)
 
     def expect_nothing(self) -> None:
         """Called where there is no backward pass: the gradient is 0, and momentum and decay go on."""

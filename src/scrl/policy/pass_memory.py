@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 
 TRIAL_TOKENS = (2048, 4096)
-"""Of the two passes: enough that even the shorter one fills a block of logits."""
+"""About as many tokens have the two passes: even the shorter one fills a block of logits."""
 MARGIN = 1.1
-"""What is measured is taken this many times: rows that are packed or padded differ a little."""
+"""The measurement is multiplied by this: rows that are packed or padded differ a little."""
 RESERVED_SHARE = 0.04
 """Share of a GPU's memory that is left to others and to fragmentation."""
 
@@ -36,21 +36,25 @@ class PassMemory(NamedTuple):
         return int(max(0.0, room - self.fixed) // self.per_token)
 
 
-def measure_pass(run_pass: Callable[[int], None], device: torch.device) -> PassMemory | None:
-    """From passes over two numbers of tokens; None where even these do not fit, or nothing can be measured."""
-    peaks: list[int] = []
+def measure_pass(run_pass: Callable[[int], int], device: torch.device) -> PassMemory | None:
+    """From two passes; None where even these do not fit, or nothing can be measured.
+
+    `run_pass` takes a number of tokens and gives the number it really ran, which may be a little larger.
+    """
+    points: list[tuple[int, int]] = []
     for tokens in TRIAL_TOKENS:
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         try:
-            run_pass(tokens)
+            num_tokens = run_pass(tokens)
         except torch.OutOfMemoryError:
             return None
-        peaks.append(torch.cuda.max_memory_allocated(device) - before)
-    per_token = (peaks[1] - peaks[0]) / (TRIAL_TOKENS[1] - TRIAL_TOKENS[0])
+        points.append((num_tokens, torch.cuda.max_memory_allocated(device) - before))
+    (few, least), (many, most) = points
+    per_token = (most - least) / (many - few)
     if per_token <= 0:
         return None
-    return PassMemory(MARGIN * max(0.0, peaks[0] - per_token * TRIAL_TOKENS[0]), MARGIN * per_token)
+    return PassMemory(MARGIN * max(0.0, least - per_token * few), MARGIN * per_token)
 
 
 def free_room(device: torch.device) -> float:

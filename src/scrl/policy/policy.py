@@ -108,16 +108,18 @@ class Policy:
         torch.cuda.empty_cache()
         if self._pass_memory is None:
             return None
-        self.most_tokens = max(1, self._pass_memory.tokens(free_room(device)))
+        room = free_room(device) - self.optimizer.bytes_to_come
+        self.most_tokens = max(1, self._pass_memory.tokens(room))
         if self.most_tokens >= (self.micro_tokens or self.micro_batch * self._max_tokens):
             return None
         return f"passes of an update take at most {self.most_tokens:,} tokens: more do not fit into the GPU's memory"
 
-    def _try_pass(self, tokens: int) -> None:
-        """The gradient over this many tokens, which is thrown away."""
-        length = min(tokens, self._max_tokens)
+    def _try_pass(self, tokens: int) -> int:
+        """The gradient over at least this many tokens, which is thrown away; how many there were."""
+        length = min(1024, self._max_tokens)
         row = TrainingRow(np.zeros(1, np.int64), np.zeros(length, np.int64), None, 1.0, 0.0, np.ones(length))
-        batch = self._batch([row] * max(1, tokens // length))
+        rows = [row] * -(-tokens // row.length)
+        batch = self._batch(rows)
         self.optimizer.expect(2)
         try:
             with batch.attention(self._scorer.body_and_head):
@@ -125,6 +127,7 @@ class Policy:
             self.optimizer.collect()
         finally:
             self.optimizer.clear()
+        return num_tokens(rows, self.is_packed)
 
     def update(
         self, sampled_B: Sequence[Sampled], credit_B: Sequence[Credit], questions_per_update: int = 1

@@ -96,7 +96,7 @@ class ComputeSettings(Settings):
     )
     gradient_checkpointing: bool = Field(False, description="Recompute activations instead of keeping them.")
     fused_layers: bool = Field(
-        False, description="On a GPU: norms, gates and rotary positions by one kernel each. New: not yet timed on one."
+        False, description="On a GPU: norms, gates and rotary positions by one kernel each. Not yet timed."
     )
     attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
     threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")

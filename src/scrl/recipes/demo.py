@@ -2,7 +2,7 @@
 
 Model, level and the settings below were chosen on seeds 0–4; what the documentation reports are seeds 10–12. All
 methods get all of them, `std_floor` too: without it a question on which SCRL abstains is trained on its entropy at full
-strength (docs/method.md, "two traps"). What is said about the outcome is read from the run folders.
+strength (docs/method.md, "in practice"). What is said about the outcome is read from the run folders.
 """
 
 from __future__ import annotations

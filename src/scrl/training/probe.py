@@ -154,9 +154,8 @@ def cost_note(probe: Probe, config: RunConfig, language_model: LanguageModel, ro
     evaluated = 0 if config.evaluation.is_off else min(config.evaluation.questions or num_questions, num_questions)
     times = 2 if not config.evaluation.every else 1 + math.ceil(config.steps / config.evaluation.every)
     total = config.steps * step + times * rollout(evaluated * config.evaluation.completions)
-    completion_bytes = (
-        np.mean([len(sample.text.encode()) for sample in probe.samples]) + 300
-    )  # with the other fields of a line
+    other_fields = 300
+    completion_bytes = np.mean([len(sample.text.encode()) for sample in probe.samples]) + other_fields
     rollout_bytes = config.steps * questions * config.completions * completion_bytes
     weights, averages = checkpoint_bytes(language_model, config.optimizer)
     disk = 3 * weights + 2 * averages + rollout_bytes  # `best`, and `last` twice while a new one is written

@@ -2,7 +2,7 @@
 
 Weights that belong together are moved next to one another in one block of memory, and the model's parameters become
 contiguous views of it: the model runs, trains and is saved as before, and the next step reads what an optimizer writes.
-There is one copy of every weight and nothing to sync.
+There is one copy of every weight and nothing to sync, except for an adapter's.
 
 A low-rank adapter, y + s · B A x, adds the rows s · A to the matrix that reads x, so that the same product also gives
 s · A x, in the last columns of y; one more kernel adds B times those. A and B are small and copied before every call.
@@ -28,6 +28,10 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "
 """The linear maps of a layer, which may have an adapter."""
 MIN_RANK = 16
 """Tiles of a matrix product have at least this many columns; an adapter's rank is padded to a power of two."""
+
+
+MAX_RANK = 85
+"""Three times as many rows, of q, k and v, padded to 256: a tile that fits into the shared memory of any GPU."""
 
 
 class Linear(NamedTuple):
@@ -125,6 +129,10 @@ def _why_not_adapted(model: nn.Module) -> str | None:
             kind = type(module).__module__
             if not hasattr(module, "lora_A") or any(module.use_dora.values()) or any(module.lora_bias.values()):
                 return f"its adapter is not a plain LoRA ({kind})"
+            if max((len(A) for A, _, _ in _adapters(module)), default=0) > MAX_RANK:
+                return f"its adapter's rank is above {MAX_RANK}"
+            if any(parameter.requires_grad for parameter in module.base_layer.parameters()):
+                return "its adapter trains other weights, too"
             if name.rpartition(".")[2] not in PROJECTIONS:
                 return f"its adapter is on {name.rpartition('.')[2]}, too"
     return None
@@ -203,7 +211,7 @@ def _fuse_linears(linears: Sequence[Any], before: Linear | None, copies: list[_C
         before = Linear(whole, bias, like.new_zeros(rows, rank))
     weight, _, lora_B = before
     assert lora_B is not None
-    lora_B.zero_()  # but for one block per linear map
+    lora_B.zero_()  # all but one block per linear map, copied below
     row, column = 0, 0
     for base, each in zip(weights, adapters, strict=True):
         for A, B, scale in each:

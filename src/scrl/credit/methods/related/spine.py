@@ -39,11 +39,8 @@ def reward(evidence: Evidence, labels: Labels, settings: SpineSettings) -> Shape
     """1 for the majority's answer, else 0."""
     if not settings.leave_one_out:
         return TTRL.reward(evidence, labels, settings)
-    first_seen_wins = settings.ties == "first-seen"
-    rewards_G = np.array(
-        [float(agrees_with_others(evidence.tally, i, first_seen_wins)) for i in range(evidence.tally.size)]
-    )
-    return Shaped(rewards_G)
+    agrees_G = [agrees_with_others(evidence.tally, i, settings.first_seen_wins) for i in range(evidence.tally.size)]
+    return Shaped(np.array(agrees_G, dtype=float))
 
 
 def agrees_with_others(tally: Tally, i: int, first_seen_wins: bool) -> bool:
