@@ -104,10 +104,10 @@ def main():
         "add_rms_norm": resources(kernels._add_rms_norm, {"SIZE": 2048, "BLOCK": 2048, "ADD": True}, num_warps=4),
         "rope_and_store": resources(kernels._rope_and_store, rope, num_warps=1),
         "add_low_rank": resources(
-            kernels._add_low_rank, {"SIZE": 2560, "RANK": 64, "ROWS": 32, "BLOCK": 128}, num_warps=4
+            kernels._add_low_rank, {"SIZE": 2560, "RANK": 64, "ROWS": 32, "BLOCK": 128, "GATED": False}, num_warps=4
         ),
         "low_rank_silu_and_mul": resources(
-            kernels._low_rank_silu_and_mul, {"SIZE": 11008, "RANK": 32, "ROWS": 32, "BLOCK": 64}, num_warps=4
+            kernels._add_low_rank, {"SIZE": 11008, "RANK": 32, "ROWS": 32, "BLOCK": 64, "GATED": True}, num_warps=4
         ),
         "silu_and_mul": resources(kernels._silu_and_mul, {"SIZE": 11008, "BLOCK": 1024}, num_warps=4),
         "own pages, 8 heads of 128": page(8, 0, 128, False),

@@ -45,7 +45,7 @@ TYPES = [torch.float32, torch.bfloat16]
 DOT_TYPES = [torch.float32, torch.bfloat16 if ON_GPU else torch.float16]  # the interpreter cannot multiply bfloat16
 
 
-def close(found, expected):
+def assert_alike(found, expected):
     if expected.dtype == torch.float32:
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         return
@@ -63,8 +63,10 @@ def numbers(*sizes, seed=0, dtype=torch.float32):
 @pytest.mark.parametrize(("rows", "size", "rank"), [(1, 8, 16), (5, 300, 64), (33, 128, 16)])
 def test_add_low_rank(rows, size, rank, dtype):
     outputs, lora_B = numbers(rows, size + rank, dtype=dtype), numbers(size, rank, seed=1, dtype=dtype)
-    close(kernels.add_low_rank(outputs, lora_B), reference_ops.add_low_rank(outputs, lora_B))
-    close(kernels.silu_and_mul(outputs, lora_B), reference_ops.silu_and_mul(outputs, lora_B))  # half of it is the gate
+    assert_alike(kernels.add_low_rank(outputs, lora_B), reference_ops.add_low_rank(outputs, lora_B))
+    assert_alike(
+        kernels.silu_and_mul(outputs, lora_B), reference_ops.silu_and_mul(outputs, lora_B)
+    )  # half of it is the gate
 
 
 def shape_of(heads, kv_heads, head_size):
@@ -78,14 +80,14 @@ def test_add_rms_norm(rows, size, dtype):
     for before in (None, residual):
         results = (ops.add_rms_norm(hidden, before, weight, 1e-6) for ops in (kernels, reference_ops))
         for found, expected in zip(*results, strict=True):
-            close(found, expected)
+            assert_alike(found, expected)
 
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("rows", "size"), [(1, 8), (3, 1030)])
 def test_silu_and_mul(rows, size, dtype):
     gate_up = numbers(rows, 2 * size, dtype=dtype)
-    close(kernels.silu_and_mul(gate_up), reference_ops.silu_and_mul(gate_up))
+    assert_alike(kernels.silu_and_mul(gate_up), reference_ops.silu_and_mul(gate_up))
 
 
 def paged_rows(prefixes, suffixes, groups, shape, page=16, dtype=torch.float32, has_teams=True):
@@ -137,7 +139,7 @@ def assert_attends_alike(prefixes, suffixes, shape, dtype, **options):
     cache = paged_rows(prefixes, suffixes, [0, 0, 2, 1, 0], shape, dtype=dtype, **options)
     queries = numbers(7, shape.heads, shape.head_size, dtype=dtype)  # two of the rows are not there
     found, expected = (ops.attend(queries, shape, *cache) for ops in (kernels, reference_ops))
-    close(found[:5], expected[:5])
+    assert_alike(found[:5], expected[:5])
     return found
 
 
@@ -169,7 +171,7 @@ def test_rope_and_store(sizes, dtype, has_norm):
         queries = ops.rope_and_store(qkv, layer, shape, *cache)
         results.append((queries, *(pool.nan_to_num(7.0) for pool in cache[2:])))
     for found, expected in zip(*results, strict=True):
-        close(found, expected)
+        assert_alike(found, expected)
 
 
 def rows_to_draw(rows, vocabulary, facts, settings, seed=0):

@@ -23,7 +23,7 @@ def model(tmp_path):
     return Path(shutil.copytree(EMBEDDED, tmp_path / "model"))
 
 
-def refused(tmp_path, *settings, reason):
+def assert_refused(tmp_path, *settings, reason):
     """The command, which must exit with 2, say why, and leave the folder as it was."""
     before = sorted(path.name for path in tmp_path.iterdir())
     done = scrl("train", *SMALL, *settings, "--out", "run", cwd=tmp_path)
@@ -52,7 +52,7 @@ def test_what_is_wrong_is_said_and_nothing_is_written(model, tmp_path, settings,
     os.truncate(model / "model.safetensors", 1_000)
     (tmp_path / "broken.jsonl").write_text('{"question": "Compute 1+1."}\n{"question": \n')
     (tmp_path / "long.txt").write_text("Compute 1+1.\nCompute " + "1+" * 150 + "1.\n")
-    refused(tmp_path, *settings, reason=reason)
+    assert_refused(tmp_path, *settings, reason=reason)
 
 
 def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import shutil
@@ -10,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from scrl.errors import ConfigError
-from scrl.optional_deps import require_extra
+from scrl.optional_deps import installed_version, require_extra
 
 OPTIONAL = {
     "peft": "LoRA: pip install 'scrl[train]'",
@@ -42,7 +41,7 @@ def _lines() -> Iterator[str]:
     from scrl import __version__
 
     yield f"scrl {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    versions = {name: _version(name) for name in ("torch", "transformers", "numpy", *OPTIONAL, *PINNED)}
+    versions = {name: installed_version(name) for name in ("torch", "transformers", "numpy", *OPTIONAL, *PINNED)}
     for name, version in versions.items():
         try:
             if version is not None and name in PINNED:
@@ -57,14 +56,6 @@ def _lines() -> Iterator[str]:
     free = shutil.disk_usage(Path.cwd()).free / 2**30
     yield f"{'ok   ' if free > 5 else 'low  '} {free:.0f} GiB free here; a checkpoint needs 14 bytes per trained weight"
     yield _self_test()
-
-
-def _version(name: str) -> str | None:
-    """Of an installed package; a folder of that name in the current folder is none."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _devices() -> Iterator[str]:

@@ -59,8 +59,8 @@ def stored_groups(
 ) -> list[StoredGroup]:
     """The groups of a file, by step and then as they end in the file; `rule` says how answers are read and compared.
 
-    Every completion must have the fields in `needs`. `on_bytes` is told of twice the bytes of the file, once while
-    they are read and once while the answers are compared.
+    Every completion must have the fields in `needs`. `on_bytes` gets the bytes of the file as they are read, and once
+    more as their answers are compared.
     """
     rollouts: dict[GroupKey, list[Rollout]] = {}
     num_given = Counter[GroupKey]()

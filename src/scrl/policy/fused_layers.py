@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FUSED_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+from scrl.policy.model import LLAMA_SHAPED, plain_model
+
 DEVICES = ("cuda",)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 ROTARY = "apply_rotary_pos_emb"
@@ -32,12 +33,12 @@ PROBE_TOKENS = 8
 
 def fuse_layers(model: Any) -> str | None:
     """Let kernels compute what they can of a model on a GPU; a note where that is not everything."""
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner = plain_model(model)
     name = type(inner).__name__
     if next(inner.parameters()).device.type not in DEVICES:
         return None
-    if name not in FUSED_ARCHITECTURES:
-        return f"layers are not fused ({name} is not one of {', '.join(FUSED_ARCHITECTURES)})"
+    if name not in LLAMA_SHAPED:
+        return f"layers are not fused ({name} is not one of {', '.join(LLAMA_SHAPED)})"
     if find_spec("triton") is None:
         return "layers are not fused (Triton is not installed)"
     kinds = [f"{name.removesuffix('ForCausalLM')}{kind}" for kind in ("DecoderLayer", "RMSNorm", "MLP", "Attention")]

@@ -23,6 +23,8 @@ from scrl.policy.model_paths import adapter_folder, base_of, model_folder
 from scrl.policy.savable import make_savable
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
+LLAMA_SHAPED = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+"""Models whose layers we can run by kernels of our own."""
 MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """How long the hub may take to say that it is there."""
@@ -44,6 +46,11 @@ class LanguageModel:
     def num_weights(self) -> int:
         """All weights."""
         return sum(weight.numel() for weight in self.model.parameters())
+
+
+def plain_model(model: Any) -> Any:
+    """The causal model without an adapter's wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def load_model(

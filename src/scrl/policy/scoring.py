@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from scrl.attention import attention_without_cudnn
 from scrl.device_copy import pad_rows, to_device
 from scrl.errors import TrainingError
+from scrl.policy.model import plain_model
 from scrl.policy.token_scores import logit_scores, token_scores
 from scrl.records import Floats, Tokens
 
@@ -39,7 +40,7 @@ def body_and_head(model: Any) -> BodyAndHead | None:
 
     None where a model does something else to its logits (a cap, a scale): then they are taken from it whole.
     """
-    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    inner = plain_model(model)
     head, body = inner.get_output_embeddings(), getattr(inner, inner.base_model_prefix, None)
     config = inner.config.get_text_config()
     if not isinstance(head, nn.Linear) or body is None or getattr(config, "final_logit_softcapping", None):

@@ -16,15 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import DynamicCache
 
-GROUP_ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+from scrl.policy.model import LLAMA_SHAPED, plain_model
+
 STATIC_ROPES = ("default", "linear", "llama3", "yarn")
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """(layer, queries, keys, values, scale) → mixed values, all [rows, heads, tokens, head size]."""
-
-
-def plain_model(model: Any) -> Any:
-    """The causal model without an adapter's wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def why_not_grouped(model: nn.Module) -> str | None:
@@ -33,8 +29,8 @@ def why_not_grouped(model: nn.Module) -> str | None:
     config = inner.config
     name = type(inner).__name__
     rope = (getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}).get("rope_type")
-    if name not in GROUP_ARCHITECTURES:
-        return f"{name} is not one of {', '.join(GROUP_ARCHITECTURES)}"
+    if name not in LLAMA_SHAPED:
+        return f"{name} is not one of {', '.join(LLAMA_SHAPED)}"
     if rope not in (None, *STATIC_ROPES):
         return f"its rotary positions are of the kind {rope!r}"
     if "sliding_attention" in (getattr(config, "layer_types", None) or ()):

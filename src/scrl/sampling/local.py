@@ -18,8 +18,9 @@ import torch
 from torch import nn
 
 from scrl.errors import TrainingError
+from scrl.policy.model import plain_model
 from scrl.records import Floats, Sample
-from scrl.sampling.decoders import Decoder, GroupDecoder, TransformersDecoder, plain_model, why_not_grouped
+from scrl.sampling.decoders import Decoder, GroupDecoder, TransformersDecoder, why_not_grouped
 from scrl.sampling.draw import row_uniforms
 from scrl.sampling.eager_decode import DecodedRows, decode_eagerly, left_pad
 from scrl.sampling.gpu.fused_weights import why_not_fused

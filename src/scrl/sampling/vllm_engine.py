@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from scrl.errors import ConfigError, TrainingError
 from scrl.optional_deps import require_extra
+from scrl.policy.model import plain_model
 from scrl.records import Tokens
-from scrl.sampling.decoders import plain_model
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # in this process: weights are handed over by reference

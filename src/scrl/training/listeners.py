@@ -1,4 +1,4 @@
-"""Who hears of a run: its listener, and trackers by name: tensorboard, wandb, trackio."""
+"""What follows a run: the listener, which shows it to the user, and trackers (tensorboard, wandb, trackio)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from scrl.sampling.decoders import head_size, plain_model, why_not_grouped
+from scrl.policy.model import plain_model
+from scrl.sampling.decoders import head_size, why_not_grouped
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """The linear maps of a layer, which may have an adapter."""

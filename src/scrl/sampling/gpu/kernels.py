@@ -141,10 +141,7 @@ def silu_and_mul(gate_up: Tensor, lora_B: Tensor | None = None) -> Tensor:
         block = min(1024, triton.next_power_of_2(size))
         _silu_and_mul[(rows, triton.cdiv(size, block))](gate_up, out, SIZE=size, BLOCK=block, num_warps=4)
     else:
-        tile = 16 if rows <= 16 else 32
-        _low_rank_silu_and_mul[(triton.cdiv(size, 64), triton.cdiv(rows, tile))](
-            gate_up, lora_B, out, rows, SIZE=size, RANK=rank, ROWS=tile, BLOCK=64, num_warps=4
-        )
+        _launch_add_low_rank(gate_up, lora_B, out, block=64, is_gated=True)
     return out
 
 
@@ -165,18 +162,39 @@ def _gated(gate, up):
     return (silu.to(tl.float32) * up.to(tl.float32)).to(gate.dtype)
 
 
+def add_low_rank(outputs: Tensor, lora_B: Tensor) -> Tensor:
+    """y + h Bᵀ, where `outputs` are the columns of y, then those of h; 2 MB."""
+    out = torch.empty(len(outputs), len(lora_B), dtype=outputs.dtype, device=outputs.device)
+    _launch_add_low_rank(outputs, lora_B, out, block=128, is_gated=False)
+    return out
+
+
+def _launch_add_low_rank(outputs: Tensor, lora_B: Tensor, out: Tensor, *, block: int, is_gated: bool) -> None:
+    rows, size = out.shape
+    tile = 16 if rows <= 16 else 32
+    _add_low_rank[(triton.cdiv(size, block), triton.cdiv(rows, tile))](
+        outputs, lora_B, out, rows,
+        SIZE=size, RANK=lora_B.shape[1], ROWS=tile, BLOCK=block, GATED=is_gated, num_warps=4,
+    )  # fmt: skip
+
+
 @triton.jit(do_not_specialize=["rows"])
-def _low_rank_silu_and_mul(
-    gate_up, lora_B, out, rows, SIZE: tl.constexpr, RANK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):
+def _add_low_rank(
+    outputs, lora_B, out, rows,
+    SIZE: tl.constexpr, RANK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, GATED: tl.constexpr,
+):  # fmt: skip
+    """A tile of y + h Bᵀ; GATED: of silu of the first half of it, times the second, each of SIZE columns."""
+    WIDTH: tl.constexpr = 2 * SIZE if GATED else SIZE
     row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < rows) & (column < SIZE)
-    source = gate_up + row * (2 * SIZE + RANK)
-    h = tl.load(source + 2 * SIZE + tl.arange(0, RANK)[None, :], mask=row < rows, other=0.0)
-    gate = _plus_low_rank(source + column, h, lora_B, column, inside, SIZE, RANK)
-    up = _plus_low_rank(source + SIZE + column, h, lora_B + SIZE * RANK, column, inside, SIZE, RANK)
-    tl.store(out + row * SIZE + column, _gated(gate, up), mask=inside)
+    source = outputs + row * (WIDTH + RANK)
+    h = tl.load(source + WIDTH + tl.arange(0, RANK)[None, :], mask=row < rows, other=0.0)
+    total = _plus_low_rank(source + column, h, lora_B, column, inside, SIZE, RANK)
+    if GATED:
+        up = _plus_low_rank(source + SIZE + column, h, lora_B + SIZE * RANK, column, inside, SIZE, RANK)
+        total = _gated(total, up)
+    tl.store(out + row * SIZE + column, total, mask=inside)
 
 
 @triton.jit
@@ -185,30 +203,6 @@ def _plus_low_rank(outputs, h, lora_B, column, inside, SIZE: tl.constexpr, RANK:
     y = tl.load(outputs, mask=inside, other=0.0)
     up = tl.load(lora_B + column * RANK + tl.arange(0, RANK)[:, None], mask=column < SIZE, other=0.0)
     return (y.to(tl.float32) + tl.dot(h, up, input_precision="ieee")).to(y.dtype)
-
-
-def add_low_rank(outputs: Tensor, lora_B: Tensor) -> Tensor:
-    """y + h Bᵀ, where `outputs` are the columns of y, then those of h; 2 MB."""
-    rows, (size, rank) = len(outputs), lora_B.shape
-    out = torch.empty(rows, size, dtype=outputs.dtype, device=outputs.device)
-    block = 16 if rows <= 16 else 32
-    _add_low_rank[(triton.cdiv(size, 128), triton.cdiv(rows, block))](
-        outputs, lora_B, out, rows, SIZE=size, RANK=rank, ROWS=block, BLOCK=128, num_warps=4
-    )
-    return out
-
-
-@triton.jit(do_not_specialize=["rows"])
-def _add_low_rank(
-    outputs, lora_B, out, rows, SIZE: tl.constexpr, RANK: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
-):
-    row = (tl.program_id(1) * ROWS + tl.arange(0, ROWS)).to(tl.int64)[:, None]
-    column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[None, :]
-    inside = (row < rows) & (column < SIZE)
-    source = outputs + row * (SIZE + RANK)
-    h = tl.load(source + SIZE + tl.arange(0, RANK)[None, :], mask=row < rows, other=0.0)
-    total = _plus_low_rank(source + column, h, lora_B, column, inside, SIZE, RANK)
-    tl.store(out + row * SIZE + column, total, mask=inside)
 
 
 def logits(hidden_RE: Tensor, weight_VE: Tensor, bias_V: Tensor | None) -> Tensor:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from scrl.attention import attention_without_cudnn
 from scrl.device_copy import pad_rows, to_device
+from scrl.policy.pass_memory import RESERVED_SHARE
 from scrl.records import Floats
 from scrl.sampling.decoders import ForwardPass
 from scrl.sampling.gpu.decode_state import COMPLETION, FIELDS, Completions, DecodeState, PageTables
@@ -21,8 +22,6 @@ from scrl.sampling.gpu.scheduler import Prefix, Row, pages_for
 
 PREFILL_TOKENS = 8192
 """Prompts are prefilled in batches of this many tokens (a longer prompt alone)."""
-RESERVED_SHARE = 0.04
-"""Share of a GPU's memory that is left to others and to fragmentation."""
 TEAM_QUERIES = 64
 """The query heads of a team of rows fill a tile of this size for one key head."""
 
