@@ -217,6 +217,7 @@ def _regex_reader(pattern: str) -> Reader:
 
 def _imported_reader(path: str) -> Reader:
     module_name, _, name = path.replace(":", ".").rpartition(".")  # module.name is understood too
+    refuse_pythons_own(module_name, path, "reader")
     module, _ = import_user_module(f"{module_name}:{name}", "reader")
     function = getattr(module, name, None)
     if not callable(function):
