@@ -44,7 +44,7 @@ class BaseOptimizer:
 
     @property
     def bytes_to_come(self) -> int:
-        """Of its state, that the first step will allocate."""
+        """Bytes of its state that the first step will allocate."""
         return 0
 
     def expect(self, micro_batches: int) -> None:
@@ -76,7 +76,7 @@ class Optimizer(BaseOptimizer):
 
     @property
     def bytes_to_come(self) -> int:
-        """AdamW's two averages, until its first step."""
+        """AdamW's two averages, 8 bytes per weight, before its first step."""
         return 0 if self._adam.state else 8 * sum(master.numel() for master in self._masters)
 
     def expect_nothing(self) -> None:

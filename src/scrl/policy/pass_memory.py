@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 TRIAL_TOKENS = (2048, 4096)
-"""About as many tokens have the two passes: even the shorter one fills a block of logits."""
+"""About how many tokens the two passes have: even the shorter one fills a block of logits."""
 MARGIN = 1.1
 """The measurement is multiplied by this: rows that are packed or padded differ a little."""
 RESERVED_SHARE = 0.04

@@ -28,11 +28,11 @@ from scrl.sampling.decoders import head_size, why_not_grouped
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """The linear maps of a layer, which may have an adapter."""
 MIN_RANK = 16
-"""Tiles of a matrix product have at least this many columns; an adapter's rank is padded to a power of two."""
+"""An adapter's rank is padded to a power of two, and to at least this: tiles of a matrix product are no smaller."""
 
 
 MAX_RANK = 85
-"""Three times as many rows, of q, k and v, padded to 256: a tile that fits into the shared memory of any GPU."""
+"""Of an adapter. q, k and v together have three times the rank, padded to 256: more does not fit into shared memory."""
 
 
 class Linear(NamedTuple):
