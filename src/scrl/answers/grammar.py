@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from scrl.answers import exact, functions, powers
+from scrl.answers.cursor import Cursor
 from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.tokens import FUNCTIONS, Token
 
@@ -47,51 +48,15 @@ def evaluate(tokens: Sequence[Token]) -> Expr:
     return value
 
 
-class _Parser:
-    """The cursor of the descent; `depth` bounds nesting."""
+class _Parser(Cursor):
+    """The descent; `depth` bounds nesting."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
-        self.tokens = list(tokens)
-        self.position = 0
+        super().__init__(tokens)
         self.open_angles = 0
         """How many trigonometric functions are being read: inside them a degree is π/180."""
         self.open_bars = 0
         """How many |…| are being read: outside them a bar opens one."""
-
-    def at_end(self) -> bool:
-        return self.position >= len(self.tokens)
-
-    def peek(self, ahead: int = 0) -> str:
-        index = self.position + ahead
-        return self.tokens[index].text if index < len(self.tokens) else ""
-
-    def kind(self, ahead: int = 0) -> str:
-        index = self.position + ahead
-        return self.tokens[index].kind if index < len(self.tokens) else ""
-
-    def sees(self, *texts: str) -> bool:
-        """The next tokens are these."""
-        return [token.text for token in self.tokens[self.position : self.position + len(texts)]] == list(texts)
-
-    def is_sign(self) -> bool:
-        return self.kind() == "mark" and self.peek() in ("+", "-")
-
-    def take_minus(self) -> bool:
-        """Take all signs that stand here; whether they make a minus."""
-        negative = False
-        while self.is_sign():
-            negative ^= self.take().text == "-"
-        return negative
-
-    def take(self) -> Token:
-        if self.at_end():
-            raise Unreadable("ends too early")
-        self.position += 1
-        return self.tokens[self.position - 1]
-
-    def expect(self, text: str) -> None:
-        if self.take().text != text:
-            raise Unreadable(f"expected {text}")
 
     def sum(self, depth: int) -> Expr:
         """Term (± term)*; `{a \\over b}` divides everything before it by everything after it."""
@@ -317,15 +282,6 @@ class _Parser:
         if self.position == start:
             raise Unreadable("a figure without a name")
         return " ".join(token.text for token in self.tokens[start : self.position])
-
-    def group_text(self) -> str:
-        """A braced group, or one token, as text."""
-        texts = [self.take().text]
-        depth = int(texts[0] == "{")
-        while depth:
-            texts.append(self.take().text)
-            depth += (texts[-1] == "{") - (texts[-1] == "}")
-        return " ".join(texts[1:-1] if texts[0] == "{" else texts)
 
     def root(self, depth: int) -> Expr:
         """`\\sqrt{…}`, `\\sqrt[3]{…}`; `\\sqrt12` is √1 · 2 to TeX and √12 to most who write it."""
