@@ -184,7 +184,7 @@ def test_public_names_are_few_documented_and_real():
 
 def test_no_function_is_longer_than_a_screen():
     for path in SOURCE.rglob("*.py"):
-        most = 400 if path.parent.name == "answers" else 350
+        most = 350
         assert path.read_text(encoding="utf-8").count("\n") <= most, path
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef):
