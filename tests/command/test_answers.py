@@ -98,6 +98,18 @@ def test_checked_answers_make_chances_and_a_guarantee(run, tmp_path, capsys):
     assert rows[0]["is_answered"] == "False"
 
 
+def test_ids_that_look_like_formulas_are_guarded_and_read_back(tmp_path):
+    answers = {f"=q{q}": votes((str(q), 1.0)) for q in range(10)}
+    (tmp_path / "evaluations.jsonl").write_text(json.dumps(evaluation(0, answers)) + "\n")
+    assert main(["answers", str(tmp_path), "--draw-check", "10"]) == 0
+    text = (tmp_path / "checks.csv").read_text()
+    assert "'=q7," in text
+    (tmp_path / "filled.csv").write_text(text.replace(",?,", ",?,7"))
+    assert main(["answers", str(tmp_path), "--check", str(tmp_path / "filled.csv")]) == 0
+    checked = [json.loads(line)["checked"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert checked == [q == 7 for q in range(10)]
+
+
 def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
     assert main(["answers", str(run), "--draw-check", "10", "--seed", "1"]) == 0
     fill_in(run, tmp_path / "filled.csv", lambda _: False)

@@ -93,7 +93,7 @@ def answers(
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["question_id", "question", "answer"])
-        writer.writerows([row.question_id, csv_cell(row.question), ""] for row in drawn)
+        writer.writerows([csv_cell(row.question_id), csv_cell(row.question), ""] for row in drawn)
         write_whole(path, text.getvalue())
         hint = f"fill in the right answer of each, then scrl answers … --check {path}"
         console.print(f"wrote {path}: {hint}", soft_wrap=True)

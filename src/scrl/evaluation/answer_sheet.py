@@ -93,7 +93,7 @@ def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[Answe
 def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
     """Question → right answer, of a file with the columns question_id and answer."""
     table, _ = read_table(path)
-    ids = {row.question_id for row in rows}
+    ids = {name: row.question_id for row in rows for name in (row.question_id, csv_cell(row.question_id))}
     checks: dict[str, str] = {}
     for row in table.rows:
         question_id, answer = (str(row.fields.get(name) or "").strip() for name in ("question_id", "answer"))
@@ -103,7 +103,7 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
             raise DataError(path, f"{name!r} is empty; {reason}", row.line)
         if question_id not in ids:
             raise DataError(path, f"there is no question {question_id!r} among these answers", row.line)
-        checks[question_id] = answer
+        checks[ids[question_id]] = answer
     if len(checks) < MIN_CHECKS:
         raise DataError(path, f"has {len(checks)} checked answers; give at least {MIN_CHECKS}")
     return checks
