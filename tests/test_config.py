@@ -27,14 +27,31 @@ def small(*changes):
 # Presets and variants
 
 
-def test_the_paper_preset_is_the_defaults():
+def test_the_paper_preset_is_the_defaults_but_for_the_learning_rate():
     config = build_config(BARE)
     assert config == build_config(BARE | {"preset": "paper", "loss_variant": "grpo"})
     loss = config.loss
     assert (loss.kl_weight, loss.mean, loss.dual_clip) == (0, "completion", None)
     assert (loss.ratio, loss.clip_low, loss.clip_high) == ("token", 0.2, 0.2)
     assert (config.questions_per_step, config.completions, config.trained, config.drop_last) == (8, 32, 16, False)
-    assert config.optimizer.learning_rate == 5e-7
+    assert config.optimizer.learning_rate == 2e-6
+
+
+@pytest.mark.parametrize(
+    ("given", "rate"),
+    [
+        ({}, 2e-6),
+        ({"lora": False}, 2e-6),
+        ({"lora": True}, 5e-5),
+        ({"lora": {"rank": 8}, "optimizer": {"warmup": 0.1}}, 5e-5),
+        ({"lora": True, "learning_rate": 1e-6}, 1e-6),
+        ({"lora": True, "optimizer": {"learning_rate": 1e-6}}, 1e-6),
+    ],
+)
+def test_an_adapter_has_a_learning_rate_of_its_own_unless_one_is_given(given, rate):
+    config = build_config({"model": "m", "questions": "q.txt"} | given)
+    assert config.optimizer.learning_rate == rate
+    assert build_config(config.model_dump(mode="json")).optimizer.learning_rate == rate
 
 
 def test_the_official_preset_is_what_the_authors_code_does():

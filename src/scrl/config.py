@@ -21,6 +21,7 @@ from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.evaluate import EvaluationSettings
 from scrl.policy.settings import (
+    ADAPTER_LEARNING_RATE,
     ADVANTAGE_OF_VARIANT,
     LOSS_VARIANTS,
     ComputeSettings,
@@ -161,7 +162,7 @@ class RunConfig(Settings):
         loss: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
             loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
-        return _with_source_defaults(merged(merged(TRAINER_PRESETS[preset], loss), values))
+        return _with_defaults(merged(merged(TRAINER_PRESETS[preset], loss), values))
 
     @field_validator("lora", mode="before")
     @classmethod
@@ -225,9 +226,14 @@ class RunConfig(Settings):
         )
 
 
-def _with_source_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Unless given: a benchmark chooses its reader, the reader what is asked for; generated questions ask nothing."""
+def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
+    """Unless given: an adapter chooses the learning rate, a benchmark its reader, the reader what is asked for.
+
+    Generated questions ask for nothing.
+    """
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
+    if values.get("lora") not in (None, False):
+        values = merged({"optimizer": {"learning_rate": ADAPTER_LEARNING_RATE}}, values)
     if values.get("reader") is None:
         values = merged(values, {"reader": reader_of(questions)})
     if not isinstance(prompt, Mapping):
