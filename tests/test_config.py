@@ -27,21 +27,21 @@ def small(*changes):
 # Presets and variants
 
 
-def test_the_paper_preset_is_the_defaults_but_for_the_learning_rate():
+def test_the_paper_preset_is_the_defaults():
     config = build_config(BARE)
     assert config == build_config(BARE | {"preset": "paper", "loss_variant": "grpo"})
     loss = config.loss
     assert (loss.kl_weight, loss.mean, loss.dual_clip) == (0, "completion", None)
     assert (loss.ratio, loss.clip_low, loss.clip_high) == ("token", 0.2, 0.2)
     assert (config.questions_per_step, config.completions, config.trained, config.drop_last) == (8, 32, 16, False)
-    assert config.optimizer.learning_rate == 2e-6
+    assert config.optimizer.learning_rate == 5e-7
 
 
 @pytest.mark.parametrize(
     ("given", "rate"),
     [
-        ({}, 2e-6),
-        ({"lora": False}, 2e-6),
+        ({}, 5e-7),
+        ({"lora": False}, 5e-7),
         ({"lora": True}, 5e-5),
         ({"lora": {"rank": 8}, "optimizer": {"warmup": 0.1}}, 5e-5),
         ({"lora": True, "learning_rate": 1e-6}, 1e-6),

@@ -168,7 +168,7 @@ def test_the_help_of_train_shows_the_settings_that_matter_first_each_with_its_de
         "completions": 32,
         "max-tokens": 1024,
         "seed": 0,
-        "learning-rate": 2e-06,
+        "learning-rate": 5e-07,
     }.items():
         assert re.search(rf"--{name} .*\[{default}\]", out), name
     assert "scrl train --list-settings" in out

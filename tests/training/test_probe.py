@@ -99,7 +99,7 @@ def test_what_a_run_will_take():
 
 
 def test_a_run_says_how_far_the_model_has_moved(tmp_path):
-    _, heard = do(tmp_path / "run", "steps=2", "evaluation.is_off=true", "optimizer.learning_rate=1e-3")
+    _, heard = do(tmp_path / "run", "steps=2", "evaluation.is_off=true", "optimizer.learning_rate=1e-4")
     assert "the model has moved by" in heard.text
     _, heard = do(tmp_path / "still", "optimizer.learning_rate=1e-12", *QUIET)
     assert "WARNING: the model has hardly moved" in heard.text
@@ -112,6 +112,8 @@ def test_the_shift_is_the_mean_change_of_log_probabilities(tmp_path):
     moved = [row | {"logprobs": [value - 0.25 for value in row["logprobs"]]} for row in run.state.probe]
     assert shift(moved, run.language_model) == pytest.approx(0.25)
     assert shift_note(0.25, run.config) == "the model has moved by 0.25 nats per token of what it wrote at the start"
+    far = "WARNING: the model has moved far (0.8 nats per token of what it wrote at the start): look at its answers"
+    assert shift_note(0.8, run.config).startswith(far)
 
 
 def test_a_run_stopped_and_resumed_still_knows_its_start(tmp_path, no_report):

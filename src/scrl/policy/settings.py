@@ -40,14 +40,14 @@ ADVANTAGE_OF_VARIANT: dict[str, str] = {"dr-grpo": "centred", "rloo": "leave-one
 
 
 ADAPTER_LEARNING_RATE = 5e-5
-"""Where none is given. Both defaults were measured: docs/results.md#learning-rates."""
+"""Where none is given; measured, as the rate for full weights was: docs/results.md#learning-rates."""
 
 
 class OptimizerSettings(Settings):
     """AdamW with a warm-up and a cosine."""
 
     learning_rate: float = Field(
-        2e-6, gt=0, description=f"The highest learning rate; with an adapter {ADAPTER_LEARNING_RATE:g} unless given."
+        5e-7, gt=0, description=f"The highest learning rate; with an adapter {ADAPTER_LEARNING_RATE:g} unless given."
     )
     warmup: float = Field(0.03, ge=0, le=1, description="Share of all updates over which it rises linearly.")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="Afterwards: fall to 0, or stay.")

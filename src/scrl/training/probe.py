@@ -31,6 +31,8 @@ PREFERRED = ("boxed", "choice", "number", "last-number")
 """Readers from strict to lenient: the last finds something in any text with a digit."""
 HARDLY_MOVED = 1e-3
 """Nats per token: below, a run has not changed what the model says."""
+MOVED_FAR = 0.3
+"""Nats per token: above, runs of a 0.5B model had lost most of their right answers (docs/results.md#learning-rates)."""
 FOLLOWED, FOLLOWED_TOKENS = 8, 256
 """Completions, and tokens of each, that are scored again after training."""
 
@@ -84,13 +86,15 @@ def shift(rows: Sequence[dict[str, Any]], language_model: LanguageModel) -> floa
 
 
 def shift_note(nats: float, config: RunConfig) -> str:
-    """How far the model has moved, and what to do if it has not."""
-    if nats >= HARDLY_MOVED:
-        return f"the model has moved by {nats:.2g} nats per token of what it wrote at the start"
-    return (
-        f"WARNING: the model has hardly moved ({nats:.1g} nats per token of what it wrote at the start): raise "
-        f"optimizer.learning_rate (now {config.optimizer.learning_rate:g}) or steps (now {config.steps})"
-    )
+    """How far the model has moved, and what to do if that is nothing, or very far."""
+    where, rate = "nats per token of what it wrote at the start", f"{config.optimizer.learning_rate:g}"
+    if nats < HARDLY_MOVED:
+        what = f"raise optimizer.learning_rate (now {rate}) or steps (now {config.steps})"
+        return f"WARNING: the model has hardly moved ({nats:.1g} {where}): {what}"
+    if nats > MOVED_FAR:
+        what = f"look at its answers before you use it, or lower optimizer.learning_rate (now {rate})"
+        return f"WARNING: the model has moved far ({nats:.2g} {where}): {what}"
+    return f"the model has moved by {nats:.2g} {where}"
 
 
 def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
