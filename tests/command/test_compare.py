@@ -3,10 +3,13 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
 from scrl.cli.main import main
+
+ROOT = Path(__file__).parent.parent.parent
 
 QUESTIONS = [f"q{number}" for number in range(12)]
 
@@ -237,3 +240,17 @@ def test_a_report_is_refused_with_the_reason(place, scrl, tmp_path):
         code, _, err = scrl("report", *words)
         assert code == 2
         assert reason in err, err
+
+
+@pytest.mark.parametrize("run", sorted(path.name for path in (ROOT / "results/rates-0.5b").iterdir()))
+def test_the_table_of_learning_rates_is_that_of_its_runs(run, capsys):
+    assert main(["compare", str(ROOT / "results/rates-0.5b" / run)]) == 0
+    rows = [
+        line.split("|") for line in capsys.readouterr().out.splitlines() if line.startswith(("| stream", "| held-out"))
+    ]
+    kind, rate = run.split("-", 1)
+    table = (ROOT / "docs/results.md").read_text(encoding="utf-8").split("### Learning rates")[1].split("\nOne seed")[0]
+    first, second = table.split("| adapter of rank 16, ")
+    row = next(line for line in (first if kind == "full" else second).splitlines() if rate in line)
+    for _, _, _, _, after, change, *_ in rows:
+        assert f"{after.strip()}, {change.strip()}" in row
