@@ -82,9 +82,10 @@ def test_whoever_can_make_room_is_asked_first(group):
 @pytest.mark.parametrize(
     ("make", "compute", "runs"),
     [
-        (small_model, {}, [2, 1, 1]),  # at last with smaller blocks of logits
-        (cohere, {}, [2, 1]),  # whose logits are held whole
-        (small_model, PACKED | {"micro_tokens": 1}, [1, 1]),
+        (small_model, {}, [2, 1, 1, 1]),  # then with smaller blocks of logits, at last without activations
+        (cohere, {}, [2, 1, 1]),  # whose logits are held whole
+        (small_model, PACKED | {"micro_tokens": 1}, [1, 1, 1]),
+        (small_model, {"gradient_checkpointing": True}, [2, 1, 1]),
     ],
 )
 def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, compute, runs):
@@ -120,6 +121,23 @@ def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
     notes = tuple(f"memory ran out: {note}" for note in [*halved, "logits in blocks of 128 MiB"])
     assert policy.update([group], [CREDIT]).notes == notes
     assert blocks == [*[None] * len(notes), *[CHUNK_ELEMENTS] * 6]
+    assert torch.equal(weights_of(language_model), wanted)
+    assert policy.update([group], [CREDIT]).notes == ()
+
+
+@both_dtypes
+def test_where_even_that_does_not_fit_activations_are_computed_twice(group, dtype, monkeypatch):
+    language_model, wanted = small_model(dtype), updated_weights(group, 1, dtype)
+
+    def full(*given, **options):
+        if not language_model.model.is_gradient_checkpointing:
+            raise torch.OutOfMemoryError("no room left")
+        return token_scores(*given, **options)
+
+    monkeypatch.setattr("scrl.policy.scoring.token_scores", full)
+    policy = make_policy(language_model, micro_batch=1)
+    changes = ["logits in blocks of 128 MiB", "activations are computed twice (compute.gradient_checkpointing)"]
+    assert policy.update([group], [CREDIT]).notes == tuple(f"memory ran out: {change}" for change in changes)
     assert torch.equal(weights_of(language_model), wanted)
     assert policy.update([group], [CREDIT]).notes == ()
 
@@ -160,5 +178,5 @@ def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
     rows = [TrainingRow(np.arange(4), np.arange(n), np.zeros(n), 1.0, 0.0, np.ones(n)) for n in (50, 6, 6)]
     with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
         policy._retry(policy.gradient, rows)
-    # 74 tokens; 54 of one completion, and 10 + 10; those one by one; at last with smaller blocks of logits
-    assert (memory.runs, policy.micro_tokens) == ([74, 54, 54, 54], 10)
+    # 74 tokens; 54 of one completion, and 10 + 10; those one by one; with smaller blocks of logits; without activations
+    assert (memory.runs, policy.micro_tokens) == ([74, 54, 54, 54, 54], 10)

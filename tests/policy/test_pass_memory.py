@@ -1,5 +1,7 @@
 """How much of an update is taken at a time, by the memory that a pass was measured to take."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from updates import Memory, credit_of, draw_group, make_policy, small_model, weights_of
@@ -51,9 +53,53 @@ def test_a_pass_is_measured_at_two_lengths(monkeypatch):
     assert found.tokens(GIB) == 0
 
 
-def test_where_the_short_passes_do_not_fit_nothing_is_known(monkeypatch):
-    gpu = FakeGpu(monkeypatch, most_tokens=3000)
+@pytest.mark.parametrize("most_tokens", [3000, 1000, 256])
+def test_where_two_passes_do_not_fit_shorter_ones_are_measured(monkeypatch, most_tokens):
+    gpu = FakeGpu(monkeypatch, most_tokens=most_tokens)
+    assert measure_pass(gpu.run_pass, torch.device("cuda")) == pytest.approx((1.1 * 3 * GIB, 1.1 * 2**20))
+
+
+def test_where_the_shortest_passes_do_not_fit_nothing_is_known(monkeypatch):
+    gpu = FakeGpu(monkeypatch, most_tokens=255)
     assert measure_pass(gpu.run_pass, torch.device("cuda")) is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "most", "note"),
+    [
+        (10**5, 10**5, None),
+        (2048, 2048, "passes of an update take at most 2,047 tokens: more do not fit"),  # AdamW takes a little
+        (
+            100,
+            10**5,
+            "one completion does not fit into the GPU's memory: activations are computed twice "
+            "(compute.gradient_checkpointing)",
+        ),
+        (0, 0, "one completion does not fit into the GPU's memory: activations are computed twice "
+               "(compute.gradient_checkpointing)"),
+    ],
+)  # fmt: skip
+def test_activations_are_computed_twice_where_one_completion_does_not_fit(monkeypatch, group, kept, most, note):
+    """`kept` tokens fit with activations that are kept, `most` without; 0: not even the shortest pass."""
+    policy = make_policy(small_model(torch.float32), micro_batch=4)
+    wanted = policy.update([group], [CREDIT])
+    language_model = small_model(torch.float32)
+    policy = make_policy(language_model, micro_batch=4)
+    policy._max_tokens = 1024
+    monkeypatch.setattr(policy, "language_model", SimpleNamespace(device=torch.device("cuda")))
+
+    def measured(*_):
+        tokens = most if policy._is_checkpointed else kept
+        return PassMemory(0, GIB / tokens) if tokens else None
+
+    monkeypatch.setattr(policy_module, "measure_pass", measured)
+    monkeypatch.setattr(policy_module, "free_room", lambda _: GIB)
+    assert policy.measure_passes() == note
+    assert policy._is_checkpointed == language_model.model.is_gradient_checkpointing == (kept < 1024)
+    monkeypatch.setattr(policy, "language_model", language_model)
+    monkeypatch.setattr(policy, "_check_room", lambda _: None)
+    found = policy.update([group], [CREDIT])
+    assert (found.loss, found.grad_norm) == pytest.approx((wanted.loss, wanted.grad_norm), rel=1e-5)
 
 
 def test_no_pass_is_larger_than_what_fits(group):

@@ -78,13 +78,18 @@ def load_model(
     if lora is not None:
         model = add_adapter(model, lora)
     if compute.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.enable_input_require_grads()
+        recompute_activations(model)
     try:
         model = model.to(device)
     except torch.OutOfMemoryError as error:
         raise _no_room(name, needed, free_bytes(device), device) from error
     return LanguageModel(name, model, tokenizer, device, lora is not None, published_dtype(shape))
+
+
+def recompute_activations(model: Any) -> None:
+    """Gradient checkpointing: each layer's activations are computed again in the backward pass, not kept."""
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.enable_input_require_grads()
 
 
 def model_shape(folder: str, trust_remote_code: bool = False) -> Any:

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import torch
 
-TRIAL_TOKENS = (2048, 4096)
-"""About how many tokens the two passes have: even the shorter one fills a block of logits."""
+TRIALS = ((2048, 4096), (512, 1024), (128, 256))
+"""About how many tokens the two passes have; the next ones where these do not fit. Shorter ones do not fill a block of
+logits, so that `per_token` is too large rather than too small."""
 MARGIN = 1.1
 """The measurement is multiplied by this: rows that are packed or padded differ a little."""
 RESERVED_SHARE = 0.04
@@ -37,24 +38,25 @@ class PassMemory(NamedTuple):
 
 
 def measure_pass(run_pass: Callable[[int], int], device: torch.device) -> PassMemory | None:
-    """From two passes; None where even these do not fit, or nothing can be measured.
+    """From the first two passes that fit; None where none do.
 
     `run_pass` takes a number of tokens and gives the number it really ran, which may be a little larger.
     """
-    points: list[tuple[int, int]] = []
-    for tokens in TRIAL_TOKENS:
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+    for trial in TRIALS:
+        points: list[tuple[int, int]] = []
         try:
-            num_tokens = run_pass(tokens)
+            for tokens in trial:
+                torch.cuda.reset_peak_memory_stats(device)
+                before = torch.cuda.memory_allocated(device)
+                num_tokens = run_pass(tokens)
+                points.append((num_tokens, torch.cuda.max_memory_allocated(device) - before))
         except torch.OutOfMemoryError:
-            return None
-        points.append((num_tokens, torch.cuda.max_memory_allocated(device) - before))
-    (few, least), (many, most) = points
-    per_token = (most - least) / (many - few)
-    if per_token <= 0:
-        return None
-    return PassMemory(MARGIN * max(0.0, least - per_token * few), MARGIN * per_token)
+            torch.cuda.empty_cache()
+            continue
+        (few, least), (many, most) = points
+        per_token = max(1.0, (most - least) / (many - few))
+        return PassMemory(MARGIN * max(0.0, least - per_token * few), MARGIN * per_token)
+    return None
 
 
 def free_room(device: torch.device) -> float:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -24,31 +24,16 @@ from scrl.policy.batching import Batch, TrainingRow, is_worth_packing, num_token
 from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.losses import Clip, clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
 from scrl.policy.low_memory_adamw import open_optimizer
-from scrl.policy.model import LanguageModel
+from scrl.policy.model import LanguageModel, recompute_activations
 from scrl.policy.packing import choose_packing
 from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
 from scrl.policy.scoring import TokenScorer
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import CHUNK_ELEMENTS
+from scrl.policy.update_report import Sums, UpdateReport, sums_without_signal, totals
 from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
-Sums = dict[str, Tensor | int]
-"""Over the tokens of a micro-batch; a GPU may still be computing them."""
-SUMS = ("loss", "clipped", "trained", "kl", "tokens")
-"""The loss, tokens trained on that were clipped, tokens trained on (those with a weight), KL, all tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateReport:
-    """What the updates of one step did."""
-
-    loss: float
-    grad_norm: float
-    clipped_share: float
-    learning_rate: float
-    kl: float | None
-    notes: tuple[str, ...] = ()
 
 
 class Policy:
@@ -103,20 +88,37 @@ class Policy:
         device = self.language_model.device
         if device.type != "cuda":
             return None
+        notes: list[str] = []
+        most_tokens = self._measure_most_tokens(device)
+        if most_tokens < self._max_tokens and not self._is_checkpointed:
+            notes.append(f"one completion does not fit into the GPU's memory: {self._recompute()}")
+            most_tokens = self._measure_most_tokens(device)
+        if self._pass_memory is None:
+            return "; ".join(notes) or None
+        self.most_tokens = max(1, most_tokens)
+        if self.most_tokens < (self.micro_tokens or self.micro_batch * self._max_tokens):
+            notes.append(f"passes of an update take at most {self.most_tokens:,} tokens: more do not fit")
+        return "; ".join(notes) or None
+
+    def _measure_most_tokens(self, device: torch.device) -> int:
+        """Of a pass, by a measurement; 0 where none of the passes that are tried fits."""
         self._set_mode()
         self._pass_memory = measure_pass(self._try_pass, device)
         torch.cuda.empty_cache()
         if self._pass_memory is None:
-            return None
-        room = free_room(device) - self.optimizer.bytes_to_come
-        self.most_tokens = max(1, self._pass_memory.tokens(room))
-        if self.most_tokens >= (self.micro_tokens or self.micro_batch * self._max_tokens):
-            return None
-        return f"passes of an update take at most {self.most_tokens:,} tokens: more do not fit into the GPU's memory"
+            return 0
+        return self._pass_memory.tokens(free_room(device) - self.optimizer.bytes_to_come)
+
+    def _recompute(self) -> str:
+        """Keep no activations from now on; what changed."""
+        recompute_activations(self._model)
+        self._is_checkpointed = True
+        self._set_mode()
+        return "activations are computed twice (compute.gradient_checkpointing)"
 
     def _try_pass(self, tokens: int) -> int:
         """The gradient over at least this many tokens, which is thrown away; how many there were."""
-        length = min(1024, self._max_tokens)
+        length = min(1024, self._max_tokens, tokens)
         row = TrainingRow(np.zeros(1, np.int64), np.zeros(length, np.int64), None, 1.0, 0.0, np.ones(length))
         rows = [row] * -(-tokens // row.length)
         batch = self._batch(rows)
@@ -215,7 +217,7 @@ class Policy:
             self.optimizer.expect_nothing()
         for part in micro_batches:
             if self.is_without_signal(part):
-                sums.append(_sums_without_signal(part))
+                sums.append(sums_without_signal(part))
                 continue
             batch = self._batch(part)
             with batch.attention(self._scorer.body_and_head):  # around backward too, which may recompute activations
@@ -315,36 +317,26 @@ class Policy:
                 change = self.make_room() or self._take_less(self._micro_batches(rows))
                 if change is None:
                     raise TrainingError(
-                        "memory ran out with one completion at a time. Shorten sampling.max_tokens, turn on "
-                        "compute.gradient_checkpointing, or train an adapter (lora)."
+                        "memory ran out with one completion at a time. Shorten sampling.max_tokens, or train an "
+                        "adapter (lora)."
                     ) from error
             self._notes.append(f"memory ran out: {change}")
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
     def _take_less(self, parts: Sequence[Sequence[TrainingRow]]) -> str | None:
-        """Halve the micro-batches `parts`, then shrink blocks of logits, once; what changed, or None if nothing could.
+        """Halve the micro-batches `parts`; then shrink blocks of logits; then keep no activations.
 
+        What changed, or None if nothing could.
         Packed rows are counted in tokens from then on: with fewer rows per pass, short ones would be fewer too.
         """
         if max(map(len, parts)) == 1:
-            if self._scorer.body_and_head is None or self._chunk_elements is not None:
-                return None  # logits are held whole, or blocks are small already
-            self._chunk_elements = CHUNK_ELEMENTS
-            return f"logits in blocks of {4 * CHUNK_ELEMENTS // 2**20} MiB"
+            if self._scorer.body_and_head is not None and self._chunk_elements is None:
+                self._chunk_elements = CHUNK_ELEMENTS
+                return f"logits in blocks of {4 * CHUNK_ELEMENTS // 2**20} MiB"
+            return None if self._is_checkpointed else self._recompute()
         if self.micro_tokens is not None or self.is_packed:
             self.micro_tokens = max(num_tokens(part, self.is_packed) for part in parts if len(part) > 1) // 2
             return f"compute.micro_tokens is now {self.micro_tokens}"
         self.micro_batch = max(map(len, parts)) // 2
         return f"compute.micro_batch is now {self.micro_batch}"
-
-
-def _sums_without_signal(rows: Sequence[TrainingRow]) -> Sums:
-    """What the passes would have counted: a loss of 0, nothing clipped."""
-    trained = sum(int((row.weights_T > 0).sum()) for row in rows)
-    return {"clipped": 0, "trained": trained, "tokens": sum(len(row.tokens_T) for row in rows), "loss": 0}
-
-
-def totals(sums: Sequence[Sums]) -> dict[str, float]:
-    """Over all micro-batches."""
-    return {key: sum(float(each.get(key, 0)) for each in sums) for key in SUMS}

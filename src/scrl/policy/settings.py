@@ -100,7 +100,9 @@ class ComputeSettings(Settings):
     vllm_memory: float = Field(
         0.4, gt=0, lt=1, description="For vllm: its cache, as a share of the GPU's memory; given back while training."
     )
-    gradient_checkpointing: bool = Field(False, description="Recompute activations instead of keeping them.")
+    gradient_checkpointing: bool = Field(
+        False, description="Recompute activations instead of keeping them; true where one completion does not fit else."
+    )
     fused_layers: bool = Field(
         False, description="On a GPU: norms, gates and rotary positions by one kernel each. Not yet timed."
     )

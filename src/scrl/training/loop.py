@@ -16,7 +16,7 @@ from scrl.credit.group_metrics import group_metrics
 from scrl.credit.rule import CreditedGroup
 from scrl.errors import InputError
 from scrl.evaluation.label_quality import step_label_quality
-from scrl.policy.policy import UpdateReport
+from scrl.policy.update_report import UpdateReport
 from scrl.records import Question
 from scrl.seeds import generator_for
 from scrl.training.guard import alarms

@@ -19,7 +19,8 @@ from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
 from scrl.evaluation.gold import truth_for
 from scrl.policy.checkpoint import STATE, checkpoint_bytes, restore, write_state, write_weights
-from scrl.policy.policy import Policy, UpdateReport
+from scrl.policy.policy import Policy
+from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
 from scrl.sampling.embedding import Embed, load_embedder
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, check_samples, open_sampler
