@@ -40,6 +40,29 @@ def test_chances_rise_with_the_share():
     assert chance_of(0.1, steps).rate == 0
 
 
+def test_answers_with_equal_shares_have_equal_chances():
+    # right of checked: 0 of 6, 1 of 8, 2 of 4, 1 of 2; the last two are pooled to 3 of 6
+    right_and_checked = {0.17: (0, 6), 0.33: (1, 8), 0.5: (2, 4), 0.67: (1, 2)}
+    checks = [(share, place < k) for share, (k, n) in right_and_checked.items() for place in range(n)]
+    steps = calibrate(*zip(*checks, strict=True))
+    assert [(step.share, step.rate, step.checks) for step in steps] == [(0.17, 0, 6), (0.33, 0.125, 8), (0.5, 0.5, 6)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40))
+def test_calibration_is_isotonic_regression(checks):
+    """By its other formula: at x the largest, over a ≤ x, of the smallest mean over a to b ≥ x."""
+    steps = calibrate([share / 8 for share, _ in checks], [right for _, right in checks])
+    shares = sorted({share for share, _ in checks})
+
+    def mean(a, b):
+        rights = [right for share, right in checks if a <= share <= b]
+        return sum(rights) / len(rights)
+
+    for x in shares:
+        wanted = max(min(mean(a, b) for b in shares if b >= x) for a in shares if a <= x)
+        assert chance_of(x / 8, steps).rate == pytest.approx(wanted)
+
+
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40))
 def test_calibration_is_monotone_and_keeps_the_mean(checks):
     steps = calibrate([share / 8 for share, _ in checks], [right for _, right in checks])

@@ -168,9 +168,11 @@ def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, populat
     if choice.chosen is None:
         needed = choice.checks_needed
         more = f"about {needed} checks would do" if needed else "no number of checks would do"
+        checked = [row for row in rows if row.checked is not None]
+        wrong = sum(not row.checked for row in checked)
         return (
-            f"No answers qualify: an error rate of at most {max_error:.0%} is not shown. "
-            f"If errors go on as in the checks, {more}."
+            f"No answers qualify: an error rate of at most {max_error:.0%} is not shown. Of {len(checked)} checked "
+            f"answers {wrong} are wrong; if errors go on as in the checks, {more}."
         )
     chosen = choice.chosen
     return (

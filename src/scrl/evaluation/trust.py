@@ -41,18 +41,14 @@ class Step:
 
 def calibrate(shares_n: Sequence[float], rights_n: Sequence[bool]) -> tuple[Step, ...]:
     """The rising step function closest to what was checked (pool adjacent violators), with 95 % intervals."""
-    pools: list[list[float]] = []  # [lowest share, right, checked]
-    for share, right in sorted(zip(shares_n, rights_n, strict=True)):
-        if pools and pools[-1][0] == share:
-            pools[-1][1] += right
-            pools[-1][2] += 1
-        else:
-            pools.append([share, float(right), 1.0])
+    pools: list[tuple[float, int, int]] = []  # (lowest share, right, checked)
+    for share in sorted(set(shares_n)):
+        rights = [right for each, right in zip(shares_n, rights_n, strict=True) if each == share]
+        pools.append((share, sum(rights), len(rights)))
         while len(pools) > 1 and pools[-2][1] / pools[-2][2] >= pools[-1][1] / pools[-1][2]:
-            _, right_above, checked_above = pools.pop()
-            pools[-1][1] += right_above
-            pools[-1][2] += checked_above
-    return tuple(Step(share, k / n, *rate_interval(int(k), int(n)), int(n)) for share, k, n in pools)
+            (_, right_above, checked_above), (lowest, right, checked) = pools.pop(), pools.pop()
+            pools.append((lowest, right + right_above, checked + checked_above))
+    return tuple(Step(share, k / n, *rate_interval(k, n), n) for share, k, n in pools)
 
 
 def chance_of(share: float, steps: Sequence[Step]) -> Step:
