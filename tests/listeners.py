@@ -13,6 +13,9 @@ class Listener:
     def progress(self, benchmark, questions, total):
         self.progressed.append((benchmark, questions, total))
 
+    def tokens(self, done, most):
+        self.drawn = (done, most)
+
     def evaluation(self, record):
         self.evaluations.append(record)
 

@@ -221,6 +221,16 @@ def test_elsewhere_than_on_a_terminal_the_first_and_the_last_step_are_lines_and_
     ]
 
 
+def test_a_long_call_of_the_sampler_shows_that_it_goes_on(monkeypatch):
+    text, now = io.StringIO(), [0.0]
+    monkeypatch.setattr("scrl.cli.progress.time.monotonic", lambda: now[0])
+    listener = PlainProgress(Console(file=text, width=80))
+    for done in (1, 2, 3):
+        now[0] += 6
+        listener.tokens(done, 512)
+    assert text.getvalue() == "completions being drawn have 2 of at most 512 tokens\n"  # at most a line in 10 s
+
+
 def test_on_a_terminal_a_bar_moves():
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     with Progress(TextColumn("{task.completed}/{task.total} {task.fields[words]}"), console=console) as progress:
@@ -228,7 +238,10 @@ def test_on_a_terminal_a_bar_moves():
         listener.step(step(1), "all well")
         listener.note("a note")
         (task,) = progress.tasks
-    assert (task.completed, task.total, task.fields["words"]) == (2, 3, "50% agree, entropy 0.250; all well")
+        shown = task.fields["words"]
+        listener.tokens(7, 512)
+    assert (task.completed, task.total, shown) == (2, 3, "50% agree, entropy 0.250; all well")
+    assert task.fields["words"] == "drawing token 7 of at most 512"
     assert "SCRL: a note" in console.file.getvalue()
 
 

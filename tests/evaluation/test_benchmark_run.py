@@ -34,6 +34,9 @@ class Listener:
         if questions == self.stop_after:
             raise KeyboardInterrupt
 
+    def tokens(self, done, most):
+        self.drawn = (done, most)
+
     def result(self, record):
         self.records.append(record)
 
@@ -72,7 +75,9 @@ def no_sampling(monkeypatch):
 def whole(tmp_path_factory):
     """An evaluation that nothing interrupted."""
     out = tmp_path_factory.mktemp("whole")
-    measure(settings_of(), out, Listener())
+    listener = Listener()
+    measure(settings_of(), out, listener)
+    assert listener.drawn[1] == 24  # the most tokens of a completion
     return out
 
 

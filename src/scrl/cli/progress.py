@@ -35,6 +35,9 @@ class PlainProgress:
     def progress(self, benchmark: str, questions: int, total: int) -> None:
         self._now_and_then(f"{benchmark}: {questions} of {total} questions")
 
+    def tokens(self, done: int, most: int) -> None:
+        self._now_and_then(f"completions being drawn have {done} of at most {most} tokens")
+
     def evaluation(self, record: dict[str, Any]) -> None:
         self.note(evaluation_line(record))
 
@@ -58,6 +61,9 @@ class BarProgress(PlainProgress):
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
         self._bar.update(self._task, completed=metrics["step"] + 1, words=f"{_agreement(metrics)}; {words}")
+
+    def tokens(self, done: int, most: int) -> None:
+        self._bar.update(self._task, words=f"drawing token {done} of at most {most}")
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
         """A second bar, for as long as questions are left."""

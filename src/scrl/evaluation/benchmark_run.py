@@ -50,6 +50,9 @@ class BenchmarkListener(Protocol):
     def progress(self, benchmark: str, questions: int, total: int) -> None:
         """This many questions of a benchmark have their completions."""
 
+    def tokens(self, done: int, most: int) -> None:
+        """The completions being drawn have this many tokens."""
+
     def result(self, record: dict[str, Any]) -> None:
         """A benchmark is done."""
 
@@ -83,6 +86,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         seed=settings.seed,
         trust_remote_code=settings.trust_remote_code,
         on_fewer=listener.note,
+        on_token=listener.tokens,
     )
     if sampler.note:
         listener.note(sampler.note)

@@ -5,7 +5,7 @@ Shapes: B prompts of P tokens, R rows of up to T tokens, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,8 +44,12 @@ def decode_eagerly(
     stops: StopTexts | None,
     record: Sequence[str] = (),
     limits: Sequence[int] = (),
+    on_token: Callable[[int, int], None] | None = None,
 ) -> DecodedRows:
-    """Draw, record, drop rows that have ended, step. `limits` are the most tokens of each row."""
+    """Draw, record, drop rows that have ended, step. `limits` are the most tokens of each row.
+
+    `on_token` is told how many tokens each row has so far, and the most it may have.
+    """
     num_rows, max_tokens = uniforms_RT.shape
     device = uniforms_RT.device
     limits = limits or [max_tokens] * num_rows
@@ -74,6 +78,8 @@ def decode_eagerly(
         out.lengths_R[end_rows] = t + 1
         is_active_R = ~out.finished_R[rows] & (out.lengths_R[rows] > t + 1)
         num_active = int(is_active_R.sum())
+        if on_token is not None:
+            on_token(t + 1, max_tokens)
         if num_active == 0:
             break
         # Rows at their limits are dropped at once: one step more might exceed the model's positions.

@@ -49,16 +49,18 @@ class LocalSampler(Detokenizer):
         max_rows: int,
         record: Collection[str] = (),
         on_fewer: Callable[[str], None] | None = None,
+        on_token: Callable[[int, int], None] | None = None,
     ) -> None:
         """`max_rows` completions are decoded side by side; fewer when memory runs out, which `on_fewer` is told.
 
+        `on_token` is told of every token but by captured steps, of which there are hundreds per second.
         `record` names what is recorded of every token besides log-probability and entropy: margin, certainty.
         """
         super().__init__(tokenizer)
         self._model = model
         self.max_rows = max_rows
         self._record = tuple(record)
-        self._on_fewer = on_fewer
+        self._on_fewer, self._on_token = on_fewer, on_token
         self._end_tokens = end_tokens(model, tokenizer)
         reason = why_not_grouped(model)
         self._decoder = GroupDecoder if reason is None else TransformersDecoder
@@ -131,7 +133,9 @@ class LocalSampler(Detokenizer):
         logits_BV = decoder.start(tokens_BP, mask_BP, len(numbers), most)
         logits_RV = logits_BV.repeat_interleave(len(numbers), dim=0)
         ends = torch.tensor(self._end_tokens, device=device)
-        rows = decode_eagerly(decoder, logits_RV, uniforms_RT, settings, ends, stops, self._record, limits)
+        rows = decode_eagerly(
+            decoder, logits_RV, uniforms_RT, settings, ends, stops, self._record, limits, self._on_token
+        )
         return self._to_samples(rows, stops)
 
     def _decode_captured(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -94,11 +95,13 @@ def open_sampler(
     record: Collection[str] = (),
     trust_remote_code: bool = False,
     on_fewer: Callable[[str], None] | None = None,
+    on_token: Callable[[int, int], None] | None = None,
 ) -> Sampler:
     """The sampler that `compute.sampler` names, on a loaded model.
 
     `max_length` bounds the tokens of a prompt and its completion together. `record` names what is recorded of every
-    token besides log-probability and entropy. `on_fewer` is told when memory runs out and rows are halved.
+    token besides log-probability and entropy. `on_fewer` is told when memory runs out and rows are halved, `on_token`
+    by the local sampler how many tokens each completion has so far, and the most it may have.
     """
     if compute.sampler == "vllm":
         from scrl.sampling.vllm import open_vllm, refuse_more
@@ -108,7 +111,7 @@ def open_sampler(
     if compute.sampler == "local":
         from scrl.sampling.local import LocalSampler
 
-        make: Any = LocalSampler
+        make: Any = partial(LocalSampler, on_token=on_token)
     else:
         make = _own_sampler(compute.sampler)
     model, tokenizer = language_model.model, language_model.tokenizer

@@ -27,6 +27,9 @@ class RunListener(Protocol):
     def progress(self, benchmark: str, questions: int, total: int) -> None:
         """This many questions of an evaluation have their completions."""
 
+    def tokens(self, done: int, most: int) -> None:
+        """The completions being drawn have this many tokens."""
+
     def evaluation(self, record: dict[str, Any]) -> None:
         """An evaluation is done."""
 
@@ -45,6 +48,9 @@ class Silent:
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
         _LOG.info("%s: %d of %d questions", benchmark, questions, total)
+
+    def tokens(self, done: int, most: int) -> None:
+        pass
 
     result = evaluation
     """Of a benchmark of `scrl evaluate`."""
