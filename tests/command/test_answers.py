@@ -129,6 +129,7 @@ def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
         (["--benchmark", "amc"], "has no 'amc'; it has stream"),
         (["--check", "{run}/gone.csv"], "there is no such file"),
         (["--check", "{run}/bad.csv"], "bad.csv:3: there is no question 'q99' among these answers"),
+        (["--check", "{run}/words.txt"], "words.txt:1: has no column 'answer'; fill in a file that --draw-check wrote"),
         (["--check", "{run}/empty.csv"], "empty.csv:2: 'answer' is empty; fill in every row"),
         (["--check", "{run}/few.csv"], "has 1 checked answers; give at least 10"),
         (["--check", "{run}/few.csv", "--max-error", "2"], "--max-error: must lie between 0 and 1; got 2.0"),
@@ -137,6 +138,7 @@ def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
 def test_bad_input_is_refused_and_nothing_written(run, words, message, capsys):
     (run / "bad.csv").write_text("question_id,answer\nq1,1\nq99,5\n")
     (run / "empty.csv").write_text("question_id,answer\nq1,\n")
+    (run / "words.txt").write_text("What is 1?\n")
     (run / "few.csv").write_text("question_id,answer\nq1,1\n")
     assert main(["answers", str(run), *(word.format(run=run) for word in words)]) == 2
     assert message in " ".join(capsys.readouterr().err.split())

@@ -95,6 +95,8 @@ def test_what_a_run_will_take():
     # in all 10 × 11 + 24 = 134 s
     expected = "about 11 s per step, 2 min in all with evaluations; 0.021 GB on disk"
     assert note == f"estimated from the probe: {expected}"
+    note = cost_note(probe_of(*["abc"] * 4), small("steps=1000"), model, rows=512, num_questions=6)
+    assert "To take less: --steps (now 1000), --completions (8)" in note  # 1000 × 11 s
     assert [duration(seconds) for seconds in (3.14, 42, 600, 9000)] == ["3.1 s", "42 s", "10 min", "2.5 h"]
 
 

@@ -140,7 +140,7 @@ def _ask_hub(request: Callable[[Any], Any]) -> Any:
 def _read_txt(path: Path) -> Table:
     lines, notes = _lines(path)
     rows = [Row(str(path), i, line, {"question": text}) for i, (line, text) in enumerate(lines)]
-    return Table(rows, ("Each line is one question (column 'question').", *notes))
+    return Table(rows, ("Each line is one question.", *notes))
 
 
 def read_jsonl(path: Path) -> Table:

@@ -97,6 +97,9 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
     checks: dict[str, str] = {}
     for row in table.rows:
         question_id, answer = (str(row.fields.get(name) or "").strip() for name in ("question_id", "answer"))
+        if missing := {"question_id", "answer"} - row.fields.keys():
+            reason = f"has no column {sorted(missing)[0]!r}; fill in a file that --draw-check wrote"
+            raise DataError(path, reason, row.line)
         if not question_id or not answer:
             name = "answer" if question_id else "question_id"
             reason = "fill in every row, since a subset without the hard ones is no random subset"

@@ -48,12 +48,15 @@ class Checkpoint:
 def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
     """The checkpoint of this name of a run, by default `best`, else `last`; or the one that `place` is."""
     if not place.is_dir():
-        raise InputError(f"{place}: there is no such folder; give that of a run")
+        reason = "is a file" if place.exists() else "there is no such folder"
+        raise InputError(f"{place}: {reason}; give the folder of a run")
     run, folder = place, None
     if not (place / "config.yaml").is_file():
         run, folder = place.absolute().parents[1], place
         if place.absolute().parent.name != "checkpoints" or not (run / "config.yaml").is_file():
-            raise InputError(f"{place}: is no run (it has no config.yaml) and no checkpoint within one")
+            runs = ", ".join(sorted(str(path.parent) for path in place.glob("*/config.yaml"))[:3])
+            other = f"; there are runs in it: {runs}" if runs else ""
+            raise InputError(f"{place}: is no run (it has no config.yaml) and no checkpoint within one{other}")
         if name is not None:
             raise InputError(f"--checkpoint: {place} is a checkpoint already; give the run, or leave out --checkpoint")
     config = RunFolder(run).config()

@@ -144,7 +144,7 @@ def _transformers_lines(export: Export, tokenizer: Any) -> str:
 
 folder = "."  # where this file is
 tokenizer = AutoTokenizer.from_pretrained(folder{code})
-model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto"{code})
+model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto"{code})  # a CPU may be faster with "float32"
 question = "{QUESTION}"
 {name} = {prompt}
 tokens = {encode}

@@ -31,6 +31,8 @@ PREFERRED = ("boxed", "choice", "number", "last-number")
 """Readers from strict to lenient: the last finds something in any text with a digit."""
 HARDLY_MOVED = 1e-3
 """Nats per token: below, a run has not changed what the model says."""
+LONG = 7200
+"""Seconds: a run that takes longer is told what would make it shorter."""
 MOVED_FAR = 0.3
 """Nats per token: above, runs of a 0.5B model had lost most of their right answers (docs/results.md#learning-rates)."""
 FOLLOWED, FOLLOWED_TOKENS = 8, 256
@@ -163,9 +165,14 @@ def cost_note(probe: Probe, config: RunConfig, language_model: LanguageModel, ro
     rollout_bytes = config.steps * questions * config.completions * completion_bytes
     weights, averages = checkpoint_bytes(language_model, config.optimizer)
     disk = 3 * weights + 2 * averages + rollout_bytes  # `best`, and `last` twice while a new one is written
+    note = f"estimated from the probe: about {duration(step)} per step, {duration(total)} in all with evaluations; "
+    note += f"{disk / 1e9:.2g} GB on disk"
+    if total < LONG:
+        return note
     return (
-        f"estimated from the probe: about {duration(step)} per step, {duration(total)} in all with evaluations; "
-        f"{disk / 1e9:.2g} GB on disk"
+        f"{note}. To take less: --steps (now {config.steps}), --completions ({config.completions}), --trained "
+        f"({config.trained}), --questions-per-step ({config.questions_per_step}), --max-tokens "
+        f"({config.sampling.max_tokens}) or --evaluation.completions ({config.evaluation.completions})"
     )
 
 
