@@ -56,7 +56,8 @@ def resources(kernel, constants, real="bf16", **options):
         tool = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
         usage = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
     registers, stack = map(int, re.search(r"REG:(\d+) STACK:(\d+)", usage).groups())
-    return {"registers": registers, "stack": stack, "shared": built.metadata.shared}
+    is_fused = "fma.rn.bf16" in built.asm["ptx"]
+    return {"registers": registers, "stack": stack, "shared": built.metadata.shared, "is_fused": is_fused}
 
 
 def page(group, team, size, last, real="bf16", alone=False):
@@ -93,7 +94,7 @@ def rotary(heads, kv_heads, size, real="bf16"):
     """The rotation of all heads of a token."""
     constants = {"HEADS": heads, "KV": kv_heads, "HALF": size // 2, "BLOCK": size // 2, "IS_BACK": True}
     constants |= {"Q_BLOCK": triton.next_power_of_2(heads), "K_BLOCK": triton.next_power_of_2(kv_heads)}
-    return resources(layer_kernels._rotate, constants, real, num_warps=4)
+    return resources(layer_kernels._rotate, constants, real, **layer_kernels.ROTARY)
 
 
 def main():

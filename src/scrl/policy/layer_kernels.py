@@ -30,6 +30,8 @@ TILE = 2048
 """Numbers that a program holds at a time: 16 for each of 128 threads."""
 PROGRAMS = 1024
 """Of the norm's backward pass at most: eight for each of 132 multiprocessors."""
+ROTARY: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
+"""How rotary positions are launched; fused, one of two products would be added before it is rounded."""
 
 
 def rms_norm(x_nE: Tensor, delta_nE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -100,7 +102,7 @@ def rotate(q_BHTD: Tensor, k_BHTD: Tensor, cos_BTD: Tensor, sin_BTD: Tensor, *, 
         kernel[(B * T,)](
             q_BHTD, k_BHTD, cos_BTD, sin_BTD, q_BTHD, k_BTHD, T, *q_BHTD.stride()[:3], *k_BHTD.stride()[:3],
             0 if len(cos_BTD) == 1 else T * D, HEADS=H, KV=KV, HALF=D // 2, Q_BLOCK=triton.next_power_of_2(H),
-            K_BLOCK=triton.next_power_of_2(KV), BLOCK=triton.next_power_of_2(D // 2), IS_BACK=is_back, num_warps=4,
+            K_BLOCK=triton.next_power_of_2(KV), BLOCK=triton.next_power_of_2(D // 2), IS_BACK=is_back, **ROTARY,
         )  # fmt: skip
     return q_BTHD.transpose(1, 2), k_BTHD.transpose(1, 2)
 
