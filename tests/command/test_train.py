@@ -166,7 +166,7 @@ def test_the_command_says_what_it_will_do_what_it_did_and_where_it_is(trained):
     assert "scrl: 2 questions × 12 completions → 4 trained → 8 sequences → 2 updates a step" in before
     assert "3 steps, 6 updates, 1.0 epochs of 6 questions" in before
     assert "first prompt: 'Compute " in before
-    assert "after step 0, stream: pass@1 " in after
+    assert "after step 0, questions trained on: pass@1 " in after
     assert "step 1/3: " in after
     assert "step 3/3: " in after
     best = json.loads((folder / "checkpoints" / "last" / "trainer_state.json").read_text())["best_step"]
@@ -199,9 +199,12 @@ EVALUATION = {"step": 4, "benchmark": "stream", "samples": 8, "answered": 0.5, "
 def test_an_evaluation_in_one_line():
     gold = {"pass@1": 0.125, "pass@1_low": 0.1, "pass@1_high": 0.2, "pass@4": 0.5, "maj@4": 0.25}
     assert evaluation_line(EVALUATION | gold) == (
-        "after step 4, stream: pass@1 12.5% [10.0%, 20.0%], pass@4 50.0%, maj@4 25.0%; 50% answered, 25% agree"
+        "after step 4, questions trained on: pass@1 12.5% [10.0%, 20.0%], pass@4 50.0%, maj@4 25.0%; 50% answered, 25% agree"
     )  # also where k is not the number of samples
-    assert evaluation_line(EVALUATION) == "after step 4, stream: 50% answered, 25% agree (no gold to measure against)"
+    assert (
+        evaluation_line(EVALUATION)
+        == "after step 4, questions trained on: 50% answered, 25% agree (no gold to measure against)"
+    )
 
 
 def step(number):

@@ -80,7 +80,8 @@ def _agreement(metrics: dict[str, Any]) -> str:
 
 
 def evaluation_line(record: dict[str, Any]) -> str:
-    return f"after step {record['step']}, {result_line(record)}"
+    name = {"stream": "questions trained on", "held-out": "questions held out"}.get(record["benchmark"])
+    return f"after step {record['step']}, {result_line(record | ({'benchmark': name} if name else {}))}"
 
 
 def result_line(record: dict[str, Any]) -> str:
