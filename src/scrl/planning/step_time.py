@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ class Cluster:
 
     kind: str
     gpus: int
-    """Of one machine."""
+    """Per machine."""
     nodes: int
     memory: float
     """Bytes of each GPU."""
@@ -77,12 +77,11 @@ class Cluster:
 
     @property
     def gpu(self) -> Gpu:
-        """What each GPU can do."""
         return GPUS[self.kind]
 
     @property
     def link(self) -> float:
-        """Where a ring passes through other machines, those are what it waits for."""
+        """The slowest link of a ring over all GPUs: the network, where there are several machines."""
         return self.gpu.link if self.nodes == 1 else NETWORK
 
 
@@ -107,8 +106,8 @@ class Efficiency(NamedTuple):
 
 
 What = Literal["decode", "mfu"]
-WHATS: tuple[What, ...] = ("decode", "mfu")
 """Writing tokens, and all passes over whole completions."""
+WHATS: tuple[What, ...] = get_args(What)
 ASSUMED = Efficiency(0.35)
 MEASURED: dict[tuple[EngineName | Literal["vllm"], str, What], Efficiency] = {
     # 128 × (max(2 W / bandwidth, 2 W 256 / peak) + 256 · 128 · k / bandwidth) = 0.237 s, and 0.548 s measured
