@@ -57,7 +57,7 @@ class Choices:
     scale: str = "paper"
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None
-    """Fewer or more than the recipe has."""
+    """In place of the recipe's."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}; evaluations take those they share."""
     data_dir: str | None = None

@@ -24,7 +24,7 @@ from scrl.reporting.tables import Cell, Table, as_markdown
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t at 97.5 %, by degrees of freedom."""
 WINDOW = 10
-"""Steps that a figure of the last steps is a mean of."""
+"""Steps that a figure is averaged over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +44,18 @@ class Kept:
 
 def read_kept(folder: Path) -> list[Kept]:
     """The runs of a campaign that have results."""
-    runs = [_read_run(path.parent) for path in sorted(folder.glob("*/about.json"))]
+    runs = []
+    for run in (path.parent for path in sorted(folder.glob("*/about.json"))):
+        method, _, seed = run.name.rpartition("-")
+        records = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(run.glob("*.json"))}
+        about, when = records.pop("about.json"), "before" if method == START else "after"
+        evaluations = {(when, record["benchmark"]): record for record in records.values()}
+        for line in _lines(run, "evaluations"):
+            evaluations["before" if line["step"] == 0 else "after", line["benchmark"]] = line
+        runs.append(Kept(method, int(seed), about, _lines(run, "metrics"), evaluations))
     if not runs:
         raise InputError(f"{folder}: there are no results here")
     return runs
-
-
-def _read_run(folder: Path) -> Kept:
-    method, _, seed = folder.name.rpartition("-")
-    records = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
-    about, when = records.pop("about.json"), "before" if method == START else "after"
-    evaluations = {(when, record["benchmark"]): record for record in records.values()}
-    for line in _lines(folder, "evaluations"):
-        evaluations["before" if line["step"] == 0 else "after", line["benchmark"]] = line
-    return Kept(method, int(seed), about, _lines(folder, "metrics"), evaluations)
 
 
 def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
