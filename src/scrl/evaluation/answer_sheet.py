@@ -81,6 +81,12 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
     return rows
 
 
+def run_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[AnswerRow]:
+    """The answers of a run to the questions it is trained on; none where these were not measured."""
+    measured = [line for line in evaluations if line.get("benchmark") == "stream" and line.get("answers")]
+    return answer_rows(measured[-1], measured[0] if len(measured) > 1 else None) if measured else []
+
+
 # Checked answers
 
 
@@ -140,10 +146,8 @@ def write_run_answers(folder: Path) -> None:
     """The files of a run that has been measured; nothing where it has not."""
     file = folder / "evaluations.jsonl"
     lines = [line.fields for line in read_json_lines(file, on_cut=lambda _: None)] if file.is_file() else []
-    measured = [line for line in lines if line.get("benchmark") == "stream" and line.get("answers")]
-    if measured:
-        before = measured[0] if len(measured) > 1 else None
-        write_answers(answer_rows(measured[-1], before), folder)
+    if rows := run_answers(lines):
+        write_answers(rows, folder)
 
 
 def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:

@@ -30,21 +30,14 @@ _LABELS = {"positive": 1, "negative": -1, None: 0}
 
 def page_data(sources: Sequence[Source]) -> dict[str, Any]:
     """The data of the page; text is printable, and a class stands under its place in `keys`."""
-    by_source = [{question.key: question for question in source.questions} for source in sources]
-    keys = list(dict.fromkeys(key for questions in by_source for key in questions))
-    graded = (question for source in sources for question in source.questions if question.votes.gold is not None)
-    gold = {question.key: question.votes.gold for question in graded}
-    return {
-        "questions": [
-            {
-                "id": _text(key[0], 200),
-                "text": _text(key[1], 1500),
-                "gold": _text(str(gold[key]), 200) if key in gold else None,
-            }
-            for key in keys
-        ],
-        "sources": [_source(source, keys) for source in sources],
-    }
+    gold: dict[tuple[str, str], str | None] = {}  # of every question, in the order in which they are shown
+    for question in (question for source in sources for question in source.questions):
+        gold[question.key] = gold.get(question.key) if question.votes.gold is None else question.votes.gold
+    questions = [
+        {"id": _text(name, 200), "text": _text(text, 1500), "gold": None if right is None else _text(right, 200)}
+        for (name, text), right in gold.items()
+    ]
+    return {"questions": questions, "sources": [_source(source, list(gold)) for source in sources]}
 
 
 def _source(source: Source, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:

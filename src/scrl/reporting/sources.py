@@ -7,7 +7,6 @@ there; the last three may be empty, and may end in half a line, while the run is
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
@@ -36,18 +35,16 @@ EXPLORED = ("scrl", "ttrl", "contrast")
 """The methods whose labels and rewards the page computes itself."""
 FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 EVALUATION = "evaluation.yaml"
-"""What a folder of scrl evaluate has instead."""
+"""In a folder of scrl evaluate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """One completion to read."""
+    """One completion to read, with the key of its answer's class and what else is known about it."""
 
     answer: str | None
-    """The key of its answer's class; None for a missing answer."""
     text: str
     facts: str = ""
-    """What is known about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +97,6 @@ class Source:
 
     @property
     def series(self) -> dict[Protocol, list[Evaluation]]:
-        """The evaluations by how they were made, each in the order of its steps."""
         return by_protocol(self.evaluations)
 
     @property
@@ -131,7 +127,6 @@ def is_run_folder(path: Path) -> bool:
 
 
 def read_run(folder: Path, name: str) -> Source:
-    """The run in a folder, under this name."""
     if not folder.is_dir():
         reason = "it is a file" if folder.exists() else "there is no such folder"
         raise DataError(folder, f"is not a run folder: {reason}")
@@ -194,7 +189,7 @@ def _visit(stored: StoredGroup) -> Visit:
     visit = Visit(stored.group.step, index=GroupIndex(stored.tally.size))
     for key, entropy in zip(_keys(stored), entropies_G, strict=True):
         is_right = None if truth is None else key is not None and key == truth.key
-        votes = visit.votes.setdefault(key, Votes(None, is_right, 0, entropies=array("d")))
+        votes = visit.votes.setdefault(key, Votes(None, is_right, 0))
         votes.count += 1
         votes.entropies.append(entropy)
     return visit

@@ -176,20 +176,10 @@ def as_latex(table: Table) -> str:
     """A table environment in the style of booktabs (`\\usepackage{booktabs}`)."""
     sides = "".join("r" if right else "l" for right in table.is_number)
     header, *rows = map(_latex_row, (table.header, *table.texts))
-    lines = [
-        "\\begin{table}[t]",
-        "\\centering",
-        *([f"\\caption{{{latex_escape(table.caption)}}}"] if table.caption else []),
-        f"\\begin{{tabular}}{{{sides}}}",
-        "\\toprule",
-        header,
-        "\\midrule",
-        *rows,
-        "\\bottomrule",
-        "\\end{tabular}",
-        "\\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
+    caption = [f"\\caption{{{latex_escape(table.caption)}}}"] if table.caption else []
+    begin = ["\\begin{table}[t]", "\\centering", *caption, f"\\begin{{tabular}}{{{sides}}}", "\\toprule"]
+    end = ["\\bottomrule", "\\end{tabular}", "\\end{table}"]
+    return "\n".join([*begin, header, "\\midrule", *rows, *end]) + "\n"
 
 
 def latex_escape(text: str) -> str:
@@ -216,16 +206,12 @@ def as_csv(table: Table) -> str:
     names = ([name, *(f"{name}_{bound}" for bound in own)] for name, own in zip(table.header, bounds, strict=True))
     writer.writerow(map(csv_cell, chain.from_iterable(names)))
     for row in table.rows:
-        numbers = (
-            [_number(cell), *(getattr(cell, bound, None) for bound in own)]
-            for cell, own in zip(row, bounds, strict=True)
-        )
-        writer.writerow(map(csv_cell, chain.from_iterable(numbers)))
+        numbers: list[object] = []
+        for cell, own in zip(row, bounds, strict=True):
+            mean = cell.value if isinstance(cell, Share) else cell.mean if isinstance(cell, Difference) else cell
+            numbers += [mean, *(getattr(cell, bound, None) for bound in own)]
+        writer.writerow(map(csv_cell, numbers))
     return text.getvalue()
-
-
-def _number(cell: Cell) -> object:
-    return cell.value if isinstance(cell, Share) else cell.mean if isinstance(cell, Difference) else cell
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"markdown": as_markdown, "csv": as_csv, "latex": as_latex}
@@ -235,11 +221,10 @@ FORMATS: dict[str, Callable[[Table], str]] = {"markdown": as_markdown, "csv": as
 
 
 class HtmlCell(NamedTuple):
-    """A cell for the page's template."""
+    """A cell for the page's template, with its number in full."""
 
     text: str
     value: float | None = None
-    """The number in full."""
     detail: str = ""
 
 

@@ -204,7 +204,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         votes = {}
         for question in read_votes(folder.path / "rollouts.jsonl", self.listener.note).values():
             last = question.visits[-1]
-            self.rollouts.labels[question.id] = next(iter(last.labelled("positive")), None)
+            positive = (key for key, answer in last.classes if answer.label == "positive")
+            self.rollouts.labels[question.id] = next(positive, None)
             votes[question.id] = {key: (answer.count, last.size) for key, answer in last.classes}
         self.rollouts.last_votes = LastVotes.from_json(votes)
 
