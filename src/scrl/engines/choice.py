@@ -51,9 +51,9 @@ def check_engine(config: RunConfig) -> None:
     """Refuse, before anything else, what is not installed and settings that the engine cannot follow."""
     if config.engine != "verl" and (config.nodes, config.gpus) != (1, 1):
         raise ConfigError(f"nodes, gpus: are for engine: verl; {config.engine} takes the GPUs it is started on")
-    if config.engine == "embedded" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
     if config.engine == "embedded":
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
         check_sampler(config.compute)
         check_trackers(config.trackers)
         return

@@ -60,11 +60,10 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
         raise InputError("this evaluation was written before 0.2 and has no answers; measure again with scrl evaluate")
     starts = (before or {}).get("answers", {})
     for entry in (*after["answers"].values(), *starts.values()):
-        if not (
-            isinstance(entry, dict) and isinstance(entry.get("question"), str) and isinstance(entry.get("votes"), list)
-        ):
-            reason = "field 'answers' must hold question and votes per question; measure again"
-            raise InputError(f"evaluations.jsonl: {reason}")
+        match entry:
+            case {"question": str(), "votes": list()}:
+                continue
+        raise InputError("evaluations.jsonl: field 'answers' must hold question and votes per question; measure again")
     rule = ScrlSettings()
     rows = []
     for question_id, entry in after["answers"].items():
@@ -158,8 +157,7 @@ def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
     writer = csv.DictWriter(table, used, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
-    files = {"answers.jsonl": "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)}
-    files["answers.csv"] = table.getvalue()
-    for name, text in files.items():
-        write_whole(folder / name, text, follows=False)
-    return [folder / name for name in files]
+    paths = [folder / "answers.jsonl", folder / "answers.csv"]
+    write_whole(paths[0], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), follows=False)
+    write_whole(paths[1], table.getvalue(), follows=False)
+    return paths

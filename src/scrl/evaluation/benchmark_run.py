@@ -119,10 +119,9 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
         reader = settings.reader if settings.reader is not None else reader_of(name)
         rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
         is_known = benchmark_of(name) is not None
-        problem = gold_problem(loaded.questions, reader) if is_known or reader in BOX_READERS else None
-        if problem is not None and is_known:
-            raise DataError("gold answers", problem)
-        if problem is not None:
+        if (is_known or reader in BOX_READERS) and (problem := gold_problem(loaded.questions, reader)):
+            if is_known:
+                raise DataError("gold answers", problem)
             listener.note(f"{name}: gold answers: {problem}")
         benchmarks.append(Benchmark(name, loaded.questions, rule, prompt_for(name, reader, settings.prompt)))
     return benchmarks
@@ -203,13 +202,8 @@ def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) ->
         for question in questions:
             rollouts_G = [_parse_rollout(path, number, raw, question) for number, raw in islice(lines, samples)]
             completions = tuple(Completion(rollout["completion"], rollout["entropy"]) for rollout in rollouts_G)
-            yield AnsweredQuestion(
-                question=question,
-                group=Group(completions, question.id),
-                entropies_G=tuple(rollout["entropy"] for rollout in rollouts_G),
-                lengths_G=tuple(rollout["num_tokens"] for rollout in rollouts_G),
-                finished_G=tuple(rollout["finished"] for rollout in rollouts_G),
-            )
+            columns = (tuple(rollout[name] for rollout in rollouts_G) for name in ("entropy", "num_tokens", "finished"))
+            yield AnsweredQuestion(question, Group(completions, question.id), *columns)
 
 
 def _parse_rollout(path: Path, number: int, raw: bytes, question: Question) -> dict[str, Any]:

@@ -14,15 +14,13 @@ from scrl.metrics import PASS_OR_MAJ
 def results_json(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Every pass@k and maj@k as `NAME,none`, its standard error over questions as `NAME_stderr,none`."""
     results: dict[str, dict[str, Any]] = {}
-    higher_is_better: dict[str, dict[str, bool]] = {}
-    configs, num_samples = {}, {}
+    higher_is_better, configs, num_samples = {}, {}, {}
     for record in records:
-        name = str(record["benchmark"])
-        results[name], higher_is_better[name] = {"alias": name}, {}
-        for metric in filter(PASS_OR_MAJ.fullmatch, record):
-            results[name][f"{metric},none"] = record[metric]
-            results[name][f"{metric}_stderr,none"] = standard_error(list(record[f"{metric}_by_question"].values()))
-            higher_is_better[name][metric] = True
+        name, metrics = str(record["benchmark"]), list(filter(PASS_OR_MAJ.fullmatch, record))
+        results[name], higher_is_better[name] = {"alias": name}, dict.fromkeys(metrics, True)
+        for metric in metrics:
+            values_Q = list(record[f"{metric}_by_question"].values())
+            results[name] |= {f"{metric},none": record[metric], f"{metric}_stderr,none": standard_error(values_Q)}
         configs[name] = {
             "task": name,
             "output_type": "generate_until",

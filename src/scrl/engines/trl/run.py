@@ -51,13 +51,8 @@ from trl import GRPOConfig, GRPOTrainer  # isort: skip
 
 STATE = "scrl_state.json"
 """What a resumed run needs besides TRL's own files."""
-TRL_METRICS = {
-    "loss": "loss",
-    "learning_rate": "learning_rate",
-    "grad_norm": "grad_norm",
-    "kl": "kl",
-    "clipped_share": "clip_ratio/region_mean",
-}
+TRL_METRICS = {name: name for name in ("loss", "learning_rate", "grad_norm", "kl")}
+TRL_METRICS["clipped_share"] = "clip_ratio/region_mean"
 """Our metrics that TRL measures, with its names for them."""
 
 

@@ -101,9 +101,8 @@ def _write_table(path: Path, questions: Sequence[Question], tokenizer: Any, conf
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(
-            "engine: verl reads parquet files. Install what writes them: pip install 'scrl[verl]'"
-        ) from error
+        reason = "engine: verl reads parquet files. Install what writes them: pip install 'scrl[verl]'"
+        raise InputError(reason) from error
     rows = [
         {
             "data_source": "scrl",  # in the names of verl's validation metrics
