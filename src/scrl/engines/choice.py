@@ -14,10 +14,9 @@ from scrl.errors import ConfigError
 from scrl.optional_deps import installed_version, require_extra, supported
 from scrl.policy.model_paths import adapter_folder
 from scrl.sampling.sampler import check_sampler
-from scrl.training.listeners import check_trackers
+from scrl.training.listeners import RunListener, check_trackers
 
 if TYPE_CHECKING:
-    from scrl.training.listeners import RunListener
     from scrl.training.run_folder import RunFolder
 
 
@@ -29,7 +28,6 @@ class Engine(NamedTuple):
 
 
 def engine_of(config: RunConfig) -> Engine:
-    """The engine that a run's settings name."""
     if config.engine == "embedded":
         from scrl.training import loop
 

@@ -138,9 +138,6 @@ def with_trust(
     return trusted, choice
 
 
-# Files
-
-
 def write_run_answers(folder: Path) -> None:
     """The files of a run that has been measured; nothing where it has not."""
     file = folder / "evaluations.jsonl"

@@ -55,25 +55,20 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
-    """One question with what is measured of its completions."""
+    """One question with what is measured of its completions; lengths are in tokens."""
 
     question: Question
     group: Group
     entropies_G: tuple[float, ...]
     lengths_G: tuple[int, ...]
-    """Tokens of each completion."""
     finished_G: tuple[bool, ...]
 
     @classmethod
     def of(cls, sampled: Sampled) -> AnsweredQuestion:
         """With the completions that were just sampled."""
-        return cls(
-            question=sampled.question,
-            group=sampled.group,
-            entropies_G=tuple(sample.entropy for sample in sampled.samples_G),
-            lengths_G=tuple(len(sample.tokens_T) for sample in sampled.samples_G),
-            finished_G=tuple(sample.is_finished for sample in sampled.samples_G),
-        )
+        each_G = ((sample.entropy, len(sample.tokens_T), sample.is_finished) for sample in sampled.samples_G)
+        entropies_G, lengths_G, finished_G = zip(*each_G, strict=True)
+        return cls(sampled.question, sampled.group, entropies_G, lengths_G, finished_G)
 
 
 def evaluate(answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, conditions: Conditions) -> dict[str, Any]:

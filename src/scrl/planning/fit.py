@@ -135,11 +135,8 @@ def best_option(options: list[Option]) -> Option | None:
     return next((option for option in options if option.fit and option.seconds <= CLOSE * fastest), None)
 
 
-# What would make a run possible that no engine can do on these GPUs
-
-
 def remedies(plan: GpuPlan) -> Iterator[str]:
-    """One line each, with the engine that a plan would then choose."""
+    """What would make a run possible that no engine can do: one line each, with the engine a plan would choose."""
     config, cluster = plan.config, plan.cluster
     update = even_update(config, cluster)
     if update is None:

@@ -46,7 +46,7 @@ EngineName = Literal["embedded", "trl", "verl"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One step of a run. Rows are completions."""
+    """One step of a run. Rows are completions; a prompt has `prompt` tokens, a completion `length` on average."""
 
     questions: int
     """Groups of completions: a method may ask a question twice."""
@@ -56,9 +56,7 @@ class Work:
     update_rows: int
     """Of the largest update."""
     prompt: int
-    """Tokens."""
     length: float
-    """Mean tokens of a completion."""
     max_tokens: int
     micro_batch: int
     sampler_rows: int
@@ -283,12 +281,11 @@ def row_bytes(shape: ModelShape, work: Work, layout: Layout) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A layout that fits, with the settings that make it fit."""
+    """A layout that fits, with the settings that make it fit and `rows` completions side by side."""
 
     layout: Layout
     work: Work
     rows: int
-    """Completions side by side."""
     parts: tuple[Part, ...]
 
 

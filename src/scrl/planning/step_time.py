@@ -60,14 +60,12 @@ LATENCY = 10e-6
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The machines of a run."""
+    """The machines of a run: `nodes` with `gpus` GPUs each, which have `memory` bytes each."""
 
     kind: str
     gpus: int
-    """Per machine."""
     nodes: int
     memory: float
-    """Bytes of each GPU."""
     is_kind_assumed: bool = False
 
     @property
@@ -98,11 +96,10 @@ def make_cluster(kind: str | None, *, gpus: int, nodes: int, memory_gib: float |
 
 
 class Efficiency(NamedTuple):
-    """What share of a roof is reached."""
+    """What share of a roof is reached, and the run that showed it; None: assumed."""
 
     share: float
     measured_on: str | None = None
-    """None: assumed."""
 
 
 What = Literal["decode", "mfu"]
@@ -125,28 +122,24 @@ A share is the seconds that the equations give with an efficiency of 1, over the
 
 
 def efficiency(fit: Fit, kind: str, what: What) -> Efficiency:
-    """Measured, or else assumed."""
     engine = fit.layout.engine
     by_vllm = what == "decode" and engine == "embedded" and fit.layout.has_vllm(fit.work)
     return MEASURED.get(("vllm" if by_vllm else engine, kind, what), ASSUMED)
 
 
 class Phase(NamedTuple):
-    """A part of a step."""
+    """A part of a step, and what it waits for."""
 
     name: str
     seconds: float
     limit: str
-    """What it waits for."""
 
 
 def phases(shape: ModelShape, fit: Fit, cluster: Cluster) -> tuple[Phase, ...]:
-    """The seconds of a step."""
     return tuple(phase(shape, fit, cluster) for phase in (rollout, scoring, update, sync))
 
 
 def step_seconds(shape: ModelShape, fit: Fit, cluster: Cluster) -> float:
-    """Of all phases."""
     return sum(phase.seconds for phase in phases(shape, fit, cluster))
 
 

@@ -180,7 +180,6 @@ def config_of(experiment: Experiment, *, seed: int = 0) -> RunConfig:
         "trained": experiment.trained,
         "prompt": prompt_of(experiment),
         "sampling.max_tokens": experiment.max_tokens,
-        "sampling.temperature": experiment.temperature,
         "evaluation": evaluation_of(experiment.name in FOLLOWED),
         "guard.mode": "observe",
         "checkpoint_every": 20,

@@ -16,12 +16,10 @@ VOTING = "voting"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One experiment, and what is measured of it."""
+    """One experiment of the catalogue, its name at the chosen scale, and what is measured of it."""
 
     experiment: Experiment
-    """As the catalogue has it, at the paper's scale."""
     name: str
-    """At the chosen scale."""
     measured_on: tuple[str, ...] = ()
     """Benchmarks, by the paper's names."""
     rollouts_on: tuple[str, ...] = ()

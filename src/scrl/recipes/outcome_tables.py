@@ -119,9 +119,6 @@ def _derived(derived: Derived, values: Mapping[Place, Value]) -> Value | None:
     return Value(100 * change.mean, 100 * change.low, 100 * change.high)
 
 
-# The page
-
-
 def outcome_table(scaled: PaperTable, values: Mapping[Place, Value], caption: str) -> Table:
     """The table as the paper has it, our value first, the paper's behind it in parentheses."""
     texts: dict[tuple[str, str, str], str] = {}

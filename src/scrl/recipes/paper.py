@@ -84,7 +84,6 @@ class PaperTable:
     name: str
     title: str
     label: str
-    """Its \\label in the paper."""
     caption: str
     cells: tuple[Cell, ...]
     series: tuple[Series, ...] = ()
@@ -123,9 +122,8 @@ class Hyperparameter:
     large: float | str
     """Of Qwen2.5-Math-7B."""
     setting: str | None = None
-    """Its name in a run's settings."""
+    """Its name in a run's settings; where it has none, `note` says why."""
     note: str = ""
-    """Why it has none."""
 
 
 @dataclass(frozen=True, slots=True)

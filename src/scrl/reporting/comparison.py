@@ -151,15 +151,10 @@ def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str)
             "evaluate both on the same file"
         )
     before_Q, after_Q = ([values[name] for name in sorted(first)] for values in (first, second))
-    return Comparison(
-        letters=pairing.letters,
-        benchmark=benchmark,
-        before=math.fsum(before_Q) / len(before_Q),
-        after=math.fsum(after_Q) / len(after_Q),
-        questions=len(before_Q),
-        difference=paired_difference(before_Q, after_Q, seed=RESAMPLING_SEED),
-        p_value=sign_flip_p_value(np.subtract(after_Q, before_Q), seed=RESAMPLING_SEED),
-    )
+    before, after = (math.fsum(values_Q) / len(values_Q) for values_Q in (before_Q, after_Q))
+    difference = paired_difference(before_Q, after_Q, seed=RESAMPLING_SEED)
+    p_value = sign_flip_p_value(np.subtract(after_Q, before_Q), seed=RESAMPLING_SEED)
+    return Comparison(pairing.letters, benchmark, before, after, len(before_Q), difference, p_value)
 
 
 def legend(pairings: Sequence[Pairing]) -> Iterator[str]:

@@ -109,7 +109,7 @@ def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The evaluations of one place, by step."""
+    """The evaluations of one place, by step, and what a reader must know about its files."""
 
     name: str
     """As the user wrote it."""
@@ -122,7 +122,6 @@ class Place:
     best_step: int | None = None
     """The step of the checkpoint `best`, which is chosen without gold."""
     notes: tuple[str, ...] = ()
-    """What a reader must know about the files."""
 
     @property
     def benchmarks(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ makes of a file with one visit of each question.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scrl.answers.classes import MISSING
@@ -94,11 +94,10 @@ def start_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _groups(visits: Sequence[tuple[str, Visit]]) -> list[dict[str, Any]]:
+def _groups(visits: Sequence[tuple[str, Visit]]) -> Iterator[dict[str, Any]]:
     """One visit of every question, by its id, in full."""
     tallies = [(name, visit.tally) for name, visit in visits]
     last_votes = LastVotes().after(tallies)
-    groups = []
     for (_, visit), (name, tally) in zip(visits, tallies, strict=True):
         elsewhere = last_votes.elsewhere(name, tally.keys_K)
         absent = [place for place, j in enumerate(tally.class_of_G) if j == MISSING]
@@ -106,24 +105,21 @@ def _groups(visits: Sequence[tuple[str, Visit]]) -> list[dict[str, Any]]:
         stock = [j for j, key in enumerate(tally.keys_K) if key in elsewhere.stock]
         has_shares = any(elsewhere.shares.values())
         is_tied = sum(count == max(tally.counts_K) for count in tally.counts_K) > 1
-        groups.append(
-            {
-                "step": visit.step,
-                "size": tally.size,
-                "keys": [_text(key, 60) for key in tally.keys_K],
-                "counts": tally.counts_K,
-                "seen": [tally.class_of_G.index(j) for j in range(len(tally.keys_K))] if is_tied else None,
-                "missing": len(absent),
-                "entropies": tally.class_entropies_K,
-                "entropy": tally.group_entropy,
-                "missing_entropy": mean_at(tally.entropies_G, absent) if absent and tally.entropies_G else None,
-                "elsewhere": [elsewhere.shares.get(key, 0) for key in tally.keys_K] if has_shares else None,
-                "stock": stock if elsewhere.stock else None,
-                "right": right if visit.is_graded else None,
-                "labels": [_LABELS[visit.votes[key].label] for key in tally.keys_K],
-            }
-        )
-    return groups
+        yield {
+            "step": visit.step,
+            "size": tally.size,
+            "keys": [_text(key, 60) for key in tally.keys_K],
+            "counts": tally.counts_K,
+            "seen": [tally.class_of_G.index(j) for j in range(len(tally.keys_K))] if is_tied else None,
+            "missing": len(absent),
+            "entropies": tally.class_entropies_K,
+            "entropy": tally.group_entropy,
+            "missing_entropy": mean_at(tally.entropies_G, absent) if absent and tally.entropies_G else None,
+            "elsewhere": [elsewhere.shares.get(key, 0) for key in tally.keys_K] if has_shares else None,
+            "stock": stock if elsewhere.stock else None,
+            "right": right if visit.is_graded else None,
+            "labels": [_LABELS[visit.votes[key].label] for key in tally.keys_K],
+        }
 
 
 def _named(visits: Sequence[Visit]) -> list[str]:

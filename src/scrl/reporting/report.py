@@ -105,9 +105,6 @@ def render_report(sources: Sequence[Source]) -> str:
     )
 
 
-# The story
-
-
 class Story(NamedTuple):
     """What training did, on the benchmark that the page leads with."""
 
@@ -139,9 +136,6 @@ def story_of(run: Source, protocol: Protocol | None, look: int) -> Story:
     return Story(look, run, protocol, metric, (first, last), change, majority_transitions(first, last))
 
 
-# Measurements
-
-
 class BeforeAndAfter(NamedTuple):
     """One benchmark, evaluated in one way, by all runs that did."""
 
@@ -169,9 +163,6 @@ def _cells(lines: Sequence[Evaluation], name: str) -> Iterator[Cell]:
     if len(lines) == 2:
         first, last = lines
         yield Change(last[name] - first[name], name not in ENTROPIES) if name in first and name in last else None
-
-
-# Settings
 
 
 class Setting(NamedTuple):

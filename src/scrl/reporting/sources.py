@@ -75,7 +75,6 @@ class Source:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     totals: Mapping[str, Ratio] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What a reader must know about the files."""
     has_estimates: bool = False
     """Some entropies were estimated from log-probabilities."""
     audit: Mapping[str, Any] | None = None
@@ -115,9 +114,6 @@ def name_places(places: Sequence[Path]) -> list[str]:
     lengths = range(1, max(len(path.parts) for path in paths) + 1)
     names = (["/".join(path.parts[-length:]) for path in paths] for length in lengths)
     return next(named for named in names if len(set(named)) == len(paths))
-
-
-# Runs
 
 
 def is_run_folder(path: Path) -> bool:

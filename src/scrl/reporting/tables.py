@@ -96,9 +96,6 @@ def cell_text(cell: Cell) -> str:
     return f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
-# Terminal
-
-
 def as_terminal(table: Table, *, wraps: bool = False, justify: Literal["left", "right"] = "left") -> RichTable:
     """A table for a rich console, its caption above it; with `wraps` words may take several lines, numbers never.
 
@@ -133,9 +130,6 @@ def show_table(table: Table, console: Console) -> None:
         console.print(Text(text), soft_wrap=True, end="")
 
 
-# Markdown
-
-
 def as_markdown(table: Table) -> str:
     """A table that reads well as plain text too; the caption stands above it."""
     columns = zip(*([_markdown(text) for text in line] for line in (table.header, *table.texts)), strict=True)
@@ -160,8 +154,6 @@ def _markdown(text: str) -> str:
 def _one_line(text: str) -> str:
     return re.sub(r"[ \t\n]+", " ", str(printable(text))).strip()
 
-
-# LaTeX
 
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "%_&#${}"}
@@ -192,9 +184,6 @@ def _latex_row(texts: Iterable[str]) -> str:
     return f"{'{}' if line.startswith(('[', '*')) else ''}{line} \\\\"  # after \\, [ and * would be its arguments
 
 
-# CSV
-
-
 def as_csv(table: Table) -> str:
     """Numbers in full; `pass@1` becomes `pass@1, pass@1_low, pass@1_high` where a cell has bounds. No caption."""
     bounds = [
@@ -215,9 +204,6 @@ def as_csv(table: Table) -> str:
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"markdown": as_markdown, "csv": as_csv, "latex": as_latex}
-
-
-# HTML
 
 
 class HtmlCell(NamedTuple):

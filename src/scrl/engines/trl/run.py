@@ -104,7 +104,6 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
     """Hears what TRL's trainer does: writes it down, measures, and asks it to stop. Each process has one."""
 
     args: Any
-    """TRL's settings."""
 
     def __post_init__(self) -> None:
         tokenizer, rule = self.language_model.tokenizer, self.rule

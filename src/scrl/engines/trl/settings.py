@@ -17,7 +17,6 @@ NEEDS_MET = frozenset({"entropy", "length", "text", "truth", "embedding", "elsew
 
 
 def check_config(config: RunConfig) -> None:
-    """Refuse what TRL cannot do."""
     for name, reason in _refusals(config):
         raise ConfigError(f"{name}: {reason}. Change it, or use engine: embedded.")
     if config.engine_options.get("use_vllm"):

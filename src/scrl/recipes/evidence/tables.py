@@ -114,8 +114,6 @@ def difference(runs: Sequence[Kept], one: str, other: str, questions: str, metri
     return estimate([{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared])
 
 
-# Markdown
-
 SETS = {
     "amc-1.5b": (("stream", "AMC, trained on without answers", "maj@16"), ("math500", "MATH-500, never seen", "maj@4")),
     "gsm8k-0.5b": (
@@ -203,9 +201,6 @@ def _questions(runs: Sequence[Kept]) -> Table:
         if counts:
             rows.append((method, *(", ".join(map(str, column)) for column in zip(*counts, strict=True))))
     return Table(("trained questions, by their majority, each seed", *TRANSITIONS), tuple(rows))
-
-
-# The picture
 
 
 def draw_picture(results: Path, campaign: str, out: Path) -> None:
