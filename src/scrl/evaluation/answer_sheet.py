@@ -71,11 +71,9 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
         is_trusted = is_selected(share, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
         row = AnswerRow(question_id, entry["question"], answer, share, second, second_share, is_trusted)
         if question_id in starts:
-            start_answer, start_share = [*starts[question_id]["votes"], (None, 0.0)][0]
-            is_same = answer == start_answer or (
-                answer is not None and start_answer is not None and same_answer(answer, start_answer)
-            )
-            row = replace(row, start_answer=start_answer, start_share=start_share, is_changed=not is_same)
+            start, start_share = [*starts[question_id]["votes"], (None, 0.0)][0]
+            is_same = answer == start or (None not in (answer, start) and same_answer(answer, start))
+            row = replace(row, start_answer=start, start_share=start_share, is_changed=not is_same)
         rows.append(row)
     return rows
 

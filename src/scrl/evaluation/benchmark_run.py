@@ -134,14 +134,12 @@ def _check_prompts(
     tokenizer = language_model.tokenizer
     kept, notes = filter_overlong(benchmark.questions, tokenizer, benchmark.prompt)
     prompts_Q = [prompt_tokens(question, tokenizer, benchmark.prompt) for question in kept]
-    unknown = sum(int(token == tokenizer.unk_token_id) for tokens_P in prompts_Q for token in tokens_P)
-    if unknown:
+    if unknown := sum(int(token == tokenizer.unk_token_id) for tokens_P in prompts_Q for token in tokens_P):
         notes.append(f"the tokenizer does not know {unknown} tokens of the prompts; see --show-prompt")
     for note in notes:
         listener.note(f"{benchmark.name}: {note}")
     longest = max(map(len, prompts_Q))
-    problem = no_room(longest, settings.sampling.max_tokens, language_model.model.config)
-    if problem is not None:
+    if problem := no_room(longest, settings.sampling.max_tokens, language_model.model.config):
         raise InputError(f"max_tokens: {benchmark.name} has a prompt of {longest} tokens; {problem}")
     return replace(benchmark, questions=tuple(kept))
 

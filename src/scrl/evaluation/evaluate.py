@@ -163,8 +163,7 @@ def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:
     figures["gold_questions"] = len(grades_Q)
     pairs = [pair for grade in grades_Q for pair in grade.entropies]
     right, wrong = ([h for h, is_right in pairs if is_right == wanted] for wanted in (True, False))
-    num_answered = sum(grade.answered * len(grade.entropies) for grade in grades_Q)
-    if num_answered:
+    if num_answered := sum(grade.answered * len(grade.entropies) for grade in grades_Q):
         figures["accuracy_given_answer"] = len(right) / num_answered
     figures |= {f"entropy_{name}": float(np.mean(of)) for name, of in (("correct", right), ("incorrect", wrong)) if of}
     for level in sorted({grade.question.level for grade in grades_Q if grade.question.level is not None}):

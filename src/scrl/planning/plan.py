@@ -124,9 +124,8 @@ def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, 
     device = device_of(config.compute) if config.engine == "embedded" else pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     work = replace(work, size=size, adapter_rank=0 if config.lora else None)
-    total = 0  # of a GPU, of which vLLM takes a share
-    if device.type == "cuda" and work.vllm_memory is not None:
-        total = torch.cuda.get_device_properties(device).total_memory
+    has_share = device.type == "cuda" and work.vllm_memory is not None  # vLLM takes a share of the GPU
+    total = torch.cuda.get_device_properties(device).total_memory if has_share else 0
     layout = Layout("embedded", "none", 1)
     amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work), total)}
     names = ["weights", "masters", "gradients", "optimizer", "start model", "sampler's cache"]

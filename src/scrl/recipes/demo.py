@@ -30,10 +30,8 @@ TOY_STEPS = 40
 """Of a run at demo scale, whose model, EMBEDDED, slips but does not guess."""
 
 
-def demo_config(
-    method: str, *, seed: int, steps: int, model: str = HASTY, changes: Mapping[str, Any] | None = None
-) -> RunConfig:
-    """A run of the demo, about a minute on a laptop, with `changes` on top."""
+def demo_config(method: str, *, seed: int, steps: int, model: str = HASTY, more: Mapping[str, Any] = {}) -> RunConfig:
+    """A run of the demo, about a minute on a laptop, with the settings `more` on top."""
     settings = {
         "model": model,
         "questions": "arithmetic:medium:train:64",
@@ -49,7 +47,7 @@ def demo_config(
         "guard": {"mode": "observe"},
         "checkpoint_every": 20,
     }
-    return build_config(merged(settings, changes or {}))
+    return build_config(merged(settings, more))
 
 
 # What came of it
@@ -86,7 +84,6 @@ class Outcome:
 
     @property
     def title(self) -> str:
-        """The method's name as people write it."""
         return TITLES.get(self.name, self.name)
 
     def stock(self, first: int, last: int | None) -> float | None:

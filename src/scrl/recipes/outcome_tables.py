@@ -175,10 +175,8 @@ def caption_of(table: PaperTable, values: Mapping[Place, Value], choices: Choice
     engine = f", trained with {choices.engine}" if choices.engine != "embedded" else ""
     caption = f"{table.title}{label}. {table.caption} Here: {how}{engine}."
     if choices.scale != "paper":
-        return (
-            f"{caption} At scale {choices.scale}: not the paper's models, benchmarks and lengths, and its values are "
-            "left out."
-        )
+        why = "not the paper's models, benchmarks and lengths, and its values are left out"
+        return f"{caption} At scale {choices.scale}: {why}."
     if any(cell.paper is not None for cell in table.cells):
         caption += " In parentheses what the paper prints."
     if any(cell.is_peak for cell in table.cells):

@@ -118,9 +118,8 @@ class Hyperparameter:
 
     printed: str
     small: float | str
-    """Of Qwen2.5-3B; and of all others, where the text does not say otherwise."""
+    """Of all models but Qwen2.5-Math-7B, which has `large`, where the text does not say otherwise."""
     large: float | str
-    """Of Qwen2.5-Math-7B."""
     setting: str | None = None
     """Its name in a run's settings; where it has none, `note` says why."""
     note: str = ""

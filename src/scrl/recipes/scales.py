@@ -80,7 +80,7 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
         "evaluation": {"held_out": None} | catalogue.evaluation_of(scaled.name in followed),
     }
     steps = TOY_STEPS if steps is None else steps
-    return demo_config(str(scaled.method), seed=seed, steps=steps, model=EMBEDDED, changes=changes)
+    return demo_config(str(scaled.method), seed=seed, steps=steps, model=EMBEDDED, more=changes)
 
 
 def prompt_at(experiment: Experiment, scale: str) -> PromptSettings:

@@ -158,7 +158,6 @@ def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str)
 
 
 def legend(pairings: Sequence[Pairing]) -> Iterator[str]:
-    """What each letter stands for."""
     sides = {letter: (pairing, side) for pairing in pairings for side, letter in enumerate(pairing.letters)}
     for letter, (pairing, side) in sides.items():
         evaluations = [pair[side] for pair in pairing.evaluations.values()]

@@ -95,9 +95,9 @@ def _read_steps(
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < 1e300 if isinstance(value, int) else math.isfinite(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 1e300
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
@@ -137,7 +137,6 @@ class Place:
 
 
 def read_place(text: str) -> Place:
-    """The place a user named."""
     path, step = split_step(text)
     file = _evaluations_file(path)
     notes: list[str] = []

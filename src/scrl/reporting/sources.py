@@ -192,7 +192,6 @@ def _visit(stored: StoredGroup) -> Visit:
 
 
 def _keys(stored: StoredGroup) -> list[str | None]:
-    """The class of each completion."""
     return [None if j == MISSING else stored.tally.keys_K[j] for j in stored.tally.class_of_G]
 
 

@@ -188,8 +188,7 @@ def write_metrics(folder: RunFolder, say: Callable[[str], None]) -> int:
     logs = [path for path in (*_earlier_logs(folder.path), folder.path / LOG) if path.is_file()]
     steps = {}
     for line in (line.fields for path in logs for line in read_json_lines(path, say)):
-        logged = line["data"]
-        if "scrl/reward_mean" in logged:
+        if "scrl/reward_mean" in (logged := line["data"]):
             measured = {name: logged[key] for name, key in VERL_METRICS.items() if key in logged}
             own = {key.removeprefix("scrl/"): logged[key] for key in logged if key.startswith("scrl/")}
             steps[line["step"] - 1] = measured | own

@@ -73,7 +73,7 @@ class Code:
     source: Path | None = None
     """A folder to import `scrl` from, for instance `src` of another checkout."""
     commit: str | None = None
-    """Where the source is no checkout."""
+    """Given where the source is no checkout."""
 
 
 def all_runs() -> list[EvidenceRun]:
@@ -111,11 +111,10 @@ def carry_out(run: EvidenceRun, work: Path, results: Path, code: Code) -> None:
     _split_gsm8k(work / "data")
     place.mkdir(parents=True)
     seconds = {}
-    trained = place / "run"
+    trained, measured = place / "run", place / "measured"
     if run.method != START:
         write_whole(place / "settings.yaml", yaml.safe_dump(settings_of(run), sort_keys=False))
         seconds["train"] = _scrl(work, code, "train", place / "settings.yaml", "--out", trained)
-    measured = place / "measured"
     if run.campaign in MEASURED:
         model = trained / "checkpoints" / "last" if run.method != START else settings_of(run)["model"]
         flags = [word for key, value in MEASUREMENT.items() for word in (f"--{key.replace('_', '-')}", value)]
@@ -169,8 +168,7 @@ def carry_out_all(
                 own = children.enter_context(ExitStack())
                 running[run] = own, own.enter_context(child(command))
             for run, (own, process) in list(running.items()):
-                ended = process.poll()
-                if ended is not None:
+                if (ended := process.poll()) is not None:
                     own.close()
                     del running[run]
                     yield run, ended

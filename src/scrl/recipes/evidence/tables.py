@@ -38,9 +38,6 @@ class Kept:
     evaluations: Mapping[tuple[str, str], Mapping[str, Any]]
     """(`before` or `after`, set of questions) → evaluation."""
 
-    def last_steps(self, name: str) -> float:
-        return fmean(line[name] for line in self.metrics[-WINDOW:] if name in line)
-
 
 def read_kept(folder: Path) -> list[Kept]:
     """The runs of a campaign that have results."""
@@ -109,9 +106,8 @@ def difference(runs: Sequence[Kept], one: str, other: str, questions: str, metri
     """one − other over the seeds that both have, question by question."""
     ones, others = (by_question(runs, method, questions, metric) for method in (one, other))
     shared = sorted(ones.keys() & others.keys())
-    if not shared:
-        return None
-    return estimate([{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared])
+    changes = [{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared]
+    return estimate(changes) if changes else None
 
 
 SETS = {
@@ -143,7 +139,8 @@ def _scores(runs: Sequence[Kept], campaign: str) -> Table:
                 f"{score.mean:.1f} [{score.low:.1f}, {score.high:.1f}]" if score else None,
                 f"{votes.mean:.1f}" if votes else None,
             ]
-        stock = f"{100 * fmean(run.last_steps('stock_share') for run in own):.0f}" if own else None
+        shares = [[line["stock_share"] for line in run.metrics[-WINDOW:] if "stock_share" in line] for run in own]
+        stock = f"{100 * fmean(map(fmean, shares)):.0f}" if own else None
         minutes = f"{fmean(run.about['seconds']['train'] for run in own) / 60:.0f}" if own else None
         seeds = ", ".join(str(run.seed) for run in sorted(own, key=lambda run: run.seed)) or None
         rows.append((method, seeds, *cells, stock, minutes))
