@@ -23,7 +23,7 @@ def make_it_small():
     whole = demo.demo_config
     few = {"questions_per_step": 6, "completions": 8, "trained": 4}
     few |= {"evaluation": {"questions": 8, "held_out": "arithmetic:medium:held-out:8"}}
-    demo.demo_config = lambda *given, **options: whole(*given, **options, changes=few)
+    demo.demo_config = lambda *given, **options: whole(*given, **options, more=few)
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,9 @@ from scrl.errors import ConfigError
 from scrl.optional_deps import installed_version, require_extra, supported
 from scrl.policy.model_paths import adapter_folder
 from scrl.sampling.sampler import check_sampler
-from scrl.training.listeners import check_trackers
+from scrl.training.listeners import RunListener, check_trackers
 
 if TYPE_CHECKING:
-    from scrl.training.listeners import RunListener
     from scrl.training.run_folder import RunFolder
 
 
@@ -29,7 +28,6 @@ class Engine(NamedTuple):
 
 
 def engine_of(config: RunConfig) -> Engine:
-    """The engine that a run's settings name."""
     if config.engine == "embedded":
         from scrl.training import loop
 
@@ -51,9 +49,9 @@ def check_engine(config: RunConfig) -> None:
     """Refuse, before anything else, what is not installed and settings that the engine cannot follow."""
     if config.engine != "verl" and (config.nodes, config.gpus) != (1, 1):
         raise ConfigError(f"nodes, gpus: are for engine: verl; {config.engine} takes the GPUs it is started on")
-    if config.engine == "embedded" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
     if config.engine == "embedded":
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
         check_sampler(config.compute)
         check_trackers(config.trackers)
         return

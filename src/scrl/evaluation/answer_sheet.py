@@ -60,11 +60,10 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
         raise InputError("this evaluation was written before 0.2 and has no answers; measure again with scrl evaluate")
     starts = (before or {}).get("answers", {})
     for entry in (*after["answers"].values(), *starts.values()):
-        if not (
-            isinstance(entry, dict) and isinstance(entry.get("question"), str) and isinstance(entry.get("votes"), list)
-        ):
-            reason = "field 'answers' must hold question and votes per question; measure again"
-            raise InputError(f"evaluations.jsonl: {reason}")
+        match entry:
+            case {"question": str(), "votes": list()}:
+                continue
+        raise InputError("evaluations.jsonl: field 'answers' must hold question and votes per question; measure again")
     rule = ScrlSettings()
     rows = []
     for question_id, entry in after["answers"].items():
@@ -72,13 +71,17 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
         is_trusted = is_selected(share, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
         row = AnswerRow(question_id, entry["question"], answer, share, second, second_share, is_trusted)
         if question_id in starts:
-            start_answer, start_share = [*starts[question_id]["votes"], (None, 0.0)][0]
-            is_same = answer == start_answer or (
-                answer is not None and start_answer is not None and same_answer(answer, start_answer)
-            )
-            row = replace(row, start_answer=start_answer, start_share=start_share, is_changed=not is_same)
+            start, start_share = [*starts[question_id]["votes"], (None, 0.0)][0]
+            is_same = answer == start or (None not in (answer, start) and same_answer(answer, start))
+            row = replace(row, start_answer=start, start_share=start_share, is_changed=not is_same)
         rows.append(row)
     return rows
+
+
+def run_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[AnswerRow]:
+    """The answers of a run to the questions it is trained on; none where these were not measured."""
+    measured = [line for line in evaluations if line.get("benchmark") == "stream" and line.get("answers")]
+    return answer_rows(measured[-1], measured[0] if len(measured) > 1 else None) if measured else []
 
 
 # Checked answers
@@ -136,17 +139,12 @@ def with_trust(
     return trusted, choice
 
 
-# Files
-
-
 def write_run_answers(folder: Path) -> None:
     """The files of a run that has been measured; nothing where it has not."""
     file = folder / "evaluations.jsonl"
     lines = [line.fields for line in read_json_lines(file, on_cut=lambda _: None)] if file.is_file() else []
-    measured = [line for line in lines if line.get("benchmark") == "stream" and line.get("answers")]
-    if measured:
-        before = measured[0] if len(measured) > 1 else None
-        write_answers(answer_rows(measured[-1], before), folder)
+    if rows := run_answers(lines):
+        write_answers(rows, folder)
 
 
 def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
@@ -157,8 +155,7 @@ def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
     writer = csv.DictWriter(table, used, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: csv_cell(value) for name, value in line.items()} for line in lines)
-    files = {"answers.jsonl": "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)}
-    files["answers.csv"] = table.getvalue()
-    for name, text in files.items():
-        write_whole(folder / name, text, follows=False)
-    return [folder / name for name in files]
+    paths = [folder / "answers.jsonl", folder / "answers.csv"]
+    write_whole(paths[0], "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), follows=False)
+    write_whole(paths[1], table.getvalue(), follows=False)
+    return paths

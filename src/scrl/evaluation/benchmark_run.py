@@ -123,10 +123,9 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
         reader = settings.reader if settings.reader is not None else reader_of(name)
         rule = credit_rule("ttrl", reader=reader, significant_digits=settings.significant_digits)
         is_known = benchmark_of(name) is not None
-        problem = gold_problem(loaded.questions, reader) if is_known or reader in BOX_READERS else None
-        if problem is not None and is_known:
-            raise DataError("gold answers", problem)
-        if problem is not None:
+        if (is_known or reader in BOX_READERS) and (problem := gold_problem(loaded.questions, reader)):
+            if is_known:
+                raise DataError("gold answers", problem)
             listener.note(f"{name}: gold answers: {problem}")
         benchmarks.append(Benchmark(name, loaded.questions, rule, prompt_for(name, reader, settings.prompt)))
     return benchmarks
@@ -139,14 +138,12 @@ def _check_prompts(
     tokenizer = language_model.tokenizer
     kept, notes = filter_overlong(benchmark.questions, tokenizer, benchmark.prompt)
     prompts_Q = [prompt_tokens(question, tokenizer, benchmark.prompt) for question in kept]
-    unknown = sum(int(token == tokenizer.unk_token_id) for tokens_P in prompts_Q for token in tokens_P)
-    if unknown:
+    if unknown := sum(int(token == tokenizer.unk_token_id) for tokens_P in prompts_Q for token in tokens_P):
         notes.append(f"the tokenizer does not know {unknown} tokens of the prompts; see --show-prompt")
     for note in notes:
         listener.note(f"{benchmark.name}: {note}")
     longest = max(map(len, prompts_Q))
-    problem = no_room(longest, settings.sampling.max_tokens, language_model.model.config)
-    if problem is not None:
+    if problem := no_room(longest, settings.sampling.max_tokens, language_model.model.config):
         raise InputError(f"max_tokens: {benchmark.name} has a prompt of {longest} tokens; {problem}")
     return replace(benchmark, questions=tuple(kept))
 
@@ -207,13 +204,8 @@ def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) ->
         for question in questions:
             rollouts_G = [_parse_rollout(path, number, raw, question) for number, raw in islice(lines, samples)]
             completions = tuple(Completion(rollout["completion"], rollout["entropy"]) for rollout in rollouts_G)
-            yield AnsweredQuestion(
-                question=question,
-                group=Group(completions, question.id),
-                entropies_G=tuple(rollout["entropy"] for rollout in rollouts_G),
-                lengths_G=tuple(rollout["num_tokens"] for rollout in rollouts_G),
-                finished_G=tuple(rollout["finished"] for rollout in rollouts_G),
-            )
+            columns = (tuple(rollout[name] for rollout in rollouts_G) for name in ("entropy", "num_tokens", "finished"))
+            yield AnsweredQuestion(question, Group(completions, question.id), *columns)
 
 
 def _parse_rollout(path: Path, number: int, raw: bytes, question: Question) -> dict[str, Any]:

@@ -55,25 +55,20 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
-    """One question with what is measured of its completions."""
+    """One question with what is measured of its completions; lengths are in tokens."""
 
     question: Question
     group: Group
     entropies_G: tuple[float, ...]
     lengths_G: tuple[int, ...]
-    """Tokens of each completion."""
     finished_G: tuple[bool, ...]
 
     @classmethod
     def of(cls, sampled: Sampled) -> AnsweredQuestion:
         """With the completions that were just sampled."""
-        return cls(
-            question=sampled.question,
-            group=sampled.group,
-            entropies_G=tuple(sample.entropy for sample in sampled.samples_G),
-            lengths_G=tuple(len(sample.tokens_T) for sample in sampled.samples_G),
-            finished_G=tuple(sample.is_finished for sample in sampled.samples_G),
-        )
+        each_G = ((sample.entropy, len(sample.tokens_T), sample.is_finished) for sample in sampled.samples_G)
+        entropies_G, lengths_G, finished_G = zip(*each_G, strict=True)
+        return cls(sampled.question, sampled.group, entropies_G, lengths_G, finished_G)
 
 
 def evaluate(answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, conditions: Conditions) -> dict[str, Any]:
@@ -97,9 +92,8 @@ def evaluate(answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, condition
         "tokens": sum(lengths),
         "length_mean": float(np.mean(lengths)),
         "entropy_mean": float(np.mean([h for answered in answered_Q for h in answered.entropies_G])),
+        "answers": {each.question.id: {"question": each.question.text, "votes": each.votes} for each in grades_Q},
     }
-    texts = {answered.question.id: answered.question.text for answered in answered_Q}
-    record["answers"] = {grade.id: {"question": texts[grade.id], "votes": grade.votes} for grade in grades_Q}
     return record | _gold_part([grade for grade in grades_Q if grade.has_gold], conditions.seed)
 
 
@@ -113,15 +107,13 @@ def questions_digest(questions: Sequence[Question]) -> str:
 class _Grade:
     """One question, counted; the fields after `has_gold` mean nothing without gold."""
 
-    id: str
-    level: str | None
+    question: Question
     votes: list[list[str | float]]
     """The two answers with most votes, in their most frequent spelling, with their shares."""
     agreement: float
     answered: float
     has_gold: bool
     scores: dict[str, float]
-    """pass@1, pass@k, maj@k."""
     entropies: tuple[tuple[float, bool], ...]
     """(entropy, whether it is right) of each completion."""
 
@@ -139,17 +131,13 @@ def _grade(answered: AnsweredQuestion, rule: CreditRule, conditions: Conditions)
         num_missing = tally.size - num_answered
         scores[f"maj@{k}"] = majority_at_k(tally.counts_K, right, num_missing, k, seed=conditions.seed)
     return _Grade(
-        id=answered.question.id,
-        level=answered.question.level,
+        question=answered.question,
         votes=_most_voted(classes, tally),
         agreement=max(tally.counts_K, default=0) / tally.size,
         answered=num_answered / tally.size,
         has_gold=truth is not None,
         scores=scores,
-        entropies=tuple(
-            (entropy, right is not None and number == right)
-            for entropy, number in zip(answered.entropies_G, tally.class_of_G, strict=True)
-        ),
+        entropies=tuple(zip(answered.entropies_G, (j == right for j in tally.class_of_G), strict=True)),
     )
 
 
@@ -175,18 +163,15 @@ def _gold_part(grades_Q: Sequence[_Grade], seed: int) -> dict[str, Any]:
     figures["gold_questions"] = len(grades_Q)
     pairs = [pair for grade in grades_Q for pair in grade.entropies]
     right, wrong = ([h for h, is_right in pairs if is_right == wanted] for wanted in (True, False))
-    num_answered = sum(grade.answered * len(grade.entropies) for grade in grades_Q)
-    if num_answered:
+    if num_answered := sum(grade.answered * len(grade.entropies) for grade in grades_Q):
         figures["accuracy_given_answer"] = len(right) / num_answered
-    if right:
-        figures["entropy_correct"] = float(np.mean(right))
-    if wrong:
-        figures["entropy_incorrect"] = float(np.mean(wrong))
-    for level in sorted({grade.level for grade in grades_Q if grade.level is not None}):
-        part = [grade.scores["pass@1"] for grade in grades_Q if grade.level == level]
+    figures |= {f"entropy_{name}": float(np.mean(of)) for name, of in (("correct", right), ("incorrect", wrong)) if of}
+    for level in sorted({grade.question.level for grade in grades_Q if grade.question.level is not None}):
+        part = [grade.scores["pass@1"] for grade in grades_Q if grade.question.level == level]
         row = {"questions": len(part), **_with_interval("pass@1", part, seed)}
         figures.setdefault("by_level", {})[level] = row
-    return figures | {f"{name}_by_question": {grade.id: grade.scores[name] for grade in grades_Q} for name in names}
+    by_question = {name: {grade.question.id: grade.scores[name] for grade in grades_Q} for name in names}
+    return figures | {f"{name}_by_question": values for name, values in by_question.items()}
 
 
 def _with_interval(name: str, values_Q: Sequence[float], seed: int) -> dict[str, float]:

@@ -72,11 +72,8 @@ def gold_problem(questions: Sequence[Question], reader: str) -> str | None:
     """
     read = get_reader(reader)
     golds = {question.id: bare_gold(question.gold) for question in questions if question.gold is not None}
-    lost = []
-    for id_, gold in golds.items():
-        answers = [read(ending % gold) for ending in ENDINGS]
-        if not all(answer is not None and same_answer(answer, gold) for answer in answers):
-            lost.append(id_)
+    answers = {name: [read(ending % gold) for ending in ENDINGS] for name, gold in golds.items()}
+    lost = [name for name in golds if any(each is None or not same_answer(each, golds[name]) for each in answers[name])]
     if not lost:
         return None
     return (

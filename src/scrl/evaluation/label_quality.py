@@ -41,8 +41,7 @@ def _figures(credit: Credit, truth: Truth) -> Iterator[tuple[str, float]]:
     yield from (("negative_accuracy", negative != truth.key) for negative in labels.negatives)
     if truth.key is not None:
         yield "truth_flagged", truth.key in labels.negatives
-    auroc = entropy_auroc(tally, right)
-    if auroc is not None:
+    if (auroc := entropy_auroc(tally, right)) is not None:
         yield "entropy_auroc", auroc
     yield "pass@1", votes / tally.size
     yield "pass@n", votes > 0

@@ -12,17 +12,16 @@ from scrl.metrics import PASS_OR_MAJ
 
 
 def results_json(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Every pass@k and maj@k as `NAME,none`, its standard error over questions as `NAME_stderr,none`."""
+    """Every pass@k and maj@k as `NAME,none`, its standard error s / √Q over questions as `NAME_stderr,none`."""
     results: dict[str, dict[str, Any]] = {}
-    higher_is_better: dict[str, dict[str, bool]] = {}
-    configs, num_samples = {}, {}
+    higher_is_better, configs, num_samples = {}, {}, {}
     for record in records:
-        name = str(record["benchmark"])
-        results[name], higher_is_better[name] = {"alias": name}, {}
-        for metric in filter(PASS_OR_MAJ.fullmatch, record):
-            results[name][f"{metric},none"] = record[metric]
-            results[name][f"{metric}_stderr,none"] = standard_error(list(record[f"{metric}_by_question"].values()))
-            higher_is_better[name][metric] = True
+        name, metrics = str(record["benchmark"]), list(filter(PASS_OR_MAJ.fullmatch, record))
+        results[name], higher_is_better[name] = {"alias": name}, dict.fromkeys(metrics, True)
+        for metric in metrics:
+            values_Q = list(record[f"{metric}_by_question"].values())
+            error = float(np.std(values_Q, ddof=1)) / math.sqrt(len(values_Q)) if len(values_Q) > 1 else 0.0
+            results[name] |= {f"{metric},none": record[metric], f"{metric}_stderr,none": error}
         configs[name] = {
             "task": name,
             "output_type": "generate_until",
@@ -48,8 +47,3 @@ def results_json(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "config": {"model": "scrl", "model_args": f"pretrained={model}", "random_seed": seed},
         "model_name": model,
     }
-
-
-def standard_error(values_Q: Sequence[float]) -> float:
-    """s / √Q, s the sample standard deviation over questions; 0 for a single question."""
-    return float(np.std(values_Q, ddof=1)) / math.sqrt(len(values_Q)) if len(values_Q) > 1 else 0.0

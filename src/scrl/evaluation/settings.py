@@ -20,7 +20,6 @@ from scrl.settings import RETIRED, Settings, changed_settings
 
 STARTED_WITH = "started_with.json"
 """The settings again, beside the completions that were drawn with them."""
-NOT_TRAINED = "nothing is trained here; it is a setting of scrl train"
 
 
 class MeasurementSettings(Settings):
@@ -72,18 +71,10 @@ class MeasurementSettings(Settings):
         return self
 
 
-NAMES = Names(
-    MeasurementSettings,
-    EVALUATION_NAMES,
-    others=RETIRED,
-    not_here={
-        "method": "a method says what is rewarded, and nothing is rewarded here; scrl label tries one on completions",
-        "steps": NOT_TRAINED,
-        "trained": NOT_TRAINED,
-        "learning_rate": NOT_TRAINED,
-    },
-)
-"""Of an evaluation's settings."""
+NOT_TRAINED = "nothing is trained here; it is a setting of scrl train"
+NO_METHOD = "a method says what is rewarded, and nothing is rewarded here; scrl label tries one on completions"
+NOT_HERE = {"method": NO_METHOD, **dict.fromkeys(("steps", "trained", "learning_rate"), NOT_TRAINED)}
+NAMES = Names(MeasurementSettings, EVALUATION_NAMES, others=RETIRED, not_here=NOT_HERE)
 
 
 def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:

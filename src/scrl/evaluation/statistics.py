@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from scrl.errors import ConfigError
 from scrl.records import Floats
 from scrl.seeds import generator_for
 
+LEVEL = 0.95
 MAJORITY_DRAWS = 1_000
 CLUSTERED_DRAWS = 2_000
 SIGN_DRAWS = 10_000
@@ -37,8 +39,7 @@ class Difference:
         return self.low > 0 or self.high < 0
 
 
-@dataclass(frozen=True, slots=True)
-class SeedMean:
+class SeedMean(NamedTuple):
     """The mean of the means of several seeds, and their spread."""
 
     mean: float
@@ -90,24 +91,18 @@ def majority_at_k(counts_K: Sequence[int], right: int | None, num_missing: int, 
     return float((has_won / num_tied).mean())
 
 
-def bootstrap_interval(
-    values_Q: Sequence[float] | Floats, *, seed: int, draws: int = 10_000, level: float = 0.95
-) -> tuple[float, float]:
-    """The percentile bootstrap of the mean over questions.
+def bootstrap_interval(values_Q: Sequence[float] | Floats, *, seed: int, draws: int = 10_000) -> tuple[float, float]:
+    """The 95 % percentile bootstrap of the mean over questions.
 
-        (low, high) = quantiles (1 ∓ level) / 2 of { mean(values[q_1], …, values[q_Q]) },   q_i uniform over questions
+        (low, high) = quantiles (1 ∓ 0.95) / 2 of { mean(values[q_1], …, values[q_Q]) },   q_i uniform over questions
 
     The order of the questions changes no bit. Equal values, or a single question, give an interval of width 0, which
     says nothing about other questions.
     """
-    if draws < 1:
-        raise ConfigError(f"draws must be 1 or more, found {draws}")
-    if not 0 < level < 1:
-        raise ConfigError(f"level must lie between 0 and 1, such as 0.95, found {level}")
     sorted_Q = np.sort(_one_per_question(values_Q, "values_Q"))
     size, generator = len(sorted_Q), generator_for(seed, "bootstrap")
     means = _in_chunks(draws, size, lambda number: sorted_Q[generator.integers(size, size=(number, size))].mean(axis=1))
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 
@@ -135,8 +130,7 @@ def paired_difference(
     before_Q: Sequence[float] | Floats, after_Q: Sequence[float] | Floats, *, seed: int
 ) -> Difference:
     """mean(after − before) with its 95 % interval: value q of both is question q, and they are resampled together."""
-    before = _one_per_question(before_Q, "before_Q")
-    after = _one_per_question(after_Q, "after_Q")
+    before, after = _one_per_question(before_Q, "before_Q"), _one_per_question(after_Q, "after_Q")
     if len(before) != len(after):
         raise ValueError(f"before_Q has {len(before)} questions, after_Q has {len(after)}: give both the same ones")
     differences_Q = after - before

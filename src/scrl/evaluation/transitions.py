@@ -22,11 +22,6 @@ def majority_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) ->
     return count_transitions(before[key], after[key])
 
 
-def transition_words(counts: Mapping[str, int]) -> str:
-    """`5 learned, 11 kept, 9 lost, 58 never right`."""
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
-
-
 def count_transitions(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, int]:
     """How many of the questions that both have were learned, kept, lost and never right.
 

@@ -32,16 +32,15 @@ MOST_NODES = 128
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way to run: that it fits, or why it cannot be."""
+    """One way to run, and how long a step takes; or why it is impossible."""
 
     layout: Layout
     fit: Fit | None = None
     seconds: float = float("inf")
-    """Of a step."""
     refusal: str | None = None
     """Which setting the engine cannot follow."""
     least: float = 0.0
-    """Bytes of a GPU that it would need."""
+    """Bytes that it needs on each GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,6 @@ class GpuPlan:
     work: Work
     cluster: Cluster
     num_questions: int | None
-    """As far as that is known without a network."""
     length: float | None
     """Mean tokens of a completion, where they were given."""
     options: tuple[Option, ...]
@@ -61,7 +59,7 @@ class GpuPlan:
 
 
 def plan_on_gpus(config: RunConfig, cluster: Cluster, *, length: float | None = None) -> GpuPlan:
-    """Try every engine; of questions only files of the user's own are read, and of the model nothing but its shape."""
+    """Try every engine; only the user's own files of questions are read, and only the model's shape."""
     if config.compute.dtype == "float32":
         raise ConfigError("compute.dtype: GPUs' rates are known for bfloat16 alone. Set bfloat16 or auto.")
     if config.compute.device not in ("auto", "cuda"):
@@ -70,7 +68,7 @@ def plan_on_gpus(config: RunConfig, cluster: Cluster, *, length: float | None = 
 
 
 def count_questions(config: RunConfig) -> int | None:
-    """As far as that is known without a network."""
+    """As far as it is known without a network."""
     benchmark = benchmark_of(config.questions)
     if benchmark is None:
         return None if is_hub_id(config.questions) else len(config.load_questions().questions)
@@ -100,9 +98,7 @@ def layouts(cluster: Cluster) -> tuple[Layout, ...]:
 
 def refusal_of(config: RunConfig, engine: EngineName, cluster: Cluster, num_questions: int | None) -> str | None:
     """Why an engine would refuse these settings on these GPUs, if it would."""
-    options = config.engine_options if config.engine == engine else {}
-    machines = {"engine": engine, "engine_options": options, "nodes": cluster.nodes, "gpus": cluster.gpus}
-    config = config.model_copy(update=machines)
+    config = config.model_copy(update={"engine": engine, "nodes": cluster.nodes, "gpus": cluster.gpus})
     questions = min(config.questions_per_step, num_questions or config.questions_per_step)
     try:
         if engine == "trl":
@@ -129,9 +125,8 @@ def best_fit(shape: ModelShape, work: Work, cluster: Cluster, layout: Layout) ->
     fits = [found for each, less in tries if (found := fit(shape, less, each, cluster.memory)) is not None]
     if not fits:
         return Option(layout, least=least)
-    seconds = [step_seconds(shape, found, cluster) for found in fits]
-    best = fits[seconds.index(min(seconds))]
-    return Option(best.layout, best, min(seconds), least=least)
+    best = min(fits, key=lambda found: step_seconds(shape, found, cluster))
+    return Option(best.layout, best, step_seconds(shape, best, cluster), least=least)
 
 
 def best_option(options: list[Option]) -> Option | None:
@@ -140,11 +135,8 @@ def best_option(options: list[Option]) -> Option | None:
     return next((option for option in options if option.fit and option.seconds <= CLOSE * fastest), None)
 
 
-# What would make a run possible that no engine can do on these GPUs
-
-
 def remedies(plan: GpuPlan) -> Iterator[str]:
-    """Each in a line, with the engine that a plan of it would choose."""
+    """What would make a run possible that no engine can do: one line each, with the engine a plan would choose."""
     config, cluster = plan.config, plan.cluster
     update = even_update(config, cluster)
     if update is None:
@@ -154,7 +146,16 @@ def remedies(plan: GpuPlan) -> Iterator[str]:
     for words, effect, settings in lighter_settings(config):
         if best := best_of(plan, config.model_copy(update=settings), cluster):
             yield f"{words}: {effect} would fit ({best.layout})"
-    yield from _more_gpus(plan)
+    for more in larger_clusters(cluster):
+        update = even_update(config, more)
+        if update and (best := best_of(plan, config.model_copy(update={"questions_per_update": update}), more)):
+            options = [
+                f"--gpus {more.gpus}" if more.gpus != cluster.gpus else "",
+                f"--nodes {more.nodes}" if more.nodes != cluster.nodes else "",
+                f"--questions-per-update {update}" if update != config.questions_per_update else "",
+            ]
+            yield f"{' '.join(filter(None, options))}: {more.total} such GPUs would hold it ({best.layout})"
+            break
     least = [option.least for option in plan.options if option.refusal is None]
     if least:
         gib = ceil(min(least) / GIB)
@@ -186,21 +187,6 @@ def lighter_settings(config: RunConfig) -> Iterator[tuple[str, str, dict[str, An
         tokens = config.sampling.max_tokens // 2
         sampling = config.sampling.model_copy(update={"max_tokens": tokens})
         yield f"--max-tokens {tokens}", "completions half as long", {"sampling": sampling}
-
-
-def _more_gpus(plan: GpuPlan) -> Iterator[str]:
-    """The first number of GPUs that would do; where an update would not divide among them, a larger update."""
-    config = plan.config
-    for cluster in larger_clusters(plan.cluster):
-        update = even_update(config, cluster)
-        if update and (best := best_of(plan, config.model_copy(update={"questions_per_update": update}), cluster)):
-            options = [
-                f"--gpus {cluster.gpus}" if cluster.gpus != plan.cluster.gpus else "",
-                f"--nodes {cluster.nodes}" if cluster.nodes != plan.cluster.nodes else "",
-                f"--questions-per-update {update}" if update != config.questions_per_update else "",
-            ]
-            yield f"{' '.join(filter(None, options))}: {cluster.total} such GPUs would hold it ({best.layout})"
-            return
 
 
 def larger_clusters(cluster: Cluster) -> Iterator[Cluster]:

@@ -44,7 +44,7 @@ def _step_lines(plan: GpuPlan) -> Iterator[str]:
     )
     again = f", {config.dynamic_sampling.rounds} times more at most" if config.dynamic_sampling.rounds else ""
     yield f"{config.steps} steps of {work.questions} questions × {config.completions} completions{again}; of a step:"
-    yield f"  sampled  {work.sampled_rows:>9,} sequences {work.tokens_sampled:>13,.0f} tokens"
+    yield f"  sampled  {work.sampled_rows:>9,} sequences {work.sampled_rows * work.length:>13,.0f} tokens"
     yield f"  trained  {work.trained_rows:>9,} sequences {work.tokens_trained:>13,.0f} tokens, {work.updates} updates"
     length = f"a completion has {work.length:,.0f} tokens"
     if plan.length is not None:
@@ -74,7 +74,7 @@ def _engine_lines(plan: GpuPlan) -> Iterator[str]:
 
 
 def _basis(plan: GpuPlan, fit: Fit) -> str:
-    """What stands behind the seconds and hours of an engine, in a word."""
+    """Whether the efficiencies behind an engine's seconds are measured."""
     measured = [efficiency(fit, plan.cluster.kind, what).measured_on for what in WHATS]
     return "measured" if all(measured) else "half assumed" if any(measured) else "assumed"
 
@@ -96,14 +96,12 @@ def _label(fit: Fit, name: str) -> str:
     """What the page calls a part of memory."""
     layout, work = fit.layout, fit.work
     if name == "sampler's cache":
-        rows = f"{fit.rows} of {layout.rows(work)}"
-        if work.vllm_memory is not None:
-            return f"KV cache, {work.vllm_memory:g} of the GPU: {rows} side by side"
-        return f"KV cache, {rows} completions side by side"
+        rows, share = f"{fit.rows} of {layout.rows(work)}", work.vllm_memory
+        what = f"{rows} completions" if share is None else f"{share:g} of the GPU: {rows}"
+        return f"KV cache, {what} side by side"
     if name == "activations":
-        tokens = str(layout.micro_tokens(work))
-        if work.micro_tokens is None:
-            tokens = f"{layout.micro_rows(work)} × {work.longest}"
+        by_rows = f"{layout.micro_rows(work)} × {work.longest}"
+        tokens = by_rows if work.micro_tokens is None else layout.micro_tokens(work)
         return f"activations, {tokens} tokens{', computed twice' if work.is_checkpointed else ''}"
     is_split = work.masters == "split" and layout.engine == "embedded"
     labels = {
@@ -124,19 +122,14 @@ def _time_lines(plan: GpuPlan, best: Option, fit: Fit) -> Iterator[str]:
     few = f", with {rows} of {wanted} rows of a sampler at a time" if is_short else ""
     share = slowest.seconds / best.seconds
     yield from _wrapped(f"bottleneck: {slowest.name}, {share:.0%} of a step; it waits for {slowest.limit}{few}")
-    hours = best.seconds * plan.config.steps / 3600
+    hours, basis = best.seconds * plan.config.steps / 3600, _basis(plan, fit)
+    shares = [(what, *efficiency(fit, plan.cluster.kind, what)) for what in WHATS]
+    words = "; ".join(f"{what} {share:.2f}, {run or 'assumed'}" for what, share, run in shares)
     yield from _wrapped(
         f"hours: {hours:,.{1 if hours >= 1 else 2}f} for {plan.config.steps:,} steps of {best.seconds:,.1f} s, "
-        f"{provenance(plan, fit)}; loading, checkpoints and evaluations on top"
+        f"estimated ({basis} efficiencies{'' if basis == 'assumed' else f': {words}'}); "
+        "loading, checkpoints and evaluations on top"
     )
-
-
-def provenance(plan: GpuPlan, fit: Fit) -> str:
-    """What stands behind the seconds, with the runs that were measured."""
-    shares = [(what, efficiency(fit, plan.cluster.kind, what)) for what in WHATS]
-    words = [f"{what} {share:.2f}, {run or 'assumed'}" for what, (share, run) in shares]
-    basis = _basis(plan, fit)
-    return f"estimated ({basis} efficiencies{'' if basis == 'assumed' else ': ' + '; '.join(words)})"
 
 
 def _reason(plan: GpuPlan, best: Option) -> str:
@@ -151,12 +144,11 @@ def _reason(plan: GpuPlan, best: Option) -> str:
 def start_words(plan: GpuPlan, fit: Fit, words: Sequence[str]) -> list[str]:
     """The command that starts the run with an engine, and with the settings that make it fit."""
     cluster, engine, tensor = plan.cluster, fit.layout.engine, fit.layout.tensor
-    changes = list(_changes(plan, fit))
-    given = list(words)
+    changes, command = list(_changes(plan, fit)), list(words)
     for name in changes[::2]:
-        if name in given:
-            del given[given.index(name) : given.index(name) + 2]
-    command = [*given, *changes]
+        if name in command:
+            del command[command.index(name) : command.index(name) + 2]
+    command += changes
     if engine == "embedded":
         return command
     if engine == "verl":

@@ -42,12 +42,11 @@ PROMPT = 200
 """Tokens of a prompt, where there is no tokenizer to count them. Assumed."""
 
 EngineName = Literal["embedded", "trl", "verl"]
-Sharding = Literal["none", "DDP", "FSDP2"]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One step of a run. Rows are completions."""
+    """One step of a run. Rows are completions; a prompt has `prompt` tokens, a completion `length` on average."""
 
     questions: int
     """Groups of completions: a method may ask a question twice."""
@@ -57,9 +56,7 @@ class Work:
     update_rows: int
     """Of the largest update."""
     prompt: int
-    """Tokens of a prompt."""
     length: float
-    """Mean tokens of a completion."""
     max_tokens: int
     micro_batch: int
     sampler_rows: int
@@ -93,11 +90,6 @@ class Work:
     def pass_tokens(self) -> int:
         """The most tokens of such a pass; one row is never split."""
         return max(self.micro_tokens or self.micro_batch * self.longest, self.longest)
-
-    @property
-    def tokens_sampled(self) -> float:
-        """By all rows."""
-        return self.sampled_rows * self.length
 
     @property
     def tokens_trained(self) -> float:
@@ -137,23 +129,19 @@ def work_of(config: RunConfig, num_questions: int | None, length: float | None =
 
 def smaller(work: Work) -> tuple[Work, ...]:
     """The same step in less memory: micro-batches halved, then activations computed twice. No result changes."""
-    works = [work]
-    while (last := works[-1]).pass_tokens > work.longest:
-        if last.micro_tokens is not None:
-            works.append(replace(last, micro_tokens=last.micro_tokens // 2))
-        else:
-            works.append(replace(last, micro_batch=last.micro_batch // 2))
+    works, name = [work], "micro_batch" if work.micro_tokens is None else "micro_tokens"
+    while works[-1].pass_tokens > work.longest:
+        works.append(replace(works[-1], **{name: getattr(works[-1], name) // 2}))
     return (*works, *(replace(each, is_checkpointed=True) for each in works if not work.is_checkpointed))
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Who trains, and how the work is spread."""
+    """Who trains, and how the work is spread over how many GPUs."""
 
     engine: EngineName
-    sharding: Sharding
+    sharding: Literal["none", "DDP", "FSDP2"]
     gpus: int
-    """In all."""
     tensor: int = 1
     """t: GPUs that share one sampler."""
 
@@ -167,7 +155,7 @@ class Layout:
         return self.gpus if self.sharding == "FSDP2" else 1
 
     def rows(self, work: Work) -> int:
-        """That a sampler writes in a step."""
+        """Completions that one sampler writes in a step."""
         return -(-work.sampled_rows * self.tensor // self.gpus)
 
     def rows_at_once(self, work: Work) -> int:
@@ -219,8 +207,7 @@ def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: floa
     activations = layout.micro_tokens(work) * activation_bytes(shape, work.is_checkpointed)
     stays = layout.engine == "trl"  # vLLM sleeps while verl or the embedded engine trains; our sampler drops its cache
     vllm_weights = num_weights if layout.has_vllm(work) else 0
-    share = work.vllm_memory
-    cache = rows * row_bytes(shape, work, layout) if share is None else share * memory
+    cache = rows * row_bytes(shape, work, layout) if work.vllm_memory is None else work.vllm_memory * memory
     return (
         Part("weights", work.size * working, in_sampling=is_ours),
         Part("masters", masters * (trained if is_ours else num_weights) / s),
@@ -294,12 +281,11 @@ def row_bytes(shape: ModelShape, work: Work, layout: Layout) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A layout that fits, with the settings that make it fit."""
+    """A layout that fits, with the settings that make it fit and `rows` completions side by side."""
 
     layout: Layout
     work: Work
     rows: int
-    """Completions side by side."""
     parts: tuple[Part, ...]
 
 

@@ -68,11 +68,10 @@ def _load_questions(config: RunConfig) -> LoadedQuestions:
     loaded, held_out = config.load_questions(), config.load_held_out()
     require_gold(config.rule(), loaded.questions)
     trained = {question.text for question in loaded.questions}
-    shared = sum(question.text in trained for question in held_out.questions) if held_out else 0
-    if not held_out or not shared:
-        return loaded
-    note = f"{shared} of the {len(held_out.questions)} held-out questions are trained on: they are not held out"
-    return replace(loaded, notes=(*loaded.notes, note))
+    others = held_out.questions if held_out else ()
+    shared = sum(question.text in trained for question in others)
+    note = f"{shared} of the {len(others)} held-out questions are trained on: they are not held out"
+    return replace(loaded, notes=(*loaded.notes, note)) if shared else loaded
 
 
 def _load_model(config: RunConfig) -> tuple[Any, Any, int]:
@@ -92,7 +91,7 @@ def _load_model(config: RunConfig) -> tuple[Any, Any, int]:
 def _plan(
     config: RunConfig, questions: Sequence[Question], notes: Sequence[str], shape: ModelShape, longest: int
 ) -> Plan:
-    """With prompts of at most `longest` tokens."""
+    """The plan for these questions, whose longest prompt has `longest` tokens."""
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     stream.check_others(config.dynamic_sampling)
     work = replace(work_of(config, len(questions)), prompt=longest)
@@ -121,13 +120,12 @@ def _plan(
 
 
 def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
-    """The large parts of memory, as the embedded engine takes it; what an adapter adds is small and left out."""
+    """The large parts of memory with the embedded engine; what an adapter adds is small and left out."""
     device = device_of(config.compute) if config.engine == "embedded" else pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     work = replace(work, size=size, adapter_rank=0 if config.lora else None)
-    total = 0  # of a GPU, of which vLLM takes a share
-    if device.type == "cuda" and work.vllm_memory is not None:
-        total = torch.cuda.get_device_properties(device).total_memory
+    has_share = device.type == "cuda" and work.vllm_memory is not None  # vLLM takes a share of the GPU
+    total = torch.cuda.get_device_properties(device).total_memory if has_share else 0
     layout = Layout("embedded", "none", 1)
     amounts = {part.name: int(part.bytes) for part in parts(shape, work, layout, layout.rows_at_once(work), total)}
     names = ["weights", "masters", "gradients", "optimizer", "start model", "sampler's cache"]

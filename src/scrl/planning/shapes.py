@@ -99,7 +99,6 @@ def shape_of(model: str) -> ModelShape:
 
 
 def read_shape(path: Path) -> ModelShape:
-    """The shape that a config.json describes."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,14 +60,12 @@ LATENCY = 10e-6
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The machines of a run."""
+    """The machines of a run: `nodes` with `gpus` GPUs each, which have `memory` bytes each."""
 
     kind: str
     gpus: int
-    """Of one machine."""
     nodes: int
     memory: float
-    """Bytes of each GPU."""
     is_kind_assumed: bool = False
 
     @property
@@ -77,12 +75,11 @@ class Cluster:
 
     @property
     def gpu(self) -> Gpu:
-        """What each GPU can do."""
         return GPUS[self.kind]
 
     @property
     def link(self) -> float:
-        """Where a ring passes through other machines, those are what it waits for."""
+        """The slowest link of a ring over all GPUs: the network, where there are several machines."""
         return self.gpu.link if self.nodes == 1 else NETWORK
 
 
@@ -99,16 +96,15 @@ def make_cluster(kind: str | None, *, gpus: int, nodes: int, memory_gib: float |
 
 
 class Efficiency(NamedTuple):
-    """What share of a roof is reached."""
+    """What share of a roof is reached, and the run that showed it; None: assumed."""
 
     share: float
     measured_on: str | None = None
-    """None: assumed."""
 
 
 What = Literal["decode", "mfu"]
-WHATS: tuple[What, ...] = ("decode", "mfu")
 """Writing tokens, and all passes over whole completions."""
+WHATS: tuple[What, ...] = get_args(What)
 ASSUMED = Efficiency(0.35)
 MEASURED: dict[tuple[EngineName | Literal["vllm"], str, What], Efficiency] = {
     # 128 × (max(2 W / bandwidth, 2 W 256 / peak) + 256 · 128 · k / bandwidth) = 0.237 s, and 0.548 s measured
@@ -126,28 +122,24 @@ A share is the seconds that the equations give with an efficiency of 1, over the
 
 
 def efficiency(fit: Fit, kind: str, what: What) -> Efficiency:
-    """Measured, or else assumed."""
     engine = fit.layout.engine
     by_vllm = what == "decode" and engine == "embedded" and fit.layout.has_vllm(fit.work)
     return MEASURED.get(("vllm" if by_vllm else engine, kind, what), ASSUMED)
 
 
 class Phase(NamedTuple):
-    """A part of a step."""
+    """A part of a step, and what it waits for."""
 
     name: str
     seconds: float
     limit: str
-    """What it waits for."""
 
 
 def phases(shape: ModelShape, fit: Fit, cluster: Cluster) -> tuple[Phase, ...]:
-    """The seconds of a step."""
     return tuple(phase(shape, fit, cluster) for phase in (rollout, scoring, update, sync))
 
 
 def step_seconds(shape: ModelShape, fit: Fit, cluster: Cluster) -> float:
-    """Of all phases."""
     return sum(phase.seconds for phase in phases(shape, fit, cluster))
 
 

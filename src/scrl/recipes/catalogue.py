@@ -27,7 +27,6 @@ class Experiment:
     name: str
     """MODEL/BENCHMARK/BUDGET/METHOD, or MODEL/start; then what it varies: a length, or thresholds by name."""
     model: str
-    """Hub id."""
     trained_on: str | None
     """A benchmark's name; None: the start model, no training."""
     method: str | None
@@ -51,7 +50,6 @@ PROMPT_STYLES = {
     "llama-3.2-1b-instruct": "llama",
     "llama-3.1-8b-instruct": "llama",
 }
-CHECKPOINT_EVERY = EVALUATION_EVERY = 20
 RIVALS = ("compass", "etmr", "restrain")
 """Methods that the paper compares with and did not run."""
 
@@ -64,13 +62,13 @@ def appendix(model: str) -> dict[str, Any]:
 
 def most_completions(method: str | None, completions: int) -> int:
     """The most completions within a budget: a method that draws them as a tree cannot have every number."""
-    plan = METHODS[method].plan if method is not None else None
-    while plan is not None:
+    if method is None or (plan := METHODS[method].plan) is None:
+        return completions
+    while True:
         try:
-            return plan(completions, METHODS[method or ""].settings()).leaves
+            return plan(completions, METHODS[method].settings()).leaves
         except ConfigError:
             completions -= 1
-    return completions
 
 
 def _experiment(name: str) -> Experiment:
@@ -121,27 +119,23 @@ FOLLOWED = frozenset(
 """Runs that are measured on their way too: the paper prints the best value, or draws the curve."""
 
 
-def _methods_table() -> PaperTable:
-    metrics = {
-        "pass@1": "pass@1", "pass@16": "pass@16", "labels right": "positive_accuracy", "tokens a step": "tokens"
-    }  # fmt: skip
-    names = {"start": "qwen2.5-3b/start"} | {method: f"qwen2.5-3b/amc/32-16/{method}" for method in METHODS}
-    return PaperTable(
+_COLUMNS = {"pass@1": "pass@1", "pass@16": "pass@16", "labels right": "positive_accuracy", "tokens a step": "tokens"}
+_ROWS = {"start": "qwen2.5-3b/start"} | {method: f"qwen2.5-3b/amc/32-16/{method}" for method in METHODS}
+OWN_TABLES = {
+    "methods": PaperTable(
         "methods",
         "Every method on the same questions",
         "not in the paper",
         "pass@1 and pass@16 in % after training; how right positive labels were and what was sampled, over all steps.",
         tuple(
             Cell("methods", "", row, column, metric, None, name, "amc")
-            for row, name in names.items()
-            for column, metric in metrics.items()
+            for row, name in _ROWS.items()
+            for column, metric in _COLUMNS.items()
             if row != "start" or metric.startswith("pass@")
         ),
         (SERIES["positive_accuracy"], SERIES["tokens"]),
     )
-
-
-OWN_TABLES = {"methods": _methods_table()}
+}
 """Tables beyond the paper: every method that scrl has, on the same questions with the same settings."""
 
 
@@ -186,10 +180,9 @@ def config_of(experiment: Experiment, *, seed: int = 0) -> RunConfig:
         "trained": experiment.trained,
         "prompt": prompt_of(experiment),
         "sampling.max_tokens": experiment.max_tokens,
-        "sampling.temperature": experiment.temperature,
         "evaluation": evaluation_of(experiment.name in FOLLOWED),
         "guard.mode": "observe",
-        "checkpoint_every": CHECKPOINT_EVERY,
+        "checkpoint_every": 20,
     }
     settings["steps"] = episodes_of(experiment) * ceil(benchmark.num_questions / settings["questions_per_step"])
     tree: dict[str, Any] = {}
@@ -205,8 +198,8 @@ def prompt_of(experiment: Experiment) -> dict[str, Any]:
 
 
 def evaluation_of(is_followed: bool) -> dict[str, Any]:
-    """Of a run itself: models are measured before and after it, within it only where it is followed."""
+    """The evaluations within a run, which only a run that is followed has; `scrl reproduce` measures the rest."""
     if not is_followed:
         return {"is_off": True}
     sampling = {name: EVALUATION[name] for name in ("temperature", "top_p")}
-    return {"every": EVALUATION_EVERY, "completions": EVALUATION["samples"], **sampling}
+    return {"every": 20, "completions": EVALUATION["samples"], **sampling}

@@ -30,10 +30,8 @@ TOY_STEPS = 40
 """Of a run at demo scale, whose model, EMBEDDED, slips but does not guess."""
 
 
-def demo_config(
-    method: str, *, seed: int, steps: int, model: str = HASTY, changes: Mapping[str, Any] | None = None
-) -> RunConfig:
-    """A run of the demo, about a minute on a laptop, with `changes` on top."""
+def demo_config(method: str, *, seed: int, steps: int, model: str = HASTY, more: Mapping[str, Any] = {}) -> RunConfig:
+    """A run of the demo, about a minute on a laptop, with the settings `more` on top."""
     settings = {
         "model": model,
         "questions": "arithmetic:medium:train:64",
@@ -49,7 +47,7 @@ def demo_config(
         "guard": {"mode": "observe"},
         "checkpoint_every": 20,
     }
-    return build_config(merged(settings, changes or {}))
+    return build_config(merged(settings, more))
 
 
 # What came of it
@@ -72,11 +70,8 @@ class Outcome:
     @classmethod
     def read(cls, folder: Path, on_cut: OnCut) -> Outcome:
         """The run in `folder`; `on_cut` receives a message about a last line that is incomplete."""
-        evaluations, metrics = (
-            tuple(line.fields for line in read_json_lines(folder / name, on_cut))
-            for name in ("evaluations.jsonl", "metrics.jsonl")
-        )
-        return cls(folder.name, evaluations, metrics)
+        files = [read_json_lines(folder / name, on_cut) for name in ("evaluations.jsonl", "metrics.jsonl")]
+        return cls(folder.name, *(tuple(line.fields for line in file) for file in files))
 
     def is_finished(self, steps: int) -> bool:
         return any(record["step"] == steps for record in self.evaluations)
@@ -89,7 +84,6 @@ class Outcome:
 
     @property
     def title(self) -> str:
-        """The method's name as people write it."""
         return TITLES.get(self.name, self.name)
 
     def stock(self, first: int, last: int | None) -> float | None:
@@ -121,15 +115,13 @@ def results_table(outcomes: Sequence[Outcome]) -> Table:
 
 def curves(outcomes: Sequence[Outcome]) -> Table:
     """Stock answers and right answers among a step's completions, as a row of blocks: ▁ is none, █ all."""
-    rows = tuple(
-        (outcome.title, *(_blocks([line.get(key) for line in outcome.metrics]) for key in ("stock_share", "pass@1")))
-        for outcome in outcomes
-    )
+
+    def blocks(outcome: Outcome, key: str) -> str:
+        shares = [line.get(key) for line in outcome.metrics]
+        return "".join(" " if share is None else BLOCKS[min(int(share * 8), 7)] for share in shares)
+
+    rows = tuple((each.title, blocks(each, "stock_share"), blocks(each, "pass@1")) for each in outcomes)
     return Table(("", "stock answers", "right answers"), rows, "Completions step by step, ▁ 0 % … █ 100 %")
-
-
-def _blocks(shares: Sequence[float | None]) -> str:
-    return "".join(" " if share is None else BLOCKS[min(int(share * len(BLOCKS)), len(BLOCKS) - 1)] for share in shares)
 
 
 def verdict(outcomes: Sequence[Outcome], seed: int) -> str:

@@ -16,20 +16,18 @@ VOTING = "voting"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One experiment, and what is measured of it."""
+    """One experiment of the catalogue, its name at the chosen scale, and what is measured of it."""
 
     experiment: Experiment
-    """As the catalogue has it, at the paper's scale."""
     name: str
-    """At the chosen scale."""
     measured_on: tuple[str, ...] = ()
     """Benchmarks, by the paper's names."""
     rollouts_on: tuple[str, ...] = ()
-    """Benchmarks whose entropies are measured as training samples."""
+    """Benchmarks whose entropies are measured, sampled as in training."""
     has_voting: bool = False
     """Whether its start model votes with as many tokens as it sampled."""
     has_curve: bool = False
-    """Whether its own evaluations, in the midst of training, are what is asked for."""
+    """Whether its evaluations in the midst of training are needed."""
 
     @property
     def is_run(self) -> bool:
@@ -49,11 +47,10 @@ def _own_table(name: str) -> PaperTable:
     if not experiments:
         nearest = did_you_mean(name, (*TABLES, *OWN_TABLES, *EXPERIMENTS)).partition(" Known:")[0]
         raise ConfigError(f"{name}: there is no such table or experiment.{nearest} `scrl recipes` lists them.")
-    printed: dict[tuple[str, str], float | None] = {}  # by experiment and benchmark, as the paper has it first
-    for table in TABLES.values():
-        for cell in table.cells:
-            if cell.experiment is not None and cell.metric == "pass@1" and table.measured_with == "evaluation":
-                printed.setdefault((cell.experiment, cell.measured_on), cell.paper)
+    printed: dict[tuple[str | None, str], float | None] = {}  # by experiment and benchmark, as the paper has it first
+    for cell in (cell for table in TABLES.values() if table.measured_with == "evaluation" for cell in table.cells):
+        if cell.metric == "pass@1":
+            printed.setdefault((cell.experiment, cell.measured_on), cell.paper)
     cells: dict[Place, Cell] = {}
     for experiment in (EXPERIMENTS[each] for each in experiments):
         for row in (start_of(experiment), experiment.name):
@@ -122,8 +119,7 @@ def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTa
     """The table with new cells, in rows below those of the cells they are paired with."""
     order: list[tuple[str, str]] = []
     for row in table.rows:
-        below = dict.fromkeys((new.section, new.row) for old, new in extra if (old.section, old.row) == row)
-        order += [row, *below]
+        order += [row, *dict.fromkeys((new.section, new.row) for old, new in extra if (old.section, old.row) == row)]
     cells = sorted((*table.cells, *(new for _, new in extra)), key=lambda cell: order.index((cell.section, cell.row)))
     return replace(table, cells=tuple(cells))
 
@@ -163,6 +159,6 @@ def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
 
 
 def _with_benchmark(known: tuple[str, ...], benchmark: str, scale: str) -> tuple[str, ...]:
-    """One benchmark more, unless one that is the same at this scale is there already."""
+    """One benchmark more, unless there is one that is the same at this scale."""
     is_there = benchmark_at(benchmark, scale) in {benchmark_at(name, scale) for name in known}
     return known if is_there else (*known, benchmark)

@@ -44,12 +44,10 @@ def values_of(table: PaperTable, choices: Choices, out: Path) -> dict[Place, Val
     folders = [out / f"seed-{seed}" for seed in choices.seeds]
     values: dict[Place, Value] = {}
     for cell in scaled.cells:
-        if cell.derived:
-            value = _derived(cell.derived, values)
-        else:
-            value = _measured(table, originals[cell.place], choices.scale, folders)
-        if value is not None:
-            values[cell.place] = value
+        original = originals[cell.place]
+        found = _derived(cell.derived, values) if cell.derived else _measured(table, original, choices.scale, folders)
+        if found is not None:
+            values[cell.place] = found
     return values
 
 
@@ -121,9 +119,6 @@ def _derived(derived: Derived, values: Mapping[Place, Value]) -> Value | None:
     return Value(100 * change.mean, 100 * change.low, 100 * change.high)
 
 
-# The page
-
-
 def outcome_table(scaled: PaperTable, values: Mapping[Place, Value], caption: str) -> Table:
     """The table as the paper has it, our value first, the paper's behind it in parentheses."""
     texts: dict[tuple[str, str, str], str] = {}
@@ -139,10 +134,8 @@ def outcome_table(scaled: PaperTable, values: Mapping[Place, Value], caption: st
 
 def cell_text(cell: Cell, value: Value | None) -> str:
     """`41.3 [38.0, 45.1] (41.5)`; a gain with its sign; a copied value says from where."""
-    if cell.metric.startswith("entropy_"):
-        digits = 3
-    else:
-        digits = {"pass@1": 1, "tokens": 0}.get(cell.metric, 2 if cell.metric in SERIES else 1)
+    usual = {"pass@1": 1, "tokens": 0}.get(cell.metric, 2 if cell.metric in SERIES else 1)
+    digits = 3 if cell.metric.startswith("entropy_") else usual
     ours = "–"
     if value is not None:
         sign = f"Δ {'+' if value.mean > 0 else ''}" if cell.metric == GAIN else ""
@@ -174,19 +167,16 @@ def caption_of(table: PaperTable, values: Mapping[Place, Value], choices: Choice
     if table.measured_with == "training":
         how = f"the mean over all steps of each run, {seeds}"
     elif table.measured_with == "curve":
-        drawn = _drawn(table, choices, out) or "nothing measured yet"
-        how = f"the mean over all evaluations in each run, {drawn}, {seeds}"
+        how = f"the mean over all evaluations in each run, {_drawn(table, choices, out)}, {seeds}"
     else:
         last = "; last checkpoint" if table.measured_with == "evaluation" else ""
         intervals = ", 95 % intervals over questions" if any(value.low is not None for value in values.values()) else ""
-        how = f"{_drawn(table, choices, out) or 'nothing measured yet'}, {seeds}{last}{intervals}"
+        how = f"{_drawn(table, choices, out)}, {seeds}{last}{intervals}"
     engine = f", trained with {choices.engine}" if choices.engine != "embedded" else ""
     caption = f"{table.title}{label}. {table.caption} Here: {how}{engine}."
     if choices.scale != "paper":
-        return (
-            f"{caption} At scale {choices.scale}: not the paper's models, benchmarks and lengths, and its values are "
-            "left out."
-        )
+        why = "not the paper's models, benchmarks and lengths, and its values are left out"
+        return f"{caption} At scale {choices.scale}: {why}."
     if any(cell.paper is not None for cell in table.cells):
         caption += " In parentheses what the paper prints."
     if any(cell.is_peak for cell in table.cells):
@@ -207,7 +197,8 @@ def _drawn(table: PaperTable, choices: Choices, out: Path) -> str:
         for line in read_finished(out / f"seed-{seed}" / FOLDERS[table.measured_with] / name / "evaluations.jsonl")
         if line["benchmark"] in benchmarks
     }
-    return "; ".join(f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in sorted(ways))
+    words = (f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in sorted(ways))
+    return "; ".join(words) or "nothing measured yet"
 
 
 def write_figure(table: PaperTable, choices: Choices, out: Path, path: Path) -> None:

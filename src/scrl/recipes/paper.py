@@ -5,7 +5,7 @@ Numbers that the paper computes from others (Δ, Avg) are cells too, each with t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal
@@ -84,7 +84,6 @@ class PaperTable:
     name: str
     title: str
     label: str
-    """Its \\label in the paper."""
     caption: str
     cells: tuple[Cell, ...]
     series: tuple[Series, ...] = ()
@@ -119,13 +118,11 @@ class Hyperparameter:
 
     printed: str
     small: float | str
-    """Of Qwen2.5-3B; and of all others, where the text does not say otherwise."""
+    """Of all models but Qwen2.5-Math-7B, which has `large`, where the text does not say otherwise."""
     large: float | str
-    """Of Qwen2.5-Math-7B."""
     setting: str | None = None
-    """Its name in a run's settings."""
+    """Its name in a run's settings; where it has none, `note` says why."""
     note: str = ""
-    """Why it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +136,12 @@ class Inconsistency:
     reason: str
 
 
-def _table(name: str, fields: Mapping[str, Any]) -> PaperTable:
-    return PaperTable(
-        name,
-        fields["title"],
-        fields["label"],
-        fields["caption"],
-        tuple(cell for block in fields["blocks"] for cell in _cells(name, block)),
-        tuple(SERIES[series] for series in fields.get("series", ())),
-        fields.get("measured_with", "evaluation"),
-        tuple(fields.get("not_in_paper", ())),
-    )
+def _table(
+    name: str, blocks: Sequence[Any], series: Sequence[str] = (), not_in_paper: Sequence[str] = (), **fields: Any
+) -> PaperTable:
+    cells = tuple(cell for block in blocks for cell in _cells(name, block))
+    all_series = tuple(SERIES[each] for each in series)
+    return PaperTable(name, cells=cells, series=all_series, not_in_paper=tuple(not_in_paper), **fields)
 
 
 def _cells(table: str, block: Mapping[str, Any]) -> Iterator[Cell]:
@@ -195,7 +187,7 @@ EVALUATION: dict[str, float] = _PAPER["evaluation"]
 EPISODES: dict[str, int] = _PAPER["episodes"]
 HYPERPARAMETERS = tuple(Hyperparameter(printed, *row) for printed, row in _PAPER["hyperparameters"].items())
 SERIES = {name: Series(name, **({"key": name} | fields)) for name, fields in _PAPER["series"].items()}
-TABLES = {name: _table(name, fields) for name, fields in _PAPER["tables"].items()}
+TABLES = {name: _table(name, **fields) for name, fields in _PAPER["tables"].items()}
 ILLUSTRATIONS: dict[str, str] = _PAPER["illustrations"]
 KNOWN_INCONSISTENCIES = tuple(
     Inconsistency(**(fields | {"place": tuple(fields["place"])})) for fields in _PAPER["inconsistencies"]

@@ -57,7 +57,7 @@ class Choices:
     scale: str = "paper"
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None
-    """Fewer or more than the recipe has."""
+    """In place of the recipe's."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}; evaluations take those they share."""
     data_dir: str | None = None
@@ -112,10 +112,10 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
 def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
     """Refuse, before days of training, a benchmark that is not there and questions that some method cannot use."""
     data_dir = Path(choices.data_dir).expanduser() if choices.data_dir is not None else None
-    limit = choices.overrides.get("limit")
 
     @cache
     def load(source: str) -> tuple[Question, ...]:
+        limit = choices.overrides.get("limit")
         return load_source(source, seed=choices.seeds[0], limit=limit, data_dir=data_dir).questions
 
     for job in all_jobs:
@@ -150,11 +150,9 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progres
                     _measure(voting, folder / "voting" / job.name, listener)
                 model = str(run.joinpath(*LAST))
             if job.measured_on:
-                settings = evaluation_settings(job, choices, seed, model)
-                _measure(settings, folder / "evaluations" / job.name, listener)
+                _measure(evaluation_settings(job, choices, seed, model), folder / "evaluations" / job.name, listener)
             if job.rollouts_on:
-                settings = rollout_settings(job, choices, seed, model)
-                _measure(settings, folder / "rollouts" / job.name, listener)
+                _measure(rollout_settings(job, choices, seed, model), folder / "rollouts" / job.name, listener)
 
 
 def _config(job: Job, choices: Choices, seed: int) -> RunConfig:

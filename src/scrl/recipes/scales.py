@@ -28,7 +28,6 @@ SHORT = {LENGTHS["10,240"]: 48}
 SMALL_REWARDS = ("rent", "intuitor")
 """Methods whose rewards are entropies and the like: the demo's std_floor would silence them, so they have none."""
 _DEMO = demo_config("scrl", seed=SEED, steps=TOY_STEPS, model=EMBEDDED)
-"""What all methods share at demo scale."""
 
 
 def at_scale(experiment: Experiment, scale: str) -> Experiment:
@@ -38,14 +37,13 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
     max_tokens = length_at(experiment.max_tokens, scale)
     varied = ",".join(f"{name}={value:g}" for name, value in experiment.credit)
     length = "" if max_tokens == _DEMO.sampling.max_tokens else str(max_tokens)
-    if experiment.trained_on is None:
-        what = ["start"]
-    else:
+    what = "start"
+    if experiment.trained_on is not None:
         budget = f"{experiment.completions}-{experiment.trained}"
-        what = [LEVELS[experiment.trained_on], budget, str(experiment.method)]
+        what = f"{LEVELS[experiment.trained_on]}/{budget}/{experiment.method}"
     return replace(
         experiment,
-        name="/".join(filter(None, ("embedded", *what, varied, length))),
+        name="/".join(filter(None, ("embedded", what, varied, length))),
         model=_DEMO.model,
         trained_on=experiment.trained_on and benchmark_at(experiment.trained_on, scale),
         max_tokens=max_tokens,
@@ -82,7 +80,7 @@ def config_at(experiment: Experiment, scale: str, *, seed: int | None = None, st
         "evaluation": {"held_out": None} | catalogue.evaluation_of(scaled.name in followed),
     }
     steps = TOY_STEPS if steps is None else steps
-    return demo_config(str(scaled.method), seed=seed, steps=steps, model=EMBEDDED, changes=changes)
+    return demo_config(str(scaled.method), seed=seed, steps=steps, model=EMBEDDED, more=changes)
 
 
 def prompt_at(experiment: Experiment, scale: str) -> PromptSettings:

@@ -11,7 +11,7 @@ import numpy as np
 
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
-from scrl.evaluation.transitions import majority_transitions, transition_words
+from scrl.evaluation.transitions import majority_transitions
 from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Place, Protocol, metrics_of
 from scrl.reporting.tables import Share, Table
 
@@ -23,12 +23,11 @@ MAX_P_VALUE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two places, or one at two steps, with their evaluations on the benchmarks that both have."""
+    """Two places, or one at two steps, with their evaluations by benchmark, where both have one."""
 
     letters: tuple[str, str]
     places: tuple[Place, Place]
     evaluations: Mapping[str, tuple[Evaluation, Evaluation]]
-    """By benchmark."""
 
     @property
     def names(self) -> tuple[str, str]:
@@ -37,7 +36,7 @@ class Pairing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two evaluations on the same questions."""
+    """Two evaluations on the same questions, and the difference after − before."""
 
     letters: tuple[str, str]
     benchmark: str
@@ -45,7 +44,6 @@ class Comparison:
     after: float
     questions: int
     difference: Difference
-    """after − before."""
     p_value: float
 
     @property
@@ -153,19 +151,13 @@ def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str)
             "evaluate both on the same file"
         )
     before_Q, after_Q = ([values[name] for name in sorted(first)] for values in (first, second))
-    return Comparison(
-        letters=pairing.letters,
-        benchmark=benchmark,
-        before=math.fsum(before_Q) / len(before_Q),
-        after=math.fsum(after_Q) / len(after_Q),
-        questions=len(before_Q),
-        difference=paired_difference(before_Q, after_Q, seed=RESAMPLING_SEED),
-        p_value=sign_flip_p_value(np.subtract(after_Q, before_Q), seed=RESAMPLING_SEED),
-    )
+    before, after = (math.fsum(values_Q) / len(values_Q) for values_Q in (before_Q, after_Q))
+    difference = paired_difference(before_Q, after_Q, seed=RESAMPLING_SEED)
+    p_value = sign_flip_p_value(np.subtract(after_Q, before_Q), seed=RESAMPLING_SEED)
+    return Comparison(pairing.letters, benchmark, before, after, len(before_Q), difference, p_value)
 
 
 def legend(pairings: Sequence[Pairing]) -> Iterator[str]:
-    """What each letter stands for."""
     sides = {letter: (pairing, side) for pairing in pairings for side, letter in enumerate(pairing.letters)}
     for letter, (pairing, side) in sides.items():
         evaluations = [pair[side] for pair in pairing.evaluations.values()]
@@ -202,11 +194,10 @@ def remarks(pairings: Sequence[Pairing], comparisons: Sequence[Comparison]) -> I
                 continue
             for what, (one, two) in _unlike(*pair):
                 yield f"warning: {name}: {what} differs: {one} for {first}, {two} for {second}"
-            counts = majority_transitions(*pair)
-            if counts is not None:
-                yield f"{name}: by majority, from {first} to {second}: {transition_words(counts)}"
-    count = len(comparisons)
-    if count > 1:
+            if counts := majority_transitions(*pair):
+                words = ", ".join(f"{count} {transition}" for transition, count in counts.items())
+                yield f"{name}: by majority, from {first} to {second}: {words}"
+    if (count := len(comparisons)) > 1:
         yield f"{count} comparisons, each p-value for itself: one in twenty falls below 0.05 by chance alone."
 
 

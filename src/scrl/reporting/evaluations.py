@@ -95,9 +95,9 @@ def _read_steps(
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) < 1e300 if isinstance(value, int) else math.isfinite(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 1e300
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
@@ -109,14 +109,12 @@ def metrics_of(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The evaluations of one place."""
+    """The evaluations of one place, by step, and what a reader must know about its files."""
 
     name: str
     """As the user wrote it."""
     folder: Path
-    """Where its evaluations.jsonl lies."""
     evaluations: tuple[Evaluation, ...]
-    """By step."""
     step: int | None = None
     """The step the user named."""
     config: Mapping[str, Any] | None = None
@@ -124,7 +122,6 @@ class Place:
     best_step: int | None = None
     """The step of the checkpoint `best`, which is chosen without gold."""
     notes: tuple[str, ...] = ()
-    """What a reader must know about the files."""
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
@@ -140,7 +137,6 @@ class Place:
 
 
 def read_place(text: str) -> Place:
-    """The place a user named."""
     path, step = split_step(text)
     file = _evaluations_file(path)
     notes: list[str] = []
@@ -153,24 +149,16 @@ def read_place(text: str) -> Place:
     if step is not None and step not in steps:
         after = ", ".join(map(str, steps))
         raise InputError(f"{text}: has no evaluation after step {step}; there are those after {after}")
-    config, config_file = None, file.with_name("config.yaml")
-    is_run = file.name == EVALUATIONS and config_file.is_file()
-    if is_run:
+    config, best_step, config_file = None, None, file.with_name("config.yaml")
+    if file.name == EVALUATIONS and config_file.is_file():
         config = read_yaml(config_file)
         if not isinstance(seed := config.get("seed", 0), int):  # runs are told apart by it
             raise DataError(config_file, f"seed: must be a whole number, found {seed!r:.50}")
-    best_step = best_step_of(file.parent / "checkpoints") if is_run else None
+        best_step = best_step_of(file.parent / "checkpoints")
     if best_step is not None and best_step not in steps:
         notes.append(f"checkpoints/best is of step {best_step}, which was not evaluated (evaluation.every)")
-    return Place(
-        name=text,
-        folder=file.parent,
-        evaluations=tuple(sorted(evaluations, key=lambda evaluation: int(evaluation["step"]))),
-        step=step,
-        config=config,
-        best_step=best_step,
-        notes=tuple(f"{text}: {note}" for note in notes),
-    )
+    by_step = tuple(sorted(evaluations, key=lambda evaluation: int(evaluation["step"])))
+    return Place(text, file.parent, by_step, step, config, best_step, tuple(f"{text}: {note}" for note in notes))
 
 
 def split_step(text: str) -> tuple[Path, int | None]:

@@ -8,7 +8,7 @@ makes of a file with one visit of each question.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from scrl.answers.classes import MISSING
@@ -30,21 +30,14 @@ _LABELS = {"positive": 1, "negative": -1, None: 0}
 
 def page_data(sources: Sequence[Source]) -> dict[str, Any]:
     """The data of the page; text is printable, and a class stands under its place in `keys`."""
-    by_source = [{question.key: question for question in source.questions} for source in sources]
-    keys = list(dict.fromkeys(key for questions in by_source for key in questions))
-    graded = (question for source in sources for question in source.questions if question.votes.gold is not None)
-    gold = {question.key: question.votes.gold for question in graded}
-    return {
-        "questions": [
-            {
-                "id": _text(key[0], 200),
-                "text": _text(key[1], 1500),
-                "gold": _text(str(gold[key]), 200) if key in gold else None,
-            }
-            for key in keys
-        ],
-        "sources": [_source(source, keys) for source in sources],
-    }
+    gold: dict[tuple[str, str], str | None] = {}  # of every question, in the order in which they are shown
+    for question in (question for source in sources for question in source.questions):
+        gold[question.key] = gold.get(question.key) if question.votes.gold is None else question.votes.gold
+    questions = [
+        {"id": _text(name, 200), "text": _text(text, 1500), "gold": None if right is None else _text(right, 200)}
+        for (name, text), right in gold.items()
+    ]
+    return {"questions": questions, "sources": [_source(source, list(gold)) for source in sources]}
 
 
 def _source(source: Source, keys: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -101,11 +94,10 @@ def start_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _groups(visits: Sequence[tuple[str, Visit]]) -> list[dict[str, Any]]:
+def _groups(visits: Sequence[tuple[str, Visit]]) -> Iterator[dict[str, Any]]:
     """One visit of every question, by its id, in full."""
     tallies = [(name, visit.tally) for name, visit in visits]
     last_votes = LastVotes().after(tallies)
-    groups = []
     for (_, visit), (name, tally) in zip(visits, tallies, strict=True):
         elsewhere = last_votes.elsewhere(name, tally.keys_K)
         absent = [place for place, j in enumerate(tally.class_of_G) if j == MISSING]
@@ -113,24 +105,21 @@ def _groups(visits: Sequence[tuple[str, Visit]]) -> list[dict[str, Any]]:
         stock = [j for j, key in enumerate(tally.keys_K) if key in elsewhere.stock]
         has_shares = any(elsewhere.shares.values())
         is_tied = sum(count == max(tally.counts_K) for count in tally.counts_K) > 1
-        groups.append(
-            {
-                "step": visit.step,
-                "size": tally.size,
-                "keys": [_text(key, 60) for key in tally.keys_K],
-                "counts": tally.counts_K,
-                "seen": [tally.class_of_G.index(j) for j in range(len(tally.keys_K))] if is_tied else None,
-                "missing": len(absent),
-                "entropies": tally.class_entropies_K,
-                "entropy": tally.group_entropy,
-                "missing_entropy": mean_at(tally.entropies_G, absent) if absent and tally.entropies_G else None,
-                "elsewhere": [elsewhere.shares.get(key, 0) for key in tally.keys_K] if has_shares else None,
-                "stock": stock if elsewhere.stock else None,
-                "right": right if visit.is_graded else None,
-                "labels": [_LABELS[visit.votes[key].label] for key in tally.keys_K],
-            }
-        )
-    return groups
+        yield {
+            "step": visit.step,
+            "size": tally.size,
+            "keys": [_text(key, 60) for key in tally.keys_K],
+            "counts": tally.counts_K,
+            "seen": [tally.class_of_G.index(j) for j in range(len(tally.keys_K))] if is_tied else None,
+            "missing": len(absent),
+            "entropies": tally.class_entropies_K,
+            "entropy": tally.group_entropy,
+            "missing_entropy": mean_at(tally.entropies_G, absent) if absent and tally.entropies_G else None,
+            "elsewhere": [elsewhere.shares.get(key, 0) for key in tally.keys_K] if has_shares else None,
+            "stock": stock if elsewhere.stock else None,
+            "right": right if visit.is_graded else None,
+            "labels": [_LABELS[visit.votes[key].label] for key in tally.keys_K],
+        }
 
 
 def _named(visits: Sequence[Visit]) -> list[str]:

@@ -28,21 +28,16 @@ DASHES = ("solid", "dashed", "dotted")
 _INK = "#010203"  # stands for the colour of the page's text
 _WIDTH, _HEIGHT = 4.4, 2.3
 _ROUND = (1, 2, 2.5, 5, 10)  # ticks stand at multiples of these
-_STYLE: dict[Any, Any] = {
+_INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
+_STYLE: dict[Any, Any] = dict.fromkeys(_INKED, _INK) | {
     "svg.fonttype": "none",
     "svg.hashsalt": "scrl",
     "text.parse_math": False,
     "font.size": 10,
     "font.sans-serif": ["DejaVu Sans"],
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
-    "grid.color": _INK,
     "grid.alpha": 0.15,
     "grid.linewidth": 0.6,
     "lines.linewidth": 1.6,
@@ -51,15 +46,14 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One line of a plot."""
+    """One line of a plot, with an interval around each value where it has a band."""
 
     name: str
     look: int
-    """Its run, which is its colour; more runs than colours differ in their dashes."""
+    """The number of its run, which decides the colour; more runs than colours differ in their dashes."""
     steps: tuple[int, ...]
     values: tuple[float, ...]
     band: tuple[tuple[float, float], ...] | None = None
-    """An interval around each value."""
     dashes: int = 0
     """Which of several numbers of one run it is."""
 
@@ -138,9 +132,7 @@ def draw_plots(runs: Sequence[Source]) -> list[Plot]:
     plots: list[Plot] = []
     for panel, numbers in panels:
         if len(runs) == 1:
-            drafts = [
-                (panel.title, [_curve(runs[0], each, each.name, 0, dashes) for dashes, each in enumerate(numbers)])
-            ]
+            drafts = [(panel.title, [_curve(runs[0], each, each.name, 0, place) for place, each in enumerate(numbers)])]
         else:
             drafts = [
                 (each.title, [_curve(run, each, run.name, look) for look, run in enumerate(runs)]) for each in numbers
@@ -158,16 +150,10 @@ def _curve(run: Source, number: _Number, name: str, look: int, dashes: int = 0) 
     if not lines:
         return None
     steps, values = (tuple(line[key] for line in lines) for key in ("step", number.key))
-    bounds = (f"{number.key}_low", f"{number.key}_high")
-    has_band = all(bound in line for line in lines for bound in bounds)
-    return Curve(
-        name,
-        look,
-        steps,
-        values,
-        tuple((line[bounds[0]], line[bounds[1]]) for line in lines) if has_band else None,
-        dashes,
-    )
+    low, high = f"{number.key}_low", f"{number.key}_high"
+    has_band = all(low in line and high in line for line in lines)
+    band = tuple((line[low], line[high]) for line in lines) if has_band else None
+    return Curve(name, look, steps, values, band, dashes)
 
 
 def smoothing_width(num_steps: int) -> int:
@@ -194,14 +180,8 @@ def _draw(panel: Panel, title: str, curves: Sequence[Curve], ident: str) -> Plot
                 axes.fill_between(curve.steps, lows, highs, color=colour, alpha=0.18, linewidth=0)
             if width > 1:
                 axes.plot(curve.steps, curve.values, ".", color=colour, alpha=0.4, markersize=4, markeredgewidth=0)
-            axes.plot(
-                curve.steps,
-                smooth(curve.values, width),
-                color=colour,
-                linestyle=curve.style,
-                marker="o" if len(curve.steps) <= 12 else None,
-                markersize=3.5,
-            )
+            line, marker = smooth(curve.values, width), "o" if len(curve.steps) <= 12 else None
+            axes.plot(curve.steps, line, color=colour, linestyle=curve.style, marker=marker, markersize=3.5)
         axes.grid(axis="y")
         axes.set_axisbelow(True)
         axes.set_xlabel("step")
@@ -240,13 +220,10 @@ def write_curves(panels: Mapping[str, Mapping[str, Sequence[tuple[int, float]]]]
         for place, (title, curves) in enumerate(panels.items(), start=1):
             axes = figure.add_subplot(1, len(panels), place)
             for look, (name, points) in enumerate(curves.items()):
-                steps, values = [step for step, _ in points], [value for _, value in points]
-                colour = COLOURS[look % len(COLOURS)]
-                dashes = DASHES[look // len(COLOURS) % len(DASHES)]
-                axes.plot(steps, values, ".", color=colour, alpha=0.25, markersize=3)
-                axes.plot(
-                    steps, smooth(values, smoothing_width(len(values))), color=colour, linestyle=dashes, label=name
-                )
+                curve = Curve(name, look, tuple(step for step, _ in points), tuple(value for _, value in points))
+                line, colour = smooth(curve.values, smoothing_width(len(points))), COLOURS[look % len(COLOURS)]
+                axes.plot(curve.steps, curve.values, ".", color=colour, alpha=0.25, markersize=3)
+                axes.plot(curve.steps, line, color=colour, linestyle=curve.style, label=name)
             axes.set(title=title, xlabel="step")
             axes.spines[["top", "right"]].set_visible(False)
             axes.legend(frameon=False, fontsize=8)

@@ -21,7 +21,7 @@ from scrl.data.completion_files import CompletionFile
 from scrl.data.printable import printable
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
-from scrl.evaluation.answer_sheet import AnswerRow, answer_rows
+from scrl.evaluation.answer_sheet import run_answers
 from scrl.evaluation.statistics import Difference, paired_difference
 from scrl.evaluation.transitions import majority_transitions
 from scrl.reporting.comparison import RESAMPLING_SEED
@@ -40,7 +40,6 @@ HEADLINE = frozenset(
 )
 """Settings that the page always shows; the others unfold."""
 ENTROPIES = {"entropy_mean": "entropy", "entropy_correct": "entropy if right", "entropy_incorrect": "entropy if wrong"}
-SCRIPTS = ("rules.js", "page.js")
 
 
 def write_report(places: Sequence[Path | CompletionFile], out: Path, rule: CreditRule | None = None) -> Path:
@@ -53,13 +52,11 @@ def write_report(places: Sequence[Path | CompletionFile], out: Path, rule: Credi
     if not out.parent.is_dir():
         raise InputError(f"{out}: cannot be written: there is no folder {out.parent}")
     names = name_places([place.path if isinstance(place, CompletionFile) else place for place in places])
-    sources = []
-    for place, name in zip(places, names, strict=True):
-        if isinstance(place, CompletionFile):
-            sources.append(read_stored(place, rule or credit_rule("ttrl"), name))
-        else:
-            sources.append(read_run(place, name))
-    page = render_report(sources)
+    rule = rule or credit_rule("ttrl")
+    page = render_report([
+        read_stored(place, rule, name) if isinstance(place, CompletionFile) else read_run(place, name)
+        for place, name in zip(places, names, strict=True)
+    ])  # fmt: skip
     folders = [each.resolve() for each in places if isinstance(each, Path)]
     try:
         write_whole(out, page, follows=out.parent.resolve() not in folders)
@@ -80,11 +77,13 @@ def render_report(sources: Sequence[Source]) -> str:
         keep_trailing_newline=True,
     )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    script = "".join(files("scrl.reporting").joinpath("page", name).read_text(encoding="utf-8") for name in SCRIPTS)
+    page = files("scrl.reporting").joinpath("page")
+    script = "".join(page.joinpath(name).read_text(encoding="utf-8") for name in ("rules.js", "page.js"))
     runs = [source for source in sources if source.is_run]
     protocols = list(dict.fromkeys(protocol for run in runs for protocol in run.series))
     lead = next((p for p in protocols if any("pass@1" in line for run in runs for line in run.series.get(p, ()))), None)
     plots = draw_plots(runs)
+    answers = {run.name: sorted(run_answers(run.evaluations), key=lambda row: -row.share) for run in runs}
     return environment.get_template("page.html").render(
         sources=sources,
         runs=runs,
@@ -93,7 +92,7 @@ def render_report(sources: Sequence[Source]) -> str:
         curves=[plot for plot in plots if plot.panel is EVALUATION],
         plots=[plot for plot in plots if plot.panel is not EVALUATION],
         results=[before_and_after(protocol, runs) for protocol in protocols],
-        answers={run.name: rows for run in runs if (rows := answer_sheet(run))},
+        answers={name: rows for name, rows in answers.items() if rows},
         totals=[*TOTALS, *(TOTALS_WITH_GOLD if any(run.is_graded for run in runs) else ())],
         settings=settings_of(runs),
         data=page_data(sources),
@@ -104,9 +103,6 @@ def render_report(sources: Sequence[Source]) -> str:
         num_colours=len(COLOURS),
         dashes=DASHES,
     )
-
-
-# The story
 
 
 class Story(NamedTuple):
@@ -120,9 +116,8 @@ class Story(NamedTuple):
     ends: tuple[Evaluation, ...] = ()
     """The first and the last evaluation, or the only one."""
     change: Difference | None = None
-    """With its interval, where both ends have values by question."""
+    """Where both ends have values by question."""
     transitions: Mapping[str, int] | None = None
-    """How many questions were learned, kept, lost or never right."""
 
 
 def story_of(run: Source, protocol: Protocol | None, look: int) -> Story:
@@ -139,9 +134,6 @@ def story_of(run: Source, protocol: Protocol | None, look: int) -> Story:
     values = [[found[name] for name in sorted(before)] for found in (before, after)] if is_paired else []
     change = paired_difference(*values, seed=RESAMPLING_SEED) if values else None
     return Story(look, run, protocol, metric, (first, last), change, majority_transitions(first, last))
-
-
-# Measurements
 
 
 class BeforeAndAfter(NamedTuple):
@@ -171,18 +163,6 @@ def _cells(lines: Sequence[Evaluation], name: str) -> Iterator[Cell]:
     if len(lines) == 2:
         first, last = lines
         yield Change(last[name] - first[name], name not in ENTROPIES) if name in first and name in last else None
-
-
-def answer_sheet(run: Source) -> list[AnswerRow]:
-    """What the model answers to the questions it was trained on, the most agreed first; empty where unmeasured."""
-    measured = [line for line in run.evaluations if line["benchmark"] == "stream" and line.get("answers")]
-    if not measured:
-        return []
-    rows = answer_rows(measured[-1], measured[0] if len(measured) > 1 else None)
-    return sorted(rows, key=lambda row: -row.share)
-
-
-# Settings
 
 
 class Setting(NamedTuple):

@@ -36,7 +36,6 @@ class ResultRow:
     steps: tuple[int, ...]
     """The step of each run; empty for an evaluation outside a run."""
     scores: Mapping[str, Share]
-    """pass@k and maj@k by name."""
     shares: Mapping[str, Share]
     """Those of SHARES that were measured."""
     questions: int
@@ -131,8 +130,7 @@ def score(name: str, lines: Sequence[Evaluation]) -> Share:
     if not all(name + BY_QUESTION in line for line in lines):
         values = [line[name] for line in lines]
         return Share(sum(values) / len(values), least=min(values), most=max(values))
-    mean = mean_over_seeds([line[name + BY_QUESTION] for line in lines], seed=RESAMPLING_SEED)
-    return Share(mean.mean, mean.low, mean.high, mean.least, mean.most)
+    return Share(*mean_over_seeds([line[name + BY_QUESTION] for line in lines], seed=RESAMPLING_SEED))
 
 
 def result_table(rows: Sequence[ResultRow]) -> Table:

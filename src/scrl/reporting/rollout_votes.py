@@ -114,9 +114,6 @@ class Visit:
         classes = Classes(keys_K, class_of_G, tuple(None if j == MISSING else keys_K[j] for j in class_of_G))
         return count_votes(classes, None if any(map(isnan, entropies_G)) else entropies_G)
 
-    def labelled(self, label: Label) -> list[str]:
-        return [key for key, votes in self.classes if votes.label == label]
-
     def count(self, key: str | None) -> int:
         return self.votes[key].count if key in self.votes else 0
 

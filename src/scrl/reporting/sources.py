@@ -7,7 +7,6 @@ there; the last three may be empty, and may end in half a line, while the run is
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
@@ -36,18 +35,16 @@ EXPLORED = ("scrl", "ttrl", "contrast")
 """The methods whose labels and rewards the page computes itself."""
 FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 EVALUATION = "evaluation.yaml"
-"""What a folder of scrl evaluate has instead."""
+"""In a folder of scrl evaluate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """One completion to read."""
+    """One completion to read, with the key of its answer's class and what else is known about it."""
 
     answer: str | None
-    """The key of its answer's class; None for a missing answer."""
     text: str
     facts: str = ""
-    """What is known about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,6 @@ class Source:
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     totals: Mapping[str, Ratio] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    """What a reader must know about the files."""
     has_estimates: bool = False
     """Some entropies were estimated from log-probabilities."""
     audit: Mapping[str, Any] | None = None
@@ -100,7 +96,6 @@ class Source:
 
     @property
     def series(self) -> dict[Protocol, list[Evaluation]]:
-        """The evaluations by how they were made, each in the order of its steps."""
         return by_protocol(self.evaluations)
 
     @property
@@ -121,9 +116,6 @@ def name_places(places: Sequence[Path]) -> list[str]:
     return next(named for named in names if len(set(named)) == len(paths))
 
 
-# Runs
-
-
 def is_run_folder(path: Path) -> bool:
     """Whether a folder is, or was meant to be, that of a run, and not one of files of completions."""
     has_completions = path.is_dir() and any(file.suffix in (".jsonl", ".parquet") for file in path.iterdir())
@@ -131,7 +123,6 @@ def is_run_folder(path: Path) -> bool:
 
 
 def read_run(folder: Path, name: str) -> Source:
-    """The run in a folder, under this name."""
     if not folder.is_dir():
         reason = "it is a file" if folder.exists() else "there is no such folder"
         raise DataError(folder, f"is not a run folder: {reason}")
@@ -194,14 +185,13 @@ def _visit(stored: StoredGroup) -> Visit:
     visit = Visit(stored.group.step, index=GroupIndex(stored.tally.size))
     for key, entropy in zip(_keys(stored), entropies_G, strict=True):
         is_right = None if truth is None else key is not None and key == truth.key
-        votes = visit.votes.setdefault(key, Votes(None, is_right, 0, entropies=array("d")))
+        votes = visit.votes.setdefault(key, Votes(None, is_right, 0))
         votes.count += 1
         votes.entropies.append(entropy)
     return visit
 
 
 def _keys(stored: StoredGroup) -> list[str | None]:
-    """The class of each completion."""
     return [None if j == MISSING else stored.tally.keys_K[j] for j in stored.tally.class_of_G]
 
 

@@ -96,9 +96,6 @@ def cell_text(cell: Cell) -> str:
     return f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
-# Terminal
-
-
 def as_terminal(table: Table, *, wraps: bool = False, justify: Literal["left", "right"] = "left") -> RichTable:
     """A table for a rich console, its caption above it; with `wraps` words may take several lines, numbers never.
 
@@ -133,9 +130,6 @@ def show_table(table: Table, console: Console) -> None:
         console.print(Text(text), soft_wrap=True, end="")
 
 
-# Markdown
-
-
 def as_markdown(table: Table) -> str:
     """A table that reads well as plain text too; the caption stands above it."""
     columns = zip(*([_markdown(text) for text in line] for line in (table.header, *table.texts)), strict=True)
@@ -161,8 +155,6 @@ def _one_line(text: str) -> str:
     return re.sub(r"[ \t\n]+", " ", str(printable(text))).strip()
 
 
-# LaTeX
-
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "%_&#${}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
@@ -176,20 +168,10 @@ def as_latex(table: Table) -> str:
     """A table environment in the style of booktabs (`\\usepackage{booktabs}`)."""
     sides = "".join("r" if right else "l" for right in table.is_number)
     header, *rows = map(_latex_row, (table.header, *table.texts))
-    lines = [
-        "\\begin{table}[t]",
-        "\\centering",
-        *([f"\\caption{{{latex_escape(table.caption)}}}"] if table.caption else []),
-        f"\\begin{{tabular}}{{{sides}}}",
-        "\\toprule",
-        header,
-        "\\midrule",
-        *rows,
-        "\\bottomrule",
-        "\\end{tabular}",
-        "\\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
+    caption = [f"\\caption{{{latex_escape(table.caption)}}}"] if table.caption else []
+    begin = ["\\begin{table}[t]", "\\centering", *caption, f"\\begin{{tabular}}{{{sides}}}", "\\toprule"]
+    end = ["\\bottomrule", "\\end{tabular}", "\\end{table}"]
+    return "\n".join([*begin, header, "\\midrule", *rows, *end]) + "\n"
 
 
 def latex_escape(text: str) -> str:
@@ -200,9 +182,6 @@ def latex_escape(text: str) -> str:
 def _latex_row(texts: Iterable[str]) -> str:
     line = " & ".join(map(latex_escape, texts))
     return f"{'{}' if line.startswith(('[', '*')) else ''}{line} \\\\"  # after \\, [ and * would be its arguments
-
-
-# CSV
 
 
 def as_csv(table: Table) -> str:
@@ -216,30 +195,22 @@ def as_csv(table: Table) -> str:
     names = ([name, *(f"{name}_{bound}" for bound in own)] for name, own in zip(table.header, bounds, strict=True))
     writer.writerow(map(csv_cell, chain.from_iterable(names)))
     for row in table.rows:
-        numbers = (
-            [_number(cell), *(getattr(cell, bound, None) for bound in own)]
-            for cell, own in zip(row, bounds, strict=True)
-        )
-        writer.writerow(map(csv_cell, chain.from_iterable(numbers)))
+        numbers: list[object] = []
+        for cell, own in zip(row, bounds, strict=True):
+            mean = cell.value if isinstance(cell, Share) else cell.mean if isinstance(cell, Difference) else cell
+            numbers += [mean, *(getattr(cell, bound, None) for bound in own)]
+        writer.writerow(map(csv_cell, numbers))
     return text.getvalue()
-
-
-def _number(cell: Cell) -> object:
-    return cell.value if isinstance(cell, Share) else cell.mean if isinstance(cell, Difference) else cell
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"markdown": as_markdown, "csv": as_csv, "latex": as_latex}
 
 
-# HTML
-
-
 class HtmlCell(NamedTuple):
-    """A cell for the page's template."""
+    """A cell for the page's template, with its number in full."""
 
     text: str
     value: float | None = None
-    """The number in full."""
     detail: str = ""
 
 

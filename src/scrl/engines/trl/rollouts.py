@@ -184,19 +184,14 @@ def sample_rows(trainer: Any, prompts: list[list[int]]) -> list[TrlSample]:
     completions, logprobs = trainer._generate_single_turn(prompts, None, {}, 1)
     logprobs_RT, entropies_RT = score_rows(trainer, prompts, completions)
     texts = trainer.processing_class.batch_decode(completions, skip_special_tokens=True)
-    return [
-        TrlSample(
-            Sample(
-                text,
-                np.asarray(tokens, dtype=np.int64),
-                logprobs_RT[row, : len(tokens)],
-                entropies_RT[row, : len(tokens)],
-                is_finished=tokens[-1] in trainer.eos_token_ids,
-            ),
-            None if logprobs is None else np.asarray(logprobs[row], dtype=np.float64),
-        )
-        for row, (text, tokens) in enumerate(zip(texts, completions, strict=True))
-    ]
+    samples = []
+    for row, (text, tokens) in enumerate(zip(texts, completions, strict=True)):
+        scores = logprobs_RT[row, : len(tokens)], entropies_RT[row, : len(tokens)]
+        is_finished = tokens[-1] in trainer.eos_token_ids
+        sample = Sample(text, np.asarray(tokens, dtype=np.int64), *scores, is_finished=is_finished)
+        own = None if logprobs is None else np.asarray(logprobs[row], dtype=np.float64)
+        samples.append(TrlSample(sample, own))
+    return samples
 
 
 @torch.no_grad()

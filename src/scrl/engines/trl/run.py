@@ -51,13 +51,8 @@ from trl import GRPOConfig, GRPOTrainer  # isort: skip
 
 STATE = "scrl_state.json"
 """What a resumed run needs besides TRL's own files."""
-TRL_METRICS = {
-    "loss": "loss",
-    "learning_rate": "learning_rate",
-    "grad_norm": "grad_norm",
-    "kl": "kl",
-    "clipped_share": "clip_ratio/region_mean",
-}
+TRL_METRICS = {name: name for name in ("loss", "learning_rate", "grad_norm", "kl")}
+TRL_METRICS["clipped_share"] = "clip_ratio/region_mean"
 """Our metrics that TRL measures, with its names for them."""
 
 
@@ -109,7 +104,6 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
     """Hears what TRL's trainer does: writes it down, measures, and asks it to stop. Each process has one."""
 
     args: Any
-    """TRL's settings."""
 
     def __post_init__(self) -> None:
         tokenizer, rule = self.language_model.tokenizer, self.rule
@@ -204,7 +198,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         votes = {}
         for question in read_votes(folder.path / "rollouts.jsonl", self.listener.note).values():
             last = question.visits[-1]
-            self.rollouts.labels[question.id] = next(iter(last.labelled("positive")), None)
+            positive = (key for key, answer in last.classes if answer.label == "positive")
+            self.rollouts.labels[question.id] = next(positive, None)
             votes[question.id] = {key: (answer.count, last.size) for key, answer in last.classes}
         self.rollouts.last_votes = LastVotes.from_json(votes)
 

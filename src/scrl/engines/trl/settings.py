@@ -17,7 +17,6 @@ NEEDS_MET = frozenset({"entropy", "length", "text", "truth", "embedding", "elsew
 
 
 def check_config(config: RunConfig) -> None:
-    """Refuse what TRL cannot do."""
     for name, reason in _refusals(config):
         raise ConfigError(f"{name}: {reason}. Change it, or use engine: embedded.")
     if config.engine_options.get("use_vllm"):
@@ -107,9 +106,7 @@ def grpo_settings(config: RunConfig, *, questions: int, processes: int, is_cpu: 
         "max_steps": config.steps * updates,
         "shuffle_dataset": False,  # the order of the questions is ours
         "scale_rewards": "none",  # rewards are advantages already
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
+        **{name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k")},
         "max_completion_length": sampling.max_tokens,
         "loss_type": LOSS_TYPES[loss.mean],
         "importance_sampling_level": "token" if loss.ratio == "token" else "sequence",
@@ -118,13 +115,11 @@ def grpo_settings(config: RunConfig, *, questions: int, processes: int, is_cpu: 
         "delta": loss.dual_clip,
         "beta": loss.kl_weight,
         "use_bias_correction_kl": False,
-        "learning_rate": optimizer.learning_rate,
         "lr_scheduler_type": "cosine" if optimizer.schedule == "cosine" else "constant_with_warmup",
         "warmup_steps": round(optimizer.warmup * config.steps * updates),
         "adam_beta1": optimizer.betas[0],
         "adam_beta2": optimizer.betas[1],
-        "weight_decay": optimizer.weight_decay,
-        "max_grad_norm": optimizer.max_grad_norm,
+        **{name: getattr(optimizer, name) for name in ("learning_rate", "weight_decay", "max_grad_norm")},
         "gradient_checkpointing": config.compute.gradient_checkpointing,
         "use_cpu": is_cpu,
         "bf16": config.compute.dtype == "bfloat16" or (config.compute.dtype == "auto" and not is_cpu),

@@ -33,9 +33,6 @@ class AfterImport(MetaPathFinder, Loader):
         self._loader, spec.loader = spec.loader, self
         return spec
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
         add_trainer()

@@ -101,9 +101,8 @@ def _write_table(path: Path, questions: Sequence[Question], tokenizer: Any, conf
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(
-            "engine: verl reads parquet files. Install what writes them: pip install 'scrl[verl]'"
-        ) from error
+        reason = "engine: verl reads parquet files. Install what writes them: pip install 'scrl[verl]'"
+        raise InputError(reason) from error
     rows = [
         {
             "data_source": "scrl",  # in the names of verl's validation metrics
@@ -189,8 +188,7 @@ def write_metrics(folder: RunFolder, say: Callable[[str], None]) -> int:
     logs = [path for path in (*_earlier_logs(folder.path), folder.path / LOG) if path.is_file()]
     steps = {}
     for line in (line.fields for path in logs for line in read_json_lines(path, say)):
-        logged = line["data"]
-        if "scrl/reward_mean" in logged:
+        if "scrl/reward_mean" in (logged := line["data"]):
             measured = {name: logged[key] for name, key in VERL_METRICS.items() if key in logged}
             own = {key.removeprefix("scrl/"): logged[key] for key in logged if key.startswith("scrl/")}
             steps[line["step"] - 1] = measured | own

@@ -71,7 +71,6 @@ class Job(NamedTuple):
     prompt_tokens: int
     """Of the longest prompt."""
     has_gold: bool = True
-    """Whether there are gold answers to validate with."""
     template: str | None = None
     """A chat template that the tokenizer lacks."""
     switches: Mapping[str, Any] = {}

@@ -73,7 +73,7 @@ class Code:
     source: Path | None = None
     """A folder to import `scrl` from, for instance `src` of another checkout."""
     commit: str | None = None
-    """Where the source is no checkout."""
+    """Given where the source is no checkout."""
 
 
 def all_runs() -> list[EvidenceRun]:
@@ -111,21 +111,17 @@ def carry_out(run: EvidenceRun, work: Path, results: Path, code: Code) -> None:
     _split_gsm8k(work / "data")
     place.mkdir(parents=True)
     seconds = {}
-    trained = place / "run"
+    trained, measured = place / "run", place / "measured"
     if run.method != START:
         write_whole(place / "settings.yaml", yaml.safe_dump(settings_of(run), sort_keys=False))
         seconds["train"] = _scrl(work, code, "train", place / "settings.yaml", "--out", trained)
-    measured = None
     if run.campaign in MEASURED:
-        measured = place / "measured"
         model = trained / "checkpoints" / "last" if run.method != START else settings_of(run)["model"]
         flags = [word for key, value in MEASUREMENT.items() for word in (f"--{key.replace('_', '-')}", value)]
         words = ("evaluate", model, MEASURED[run.campaign], "--data-dir", "data", "--seed", run.seed)
         seconds["math500"] = _scrl(work, code, *words, *flags, "--out", measured)
-    environment = trained / "environment.json"
-    commit = json.loads(environment.read_text(encoding="utf-8"))["commit"] if environment.is_file() else None
     about = {
-        "commit": code.commit or commit,
+        "commit": code.commit,
         "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU",
         "seconds": {name: round(value) for name, value in seconds.items()},
     }
@@ -172,8 +168,7 @@ def carry_out_all(
                 own = children.enter_context(ExitStack())
                 running[run] = own, own.enter_context(child(command))
             for run, (own, process) in list(running.items()):
-                ended = process.poll()
-                if ended is not None:
+                if (ended := process.poll()) is not None:
                     own.close()
                     del running[run]
                     yield run, ended
@@ -182,23 +177,20 @@ def carry_out_all(
 
 # What is kept of a run: no weights, no completions, no text of a benchmark
 
-COPIED = ("config.yaml", "metrics.jsonl")
-"""Files of a run folder that are kept as they are."""
-VERSIONS = ("torch", "transformers", "numpy")
 
-
-def condense(run: Path, measured: Path | None, about: Mapping[str, Any], out: Path) -> None:
+def condense(run: Path, measured: Path, about: Mapping[str, Any], out: Path) -> None:
     """Write what is kept of a run folder and of a `scrl evaluate` folder into the new folder `out`."""
     out.mkdir(parents=True)
     if run.is_dir():
-        for name in COPIED:
+        for name in ("config.yaml", "metrics.jsonl"):
             write_whole(out / name, (run / name).read_text(encoding="utf-8"))
         kept = (json.dumps(_without_text(line.fields)) + "\n" for line in read_json_lines(run / "evaluations.jsonl"))
         write_whole(out / "evaluations.jsonl", "".join(kept))
         write_whole(out / "votes.jsonl", "".join(json.dumps(line) + "\n" for line in vote_lines(run)))
         environment = json.loads((run / "environment.json").read_text(encoding="utf-8"))
-        about = {**about, "versions": {name: environment["versions"].get(name) for name in VERSIONS}}
-    if measured is not None:
+        versions = {name: environment["versions"].get(name) for name in ("torch", "transformers", "numpy")}
+        about = {**about, "commit": about["commit"] or environment["commit"], "versions": versions}
+    if measured.is_dir():
         for line in read_json_lines(measured / "evaluations.jsonl"):
             write_whole(out / f"{line.fields['benchmark']}.json", json.dumps(_without_text(line.fields)) + "\n")
     write_whole(out / "about.json", json.dumps(about, indent=1) + "\n")

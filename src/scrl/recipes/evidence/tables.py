@@ -24,7 +24,7 @@ from scrl.reporting.tables import Cell, Table, as_markdown
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t at 97.5 %, by degrees of freedom."""
 WINDOW = 10
-"""Steps that a figure of the last steps is a mean of."""
+"""Steps that a figure is averaged over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +38,21 @@ class Kept:
     evaluations: Mapping[tuple[str, str], Mapping[str, Any]]
     """(`before` or `after`, set of questions) → evaluation."""
 
-    def last_steps(self, name: str) -> float:
-        return fmean(line[name] for line in self.metrics[-WINDOW:] if name in line)
-
 
 def read_kept(folder: Path) -> list[Kept]:
     """The runs of a campaign that have results."""
-    runs = [_read_run(path.parent) for path in sorted(folder.glob("*/about.json"))]
+    runs = []
+    for run in (path.parent for path in sorted(folder.glob("*/about.json"))):
+        method, _, seed = run.name.rpartition("-")
+        records = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(run.glob("*.json"))}
+        about, when = records.pop("about.json"), "before" if method == START else "after"
+        evaluations = {(when, record["benchmark"]): record for record in records.values()}
+        for line in _lines(run, "evaluations"):
+            evaluations["before" if line["step"] == 0 else "after", line["benchmark"]] = line
+        runs.append(Kept(method, int(seed), about, _lines(run, "metrics"), evaluations))
     if not runs:
         raise InputError(f"{folder}: there are no results here")
     return runs
-
-
-def _read_run(folder: Path) -> Kept:
-    method, _, seed = folder.name.rpartition("-")
-    records = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
-    about, when = records.pop("about.json"), "before" if method == START else "after"
-    evaluations = {(when, record["benchmark"]): record for record in records.values()}
-    for line in _lines(folder, "evaluations"):
-        evaluations["before" if line["step"] == 0 else "after", line["benchmark"]] = line
-    return Kept(method, int(seed), about, _lines(folder, "metrics"), evaluations)
 
 
 def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -111,12 +106,9 @@ def difference(runs: Sequence[Kept], one: str, other: str, questions: str, metri
     """one − other over the seeds that both have, question by question."""
     ones, others = (by_question(runs, method, questions, metric) for method in (one, other))
     shared = sorted(ones.keys() & others.keys())
-    if not shared:
-        return None
-    return estimate([{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared])
+    changes = [{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared]
+    return estimate(changes) if changes else None
 
-
-# Markdown
 
 SETS = {
     "amc-1.5b": (("stream", "AMC, trained on without answers", "maj@16"), ("math500", "MATH-500, never seen", "maj@4")),
@@ -147,7 +139,8 @@ def _scores(runs: Sequence[Kept], campaign: str) -> Table:
                 f"{score.mean:.1f} [{score.low:.1f}, {score.high:.1f}]" if score else None,
                 f"{votes.mean:.1f}" if votes else None,
             ]
-        stock = f"{100 * fmean(run.last_steps('stock_share') for run in own):.0f}" if own else None
+        shares = [[line["stock_share"] for line in run.metrics[-WINDOW:] if "stock_share" in line] for run in own]
+        stock = f"{100 * fmean(map(fmean, shares)):.0f}" if own else None
         minutes = f"{fmean(run.about['seconds']['train'] for run in own) / 60:.0f}" if own else None
         seeds = ", ".join(str(run.seed) for run in sorted(own, key=lambda run: run.seed)) or None
         rows.append((method, seeds, *cells, stock, minutes))
@@ -205,9 +198,6 @@ def _questions(runs: Sequence[Kept]) -> Table:
         if counts:
             rows.append((method, *(", ".join(map(str, column)) for column in zip(*counts, strict=True))))
     return Table(("trained questions, by their majority, each seed", *TRANSITIONS), tuple(rows))
-
-
-# The picture
 
 
 def draw_picture(results: Path, campaign: str, out: Path) -> None:
