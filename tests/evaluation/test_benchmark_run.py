@@ -236,10 +236,7 @@ def test_several_benchmarks_and_results_of_those_with_gold_alone(tmp_path):
     assert [record["questions"] for record in listener.records] == [2, 1]
     assert ("pass@1" in first, "pass@1" in second) == (False, True)
     assert any("the tokenizer does not know" in note for note in listener.notes)
-    assert {path.name for path in (out / "rollouts").iterdir()} == {
-        "mine.jsonl",
-        "arithmetic-easy-train-1.jsonl",
-    }
+    assert {path.name for path in (out / "rollouts").iterdir()} == {"mine.jsonl", "arithmetic-easy-train-1.jsonl"}
     assert json.loads((out / "results.json").read_text())["results"].keys() == {"arithmetic:easy:train:1"}
 
 

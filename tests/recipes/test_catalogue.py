@@ -8,13 +8,7 @@ import pytest
 
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError
-from scrl.recipes.catalogue import (
-    EXPERIMENTS,
-    FOLLOWED,
-    config_of,
-    episodes_of,
-    prompt_of,
-)
+from scrl.recipes.catalogue import EXPERIMENTS, FOLLOWED, config_of, episodes_of, prompt_of
 from scrl.recipes.jobs import find
 from scrl.recipes.paper import HYPERPARAMETERS, NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE
 from scrl.records import Group

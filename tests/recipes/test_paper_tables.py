@@ -112,10 +112,7 @@ def test_the_main_table():
     assert [c.paper for c in cells if c.column == "Avg" and c.metric != GAIN] == MAIN_AVERAGES
     assert [c.paper for c in cells if c.metric == GAIN] == MAIN_GAINS
     starred = [(c.experiment, c.paper) for c in ALL if c.is_peak]
-    assert starred == [
-        ("qwen2.5-math-7b/minerva/32-16/ttrl", 14.5),
-        ("qwen2.5-math-7b/minerva/64-32/ttrl", 10.8),
-    ]
+    assert starred == [("qwen2.5-math-7b/minerva/32-16/ttrl", 14.5), ("qwen2.5-math-7b/minerva/64-32/ttrl", 10.8)]
 
 
 def test_the_llama_table_and_what_in_it_is_copied():

@@ -146,10 +146,7 @@ def test_peaks_at_different_steps_name_each_step(make_run):
 def test_a_seed_that_is_not_done_is_missing_from_the_later_rows(make_run):
     done = seeded(make_run, 1, {"q1": 1.0, "q2": 1.0})
     begun = make_run("begun", config=CONFIG | {"seed": 2}, evaluations=[graded(0, {"q1": 1.0, "q2": 0.5})])
-    assert [(row.marks, row.seeds) for row in rows_of(done, begun)] == [
-        (("start",), (1, 2)),
-        (("peak", "last"), (1,)),
-    ]
+    assert [(row.marks, row.seeds) for row in rows_of(done, begun)] == [(("start",), (1, 2)), (("peak", "last"), (1,))]
 
 
 def test_the_best_of_some_seeds_is_not_shown(make_run):
