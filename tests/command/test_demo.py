@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import read
+from line_files import read_lines
 from processes import scrl
 
 from scrl.cli.demo import demo as demo_command
@@ -43,18 +43,18 @@ def test_the_demo_writes_a_run_per_method_and_a_page_about_all(demo):
             path.name for path in (folder / method).iterdir()
         }
         assert f"method: {method}\n" in (folder / method / "config.yaml").read_text()
-        assert [line["step"] for line in read(folder / method / "metrics.jsonl")] == [0, 1]
+        assert [line["step"] for line in read_lines(folder / method / "metrics.jsonl")] == [0, 1]
 
 
 def test_all_methods_see_the_same_completions_at_the_first_step_and_the_same_questions_after_it(demo):
     folder, _ = demo
-    runs = [read(folder / method / "rollouts.jsonl") for method in METHODS]
+    runs = [read_lines(folder / method / "rollouts.jsonl") for method in METHODS]
     drawn = ("question_id", "sample", "completion", "entropy", "gold", "correct")
     first, *others = [[[line[key] for key in drawn] for line in run if line["step"] == 0] for run in runs]
     assert others == [first, first]
     assert len(first) == 6 * 8
     assert len({tuple(line["question_id"] for line in run) for run in runs}) == 1
-    before = [[line for line in read(folder / m / "evaluations.jsonl") if line["step"] == 0] for m in METHODS]
+    before = [[line for line in read_lines(folder / m / "evaluations.jsonl") if line["step"] == 0] for m in METHODS]
     assert before[1:] == [before[0], before[0]]
 
 
@@ -65,8 +65,8 @@ def test_the_numbers_in_its_table_are_those_of_the_files(demo):
     interval = ("pass@1", "pass@1_low", "pass@1_high")
     expected = {}
     for method in METHODS:
-        metrics = read(folder / method / "metrics.jsonl")
-        lines = {(line["step"], line["benchmark"]): line for line in read(folder / method / "evaluations.jsonl")}
+        metrics = read_lines(folder / method / "metrics.jsonl")
+        lines = {(line["step"], line["benchmark"]): line for line in read_lines(folder / method / "evaluations.jsonl")}
         for step, who in ((0, "start"), (2, TITLES.get(method, method))):
             stream, held_out = lines[step, "stream"], lines[step, "held-out"]
             shares = [stream[key] for key in (*interval, "maj@16")] + [held_out[key] for key in interval]

@@ -6,7 +6,8 @@ import re
 
 import pytest
 import yaml
-from commands import read, scrl
+from commands import scrl
+from line_files import read_lines
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
@@ -71,7 +72,7 @@ def test_the_settings_are_written_out_in_full_and_can_be_used_again(trained):
 
 def test_the_metrics_have_the_keys_that_were_promised_and_no_others(trained):
     folder, _ = trained
-    metrics = read(folder / "metrics.jsonl")
+    metrics = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in metrics] == [0, 1, 2]
     promised = (
         "step loss reward_mean positive_share negative_answers no_answer_share entropy_only_share entropy_mean "
@@ -86,7 +87,7 @@ def test_the_metrics_have_the_keys_that_were_promised_and_no_others(trained):
 
 def test_the_rollouts_have_one_line_a_completion(trained):
     folder, _ = trained
-    rollouts = read(folder / "rollouts.jsonl")
+    rollouts = read_lines(folder / "rollouts.jsonl")
     assert len(rollouts) == 3 * 2 * 12
     assert list(rollouts[0]) == [
         "question_id", "step", "sample", "completion", "entropy", "num_tokens", "finished", "question", "answer_class",
@@ -99,7 +100,7 @@ def test_the_rollouts_have_one_line_a_completion(trained):
     for lines in groups.values():
         assert [line["sample"] for line in lines] == list(range(12))
         assert sum(line["advantage"] is not None for line in lines) == 4  # of which it learned
-    metrics = read(folder / "metrics.jsonl")
+    metrics = read_lines(folder / "metrics.jsonl")
     for step in range(3):
         mine = [line for line in rollouts if line["step"] == step]
         assert sum(line["num_tokens"] for line in mine) == metrics[step]["tokens"]
@@ -112,7 +113,7 @@ def test_scrl_label_reads_the_rollouts_and_comes_to_the_same_credit(trained, tmp
     words = ("--trained", 4, "--seed", 3, "--out", tmp_path / "labels.jsonl")
     done = scrl("label", folder / "rollouts.jsonl", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for mine, theirs in zip(read(folder / "rollouts.jsonl"), read(tmp_path / "labels.jsonl"), strict=True):
+    for mine, theirs in zip(read_lines(folder / "rollouts.jsonl"), read_lines(tmp_path / "labels.jsonl"), strict=True):
         for key in ("question_id", "step", "sample", "answer_class", "label"):
             assert mine[key] == theirs[key]
         assert mine["reward"] == pytest.approx(theirs["reward"], abs=1e-12)
@@ -121,7 +122,7 @@ def test_scrl_label_reads_the_rollouts_and_comes_to_the_same_credit(trained, tmp
 
 def test_the_evaluations_have_the_keys_that_were_promised(trained):
     folder, _ = trained
-    evaluations = read(folder / "evaluations.jsonl")
+    evaluations = read_lines(folder / "evaluations.jsonl")
     assert [(line["step"], line["benchmark"]) for line in evaluations] == [
         (0, "stream"), (0, "held-out"), (3, "stream"), (3, "held-out"),
     ]  # fmt: skip
