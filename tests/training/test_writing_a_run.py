@@ -28,9 +28,8 @@ def checkpoints(folder):
 
 
 def test_a_new_folder_holds_the_settings_the_environment_and_three_empty_files(folder):
-    assert sorted(path.name for path in folder.path.iterdir()) == sorted(
-        ("checkpoints", "config.yaml", "environment.json", *FILES)
-    )
+    names = {path.name for path in folder.path.iterdir()}
+    assert names == {"checkpoints", "config.yaml", "environment.json", *FILES}
     assert all((folder.path / name).read_bytes() == b"" for name in FILES)
     assert folder.config() == small()
     assert json.loads((folder.path / "environment.json").read_text()) == environment(small(), "cpu")
@@ -132,9 +131,8 @@ def test_the_files_are_cut_back_to_where_they_were(folder):
 
 def test_a_file_that_is_gone_is_named(folder):
     (folder.path / "evaluations.jsonl").unlink()
-    with pytest.raises(
-        InputError, match=r"evaluations\.jsonl: was there when the last checkpoint was made; restore it"
-    ):
+    reason = r"evaluations\.jsonl: was there when the last checkpoint was made; restore it"
+    with pytest.raises(InputError, match=reason):
         folder.empty()
 
 
