@@ -104,9 +104,8 @@ def test_seeds_with_questions_of_their_own_are_put_together():
     first, second = {f"a{n}": n / 10 for n in range(8)}, {f"b{n}": n / 20 for n in range(8)}
     found = mean_over_seeds([first, second], seed=5)
     assert found.mean == pytest.approx((0.35 + 0.175) / 2)  # (0 + … + 7)/80 and half of it
-    assert (found.low, found.high) == pytest.approx(
-        bootstrap_interval([*first.values(), *second.values()], seed=5), abs=1e-12
-    )
+    together = bootstrap_interval([*first.values(), *second.values()], seed=5)
+    assert (found.low, found.high) == pytest.approx(together, abs=1e-12)
 
 
 def test_questions_that_only_some_seeds_have_keep_the_mean_of_the_means():
