@@ -58,11 +58,10 @@ def test_bare_texts_are_questions(write, name, content):
     assert load_questions(write(name, content)).questions == tuple(Question(q.id, q.text) for q in TWO)
 
 
-@given(
-    texts=st.lists(
-        st.text(st.characters(codec="utf-8", exclude_characters="\0\b\f"), min_size=1).filter(str.strip), min_size=1
-    )
-)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\b\f"), min_size=1).filter(str.strip)
+
+
+@given(texts=st.lists(TEXTS, min_size=1))
 def test_any_text_comes_back_as_it_was(tmp_path_factory, texts):
     path = tmp_path_factory.mktemp("any") / "any.jsonl"
     path.write_text("\n".join(json.dumps({"question": t}, ensure_ascii=False) for t in texts), "utf-8", newline="")
@@ -206,9 +205,8 @@ def test_broken_chat_messages(write, chat, words):
 
 
 def test_repeated_ids_are_refused_with_both_lines(write):
-    path = write(
-        "a.jsonl", jsonl({"id": "1", "question": "a"}, {"id": "2", "question": "b"}, {"id": 1, "question": "c"})
-    )
+    rows = {"id": "1", "question": "a"}, {"id": "2", "question": "b"}, {"id": 1, "question": "c"}
+    path = write("a.jsonl", jsonl(*rows))
     with pytest.raises(DataError, match=r"a\.jsonl:3: id '1' stands here again, first on line 1\. Make ids unique"):
         load_questions(path)
     path = write("a.json", json.dumps([{"id": "1", "question": "a"}, {"id": "1", "question": "b"}]))

@@ -1,8 +1,7 @@
 """Questions by name: a file, a benchmark, or a generated stream with its level, stream, number and seed."""
 
-import json
-
 import pytest
+from line_files import write_lines
 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.data.benchmarks import BENCHMARKS
@@ -25,9 +24,8 @@ from scrl.errors import ConfigError, DataError
 def test_the_parts_of_a_name_are_level_stream_number_and_seed(source, level, number, stream, seed):
     loaded = load_source(source, seed=5)
     assert loaded.questions == arithmetic_questions(level, number, stream=stream, seed=seed)
-    assert loaded.notes == (
-        f"{number} generated questions, level {level}, stream {stream}; gold is used for measuring alone",
-    )
+    note = f"{number} generated questions, level {level}, stream {stream}; gold is used for measuring alone"
+    assert loaded.notes == (note,)
 
 
 def test_a_limit_takes_the_first_ones():
@@ -57,10 +55,8 @@ def test_a_name_that_is_none_is_refused(source, reason):
 
 def test_any_other_name_is_a_file(tmp_path):
     (tmp_path / "mine.csv").write_text("q,a,n\nWhat is 2 + 2?,4,x\nWhat is 3 + 3?,6,y\n")
-    loaded = load_source(
-        str(tmp_path / "mine.csv"), seed=0, limit=1, question_column="q", gold_column="a", id_column="n"
-    )
-    (question,) = loaded.questions
+    columns = {"question_column": "q", "gold_column": "a", "id_column": "n"}
+    (question,) = load_source(str(tmp_path / "mine.csv"), seed=0, limit=1, **columns).questions
     assert (question.id, question.text, question.gold) == ("x", "What is 2 + 2?", "4")
     with pytest.raises(DataError, match=r"nowhere\.txt: there is no such file"):
         load_source(str(tmp_path / "nowhere.txt"), seed=0)
@@ -77,7 +73,7 @@ def test_a_benchmarks_name_is_known_with_levels_and_without():
 
 def test_a_benchmark_is_loaded_from_the_folder_of_benchmarks(tmp_path):
     rows = [{"id": f"p{i}", "question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(30)]
-    (tmp_path / "aime24.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "aime24.jsonl", rows)
     loaded = load_source("aime24", seed=0, limit=2, data_dir=tmp_path, question_column="of another source")
     assert [question.id for question in loaded.questions] == ["aime24-p0", "aime24-p1"]
 
