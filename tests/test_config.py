@@ -208,14 +208,10 @@ def test_a_wrong_name_in_a_file_is_told_with_its_line(tmp_path, lines, message):
 
 def test_a_short_name_is_its_long_one(tmp_path):
     short = small("max_tokens=9", "temperature=0.5", "learning-rate=1e-3", "instruction=Go!", "device=cpu")
-    long = small(
-        "sampling.max_tokens=9", "sampling.temperature=0.5", "optimizer.learning_rate=1e-3", "prompt.instruction=Go!",
-        "compute.device=cpu",
-    )  # fmt: skip
-    assert short == long == build_config(BARE | {
-        "completions": 8, "trained": 4, "evaluation": {"completions": 4}, "max_tokens": 9, "temperature": 0.5,
-        "learning_rate": 1e-3, "instruction": "Go!", "device": "cpu",
-    })  # fmt: skip
+    long = ("sampling.max_tokens=9", "sampling.temperature=0.5", "optimizer.learning_rate=1e-3")
+    built = BARE | {"completions": 8, "trained": 4, "evaluation": {"completions": 4}, "max_tokens": 9}
+    built |= {"temperature": 0.5, "learning_rate": 1e-3, "instruction": "Go!", "device": "cpu"}
+    assert short == small(*long, "prompt.instruction=Go!", "compute.device=cpu") == build_config(built)
     path = tmp_path / "run.yaml"
     path.write_text("model: embedded\nquestions: arithmetic:easy\nmax_tokens: 7\nsampling: {temperature: 0.5}\n")
     assert read_config(path).sampling.max_tokens == 7
@@ -226,9 +222,8 @@ def test_a_short_name_is_its_long_one(tmp_path):
 
 
 def test_a_setting_that_is_required_says_what_it_is_for():
-    with pytest.raises(
-        ConfigError, match=r"model: is required\. A model folder, a hub id, `embedded` or `embedded-hasty`\."
-    ):
+    reason = r"model: is required\. A model folder, a hub id, `embedded` or `embedded-hasty`\."
+    with pytest.raises(ConfigError, match=reason):
         build_config({"questions": "mine.txt"})
 
 
@@ -251,10 +246,8 @@ def test_the_questions_and_those_held_out_are_loaded_with_the_same_columns_and_a
     rows = "".join(f"{number},What is {number}?,{number},9\n" for number in range(3))
     for name in ("train.csv", "held-out.csv"):
         (tmp_path / name).write_text(f"key,text,truth,answer\n{rows}")
-    config = build_config({
-        "model": "embedded", "questions": str(tmp_path / "train.csv"), "limit": 2, "id_column": "key",
-        "question_column": "text", "gold_column": "truth",
-    })  # fmt: skip
+    columns = {"id_column": "key", "question_column": "text", "gold_column": "truth"}
+    config = build_config({"model": "embedded", "questions": str(tmp_path / "train.csv"), "limit": 2, **columns})
     assert config.load_held_out() is None
     asked = merged(config.model_dump(), {"evaluation": {"held_out": str(tmp_path / "held-out.csv")}})
     found = [(q.id, q.text, q.gold) for q in build_config(asked).load_held_out().questions]
@@ -308,6 +301,3 @@ def test_settings_of_earlier_versions_that_chose_no_result_are_ignored(name):
         assert build_config({**BARE, name: 2}) == build_config(BARE)
     with pytest.warns(UserWarning, match=rf"^compute\.{name}: scrl 0\.2 has no such setting"):
         assert build_config({**BARE, "compute": {name: 0}}) == build_config(BARE)
-
-
-BARE = {"model": "embedded", "questions": "arithmetic:easy"}

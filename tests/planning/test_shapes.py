@@ -37,15 +37,10 @@ def test_weights_and_adapters_are_those_that_transformers_builds(name, tmp_path)
     shape = replace(SHAPES[name], layers=2)  # all layers are alike
     kind = Qwen2Config if "Qwen2" in name else Qwen3Config if "Qwen3" in name else LlamaConfig
     config = kind(
-        num_hidden_layers=2,
-        hidden_size=shape.hidden,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_size,
-        intermediate_size=shape.mlp,
-        vocab_size=shape.vocabulary,
+        num_hidden_layers=2, hidden_size=shape.hidden, num_attention_heads=shape.heads, head_dim=shape.head_size,
+        num_key_value_heads=shape.kv_heads, intermediate_size=shape.mlp, vocab_size=shape.vocabulary,
         tie_word_embeddings=shape.is_tied,
-    )
+    )  # fmt: skip
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     assert sum(weight.numel() for weight in model.parameters()) == shape.num_weights
