@@ -19,17 +19,9 @@ CORE = BASE | {"answers", "credit"}
 TENSORS = CORE | {"attention", "device_copy"}
 MODEL = TENSORS | {"policy", "sampling", "data", "evaluation", "reporting", "lab", "config"}
 MAY_IMPORT = {
-    "errors": set(),
-    "records": {"errors"},
-    "optional_deps": {"errors"},
-    "user_code": {"errors"},
-    "child_processes": set(),
-    "seeds": set(),
-    "settings": set(),
+    "errors": set(), "child_processes": set(), "seeds": set(), "settings": set(), "metrics": set(), "attention": set(),
+    "device_copy": set(), "records": {"errors"}, "optional_deps": {"errors"}, "user_code": {"errors"},
     "setting_names": {"errors", "settings"},
-    "metrics": set(),
-    "attention": set(),
-    "device_copy": set(),
     "answers": BASE,
     "credit": BASE | {"answers"},
     "policy": TENSORS,
@@ -47,7 +39,7 @@ MAY_IMPORT = {
     "api": MODEL | {"training", "engines"},
     "": CORE | {"lab", "config", "api"},
     "__main__": {"cli"},
-}
+}  # fmt: skip
 
 
 def layer_of(path):
@@ -139,32 +131,20 @@ def test_nothing_that_trains_knows_which_method_runs():
     assert found == []
 
 
-@pytest.mark.parametrize(
-    ("code", "named"),
-    [
-        ("x = 'ttrl'", ["ttrl"]),
-        ("if rule.method.name == 'random': pass", ["random"]),
-        ("print(f'as in TTRL, {x}')", ["ttrl"]),
-        ("def self_harmony(): ...", ["self-harmony"]),
-        ("from scrl.credit.methods import x", ["scrl.credit.methods"]),
-        ("ttrl.reward(x)", ["ttrl"]),
-        ("import random\nrandom.seed(1)", []),
-        ("x = 'scrl train --resume'", []),
-        ('def f():\n    """As TTRL does."""', []),
-        ("x = 'currently'", []),
-    ],
-)
+@pytest.mark.parametrize(("code", "named"), [
+    ("x = 'ttrl'", ["ttrl"]), ("if rule.method.name == 'random': pass", ["random"]), ("ttrl.reward(x)", ["ttrl"]),
+    ("print(f'as in TTRL, {x}')", ["ttrl"]), ("def self_harmony(): ...", ["self-harmony"]),
+    ("from scrl.credit.methods import x", ["scrl.credit.methods"]), ("import random\nrandom.seed(1)", []),
+    ("x = 'scrl train --resume'", []), ('def f():\n    """As TTRL does."""', []), ("x = 'currently'", []),
+])  # fmt: skip
 def test_how_a_methods_name_is_found(code, named):
     assert [name for _, name in methods_named(ast.parse(code))] == named
 
 
-@pytest.mark.parametrize(
-    ("module", "heavy"),
-    [
-        ("scrl", ("torch", "transformers", "matplotlib", "sympy", "math_verify", "rich", "cyclopts")),
-        ("scrl.cli.main", ("torch", "transformers", "matplotlib")),
-    ],
-)
+@pytest.mark.parametrize(("module", "heavy"), [
+    ("scrl", ("torch", "transformers", "matplotlib", "sympy", "math_verify", "rich", "cyclopts")),
+    ("scrl.cli.main", ("torch", "transformers", "matplotlib")),
+])  # fmt: skip
 def test_imports_are_light(module, heavy):
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

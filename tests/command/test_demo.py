@@ -229,9 +229,8 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
         votes("3*9", 0, ["28", "28", "27", "1"], right="27", negatives=("1",), advantage=-0.25),
         votes("3*9", 4, ["27", "27", "28", None], right="27", positive="27"),
     )
-    assert list(lies([ttrl, scrl_], pytest.fail)) == [
-        "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1, SCRL 2."
-    ]
+    told = "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1, SCRL 2."
+    assert list(lies([ttrl, scrl_], pytest.fail)) == [told]
 
 
 def test_a_right_answer_that_nobody_gives_has_no_votes_and_a_run_may_have_no_lies(tmp_path):

@@ -45,9 +45,8 @@ def questions(number):
 
 def test_an_evaluation_of_two_sets_of_questions(evaluate, tmp_path):
     (tmp_path / "mine.txt").write_text("Compute 3+4.\n")
-    code, out, err = evaluate(
-        "embedded", STREAM, "mine.txt", *TINY, "--k", 1, "--k", 2, "--out", "e", "--instruction", ""
-    )
+    words = (*TINY, "--k", 1, "--k", 2, "--instruction", "")
+    code, out, err = evaluate("embedded", STREAM, "mine.txt", *words, "--out", "e")
     assert (code, err) == (0, "")
     assert "embedded on arithmetic:easy:train:4, mine.txt: 2 completions a question, at most 24 tokens" in out
     assert "temperature 0.6, top-p 0.95, seed 0 → e" in out
@@ -184,45 +183,39 @@ def test_what_resume_takes_and_refuses(evaluate, refusal, tmp_path, monkeypatch)
 # What is wrong
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        ((), "name a model and at least one benchmark or file"),
-        (("embedded",), "name a model and at least one benchmark or file"),
-        (("embedded", "aime2024"), "there is no such file, benchmark or generated stream"),
-        (("embedded", "AIME24x"), "Did you mean 'aime24'?"),
-        (("embedded", "math500:6", "--data-dir", "."), "math500:6: there are no such levels"),
-        (("embedded", "arithmetic:esay"), "Did you mean 'easy'?"),
-        (("embedded", "nothing.jsonl"), "nothing.jsonl"),
-        (("embedded", STREAM, STREAM), "give each once"),
-        (("embedded", STREAM, *TINY, "--reader", ""), "reader: unknown reader ''"),
-        (("embedded", STREAM, *TINY, "--k", "3"), "k: must be between 1 and the number of completions a question, 2; got 3"),
-        (("embedded", STREAM, "--samples", "0"), "completions: Input should be greater than or equal to 1; got 0"),
-        (("embedded", STREAM, "--top-p", "2"), "top_p: Input should be less than or equal to 1; got 2"),
-        (("embedded", STREAM, "--prompt-style", "poem"), "prompt_style: Input should be 'auto'"),
-        (("embedded", STREAM, "--device", "abacus"), "compute.device: 'abacus' is no device"),
-        (("embedded", STREAM, "--reader", "bxed"), "Did you mean 'boxed'?"),
-        (("embedded", STREAM), "max_tokens: arithmetic:easy:train:4 has a prompt of"),
-        (("embedded", STREAM, *TINY, "--max-prompt-tokens", "2"), "prompts have more than 2 tokens"),
-        (("./no-model", STREAM), "model: there is no folder ./no-model"),
-        (("no-owner/no-model", STREAM), "model: no-owner/no-model cannot be loaded"),
-        (("embedded", "aime24", "--data-dir", "nowhere"), "nowhere: there is no such folder of benchmarks"),
-        (("embedded", STREAM, "--smaples", "2"), "--smaples: there is no such setting. Did you mean --samples?"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "reason"), [
+    ((), "name a model and at least one benchmark or file"),
+    (("embedded",), "name a model and at least one benchmark or file"),
+    (("embedded", "aime2024"), "there is no such file, benchmark or generated stream"),
+    (("embedded", "AIME24x"), "Did you mean 'aime24'?"),
+    (("embedded", "math500:6", "--data-dir", "."), "math500:6: there are no such levels"),
+    (("embedded", "arithmetic:esay"), "Did you mean 'easy'?"),
+    (("embedded", "nothing.jsonl"), "nothing.jsonl"),
+    (("embedded", STREAM, STREAM), "give each once"),
+    (("embedded", STREAM, *TINY, "--reader", ""), "reader: unknown reader ''"),
+    (("embedded", STREAM, *TINY, "--k", "3"), "k: must be between 1 and the number of completions a question, 2; got 3"),
+    (("embedded", STREAM, "--samples", "0"), "completions: Input should be greater than or equal to 1; got 0"),
+    (("embedded", STREAM, "--top-p", "2"), "top_p: Input should be less than or equal to 1; got 2"),
+    (("embedded", STREAM, "--prompt-style", "poem"), "prompt_style: Input should be 'auto'"),
+    (("embedded", STREAM, "--device", "abacus"), "compute.device: 'abacus' is no device"),
+    (("embedded", STREAM, "--reader", "bxed"), "Did you mean 'boxed'?"),
+    (("embedded", STREAM), "max_tokens: arithmetic:easy:train:4 has a prompt of"),
+    (("embedded", STREAM, *TINY, "--max-prompt-tokens", "2"), "prompts have more than 2 tokens"),
+    (("./no-model", STREAM), "model: there is no folder ./no-model"),
+    (("no-owner/no-model", STREAM), "model: no-owner/no-model cannot be loaded"),
+    (("embedded", "aime24", "--data-dir", "nowhere"), "nowhere: there is no such folder of benchmarks"),
+    (("embedded", STREAM, "--smaples", "2"), "--smaples: there is no such setting. Did you mean --samples?"),
+])  # fmt: skip
 def test_bad_input_is_named_and_nothing_stays_behind(refusal, tmp_path, words, reason):
     assert reason in refusal("evaluate", *words, "--out", "e")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        (None, "aime24.jsonl: there is no such file; the benchmarks in that folder: none"),
-        ([*questions(9), "{", *questions(20)], "aime24.jsonl:10: is not JSON"),  # and all else that tests/data checks
-        ([*questions(29), '{"id": 29, "question": "Compute 2+2.", "answer": "}{"}'], "aime24-29"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "reason"), [
+    (None, "aime24.jsonl: there is no such file; the benchmarks in that folder: none"),
+    ([*questions(9), "{", *questions(20)], "aime24.jsonl:10: is not JSON"),  # and all else that tests/data checks
+    ([*questions(29), '{"id": 29, "question": "Compute 2+2.", "answer": "}{"}'], "aime24-29"),
+])  # fmt: skip
 def test_a_folder_of_benchmarks_with_something_wrong_in_it(refusal, tmp_path, lines, reason):
     (tmp_path / "data").mkdir()
     if lines is not None:

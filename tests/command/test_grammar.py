@@ -91,35 +91,32 @@ def test_reproduce_takes_them_for_every_run(call):
     assert "trained: 9 completions of 8 cannot be trained on" in call(*words, *given[:2], "--trained", 9)[2]
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("train", "--modle", "x"), "--modle: there is no such setting. Did you mean --model?"),
-        (("train", "--num-generations", "8"), "--num-generations is TRL's name; here it is --completions"),
-        (("train", "--max_new_tokens=8"), "--max-new-tokens is transformers' name; here it is --max-tokens"),
-        (("train", "--output_dir", "x"), "--output-dir is TRL's name; here it is --out"),
-        (("train", "--lr", "1"), "--lr is verl's name; here it is --learning-rate"),
-        (("plan", "--per-device-train-batch-size", "1"), "is TRL's name; here it is --compute.micro-batch"),
-        (("plan", "--actor_rollout_ref.rollout.n=4"), "is verl's name; here it is --completions"),
-        (("plan", *RUN, "--sampling.max-tokens", "8"), "max_tokens is short for sampling.max_tokens, and both are given"),
-        (("evaluate", "--modle", "x"), "--modle: there is no such setting. Did you mean --model?"),
-        (("evaluate", "--num-fewshot", "5"), "--num-fewshot is lm-eval's name; no examples are put before a question"),
-        (("evaluate", "--model_args", "a=b"), "--model-args is lm-eval's name; each has its own name here"),
-        (("evaluate", "a", "b", "--steps", "5"), "--steps: nothing is trained here; it is a setting of scrl train"),
-        (("evaluate", "a", "b", "--method", "ttrl"), "--method: a method says what is rewarded, and nothing is rewarded here"),
-        (("evaluate", "--lr", "5"), "here it is --learning-rate, but nothing is trained here"),
-        (("evaluate", "a", "b", "--questions", "c", "--model", "m"), "'a': the questions are given with --questions already"),
-        (("evaluate", "a", "b", "--completions", "2", "--samples", "3"), "completions is short for samples, and both are given"),
-        (("answers", "a", "b", "--trained", "5"), "--trained: nothing is trained here"),
-        (("label", "r", "--model", "x"), "--model: the completions of the file were sampled already"),
-        (("label", "r", "--completions", "8"), "--completions: all completions of the file vote"),
-        (("label", "r", "--learning-rate", "8"), "--learning-rate: nothing is trained here"),
-        (("label", "r", "--num-generations", "8"), "is TRL's name; here it is --completions, but all completions of the file"),
-        (("reproduce", "table-ablation", "--method", "ttrl"), "method: cannot be set in a reproduction; the experiment decides"),
-        (("reproduce", "table-ablation", "--questions", "x"), "questions: cannot be set in a reproduction"),
-        (("reproduce", "table-ablation", "--max-new-tokens", "3"), "here it is --max-tokens"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "reason"), [
+    (("train", "--modle", "x"), "--modle: there is no such setting. Did you mean --model?"),
+    (("train", "--num-generations", "8"), "--num-generations is TRL's name; here it is --completions"),
+    (("train", "--max_new_tokens=8"), "--max-new-tokens is transformers' name; here it is --max-tokens"),
+    (("train", "--output_dir", "x"), "--output-dir is TRL's name; here it is --out"),
+    (("train", "--lr", "1"), "--lr is verl's name; here it is --learning-rate"),
+    (("plan", "--per-device-train-batch-size", "1"), "is TRL's name; here it is --compute.micro-batch"),
+    (("plan", "--actor_rollout_ref.rollout.n=4"), "is verl's name; here it is --completions"),
+    (("plan", *RUN, "--sampling.max-tokens", "8"), "max_tokens is short for sampling.max_tokens, and both are given"),
+    (("evaluate", "--modle", "x"), "--modle: there is no such setting. Did you mean --model?"),
+    (("evaluate", "--num-fewshot", "5"), "--num-fewshot is lm-eval's name; no examples are put before a question"),
+    (("evaluate", "--model_args", "a=b"), "--model-args is lm-eval's name; each has its own name here"),
+    (("evaluate", "a", "b", "--steps", "5"), "--steps: nothing is trained here; it is a setting of scrl train"),
+    (("evaluate", "a", "b", "--method", "ttrl"), "--method: a method says what is rewarded, and nothing is rewarded here"),
+    (("evaluate", "--lr", "5"), "here it is --learning-rate, but nothing is trained here"),
+    (("evaluate", "a", "b", "--questions", "c", "--model", "m"), "'a': the questions are given with --questions already"),
+    (("evaluate", "a", "b", "--completions", "2", "--samples", "3"), "completions is short for samples, and both are given"),
+    (("answers", "a", "b", "--trained", "5"), "--trained: nothing is trained here"),
+    (("label", "r", "--model", "x"), "--model: the completions of the file were sampled already"),
+    (("label", "r", "--completions", "8"), "--completions: all completions of the file vote"),
+    (("label", "r", "--learning-rate", "8"), "--learning-rate: nothing is trained here"),
+    (("label", "r", "--num-generations", "8"), "is TRL's name; here it is --completions, but all completions of the file"),
+    (("reproduce", "table-ablation", "--method", "ttrl"), "method: cannot be set in a reproduction; the experiment decides"),
+    (("reproduce", "table-ablation", "--questions", "x"), "questions: cannot be set in a reproduction"),
+    (("reproduce", "table-ablation", "--max-new-tokens", "3"), "here it is --max-tokens"),
+])  # fmt: skip
 def test_a_name_that_is_wrong_or_has_no_use_is_one_line_and_nothing_is_written(call, tmp_path, words, reason):
     code, out, err = call(*words, "--out", "new")
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -23,46 +23,43 @@ def refusal(*words):
 GOOD = json.dumps(row("q", "1"))
 
 
-@pytest.mark.parametrize(
-    ("lines", "arguments", "message"),
-    [
-        ([GOOD, "{"], [], r"r.jsonl:2: is not JSON"),
-        ([GOOD, '{"a": "b'], [], r"r.jsonl:2: is not JSON: Unterminated string starting at column 7."),
-        ([GOOD, '{"question_id": "q", "answer": ' + "9" * 5000 + "}"], [], r"r.jsonl:2: is not JSON"),
-        ([GOOD, "[1]"], [], r"r.jsonl:2: must be a JSON object, found a list"),
-        ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' is missing; this line has: completion, entropy"),
-        ([GOOD, '{"question_id": "q", "entropy": 1}'], [], r"r.jsonl:2: neither field 'completion' nor field 'answer' is there; this line has: question_id, entropy"),
-        ([GOOD, '{"question_id": "q", "completion": 5, "entropy": 1}'], [], r"r.jsonl:2: field 'completion' must be text, found a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x"}'], [], r"r.jsonl:2: field 'entropy' is missing, and method 'scrl' needs one"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": "a"}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": NaN}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'entropy' must be a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1e308}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'num_tokens' must be a number"),
-        ([GOOD], ["--overlong-buffer", "9"], "overlong_buffer: needs to know at how many tokens completions are cut (max_tokens)"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": "9"}'], [], r"r.jsonl:2: field 'num_tokens' must be a number, found '9'"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "step": -1}'], [], r"r.jsonl:2: field 'step' must be a whole number"),
-        ([GOOD, '{"question_id": "q", "answer": true, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found true"),
-        ([GOOD, '{"question_id": "q", "answer": {}, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found an object"),
-        ([json.dumps(row("q", "1", sample=1)), json.dumps(row("q", "2", sample=1))], [], r"r.jsonl:2: sample 1 of question 'q' at step 0 stands here a second time"),
-        ([json.dumps(row("q", "1", gold="1")), json.dumps(row("q", "2", gold="2"))], [], r"r.jsonl:2: field 'gold' is '2', but an earlier line"),
-        ([], [], "there are no rollouts in this file"),
-        ([GOOD], ["--method", "scrll"], "Did you mean 'scrl'"),
-        ([GOOD], ["--min-share", "1.5"], "min_share"),
-        ([GOOD], ["--min-margin", "-1"], "min_margin"),
-        ([GOOD], ["--max-negative-share", "2"], "max_negative_share"),
-        ([GOOD], ["--trained", "2"], "has 1 completions, fewer than the 2 to train on"),
-        ([GOOD], ["--trained", "x"], "--trained"),
-        ([GOOD], ["--reader", "boxd"], "Did you mean 'boxed'"),
-        ([GOOD], ["--preset", "x"], "Known: official, paper"),
-        ([GOOD], ["--treshold", "1"], "--treshold: there is no such setting. scrl methods scrl shows all."),
-        ([GOOD, '{"question_id": "q", "completion": "\\boxed{1}", "entropy": 1}'], [], r"r.jsonl:2: field 'completion' has a backspace"),
-        ([GOOD, '{"question_id": [], "completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' must be text"),
-        ([GOOD], ["--method", "ttrl", "--min-share", "0.4"], "--min-share: method 'ttrl' has no such setting"),
-        ([GOOD], ["--trained", "2.5"], "--trained: must be a whole number; got '2.5'"),
-        ([GOOD], ["--sumary", "x"], "Did you mean --summary?"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("lines", "arguments", "message"), [
+    ([GOOD, "{"], [], r"r.jsonl:2: is not JSON"),
+    ([GOOD, '{"a": "b'], [], r"r.jsonl:2: is not JSON: Unterminated string starting at column 7."),
+    ([GOOD, '{"question_id": "q", "answer": ' + "9" * 5000 + "}"], [], r"r.jsonl:2: is not JSON"),
+    ([GOOD, "[1]"], [], r"r.jsonl:2: must be a JSON object, found a list"),
+    ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' is missing; this line has: completion, entropy"),
+    ([GOOD, '{"question_id": "q", "entropy": 1}'], [], r"r.jsonl:2: neither field 'completion' nor field 'answer' is there; this line has: question_id, entropy"),
+    ([GOOD, '{"question_id": "q", "completion": 5, "entropy": 1}'], [], r"r.jsonl:2: field 'completion' must be text, found a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x"}'], [], r"r.jsonl:2: field 'entropy' is missing, and method 'scrl' needs one"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": "a"}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": NaN}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'entropy' must be a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1e308}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'num_tokens' must be a number"),
+    ([GOOD], ["--overlong-buffer", "9"], "overlong_buffer: needs to know at how many tokens completions are cut (max_tokens)"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": "9"}'], [], r"r.jsonl:2: field 'num_tokens' must be a number, found '9'"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "step": -1}'], [], r"r.jsonl:2: field 'step' must be a whole number"),
+    ([GOOD, '{"question_id": "q", "answer": true, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found true"),
+    ([GOOD, '{"question_id": "q", "answer": {}, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found an object"),
+    ([json.dumps(row("q", "1", sample=1)), json.dumps(row("q", "2", sample=1))], [], r"r.jsonl:2: sample 1 of question 'q' at step 0 stands here a second time"),
+    ([json.dumps(row("q", "1", gold="1")), json.dumps(row("q", "2", gold="2"))], [], r"r.jsonl:2: field 'gold' is '2', but an earlier line"),
+    ([], [], "there are no rollouts in this file"),
+    ([GOOD], ["--method", "scrll"], "Did you mean 'scrl'"),
+    ([GOOD], ["--min-share", "1.5"], "min_share"),
+    ([GOOD], ["--min-margin", "-1"], "min_margin"),
+    ([GOOD], ["--max-negative-share", "2"], "max_negative_share"),
+    ([GOOD], ["--trained", "2"], "has 1 completions, fewer than the 2 to train on"),
+    ([GOOD], ["--trained", "x"], "--trained"),
+    ([GOOD], ["--reader", "boxd"], "Did you mean 'boxed'"),
+    ([GOOD], ["--preset", "x"], "Known: official, paper"),
+    ([GOOD], ["--treshold", "1"], "--treshold: there is no such setting. scrl methods scrl shows all."),
+    ([GOOD, '{"question_id": "q", "completion": "\\boxed{1}", "entropy": 1}'], [], r"r.jsonl:2: field 'completion' has a backspace"),
+    ([GOOD, '{"question_id": [], "completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' must be text"),
+    ([GOOD], ["--method", "ttrl", "--min-share", "0.4"], "--min-share: method 'ttrl' has no such setting"),
+    ([GOOD], ["--trained", "2.5"], "--trained: must be a whole number; got '2.5'"),
+    ([GOOD], ["--sumary", "x"], "Did you mean --summary?"),
+])  # fmt: skip
 def test_bad_input_is_refused_and_nothing_is_written(tmp_path, lines, arguments, message):
     source = tmp_path / "r.jsonl"
     source.write_text("\n".join(lines), encoding="utf-8")
@@ -100,9 +97,8 @@ def test_an_existing_output_survives_a_failing_run(tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 def test_ctrl_c_writes_nothing_and_exits_with_130(tmp_path):
-    (tmp_path / "slow_reader.py").write_text(
-        "import time\ndef read(text):\n    print('reading', flush=True)\n    time.sleep(60)\n"
-    )
+    reader = "import time\ndef read(text):\n    print('reading', flush=True)\n    time.sleep(60)\n"
+    (tmp_path / "slow_reader.py").write_text(reader)
     source = write_lines(tmp_path / "r.jsonl", [row("q", "1")])
     command = [*COMMAND, "label", str(source), "--reader", "slow_reader.read", "--out", "l.jsonl"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -115,22 +115,19 @@ def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     assert any("sampler's cache 3.00" in line and line.endswith("and activations on top") for line in on_a_gpu.lines)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, []),
-        ({"completions": 8, "trained": 8}, ["with 8 completions no answer can be rarer than 12.5%"]),  # 8 · 0.125 = 1
-        ({"completions": 9, "trained": 8}, ["with 9 completions only answers seen once can be ruled out"]),
-        ({"completions": 16}, ["with 16 completions only answers seen once can be ruled out"]),  # 16 · 0.125 = 2
-        ({"completions": 17}, []),
-        ({"completions": 8, "trained": 8, "method": "ttrl"}, []),  # which rules nothing out
-        ({"completions": 8, "trained": 8, "credit": {"max_negative_share": 0.3}}, []),  # 2.4 votes
-        ({"sampling": {"top_p": 0.9, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-        ({"sampling": {"top_k": 5, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-        ({"sampling": {"temperature": 0, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-        ({"steps": 4}, ["few steps"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "words"), [
+    ({}, []),
+    ({"completions": 8, "trained": 8}, ["with 8 completions no answer can be rarer than 12.5%"]),  # 8 · 0.125 = 1
+    ({"completions": 9, "trained": 8}, ["with 9 completions only answers seen once can be ruled out"]),
+    ({"completions": 16}, ["with 16 completions only answers seen once can be ruled out"]),  # 16 · 0.125 = 2
+    ({"completions": 17}, []),
+    ({"completions": 8, "trained": 8, "method": "ttrl"}, []),  # which rules nothing out
+    ({"completions": 8, "trained": 8, "credit": {"max_negative_share": 0.3}}, []),  # 2.4 votes
+    ({"sampling": {"top_p": 0.9, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+    ({"sampling": {"top_k": 5, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+    ({"sampling": {"temperature": 0, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+    ({"steps": 4}, ["few steps"]),
+])  # fmt: skip
 def test_the_plan_warns_of_what_cannot_work(changes, words):
     found = list(warnings(config(**changes)))
     assert len(found) == len(words)

@@ -48,13 +48,10 @@ def test_no_command_lets_escapes_through(is_terminal, tmp_path, monkeypatch, cap
         assert text.strip(), command
 
 
-@pytest.mark.parametrize(
-    ("cell", "written"),
-    [
-        ("=1+2", "'=1+2"), ("@SUM(A1)", "'@SUM(A1)"), ("+cmd|x", "'+cmd|x"), ("-x", "'-x"), (" =1", "' =1"),
-        ("-3", "-3"), ("+1.5e-7", "+1.5e-7"), ("-1,000", "-1,000"), ("x=1", "x=1"), (-3, -3), ("a\x1bb", "a␛b"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("cell", "written"), [
+    ("=1+2", "'=1+2"), ("@SUM(A1)", "'@SUM(A1)"), ("+cmd|x", "'+cmd|x"), ("-x", "'-x"), (" =1", "' =1"),
+    ("-3", "-3"), ("+1.5e-7", "+1.5e-7"), ("-1,000", "-1,000"), ("x=1", "x=1"), (-3, -3), ("a\x1bb", "a␛b"),
+])  # fmt: skip
 def test_a_cell_is_never_a_formula_and_numbers_stay_numbers(cell, written):
     assert csv_cell(cell) == written
     assert as_csv(Table(("name",), ((cell,),))) == as_csv(Table(("name",), ((written,),)))

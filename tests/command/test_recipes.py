@@ -123,17 +123,14 @@ def test_scale_is_the_papers_by_default(capsys):
     assert build_config(yaml.safe_load(capsys.readouterr().out)) == config_of(EXPERIMENTS[name])
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["table-mian"], "table: there is no 'table-mian'. Did you mean 'table-main'?"),
-        (["--experiment", "qwen2.5-3b/amc/32-16/sclr"], "Did you mean 'qwen2.5-3b/amc/32-16/scrl'?"),
-        (["--experiment", "qwen2.5-3b/start"], "a start model is measured as it is"),
-        (["--experiment", "qwen2.5-3b/amc/32-16/scrl", "--scale", "dem"], "scale: there is no 'dem'. Did you mean 'demo'?"),
-        (["table-main", "--experiment", "qwen2.5-3b/amc/32-16/scrl"], "give a table or an experiment, not both"),
-        (["--scale", "demo"], "the paper's values have one scale"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("words", "message"), [
+    (["table-mian"], "table: there is no 'table-mian'. Did you mean 'table-main'?"),
+    (["--experiment", "qwen2.5-3b/amc/32-16/sclr"], "Did you mean 'qwen2.5-3b/amc/32-16/scrl'?"),
+    (["--experiment", "qwen2.5-3b/start"], "a start model is measured as it is"),
+    (["--experiment", "qwen2.5-3b/amc/32-16/scrl", "--scale", "dem"], "scale: there is no 'dem'. Did you mean 'demo'?"),
+    (["table-main", "--experiment", "qwen2.5-3b/amc/32-16/scrl"], "give a table or an experiment, not both"),
+    (["--scale", "demo"], "the paper's values have one scale"),
+])  # fmt: skip
 def test_bad_input_is_refused_in_a_line(words, message, refusal):
     assert message in refusal("recipes", *words)
 

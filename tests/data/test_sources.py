@@ -9,18 +9,15 @@ from scrl.data.sources import DEFAULT_NUMBER, benchmark_of, load_source
 from scrl.errors import ConfigError, DataError
 
 
-@pytest.mark.parametrize(
-    ("source", "level", "number", "stream", "seed"),
-    [
-        ("arithmetic:easy", "easy", DEFAULT_NUMBER, "train", 5),
-        ("arithmetic:hard:held-out", "hard", DEFAULT_NUMBER, "held-out", 5),
-        ("arithmetic:medium:train:3", "medium", 3, "train", 5),
-        ("arithmetic:medium:held-out:4:9", "medium", 4, "held-out", 9),
-        ("arithmetic:medium:train::9", "medium", DEFAULT_NUMBER, "train", 9),
-        ("arithmetic:medium::2", "medium", 2, "train", 5),
-        ("arithmetic:medium:train:2:0", "medium", 2, "train", 0),
-    ],
-)
+@pytest.mark.parametrize(("source", "level", "number", "stream", "seed"), [
+    ("arithmetic:easy", "easy", DEFAULT_NUMBER, "train", 5),
+    ("arithmetic:hard:held-out", "hard", DEFAULT_NUMBER, "held-out", 5),
+    ("arithmetic:medium:train:3", "medium", 3, "train", 5),
+    ("arithmetic:medium:held-out:4:9", "medium", 4, "held-out", 9),
+    ("arithmetic:medium:train::9", "medium", DEFAULT_NUMBER, "train", 9),
+    ("arithmetic:medium::2", "medium", 2, "train", 5),
+    ("arithmetic:medium:train:2:0", "medium", 2, "train", 0),
+])  # fmt: skip
 def test_the_parts_of_a_name_are_level_stream_number_and_seed(source, level, number, stream, seed):
     loaded = load_source(source, seed=5)
     assert loaded.questions == arithmetic_questions(level, number, stream=stream, seed=seed)
@@ -34,19 +31,16 @@ def test_a_limit_takes_the_first_ones():
     assert load_source("arithmetic:easy:train:6", seed=0, limit=9).questions == whole
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("arithmetic", "there is no such level"),
-        ("arithmetic:esy", "arithmetic:esy: there is no such level. Did you mean 'easy'?"),
-        ("arithmetic:easy:trian", "there is no stream 'trian'. Did you mean 'train'?"),
-        ("arithmetic:easy:train:few", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
-        ("arithmetic:easy:train:3:-1", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
-        ("arithmetic:easy:train:3:1:7", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
-        ("arithmetic:easy:train:0", "arithmetic:easy:train:0: asks for 0 questions"),
-        (" ", "the source of questions is empty"),
-    ],
-)
+@pytest.mark.parametrize(("source", "reason"), [
+    ("arithmetic", "there is no such level"),
+    ("arithmetic:esy", "arithmetic:esy: there is no such level. Did you mean 'easy'?"),
+    ("arithmetic:easy:trian", "there is no stream 'trian'. Did you mean 'train'?"),
+    ("arithmetic:easy:train:few", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
+    ("arithmetic:easy:train:3:-1", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
+    ("arithmetic:easy:train:3:1:7", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
+    ("arithmetic:easy:train:0", "arithmetic:easy:train:0: asks for 0 questions"),
+    (" ", "the source of questions is empty"),
+])  # fmt: skip
 def test_a_name_that_is_none_is_refused(source, reason):
     with pytest.raises(ConfigError) as error:
         load_source(source, seed=0)
@@ -78,14 +72,11 @@ def test_a_benchmark_is_loaded_from_the_folder_of_benchmarks(tmp_path):
     assert [question.id for question in loaded.questions] == ["aime24-p0", "aime24-p1"]
 
 
-@pytest.mark.parametrize(
-    ("source", "near"),
-    [
-        ("aime2024", "aime24"), ("AIME24", "aime24"), ("math-500", "math500"), ("math-500:5", "math500"),
-        ("gpqa-diamond", "gpqa_diamond"), ("arithmetc:easy", "arithmetic:easy"), ("arithmetic-hard", "arithmetic:hard"),
-        ("my-question", "my-questions.jsonl"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "near"), [
+    ("aime2024", "aime24"), ("AIME24", "aime24"), ("math-500", "math500"), ("math-500:5", "math500"),
+    ("gpqa-diamond", "gpqa_diamond"), ("arithmetc:easy", "arithmetic:easy"), ("arithmetic-hard", "arithmetic:hard"),
+    ("my-question", "my-questions.jsonl"),
+])  # fmt: skip
 def test_a_name_that_is_nothing_suggests_the_nearest(tmp_path, monkeypatch, source, near):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-questions.jsonl").touch()

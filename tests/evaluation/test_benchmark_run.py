@@ -128,14 +128,11 @@ ROLLOUT = {"question_id": "q0", "question": "Compute 0+2.", "completion": "?", "
 ROLLOUT |= {"finished": True}
 
 
-@pytest.mark.parametrize(
-    ("number", "line"),
-    [
-        (3, "{"), (1, "[]"), (16, "null"), (5, '{"question_id": "q1"}'),
-        (2, '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?"}'), (9, ""), (4, "\xff"),
-        (2, json.dumps(ROLLOUT | {"entropy": "high"})), (2, json.dumps(ROLLOUT | {"completion": 4})),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("number", "line"), [
+    (3, "{"), (1, "[]"), (16, "null"), (5, '{"question_id": "q1"}'),
+    (2, '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?"}'), (9, ""), (4, "\xff"),
+    (2, json.dumps(ROLLOUT | {"entropy": "high"})), (2, json.dumps(ROLLOUT | {"completion": 4})),
+])  # fmt: skip
 def test_a_broken_line_is_named(by_hand, no_sampling, number, line):
     settings, out = by_hand
     path = out / "rollouts" / "hand.jsonl"
@@ -255,13 +252,10 @@ def test_a_benchmark_with_levels_is_measured_by_level(tmp_path):
     assert (tmp_path / "out" / "rollouts" / "math500-2-3.jsonl").is_file()
 
 
-@pytest.mark.parametrize(
-    ("text", "max_tokens", "fix"),
-    [
-        ("Compute 3+4.", 256, r"Lower it to 2\d\d\."), ("Compute 3+4.", 3072, r"the 256 tokens the model"),
-        ("Compute " + "+".join(["11"] * 150) + ".", 24, r"the 256 tokens the model can read\. Leave that question out\."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "max_tokens", "fix"), [
+    ("Compute 3+4.", 256, r"Lower it to 2\d\d\."), ("Compute 3+4.", 3072, r"the 256 tokens the model"),
+    ("Compute " + "+".join(["11"] * 150) + ".", 24, r"the 256 tokens the model can read\. Leave that question out\."),
+])  # fmt: skip
 def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path, text, max_tokens, fix):
     (tmp_path / "mine.txt").write_text(text)
     settings = settings_of(str(tmp_path / "mine.txt"), sampling={"max_tokens": max_tokens})

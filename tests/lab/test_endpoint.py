@@ -58,7 +58,7 @@ def test_retry_after_is_a_number_or_a_date():
 
 @pytest.fixture
 def complete(monkeypatch):
-    """`complete(server)`: one completion, the waits before its retries and their reasons; each wait answers `others`."""
+    """`complete(server)`: one completion, the waits before retries and their reasons; `others` are answered in a wait."""
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("SCRL_API_KEY", raising=False)
 
@@ -110,16 +110,13 @@ def test_a_full_server_is_waited_for_as_long_as_it_answers_others(complete):
         assert complete(server, others=1, retries=2)[0] is None  # it fails at this one alone
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {}, [], {"choices": []}, {"choices": None}, {"choices": [{"text": "a"}, {"text": "b"}]},
-        {"choices": [{"message": {"content": 5}}]},
-        {"choices": [{"text": "a", "logprobs": {"token_logprobs": [float("nan")]}}]},
-        {"choices": [{"text": "a", "logprobs": {"token_logprobs": ["x"]}}]},
-        {"choices": [{"text": "a"}], "usage": {"completion_tokens": "many"}},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("broken", [
+    {}, [], {"choices": []}, {"choices": None}, {"choices": [{"text": "a"}, {"text": "b"}]},
+    {"choices": [{"message": {"content": 5}}]},
+    {"choices": [{"text": "a", "logprobs": {"token_logprobs": [float("nan")]}}]},
+    {"choices": [{"text": "a", "logprobs": {"token_logprobs": ["x"]}}]},
+    {"choices": [{"text": "a"}], "usage": {"completion_tokens": "many"}},
+])  # fmt: skip
 def test_a_response_that_is_no_completion_is_never_stored(broken):
     with pytest.raises(ValueError, match="its answer is no completion"):
         rollout_line(Question("a", "?"), 0, broken)

@@ -78,9 +78,10 @@ def test_openai_batch_output_with_the_likeliest_tokens(tmp_path):
         {"token": "c", "logprob": 0.0, "top_logprobs": [{"token": "c", "logprob": 0.0}, {"token": "d", "logprob": -99.0}]},
     ]  # fmt: skip
     choices = [
-        {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": {"content": tokens}, "finish_reason": end}
+        {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": end}
+        | {"logprobs": {"content": tokens}}
         for text, end in (("\\boxed{1}", "stop"), ("…", "length"))
-    ]  # fmt: skip
+    ]
     body = {"id": "chatcmpl-1", "object": "chat.completion", "choices": choices}
     batch = {"id": "batch_req_1", "custom_id": "q7", "response": {"status_code": 200, "body": body}, "error": None}
     name, rollouts = read(write_lines(tmp_path / "a.jsonl", [batch]))

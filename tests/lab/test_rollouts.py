@@ -137,15 +137,12 @@ def test_a_question_that_is_refused_stops_no_other(refused, concurrency, capsys)
     assert_whole(4, 4)
 
 
-@pytest.mark.parametrize(
-    ("status", "said", "reason"),
-    [
-        (401, '{"error": {"message": "no key"}}', "HTTP 401: no key. Set the key in the environment variable SCRL_API_KEY."),
-        (404, '{"detail": "Not Found"}', "HTTP 404: Not Found. Look at --endpoint (most end in /v1) and at --model ('m')."),
-        (400, "top_logprobs is at most 5", "top_logprobs is at most 5. If log-probabilities are the reason, ask for fewer"),
-        (302, "", "HTTP 302: X"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("status", "said", "reason"), [
+    (401, '{"error": {"message": "no key"}}', "HTTP 401: no key. Set the key in the environment variable SCRL_API_KEY."),
+    (404, '{"detail": "Not Found"}', "HTTP 404: Not Found. Look at --endpoint (most end in /v1) and at --model ('m')."),
+    (400, "top_logprobs is at most 5", "top_logprobs is at most 5. If log-probabilities are the reason, ask for fewer"),
+    (302, "", "HTTP 302: X"),
+])  # fmt: skip
 def test_what_no_other_request_would_change_stops_at_once_with_nothing_written(status, said, reason, capsys, tmp_path):
     with StubServer(response(status, said)) as server:
         assert main(words(server, questions(2), "--concurrency", "1")) == 1
@@ -228,18 +225,15 @@ def test_more_completions_and_questions_can_be_added_and_nothing_is_asked_twice(
     assert_whole(3, 4)
 
 
-@pytest.mark.parametrize(
-    ("more", "others", "reason"),
-    [
-        (["--temperature", "0.5"], {}, "its completions were drawn otherwise: sampling.temperature was 1.0 and is 0.5"),
-        ([], {"model": "n"}, "model was 'm' and is 'n'"),
-        (["--seed", "1"], {}, "seed was 0 and is 1"),
-        (["--logprobs", "5", "--max-tokens", "9"], {}, "sampling.max_tokens was 1024 and is 9; logprobs was 20 and is 5"),
-        (["--instruction", ""], {}, "prompt.instruction was None and is ''"),
-        ([], {"n": 2}, "and --completions is 2; ask for as many"),
-        (["--limit", "1"], {}, "answers 'q1', 'What is 1?', which is not in the questions like that; put it back, or give"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("more", "others", "reason"), [
+    (["--temperature", "0.5"], {}, "its completions were drawn otherwise: sampling.temperature was 1.0 and is 0.5"),
+    ([], {"model": "n"}, "model was 'm' and is 'n'"),
+    (["--seed", "1"], {}, "seed was 0 and is 1"),
+    (["--logprobs", "5", "--max-tokens", "9"], {}, "sampling.max_tokens was 1024 and is 9; logprobs was 20 and is 5"),
+    (["--instruction", ""], {}, "prompt.instruction was None and is ''"),
+    ([], {"n": 2}, "and --completions is 2; ask for as many"),
+    (["--limit", "1"], {}, "answers 'q1', 'What is 1?', which is not in the questions like that; put it back, or give"),
+])  # fmt: skip
 def test_other_settings_are_refused_with_both_values_and_the_file_stays(more, others, reason, capsys):
     with StubServer() as server:
         assert main(words(server, questions(2))) == 0
@@ -250,14 +244,11 @@ def test_other_settings_are_refused_with_both_values_and_the_file_stays(more, ot
     assert Path("c.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("nonsense", "c.jsonl:9: is not JSON"),
-        ('{"question_id": "q0"}', "c.jsonl:9: is not what scrl rollouts wrote"),
-        (None, "c.jsonl:9: has completion 1 of 'q0' a second time"),
-    ],
-)
+@pytest.mark.parametrize(("line", "reason"), [
+    ("nonsense", "c.jsonl:9: is not JSON"),
+    ('{"question_id": "q0"}', "c.jsonl:9: is not what scrl rollouts wrote"),
+    (None, "c.jsonl:9: has completion 1 of 'q0' a second time"),
+])  # fmt: skip
 def test_a_file_that_was_changed_is_refused_with_its_line(line, reason, capsys):
     with StubServer() as server:
         assert main(words(server, questions(2))) == 0
@@ -304,27 +295,24 @@ def test_two_processes_do_not_write_to_one_file(tmp_path, capsys):
 SERVER = ("--endpoint", "http://x/v1", "--model", "m", "--questions", "q.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (SERVER[:4], "scrl rollouts: give --endpoint, --model and --questions"),
-        ((*SERVER, "q.txt"), "give --endpoint, --model and --questions; 'q.txt' has no name before it"),
-        ((*SERVER, "--max-token", "5"), "--max-token: there is no such setting. Did you mean --max-tokens?"),
-        ((*SERVER, "--num-generations", "5"), "--num-generations is TRL's name; here it is --completions"),
-        ((*SERVER, "--device", "cpu"), "--device: the server has the model and decides that"),
-        ((*SERVER, "--steps", "5"), "--steps: nothing is trained here"),
-        ((*SERVER, "--sampling.stop", "x"), "sampling.stop: a server leaves the text it stops at out"),
-        ((*SERVER, "--prompt.max-tokens", "5"), "prompt.max_tokens: the server counts tokens"),
-        ((*SERVER, "-n", "0"), "completions: Input should be greater than or equal to 1; got 0"),
-        ((*SERVER, "--temperature", "-1"), "temperature: Input should be greater than or equal to 0; got -1"),
-        (("--endpoint", "localhost:8000", *SERVER[2:]), "endpoint: must be an address such as http://localhost:8000/v1"),
-        (("--endpoint", "http://me:secret@x/v1", *SERVER[2:]), "endpoint: must have no user, ? or # in it"),
-        (("--endpoint", "http://x/v1?key=secret", *SERVER[2:]), "a key is given in the variable SCRL_API_KEY"),
-        ((*SERVER[:5], "none.jsonl"), "none.jsonl"),
-        ((*SERVER, "--out", "c.csv"), "--out: c.csv: give a file NAME.jsonl in a folder that exists"),
-        ((*SERVER, "--out", "none/c.jsonl"), "--out: none/c.jsonl: give a file NAME.jsonl in a folder that exists"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "reason"), [
+    (SERVER[:4], "scrl rollouts: give --endpoint, --model and --questions"),
+    ((*SERVER, "q.txt"), "give --endpoint, --model and --questions; 'q.txt' has no name before it"),
+    ((*SERVER, "--max-token", "5"), "--max-token: there is no such setting. Did you mean --max-tokens?"),
+    ((*SERVER, "--num-generations", "5"), "--num-generations is TRL's name; here it is --completions"),
+    ((*SERVER, "--device", "cpu"), "--device: the server has the model and decides that"),
+    ((*SERVER, "--steps", "5"), "--steps: nothing is trained here"),
+    ((*SERVER, "--sampling.stop", "x"), "sampling.stop: a server leaves the text it stops at out"),
+    ((*SERVER, "--prompt.max-tokens", "5"), "prompt.max_tokens: the server counts tokens"),
+    ((*SERVER, "-n", "0"), "completions: Input should be greater than or equal to 1; got 0"),
+    ((*SERVER, "--temperature", "-1"), "temperature: Input should be greater than or equal to 0; got -1"),
+    (("--endpoint", "localhost:8000", *SERVER[2:]), "endpoint: must be an address such as http://localhost:8000/v1"),
+    (("--endpoint", "http://me:secret@x/v1", *SERVER[2:]), "endpoint: must have no user, ? or # in it"),
+    (("--endpoint", "http://x/v1?key=secret", *SERVER[2:]), "a key is given in the variable SCRL_API_KEY"),
+    ((*SERVER[:5], "none.jsonl"), "none.jsonl"),
+    ((*SERVER, "--out", "c.csv"), "--out: c.csv: give a file NAME.jsonl in a folder that exists"),
+    ((*SERVER, "--out", "none/c.jsonl"), "--out: none/c.jsonl: give a file NAME.jsonl in a folder that exists"),
+])  # fmt: skip
 def test_what_cannot_be_asked_is_one_line_and_nothing_is_written(given, reason, capsys, tmp_path):
     questions(1)
     assert main(["rollouts", *given, *(() if "--out" in given else ("--out", "c.jsonl"))]) == 2

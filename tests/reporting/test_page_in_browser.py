@@ -171,10 +171,8 @@ def test_nothing_runs_off_the_screen(make_run, tmp_path, opened):
     long = rollout_line("q" * 300, answer="9" * 300, question="word" * 200, completion="x" * 5000)
     stream = {"q1": {"question": "2 + 2?", "votes": [["5" * 200, 0.5], ["4", 0.25]]}}
     lines = [evaluation_line(step, 0.25, "stream", answers=stream) for step in (0, 8)]
-    runs = [
-        make_run(name, evaluations=lines, metrics=metric_lines(steps=2), rollouts=[*rollout_lines(), long])
-        for name in ("a" * 60, "b", "c")
-    ]
+    files = {"evaluations": lines, "metrics": list(metric_lines(steps=2)), "rollouts": [*rollout_lines(), long]}
+    runs = [make_run(name, **files) for name in ("a" * 60, "b", "c")]
     for page in (page_of(*runs), page_of(votes_file(tmp_path / "votes.jsonl"))):
         for width in (390, 820, 1280):
             browser = opened(page, width)

@@ -265,8 +265,9 @@ def test_the_scheduler_learns_each_length_once(monkeypatch, stop, spare):
     if spare is not None:
         admit_too_many(monkeypatch, spare)
     schedulers = []
-    noted = lambda *sizes: schedulers.append(Scheduler(*sizes)) or schedulers[-1]  # noqa: E731
-    monkeypatch.setattr(graph_engine, "Scheduler", noted)
+    monkeypatch.setattr(
+        graph_engine, "Scheduler", lambda *sizes: schedulers.append(Scheduler(*sizes)) or schedulers[-1]
+    )
     sampler, kind = captured_sampler(set_ends(tiny_model("qwen3"), END, 7)), SamplingSettings(max_tokens=60, stop=stop)
     requests = requests_for(prompts(1, 20, 9), 30, kind, (0, 0))
     rows = sampler._engine.generate(requests, kind, (), 24, sampler.stop_texts(stop))

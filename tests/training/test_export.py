@@ -81,13 +81,10 @@ def test_best_has_the_type_of_the_start_model_and_last_that_of_the_training(runs
 def exported(runs, tmp_path_factory):
     """All that can be exported, and what was said."""
     out = tmp_path_factory.mktemp("exports")
-    for name, words in {
-        "full": ["full", "--checkpoint", "last"],
-        "adapter": ["lora", "--checkpoint", "last"],
-        "merged": ["lora/checkpoints/last", "--merge"],
-        "float32": ["full", "--checkpoint", "last", "--dtype", "float32"],
-    }.items():
-        assert main(["export", str(runs / words[0]), *words[1:], "--out", str(out / "new" / name)]) == 0
+    more = {"full": [], "adapter": [], "merged": ["--merge"], "float32": ["--dtype", "float32"]}
+    for name, words in more.items():
+        last = runs / ("full" if name in ("full", "float32") else "lora") / "checkpoints" / "last"
+        assert main(["export", str(last), *words, "--out", str(out / "new" / name)]) == 0
     return out / "new"
 
 
@@ -315,14 +312,11 @@ CHAT = "<s>{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 THINKING = CHAT + "{% if enable_thinking is defined and not enable_thinking %}<no thoughts>{% endif %}"
 
 
-@pytest.mark.parametrize(
-    ("template", "settings"),
-    [
-        (None, []), (None, ["prompt.instruction=Be 'brief'."]), (CHAT, []), (CHAT, ["prompt.instruction="]),
-        (CHAT + HELPFUL_SYSTEM + "<|im_start|>", []), (CHAT, ["prompt.system=Say \"yes\" or 'no'."]),
-        (CHAT, ["prompt.style=plain"]), (THINKING, []), (THINKING, ["prompt.style=qwen3"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("template", "settings"), [
+    (None, []), (None, ["prompt.instruction=Be 'brief'."]), (CHAT, []), (CHAT, ["prompt.instruction="]),
+    (CHAT + HELPFUL_SYSTEM + "<|im_start|>", []), (CHAT, ["prompt.system=Say \"yes\" or 'no'."]),
+    (CHAT, ["prompt.style=plain"]), (THINKING, []), (THINKING, ["prompt.style=qwen3"]),
+])  # fmt: skip
 def test_the_lines_give_the_tokens_of_the_training(template, settings):
     config, tokenizer = small("questions=mine.txt", "prompt.instruction=null", *settings), letters(template)
     card = export_card(Export(config, "best", 2, "bfloat16", None, False, "0.2.0"), tokenizer, [])

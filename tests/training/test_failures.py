@@ -35,19 +35,16 @@ def assert_refused(tmp_path, *settings, reason, out="run"):
 
 
 # Of all that tests/data, tests/policy and tests/test_config.py refuse, something of each kind
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (["model=model"], "model: model cannot be loaded: "),
-        (["model=./nowhere"], "model: there is no folder ./nowhere. Give a folder, a hub id"),
-        (["questions=broken.jsonl"], "broken.jsonl:2: is not JSON"),
-        (["questions=long.txt"], "question 'long-1' has the longest prompt, 304 tokens; with 48 more that is beyond the 256"),
-        (["sampling.max_tokens=250"], "beyond the 256 tokens the model can read. Lower it to 243."),
-        (["prompt.max_tokens=5"], "prompt.max_tokens: 6 of 6 prompts have more than 5 tokens, the longest 13"),
-        (["prompt.instruction=Think."], "prompt: the tokenizer does not know"),
-        (["trained=9"], "error: trained: 9 completions of 8 cannot be trained on\n"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "reason"), [
+    (["model=model"], "model: model cannot be loaded: "),
+    (["model=./nowhere"], "model: there is no folder ./nowhere. Give a folder, a hub id"),
+    (["questions=broken.jsonl"], "broken.jsonl:2: is not JSON"),
+    (["questions=long.txt"], "question 'long-1' has the longest prompt, 304 tokens; with 48 more that is beyond the 256"),
+    (["sampling.max_tokens=250"], "beyond the 256 tokens the model can read. Lower it to 243."),
+    (["prompt.max_tokens=5"], "prompt.max_tokens: 6 of 6 prompts have more than 5 tokens, the longest 13"),
+    (["prompt.instruction=Think."], "prompt: the tokenizer does not know"),
+    (["trained=9"], "error: trained: 9 completions of 8 cannot be trained on\n"),
+])  # fmt: skip
 def test_what_is_wrong_is_said_and_nothing_is_written(model, tmp_path, settings, reason):
     os.truncate(model / "model.safetensors", 1_000)
     (tmp_path / "broken.jsonl").write_text('{"question": "Compute 1+1."}\n{"question": \n')

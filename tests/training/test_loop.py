@@ -210,19 +210,16 @@ def test_where_both_do_not_fit_the_sampler_gives_back_before_every_update(run, m
 
 
 def test_a_sampler_that_has_given_back_is_not_asked_again(run, monkeypatch):
-    found = take_updates(
-        run, 1, monkeypatch, lambda _: run.policy.micro_batch > 2
-    )  # the first: the sampler has nothing
+    # at the first update the sampler has nothing to give
+    found = take_updates(run, 1, monkeypatch, lambda _: run.policy.micro_batch > 2)
     assert found == ([0], [("memory ran out: compute.micro_batch is now 2",)])
     assert not run.state.is_released
 
 
 def test_when_memory_ends_fewer_completions_are_written_side_by_side(tmp_path, monkeypatch):
     run, heard, sampled_B = draw_with_memory_for(4, tmp_path / "run", monkeypatch)
-    assert [note for note in heard.notes if note.startswith("memory")] == [
-        "memory ran out: compute.sampler_rows is now 8",
-        "memory ran out: compute.sampler_rows is now 4",
-    ]
+    said = [note for note in heard.notes if note.startswith("memory")]
+    assert said == [f"memory ran out: compute.sampler_rows is now {rows}" for rows in (8, 4)]
     assert [len(sampled.samples_G) for sampled in sampled_B] == [8, 8]
     run.save_last()
     assert state_of(tmp_path / "run")["sampler_rows"] == 4  # which a resumed run starts with
