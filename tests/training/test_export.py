@@ -81,10 +81,13 @@ def test_best_has_the_type_of_the_start_model_and_last_that_of_the_training(runs
 def exported(runs, tmp_path_factory):
     """All that can be exported, and what was said."""
     out = tmp_path_factory.mktemp("exports")
-    more = {"full": [], "adapter": [], "merged": ["--merge"], "float32": ["--dtype", "float32"]}
-    for name, words in more.items():
-        last = runs / ("full" if name in ("full", "float32") else "lora") / "checkpoints" / "last"
-        assert main(["export", str(last), *words, "--out", str(out / "new" / name)]) == 0
+    for name, words in {
+        "full": ["full", "--checkpoint", "last"],
+        "adapter": ["lora", "--checkpoint", "last"],
+        "merged": ["lora/checkpoints/last", "--merge"],
+        "float32": ["full", "--checkpoint", "last", "--dtype", "float32"],
+    }.items():
+        assert main(["export", str(runs / words[0]), *words[1:], "--out", str(out / "new" / name)]) == 0
     return out / "new"
 
 
