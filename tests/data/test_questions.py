@@ -44,7 +44,8 @@ def test_every_format_gives_the_same_questions(write, name, content):
 @pytest.mark.parametrize(("name", "content"), [
     ("amc.txt", "What is 1 + 1?\nWhat is 2 + 2?"), ("amc.txt", "What is 1 + 1?\rWhat is 2 + 2?\r"),
     ("amc.txt", b"\xef\xbb\xbfWhat is 1 + 1?\r\n\r\n  What is 2 + 2?  \r\n"),
-    ("amc.json", json.dumps(["What is 1 + 1?", "What is 2 + 2?"])), ("amc.jsonl", jsonl("What is 1 + 1?", "What is 2 + 2?")),
+    ("amc.json", json.dumps(["What is 1 + 1?", "What is 2 + 2?"])),
+    ("amc.jsonl", jsonl("What is 1 + 1?", "What is 2 + 2?")),
 ])  # fmt: skip
 def test_bare_texts_are_questions(write, name, content):
     assert load_questions(write(name, content)).questions == tuple(Question(q.id, q.text) for q in TWO)

@@ -58,7 +58,7 @@ def test_retry_after_is_a_number_or_a_date():
 
 @pytest.fixture
 def complete(monkeypatch):
-    """`complete(server)`: one completion, the waits before retries and their reasons; `others` are answered in a wait."""
+    """`complete(server)`: one completion, the waits before retries and their reasons; each wait answers `others`."""
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.delenv("SCRL_API_KEY", raising=False)
 

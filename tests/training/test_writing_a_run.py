@@ -73,7 +73,8 @@ def test_a_saved_checkpoint_replaces_the_one_before_and_leaves_nothing_else(fold
 # one steps aside, the new one takes its place.
 @pytest.mark.parametrize(("left", "recovered"), [
     ({".last.draft": "half"}, {}), ({"last": "old", ".last.draft": "half"}, {"last": "old"}),
-    ({"last": "old", ".last.whole": "new"}, {"last": "new"}), ({".last.old": "old", ".last.whole": "new"}, {"last": "new"}),
+    ({"last": "old", ".last.whole": "new"}, {"last": "new"}),
+    ({".last.old": "old", ".last.whole": "new"}, {"last": "new"}),
     ({"last": "new", ".last.old": "old"}, {"last": "new"}), ({".last.whole": "new"}, {"last": "new"}),
     ({".last.old": "old", ".last.draft": "half"}, {"last": "old"}),
     ({".last.old": "older", ".last.whole": "new", ".last.draft": "half"}, {"last": "new"}),
