@@ -51,9 +51,8 @@ class Browser:
 
     def ask(self, method, **params):
         number = next(self._numbers)
-        os.write(
-            self._write, json.dumps({"id": number, "method": method, "params": params} | self._session).encode() + b"\0"
-        )
+        message = {"id": number, "method": method, "params": params} | self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
         while (message := self._message()).get("id") != number:
             self.events.append(message)
         if "error" in message:
@@ -76,9 +75,8 @@ class Browser:
 
     def look(self, width, scheme="light", height=900):
         """Be this wide, in light or dark."""
-        self.ask(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.ask("Emulation.setDeviceMetricsOverride", **size)
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def screenshot(self, path, whole=False):

@@ -74,14 +74,11 @@ def test_what_is_given_wins_over_the_preset():
 # Files
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        (), ("preset=official", "loss.kl_weight=0.5"), ("loss_variant=dr-grpo", "credit.min_share=0.5"),
-        ("lora.rank=2", "lora.targets=[q_proj, v_proj]", "sampling.stop=['\\n\\n', 'Q:']", "trackers=[wandb]"),
-        ("guard.mode=off", "evaluation.held_out=arithmetic:hard:held-out", "prompt.system=Ünïcode: # 'quoted'"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("changes", [
+    (), ("preset=official", "loss.kl_weight=0.5"), ("loss_variant=dr-grpo", "credit.min_share=0.5"),
+    ("lora.rank=2", "lora.targets=[q_proj, v_proj]", "sampling.stop=['\\n\\n', 'Q:']", "trackers=[wandb]"),
+    ("guard.mode=off", "evaluation.held_out=arithmetic:hard:held-out", "prompt.system=Ünïcode: # 'quoted'"),
+])  # fmt: skip
 def test_the_resolved_settings_are_read_back_as_they_were(changes, tmp_path):
     config = small(*changes)
     write_config(config, tmp_path / "config.yaml")
@@ -96,14 +93,11 @@ def test_a_file_of_settings_with_single_ones_on_top(tmp_path):
     assert config.guard.mode == "off"  # which YAML takes for false
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"model: embedded\nloss: [1,\n  2\nsteps: }\n", r":4: is not YAML: "),
-        (b"- a\n- b\n", "must hold settings by name, such as `model: embedded`"), (b"", "must hold settings"),
-        (b"\xff\xfe", ": is not UTF-8 text"), (None, ": cannot be read: No such file"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("content", "reason"), [
+    (b"model: embedded\nloss: [1,\n  2\nsteps: }\n", r":4: is not YAML: "),
+    (b"- a\n- b\n", "must hold settings by name, such as `model: embedded`"), (b"", "must hold settings"),
+    (b"\xff\xfe", ": is not UTF-8 text"), (None, ": cannot be read: No such file"),
+])  # fmt: skip
 def test_a_file_that_holds_no_settings_is_refused_with_its_line(content, reason, tmp_path):
     if content is not None:
         (tmp_path / "bad.yaml").write_bytes(content)
@@ -127,27 +121,21 @@ def test_the_file_may_stand_anywhere(words):
     assert file_and_overrides(words) == (Path("run.yaml"), ["seed=1"])
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["a.yaml", "b.yaml"], r"'b\.yaml': a\.yaml is the file with the settings"),
-        (["--seed", "1", "0.3"], r"'0\.3': settings are given as --name value, or in a file that ends in"),
-        (["=3"], "'=3': write name=value"),
-    ],
-)
+@pytest.mark.parametrize(("words", "reason"), [
+    (["a.yaml", "b.yaml"], r"'b\.yaml': a\.yaml is the file with the settings"),
+    (["--seed", "1", "0.3"], r"'0\.3': settings are given as --name value, or in a file that ends in"),
+    (["=3"], "'=3': write name=value"),
+])  # fmt: skip
 def test_a_word_that_is_no_setting_is_refused(words, reason):
     with pytest.raises(ConfigError, match=reason):
         read_config(*file_and_overrides(words))
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("Answer: put it in \\boxed{}.", "Answer: put it in \\boxed{}."),
-        ("Solve problem #3 # now", "Solve problem #3 # now"), ("# think", "# think"), ("- think", "- think"),
-        ("off", "off"), ("2024-01-01", "2024-01-01"), ("'12'", "12"), ("", ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "value"), [
+    ("Answer: put it in \\boxed{}.", "Answer: put it in \\boxed{}."),
+    ("Solve problem #3 # now", "Solve problem #3 # now"), ("# think", "# think"), ("- think", "- think"),
+    ("off", "off"), ("2024-01-01", "2024-01-01"), ("'12'", "12"), ("", ""),
+])  # fmt: skip
 def test_text_is_taken_as_it_stands(text, value):
     assert small(f"prompt.instruction={text}").prompt.instruction == value
 
@@ -175,27 +163,24 @@ def test_a_benchmark_brings_its_reader():
 # What is wrong is said by name, with the reason and the fix
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("methd=scrl", "--methd: there is no such setting. Did you mean --method?"),
-        ("loss.clip_hih=0.3", "--loss.clip-hih: there is no such setting. Did you mean --loss.clip-high?"),
-        ("lora.rnk=2", "--lora.rnk: there is no such setting. Did you mean --lora.rank?"),
-        ("method=scl", "method: unknown method 'scl'. Did you mean 'scrl'?"),
-        ("preset=oficial", "preset: unknown preset 'oficial'. Did you mean 'official'?"),
-        ("loss_variant=dr-grp", "loss_variant: unknown loss 'dr-grp'. Did you mean 'dr-grpo'?"),
-        ("credit.min_shar=1", "min_shar: method 'scrl' has no such setting. Did you mean 'min_share'?"),
-        ("trained=9", "trained: 9 completions of 8 cannot be trained on"),
-        ("evaluation.k=5", "evaluation.k: 5 needs as many evaluation.completions"),
-        ("steps=0", "steps: Input should be greater than or equal to 1; got 0"),
-        ("steps=many", "steps: Input should be a valid integer"),
-        ("steps=true", "steps: Input should be a number; got True"),
-        ("optimizer.learning_rate=true", "optimizer.learning_rate: Input should be a number; got True"),
-        ("credit.min_share=true", "min_share: Input should be a number"),
-        ("sampling.temperature=.nan", "sampling.temperature: Input should be a finite number"),
-        ("reader=bxed", "reader"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    ("methd=scrl", "--methd: there is no such setting. Did you mean --method?"),
+    ("loss.clip_hih=0.3", "--loss.clip-hih: there is no such setting. Did you mean --loss.clip-high?"),
+    ("lora.rnk=2", "--lora.rnk: there is no such setting. Did you mean --lora.rank?"),
+    ("method=scl", "method: unknown method 'scl'. Did you mean 'scrl'?"),
+    ("preset=oficial", "preset: unknown preset 'oficial'. Did you mean 'official'?"),
+    ("loss_variant=dr-grp", "loss_variant: unknown loss 'dr-grp'. Did you mean 'dr-grpo'?"),
+    ("credit.min_shar=1", "min_shar: method 'scrl' has no such setting. Did you mean 'min_share'?"),
+    ("trained=9", "trained: 9 completions of 8 cannot be trained on"),
+    ("evaluation.k=5", "evaluation.k: 5 needs as many evaluation.completions"),
+    ("steps=0", "steps: Input should be greater than or equal to 1; got 0"),
+    ("steps=many", "steps: Input should be a valid integer"),
+    ("steps=true", "steps: Input should be a number; got True"),
+    ("optimizer.learning_rate=true", "optimizer.learning_rate: Input should be a number; got True"),
+    ("credit.min_share=true", "min_share: Input should be a number"),
+    ("sampling.temperature=.nan", "sampling.temperature: Input should be a finite number"),
+    ("reader=bxed", "reader"),
+])  # fmt: skip
 def test_a_wrong_setting_is_named_with_the_reason(change, message):
     with pytest.raises(ConfigError) as error:
         small(change)
@@ -203,18 +188,15 @@ def test_a_wrong_setting_is_named_with_the_reason(change, message):
     assert "Value error" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        ("stepz: 3", ":3: stepz: there is no such setting. Did you mean 'steps'?"),
-        ("\nloss:\n  clip_low: 0.1\n  clp_high: 0.3", ":6: loss.clp_high: there is no such setting. Did you mean 'loss.clip_high'?"),
-        ("num_generations: 8", ":3: num_generations is TRL's name; here it is completions"),
-        ("actor_rollout_ref: {rollout: {n: 8}}", ":3: actor_rollout_ref.rollout.n is verl's name; here it is completions"),
-        ("sampling.max_tokens: 8", ":3: sampling.max_tokens: is written sampling: {max_tokens: …}, one within the other"),
-        ("min_share: 0.5", ":3: min_share: there is no such setting. Did you mean 'credit.min_share'?"),
-        ("max_tokens: 8\nsampling: {max_tokens: 9}", ": max_tokens is short for sampling.max_tokens, and both are given: 8 and 9"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("lines", "message"), [
+    ("stepz: 3", ":3: stepz: there is no such setting. Did you mean 'steps'?"),
+    ("\nloss:\n  clip_low: 0.1\n  clp_high: 0.3", ":6: loss.clp_high: there is no such setting. Did you mean 'loss.clip_high'?"),
+    ("num_generations: 8", ":3: num_generations is TRL's name; here it is completions"),
+    ("actor_rollout_ref: {rollout: {n: 8}}", ":3: actor_rollout_ref.rollout.n is verl's name; here it is completions"),
+    ("sampling.max_tokens: 8", ":3: sampling.max_tokens: is written sampling: {max_tokens: …}, one within the other"),
+    ("min_share: 0.5", ":3: min_share: there is no such setting. Did you mean 'credit.min_share'?"),
+    ("max_tokens: 8\nsampling: {max_tokens: 9}", ": max_tokens is short for sampling.max_tokens, and both are given: 8 and 9"),
+])  # fmt: skip
 def test_a_wrong_name_in_a_file_is_told_with_its_line(tmp_path, lines, message):
     path = tmp_path / "run.yaml"
     path.write_text(f"model: embedded\nquestions: arithmetic:easy\n{lines}\n")
@@ -225,14 +207,10 @@ def test_a_wrong_name_in_a_file_is_told_with_its_line(tmp_path, lines, message):
 
 def test_a_short_name_is_its_long_one(tmp_path):
     short = small("max_tokens=9", "temperature=0.5", "learning-rate=1e-3", "instruction=Go!", "device=cpu")
-    long = small(
-        "sampling.max_tokens=9", "sampling.temperature=0.5", "optimizer.learning_rate=1e-3", "prompt.instruction=Go!",
-        "compute.device=cpu",
-    )  # fmt: skip
-    assert short == long == build_config(BARE | {
-        "completions": 8, "trained": 4, "evaluation": {"completions": 4}, "max_tokens": 9, "temperature": 0.5,
-        "learning_rate": 1e-3, "instruction": "Go!", "device": "cpu",
-    })  # fmt: skip
+    long = ("sampling.max_tokens=9", "sampling.temperature=0.5", "optimizer.learning_rate=1e-3")
+    built = BARE | {"completions": 8, "trained": 4, "evaluation": {"completions": 4}, "max_tokens": 9}
+    built |= {"temperature": 0.5, "learning_rate": 1e-3, "instruction": "Go!", "device": "cpu"}
+    assert short == small(*long, "prompt.instruction=Go!", "compute.device=cpu") == build_config(built)
     path = tmp_path / "run.yaml"
     path.write_text("model: embedded\nquestions: arithmetic:easy\nmax_tokens: 7\nsampling: {temperature: 0.5}\n")
     assert read_config(path).sampling.max_tokens == 7
@@ -243,9 +221,8 @@ def test_a_short_name_is_its_long_one(tmp_path):
 
 
 def test_a_setting_that_is_required_says_what_it_is_for():
-    with pytest.raises(
-        ConfigError, match=r"model: is required\. A model folder, a hub id, `embedded` or `embedded-hasty`\."
-    ):
+    reason = r"model: is required\. A model folder, a hub id, `embedded` or `embedded-hasty`\."
+    with pytest.raises(ConfigError, match=reason):
         build_config({"questions": "mine.txt"})
 
 
@@ -268,10 +245,8 @@ def test_the_questions_and_those_held_out_are_loaded_with_the_same_columns_and_a
     rows = "".join(f"{number},What is {number}?,{number},9\n" for number in range(3))
     for name in ("train.csv", "held-out.csv"):
         (tmp_path / name).write_text(f"key,text,truth,answer\n{rows}")
-    config = build_config({
-        "model": "embedded", "questions": str(tmp_path / "train.csv"), "limit": 2, "id_column": "key",
-        "question_column": "text", "gold_column": "truth",
-    })  # fmt: skip
+    columns = {"id_column": "key", "question_column": "text", "gold_column": "truth"}
+    config = build_config({"model": "embedded", "questions": str(tmp_path / "train.csv"), "limit": 2, **columns})
     assert config.load_held_out() is None
     asked = merged(config.model_dump(), {"evaluation": {"held_out": str(tmp_path / "held-out.csv")}})
     found = [(q.id, q.text, q.gold) for q in build_config(asked).load_held_out().questions]
@@ -325,6 +300,3 @@ def test_settings_of_earlier_versions_that_chose_no_result_are_ignored(name):
         assert build_config({**BARE, name: 2}) == build_config(BARE)
     with pytest.warns(UserWarning, match=rf"^compute\.{name}: scrl 0\.2 has no such setting"):
         assert build_config({**BARE, "compute": {name: 0}}) == build_config(BARE)
-
-
-BARE = {"model": "embedded", "questions": "arithmetic:easy"}

@@ -308,13 +308,10 @@ def test_the_site_builds_without_a_warning_and_needs_nothing_from_elsewhere(tmp_
     assert len(re.findall('<math [^>]*display="block"', method)) == 10  # the paper's nine, and contrast's
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("$p_j$ is a share", "<math"), ("a\n\n$$x \\tag{4}$$\n", "<span>(4)</span></div>"),
-        ("`$x$` and\n```sh\necho $x $y$\n```", None), ("from $5 to $6, US$ and \\$x$", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "found"), [
+    ("$p_j$ is a share", "<math"), ("a\n\n$$x \\tag{4}$$\n", "<span>(4)</span></div>"),
+    ("`$x$` and\n```sh\necho $x $y$\n```", None), ("from $5 to $6, US$ and \\$x$", None),
+])  # fmt: skip
 def test_equations_become_mathml_and_code_and_money_stay(text, found):
     spec = importlib.util.spec_from_file_location("equations", DOCS / "equations.py")
     equations = importlib.util.module_from_spec(spec)

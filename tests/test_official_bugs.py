@@ -70,13 +70,10 @@ def test_b4_a_unanimous_answer_is_its_own_label_and_matches_gold(answer):
     assert find_class(classify([answer]), answer) == 0
 
 
-@pytest.mark.parametrize(
-    "spellings",
-    [
-        [r"\dfrac12", r"\frac{1}{2}", "1/2", "0.5"], ["1,000", "1000", r"1{,}000"], ["C", r"\text{C}", "(C)"],
-        [r"5\text{ cm}", "5 cm", "5"], [r"12\%", "12%", "12"],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("spellings", [
+    [r"\dfrac12", r"\frac{1}{2}", "1/2", "0.5"], ["1,000", "1000", r"1{,}000"], ["C", r"\text{C}", "(C)"],
+    [r"5\text{ cm}", "5 cm", "5"], [r"12\%", "12%", "12"],
+])  # fmt: skip
 def test_b5_equivalent_spellings_vote_together(spellings):
     assert len(classify(spellings).keys_K) == 1
 

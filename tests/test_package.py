@@ -19,17 +19,9 @@ CORE = BASE | {"answers", "credit"}
 TENSORS = CORE | {"attention", "device_copy"}
 MODEL = TENSORS | {"policy", "sampling", "data", "evaluation", "reporting", "lab", "config"}
 MAY_IMPORT = {
-    "errors": set(),
-    "records": {"errors"},
-    "optional_deps": {"errors"},
-    "user_code": {"errors"},
-    "child_processes": set(),
-    "seeds": set(),
-    "settings": set(),
+    "errors": set(), "child_processes": set(), "seeds": set(), "settings": set(), "metrics": set(), "attention": set(),
+    "device_copy": set(), "records": {"errors"}, "optional_deps": {"errors"}, "user_code": {"errors"},
     "setting_names": {"errors", "settings"},
-    "metrics": set(),
-    "attention": set(),
-    "device_copy": set(),
     "answers": BASE,
     "credit": BASE | {"answers"},
     "policy": TENSORS,
@@ -47,7 +39,7 @@ MAY_IMPORT = {
     "api": MODEL | {"training", "engines"},
     "": CORE | {"lab", "config", "api"},
     "__main__": {"cli"},
-}
+}  # fmt: skip
 
 
 def layer_of(path):
@@ -78,18 +70,14 @@ def test_imports_point_one_way(path):
 def test_no_arrow_points_up_and_none_in_a_circle():
     levels = dict.fromkeys(MAY_IMPORT, 0)
     for _ in levels:
-        levels = {
-            name: 1 + max((levels[below] for below in MAY_IMPORT[name] if below != name), default=0) for name in levels
-        }
+        below = {name: [levels[each] for each in may - {name}] for name, may in MAY_IMPORT.items()}
+        levels = {name: 1 + max(below[name], default=0) for name in levels}
     assert max(levels.values()) < len(levels)  # a circle would have no end
 
 
 def test_gold_answers_are_read_only_by_evaluation():
-    readers = {
-        path.relative_to(SOURCE).parts[0]
-        for path in SOURCE.rglob("*.py")
-        if "find_class(" in path.read_text(encoding="utf-8")
-    }
+    calling = [path for path in SOURCE.rglob("*.py") if "find_class(" in path.read_text(encoding="utf-8")]
+    readers = {path.relative_to(SOURCE).parts[0] for path in calling}
     assert readers == {"answers", "evaluation"}  # where it is defined, and where it is used
 
 
@@ -143,34 +131,22 @@ def test_nothing_that_trains_knows_which_method_runs():
     assert found == []
 
 
-@pytest.mark.parametrize(
-    ("code", "named"),
-    [
-        ("x = 'ttrl'", ["ttrl"]),
-        ("if rule.method.name == 'random': pass", ["random"]),
-        ("print(f'as in TTRL, {x}')", ["ttrl"]),
-        ("def self_harmony(): ...", ["self-harmony"]),
-        ("from scrl.credit.methods import x", ["scrl.credit.methods"]),
-        ("ttrl.reward(x)", ["ttrl"]),
-        ("import random\nrandom.seed(1)", []),
-        ("x = 'scrl train --resume'", []),
-        ('def f():\n    """As TTRL does."""', []),
-        ("x = 'currently'", []),
-    ],
-)
+@pytest.mark.parametrize(("code", "named"), [
+    ("x = 'ttrl'", ["ttrl"]), ("if rule.method.name == 'random': pass", ["random"]), ("ttrl.reward(x)", ["ttrl"]),
+    ("print(f'as in TTRL, {x}')", ["ttrl"]), ("def self_harmony(): ...", ["self-harmony"]),
+    ("from scrl.credit.methods import x", ["scrl.credit.methods"]), ("import random\nrandom.seed(1)", []),
+    ("x = 'scrl train --resume'", []), ('def f():\n    """As TTRL does."""', []), ("x = 'currently'", []),
+])  # fmt: skip
 def test_how_a_methods_name_is_found(code, named):
     assert [name for _, name in methods_named(ast.parse(code))] == named
 
 
-def test_importing_scrl_is_light():
-    heavy = "('torch', 'transformers', 'matplotlib', 'sympy', 'math_verify', 'rich', 'cyclopts')"
-    code = f"import sys, scrl; print([name for name in {heavy} if name in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
-
-
-def test_the_command_starts_without_what_it_may_not_need():
-    code = "import sys, scrl.cli.main; print([name for name in ('torch', 'transformers', 'matplotlib') if name in sys.modules])"
+@pytest.mark.parametrize(("module", "heavy"), [
+    ("scrl", ("torch", "transformers", "matplotlib", "sympy", "math_verify", "rich", "cyclopts")),
+    ("scrl.cli.main", ("torch", "transformers", "matplotlib")),
+])  # fmt: skip
+def test_imports_are_light(module, heavy):
+    code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

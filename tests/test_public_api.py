@@ -2,12 +2,12 @@
 
 import importlib.util
 import inspect
-import json
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from line_files import read_lines, write_lines
 from safetensors.torch import load_file
 
 import scrl
@@ -63,10 +63,8 @@ def test_public_signatures_do_not_change_unnoticed():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Two steps on questions from memory."""
-    out = tmp_path_factory.mktemp("api") / "run"
-    return scrl.train(
-        SMALL | {"credit": {"std_floor": 0.0}}, [*TEXTS[:3], scrl.Question("3", TEXTS[3], gold="17")], out=out
-    )
+    questions = [*TEXTS[:3], scrl.Question("3", TEXTS[3], gold="17")]
+    return scrl.train(SMALL | {"credit": {"std_floor": 0.0}}, questions, out=tmp_path_factory.mktemp("api") / "run")
 
 
 def test_train_takes_questions_from_memory_and_returns_a_light_result(run):
@@ -74,7 +72,7 @@ def test_train_takes_questions_from_memory_and_returns_a_light_result(run):
     assert (run.checkpoint / "model.safetensors").is_file()
     assert run.report.is_file()
     assert run.evaluations == []
-    written = [json.loads(line) for line in (run.folder / "questions.jsonl").read_text().splitlines()]
+    written = read_lines(run.folder / "questions.jsonl")
     assert written[0] == {"id": "0", "question": TEXTS[0]}
     assert written[3] == {"id": "3", "question": TEXTS[3], "answer": "17"}
 
@@ -144,9 +142,8 @@ def test_sample_label_and_evaluate(run, tmp_path):
     found = scrl.audit(run.folder / "rollouts.jsonl", ["ttrl", "scrl"])
     assert found["methods"]["ttrl"]["coverage"] == summary["positive_questions"] / summary["questions"]
     assert scrl.audit(run.folder / "rollouts.jsonl", "ttrl")["votes"] == found["votes"]
-    rows = scrl.sweep(
-        run.folder / "rollouts.jsonl", min_share=[0.25, 0.5], min_margin=0, max_negative_share=0.1, entropy_weight=0
-    )
+    values = {"min_share": [0.25, 0.5], "min_margin": 0, "max_negative_share": 0.1, "entropy_weight": 0}
+    rows = scrl.sweep(run.folder / "rollouts.jsonl", **values)
     assert [(row["min_share"], row["min_margin"]) for row in rows] == [(0.25, 0), (0.5, 0)]
     half = scrl.label(run.folder / "rollouts.jsonl", min_share=0.5, min_margin=0)
     assert rows[1]["positive_questions"] == half["positive_questions"]
@@ -154,8 +151,7 @@ def test_sample_label_and_evaluate(run, tmp_path):
         scrl.sweep(run.folder / "rollouts.jsonl", "oracle")
     with pytest.raises(scrl.ConfigError, match="min_shar"):
         scrl.sweep(run.folder / "rollouts.jsonl", min_shar=[0.5])
-    questions = tmp_path / "q.jsonl"
-    questions.write_text(json.dumps({"question": TEXTS[0], "answer": "17"}) + "\n")
+    questions = write_lines(tmp_path / "q.jsonl", [{"question": TEXTS[0], "answer": "17"}])
     [record] = scrl.evaluate("embedded", str(questions), out=tmp_path / "e", samples=4, sampling={"max_tokens": 48})
     assert record["samples"] == 4
 
@@ -179,10 +175,8 @@ def test_the_trainer_in_one_file_learns_the_weights_of_the_package(run):
     tokenizer = example.AutoTokenizer.from_pretrained(model_folder("embedded"))
     model = example.AutoModelForCausalLM.from_pretrained(model_folder("embedded"), dtype=torch.float32)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    settings = example.Settings(
-        steps=2, questions_per_step=2, completions=8, trained=4, max_tokens=48, learning_rate=1e-4, instruction=""
-    )
-    example.train(model, tokenizer, TEXTS, settings)
+    few = {"steps": 2, "questions_per_step": 2, "completions": 8, "trained": 4, "max_tokens": 48}
+    example.train(model, tokenizer, TEXTS, example.Settings(**few, learning_rate=1e-4, instruction=""))
     weights = load_file(run.checkpoint / "model.safetensors")
     learned = model.state_dict()
 

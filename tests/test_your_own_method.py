@@ -1,7 +1,6 @@
 """The page on methods of one's own: its files and its commands, as they stand there, in an empty folder."""
 
 import dataclasses
-import json
 import re
 import shlex
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from line_files import read_lines, write_lines
 from processes import scrl as run
 
 import scrl
@@ -21,9 +21,8 @@ from scrl.errors import ConfigError
 
 PAGE = (Path(__file__).parent.parent / "docs" / "your-own-method.md").read_text(encoding="utf-8")
 METHOD, SCRIPT, SETTINGS, READER, SAMPLER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = [
-    shlex.split(line) for block in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()
-]
+BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+COMMANDS = [shlex.split(line) for block in BLOCKS for line in block.splitlines()]
 
 
 @pytest.fixture
@@ -32,13 +31,12 @@ def folder(tmp_path):
     (tmp_path / "squared.py").write_text(METHOD, encoding="utf-8")
     rows = [{"question_id": "q", "completion": f"\\boxed{{{answer}}}"} for answer in "4445"]
     rows.append({"question_id": "q", "completion": "?"})
-    (tmp_path / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_lines(tmp_path / "rollouts.jsonl", rows)
     return tmp_path
 
 
 def test_the_method_is_ten_lines():
-    lines = [line for line in METHOD.splitlines() if line.strip()]
-    assert len(lines) <= 10
+    assert sum(bool(line.strip()) for line in METHOD.splitlines()) <= 10
 
 
 def test_the_commands_of_the_page_run(folder):
@@ -46,12 +44,12 @@ def test_the_commands_of_the_page_run(folder):
     for words in COMMANDS:
         done = run(*words[1:], cwd=folder)  # as an installed command: this place is not on the path by itself
         assert done.returncode == 0, done.stderr
-    labels = [json.loads(line) for line in (folder / "labels.jsonl").read_text().splitlines()]
+    labels = read_lines(folder / "labels.jsonl")
     # shares 3/5 and 1/5 (a missing answer counts in N), squared
     assert [line["reward"] for line in labels] == pytest.approx([0.36, 0.36, 0.36, 0.04, 0.0])
     assert len((folder / "my-run" / "metrics.jsonl").read_text().splitlines()) == 2
     assert "method: squared:SQUARED\n" in (folder / "my-run" / "config.yaml").read_text()
-    rollouts = [json.loads(line) for line in (folder / "my-run" / "rollouts.jsonl").read_text().splitlines()]
+    rollouts = read_lines(folder / "my-run" / "rollouts.jsonl")
     for line in rollouts:
         same = [o for o in rollouts if all(o[k] == line[k] for k in ("step", "question_id", "answer_class"))]
         assert line["reward"] == pytest.approx((len(same) / 8) ** 2 if line["answer_class"] else 0)
@@ -119,17 +117,16 @@ def test_a_method_can_be_registered_under_a_name(monkeypatch):
     assert scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), "mine").rewards.tolist() == [0.5, 0.5]
 
 
-def test_a_need_that_nobody_can_meet_is_refused(monkeypatch):
-    monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing("entropies")))
-    with pytest.raises(
-        ConfigError, match=r"method 'mine' needs 'entropies', which nobody can give. Did you mean 'entropy'"
-    ):
-        credit_rule("mine")
-
-
-def test_a_method_that_embeds_says_by_which_model(monkeypatch):
-    monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing("embedding")))
-    with pytest.raises(ConfigError, match=r"method 'mine' needs a model that embeds: .* a field `embedding`"):
+@pytest.mark.parametrize(
+    ("need", "reason"),
+    [
+        ("entropies", "'entropies', which nobody can give. Did you mean 'entropy'"),
+        ("embedding", "a model that embeds: .* a field `embedding`"),
+    ],
+)
+def test_a_need_that_nobody_can_meet_is_refused(need, reason, monkeypatch):
+    monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing(need)))
+    with pytest.raises(ConfigError, match=rf"method 'mine' needs {reason}"):
         credit_rule("mine")
 
 
@@ -137,11 +134,10 @@ def test_the_reader_and_the_sampler_of_the_page_work(folder):
     (folder / "readers.py").write_text(READER)
     (folder / "samplers.py").write_text(SAMPLER)
     rows = [{"question_id": "q", "completion": text} for text in ("ANSWER: 4", "so ANSWER: 8/2", "4")]
-    (folder / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "own.jsonl", rows)
     words = ("label", "own.jsonl", "--reader", "readers:after_answer", "--method", "ttrl", "--out", "own-labels.jsonl")
     assert run(*words, cwd=folder).returncode == 0
-    labels = [json.loads(line) for line in (folder / "own-labels.jsonl").read_text().splitlines()]
-    assert [line["answer_class"] for line in labels] == ["4", "4", None]
+    assert [line["answer_class"] for line in read_lines(folder / "own-labels.jsonl")] == ["4", "4", None]
     tiny = "--steps 1 --completions 4 --trained 2 --sampling.max-tokens 24 --evaluation.is-off true --out sampled"
     words = f"train --model embedded --questions arithmetic:easy:train:2 --compute.sampler samplers:Logged {tiny}"
     done = run(*words.split(), cwd=folder)

@@ -1,6 +1,5 @@
-"""The `scrl` command as a user starts it, and the files of lines it writes."""
+"""The `scrl` command as a user starts it, and what it is given."""
 
-import json
 import os
 import sys
 
@@ -21,5 +20,5 @@ def small_terminal(monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def row(question, answer, entropy=0.2, **more):
+    return {"question_id": question, "completion": f"So \\boxed{{{answer}}}.", "entropy": entropy} | more

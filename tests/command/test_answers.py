@@ -1,9 +1,9 @@
 """`scrl answers`: a run's answers, any model's answers, and how far to trust them."""
 
 import csv
-import json
 
 import pytest
+from line_files import read_lines, write_lines
 
 from scrl.cli.main import main
 from scrl.evaluation.answer_sheet import answer_rows
@@ -26,15 +26,10 @@ END = {"a": votes(("0.5", 0.875), ("3", 0.125)), "b": votes(("8", 0.5), ("7", 0.
 
 def test_rows_say_answer_agreement_trust_and_change():
     a, b, c = answer_rows(evaluation(4, END), evaluation(0, START))
-    assert (a.answer, a.share, a.runner_up, a.is_trusted, a.start_answer, a.is_changed) == (
-        "0.5", 0.875, "3", True, "1/2", False,
-    )  # fmt: skip
-    assert (b.answer, b.is_trusted, b.start_answer, b.is_changed) == (
-        "8",
-        False,
-        "7",
-        True,
-    )  # a lead of 0.125 is not above it
+    assert (a.answer, a.share, a.runner_up) == ("0.5", 0.875, "3")
+    assert (a.is_trusted, a.start_answer, a.is_changed) == (True, "1/2", False)
+    assert (b.answer, b.start_answer, b.is_changed) == ("8", "7", True)
+    assert not b.is_trusted  # a lead of 0.125 is not above it
     assert (c.answer, c.share, c.is_trusted, c.is_changed) == (None, 0, False, False)
     assert a.p_right is None
 
@@ -44,9 +39,7 @@ def run(tmp_path):
     """40 questions: what many completions agree on is right."""
     shares = [(q % 8 + 1) / 8 for q in range(40)]
     answers = {f"q{q}": votes((str(q), share), question=f"What is {q}?") for q, share in enumerate(shares)}
-    lines = [evaluation(0, answers), evaluation(4, answers)]
-    (tmp_path / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return tmp_path
+    return write_lines(tmp_path / "evaluations.jsonl", [evaluation(0, answers), evaluation(4, answers)]).parent
 
 
 def read(path):
@@ -62,8 +55,7 @@ def test_files_and_tables_from_a_runs_folder(run, capsys):
     rows = read(run / "answers.csv")
     assert rows[3]["question"] == "What is 3?"
     assert "p_right" not in rows[3]
-    lines = [json.loads(line) for line in (run / "answers.jsonl").read_text().splitlines()]
-    assert lines[3] == {
+    assert read_lines(run / "answers.jsonl")[3] == {
         "question_id": "q3", "question": "What is 3?", "answer": "3", "share": 0.5, "runner_up_share": 0.0,
         "is_trusted": True, "start_answer": "3", "start_share": 0.5, "is_changed": False,
     }  # fmt: skip
@@ -100,14 +92,13 @@ def test_checked_answers_make_chances_and_a_guarantee(run, tmp_path, capsys):
 
 def test_ids_that_look_like_formulas_are_guarded_and_read_back(tmp_path):
     answers = {f"=q{q}": votes((str(q), 1.0)) for q in range(10)}
-    (tmp_path / "evaluations.jsonl").write_text(json.dumps(evaluation(0, answers)) + "\n")
+    write_lines(tmp_path / "evaluations.jsonl", [evaluation(0, answers)])
     assert main(["answers", str(tmp_path), "--draw-check", "10"]) == 0
     text = (tmp_path / "checks.csv").read_text()
     assert "'=q7," in text
     (tmp_path / "filled.csv").write_text(text.replace(",?,", ",?,7"))
     assert main(["answers", str(tmp_path), "--check", str(tmp_path / "filled.csv")]) == 0
-    checked = [json.loads(line)["checked"] for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
-    assert checked == [q == 7 for q in range(10)]
+    assert [line["checked"] for line in read_lines(tmp_path / "answers.jsonl")] == [q == 7 for q in range(10)]
 
 
 def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
@@ -124,47 +115,40 @@ def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
     ("words", "message"),
     [
         (["--max-error", "0.2"], "--max-error: needs checked answers"),
-        (["--out", "{run}/gone"], "--out: there is no folder"),
+        (["--out", "gone"], "--out: there is no folder"),
         (["--draw-check", "5"], "--draw-check: from 10 to 40"),
         (["--benchmark", "amc"], "has no 'amc'; it has stream"),
-        (["--check", "{run}/gone.csv"], "there is no such file"),
-        (["--check", "{run}/bad.csv"], "bad.csv:3: there is no question 'q99' among these answers"),
-        (["--check", "{run}/words.txt"], "words.txt:1: has no column 'answer'; fill in a file that --draw-check wrote"),
-        (["--check", "{run}/empty.csv"], "empty.csv:2: 'answer' is empty; fill in every row"),
-        (["--check", "{run}/few.csv"], "has 1 checked answers; give at least 10"),
-        (["--check", "{run}/few.csv", "--max-error", "2"], "--max-error: must lie between 0 and 1; got 2.0"),
+        (["--check", "gone.csv"], "there is no such file"),
+        (["--check", "bad.csv"], "bad.csv:3: there is no question 'q99' among these answers"),
+        (["--check", "words.txt"], "words.txt:1: has no column 'answer'; fill in a file that --draw-check wrote"),
+        (["--check", "empty.csv"], "empty.csv:2: 'answer' is empty; fill in every row"),
+        (["--check", "few.csv"], "has 1 checked answers; give at least 10"),
+        (["--check", "few.csv", "--max-error", "2"], "--max-error: must lie between 0 and 1; got 2.0"),
     ],
 )
-def test_bad_input_is_refused_and_nothing_written(run, words, message, capsys):
+def test_bad_input_is_refused_and_nothing_written(run, words, message, refusal):
     (run / "bad.csv").write_text("question_id,answer\nq1,1\nq99,5\n")
     (run / "empty.csv").write_text("question_id,answer\nq1,\n")
     (run / "words.txt").write_text("What is 1?\n")
     (run / "few.csv").write_text("question_id,answer\nq1,1\n")
-    assert main(["answers", str(run), *(word.format(run=run) for word in words)]) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+    assert message in refusal("answers", run, *words)
     assert not (run / "answers.csv").exists()
     assert not (run / "checks.csv").exists()
 
 
-def test_checks_that_were_drawn_are_not_written_over(run, capsys):
+def test_checks_that_were_drawn_are_not_written_over(run, refusal):
     assert main(["answers", str(run), "--draw-check", "10"]) == 0
-    assert main(["answers", str(run), "--draw-check", "10"]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "is there already" in refusal("answers", run, "--draw-check", 10)
 
 
-def test_an_evaluation_of_an_earlier_version_has_no_answers(tmp_path, capsys):
-    line = {key: value for key, value in evaluation(0, END).items() if key != "answers"}
-    (tmp_path / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
-    assert main(["answers", str(tmp_path)]) == 2
-    assert "was written before 0.2 and has no answers" in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_damaged_line_is_refused(tmp_path, capsys):
-    (tmp_path / "evaluations.jsonl").write_text(json.dumps(evaluation(0, {"a": [["1", 1.0]]})) + "\n")
-    assert main(["answers", str(tmp_path)]) == 2
-    assert "field 'answers' must hold question and votes" in " ".join(capsys.readouterr().err.split())
-    assert main(["answer"]) == 2
-    assert "give at least one answer" in capsys.readouterr().err
+def test_evaluations_that_are_old_or_damaged_are_refused(tmp_path, refusal):
+    line = evaluation(0, {"a": [["1", 1.0]]})
+    write_lines(tmp_path / "evaluations.jsonl", [line])
+    assert "field 'answers' must hold question and votes" in refusal("answers", tmp_path)
+    del line["answers"]
+    write_lines(tmp_path / "evaluations.jsonl", [line])
+    assert "was written before 0.2 and has no answers" in refusal("answers", tmp_path)
+    assert "give at least one answer" in refusal("answer")
 
 
 def test_any_model_answers_questions_without_training(tmp_path, capsys):

@@ -1,17 +1,16 @@
 """`scrl demo`, the first thing anyone runs: every number and every sentence it prints is what its files say."""
 
-import json
 import re
 import shutil
+from itertools import chain
 from pathlib import Path
 
 import pytest
-from commands import read
+from line_files import read_lines, write_lines
 from processes import scrl
 
 from scrl.cli.demo import demo as demo_command
 from scrl.cli.demo import train_or_go_on
-from scrl.cli.main import main
 from scrl.errors import ConfigError, InputError
 from scrl.recipes.demo import METHODS, TITLES, Outcome, curves, demo_config, lies, results_table, verdict
 
@@ -39,22 +38,21 @@ def test_the_demo_writes_a_run_per_method_and_a_page_about_all(demo):
     folder, _ = demo
     assert sorted(path.name for path in folder.iterdir()) == ["contrast", "report.html", "scrl", "ttrl"]
     for method in METHODS:
-        assert {"config.yaml", "metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "checkpoints"} <= {
-            path.name for path in (folder / method).iterdir()
-        }
+        for name in ("config.yaml", "metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl", "checkpoints"):
+            assert (folder / method / name).exists()
         assert f"method: {method}\n" in (folder / method / "config.yaml").read_text()
-        assert [line["step"] for line in read(folder / method / "metrics.jsonl")] == [0, 1]
+        assert [line["step"] for line in read_lines(folder / method / "metrics.jsonl")] == [0, 1]
 
 
 def test_all_methods_see_the_same_completions_at_the_first_step_and_the_same_questions_after_it(demo):
     folder, _ = demo
-    runs = [read(folder / method / "rollouts.jsonl") for method in METHODS]
+    runs = [read_lines(folder / method / "rollouts.jsonl") for method in METHODS]
     drawn = ("question_id", "sample", "completion", "entropy", "gold", "correct")
     first, *others = [[[line[key] for key in drawn] for line in run if line["step"] == 0] for run in runs]
     assert others == [first, first]
     assert len(first) == 6 * 8
     assert len({tuple(line["question_id"] for line in run) for run in runs}) == 1
-    before = [[line for line in read(folder / m / "evaluations.jsonl") if line["step"] == 0] for m in METHODS]
+    before = [[line for line in read_lines(folder / m / "evaluations.jsonl") if line["step"] == 0] for m in METHODS]
     assert before[1:] == [before[0], before[0]]
 
 
@@ -65,8 +63,8 @@ def test_the_numbers_in_its_table_are_those_of_the_files(demo):
     interval = ("pass@1", "pass@1_low", "pass@1_high")
     expected = {}
     for method in METHODS:
-        metrics = read(folder / method / "metrics.jsonl")
-        lines = {(line["step"], line["benchmark"]): line for line in read(folder / method / "evaluations.jsonl")}
+        metrics = read_lines(folder / method / "metrics.jsonl")
+        lines = {(line["step"], line["benchmark"]): line for line in read_lines(folder / method / "evaluations.jsonl")}
         for step, who in ((0, "start"), (2, TITLES.get(method, method))):
             stream, held_out = lines[step, "stream"], lines[step, "held-out"]
             shares = [stream[key] for key in (*interval, "maj@16")] + [held_out[key] for key in interval]
@@ -104,16 +102,9 @@ def test_what_is_promised_before_the_runs_fits_a_terminal_and_is_no_result(demo)
     assert "a third" not in intro
 
 
-def test_a_folder_that_exists_is_refused(tmp_path, capsys):
-    assert main(["demo", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}: exists already; give a new folder with --out\n"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_settings_that_are_refused_leave_no_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--steps", "0"]) == 2
-    assert capsys.readouterr().err.startswith("error: steps: ")
+def test_a_folder_that_exists_and_settings_that_are_wrong_are_refused_and_nothing_is_written(tmp_path, refusal):
+    assert refusal("demo", "--out", ".") == "error: .: exists already; give a new folder with --out"
+    assert refusal("demo", "--steps", "0").startswith("error: steps: ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -141,9 +132,7 @@ def test_a_demo_of_an_earlier_version_is_not_mixed_with_this_one(demo, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])
-def test_an_interrupted_run_of_the_demo_is_gone_on_with_although_its_last_line_is_cut(
-    name, demo, tmp_path, monkeypatch, capsys
-):
+def test_an_interrupted_run_is_gone_on_with_although_its_last_line_is_cut(name, demo, tmp_path, monkeypatch, capsys):
     folder = Path(shutil.copytree(demo[0] / "scrl", tmp_path / "scrl"))
     (folder / "report.html").unlink()
     (folder / name).write_bytes((folder / name).read_bytes()[:-100])
@@ -168,15 +157,11 @@ def outcome(name, stream, held_out=(0.5,), *, start=(0.5, 0.5), at_16=(0.9, 0.6)
         at = {"pass@16": at_16[0], "maj@16": at_16[1]}
         return {"step": step, "benchmark": benchmark, "pass@1_by_question": by_question} | interval | at
 
-    records = (
-        record(0, "stream", start), record(0, "held-out", held_out),
-        record(5, "stream", stream), record(5, "held-out", held_out),
-    )  # fmt: skip
-    stock, right = (None, 0.1, 0.4, 0.7), (0.5, 0.0, 1.0, 0.9)
-    metrics = tuple(
-        {"pass@1": r} | ({} if s is None else {"stock_share": s}) for s, r in zip(stock, right, strict=True)
-    )
-    return Outcome(name, records, metrics)
+    before = (record(0, "stream", start), record(0, "held-out", held_out))
+    after = (record(5, "stream", stream), record(5, "held-out", held_out))
+    shares = ((0.1, 0.0), (0.4, 1.0), (0.7, 0.9))
+    metrics = ({"pass@1": 0.5}, *({"stock_share": stock, "pass@1": right} for stock, right in shares))
+    return Outcome(name, before + after, metrics)
 
 
 def test_the_highest_is_named_with_its_leads_and_noise_is_called_noise():
@@ -208,9 +193,8 @@ def test_the_table_and_the_curves_of_made_up_runs():
         ["TTRL", "60.0 [50.0, 70.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
         ["contrast", "80.0 [70.0, 90.0]", "60.0", "50.0 [40.0, 60.0]", "40.0"],
     ]
-    assert curves([one]).rows == (
-        ("TTRL", " ▁▄▆", "▅▁██"),
-    )  # 0 and 0.1: the first eighth; 0.4: the fourth; 0.7: the sixth
+    # 0 and 0.1: the first eighth; 0.4: the fourth; 0.7: the sixth
+    assert curves([one]).rows == (("TTRL", " ▁▄▆", "▅▁██"),)
 
 
 # Where consensus lied
@@ -229,9 +213,7 @@ def votes(question, step, answers, *, right, positive=None, negatives=(), advant
 
 def write(folder, *visits):
     folder.mkdir()
-    text = "".join(json.dumps(line) + "\n" for visit in visits for line in visit)
-    (folder / "rollouts.jsonl").write_text(text)
-    return folder
+    return write_lines(folder / "rollouts.jsonl", chain(*visits)).parent
 
 
 def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
@@ -247,9 +229,8 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
         votes("3*9", 0, ["28", "28", "27", "1"], right="27", negatives=("1",), advantage=-0.25),
         votes("3*9", 4, ["27", "27", "28", None], right="27", positive="27"),
     )
-    assert list(lies([ttrl, scrl_], pytest.fail)) == [
-        "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1, SCRL 2."
-    ]
+    told = "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1, SCRL 2."
+    assert list(lies([ttrl, scrl_], pytest.fail)) == [told]
 
 
 def test_a_right_answer_that_nobody_gives_has_no_votes_and_a_run_may_have_no_lies(tmp_path):
@@ -261,8 +242,7 @@ def test_a_right_answer_that_nobody_gives_has_no_votes_and_a_run_may_have_no_lie
 
 
 def test_the_boldest_lie_comes_first_then_those_on_which_the_runs_end_furthest_apart(tmp_path):
-    lies_of = {"a": 3, "b": 4, "c": 3, "d": 3}
-    runs = []
+    lies_of, runs = {"a": 3, "b": 4, "c": 3, "d": 3}, []
     for name, learned in (("ttrl", ""), ("scrl", "c")):
         first = [votes(q, 0, ["9"] * n + ["8"] * (4 - n), right="8") for q, n in lies_of.items()]
         ends = [votes(q, 1, ["8" if q in learned else "9"] * 2, right="8") for q in lies_of]

@@ -4,10 +4,11 @@ import io
 import json
 import re
 import signal
+from functools import partial
 
 import pytest
 import torch
-from commands import read
+from line_files import read_lines, write_lines
 from processes import Command, scrl, untraced
 from rich.console import Console
 
@@ -31,32 +32,21 @@ def _offline(monkeypatch):
 
 
 @pytest.fixture
-def call(capsys, tmp_path, monkeypatch):
-    """`scrl evaluate …` in this process, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        code = main(["evaluate", *map(str, words)])
-        return code, *capsys.readouterr()
-
-    return run
+def evaluate(call):
+    return partial(call, "evaluate")
 
 
-def rows(number, **more):
-    return [{"id": n, "question": f"Compute {n % 50}+2.", "answer": str(n % 50 + 2), **more} for n in range(number)]
-
-
-def write(path, records):
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records), encoding="utf-8")
+def questions(number):
+    return [f'{{"id": {n}, "question": "Compute {n}+2.", "answer": "{n + 2}"}}' for n in range(number)]
 
 
 # What it prints and leaves behind
 
 
-def test_an_evaluation_of_two_sets_of_questions(call, tmp_path):
+def test_an_evaluation_of_two_sets_of_questions(evaluate, tmp_path):
     (tmp_path / "mine.txt").write_text("Compute 3+4.\n")
-    code, out, err = call("embedded", STREAM, "mine.txt", *TINY, "--k", 1, "--k", 2, "--out", "e", "--instruction", "")
+    words = (*TINY, "--k", 1, "--k", 2, "--instruction", "")
+    code, out, err = evaluate("embedded", STREAM, "mine.txt", *words, "--out", "e")
     assert (code, err) == (0, "")
     assert "embedded on arithmetic:easy:train:4, mine.txt: 2 completions a question, at most 24 tokens" in out
     assert "temperature 0.6, top-p 0.95, seed 0 → e" in out
@@ -67,7 +57,7 @@ def test_an_evaluation_of_two_sets_of_questions(call, tmp_path):
     for row in ("questions × samples", *figures):
         assert f" {row} " in out
     assert "In e: evaluations.jsonl, results.json, rollouts" in out
-    first, second = read(tmp_path / "e" / "evaluations.jsonl")
+    first, second = read_lines(tmp_path / "e" / "evaluations.jsonl")
     assert (first["benchmark"], first["questions"], second["questions"]) == (STREAM, 4, 1)
     assert "maj@1" in first
     assert "pass@1" not in second
@@ -75,46 +65,43 @@ def test_an_evaluation_of_two_sets_of_questions(call, tmp_path):
     assert results[STREAM]["pass@2,none"] == first["pass@2"]
 
 
-def test_an_adapter_is_measured_and_a_run_folder_points_at_it(call, tmp_path):
+def test_an_adapter_is_measured_and_a_run_folder_points_at_it(evaluate, refusal, tmp_path):
     loaded = model.load_model("embedded", ComputeSettings(device="cpu"), lora=LoraSettings(rank=2))
     write_weights(loaded, tmp_path / "r" / "checkpoints" / "last", "")
     words = (STREAM, *TINY, "--instruction", "")
-    assert call("r/checkpoints/last", *words, "--out", "e")[0] == 0
-    assert call("embedded", *words, "--out", "start")[0] == 0  # untrained, the adapter does nothing
-    (adapted,), (start,) = (read(tmp_path / name / "evaluations.jsonl") for name in ("e", "start"))
+    assert evaluate("r/checkpoints/last", *words, "--out", "e")[0] == 0
+    assert evaluate("embedded", *words, "--out", "start")[0] == 0  # untrained, the adapter does nothing
+    (adapted,), (start,) = (read_lines(tmp_path / name / "evaluations.jsonl") for name in ("e", "start"))
     assert adapted == start | {"model": "r/checkpoints/last"}
-    assert call("r/checkpoints/last", *words, "--show-prompt")[0] == 0
-    code, _, err = call("r", *words)
-    assert (code, "model: r has no config.json; did you mean r/checkpoints/last?" in err) == (2, True)
+    assert evaluate("r/checkpoints/last", *words, "--show-prompt")[0] == 0
+    assert "model: r has no config.json; did you mean r/checkpoints/last?" in refusal("evaluate", "r", *words)
 
 
-def test_how_many_questions_have_gold_is_said_where_not_all_do(call, tmp_path):
-    write(tmp_path / "mine.jsonl", [{"question": "Compute 3+4.", "answer": 7}, {"question": "Compute 8+4."}])
-    code, out, _ = call("embedded", "mine.jsonl", *TINY, "--instruction", "", "--out", "e")
+def test_how_many_questions_have_gold_is_said_where_not_all_do(evaluate, tmp_path):
+    write_lines(tmp_path / "mine.jsonl", [{"question": "Compute 3+4.", "answer": 7}, {"question": "Compute 8+4."}])
+    code, out, _ = evaluate("embedded", "mine.jsonl", *TINY, "--instruction", "", "--out", "e")
     assert code == 0
     assert [line.split()[-1] for line in out.splitlines() if "questions with gold" in line] == ["1"]
-    assert json.loads((tmp_path / "e" / "results.json").read_text())["n-samples"]["mine.jsonl"] == {
-        "original": 2, "effective": 1,
-    }  # fmt: skip
-    assert "questions with gold" not in call("embedded", STREAM, *TINY)[1]
+    results = json.loads((tmp_path / "e" / "results.json").read_text())
+    assert results["n-samples"]["mine.jsonl"] == {"original": 2, "effective": 1}
+    assert "questions with gold" not in evaluate("embedded", STREAM, *TINY)[1]
 
 
-def test_no_gold_at_all(call, tmp_path):
+def test_no_gold_at_all(evaluate, tmp_path):
     (tmp_path / "mine.txt").write_text("Compute 3+4.\nCompute 8+4.\n")
-    code, out, err = call("embedded", "mine.txt", *TINY, "--instruction", "")
+    code, out, err = evaluate("embedded", "mine.txt", *TINY, "--instruction", "")
     assert (code, err) == (0, "")
     assert "no gold to measure against" in out
     assert "results.json" not in out
     assert "intervals" not in out
-    assert {path.name for path in (tmp_path / "runs" / "001").iterdir()} == {
-        "evaluation.yaml", "evaluations.jsonl", "rollouts", "started_with.json",
-    }  # fmt: skip
+    written = {path.name for path in (tmp_path / "runs" / "001").iterdir()}
+    assert written == {"evaluation.yaml", "evaluations.jsonl", "rollouts", "started_with.json"}
 
 
-def test_hardly_any_answer_ends_with_what_to_try(call, tmp_path):
-    code, out, _ = call("embedded", STREAM, "--samples", 1, "--temperature", 0, "--max-tokens", 1, "--out", "e")
+def test_hardly_any_answer_ends_with_what_to_try(evaluate, tmp_path):
+    code, out, _ = evaluate("embedded", STREAM, "--samples", 1, "--temperature", 0, "--max-tokens", 1, "--out", "e")
     assert code == 0
-    (record,) = read(tmp_path / "e" / "evaluations.jsonl")
+    (record,) = read_lines(tmp_path / "e" / "evaluations.jsonl")
     assert (record["samples"], record["temperature"], record["maj@1"]) == (1, 0.0, record["pass@1"])
     assert out.splitlines()[-1].startswith(f"hardly any answer was found in {STREAM} (100% cut at --max-tokens): try ")
     record = {"benchmark": "mine", "answered": 0.1, "truncated": 0.0}
@@ -122,21 +109,21 @@ def test_hardly_any_answer_ends_with_what_to_try(call, tmp_path):
     assert len(list(hints([record | {"answered": 0.09}, record, record | {"answered": 0.0}]))) == 1
 
 
-def test_the_prompt_is_shown_and_nothing_is_written(call, tmp_path):
-    code, out, err = call("embedded", STREAM, "--show-prompt")
+def test_the_prompt_is_shown_and_nothing_is_written(evaluate, tmp_path):
+    code, out, err = evaluate("embedded", STREAM, "--show-prompt")
     assert (code, err) == (0, "")
     assert "arithmetic:easy:train:4: style chat, " in out
     assert "Compute " in out
     assert "⏎ (end of the prompt)" in out
     assert "boxed" not in out  # generated questions speak for themselves
     assert not list(tmp_path.iterdir())
-    out = call("embedded", STREAM, "--show-prompt", "--prompt-style", "plain", "--instruction", "Go!")[1]
+    out = evaluate("embedded", STREAM, "--show-prompt", "--prompt-style", "plain", "--instruction", "Go!")[1]
     assert ". Go!\n⏎" in out
 
 
-def test_the_lab_reads_what_was_written(call, tmp_path, capsys):
-    call("embedded", STREAM, *TINY, "--out", "e")
-    (record,) = read(tmp_path / "e" / "evaluations.jsonl")
+def test_the_lab_reads_what_was_written(evaluate, tmp_path, capsys):
+    evaluate("embedded", STREAM, *TINY, "--out", "e")
+    (record,) = read_lines(tmp_path / "e" / "evaluations.jsonl")
     file = next((tmp_path / "e" / "rollouts").iterdir())
     for method in ("ttrl", "oracle"):
         assert main(["label", str(file), "--method", method, "--summary", str(tmp_path / "s.json")]) == 0
@@ -176,94 +163,81 @@ def test_ctrl_c_in_the_middle_and_resumed(tmp_path):
         assert (tmp_path / "e" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
-def test_what_resume_takes_and_refuses(call, tmp_path, monkeypatch):
-    assert call("embedded", STREAM, *TINY, "--out", "e")[0] == 0
+def test_what_resume_takes_and_refuses(evaluate, refusal, tmp_path, monkeypatch):
+    assert evaluate("embedded", STREAM, *TINY, "--out", "e")[0] == 0
     monkeypatch.setattr("scrl.sampling.local.LocalSampler.sample", lambda *a, **k: pytest.fail("drawn again"))
     before = {path: path.read_bytes() for path in (tmp_path / "e").rglob("*") if path.is_file()}
     for words in ((), ("embedded", STREAM), ("--samples", 2), ("embedded", STREAM, *TINY)):
-        code, _, err = call(*words, "--resume", "--out", "e")
+        code, _, err = evaluate(*words, "--resume", "--out", "e")
         assert (code, err) == (0, "")
     for words in (("--samples", 4), ("embedded", "aime24"), ("--seed", 1), ("--temperature", 1), ("--k", 1)):
-        code, _, err = call(*words, "--resume", "--out", "e")
-        assert code == 2
-        assert "--resume: an evaluation goes on with the settings it was started with; these are others" in err
+        error = refusal("evaluate", *words, "--resume", "--out", "e")
+        assert "--resume: an evaluation goes on with the settings it was started with; these are others" in error
     assert {path: path.read_bytes() for path in (tmp_path / "e").rglob("*") if path.is_file()} == before
-    assert "say which evaluation, with --out FOLDER" in call("--resume")[2]
-    assert "nothing: there is no evaluation to resume here" in call("--resume", "--out", "nothing")[2]
-    code, _, err = call("embedded", STREAM, *TINY, "--out", "e")
+    assert "say which evaluation, with --out FOLDER" in evaluate("--resume")[2]
+    assert "nothing: there is no evaluation to resume here" in evaluate("--resume", "--out", "nothing")[2]
+    code, _, err = evaluate("embedded", STREAM, *TINY, "--out", "e")
     assert (code, err) == (2, "error: e: exists already; give a new folder with --out\n")
 
 
 # What is wrong
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        ((), "name a model and at least one benchmark or file"),
-        (("embedded",), "name a model and at least one benchmark or file"),
-        (("embedded", "aime2024"), "there is no such file, benchmark or generated stream"),
-        (("embedded", "AIME24x"), "Did you mean 'aime24'?"),
-        (("embedded", "math500:6", "--data-dir", "."), "math500:6: there are no such levels"),
-        (("embedded", "arithmetic:esay"), "Did you mean 'easy'?"),
-        (("embedded", "nothing.jsonl"), "nothing.jsonl"),
-        (("embedded", STREAM, STREAM), "give each once"),
-        (("embedded", STREAM, *TINY, "--reader", ""), "reader: unknown reader ''"),
-        (("embedded", STREAM, *TINY, "--k", "3"), "k: must be between 1 and the number of completions a question, 2; got 3"),
-        (("embedded", STREAM, "--samples", "0"), "completions: Input should be greater than or equal to 1; got 0"),
-        (("embedded", STREAM, "--top-p", "2"), "top_p: Input should be less than or equal to 1; got 2"),
-        (("embedded", STREAM, "--prompt-style", "poem"), "prompt_style: Input should be 'auto'"),
-        (("embedded", STREAM, "--device", "abacus"), "compute.device: 'abacus' is no device"),
-        (("embedded", STREAM, "--reader", "bxed"), "Did you mean 'boxed'?"),
-        (("embedded", STREAM), "max_tokens: arithmetic:easy:train:4 has a prompt of"),
-        (("embedded", STREAM, *TINY, "--max-prompt-tokens", "2"), "prompts have more than 2 tokens"),
-        (("./no-model", STREAM), "model: there is no folder ./no-model"),
-        (("no-owner/no-model", STREAM), "model: no-owner/no-model cannot be loaded"),
-        (("embedded", "aime24", "--data-dir", "nowhere"), "nowhere: there is no such folder of benchmarks"),
-        (("embedded", STREAM, "--smaples", "2"), "--smaples: there is no such setting. Did you mean --samples?"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reason):
-    code, _, err = call(*words, "--out", "e")
-    assert code == 2
-    assert reason in err
-    assert "Traceback" not in err
+@pytest.mark.parametrize(("words", "reason"), [
+    ((), "name a model and at least one benchmark or file"),
+    (("embedded",), "name a model and at least one benchmark or file"),
+    (("embedded", "aime2024"), "there is no such file, benchmark or generated stream"),
+    (("embedded", "AIME24x"), "Did you mean 'aime24'?"),
+    (("embedded", "math500:6", "--data-dir", "."), "math500:6: there are no such levels"),
+    (("embedded", "arithmetic:esay"), "Did you mean 'easy'?"),
+    (("embedded", "nothing.jsonl"), "nothing.jsonl"),
+    (("embedded", STREAM, STREAM), "give each once"),
+    (("embedded", STREAM, *TINY, "--reader", ""), "reader: unknown reader ''"),
+    (("embedded", STREAM, *TINY, "--k", "3"), "k: must be between 1 and the number of completions a question, 2; got 3"),
+    (("embedded", STREAM, "--samples", "0"), "completions: Input should be greater than or equal to 1; got 0"),
+    (("embedded", STREAM, "--top-p", "2"), "top_p: Input should be less than or equal to 1; got 2"),
+    (("embedded", STREAM, "--prompt-style", "poem"), "prompt_style: Input should be 'auto'"),
+    (("embedded", STREAM, "--device", "abacus"), "compute.device: 'abacus' is no device"),
+    (("embedded", STREAM, "--reader", "bxed"), "Did you mean 'boxed'?"),
+    (("embedded", STREAM), "max_tokens: arithmetic:easy:train:4 has a prompt of"),
+    (("embedded", STREAM, *TINY, "--max-prompt-tokens", "2"), "prompts have more than 2 tokens"),
+    (("./no-model", STREAM), "model: there is no folder ./no-model"),
+    (("no-owner/no-model", STREAM), "model: no-owner/no-model cannot be loaded"),
+    (("embedded", "aime24", "--data-dir", "nowhere"), "nowhere: there is no such folder of benchmarks"),
+    (("embedded", STREAM, "--smaples", "2"), "--smaples: there is no such setting. Did you mean --samples?"),
+])  # fmt: skip
+def test_bad_input_is_named_and_nothing_stays_behind(refusal, tmp_path, words, reason):
+    assert reason in refusal("evaluate", *words, "--out", "e")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        (None, "aime24.jsonl: there is no such file; the benchmarks in that folder: none"),
-        ([*rows(9), "{", *rows(20)], "aime24.jsonl:10: is not JSON"),  # and all else that tests/data checks
-        ([*rows(29), {"id": 29, "question": "Compute 2+2.", "answer": "}{"}], "aime24-29"),
-    ],
-)
-def test_a_folder_of_benchmarks_with_something_wrong_in_it(call, tmp_path, lines, reason):
+@pytest.mark.parametrize(("lines", "reason"), [
+    (None, "aime24.jsonl: there is no such file; the benchmarks in that folder: none"),
+    ([*questions(9), "{", *questions(20)], "aime24.jsonl:10: is not JSON"),  # and all else that tests/data checks
+    ([*questions(29), '{"id": 29, "question": "Compute 2+2.", "answer": "}{"}'], "aime24-29"),
+])  # fmt: skip
+def test_a_folder_of_benchmarks_with_something_wrong_in_it(refusal, tmp_path, lines, reason):
     (tmp_path / "data").mkdir()
     if lines is not None:
-        write(tmp_path / "data" / "aime24.jsonl", lines)
-    code, _, err = call("embedded", "aime24", *TINY, "--data-dir", "data", "--out", "e")
-    assert code == 2
-    assert reason in err
+        (tmp_path / "data" / "aime24.jsonl").write_text("\n".join(lines))
+    assert reason in refusal("evaluate", "embedded", "aime24", *TINY, "--data-dir", "data", "--out", "e")
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def test_without_a_folder_or_a_network_both_ways_are_named(call, tmp_path):
-    code, _, err = call("embedded", "amc", *TINY)
-    assert code == 2
-    assert "--data-dir FOLDER, or the environment variable SCRL_DATA" in err
-    assert "AI-MO/aimo-validation-amc" in err
+def test_without_a_folder_or_a_network_both_ways_are_named(refusal, tmp_path):
+    error = refusal("evaluate", "embedded", "amc", *TINY)
+    assert "--data-dir FOLDER, or the environment variable SCRL_DATA" in error
+    assert "AI-MO/aimo-validation-amc" in error
     assert not list((tmp_path / "runs").iterdir())
 
 
 # Memory
 
 
-def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(call, tmp_path, monkeypatch):
+def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(evaluate, tmp_path, monkeypatch):
     monkeypatch.setattr(model, "free_bytes", lambda device: 2**20)
     monkeypatch.setattr(model, "_load", lambda *given: pytest.fail("it was loaded"))
-    code, _, err = call("embedded", STREAM, *TINY, "--out", "e")
+    code, _, err = evaluate("embedded", STREAM, *TINY, "--out", "e")
     # 757,888 weights of four bytes are 2.9 MiB = 0.003 GiB
     assert (code, err.count("\n")) == (2, 1)
     assert "error: model: embedded needs about 0.00 GiB for its weights alone, and cpu has 0.00 GiB free; " in err
@@ -297,13 +271,12 @@ def test_memory_that_runs_out_while_a_model_moves_is_the_same_error(monkeypatch)
         model.load_model("embedded", ComputeSettings(device="cpu"))
 
 
-def test_columns_of_a_file_can_be_named(call, tmp_path):
+def test_columns_of_a_file_can_be_named(evaluate, refusal, tmp_path):
     (tmp_path / "de.csv").write_text("frage,antwort\nCompute 2+2.,4\nCompute 3+3.,6\n", encoding="utf-8")
     words = ("embedded", "de.csv", *TINY, "--instruction", "", "--out", "e")
-    code, _, err = call(*words)
-    assert (code, "Say which one it is with question_column (--question-column)" in err) == (2, True)
-    assert call(*words, "--question-column", "frage", "--gold-column", "antwort")[0] == 0
-    (record,) = read(tmp_path / "e" / "evaluations.jsonl")
+    assert "Say which one it is with question_column (--question-column)" in refusal("evaluate", *words)
+    assert evaluate(*words, "--question-column", "frage", "--gold-column", "antwort")[0] == 0
+    (record,) = read_lines(tmp_path / "e" / "evaluations.jsonl")
     assert (record["questions"], record["gold_questions"]) == (2, 2)
 
 

@@ -2,34 +2,20 @@
 
 import gzip
 import json
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from commands import COMMAND, read, scrl, untraced
+from commands import row, scrl
+from line_files import read_lines, write_lines
 
-from scrl import __version__ as scrl_version
-
-
-def row(question, answer, entropy=0.2, **more):
-    return {"question_id": question, "completion": f"So \\boxed{{{answer}}}.", "entropy": entropy} | more
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
-    return path
-
+from scrl import credit_rule, label_file
 
 # q1: 8 × 1/2 in four spellings, 4 × 3, 1 × 7 (uncertain), 1 × 8 (certain), 2 without an answer: N = 16
-Q1 = (
-    [row("q1", s, 0.2, gold="0.5") for s in ["1/2", r"\frac12", "0.5", r"\dfrac{1}{2}"] * 2]
-    + [row("q1", "3", 0.3)] * 4
-    + [row("q1", "7", 0.6), row("q1", "8", 0.1)]
-    + [{"question_id": "q1", "completion": "no idea", "entropy": 0.5}] * 2
-)
+Q1 = [row("q1", s, 0.2, gold="0.5") for s in ["1/2", r"\frac12", "0.5", r"\dfrac{1}{2}"] * 2]
+Q1 += [row("q1", "3", 0.3)] * 4 + [row("q1", "7", 0.6), row("q1", "8", 0.1)]
+Q1 += [{"question_id": "q1", "completion": "no idea", "entropy": 0.5}] * 2
 # q2: a tie of 2 : 2, with a field that scrl 0.1 had
 Q2 = [row("q2", "5", 0.2, gold="5", undecided_pairs=1)] * 2 + [row("q2", "6", 0.4)] * 2
 
@@ -37,7 +23,7 @@ Q2 = [row("q2", "5", 0.2, gold="5", undecided_pairs=1)] * 2 + [row("q2", "6", 0.
 @pytest.fixture
 def rollouts(tmp_path):
     interleaved = [r for pair in zip(Q1, Q2 + [None] * 12, strict=True) for r in pair if r is not None]
-    return write(tmp_path / "rollouts.jsonl", interleaved)
+    return write_lines(tmp_path / "rollouts.jsonl", interleaved)
 
 
 @pytest.fixture
@@ -45,16 +31,17 @@ def label(tmp_path):
     """`label(rows, *options)`: the labels, the summary and, in one line, what a command printed that worked."""
 
     def run(rows, *options):
-        source = rows if isinstance(rows, Path) else write(tmp_path / "r.jsonl", rows)
+        source = rows if isinstance(rows, Path) else write_lines(tmp_path / "r.jsonl", rows)
         done = scrl("label", source, *options, "--out", tmp_path / "l.jsonl", "--summary", tmp_path / "s.json")
         assert done.returncode == 0, done.stderr
-        return read(tmp_path / "l.jsonl"), json.loads((tmp_path / "s.json").read_text()), " ".join(done.stdout.split())
+        summary = json.loads((tmp_path / "s.json").read_text())
+        return read_lines(tmp_path / "l.jsonl"), summary, " ".join(done.stdout.split())
 
     return run
 
 
 def test_labels_are_one_line_a_completion_in_the_order_of_the_file(rollouts, label):
-    given, (labels, _, _) = read(rollouts), label(rollouts, "--method", "scrl")
+    given, (labels, _, _) = read_lines(rollouts), label(rollouts, "--method", "scrl")
     assert [line["question_id"] for line in labels] == [line["question_id"] for line in given]
     assert list(labels[0]) == [
         "question_id", "step", "sample", "answer", "answer_class", "share", "label", "reward", "advantage",
@@ -78,25 +65,12 @@ def test_labels_are_one_line_a_completion_in_the_order_of_the_file(rollouts, lab
 def test_the_summary_counts_and_grades(rollouts, label):
     _, summary, printed = label(rollouts)
     assert summary == {
-        "schema_version": 2,
-        "method": "scrl",
-        "preset": "paper",
-        "steps": 1,
-        "questions": 2,
-        "completions": 20,
-        "no_answer_share": 0.1,
-        "positive_questions": 1,
-        "abstained_questions": 1,
-        "negative_answers": 1,
+        "schema_version": 2, "method": "scrl", "preset": "paper", "steps": 1, "questions": 2, "completions": 20,
+        "no_answer_share": 0.1, "positive_questions": 1, "abstained_questions": 1, "negative_answers": 1,
         "entropy_only_questions": 1,  # q2: a tie, so only the entropy term is left
-        "merged_spellings": 3,
-        "given_answers": 0,
-        "group_sizes": {"4": 1, "16": 1},
-        "gold_questions": 2,
+        "merged_spellings": 3, "given_answers": 0, "group_sizes": {"4": 1, "16": 1}, "gold_questions": 2,
         "majority_accuracy": 0.75,  # q1 right, q2 a tie of two: 1/2
-        "positive_accuracy": 1.0,
-        "negative_accuracy": 1.0,
-        "truth_flagged": 0.0,
+        "positive_accuracy": 1.0, "negative_accuracy": 1.0, "truth_flagged": 0.0,
         # q1: wrong classes 3 (0.3), 7 (0.6), 8 (0.1) against 0.2: 2/3; q2: 0.4 against 0.2: 1; mean 5/6
         "entropy_auroc": pytest.approx(5 / 6),
         "pass@1": 0.5,  # 8/16 and 2/4
@@ -105,7 +79,7 @@ def test_the_summary_counts_and_grades(rollouts, label):
         # (0.508125 − μ)/σ of the rewards 8 × 0.508125, 4 × −0.001875, −0.094375, 0.018125, 2 × −0.125
         "push_right": pytest.approx((0.5 + 0.5 * (0.508125 - 0.233203125) / 0.2779263) / 2, abs=1e-4),
         "push_stock_wrong": None,  # two questions have too few others for stock answers
-    }
+    }  # fmt: skip
     assert "positive label" in printed
     assert "--std-floor" in printed
 
@@ -148,7 +122,7 @@ def test_a_file_without_steps_is_one_step_and_says_so(label):
 
 
 def test_one_question_has_no_elsewhere(tmp_path):
-    done = scrl("label", write(tmp_path / "r.jsonl", Q2), "--method", "contrast", "--out", tmp_path / "l")
+    done = scrl("label", write_lines(tmp_path / "r.jsonl", Q2), "--method", "contrast", "--out", tmp_path / "l")
     assert done.returncode == 2
     assert "method 'contrast' compares a question's votes with those of other questions" in done.stderr
     assert not (tmp_path / "l").exists()
@@ -156,7 +130,7 @@ def test_one_question_has_no_elsewhere(tmp_path):
 
 def test_gold_changes_no_label(rollouts, label):
     labels, _, _ = label(rollouts)
-    bare, summary, _ = label([{key: value for key, value in r.items() if key != "gold"} for r in read(rollouts)])
+    bare, summary, _ = label([{key: value for key, value in r.items() if key != "gold"} for r in read_lines(rollouts)])
     assert bare == labels
     assert "majority_accuracy" not in summary
 
@@ -175,13 +149,9 @@ def test_groups_are_step_and_question(label):
 
 
 def test_an_answer_read_elsewhere_wins_over_the_completion(label):
-    rows = [
-        {"question_id": 3, "answer": "4", "completion": r"\boxed{5}"},
-        {"question_id": 3, "answer": None, "completion": r"\boxed{5}"},
-        {"question_id": 3, "answer": 4.0},
-        {"question_id": 3, "answer": ""},
-    ]
-    labels, _, _ = label(rows, "--method", "ttrl")
+    written = {"completion": r"\boxed{5}"}
+    rows = [{"answer": "4"} | written, {"answer": None} | written, {"answer": 4.0}, {"answer": ""}]
+    labels, _, _ = label([{"question_id": 3} | line for line in rows], "--method", "ttrl")
     assert [line["answer"] for line in labels] == ["4", None, "4.0", None]
     assert [line["reward"] for line in labels] == [1.0, 0.0, 1.0, 0.0]
 
@@ -195,9 +165,9 @@ def test_the_m_of_n_are_marked_by_their_advantages(rollouts, label):
 
 def test_the_audit_says_which_spellings_were_merged_and_by_what(tmp_path):
     rows = [row("q", s) for s in ["1/2", r"\frac12", "3.0", "3", "3"]]
-    done = scrl("label", write(tmp_path / "r.jsonl", rows), "--audit", tmp_path / "a.jsonl")
+    done = scrl("label", write_lines(tmp_path / "r.jsonl", rows), "--audit", tmp_path / "a.jsonl")
     assert done.returncode == 0, done.stderr
-    assert read(tmp_path / "a.jsonl") == [
+    assert read_lines(tmp_path / "a.jsonl") == [
         {"question_id": "q", "step": 0, "answer_class": "1/2", "votes": 2,
          "spellings": [
              {"text": "1/2", "votes": 1, "merged_by": ""}, {"text": r"\frac12", "votes": 1, "merged_by": "exact"}]},
@@ -224,218 +194,41 @@ def test_compressed_files_byte_order_marks_and_null_completions_are_fine(tmp_pat
     assert label(path)[0][0]["answer"] == "4"
 
 
-GOOD = json.dumps(row("q", "1"))
-
-
-@pytest.mark.parametrize(
-    ("lines", "arguments", "message"),
-    [
-        ([GOOD, "{"], [], r"r.jsonl:2: is not JSON"),
-        ([GOOD, '{"a": "b'], [], r"r.jsonl:2: is not JSON: Unterminated string starting at column 7."),
-        ([GOOD, '{"question_id": "q", "answer": ' + "9" * 5000 + "}"], [], r"r.jsonl:2: is not JSON"),
-        ([GOOD, "[1]"], [], r"r.jsonl:2: must be a JSON object, found a list"),
-        ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' is missing; this line has: completion, entropy"),
-        ([GOOD, '{"question_id": "q", "entropy": 1}'], [], r"r.jsonl:2: neither field 'completion' nor field 'answer' is there; this line has: question_id, entropy"),
-        ([GOOD, '{"question_id": "q", "completion": 5, "entropy": 1}'], [], r"r.jsonl:2: field 'completion' must be text, found a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x"}'], [], r"r.jsonl:2: field 'entropy' is missing, and method 'scrl' needs one"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": "a"}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": NaN}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'entropy' must be a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1e308}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'num_tokens' must be a number"),
-        ([GOOD], ["--overlong-buffer", "9"], "overlong_buffer: needs to know at how many tokens completions are cut (max_tokens)"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": "9"}'], [], r"r.jsonl:2: field 'num_tokens' must be a number, found '9'"),
-        ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "step": -1}'], [], r"r.jsonl:2: field 'step' must be a whole number"),
-        ([GOOD, '{"question_id": "q", "answer": true, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found true"),
-        ([GOOD, '{"question_id": "q", "answer": {}, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found an object"),
-        ([json.dumps(row("q", "1", sample=1)), json.dumps(row("q", "2", sample=1))], [], r"r.jsonl:2: sample 1 of question 'q' at step 0 stands here a second time"),
-        ([json.dumps(row("q", "1", gold="1")), json.dumps(row("q", "2", gold="2"))], [], r"r.jsonl:2: field 'gold' is '2', but an earlier line"),
-        ([], [], "there are no rollouts in this file"),
-        ([GOOD], ["--method", "scrll"], "Did you mean 'scrl'"),
-        ([GOOD], ["--min-share", "1.5"], "min_share"),
-        ([GOOD], ["--min-margin", "-1"], "min_margin"),
-        ([GOOD], ["--max-negative-share", "2"], "max_negative_share"),
-        ([GOOD], ["--trained", "2"], "has 1 completions, fewer than the 2 to train on"),
-        ([GOOD], ["--trained", "x"], "--trained"),
-        ([GOOD], ["--reader", "boxd"], "Did you mean 'boxed'"),
-        ([GOOD], ["--preset", "x"], "Known: official, paper"),
-        ([GOOD], ["--treshold", "1"], "--treshold: there is no such setting. scrl methods scrl shows all."),
-        ([GOOD, '{"question_id": "q", "completion": "\\boxed{1}", "entropy": 1}'], [], r"r.jsonl:2: field 'completion' has a backspace"),
-        ([GOOD, '{"question_id": [], "completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' must be text"),
-        ([GOOD], ["--method", "ttrl", "--min-share", "0.4"], "--min-share: method 'ttrl' has no such setting"),
-        ([GOOD], ["--trained", "2.5"], "--trained: must be a whole number; got '2.5'"),
-        ([GOOD], ["--sumary", "x"], "Did you mean --summary?"),
-    ],
-)  # fmt: skip
-def test_bad_input_is_refused_and_nothing_is_written(tmp_path, lines, arguments, message):
-    source = tmp_path / "r.jsonl"
-    source.write_text("\n".join(lines), encoding="utf-8")
-    out = tmp_path / "out"
-    out.mkdir()
-    done = scrl(
-        "label", source, *arguments, "--out", out / "l.jsonl", "--summary", out / "s.json", "--audit", out / "a.jsonl"
-    )
-    assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
-    assert list(out.iterdir()) == []
-
-
-def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path):
-    binary = tmp_path / "r.jsonl"
-    binary.write_bytes(b'{"question_id": "\xff"}')
-    done = scrl("label", binary)
-    assert (done.returncode, "r.jsonl:1: is not UTF-8" in done.stderr) == (2, True)
-    done = scrl("label", tmp_path / "none.jsonl")
-    assert (done.returncode, "cannot be read: No such file" in done.stderr) == (2, True)
-
-
-def test_outputs_that_would_destroy_something_are_refused(tmp_path):
-    source = write(tmp_path / "r.jsonl", [row("q", "1")])
-    for arguments in (
-        ["--out", source],
-        ["--out", tmp_path],
-        ["--out", tmp_path / "no" / "l"],
-        ["--out", tmp_path / "l", "--audit", tmp_path / "l"],
-    ):
-        assert scrl("label", source, *arguments).returncode == 2
-    assert len(read(source)) == 1
-
-
-def test_an_existing_output_survives_a_failing_run(tmp_path):
-    (tmp_path / "reader_that_fails.py").write_text("def read(text):\n    return 1 / 0\n")
-    source = write(tmp_path / "r.jsonl", [row("q", "1")])
-    (tmp_path / "l.jsonl").write_text("precious")
-    done = scrl("label", source, "--reader", "reader_that_fails.read", "--out", tmp_path / "l.jsonl", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "ZeroDivisionError" in done.stderr
-    assert (tmp_path / "l.jsonl").read_text() == "precious"
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_small_groups_are_told_that_negatives_are_impossible(label):
-    _, _, printed = label([row("q", str(n)) for n in range(8)])
-    assert "On 1 of 1 questions no answer can be rare enough to be ruled out" in printed
-
-
-def test_help_and_version():
-    assert "Example: scrl label" in " ".join(scrl("label", "--help").stdout.split())
-    assert scrl("--version").stdout.strip() == scrl_version
-    assert scrl("lable").returncode == 2
-    assert scrl("label").returncode == 2
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-def test_ctrl_c_writes_nothing_and_exits_with_130(tmp_path):
-    (tmp_path / "slow_reader.py").write_text(
-        "import time\ndef read(text):\n    print('reading', flush=True)\n    time.sleep(60)\n"
-    )
-    source = write(tmp_path / "r.jsonl", [row("q", "1")])
-    command = [*COMMAND, "label", str(source), "--reader", "slow_reader.read", "--out", "l.jsonl"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=tmp_path, env=untraced(), text=True, **pipes) as process:
-        try:
-            assert process.stdout.readline() == "reading\n"
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=60)
-        finally:
-            process.kill()  # does nothing where it has ended
-    assert process.returncode == 130
-    assert "no file was left half-written" in errors
-    assert "Traceback" not in errors
-    assert not (tmp_path / "l.jsonl").exists()
-    assert not list(tmp_path.glob(".*"))
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
-def test_progress_is_shown_on_a_terminal_and_a_plain_line_elsewhere(tmp_path):
-    import pty
-
-    source = write(tmp_path / "r.jsonl", [row(f"q{n}", "1") for n in range(200)])
-    ours, theirs = pty.openpty()
-    command = [*COMMAND, "label", str(source)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=False, timeout=120)
-    os.close(theirs)
-    shown = os.read(ours, 100_000).decode()
-    os.close(ours)
-    assert done.returncode == 0
-    assert "labelling" in shown
-    assert "%" in shown
-    assert scrl("label", source).stderr.startswith(f"labelling {source}")
-
-
-def test_broken_compressed_files_are_refused_by_name(tmp_path):
-    whole = gzip.compress((json.dumps(row("q", "1")) + "\n").encode() * 1000)
-    for name, content in (("cut", whole[:-20]), ("not", b"plain text"), ("bad", whole[:20] + b"\0" * 20 + whole[40:])):
-        path = tmp_path / f"{name}.jsonl.gz"
-        path.write_bytes(content)
-        done = scrl("label", path)
-        assert done.returncode == 2, done.stderr
-        assert f"{name}.jsonl.gz" in done.stderr
-        assert "Traceback" not in done.stderr
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs FIFOs")
-def test_what_is_no_file_is_neither_read_nor_replaced(tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    source = write(tmp_path / "r.jsonl", [row("q", "1")])
-    assert scrl("label", source, "--out", pipe).returncode == 2
-    assert not pipe.is_file()
-    assert "not a regular file" in scrl("label", pipe).stderr
-
-
-def test_a_link_is_written_through(tmp_path):
-    (tmp_path / "real.jsonl").write_text("old")
-    (tmp_path / "link.jsonl").symlink_to(tmp_path / "real.jsonl")
-    scrl("label", write(tmp_path / "r.jsonl", [row("q", "1")]), "--out", tmp_path / "link.jsonl")
-    assert (tmp_path / "link.jsonl").is_symlink()
-    assert len(read(tmp_path / "real.jsonl")) == 1
-
-
 def test_the_summary_names_the_preset_of_the_rule(tmp_path):
-    import scrl
-
-    source = write(tmp_path / "r.jsonl", [row("q", "1"), row("q", "{}"), row("q", r"\,")])
-    summary = scrl.label_file(str(source), scrl.credit_rule("scrl", preset="official"))
+    source = write_lines(tmp_path / "r.jsonl", [row("q", "1"), row("q", "{}"), row("q", r"\,")])
+    summary = label_file(str(source), credit_rule("scrl", preset="official"))
     assert summary["preset"] == "official"
     assert summary["merged_spellings"] == 0  # missing answers are no spellings
 
 
 @pytest.mark.parametrize(
-    ("answers_and_gold", "questions", "accuracy"),
+    ("pairs", "questions", "accuracy"),
     [
         ([("18", "so she has 18 eggs\n#### 18"), (r"\frac12", r"\boxed{0.5}"), ("C", "C")], 3, 1.0),
         ([("1", ""), ("1", " "), ("1", r"\text{}")], 0, None),
         ([("1", "1"), ("1", r"\boxed{}")], 1, 1.0),
     ],
 )
-def test_gold_may_stand_in_a_box_or_behind_hashes_and_what_cannot_be_read_is_none(
-    answers_and_gold, questions, accuracy, label
-):
-    _, summary, _ = label([row(f"q{n}", answer, gold=gold) for n, (answer, gold) in enumerate(answers_and_gold)])
+def test_gold_may_stand_in_a_box_or_behind_hashes_and_what_cannot_be_read_is_none(pairs, questions, accuracy, label):
+    _, summary, _ = label([row(f"q{n}", answer, gold=gold) for n, (answer, gold) in enumerate(pairs)])
     assert (summary["gold_questions"], summary["majority_accuracy"]) == (questions, accuracy)
 
 
 def test_sample_numbers_may_come_in_any_order_and_size(tmp_path, label):
     labels, _, _ = label([row("q", "1", sample=n) for n in (5, 0, 10**9, 1)])
     assert [line["sample"] for line in labels] == [5, 0, 10**9, 1]
-    mixed = write(tmp_path / "m.jsonl", [row("q", "1"), row("q", "1", sample=2), row("q", "1")])
-    assert "sample 2 of question 'q' at step 0 stands here a second time" in " ".join(
-        scrl("label", mixed).stderr.split()
-    )
+    mixed = write_lines(tmp_path / "m.jsonl", [row("q", "1"), row("q", "1", sample=2), row("q", "1")])
+    refused = " ".join(scrl("label", mixed).stderr.split())
+    assert "sample 2 of question 'q' at step 0 stands here a second time" in refused
 
 
 def test_a_reader_beside_the_rollouts_is_found_by_the_installed_command(tmp_path):
     (tmp_path / "beside.py").write_text("def read(text):\n    return '7'\n")
-    source = write(tmp_path / "r.jsonl", [row("q", "1")])
-    command = [
-        str(Path(sys.executable).with_name("scrl")), "label", str(source), "--reader", "beside:read", "--out",
-        "l.jsonl",
-    ]  # fmt: skip
+    source = write_lines(tmp_path / "r.jsonl", [row("q", "1")])
+    command = [Path(sys.executable).with_name("scrl"), "label", source, "--reader", "beside:read", "--out", "l.jsonl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert read(tmp_path / "l.jsonl")[0]["answer"] == "7"
+    assert read_lines(tmp_path / "l.jsonl")[0]["answer"] == "7"
 
 
 FEW = [row("q", str(n), 0.1 + n / 100) for n in range(8)]
@@ -450,6 +243,7 @@ FEW = [row("q", str(n), 0.1 + n / 100) for n in range(8)]
         (FEW, ["--trained", 1], "every advantage is 0", True),
         ([row("q", str(n)) for n in range(16)], [], "only answers seen once can be ruled out", True),
         (FEW, ["--reader", "regex:zzz"], "Try --reader number", True),
+        (FEW, [], "On 1 of 1 questions no answer can be rare enough to be ruled out", True),
         (FEW, [], "--std-floor", True),
         (FEW, ["--std-floor", 0.18], "--std-floor", False),
         ([row("q", "1") | {"answer": "2"}] * 3, [], "3 completions came with an 'answer'", True),

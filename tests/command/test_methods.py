@@ -74,16 +74,14 @@ def test_a_methods_own_settings_come_first_and_what_it_decides_is_said(capsys):
 
 
 def test_one_of_the_users_own_is_shown_too(capsys, monkeypatch, tmp_path):
-    (tmp_path / "my_methods.py").write_text(
-        "from dataclasses import replace\nfrom scrl.credit.methods.ttrl import TTRL\nMINE = replace(TTRL, name='mine')\n"
-    )
+    imports = "from dataclasses import replace\nfrom scrl.credit.methods.ttrl import TTRL\n"
+    (tmp_path / "my_methods.py").write_text(imports + "MINE = replace(TTRL, name='mine')\n")
     monkeypatch.chdir(tmp_path)
     assert said(capsys, "my_methods:MINE").startswith("mine: ")
 
 
-def test_an_unknown_method_names_the_likeliest_one(capsys):
-    assert main(["methods", "self-harmoni"]) == 2
-    assert "unknown method 'self-harmoni'. Did you mean 'self-harmony'?" in capsys.readouterr().err
+def test_an_unknown_method_names_the_likeliest_one(refusal):
+    assert "unknown method 'self-harmoni'. Did you mean 'self-harmony'?" in refusal("methods", "self-harmoni")
 
 
 def test_other_commands_point_here(capsys):

@@ -11,7 +11,6 @@ import torch
 from processes import scrl
 from transformers import Gemma3Config
 
-from scrl.cli.main import main
 from scrl.config import build_config
 from scrl.errors import InputError
 from scrl.planning.plan import make_plan, warnings
@@ -29,19 +28,17 @@ def config(**changes):
 # Plan
 
 
-def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, call):
     words = ["--model", "embedded", "--questions", "arithmetic:easy", "sampling.max_tokens=72", "steps=12"]
-    assert main(["plan", *words]) == 0
-    plan = capsys.readouterr().out
+    code, plan, _ = call("plan", *words)
+    assert code == 0
     lines = plan.splitlines()
     assert "scrl: 8 questions × 32 completions → 16 trained → 128 sequences → 8 updates a step" in lines
     # 12 · 8 updates; 64 questions are 8 steps; 12 · 8 · 32 completions of 72 tokens
     assert "12 steps, 96 updates, 1.5 epochs of 64 questions; up to 221,184 tokens sampled" in lines
     assert any(line.startswith("757,888 weights; about ") for line in lines)
     assert re.fullmatch(r"first prompt: 'Compute \S+\.\\n'", lines[-1])
-    assert main(["train", *words, "--dry-run"]) == 0
-    assert capsys.readouterr().out == plan
+    assert call("train", *words, "--dry-run")[:2] == (0, plan)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,9 +106,8 @@ def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     shared = config(limit=4, compute={"sampler": "vllm", "vllm_memory": 0.3})
     plan = make_plan(shared)
     assert (plan.memory_bytes["vLLM's weights"], plan.memory_bytes["sampler's cache"]) == (4 * 757_888, 0)
-    assert any(
-        line.endswith("and activations and vLLM's cache (a share of 0.3 of the GPU) on top") for line in plan.lines
-    )
+    on_top = "and activations and vLLM's cache (a share of 0.3 of the GPU) on top"
+    assert any(line.endswith(on_top) for line in plan.lines)
     monkeypatch.setattr("scrl.planning.plan.device_of", lambda compute: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * 2**30))
     on_a_gpu = make_plan(shared)
@@ -119,22 +115,19 @@ def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     assert any("sampler's cache 3.00" in line and line.endswith("and activations on top") for line in on_a_gpu.lines)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, []),
-        ({"completions": 8, "trained": 8}, ["with 8 completions no answer can be rarer than 12.5%"]),  # 8 · 0.125 = 1
-        ({"completions": 9, "trained": 8}, ["with 9 completions only answers seen once can be ruled out"]),
-        ({"completions": 16}, ["with 16 completions only answers seen once can be ruled out"]),  # 16 · 0.125 = 2
-        ({"completions": 17}, []),
-        ({"completions": 8, "trained": 8, "method": "ttrl"}, []),  # which rules nothing out
-        ({"completions": 8, "trained": 8, "credit": {"max_negative_share": 0.3}}, []),  # 2.4 votes
-        ({"sampling": {"top_p": 0.9, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-        ({"sampling": {"top_k": 5, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-        ({"sampling": {"temperature": 0, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-        ({"steps": 4}, ["few steps"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "words"), [
+    ({}, []),
+    ({"completions": 8, "trained": 8}, ["with 8 completions no answer can be rarer than 12.5%"]),  # 8 · 0.125 = 1
+    ({"completions": 9, "trained": 8}, ["with 9 completions only answers seen once can be ruled out"]),
+    ({"completions": 16}, ["with 16 completions only answers seen once can be ruled out"]),  # 16 · 0.125 = 2
+    ({"completions": 17}, []),
+    ({"completions": 8, "trained": 8, "method": "ttrl"}, []),  # which rules nothing out
+    ({"completions": 8, "trained": 8, "credit": {"max_negative_share": 0.3}}, []),  # 2.4 votes
+    ({"sampling": {"top_p": 0.9, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+    ({"sampling": {"top_k": 5, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+    ({"sampling": {"temperature": 0, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+    ({"steps": 4}, ["few steps"]),
+])  # fmt: skip
 def test_the_plan_warns_of_what_cannot_work(changes, words):
     found = list(warnings(config(**changes)))
     assert len(found) == len(words)
@@ -150,43 +143,36 @@ def test_the_plan_refuses_what_the_run_would_refuse():
         make_plan(config(model="./nowhere"))
 
 
-def test_the_plan_looks_at_gold_at_held_out_questions_and_at_the_folder_as_the_run_does(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_plan_looks_at_gold_at_held_out_questions_and_at_the_folder_as_the_run_does(tmp_path, call, refusal):
     Path("mine.txt").write_text("1+1=\n2+2=\n")
     Path("other.txt").write_text("2+2=\n3+3=\n4+4=\n")
     words = ["plan", "--model", "embedded", "--questions", "mine.txt", "prompt.instruction=", "sampling.max_tokens=64"]
-    assert main([*words, "--evaluation.held-out", "other.txt", "--out", "new"]) == 0
-    assert "1 of the 3 held-out questions are trained on: they are not held out" in capsys.readouterr().out
-    for more, message in (
-        (["--evaluation.held-out", "none.txt"], "none.txt: there is no such file"),
-        (["--method", "oracle"], "gold"),
-        (["--out", "."], "exists already"),
-    ):
-        assert main([*words, *more]) == 2
-        assert message in capsys.readouterr().err
+    code, out, _ = call(*words, "--evaluation.held-out", "other.txt", "--out", "new")
+    assert code == 0
+    assert "1 of the 3 held-out questions are trained on: they are not held out" in out
+    assert "none.txt: there is no such file" in refusal(*words, "--evaluation.held-out", "none.txt")
+    assert "gold" in refusal(*words, "--method", "oracle")
+    assert "exists already" in refusal(*words, "--out", ".")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "other.txt"]
 
 
-def test_a_model_that_is_not_here_is_planned_from_its_shape(tmp_path, capsys, monkeypatch):
+def test_a_model_that_is_not_here_is_planned_from_its_shape(tmp_path, call, refusal, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (tmp_path / "mine.txt").write_text("1 + 1?\n2 + 2?\n")
-    words = ["--questions", str(tmp_path / "mine.txt"), "--sampling.max-tokens", "100", "--compute.dtype", "bfloat16"]
-    assert main(["plan", "--model", "Qwen/Qwen2.5-3B", *words]) == 0
-    out = capsys.readouterr().out
+    words = ["--questions", "mine.txt", "--sampling.max-tokens", "100", "--compute.dtype", "bfloat16"]
+    code, out, _ = call("plan", "--model", "Qwen/Qwen2.5-3B", *words)
+    assert code == 0
     lines = out.splitlines()
     reason = next(place for place, line in enumerate(lines) if line.startswith("model: Qwen/Qwen2.5-3B cannot be"))
-    assert lines[reason + 1] == (
-        "planned from its shape alone: prompts are not looked at, and taken to have 200 tokens"
-    )
+    taken = "planned from its shape alone: prompts are not looked at, and taken to have 200 tokens"
+    assert lines[reason + 1] == taken
     assert "scrl: 2 questions × 32 completions → 16 trained → 32 sequences → 2 updates a step" in lines
     assert "3,085,938,688 weights; " in out
     assert "sampler's cache 0.66" in out  # room for 2 · 32 rows of 200 + 100 tokens · 36,864 bytes
     assert "first prompt" not in out
-    # a run could not be started
-    assert main(["train", "--dry-run", "--model", "Qwen/Qwen2.5-3B", *words]) == 2
+    refusal("train", "--dry-run", "--model", "Qwen/Qwen2.5-3B", *words)  # a run could not be started
     # no shape is known either: the reason is why the model cannot be had
-    assert main(["plan", "--model", "nobody/nothing", *words]) == 2
-    assert "model: nobody/nothing cannot be loaded" in capsys.readouterr().err
+    assert "model: nobody/nothing cannot be loaded" in refusal("plan", "--model", "nobody/nothing", *words)
 
 
 def test_a_folder_with_a_config_alone_is_planned_as_the_model_would_be(tmp_path):
@@ -230,21 +216,14 @@ def test_the_doctor_says_what_there_is_and_tests_the_sampler(tmp_path):
 # Report
 
 
-def test_a_page_about_an_evaluation_is_refused_with_the_table_it_has(tmp_path, capsys):
+def test_a_page_about_an_evaluation_is_refused_with_the_table_it_has(tmp_path, refusal):
     hint = "an evaluation has no page; for a table of it: --format markdown"
-    assert main(["report", str(tmp_path)]) == 2
-    assert hint not in capsys.readouterr().err  # any folder
+    assert hint not in refusal("report", tmp_path)  # any folder
     (tmp_path / "evaluation.yaml").touch()
-    assert main(["report", str(tmp_path)]) == 2
-    assert hint in capsys.readouterr().err
+    assert hint in refusal("report", tmp_path)
 
 
-def test_the_report_says_what_it_needs(tmp_path, capsys):
-    wrong = {
-        ("report",): "give the folder of a run or a file of completions, for instance: scrl report runs/001",
-        ("report", "a", "b"): "--out: several runs go into one page; say where to",
-        ("report", str(tmp_path / "nowhere")): "nowhere",
-    }
-    for words, reason in wrong.items():
-        assert main(list(words)) == 2
-        assert reason in capsys.readouterr().err
+def test_the_report_says_what_it_needs(refusal):
+    assert "give the folder of a run or a file of completions, for instance: scrl report runs/001" in refusal("report")
+    assert "--out: several runs go into one page; say where to" in refusal("report", "a", "b")
+    assert "nowhere" in refusal("report", "nowhere")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from commands import small_terminal
+from line_files import write_lines
 
 from scrl.cli.main import main
 from scrl.data.printable import csv_cell
@@ -15,11 +16,9 @@ HOSTILE = ("\x1b", "\x07", "\u202e", "\x9b")
 
 def write_evaluation(folder, benchmark):
     folder.mkdir()
-    record = {
-        "step": 0, "benchmark": benchmark, "pass@1": 0.5, "pass@1_by_question": {"q": 0.5, "r": 0.5}, "questions": 2,
-    }  # fmt: skip
-    record |= {"samples": 4, "temperature": 1.0, "top_p": 1.0, "max_tokens": 9}
-    (folder / "evaluations.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
+    record = {"step": 0, "benchmark": benchmark, "pass@1": 0.5, "pass@1_by_question": {"q": 0.5, "r": 0.5}}
+    record |= {"questions": 2, "samples": 4, "temperature": 1.0, "top_p": 1.0, "max_tokens": 9}
+    write_lines(folder / "evaluations.jsonl", [record])
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -49,13 +48,10 @@ def test_no_command_lets_escapes_through(is_terminal, tmp_path, monkeypatch, cap
         assert text.strip(), command
 
 
-@pytest.mark.parametrize(
-    ("cell", "written"),
-    [
-        ("=1+2", "'=1+2"), ("@SUM(A1)", "'@SUM(A1)"), ("+cmd|x", "'+cmd|x"), ("-x", "'-x"), (" =1", "' =1"),
-        ("-3", "-3"), ("+1.5e-7", "+1.5e-7"), ("-1,000", "-1,000"), ("x=1", "x=1"), (-3, -3), ("a\x1bb", "a␛b"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("cell", "written"), [
+    ("=1+2", "'=1+2"), ("@SUM(A1)", "'@SUM(A1)"), ("+cmd|x", "'+cmd|x"), ("-x", "'-x"), (" =1", "' =1"),
+    ("-3", "-3"), ("+1.5e-7", "+1.5e-7"), ("-1,000", "-1,000"), ("x=1", "x=1"), (-3, -3), ("a\x1bb", "a␛b"),
+])  # fmt: skip
 def test_a_cell_is_never_a_formula_and_numbers_stay_numbers(cell, written):
     assert csv_cell(cell) == written
     assert as_csv(Table(("name",), ((cell,),))) == as_csv(Table(("name",), ((written,),)))

@@ -8,11 +8,10 @@ from io import StringIO
 from xml.etree import ElementTree
 
 import pytest
-from commands import read
-from processes import Command, die_at, untraced
+from line_files import read_lines
+from processes import Command, die_at, scrl, untraced
 from rich.console import Console
 
-from scrl.cli.main import main
 from scrl.cli.progress import BarProgress, progress_bar
 
 SMALL = (
@@ -32,42 +31,23 @@ def _quick(monkeypatch):
 
 
 @pytest.fixture
-def call(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        code = main(["reproduce", *map(str, words)])
-        return code, *capsys.readouterr()
-
-    return run
-
-
-@pytest.fixture
-def no_work(monkeypatch):
-    """Every completion that is drawn fails the test."""
-
-    def forbid():
-        monkeypatch.setattr("scrl.sampling.local.LocalSampler.sample", lambda *a, **k: pytest.fail("drawn again"))
-
-    return forbid
+def reproduce(call):
+    return partial(call, "reproduce")
 
 
 def state(folder):
-    return {
-        path.relative_to(folder).as_posix(): (path.stat().st_mtime_ns, path.read_bytes())
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
 
 
 def table(path):
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def test_one_experiment_before_and_after_with_control_and_voting(call, tmp_path, no_work):
+def test_one_experiment_before_and_after_with_control_and_voting(reproduce, refusal, tmp_path, monkeypatch):
     changing = (SCRL, *SMALL, "--controls", "random", "--out", "r")
     words = (*changing, "--steps", "1")
-    code, out, err = call(*words)
+    code, out, err = reproduce(*words)
     assert (code, err) == (0, "")
     assert "MATH-500, Minerva → arithmetic:easy:train:64, trained and measured on" in out
     assert "2 training runs and 4 evaluations, for seed 10:" in out
@@ -84,82 +64,72 @@ def test_one_experiment_before_and_after_with_control_and_voting(call, tmp_path,
     stem = SCRL.replace("/", "-")
     assert {path.name for path in folder.iterdir()} == {"seed-10", f"{stem}.md", f"{stem}.csv", f"{stem}.tex"}
     values = table(folder / f"{stem}.csv")
-    assert [line["experiment"] for line in values] == [
-        "embedded/start", *["embedded/easy/32-16/scrl"] * 2, "embedded/easy/32-16/random",
-    ]  # fmt: skip
+    names = ["embedded/start", *["embedded/easy/32-16/scrl"] * 2, "embedded/easy/32-16/random"]
+    assert [line["experiment"] for line in values] == names
     assert "embedded/start: arithmetic:easy:train:64: pass@1 " in out  # not "after step 0"
     assert "embedded/easy/32-16/scrl: arithmetic:easy:train:64: pass@1 " in out
-    after = read(folder / "seed-10" / "evaluations" / "embedded" / "easy" / "32-16" / "scrl" / "evaluations.jsonl")
+    after = read_lines(folder / "seed-10/evaluations/embedded/easy/32-16/scrl/evaluations.jsonl")
     assert float(values[2]["value"]) == pytest.approx(100 * after[0]["pass@1"])
     # votes: the run's tokens, in completions as long as the first step's, for each of two questions
-    steps = read(folder / "seed-10" / RUN / "metrics.jsonl")
-    (vote,) = read(folder / "seed-10" / "voting" / "embedded" / "easy" / "32-16" / "scrl" / "evaluations.jsonl")
+    steps = read_lines(folder / "seed-10" / RUN / "metrics.jsonl")
+    (vote,) = read_lines(folder / "seed-10/voting/embedded/easy/32-16/scrl/evaluations.jsonl")
     assert vote["samples"] == round(steps[0]["tokens"] / steps[0]["length_mean"] / 2) == 4
 
     before = state(folder / "seed-10")
-    no_work()
-    code, again, _ = call(*words, "--resume")
+    monkeypatch.setattr("scrl.sampling.local.LocalSampler.sample", lambda *a, **k: pytest.fail("drawn again"))
+    code, again, _ = reproduce(*words, "--resume")
     assert code == 0
     assert state(folder / "seed-10") == before
     assert [line for line in again.splitlines() if line.startswith("|")] == rows
 
     for changed in (("2",), ("1", "--set", "optimizer.learning_rate=1e-3"), ("1", "--set", "limit=3")):
-        code, _, err = call(*changing, "--resume", "--steps", *changed)
-        assert code == 2
-        assert "was made with other settings; give another --out, or the same settings" in err
+        error = refusal("reproduce", *changing, "--resume", "--steps", *changed)
+        assert "was made with other settings; give another --out, or the same settings" in error
     assert state(folder / "seed-10") == before
-    code, _, err = call(*words)
+    code, _, err = reproduce(*words)
     assert (code, err) == (2, "error: r: exists already; give a new folder with --out\n")
 
 
-def test_another_table_in_the_same_folder_shares_its_runs(call, tmp_path):
-    assert call("qwen2.5-3b/start", *ONE_STEP, "--out", "r", "--no-voting")[0] == 0
+def test_another_table_in_the_same_folder_shares_its_runs(reproduce, tmp_path):
+    assert reproduce("qwen2.5-3b/start", *ONE_STEP, "--out", "r", "--no-voting")[0] == 0
     start = tmp_path / "r" / "seed-10" / "evaluations" / "embedded" / "start"
     kept = state(start / "rollouts")
     assert len(kept) == 3  # one per level
-    code, out, _ = call("figure-labels", *ONE_STEP, "--out", "r", "--resume")
+    code, out, _ = reproduce("figure-labels", *ONE_STEP, "--out", "r", "--resume")
     assert code == 0
     assert "2 training runs and 0 evaluations" in out
     assert "measured on nothing but its own steps" in out
     assert ElementTree.parse(tmp_path / "r" / "figure-labels.svg").getroot().tag.endswith("svg")
     runs = tmp_path / "r" / "seed-10" / "runs"
     trained = state(runs)
-    code, *_ = call("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--out", "r", "--resume", "--no-voting")
+    code, *_ = reproduce("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--out", "r", "--resume", "--no-voting")
     assert code == 0
     assert state(runs) == trained  # the figure's run is measured, not made again
     assert state(start / "rollouts") == kept
     assert (tmp_path / "r/seed-10/evaluations/embedded/medium/32-16/scrl/evaluations.jsonl").is_file()
 
 
-def test_several_seeds_have_folders_of_their_own_and_are_averaged(call, tmp_path):
-    code, out, _ = call("table-entropy", *ONE_STEP, "--seeds", 1, 2, 1, "--out", "r")
+def test_several_seeds_have_folders_of_their_own_and_are_averaged(reproduce, tmp_path):
+    code, out, _ = reproduce("table-entropy", *ONE_STEP, "--seeds", 1, 2, 1, "--out", "r")
     assert code == 0
     assert "0 training runs and 3 evaluations, for seed 1, 2:" in out
     assert {path.name for path in (tmp_path / "r").iterdir() if path.is_dir()} == {"seed-1", "seed-2"}
-    found = [
-        {
-            line["benchmark"]: line
-            for line in read(tmp_path / f"r/seed-{seed}/rollouts/embedded/start/evaluations.jsonl")
-        }
-        for seed in (1, 2)
-    ]
+    files = [tmp_path / f"r/seed-{seed}/rollouts/embedded/start/evaluations.jsonl" for seed in (1, 2)]
+    one, two = (line for file in files for line in read_lines(file) if line["benchmark"] == "arithmetic:hard:train:64")
     values = table(tmp_path / "r" / "table-entropy.csv")
     overall = next(v for v in values if (v["metric"], v["column"]) == ("entropy_mean", "hard"))
-    assert float(overall["value"]) == pytest.approx(
-        sum(each["arithmetic:hard:train:64"]["entropy_mean"] for each in found) / 2
-    )
-    assert found[0]["arithmetic:hard:train:64"]["samples"] == 4  # as runs with these settings sample
+    assert float(overall["value"]) == pytest.approx((one["entropy_mean"] + two["entropy_mean"]) / 2)
+    assert one["samples"] == 4  # as runs with these settings sample
 
 
-def test_a_dry_run_writes_nothing(call, tmp_path):
-    code, out, err = call(
-        "table-main", "table-ablation", "--scale", "demo", "--dry-run", "--controls", "oracle", "random"
-    )
+def test_a_dry_run_writes_nothing(reproduce, tmp_path):
+    both = ("table-main", "table-ablation", "--scale", "demo", "--dry-run", "--controls", "oracle", "random")
+    code, out, err = reproduce(*both)
     assert (code, err) == (0, "")
     # levels × budgets × (TTRL, SCRL, two controls), and four ablations of two levels; SCRL's runs have votes to match
     assert f"{3 * 2 * 4 + 2 * 4} training runs and {3 + 3 * 2 * 4 + 2 * 4 + 3 * 2} evaluations, for seed 10:" in out
-    assert call("table-main", "--dry-run")[0] == 0
-    alone = call("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--no-voting", "--dry-run")
+    assert reproduce("table-main", "--dry-run")[0] == 0
+    alone = reproduce("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--no-voting", "--dry-run")
     assert "1 training run and 2 evaluations, for seed 10:" in alone[1]
     assert not list(tmp_path.iterdir())
 
@@ -183,15 +153,12 @@ def test_a_dry_run_writes_nothing(call, tmp_path):
         ((SCRL, *ONE_STEP, "--set", "model=./nothing", "--out", "r"), "model: there is no folder ./nothing"),
     ],
 )
-def test_bad_input_is_named_and_nothing_stays_behind(call, tmp_path, words, reason):
-    code, _, err = call(*words)
-    assert code == 2
-    assert reason in err
-    assert "Traceback" not in err
+def test_bad_input_is_named_and_nothing_stays_behind(refusal, tmp_path, words, reason):
+    assert reason in refusal("reproduce", *words)
     assert not list(tmp_path.iterdir())
 
 
-def test_ctrl_c_in_the_middle_of_a_run_and_resumed(call, tmp_path):
+def test_ctrl_c_in_the_middle_of_a_run_and_resumed(reproduce, tmp_path):
     words = (SCRL, *SMALL, "--no-voting", "--steps", "12", "--set", "checkpoint_every=50", "--out", "r")
     command = Command("reproduce", *words, cwd=tmp_path, prepare=untraced)
     metrics = tmp_path / "r" / "seed-10" / RUN / "metrics.jsonl"
@@ -201,17 +168,15 @@ def test_ctrl_c_in_the_middle_of_a_run_and_resumed(call, tmp_path):
     assert stopped.returncode == 130, stopped
     assert "stopped; go on with: the same command and --resume --out r" in stopped.stdout
     assert "Traceback" not in stopped.stderr
-    done = len(read(metrics))
+    done = len(read_lines(metrics))
     assert 0 < done < 12
-    start = state(tmp_path / "r" / "seed-10" / "evaluations")
-    code, out, err = call(*words, "--resume")
+    start = state(tmp_path / "r" / "seed-10" / "evaluations" / "embedded" / "start")
+    code, out, err = reproduce(*words, "--resume")
     assert (code, err) == (0, "")
     assert f"resuming after step {done}" in out
-    assert [line["step"] for line in read(metrics)] == list(range(12))
-    assert (
-        state(tmp_path / "r" / "seed-10" / "evaluations" / "embedded" / "start").items()
-        <= {name.removeprefix("embedded/start/"): value for name, value in start.items()}.items()
-    )  # the start model is not measured again
+    assert [line["step"] for line in read_lines(metrics)] == list(range(12))
+    again = state(tmp_path / "r" / "seed-10" / "evaluations" / "embedded" / "start")
+    assert again.items() <= start.items()  # the start model is not measured again
     assert json.loads((tmp_path / "r/seed-10" / RUN / "checkpoints/last/trainer_state.json").read_text())["step"] == 12
 
 
@@ -222,21 +187,19 @@ def left_behind(folder):
         {key: value for key, value in line.items() if key != "model" and not key.startswith("seconds_")}
         for name in ("metrics.jsonl", "evaluations.jsonl")
         for path in sorted(folder.rglob(name))
-        for line in read(path)
+        for line in read_lines(path)
     ]
     return names, rows, [path.read_bytes() for path in sorted(folder.rglob("*.safetensors"))]
 
 
-def test_one_that_was_killed_is_finished_by_a_second_call(call, tmp_path):
+def test_one_that_was_killed_is_finished_by_a_second_call(reproduce, tmp_path):
     words = (SCRL, *ONE_STEP, "--no-voting", "--out")
-    assert call(*words, "whole")[0] == 0
+    assert reproduce(*words, "whole")[0] == 0
     for operation in (15, 60):  # while the start model is measured, and in training
         folder = tmp_path / f"killed-{operation}"
-        done = Command(
-            "reproduce", *words, folder, cwd=tmp_path, prepare=partial(die_at, operation, str(folder))
-        ).finish()
-        assert done.returncode == -signal.SIGKILL
-        assert call(*words, folder, "--resume")[0] == 0
+        dying = partial(die_at, operation, str(folder))
+        assert scrl("reproduce", *words, folder, cwd=tmp_path, prepare=dying).returncode == -signal.SIGKILL
+        assert reproduce(*words, folder, "--resume")[0] == 0
         assert left_behind(folder) == left_behind(tmp_path / "whole")
 
 

@@ -51,9 +51,8 @@ def sprung(folder):
 def test_a_run_imports_its_method_from_the_folder_and_nothing_else(folder):
     words = "train --model embedded --questions arithmetic:easy:train:2 --steps 1 --completions 4 --trained 2".split()
     words += "--sampling.max-tokens 24 --evaluation.is-off true --method mine:MINE --out run".split()
-    done = subprocess.run(
-        [*COMMAND, *words], cwd=folder, capture_output=True, text=True, env=untraced(HF_HUB_OFFLINE="1")
-    )
+    offline = untraced(HF_HUB_OFFLINE="1")
+    done = subprocess.run([*COMMAND, *words], cwd=folder, capture_output=True, text=True, env=offline)
     assert (done.returncode, sprung(folder)) == (0, []), done.stderr
     assert (folder / "run" / "report.html").is_file()
 
@@ -79,16 +78,14 @@ def test_the_folder_is_on_the_path_only_while_what_was_named_is_imported(tmp_pat
 
 
 @pytest.mark.parametrize("setting", ["reader=os.system", "method=os:system", "compute.sampler=os:system"])
-def test_a_part_of_python_is_not_taken_for_code_of_the_user(setting, tmp_path):
-    done = scrl("train", "model=embedded", "questions=arithmetic:easy", setting, "--out", "run", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "is a part of Python; write a function of your own that calls it" in done.stderr
-    assert json.dumps([path.name for path in tmp_path.iterdir()]) == "[]"
+def test_a_part_of_python_is_not_taken_for_code_of_the_user(setting, refusal, tmp_path):
+    error = refusal("train", "model=embedded", "questions=arithmetic:easy", setting, "--out", "run")
+    assert "is a part of Python; write a function of your own that calls it" in error
+    assert not list(tmp_path.iterdir())
 
 
-SMALL = (
-    "questions=arithmetic:easy:train:2", "completions=4", "trained=2", "sampling.max_tokens=24", "steps=1", "evaluation.is_off=true",
-)  # fmt: skip
+SMALL = ("questions=arithmetic:easy:train:2", "completions=4", "trained=2", "sampling.max_tokens=24")
+SMALL += ("steps=1", "evaluation.is_off=true")
 
 
 class Code:
@@ -106,10 +103,8 @@ def as_model(folder, save):
 
 def as_adapter(folder, save):
     folder.mkdir()
-    config = {
-        "base_model_name_or_path": "embedded", "peft_type": "LORA", "task_type": "CAUSAL_LM",
-        "target_modules": ["q_proj"],
-    }  # fmt: skip
+    config = {"base_model_name_or_path": "embedded", "peft_type": "LORA", "target_modules": ["q_proj"]}
+    config |= {"task_type": "CAUSAL_LM"}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     save(folder / "adapter_model.bin")
     return "train", f"model={folder}", *SMALL, "--out", "run"

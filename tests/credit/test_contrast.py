@@ -71,13 +71,8 @@ def test_a_rephrasing_is_the_same_question():
     assert elsewhere_of(visits, question="other-0").shares == {"1": 0.5 / 8, "2": 0.5 / 8, "3": 7 / 8}
 
 
-VISITS = st.lists(
-    st.tuples(
-        st.sampled_from("abcdefghijkl"), st.dictionaries(st.sampled_from("1234567"), st.integers(1, 9), min_size=1)
-    ),
-    min_size=9,
-    max_size=30,
-)
+VOTES = st.dictionaries(st.sampled_from("1234567"), st.integers(1, 9), min_size=1)
+VISITS = st.lists(st.tuples(st.sampled_from("abcdefghijkl"), VOTES), min_size=9, max_size=30)
 
 
 @settings(max_examples=50)
@@ -288,13 +283,11 @@ def credited_steps(run, rule):
             group = Group(tuple(Completion("", h, None) for h in line["entropies"]), line["question"], step)
             evidence.append((group, classes))
         votes = votes.after((group.question_id, count_votes(classes, None)) for group, classes in evidence)
-        yield (
-            step,
-            [
-                (rule.credit(group, classes, elsewhere=votes.elsewhere(group.question_id, classes.keys_K)), line)
-                for (group, classes), line in zip(evidence, stored, strict=True)
-            ],
-        )
+        credits = [
+            rule.credit(group, classes, elsewhere=votes.elsewhere(group.question_id, classes.keys_K))
+            for group, classes in evidence
+        ]
+        yield step, list(zip(credits, stored, strict=True))
 
 
 @pytest.mark.parametrize("run", PUSHES)

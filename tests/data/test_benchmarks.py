@@ -1,6 +1,5 @@
 """Benchmarks by name: from a folder, from the hub, some levels of them; and everything that may be wrong with them."""
 
-import json
 import re
 import sys
 from types import ModuleType
@@ -8,6 +7,7 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from line_files import write_lines
 
 from scrl.answers.readers import READERS
 from scrl.data.benchmarks import BENCHMARKS, behind_hashes, load_benchmark, with_backslashes, with_options
@@ -28,9 +28,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("SCRL_DATA", raising=False)
 
     def write(name, rows=None):
-        lines = [json.dumps(row) for row in (rows_for(name) if rows is None else rows)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
-        return tmp_path
+        return write_lines(tmp_path / f"{name}.jsonl", rows_for(name) if rows is None else rows).parent
 
     return write
 
@@ -139,19 +137,16 @@ def test_levels_are_chosen_by_name(folder):
     assert load_benchmark("math500:1-5", data_dir=data_dir).questions == every
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        *(
-            (f"math500:{levels}", r"no such levels\. Write math500:LEVEL or math500:FROM-TO, levels 1 to 5\.$")
-            for levels in ("", "0", "6", "5-3", "3-", "-3", "1-2-3", "five", "3,4")
-        ),
-        ("aime24:3", r"aime24:3: aime24 has no levels; write aime24\. With levels: math500\."),
-        ("aime2024", r"aime2024: there is no such benchmark\. Did you mean 'aime24'"),
-        ("MATH-500", r"MATH-500: there is no such benchmark\. Did you mean 'math500'"),
-        ("gpqa-main", r"gpqa-main: there is no such benchmark\. Did you mean 'gpqa'"),
-    ],
-)
+@pytest.mark.parametrize(("name", "reason"), [
+    *(
+        (f"math500:{levels}", r"no such levels\. Write math500:LEVEL or math500:FROM-TO, levels 1 to 5\.$")
+        for levels in ("", "0", "6", "5-3", "3-", "-3", "1-2-3", "five", "3,4")
+    ),
+    ("aime24:3", r"aime24:3: aime24 has no levels; write aime24\. With levels: math500\."),
+    ("aime2024", r"aime2024: there is no such benchmark\. Did you mean 'aime24'"),
+    ("MATH-500", r"MATH-500: there is no such benchmark\. Did you mean 'math500'"),
+    ("gpqa-main", r"gpqa-main: there is no such benchmark\. Did you mean 'gpqa'"),
+])  # fmt: skip
 def test_an_unknown_name_or_level_is_refused(name, reason):
     with pytest.raises(ConfigError, match=reason):
         load_benchmark(name, data_dir=None)
@@ -180,21 +175,18 @@ def test_another_number_of_questions_is_refused(folder, change):
     assert f"aime24.jsonl: has {30 + change} questions, but AIME 2024 has 30: numbers" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        ({"id": "a", "answer": "1"}, "field 'question' is missing; there is only: id, answer"),
-        ({"id": "a", "question": " ", "answer": "1"}, "field 'question' is empty"),
-        ({"id": "a", "question": "?"}, "field 'answer' is missing or empty: every question of a benchmark has a gold"),
-        ({"id": "a", "question": "?", "answer": [1]}, "field 'answer', taken as the gold answer, must be text"),
-        ({"id": "p0", "question": "?", "answer": "1", "level": 1}, "id 'p0' stands here again, first on line 1"),
-        ({"id": "", "question": "?", "answer": "1"}, "field 'id' is empty"),
-        ({"id": "a", "question": "?", "answer": "1"}, "field 'level' must be one of 1, 2, 3, 4, 5, found none"),
-        ({"id": "a", "question": "?", "answer": "1", "level": 9}, "field 'level' must be one of 1, 2, 3, 4, 5, found 9"),
-        ({"id": "a", "question": "?", "answer": "1", "level": 1.5}, "field 'level' must be text or a whole number"),
-        (["a", "?"], "must be an object or a text, found a list"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("row", "reason"), [
+    ({"id": "a", "answer": "1"}, "field 'question' is missing; there is only: id, answer"),
+    ({"id": "a", "question": " ", "answer": "1"}, "field 'question' is empty"),
+    ({"id": "a", "question": "?"}, "field 'answer' is missing or empty: every question of a benchmark has a gold"),
+    ({"id": "a", "question": "?", "answer": [1]}, "field 'answer', taken as the gold answer, must be text"),
+    ({"id": "p0", "question": "?", "answer": "1", "level": 1}, "id 'p0' stands here again, first on line 1"),
+    ({"id": "", "question": "?", "answer": "1"}, "field 'id' is empty"),
+    ({"id": "a", "question": "?", "answer": "1"}, "field 'level' must be one of 1, 2, 3, 4, 5, found none"),
+    ({"id": "a", "question": "?", "answer": "1", "level": 9}, "field 'level' must be one of 1, 2, 3, 4, 5, found 9"),
+    ({"id": "a", "question": "?", "answer": "1", "level": 1.5}, "field 'level' must be text or a whole number"),
+    (["a", "?"], "must be an object or a text, found a list"),
+])  # fmt: skip
 def test_a_line_that_is_wrong_is_named(folder, row, reason):
     rows = rows_for("math500")
     rows[6] = row
@@ -205,7 +197,7 @@ def test_a_line_that_is_wrong_is_named(folder, row, reason):
 
 def test_a_file_that_is_no_json_is_named_with_its_line(folder):
     path = folder("amc") / "amc.jsonl"
-    path.write_text(path.read_text() + "\n{oops}")
+    path.write_text(path.read_text() + "{oops}")
     with pytest.raises(DataError, match=r"amc\.jsonl:84: is not JSON"):
         load_benchmark("amc", data_dir=path.parent)
 
@@ -231,21 +223,15 @@ def test_text_without_control_characters_is_left_alone(text):
 # From the hub
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "question"),
-    [
-        ("aime24", {"id": 60, "problem": "P", "answer": "025"}, Question("aime24-60", "P", "025")),
-        ("aime25", {"id": "0", "problem": "P", "answer": "70"}, Question("aime25-0", "P", "70")),
-        ("amc", {"id": 0, "problem": "P", "answer": 142.0, "url": "u"}, Question("amc-0", "P", "142.0")),
-        (
-            "math500",
-            {"problem": "P", "solution": "s", "answer": "p - q", "level": 5, "unique_id": "test/a/1.json"},
-            Question("math500-test/a/1.json", "P", "p - q", "5"),
-        ),
-        ("minerva", {"question": "P", "answer": "1.6"}, Question("minerva-0", "P", "1.6")),
-        ("gsm8k", {"question": "P", "answer": "9 * 2 = <<9*2=18>>18\n#### 18"}, Question("gsm8k-0", "P", "18")),
-    ],
-)
+@pytest.mark.parametrize(("name", "fields", "question"), [
+    ("aime24", {"id": 60, "problem": "P", "answer": "025"}, Question("aime24-60", "P", "025")),
+    ("aime25", {"id": "0", "problem": "P", "answer": "70"}, Question("aime25-0", "P", "70")),
+    ("amc", {"id": 0, "problem": "P", "answer": 142.0, "url": "u"}, Question("amc-0", "P", "142.0")),
+    ("math500", {"problem": "P", "solution": "s", "answer": "p - q", "level": 5, "unique_id": "test/a/1.json"},
+     Question("math500-test/a/1.json", "P", "p - q", "5")),
+    ("minerva", {"question": "P", "answer": "1.6"}, Question("minerva-0", "P", "1.6")),
+    ("gsm8k", {"question": "P", "answer": "9 * 2 = <<9*2=18>>18\n#### 18"}, Question("gsm8k-0", "P", "18")),
+])  # fmt: skip
 def test_the_hubs_columns_become_a_question(hub, name, fields, question):
     source = BENCHMARKS[name]
     others = [{**fields, source.id_column: f"{i}x"} if source.id_column else fields for i in range(1, 2_000)]
@@ -317,10 +303,9 @@ def test_without_folder_and_without_the_hub_both_ways_are_named(hub, monkeypatch
     hub(ConnectionError("no route to host"))
     with pytest.raises(DataError) as error:
         load_benchmark(name, data_dir=None)
-    reason = (
-        f"{name}: no folder with its questions is named, and as a hub data set it cannot be loaded: no route to host."
-    )
-    assert str(error.value).startswith(f"{reason} Either name a folder with {name}.jsonl in it (--data-dir FOLDER, or")
+    reason = "no folder with its questions is named, and as a hub data set it cannot be loaded: no route to host."
+    ways = f"Either name a folder with {name}.jsonl in it (--data-dir FOLDER, or"
+    assert str(error.value).startswith(f"{name}: {reason} {ways}")
     assert ("accept its terms" in str(error.value)) is is_gated
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"and to load it as a hub data set: pip install 'scrl\[hub\]'\. Either name"):

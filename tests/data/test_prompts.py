@@ -43,16 +43,13 @@ def test_a_base_model_gets_the_question_the_instruction_and_a_new_line():
     assert text(BASE, instruction="Be brief.") == "What is 2 + 2? Be brief.\n"
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"instruction": ""}, "\x01<user>What is 2 + 2?</><assistant>"),
-        ({"instruction": "", "style": "chat"}, "\x01<user>What is 2 + 2?</><assistant>"),
-        ({"instruction": "Be brief."}, "\x01<user>What is 2 + 2? Be brief.</><assistant>"),
-        ({"instruction": "", "system": "Count."}, "\x01<system>Count.</><user>What is 2 + 2?</><assistant>"),
-        ({"instruction": "", "style": "plain"}, "What is 2 + 2?\n"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "expected"), [
+    ({"instruction": ""}, "\x01<user>What is 2 + 2?</><assistant>"),
+    ({"instruction": "", "style": "chat"}, "\x01<user>What is 2 + 2?</><assistant>"),
+    ({"instruction": "Be brief."}, "\x01<user>What is 2 + 2? Be brief.</><assistant>"),
+    ({"instruction": "", "system": "Count."}, "\x01<system>Count.</><user>What is 2 + 2?</><assistant>"),
+    ({"instruction": "", "style": "plain"}, "What is 2 + 2?\n"),
+])  # fmt: skip
 def test_a_chat_model_gets_messages_through_its_template_unless_plain(settings, expected):
     assert text(CHAT, **settings) == expected
 
@@ -212,15 +209,12 @@ def test_of_several_templates_the_default_one_decides():
 NO_TEMPLATE = r"prompt\.style: '{}' was asked for, but the tokenizer has no chat template; use 'plain'"
 
 
-@pytest.mark.parametrize(
-    ("template", "settings", "reason"),
-    [
-        *((None, {"style": style}, NO_TEMPLATE.format(style)) for style in STYLES if style != "plain"),
-        (None, {"system": "Count."}, r"prompt\.system: a system message needs a chat template"),
-        ("x", {"system": "Count.", "style": "plain"}, r"prompt\.system: plain text has no place for a system message"),
-        (TEMPLATES["qwen"], {"style": "qwen3-thinking"}, "no switch 'enable_thinking'; use 'auto', which is 'qwen' here"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("template", "settings", "reason"), [
+    *((None, {"style": style}, NO_TEMPLATE.format(style)) for style in STYLES if style != "plain"),
+    (None, {"system": "Count."}, r"prompt\.system: a system message needs a chat template"),
+    ("x", {"system": "Count.", "style": "plain"}, r"prompt\.system: plain text has no place for a system message"),
+    (TEMPLATES["qwen"], {"style": "qwen3-thinking"}, "no switch 'enable_thinking'; use 'auto', which is 'qwen' here"),
+])  # fmt: skip
 def test_what_the_template_cannot_do_is_refused(template, settings, reason):
     with pytest.raises(ConfigError, match=reason):
         text(Letters(template), **settings)

@@ -19,50 +19,42 @@ def notes_of(path, **options):
 # Formats
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("amc.jsonl", jsonl(*ROWS)),
-        ("amc.JSONL", jsonl(*ROWS)),
-        ("amc.jsonl", "\ufeff" + jsonl(*ROWS).replace("\n", "\r\n\r\n")),
-        ("amc.json", json.dumps(ROWS, indent=2)),
-        ("amc.json", json.dumps({"version": 1, "data": ROWS})),
-        ("amc.json", json.dumps({"Questions": ROWS})),
-        ("amc.csv", "question,answer\nWhat is 1 + 1?,2\n\nWhat is 2 + 2?,4\n,\n"),
-        ("amc.csv", "question;answer\nWhat is 1 + 1?;2\nWhat is 2 + 2?;4\n"),
-        ("amc.csv", 'level, of 5;question;answer\n1;"What is 1 + 1?";2\n2,5;What is 2 + 2?;4\n'),
-        ("amc.csv", '"level, of 5";"question";"answer"\r\n"1";"What is 1 + 1?";"2"\r\n"2";"What is 2 + 2?";"4"\r\n'),
-        ("amc.csv", '"level; of 5",question,answer\n1;5,What is 1 + 1?,2\n2,What is 2 + 2?,4\n'),
-        ("amc.csv", "question\tanswer\nWhat is 1 + 1?\t2\nWhat is 2 + 2?\t4\n"),
-        ("amc.csv", '\ufeffquestion,answer\r\n"What is 1 + 1?",2\r\n"What is 2 + 2?",4'),
-        ("amc.tsv", "Question\tGround Truth\nWhat is 1 + 1?\t2\nWhat is 2 + 2?\t4\n"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content"), [
+    ("amc.jsonl", jsonl(*ROWS)),
+    ("amc.JSONL", jsonl(*ROWS)),
+    ("amc.jsonl", "\ufeff" + jsonl(*ROWS).replace("\n", "\r\n\r\n")),
+    ("amc.json", json.dumps(ROWS, indent=2)),
+    ("amc.json", json.dumps({"version": 1, "data": ROWS})),
+    ("amc.json", json.dumps({"Questions": ROWS})),
+    ("amc.csv", "question,answer\nWhat is 1 + 1?,2\n\nWhat is 2 + 2?,4\n,\n"),
+    ("amc.csv", "question;answer\nWhat is 1 + 1?;2\nWhat is 2 + 2?;4\n"),
+    ("amc.csv", 'level, of 5;question;answer\n1;"What is 1 + 1?";2\n2,5;What is 2 + 2?;4\n'),
+    ("amc.csv", '"level, of 5";"question";"answer"\r\n"1";"What is 1 + 1?";"2"\r\n"2";"What is 2 + 2?";"4"\r\n'),
+    ("amc.csv", '"level; of 5",question,answer\n1;5,What is 1 + 1?,2\n2,What is 2 + 2?,4\n'),
+    ("amc.csv", "question\tanswer\nWhat is 1 + 1?\t2\nWhat is 2 + 2?\t4\n"),
+    ("amc.csv", '\ufeffquestion,answer\r\n"What is 1 + 1?",2\r\n"What is 2 + 2?",4'),
+    ("amc.tsv", "Question\tGround Truth\nWhat is 1 + 1?\t2\nWhat is 2 + 2?\t4\n"),
+])  # fmt: skip
 def test_every_format_gives_the_same_questions(write, name, content):
     path = write(name, content)
     assert load_questions(path).questions == TWO
     assert load_questions(str(path)).questions == TWO
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("amc.txt", "What is 1 + 1?\nWhat is 2 + 2?"),
-        ("amc.txt", b"\xef\xbb\xbfWhat is 1 + 1?\r\n\r\n  What is 2 + 2?  \r\n"),
-        ("amc.txt", "What is 1 + 1?\rWhat is 2 + 2?\r"),
-        ("amc.json", json.dumps(["What is 1 + 1?", "What is 2 + 2?"])),
-        ("amc.jsonl", jsonl("What is 1 + 1?", "What is 2 + 2?")),
-    ],
-)
+@pytest.mark.parametrize(("name", "content"), [
+    ("amc.txt", "What is 1 + 1?\nWhat is 2 + 2?"), ("amc.txt", "What is 1 + 1?\rWhat is 2 + 2?\r"),
+    ("amc.txt", b"\xef\xbb\xbfWhat is 1 + 1?\r\n\r\n  What is 2 + 2?  \r\n"),
+    ("amc.json", json.dumps(["What is 1 + 1?", "What is 2 + 2?"])),
+    ("amc.jsonl", jsonl("What is 1 + 1?", "What is 2 + 2?")),
+])  # fmt: skip
 def test_bare_texts_are_questions(write, name, content):
     assert load_questions(write(name, content)).questions == tuple(Question(q.id, q.text) for q in TWO)
 
 
-@given(
-    texts=st.lists(
-        st.text(st.characters(codec="utf-8", exclude_characters="\0\b\f"), min_size=1).filter(str.strip), min_size=1
-    )
-)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\b\f"), min_size=1).filter(str.strip)
+
+
+@given(texts=st.lists(TEXTS, min_size=1))
 def test_any_text_comes_back_as_it_was(tmp_path_factory, texts):
     path = tmp_path_factory.mktemp("any") / "any.jsonl"
     path.write_text("\n".join(json.dumps({"question": t}, ensure_ascii=False) for t in texts), "utf-8", newline="")
@@ -93,26 +85,23 @@ def test_blank_lines_count_as_lines_but_not_as_rows(write):
 # Columns
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ({"ID": "x", "Problem": "q", "Solution": "Prose.", "Answer": "7"}, Question("x", "q", "7")),
-        ({"problem": "q", "solution": "So \\boxed{7}."}, Question("a-0", "q", "So \\boxed{7}.")),
-        ({"question": "q", "prompt": "Solve: q", "label": "7"}, Question("a-0", "q", "7")),
-        ({"unique_id": 12, "query": "q", "target": 7}, Question("12", "q", "7")),
-        ({"index": 0, "text": "q", "expected answer": 0.5}, Question("0", "q", "0.5")),
-        ({"uid": "x", "idx": 4, "input": " q ", "gold": " 7 "}, Question("x", "q", "7")),
-        ({"question": "q", "answer": None}, Question("a-0", "q")),
-        ({"question": "q", "answer": " "}, Question("a-0", "q")),
-        ({"question": "q", "answer": 10**400}, Question("a-0", "q", "1" + "0" * 400)),
-        ({"question": "q", "rephrased": " r "}, Question("a-0", "q", rephrased="r")),
-        ({"question": "q", "Rephrased Question": "r", "paraphrase": "p"}, Question("a-0", "q", rephrased="r")),
-        ({"question": "q", "paraphrase": "p"}, Question("a-0", "q", rephrased="p")),
-        ({"question": "q", "rephrased": [{"role": "user", "content": "r"}]}, Question("a-0", "q", rephrased="r")),
-        ({"question": "q", "rephrased": None}, Question("a-0", "q")),
-        ({"question": "q", "rephrased": " "}, Question("a-0", "q")),
-    ],
-)
+@pytest.mark.parametrize(("row", "expected"), [
+    ({"ID": "x", "Problem": "q", "Solution": "Prose.", "Answer": "7"}, Question("x", "q", "7")),
+    ({"problem": "q", "solution": "So \\boxed{7}."}, Question("a-0", "q", "So \\boxed{7}.")),
+    ({"question": "q", "prompt": "Solve: q", "label": "7"}, Question("a-0", "q", "7")),
+    ({"unique_id": 12, "query": "q", "target": 7}, Question("12", "q", "7")),
+    ({"index": 0, "text": "q", "expected answer": 0.5}, Question("0", "q", "0.5")),
+    ({"uid": "x", "idx": 4, "input": " q ", "gold": " 7 "}, Question("x", "q", "7")),
+    ({"question": "q", "answer": None}, Question("a-0", "q")),
+    ({"question": "q", "answer": " "}, Question("a-0", "q")),
+    ({"question": "q", "answer": 10**400}, Question("a-0", "q", "1" + "0" * 400)),
+    ({"question": "q", "rephrased": " r "}, Question("a-0", "q", rephrased="r")),
+    ({"question": "q", "Rephrased Question": "r", "paraphrase": "p"}, Question("a-0", "q", rephrased="r")),
+    ({"question": "q", "paraphrase": "p"}, Question("a-0", "q", rephrased="p")),
+    ({"question": "q", "rephrased": [{"role": "user", "content": "r"}]}, Question("a-0", "q", rephrased="r")),
+    ({"question": "q", "rephrased": None}, Question("a-0", "q")),
+    ({"question": "q", "rephrased": " "}, Question("a-0", "q")),
+])  # fmt: skip
 def test_columns_are_found_by_their_names(write, row, expected):
     assert load_questions(write("a.jsonl", jsonl(row))).questions == (expected,)
 
@@ -126,19 +115,16 @@ def test_columns_may_be_given_and_are_then_not_taken_for_anything_else(write):
     assert found.questions == (Question("a-0", "Guess my question.", "s", rephrased="p"),)
 
 
-@pytest.mark.parametrize(
-    ("row", "words"),
-    [
-        ({"question": "a", "Problem": "b"}, "'question' and 'Problem' could each be it.*question_column.*Columns: q"),
-        ({"instruction": "a", "input": "b"}, "question_column"),
-        ({"question": "a", "gold": "1", "answer": "2"}, "'gold' and 'answer' could each be it.*gold_column"),
-        ({"question": "a", "id": "1", "question_id": "2"}, "'id' and 'question_id' could each be it.*id_column"),
-        ({"question": "a", "rephrased": "b", "rephrased_question": "c"}, "could each be it.*rephrased_column"),
-        ({"question": "a", "rephrased": 5}, "field 'rephrased' must be text or chat messages, found a number"),
-        ({"Frage": "a", "note": "b"}, r"no column looks like the question. Columns: Frage, note\..*question_column"),
-        ({}, "Columns: none"),
-    ],
-)
+@pytest.mark.parametrize(("row", "words"), [
+    ({"question": "a", "Problem": "b"}, "'question' and 'Problem' could each be it.*question_column.*Columns: q"),
+    ({"instruction": "a", "input": "b"}, "question_column"),
+    ({"question": "a", "gold": "1", "answer": "2"}, "'gold' and 'answer' could each be it.*gold_column"),
+    ({"question": "a", "id": "1", "question_id": "2"}, "'id' and 'question_id' could each be it.*id_column"),
+    ({"question": "a", "rephrased": "b", "rephrased_question": "c"}, "could each be it.*rephrased_column"),
+    ({"question": "a", "rephrased": 5}, "field 'rephrased' must be text or chat messages, found a number"),
+    ({"Frage": "a", "note": "b"}, r"no column looks like the question. Columns: Frage, note\..*question_column"),
+    ({}, "Columns: none"),
+])  # fmt: skip
 def test_nothing_is_guessed(write, row, words):
     with pytest.raises(DataError, match=words):
         load_questions(write("a.jsonl", jsonl(row)))
@@ -151,16 +137,13 @@ def test_a_given_column_must_be_there(write, option):
         load_questions(path, **{option: "answer"})
 
 
-@pytest.mark.parametrize(
-    ("source", "options", "words"),
-    [
-        ("a.txt", {"limit": 0}, "limit must be 1 or more, found 0"),
-        ("a.txt", {"question_column": "a", "gold_column": "a"}, "different columns"),
-        ("a.txt", {"question_column": "a", "rephrased_column": "a"}, "must be different columns, found a, a"),
-        ("", {}, "source of questions is empty"),
-        ("  ", {}, "source of questions is empty"),
-    ],
-)
+@pytest.mark.parametrize(("source", "options", "words"), [
+    ("a.txt", {"limit": 0}, "limit must be 1 or more, found 0"),
+    ("a.txt", {"question_column": "a", "gold_column": "a"}, "different columns"),
+    ("a.txt", {"question_column": "a", "rephrased_column": "a"}, "must be different columns, found a, a"),
+    ("", {}, "source of questions is empty"),
+    ("  ", {}, "source of questions is empty"),
+])  # fmt: skip
 def test_options_are_checked(source, options, words):
     with pytest.raises(ConfigError, match=words):
         load_questions(source, **options)
@@ -184,19 +167,14 @@ def test_the_last_user_message_is_the_question(write):
 USER = {"role": "user", "content": "What is 2 + 2?"}
 
 
-@pytest.mark.parametrize(
-    ("chat", "words"),
-    [
-        (["What?"], "not of chat messages"),
-        ([{"role": "user"}], "not of chat messages"),
-        ([{"role": "system", "content": "Be brief."}], "none of role 'user'"),
-        ([], "none of role 'user'"),
-        ([{"role": "system", "content": "A"}, {"role": "system", "content": "B"}, USER], "one system message at most"),
-        ([{"role": "system", "content": ["A"]}, USER], "and that must be text"),
-        ([{"role": "user", "content": " "}], "field 'prompt' is empty"),
-        ([{"role": "user", "content": [{"type": "image"}]}], "must be text or chat messages, found a list"),
-    ],
-)
+@pytest.mark.parametrize(("chat", "words"), [
+    (["What?"], "not of chat messages"), ([{"role": "user"}], "not of chat messages"), ([], "none of role 'user'"),
+    ([{"role": "system", "content": "Be brief."}], "none of role 'user'"),
+    ([{"role": "system", "content": "A"}, {"role": "system", "content": "B"}, USER], "one system message at most"),
+    ([{"role": "system", "content": ["A"]}, USER], "and that must be text"),
+    ([{"role": "user", "content": " "}], "field 'prompt' is empty"),
+    ([{"role": "user", "content": [{"type": "image"}]}], "must be text or chat messages, found a list"),
+])  # fmt: skip
 def test_broken_chat_messages(write, chat, words):
     with pytest.raises(DataError, match=rf"a\.jsonl:1: field 'prompt'.*{words}|a\.jsonl:1: {words}"):
         load_questions(write("a.jsonl", jsonl({"prompt": chat})))
@@ -206,9 +184,8 @@ def test_broken_chat_messages(write, chat, words):
 
 
 def test_repeated_ids_are_refused_with_both_lines(write):
-    path = write(
-        "a.jsonl", jsonl({"id": "1", "question": "a"}, {"id": "2", "question": "b"}, {"id": 1, "question": "c"})
-    )
+    rows = {"id": "1", "question": "a"}, {"id": "2", "question": "b"}, {"id": 1, "question": "c"}
+    path = write("a.jsonl", jsonl(*rows))
     with pytest.raises(DataError, match=r"a\.jsonl:3: id '1' stands here again, first on line 1\. Make ids unique"):
         load_questions(path)
     path = write("a.json", json.dumps([{"id": "1", "question": "a"}, {"id": "1", "question": "b"}]))
@@ -231,36 +208,33 @@ def test_limit_takes_the_first(write):
     assert "limit" not in notes_of(path, limit=9)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "notes"),
-    [
+@pytest.mark.parametrize(("name", "content", "notes"), [
+    (
+        "a.csv",
+        "level,Problem,Answer\n1,p,\n2,q,7\n",
         (
-            "a.csv",
-            "level,Problem,Answer\n1,p,\n2,q,7\n",
-            (
-                "Question: column 'Problem'.", "Gold answer: column 'Answer', for measuring alone.",
-                "Id: numbered, from a-0 on.", "Columns left out: level.", "1 of 2 questions have a gold answer.",
-            ),
+            "Question: column 'Problem'.", "Gold answer: column 'Answer', for measuring alone.",
+            "Id: numbered, from a-0 on.", "Columns left out: level.", "1 of 2 questions have a gold answer.",
         ),
+    ),
+    (
+        "a.jsonl", jsonl({"id": 1, "question": "q"}),
+        ("Question: column 'question'.", "Gold answer: no column; accuracy is not measured.", "Id: column 'id'."),
+    ),
+    (
+        "a.csv",
+        "question,paraphrase,mine\np,,x\nq,r,y\n",
         (
-            "a.jsonl", jsonl({"id": 1, "question": "q"}),
-            ("Question: column 'question'.", "Gold answer: no column; accuracy is not measured.", "Id: column 'id'."),
+            "Rephrased question: column 'paraphrase', for methods that ask both.", "Columns left out: mine.",
+            "1 of 2 questions have a rephrasing.",
         ),
-        (
-            "a.csv",
-            "question,paraphrase,mine\np,,x\nq,r,y\n",
-            (
-                "Rephrased question: column 'paraphrase', for methods that ask both.", "Columns left out: mine.",
-                "1 of 2 questions have a rephrasing.",
-            ),
-        ),
-        (
-            "a.json", json.dumps({"questions": ["a"], "answers": ["1"]}),
-            ("The list under 'questions' is read.", "Left out beside that list: answers."),
-        ),
-        ("a.txt", "one\ntwo\none\none\n", ("2 question(s) repeat the text of an earlier one; they are kept.",)),
-    ],
-)  # fmt: skip
+    ),
+    (
+        "a.json", json.dumps({"questions": ["a"], "answers": ["1"]}),
+        ("The list under 'questions' is read.", "Left out beside that list: answers."),
+    ),
+    ("a.txt", "one\ntwo\none\none\n", ("2 question(s) repeat the text of an earlier one; they are kept.",)),
+])  # fmt: skip
 def test_notes_say_what_was_taken_as_what(write, name, content, notes):
     assert "\n".join(notes) in notes_of(write(name, content))
 

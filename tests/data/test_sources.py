@@ -1,8 +1,7 @@
 """Questions by name: a file, a benchmark, or a generated stream with its level, stream, number and seed."""
 
-import json
-
 import pytest
+from line_files import write_lines
 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.data.benchmarks import BENCHMARKS
@@ -10,24 +9,20 @@ from scrl.data.sources import DEFAULT_NUMBER, benchmark_of, load_source
 from scrl.errors import ConfigError, DataError
 
 
-@pytest.mark.parametrize(
-    ("source", "level", "number", "stream", "seed"),
-    [
-        ("arithmetic:easy", "easy", DEFAULT_NUMBER, "train", 5),
-        ("arithmetic:hard:held-out", "hard", DEFAULT_NUMBER, "held-out", 5),
-        ("arithmetic:medium:train:3", "medium", 3, "train", 5),
-        ("arithmetic:medium:held-out:4:9", "medium", 4, "held-out", 9),
-        ("arithmetic:medium:train::9", "medium", DEFAULT_NUMBER, "train", 9),
-        ("arithmetic:medium::2", "medium", 2, "train", 5),
-        ("arithmetic:medium:train:2:0", "medium", 2, "train", 0),
-    ],
-)
+@pytest.mark.parametrize(("source", "level", "number", "stream", "seed"), [
+    ("arithmetic:easy", "easy", DEFAULT_NUMBER, "train", 5),
+    ("arithmetic:hard:held-out", "hard", DEFAULT_NUMBER, "held-out", 5),
+    ("arithmetic:medium:train:3", "medium", 3, "train", 5),
+    ("arithmetic:medium:held-out:4:9", "medium", 4, "held-out", 9),
+    ("arithmetic:medium:train::9", "medium", DEFAULT_NUMBER, "train", 9),
+    ("arithmetic:medium::2", "medium", 2, "train", 5),
+    ("arithmetic:medium:train:2:0", "medium", 2, "train", 0),
+])  # fmt: skip
 def test_the_parts_of_a_name_are_level_stream_number_and_seed(source, level, number, stream, seed):
     loaded = load_source(source, seed=5)
     assert loaded.questions == arithmetic_questions(level, number, stream=stream, seed=seed)
-    assert loaded.notes == (
-        f"{number} generated questions, level {level}, stream {stream}; gold is used for measuring alone",
-    )
+    note = f"{number} generated questions, level {level}, stream {stream}; gold is used for measuring alone"
+    assert loaded.notes == (note,)
 
 
 def test_a_limit_takes_the_first_ones():
@@ -36,19 +31,16 @@ def test_a_limit_takes_the_first_ones():
     assert load_source("arithmetic:easy:train:6", seed=0, limit=9).questions == whole
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("arithmetic", "there is no such level"),
-        ("arithmetic:esy", "arithmetic:esy: there is no such level. Did you mean 'easy'?"),
-        ("arithmetic:easy:trian", "there is no stream 'trian'. Did you mean 'train'?"),
-        ("arithmetic:easy:train:few", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
-        ("arithmetic:easy:train:3:-1", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
-        ("arithmetic:easy:train:3:1:7", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
-        ("arithmetic:easy:train:0", "arithmetic:easy:train:0: asks for 0 questions"),
-        (" ", "the source of questions is empty"),
-    ],
-)
+@pytest.mark.parametrize(("source", "reason"), [
+    ("arithmetic", "there is no such level"),
+    ("arithmetic:esy", "arithmetic:esy: there is no such level. Did you mean 'easy'?"),
+    ("arithmetic:easy:trian", "there is no stream 'trian'. Did you mean 'train'?"),
+    ("arithmetic:easy:train:few", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
+    ("arithmetic:easy:train:3:-1", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
+    ("arithmetic:easy:train:3:1:7", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
+    ("arithmetic:easy:train:0", "arithmetic:easy:train:0: asks for 0 questions"),
+    (" ", "the source of questions is empty"),
+])  # fmt: skip
 def test_a_name_that_is_none_is_refused(source, reason):
     with pytest.raises(ConfigError) as error:
         load_source(source, seed=0)
@@ -57,10 +49,8 @@ def test_a_name_that_is_none_is_refused(source, reason):
 
 def test_any_other_name_is_a_file(tmp_path):
     (tmp_path / "mine.csv").write_text("q,a,n\nWhat is 2 + 2?,4,x\nWhat is 3 + 3?,6,y\n")
-    loaded = load_source(
-        str(tmp_path / "mine.csv"), seed=0, limit=1, question_column="q", gold_column="a", id_column="n"
-    )
-    (question,) = loaded.questions
+    columns = {"question_column": "q", "gold_column": "a", "id_column": "n"}
+    (question,) = load_source(str(tmp_path / "mine.csv"), seed=0, limit=1, **columns).questions
     assert (question.id, question.text, question.gold) == ("x", "What is 2 + 2?", "4")
     with pytest.raises(DataError, match=r"nowhere\.txt: there is no such file"):
         load_source(str(tmp_path / "nowhere.txt"), seed=0)
@@ -77,19 +67,16 @@ def test_a_benchmarks_name_is_known_with_levels_and_without():
 
 def test_a_benchmark_is_loaded_from_the_folder_of_benchmarks(tmp_path):
     rows = [{"id": f"p{i}", "question": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(30)]
-    (tmp_path / "aime24.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "aime24.jsonl", rows)
     loaded = load_source("aime24", seed=0, limit=2, data_dir=tmp_path, question_column="of another source")
     assert [question.id for question in loaded.questions] == ["aime24-p0", "aime24-p1"]
 
 
-@pytest.mark.parametrize(
-    ("source", "near"),
-    [
-        ("aime2024", "aime24"), ("AIME24", "aime24"), ("math-500", "math500"), ("math-500:5", "math500"),
-        ("gpqa-diamond", "gpqa_diamond"), ("arithmetc:easy", "arithmetic:easy"), ("arithmetic-hard", "arithmetic:hard"),
-        ("my-question", "my-questions.jsonl"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "near"), [
+    ("aime2024", "aime24"), ("AIME24", "aime24"), ("math-500", "math500"), ("math-500:5", "math500"),
+    ("gpqa-diamond", "gpqa_diamond"), ("arithmetc:easy", "arithmetic:easy"), ("arithmetic-hard", "arithmetic:hard"),
+    ("my-question", "my-questions.jsonl"),
+])  # fmt: skip
 def test_a_name_that_is_nothing_suggests_the_nearest(tmp_path, monkeypatch, source, near):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-questions.jsonl").touch()

@@ -69,10 +69,9 @@ def test_broken_files(write, name, content, words):
 def test_a_missing_file_names_its_neighbours(write, tmp_path):
     write("questions.jsonl", "x")
     write("unrelated.pdf", "x")
+    near = r"no such file.* Did you mean 'questions\.jsonl'\? Known: questions\.jsonl\.$"
     for source in (tmp_path / "question.jsonl", str(tmp_path / "question.jsonl"), str(tmp_path / "question")):
-        with pytest.raises(
-            DataError, match=r"no such file.* Did you mean 'questions\.jsonl'\? Known: questions\.jsonl\.$"
-        ):
+        with pytest.raises(DataError, match=near):
             load_questions(source)
 
 

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import yaml
+from line_files import read_lines, write_lines
 
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, DataError, InputError
@@ -55,16 +56,6 @@ def contents(folder, names=FILES):
     return {name: (folder / name).read_bytes() for name in names}
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def write_lines(path, records):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def no_sampling(monkeypatch):
     """Every completion that is drawn fails the test."""
@@ -111,6 +102,7 @@ def by_hand(tmp_path):
         }
         for place, (name, number, answer) in enumerate(answers, start=1)
     ]  # fmt: skip
+    (tmp_path / "out" / "rollouts").mkdir(parents=True)
     write_lines(tmp_path / "out" / "rollouts" / "hand.jsonl", rollouts)
     return settings_of(str(questions), samples=4, ks=(2, 4)), tmp_path / "out"
 
@@ -118,7 +110,7 @@ def by_hand(tmp_path):
 def test_figures_equal_those_worked_out_by_hand(by_hand, no_sampling):
     settings, out = by_hand
     (record,) = measure(settings, out, Listener())
-    assert lines(out / "evaluations.jsonl") == [record]
+    assert read_lines(out / "evaluations.jsonl") == [record]
     assert (record["questions"], record["gold_questions"], record["samples"]) == (4, 3, 4)
     assert record["pass@1_by_question"] == {"q0": 0.5, "q1": 0.5, "q2": 0.0}
     # two of four are right: 1 − C(2, 2) / C(4, 2) = 5/6
@@ -137,19 +129,15 @@ def test_figures_equal_those_worked_out_by_hand(by_hand, no_sampling):
     assert record["entropy_mean"] == pytest.approx((4 * 0.1 + 3 * 0.3 + 5 * 0.5 + 4 * 0.2) / 16)
 
 
-ROLLOUT = {
-    "question_id": "q0", "question": "Compute 0+2.", "completion": "?", "entropy": 0.1, "num_tokens": 1, "finished": True,
-}  # fmt: skip
+ROLLOUT = {"question_id": "q0", "question": "Compute 0+2.", "completion": "?", "entropy": 0.1, "num_tokens": 1}
+ROLLOUT |= {"finished": True}
 
 
-@pytest.mark.parametrize(
-    ("number", "line"),
-    [
-        (3, "{"), (1, "[]"), (16, "null"), (5, '{"question_id": "q1"}'),
-        (2, '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?"}'), (9, ""), (4, "\xff"),
-        (2, json.dumps(ROLLOUT | {"entropy": "high"})), (2, json.dumps(ROLLOUT | {"completion": 4})),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("number", "line"), [
+    (3, "{"), (1, "[]"), (16, "null"), (5, '{"question_id": "q1"}'),
+    (2, '{"question_id": "q0", "question": "Compute 0+2.", "completion": "?"}'), (9, ""), (4, "\xff"),
+    (2, json.dumps(ROLLOUT | {"entropy": "high"})), (2, json.dumps(ROLLOUT | {"completion": 4})),
+])  # fmt: skip
 def test_a_broken_line_is_named(by_hand, no_sampling, number, line):
     settings, out = by_hand
     path = out / "rollouts" / "hand.jsonl"
@@ -164,7 +152,7 @@ def test_a_broken_line_is_named(by_hand, no_sampling, number, line):
 def test_completions_of_other_questions_are_refused_before_anything_is_drawn(by_hand, no_sampling, change):
     settings, out = by_hand
     path = out / "rollouts" / "hand.jsonl"
-    found = lines(path)
+    found = read_lines(path)
     write_lines(path, [*found[:4], found[4] | change, *found[5:12]])  # the last question is missing
     with pytest.raises(DataError, match=r"hand\.jsonl:5: has a completion of 'q[19]', 'Compute .*asked now is 'q1'"):
         measure(settings, out, Listener())
@@ -173,7 +161,7 @@ def test_completions_of_other_questions_are_refused_before_anything_is_drawn(by_
 def test_new_gold_is_graded_without_drawing_anything(by_hand, no_sampling, tmp_path):
     settings, out = by_hand
     measure(settings, out, Listener())
-    rows = lines(tmp_path / "hand.jsonl")
+    rows = read_lines(tmp_path / "hand.jsonl")
     write_lines(tmp_path / "hand.jsonl", [*rows[:3], rows[3] | {"answer": "1"}])
     (record,) = measure(settings, out, Listener())
     assert record["pass@1"] == pytest.approx((0.5 + 0.5 + 0 + 1) / 4)
@@ -184,13 +172,11 @@ def test_new_gold_is_graded_without_drawing_anything(by_hand, no_sampling, tmp_p
 
 def test_what_is_left_behind(whole):
     assert {path.relative_to(whole).as_posix() for path in whole.rglob("*") if path.is_file()} == set(FILES)
-    rollouts = lines(whole / FILES[-1])
-    assert [(line["question_id"], line["sample"]) for line in rollouts] == [
-        (f"easy-train-0-{question}", sample) for question in range(5) for sample in range(2)
-    ]
-    assert set(rollouts[0]) == {
-        "question_id", "step", "sample", "completion", "entropy", "num_tokens", "finished", "question", "gold",
-    }  # fmt: skip
+    rollouts = read_lines(whole / FILES[-1])
+    names = [(f"easy-train-0-{question}", sample) for question in range(5) for sample in range(2)]
+    assert [(line["question_id"], line["sample"]) for line in rollouts] == names
+    keys = "question_id step sample completion entropy num_tokens finished question gold"
+    assert set(rollouts[0]) == set(keys.split())
     assert read_settings(whole) == settings_of()
     assert yaml.safe_load((whole / "evaluation.yaml").read_text())["samples"] == 2
 
@@ -226,7 +212,7 @@ def test_a_finished_evaluation_draws_nothing_again(whole, no_sampling):
 def test_how_many_are_written_side_by_side_changes_no_answer(whole, tmp_path):
     settings = settings_of(compute={"sampler_rows": 64, "threads": 1})
     (record,) = measure(settings, tmp_path, Listener())
-    (other,) = lines(whole / "evaluations.jsonl")
+    (other,) = read_lines(whole / "evaluations.jsonl")
     assert record["pass@1_by_question"] == other["pass@1_by_question"]
 
 
@@ -241,22 +227,17 @@ def test_several_benchmarks_and_results_of_those_with_gold_alone(tmp_path):
     assert [record["questions"] for record in listener.records] == [2, 1]
     assert ("pass@1" in first, "pass@1" in second) == (False, True)
     assert any("the tokenizer does not know" in note for note in listener.notes)
-    assert {path.name for path in (out / "rollouts").iterdir()} == {
-        "mine.jsonl",
-        "arithmetic-easy-train-1.jsonl",
-    }
+    assert {path.name for path in (out / "rollouts").iterdir()} == {"mine.jsonl", "arithmetic-easy-train-1.jsonl"}
     assert json.loads((out / "results.json").read_text())["results"].keys() == {"arithmetic:easy:train:1"}
 
 
 def test_deleting_gold_changes_no_figure_that_needs_none(tmp_path):
     rows = [{"id": f"q{number}", "question": f"Compute {number}+2."} for number in range(3)]
-    write_lines(tmp_path / "without" / "mine.jsonl", rows)
-    write_lines(tmp_path / "with" / "mine.jsonl", [row | {"answer": "5"} for row in rows])
-    without, with_gold = (
-        measure(settings_of(str(tmp_path / kind / "mine.jsonl")), tmp_path / f"out-{kind}", Listener())[0]
-        for kind in ("without", "with")
-    )
-    assert without | {"benchmark": ""} == {key: with_gold[key] for key in without} | {"benchmark": ""}
+    mine = settings_of(str(write_lines(tmp_path / "mine.jsonl", rows)))
+    (without,) = measure(mine, tmp_path / "out-without", Listener())
+    write_lines(tmp_path / "mine.jsonl", [row | {"answer": "5"} for row in rows])
+    (with_gold,) = measure(mine, tmp_path / "out-with", Listener())
+    assert without == {key: with_gold[key] for key in without}
     assert "pass@1" in with_gold
     assert not [key for key in without if "@" in key or key in ("gold_questions", "entropy_correct", "by_level")]
     assert {"answered", "truncated", "entropy_mean", "agreement"} <= without.keys()
@@ -264,9 +245,7 @@ def test_deleting_gold_changes_no_figure_that_needs_none(tmp_path):
 
 
 def test_a_benchmark_with_levels_is_measured_by_level(tmp_path):
-    rows = [
-        {"id": n, "question": f"Compute {n % 50}+2.", "answer": str(n % 50 + 2), "level": n % 5 + 1} for n in range(500)
-    ]
+    rows = [{"id": n, "question": f"Compute {n}+2.", "answer": str(n + 2), "level": n % 5 + 1} for n in range(500)]
     write_lines(tmp_path / "math500.jsonl", rows)  # as large as MATH-500
     settings = settings_of("math500:2-3", limit=4, data_dir=str(tmp_path))
     (record,) = measure(settings, tmp_path / "out", Listener())
@@ -278,19 +257,15 @@ def test_a_benchmark_with_levels_is_measured_by_level(tmp_path):
     assert (tmp_path / "out" / "rollouts" / "math500-2-3.jsonl").is_file()
 
 
-@pytest.mark.parametrize(
-    ("text", "max_tokens", "fix"),
-    [
-        ("Compute 3+4.", 256, r"Lower it to 2\d\d\."), ("Compute 3+4.", 3072, r"the 256 tokens the model"),
-        ("Compute " + "+".join(["11"] * 150) + ".", 24, r"the 256 tokens the model can read\. Leave that question out\."),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "max_tokens", "fix"), [
+    ("Compute 3+4.", 256, r"Lower it to 2\d\d\."), ("Compute 3+4.", 3072, r"the 256 tokens the model"),
+    ("Compute " + "+".join(["11"] * 150) + ".", 24, r"the 256 tokens the model can read\. Leave that question out\."),
+])  # fmt: skip
 def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path, text, max_tokens, fix):
     (tmp_path / "mine.txt").write_text(text)
+    settings = settings_of(str(tmp_path / "mine.txt"), sampling={"max_tokens": max_tokens})
     with pytest.raises(InputError, match=fix):
-        measure(
-            settings_of(str(tmp_path / "mine.txt"), sampling={"max_tokens": max_tokens}), tmp_path / "out", Listener()
-        )
+        measure(settings, tmp_path / "out", Listener())
     assert not (tmp_path / "out").exists()
 
 
@@ -336,9 +311,8 @@ def test_settings_that_no_evaluation_wrote(tmp_path, text):
 
 
 def test_gold_in_a_file_that_nobody_could_match_is_reported(tmp_path):
-    source = tmp_path / "mine.jsonl"
-    source.write_text('{"question": "2+2?", "answer": "4"}\n{"question": "3+3?", "answer": "}}{"}\n', encoding="utf-8")
-    listener = Listener()
+    rows = [{"question": "2+2?", "answer": "4"}, {"question": "3+3?", "answer": "}}{"}]
+    source, listener = write_lines(tmp_path / "mine.jsonl", rows), Listener()
     load_benchmarks(settings_of(str(source)), listener)
     assert any("gold answers: 1 of 2 would be graded as wrong" in note and "mine-1" in note for note in listener.notes)
 

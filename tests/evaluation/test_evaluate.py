@@ -36,20 +36,11 @@ BARE = sampled("bare", None, *[sample("1", 0.0)] * 4)
 
 def test_the_numbers_of_an_evaluation():
     assert measure(ONE, TWO, BARE, k=4) == {
-        "step": 7,
-        "model": "tiny",
-        "benchmark": "toy",
-        "questions": 3,
+        "step": 7, "model": "tiny", "benchmark": "toy", "questions": 3,
         "questions_digest": questions_digest([answered.question for answered in (BARE, TWO, ONE)]),  # in any order
-        "samples": 4,
-        "temperature": 0.6,
-        "top_p": 0.95,
-        "max_tokens": 32,
-        "seed": 0,
+        "samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 32, "seed": 0,
         "agreement": 0.75,  # 2/4, 3/4 and 4/4
-        "answered": pytest.approx(11 / 12),
-        "truncated": pytest.approx(1 / 12),
-        "tokens": 56,
+        "answered": pytest.approx(11 / 12), "truncated": pytest.approx(1 / 12), "tokens": 56,
         "length_mean": pytest.approx(56 / 12),  # 11 · 4 + 12
         "entropy_mean": pytest.approx(2.6 / 12),  # 0.1 + 0.3 + 0.6 + 0.8 and 4 · 0.2
         "answers": {
@@ -58,14 +49,9 @@ def test_the_numbers_of_an_evaluation():
             "bare": {"question": "?", "votes": [["1", 1.0]]},
         },
         "pass@1": 0.375,  # 2/4 and 1/4, of the two questions with gold
-        "pass@1_low": 0.25,  # each of the two is drawn twice a quarter of the time
-        "pass@1_high": 0.5,
-        "pass@4": 1.0,
-        "pass@4_low": 1.0,
-        "pass@4_high": 1.0,
-        "maj@4": 0.5,  # 4 has two votes of four, 7 one
-        "maj@4_low": 0.0,
-        "maj@4_high": 1.0,
+        "pass@1_low": 0.25, "pass@1_high": 0.5,  # each of the two is drawn twice a quarter of the time
+        "pass@4": 1.0, "pass@4_low": 1.0, "pass@4_high": 1.0,
+        "maj@4": 0.5, "maj@4_low": 0.0, "maj@4_high": 1.0,  # 4 has two votes of four, 7 one
         "gold_questions": 2,
         "accuracy_given_answer": pytest.approx(3 / 7),  # 2 of 3 and 1 of 4
         "entropy_correct": pytest.approx(0.2),  # 0.1, 0.3 and 0.2
@@ -73,7 +59,7 @@ def test_the_numbers_of_an_evaluation():
         "pass@1_by_question": {"one": 0.5, "two": 0.25},
         "pass@4_by_question": {"one": 1.0, "two": 1.0},
         "maj@4_by_question": {"one": 1.0, "two": 0.0},
-    }
+    }  # fmt: skip
 
 
 def test_levels_are_told_apart_where_the_source_has_them():

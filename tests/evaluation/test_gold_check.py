@@ -23,14 +23,11 @@ def test_gold_that_can_be_read_back_passes():
     assert gold_problem([], "boxed") is None
 
 
-@pytest.mark.parametrize(
-    ("gold", "bare"),
-    [
-        ("so it is 7.\n#### 7", "7"), (r"#### 2\pi", r"2\pi"), ("#### 12, 13", "12, 13"), ("#### A", "A"),
-        (r"\boxed{3} no\n#### \boxed{x^2}", "x^2"), (r"Thus \boxed{\sqrt{2}}.", r"\sqrt{2}"), (" 18 ", "18"),
-        ("7 ####", "7 ####"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("gold", "bare"), [
+    ("so it is 7.\n#### 7", "7"), (r"#### 2\pi", r"2\pi"), ("#### 12, 13", "12, 13"), ("#### A", "A"),
+    (r"\boxed{3} no\n#### \boxed{x^2}", "x^2"), (r"Thus \boxed{\sqrt{2}}.", r"\sqrt{2}"), (" 18 ", "18"),
+    ("7 ####", "7 ####"),
+])  # fmt: skip
 def test_gold_is_all_that_stands_behind_the_hashes(gold, bare):
     assert bare_gold(gold) == bare
 

@@ -1,8 +1,7 @@
 """The one method that is told gold: what it is told, and what it refuses to do without."""
 
-import json
-
 import pytest
+from line_files import read_lines, write_lines
 
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
@@ -65,19 +64,16 @@ def test_a_question_without_gold_is_refused_by_name(gold):
 
 
 def rollouts(path, golds):
-    lines = [
+    return write_lines(path, (
         {"question_id": name, "sample": sample, "completion": f"\\boxed{{{answer}}}"} | ({"gold": gold} if gold else {})
-        for name, gold in golds.items()
-        for sample, answer in enumerate(("4", "4", "2/4"))
-    ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+        for name, gold in golds.items() for sample, answer in enumerate(("4", "4", "2/4"))
+    ))  # fmt: skip
 
 
 def test_the_lab_labels_by_gold(tmp_path):
     file = rollouts(tmp_path / "r.jsonl", {"a": "4", "b": "0.5", "c": "9"})
     summary = label_file(file, ORACLE, out=tmp_path / "labels.jsonl")
-    found = [json.loads(line) for line in (tmp_path / "labels.jsonl").read_text().splitlines()]
+    found = read_lines(tmp_path / "labels.jsonl")
     assert [line["reward"] for line in found] == [1, 1, 0, 0, 0, 1, 0, 0, 0]
     assert [line["label"] for line in found] == ["positive", "positive", *[None] * 3, "positive", *[None] * 3]
     assert (summary["positive_questions"], summary["positive_accuracy"]) == (2, 1.0)

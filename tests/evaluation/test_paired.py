@@ -21,18 +21,15 @@ def p_by_enumeration(differences):
     return hits / len(signs)
 
 
-@pytest.mark.parametrize(
-    ("differences", "expected"),
-    [
-        ([0.5], 1.0),  # one question: either sign goes as far
-        ([0.5, 0.25], 0.5),  # 0.75 is reached by ++ and −−, 2 of 4
-        ([0.5, -0.25], 1.0),  # every sign vector goes 0.25 or further
-        ([0.1] * 5, 2 / 32),  # only all + and all −
-        ([0.1] * 5 + [0.0] * 50, 2 / 32),  # what did not change says nothing
-        ([0.2, 0.1, 0.1], 2 / 8),  # 0.4 is reached by +++ and −−−
-        ([0.0, 0.0], 1.0),
-    ],
-)
+@pytest.mark.parametrize(("differences", "expected"), [
+    ([0.5], 1.0),  # one question: either sign goes as far
+    ([0.5, 0.25], 0.5),  # 0.75 is reached by ++ and −−, 2 of 4
+    ([0.5, -0.25], 1.0),  # every sign vector goes 0.25 or further
+    ([0.1] * 5, 2 / 32),  # only all + and all −
+    ([0.1] * 5 + [0.0] * 50, 2 / 32),  # what did not change says nothing
+    ([0.2, 0.1, 0.1], 2 / 8),  # 0.4 is reached by +++ and −−−
+    ([0.0, 0.0], 1.0),
+])  # fmt: skip
 def test_p_value_by_hand(differences, expected):
     assert sign_flip_p_value(differences, seed=0) == expected
 
@@ -104,9 +101,8 @@ def test_seeds_with_questions_of_their_own_are_put_together():
     first, second = {f"a{n}": n / 10 for n in range(8)}, {f"b{n}": n / 20 for n in range(8)}
     found = mean_over_seeds([first, second], seed=5)
     assert found.mean == pytest.approx((0.35 + 0.175) / 2)  # (0 + … + 7)/80 and half of it
-    assert (found.low, found.high) == pytest.approx(
-        bootstrap_interval([*first.values(), *second.values()], seed=5), abs=1e-12
-    )
+    together = bootstrap_interval([*first.values(), *second.values()], seed=5)
+    assert (found.low, found.high) == pytest.approx(together, abs=1e-12)
 
 
 def test_questions_that_only_some_seeds_have_keep_the_mean_of_the_means():
@@ -126,13 +122,10 @@ def test_the_same_values_again_narrow_nothing(values, times):
     assert found.least == found.most == pytest.approx(found.mean, abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("function", "values", "words"),
-    [
-        (sign_flip_p_value, [], "one or more questions"), (sign_flip_p_value, [float("nan")], "finite"),
-        (mean_over_seeds, [], "one or more seeds"), (mean_over_seeds, [{}], "one or more questions"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("function", "values", "words"), [
+    (sign_flip_p_value, [], "one or more questions"), (sign_flip_p_value, [float("nan")], "finite"),
+    (mean_over_seeds, [], "one or more seeds"), (mean_over_seeds, [{}], "one or more questions"),
+])  # fmt: skip
 def test_values_are_checked(function, values, words):
     with pytest.raises(ValueError, match=words):
         function(values, seed=0)

@@ -20,9 +20,9 @@ def some_faults(key, attempt):
 
 
 class StubServer:
-    """`fault(key, attempt)` says what happens to a request; a key is (question, seed)."""
+    """`fault`, or `fault(key, attempt)`, says what happens to a request; a key is (question, seed)."""
 
-    def __init__(self, fault=lambda key, attempt: "answer", *, has_logprobs=True):
+    def __init__(self, fault="answer", *, has_logprobs=True):
         self.fault, self.has_logprobs = fault, has_logprobs
         self.attempts, self.answered, self.kinds = Counter(), Counter(), Counter()
         self.bodies, self.headers = [], []
@@ -77,53 +77,42 @@ class StubServer:
         key = (text, body.get("seed"))
         attempt = self.attempts[key]
         self.attempts[key] += 1
-        kind = self.fault(key, attempt)
+        kind = self.fault(key, attempt) if callable(self.fault) else self.fault
         self.kinds[kind] += 1
         whole = response(200, json.dumps(self.completion(body, text)))
         if kind == "hang":
             await asyncio.sleep(3600)
-        if kind == "drop":
-            return False
-        if kind == "cut":
-            writer.write(whole[:-40])
-            return False
-        if kind == "open cut":  # without a length, the end of the connection is the end of the body
-            writer.write(re.sub(rb"Content-Length: \d+\r\n", b"", whole)[:-40])
-            return False
-        refusals = {
+        texts = {
+            "answer": whole,
+            "twice": whole * 2,
             "busy": response(429, '{"error": {"message": "slow down"}}', "Retry-After: 0\r\n"),
             "error": response(500, "<html>"),
             "no completion": response(200, '{"error": "upstream"}'),
+            "drop": b"",
+            "cut": whole[:-40],
+            # without a length, the end of the connection is the end of the body
+            "open cut": re.sub(rb"Content-Length: \d+\r\n", b"", whole)[:-40],
         }
-        if isinstance(kind, bytes):
-            writer.write(kind)
-        elif kind in refusals:
-            writer.write(refusals[kind])
-        else:
-            self.answered[key] += 1
-            writer.write(whole * (2 if kind == "twice" else 1))
+        self.answered[key] += kind in ("answer", "twice")
+        writer.write(kind if isinstance(kind, bytes) else texts[kind])
         await writer.drain()
-        return True
+        return kind not in ("drop", "cut", "open cut")
 
     def completion(self, body, text):
         content = answer_to(text, body.get("seed"))
         # Two tokens: probabilities 1/2, 1/4 and a rest of 1/4; then 1, all of it.
         tops = [[-0.6931471805599453, -1.3862943611198906], [0.0, -9999.0]]
-        tokens = [
-            {"token": "x", "logprob": t[0], "top_logprobs": [{"token": "x", "logprob": p} for p in t]} for t in tops
-        ]
-        choice = {"index": 0, "finish_reason": "stop", "logprobs": None}
         if "messages" in body:
-            choice["message"] = {"role": "assistant", "content": content}
-            if self.has_logprobs and body.get("logprobs"):
-                choice["logprobs"] = {"content": tokens}
+            said = {"message": {"role": "assistant", "content": content}}
+            likeliest = [[{"token": "x", "logprob": p} for p in top] for top in tops]
+            tokens = [{"token": "x", "logprob": top[0]["logprob"], "top_logprobs": top} for top in likeliest]
+            logprobs = {"content": tokens}
         else:
-            choice["text"] = content
-            if self.has_logprobs and body.get("logprobs"):
-                choice["logprobs"] = {
-                    "token_logprobs": [t[0] for t in tops],
-                    "top_logprobs": [{str(n): p for n, p in enumerate(t)} for t in tops],
-                }
+            said = {"text": content}
+            likeliest = [{str(n): p for n, p in enumerate(top)} for top in tops]
+            logprobs = {"token_logprobs": [top[0] for top in tops], "top_logprobs": likeliest}
+        has_logprobs = self.has_logprobs and body.get("logprobs")
+        choice = {"index": 0, "finish_reason": "stop", "logprobs": logprobs if has_logprobs else None, **said}
         return {"id": "c", "object": "chat.completion", "choices": [choice], "usage": {"completion_tokens": 2}}
 
 

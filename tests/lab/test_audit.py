@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+from line_files import read_lines, write_lines
 from processes import scrl
 
 from scrl.credit.rule import credit_rule
@@ -17,11 +18,6 @@ from scrl.lab.stored_groups import stored_groups
 
 def row(question, answer, entropy=0.2, **more):
     return {"question_id": question, "answer": answer, "entropy": entropy} | more
-
-
-def write(path, rows):
-    path.write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
-    return path
 
 
 def audited(path, *methods, **options):
@@ -43,7 +39,7 @@ def stock_file(path, *, gold, steps=1, seed=0):
             top = own if number % 4 == 0 else str(number % 2)
             said = [top] * 9 + [str(rng.randrange(1000, 9000)) for _ in range(6)] + [None]
             rows += [row(f"q{number}", a, rng.random(), step=step, **({"gold": own} if gold else {})) for a in said]
-    return write(path, rows)
+    return write_lines(path, rows)
 
 
 def test_figures_by_hand(tmp_path):
@@ -51,7 +47,7 @@ def test_figures_by_hand(tmp_path):
     rows = [row("a", "1", 0.4, gold="2", finished=True)] * 3 + [row("a", "2", 0.1, finished=True)]
     rows += [row("b", "5", 0.1, gold="5", finished=True)] * 2 + [row("b", "6", 0.3, finished=True)]
     rows += [row("b", None, 0.5, finished=False)]
-    found = audited(write(tmp_path / "r.jsonl", rows), "ttrl", "scrl")
+    found = audited(write_lines(tmp_path / "r.jsonl", rows), "ttrl", "scrl")
     votes, gold = found["votes"], found["gold"]
     assert votes["agreement"] == (3 / 4 + 2 / 4) / 2
     assert votes["margin"] == (2 / 4 + 1 / 4) / 2
@@ -73,9 +69,8 @@ def test_methods_agree_with_scrl_label_and_windows_with_files_of_their_own(tmp_p
         assert figures["coverage"] == summary["positive_questions"] / summary["questions"]
         for key in ("stock_label_share", "push_stock", "push_right", "push_stock_wrong", "positive_accuracy"):
             assert figures[key] == summary.get(key), (name, key)
-    assert [(w["first_step"], w["last_step"], w["groups"]) for w in found["windows"]] == [
-        (0, 1, 48), (2, 3, 48), (4, 5, 48), (6, 7, 48),
-    ]  # fmt: skip
+    windows = [(w["first_step"], w["last_step"], w["groups"]) for w in found["windows"]]
+    assert windows == [(0, 1, 48), (2, 3, 48), (4, 5, 48), (6, 7, 48)]
 
 
 @pytest.mark.parametrize("gold", [True, False])
@@ -85,44 +80,38 @@ def test_stock_answers_are_found_with_gold_and_without(tmp_path, gold):
     # 18 of 24 labels are 0 or 1
     assert (finding["code"], finding["figures"]["stock_label_share"]) == ("stock_answers", 18 / 24)
     if gold:  # popular labels are never right, the others always
-        assert found["stock"]["labels"] == {
-            "popular": {"labels": 18, "right": 0.0},
-            "other": {"labels": 6, "right": 1.0},
-        }
+        popular, other = {"labels": 18, "right": 0.0}, {"labels": 6, "right": 1.0}
+        assert found["stock"]["labels"] == {"popular": popular, "other": other}
         pushes = {name: figures["push_stock_wrong"] for name, figures in found["methods"].items()}
         assert 0 < pushes["contrast"] < pushes["scrl"]  # 9/16 here against 0.28 elsewhere: less, but still towards them
 
 
 def test_popular_and_right_answers_are_no_stock_answers(tmp_path):
     path = stock_file(tmp_path / "r.jsonl", gold=True)
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    rows = [r | {"gold": str(int(r["question_id"][1:]) % 2)} for r in rows]
-    assert "stock_answers" not in codes(audited(write(path, rows)))
+    rows = [r | {"gold": str(int(r["question_id"][1:]) % 2)} for r in read_lines(path)]
+    assert "stock_answers" not in codes(audited(write_lines(path, rows)))
 
 
 def test_a_closed_set_of_answers_has_no_stock_answers(tmp_path):
     rows = [row(f"q{q}", "ABCD"[(q + (s == 0)) % 4]) for q in range(24) for s in range(8)]
-    assert "stock_answers" not in codes(audited(write(tmp_path / "r.jsonl", rows)))
+    assert "stock_answers" not in codes(audited(write_lines(tmp_path / "r.jsonl", rows)))
 
 
 def test_unanimous_too_weak_unreadable_and_likely_to_help(tmp_path):
     same = [row(f"q{q}", str(q)) for q in range(20) for _ in range(8)]
-    assert codes(audited(write(tmp_path / "a.jsonl", same))) == ["unanimous"]
+    assert codes(audited(write_lines(tmp_path / "a.jsonl", same))) == ["unanimous"]
     apart = [row(f"q{q}", str(100 * q + s)) for q in range(20) for s in range(8)]
-    assert codes(audited(write(tmp_path / "b.jsonl", apart))) == ["too_weak"]
+    assert codes(audited(write_lines(tmp_path / "b.jsonl", apart))) == ["too_weak"]
     mute = [row(f"q{q}", None if s % 2 else str(q)) for q in range(20) for s in range(8)]
-    assert codes(audited(write(tmp_path / "c.jsonl", mute)))[0] == "no_answers"
+    assert codes(audited(write_lines(tmp_path / "c.jsonl", mute)))[0] == "no_answers"
     good = [row(f"q{q}", str(q if s < 5 else 100 * q + s), gold=str(q)) for q in range(30) for s in range(8)]
-    found = audited(write(tmp_path / "d.jsonl", good))
+    found = audited(write_lines(tmp_path / "d.jsonl", good))
     assert codes(found) == ["likely_to_help"]
     assert found["verdict"][0]["figures"]["vote_gain"]["mean"] == pytest.approx(3 / 8)  # 1 − 5/8
     # a vote that is right as often as a single completion: one question of four is right throughout
-    luck = [
-        row(f"q{q}", str(q) if q % 4 == 0 or s < 5 else "-1", gold=str(q if q % 4 == 0 else 7))
-        for q in range(28)
-        for s in range(8)
-    ]
-    assert codes(audited(write(tmp_path / "e.jsonl", luck)))[0] == "too_weak"
+    luck = [row(f"q{q}", str(q) if q % 4 == 0 or s < 5 else "-1", gold=str(q if q % 4 == 0 else 7))
+            for q in range(28) for s in range(8)]  # fmt: skip
+    assert codes(audited(write_lines(tmp_path / "e.jsonl", luck)))[0] == "too_weak"
 
 
 def test_a_gate_that_knows_nothing_is_said_to(tmp_path):
@@ -136,19 +125,19 @@ def test_a_gate_that_knows_nothing_is_said_to(tmp_path):
                 is_right = s == 12
                 yield row(f"q{q}", answer, rng.random() + (knows and not is_right), gold=f"{1000 * q + 12}")
 
-    assert "gate_not_informative" in codes(audited(write(tmp_path / "a.jsonl", rows(False))))
-    assert "gate_not_informative" not in codes(audited(write(tmp_path / "b.jsonl", rows(True))))
+    assert "gate_not_informative" in codes(audited(write_lines(tmp_path / "a.jsonl", rows(False))))
+    assert "gate_not_informative" not in codes(audited(write_lines(tmp_path / "b.jsonl", rows(True))))
 
 
 def test_how_labels_change_with_fewer_completions(tmp_path):
     rows = [row(f"q{q}", "1" if s < 9 else "2") for q in range(200) for s in range(16)]
-    (eight,) = audited(write(tmp_path / "r.jsonl", rows), "ttrl")["fewer_completions"]  # 16 of 16 would be all
+    (eight,) = audited(write_lines(tmp_path / "r.jsonl", rows), "ttrl")["fewer_completions"]  # 16 of 16 would be all
     # 4 or more of 8 drawn from 9 × 1 and 7 × 2 (a tie goes to 1): (4410 + 4410 + 1764 + 252 + 9) / 12870
     assert eight["majority_same"] == pytest.approx(10845 / 12870, abs=0.005)
     # sharp: 5 or more (a lead of 2 of 8 is above 1/8): (4410 + 1764 + 252 + 9) / 12870 for 1, and 3 or fewer for 2: the rest
     assert eight["sharp_share"] == pytest.approx((6435 + 2025) / 12870, abs=0.005)
     assert eight["sharp_same"] is None  # 9 − 7 of 16 is a lead of exactly 1/8, not above it
-    unanimous = write(tmp_path / "u.jsonl", [row("q", "1")] * 40)
+    unanimous = write_lines(tmp_path / "u.jsonl", [row("q", "1")] * 40)
     for line in audited(unanimous, "ttrl")["fewer_completions"]:
         assert (line["majority_same"], line["sharp_same"], line["sharp_new"]) == (1.0, 1.0, None)
 
@@ -165,7 +154,7 @@ def test_the_order_of_lines_changes_no_figure_but_that_of_groups(tmp_path):
 
 def test_methods_that_the_file_cannot_serve_are_refused_by_name(tmp_path):
     rows = [{"question_id": f"q{q}", "answer": "1"} for q in range(3) for _ in range(4)]
-    found = audited(write(tmp_path / "r.jsonl", rows), "ttrl", "scrl", "restrain", "compass", "oracle")
+    found = audited(write_lines(tmp_path / "r.jsonl", rows), "ttrl", "scrl", "restrain", "compass", "oracle")
     assert list(found["methods"]) == ["ttrl"]
     assert found["refused"]["scrl"] == "an entropy for every completion"
     assert set(found["refused"]) == {"scrl", "restrain", "compass", "oracle"}

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+from line_files import write_lines
 from processes import scrl
 
 from scrl.data.completion_files import ANY, Columns, open_completions
@@ -21,11 +22,6 @@ SAID = {
 def read(path, columns=ANY):
     source = open_completions(path, columns)
     return source.layout.name, list(source.rollouts())
-
-
-def lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
 
 
 def by_gold(rollouts):
@@ -46,7 +42,7 @@ def test_verl_writes_a_file_a_step():
 def test_steps_are_read_in_the_order_of_their_numbers(tmp_path):
     row = {"input": "a", "output": "b", "gts": None, "score": 0.0}
     for step in (10, 2):
-        lines(tmp_path / f"{step}.jsonl", [row | {"step": step}])
+        write_lines(tmp_path / f"{step}.jsonl", [row | {"step": step}])
     assert [r.step for r in read(tmp_path)[1]] == [2, 10]
 
 
@@ -70,12 +66,8 @@ def test_trls_columns_without_parquet(tmp_path):
     chat = [{"role": "user", "content": "What is 6 times 7?"}]
     says = [{"role": "assistant", "content": "\\boxed{42}"}]
     row = {"step": 3, "prompt": chat, "completion": says, "reward": 1.0, "advantage": 0.0, "answer": "42"}
-    name, (rollout,) = read(lines(tmp_path / "a.jsonl", [row]))
+    name, (rollout,) = read(write_lines(tmp_path / "a.jsonl", [row]))
     assert (name, rollout.text, rollout.step, rollout.gold) == ("TRL completions", "\\boxed{42}", 3, "42")
-
-
-def choice(text, logprobs=None, **more):
-    return {"index": 0, "message": {"role": "assistant", "content": text}, "logprobs": logprobs, **more}
 
 
 def test_openai_batch_output_with_the_likeliest_tokens(tmp_path):
@@ -85,33 +77,31 @@ def test_openai_batch_output_with_the_likeliest_tokens(tmp_path):
         {"token": "a", "logprob": math.log(0.5), "top_logprobs": top},
         {"token": "c", "logprob": 0.0, "top_logprobs": [{"token": "c", "logprob": 0.0}, {"token": "d", "logprob": -99.0}]},
     ]  # fmt: skip
-    body = {
-        "id": "chatcmpl-1",
-        "object": "chat.completion",
-        "choices": [
-            choice("\\boxed{1}", {"content": tokens}, finish_reason="stop"),
-            choice("…", {"content": tokens}, finish_reason="length"),
-        ],
-    }
+    choices = [
+        {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": end}
+        | {"logprobs": {"content": tokens}}
+        for text, end in (("\\boxed{1}", "stop"), ("…", "length"))
+    ]
+    body = {"id": "chatcmpl-1", "object": "chat.completion", "choices": choices}
     batch = {"id": "batch_req_1", "custom_id": "q7", "response": {"status_code": 200, "body": body}, "error": None}
-    name, rollouts = read(lines(tmp_path / "a.jsonl", [batch]))
+    name, rollouts = read(write_lines(tmp_path / "a.jsonl", [batch]))
     assert name == "OpenAI batch output"
     assert [r.question_id for r in rollouts] == ["q7", "q7"]
     assert [r.is_finished for r in rollouts] == [True, False]
     assert rollouts[0].entropy == pytest.approx(0.75 * math.log(4) / 2 + 0.0)  # ½·1 + ½·2 bits = 1.5 bits, halved
     assert all(r.is_entropy_estimate for r in rollouts)
-    name, rollouts = read(lines(tmp_path / "b.jsonl", [body]))
+    name, rollouts = read(write_lines(tmp_path / "b.jsonl", [body]))
     assert (name, rollouts[0].question_id) == ("OpenAI responses", "chatcmpl-1")
 
 
 def test_the_entropy_from_drawn_tokens_alone_is_their_mean_surprise(tmp_path):
     drawn = {"token_logprobs": [None, -1.0, -2.0], "top_logprobs": None}
     body = {"id": "cmpl-1", "choices": [{"text": "\\boxed{1}", "logprobs": drawn}, {"text": "", "logprobs": None}]}
-    _, (first, second) = read(lines(tmp_path / "a.jsonl", [body]))
+    _, (first, second) = read(write_lines(tmp_path / "a.jsonl", [body]))
     assert (first.entropy, first.is_entropy_estimate) == (1.5, True)
     assert (second.entropy, second.is_entropy_estimate) == (None, False)
     own = {"question_id": "a", "completion": "\\boxed{1}", "logprobs": [-1.0, -3.0]}
-    _, (estimated, given) = read(lines(tmp_path / "b.jsonl", [own, own | {"entropy": 0.3}]))
+    _, (estimated, given) = read(write_lines(tmp_path / "b.jsonl", [own, own | {"entropy": 0.3}]))
     assert (estimated.entropy, estimated.is_entropy_estimate) == (2.0, True)
     assert (given.entropy, given.is_entropy_estimate) == (0.3, False)
 
@@ -124,7 +114,7 @@ def test_the_entropy_from_drawn_tokens_alone_is_their_mean_surprise(tmp_path):
     ],
 )
 def test_lists_of_completions(tmp_path, row):
-    for path in (lines(tmp_path / "a.jsonl", [row]), tmp_path / "a.json"):
+    for path in (write_lines(tmp_path / "a.jsonl", [row]), tmp_path / "a.json"):
         if path.suffix == ".json":
             path.write_text(json.dumps([row]))
         name, rollouts = read(path)
@@ -147,9 +137,8 @@ def test_columns_can_be_named(tmp_path):
     columns = Columns(completion="antwort", question="frage", entropy="h")
     _, (rollout,) = read(tmp_path / "a.csv", columns)
     assert (rollout.question_id, rollout.text, rollout.entropy) == ("a-0", "\\boxed{1}", 0.5)
-    with pytest.raises(
-        DataError, match=r"a\.csv:2: there is no column 'antword', given as --completion-column. Did you"
-    ):
+    reason = r"a\.csv:2: there is no column 'antword', given as --completion-column. Did you"
+    with pytest.raises(DataError, match=reason):
         read(tmp_path / "a.csv", columns._replace(completion="antword"))
 
 
@@ -166,13 +155,13 @@ def test_columns_can_be_named(tmp_path):
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_line(tmp_path, row, reason):
-    path = lines(tmp_path / "a.jsonl", [row])
+    path = write_lines(tmp_path / "a.jsonl", [row])
     with pytest.raises(DataError, match=rf"a\.jsonl:1: .*{reason}"):
         read(path)
 
 
 def test_a_folder_of_two_kinds_is_refused(tmp_path):
-    lines(tmp_path / "a.jsonl", [])
+    write_lines(tmp_path / "a.jsonl", [])
     (tmp_path / "a.parquet").write_bytes(b"")
     with pytest.raises(DataError, match="nor a folder with one kind of files"):
         read(tmp_path)
@@ -195,13 +184,9 @@ def test_label_audit_and_sweep_read_them_and_say_so(tmp_path):
 
 def test_estimated_entropies_are_marked_everywhere(tmp_path):
     rows = [{"question_id": f"q{i}", "completion": f"\\boxed{{{i}}}", "logprobs": [-0.1 * i]} for i in (1, 1, 2, 2)]
-    path = lines(tmp_path / "a.jsonl", rows)
-    for words in (
-        ("label", path, "--summary", tmp_path / "s"),
-        ("audit", path, "--out", tmp_path / "a"),
-        ("sweep", path),
-    ):
-        done = scrl(*words)
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    for command, *more in (("label", "--summary", tmp_path / "s"), ("audit", "--out", tmp_path / "a"), ("sweep",)):
+        done = scrl(command, path, *more)
         assert done.returncode == 0, done.stderr
         assert "Entropies are estimates from log-probabilities" in " ".join(done.stdout.split())
     assert json.loads((tmp_path / "s").read_text())["estimated_entropies"] == 4

@@ -14,11 +14,8 @@ from scrl.lab.population import contrast_rewards, dynamics, label_chances, least
 from scrl.records import Group
 from scrl.reporting.tables import as_markdown
 
-TABLES = [
-    np.array(table) / sum(table)
-    for table in product((1, 2, 3, 5, 8), repeat=3)
-    if table[0] > max(table[1:])  # the mode comes first
-]
+VOTES = [table for table in product((1, 2, 3, 5, 8), repeat=3) if table[0] > max(table[1:])]  # the mode comes first
+TABLES = [np.array(table) / sum(table) for table in VOTES]
 THRESHOLDS = ({}, {"min_margin": 0.125}, {"min_share": 0.375, "min_margin": 0.125}, {"min_share": 0.5})
 
 

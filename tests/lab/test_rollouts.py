@@ -1,24 +1,20 @@
 """`scrl rollouts`: nothing lost and nothing doubled, whatever the server, the network and the user do."""
 
-import asyncio
 import json
 import math
 import signal
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
+from itertools import chain
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from line_files import read_lines, write_lines
 from processes import Command, untraced
 from stub_server import StubServer, answer_to, response, some_faults
 
 from scrl.cli.main import main
 from scrl.data.completion_files import open_completions
-from scrl.data.prompts import BOXED, NUMBER
-from scrl.errors import EndpointError
-from scrl.lab.endpoint import Endpoint, backoff, request_body, retry_after, rollout_line
+from scrl.data.prompts import BOXED
+from scrl.lab.endpoint import request_body
 from scrl.lab.endpoint_settings import build_settings
 from scrl.records import Question
 
@@ -32,19 +28,22 @@ def _here(tmp_path, monkeypatch):
 
 def questions(number, path="q.jsonl"):
     rows = ({"id": f"q{n}", "question": f"What is {n}?", "answer": str(n)} for n in range(number))
-    Path(path).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return str(write_lines(Path(path), rows))
 
 
-def words(server, path, *more, n=4):
-    return [
-        "rollouts", "--endpoint", server.url, "--model", "m", "--questions", path, "-n", str(n), "--out", "c.jsonl",
-        *more,
-    ]  # fmt: skip
+def words(server, path, *more, n=4, model="m", out="c.jsonl"):
+    given = {"--endpoint": server.url, "--model": model, "--questions": path, "-n": str(n), "--out": out}
+    return ["rollouts", *chain(*given.items()), *more]
 
 
-def stored(path="c.jsonl"):
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+def stored():
+    return read_lines(Path("c.jsonl"))
+
+
+def one_error(capsys):
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
 
 
 def assert_whole(number_of_questions, n):
@@ -69,40 +68,14 @@ def test_a_line_is_a_rollout_with_an_entropy_that_is_marked_as_an_estimate(capsy
     line = next(line for line in stored() if (line["question_id"], line["sample"]) == ("q2", 3))
     # Tokens of probabilities 1/2, 1/4 and 1/4: 3/2 log 2; then a certain one: 0. Their mean is 3/4 log 2.
     assert line["entropy"] == pytest.approx(0.75 * math.log(2))
-    known = {
-        "step": 0, "entropy_is_estimate": True, "num_tokens": 2, "finished": True, "question": "What is 2?",
-        "gold": "2",
-    }  # fmt: skip
-    assert line == line | known
+    assert line == line | {"step": 0, "entropy_is_estimate": True, "num_tokens": 2, "finished": True}
+    assert (line["question"], line["gold"]) == ("What is 2?", "2")
     found = list(open_completions(Path("c.jsonl")).rollouts())
     assert all(rollout.is_entropy_estimate and rollout.facts == {"length": 2.0} for rollout in found)
     assert main(["audit", "c.jsonl", "--method", "scrl"]) == 0
     assert "Entropies are estimates" in capsys.readouterr().out
     assert main(["label", "c.jsonl", "--method", "scrl", "--out", "l.jsonl"]) == 0
     assert main(["sweep", "c.jsonl", "--method", "ttrl"]) == 0
-
-
-def test_what_a_server_is_asked_for():
-    settings = {"endpoint": "http://x/v1/", "model": "m", "questions": "q.txt", "max_tokens": 7, "temperature": 0.5}
-    question = Question("a", "What is 2?")
-    bodies = [request_body(build_settings(settings), question, number) for number in (0, 1, 0)]
-    assert bodies[0] == bodies[2] == bodies[1] | {"seed": bodies[0]["seed"]}
-    assert bodies[0]["seed"] != bodies[1]["seed"]
-    assert {name: value for name, value in bodies[0].items() if name != "seed"} == {
-        "model": "m", "max_tokens": 7, "temperature": 0.5, "top_p": 1.0, "logprobs": True, "top_logprobs": 20,
-        "messages": [{"role": "user", "content": f"What is 2? {BOXED}"}],
-    }  # fmt: skip
-
-    def body(asked=question, **more):
-        return request_body(build_settings(settings | more), asked, 0)
-
-    assert not {"seed", "logprobs", "top_logprobs"} & body(seed=None, logprobs=0).keys()
-    assert body(reader="last-number")["messages"][0]["content"].endswith(NUMBER)
-    assert body(questions="arithmetic:easy")["messages"][0]["content"] == "What is 2?"
-    assert body(Question("a", "?", system="Be brief."))["messages"][0] == {"role": "system", "content": "Be brief."}
-    assert body(prompt_style="qwen3")["chat_template_kwargs"] == {"enable_thinking": False}
-    plain = body(prompt_style="plain", instruction="", sampling={"top_k": 5, "max_tokens": 7})
-    assert (plain["prompt"], plain["logprobs"], plain["top_k"], "messages" in plain) == ("What is 2?\n", 20, 5, False)
 
 
 def test_plain_prompts_go_to_completions(capsys):
@@ -123,11 +96,11 @@ def test_a_server_without_logprobs_is_named_once_and_methods_that_need_none_run(
 @pytest.mark.parametrize(("temperature", "notes"), [("1", 1), ("0", 0)])
 def test_a_server_that_does_not_draw_is_noticed(temperature, notes, capsys):
     same = json.dumps({"choices": [{"message": {"content": "It is 4."}, "finish_reason": "stop"}]})
-    with StubServer(lambda key, attempt: response(200, same)) as server:
+    with StubServer(response(200, same)) as server:
         assert main(words(server, questions(4), "--temperature", temperature)) == 0
         assert capsys.readouterr().out.count("word for word the same") == notes
-        server.fault = lambda key, attempt: "answer"
-        assert main([*words(server, questions(4))[:-1], "d.jsonl"]) == 0
+        server.fault = "answer"
+        assert main(words(server, questions(4), out="d.jsonl")) == 0
         assert "word for word" not in capsys.readouterr().out
 
 
@@ -146,80 +119,9 @@ def test_nothing_is_lost_and_nothing_doubled_under_faults(number, capsys):
 
 
 def test_a_server_that_answers_twice_answers_no_other_question(capsys):
-    with StubServer(lambda key, attempt: "twice") as server:
+    with StubServer("twice") as server:
         assert main(words(server, questions(5), "--concurrency", "1")) == 0
     assert_whole(5, 4)
-
-
-@given(st.integers(0, 10**6))
-def test_waits_double_up_to_a_minute(attempt):
-    longest = min(60, 0.5 * 2 ** min(attempt, 20))
-    assert longest / 2 <= backoff(attempt) <= longest
-
-
-def test_retry_after_is_a_number_or_a_date():
-    assert retry_after({"retry-after": "7"}) == 7
-    assert retry_after({"retry-after": "1e9"}) == 3600
-    later = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
-    assert 50 < retry_after({"retry-after": later}) <= 100
-    for text in ("", "soon", "-5", "nan", "Wed, 21 Oct 2015 07:28:00 GMT", "1" * 400):
-        assert retry_after({"retry-after": text}) in (0, 3600)
-    assert retry_after({}) == 0
-
-
-class Listener:
-    def __init__(self):
-        self.notes, self.reasons = [], []
-
-    note = property(lambda self: self.notes.append)
-    retried = property(lambda self: self.reasons.append)
-
-
-def complete(server, monkeypatch, others=0, **settings):
-    """One completion, and how long was waited before each retry; `others` are answered during each wait."""
-    waits, listener = [], Listener()
-
-    async def ask():
-        async def sleep(seconds):
-            waits.append(seconds)
-            endpoint.answered += others
-
-        endpoint = Endpoint(
-            build_settings({"endpoint": server.url, "model": "m", "questions": "q", **settings}), listener, 1 + others
-        )
-        try:
-            with monkeypatch.context() as patch:
-                patch.setattr("scrl.lab.endpoint.asyncio.sleep", sleep)
-                return await endpoint.complete(Question("a", "?"), 0)
-        finally:
-            await endpoint.aclose()
-
-    return asyncio.run(ask()), waits, listener.reasons
-
-
-def test_the_servers_own_wish_is_waited_for(monkeypatch):
-    refusals = [response(429, "", "Retry-After: 30\r\n"), response(503, '{"detail": "loading"}', "Retry-After: 40\r\n")]
-    with StubServer(lambda key, attempt: refusals[attempt] if attempt < 2 else "answer") as server:
-        line, waits, reasons = complete(server, monkeypatch)
-    assert line["completion"].endswith("}")
-    assert waits == [30, 40]
-    assert reasons == ["HTTP 429: X", "HTTP 503: loading"]
-
-
-def test_a_server_that_fails_on_is_given_up(monkeypatch):
-    with StubServer(lambda key, attempt: "error") as server:
-        with pytest.raises(EndpointError, match=r"/v1/chat/completions: HTTP 500: <html>$"):
-            complete(server, monkeypatch, retries=3)
-        assert sum(server.attempts.values()) == 4
-
-
-def test_a_full_server_is_waited_for_as_long_as_it_answers_others(monkeypatch):
-    with StubServer(lambda key, attempt: "busy" if attempt < 6 else "answer") as server:
-        assert complete(server, monkeypatch, others=1, retries=2)[0]["question_id"] == "a"
-    with StubServer(lambda key, attempt: "busy") as server, pytest.raises(EndpointError, match="HTTP 429: slow down"):
-        complete(server, monkeypatch, retries=2)
-    with StubServer(lambda key, attempt: "error") as server:
-        assert complete(server, monkeypatch, others=1, retries=2)[0] is None  # it fails at this one alone
 
 
 @pytest.mark.parametrize(("refused", "concurrency"), [(2, "8"), (0, "1")])  # the very first one, too
@@ -227,34 +129,26 @@ def test_a_question_that_is_refused_stops_no_other(refused, concurrency, capsys)
     too_long = response(400, '{"error": {"message": "maximum context length is 8 tokens"}}')
     with StubServer(lambda key, attempt: too_long if key[0].startswith(f"What is {refused}?") else "answer") as server:
         assert main(words(server, questions(4), "--concurrency", concurrency)) == 1
-        error = capsys.readouterr().err
-        assert (
-            f"c.jsonl: 4 of 16 completions are missing, the first of question 'q{refused}': HTTP 400: maximum" in error
-        )
-        assert error.count("\n") == 1
+        missing = f"c.jsonl: 4 of 16 completions are missing, the first of question 'q{refused}': HTTP 400: maximum"
+        assert missing in one_error(capsys)
         assert len(stored()) == 12
-        server.fault = lambda key, attempt: "answer"
+        server.fault = "answer"
         assert main(words(server, questions(4))) == 0
     assert_whole(4, 4)
 
 
-@pytest.mark.parametrize(
-    ("status", "said", "reason"),
-    [
-        (401, '{"error": {"message": "no key"}}', "HTTP 401: no key. Set the key in the environment variable SCRL_API_KEY."),
-        (404, '{"detail": "Not Found"}', "HTTP 404: Not Found. Look at --endpoint (most end in /v1) and at --model ('m')."),
-        (400, "top_logprobs is at most 5", "top_logprobs is at most 5. If log-probabilities are the reason, ask for fewer"),
-        (302, "", "HTTP 302: X"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("status", "said", "reason"), [
+    (401, '{"error": {"message": "no key"}}', "HTTP 401: no key. Set the key in the environment variable SCRL_API_KEY."),
+    (404, '{"detail": "Not Found"}', "HTTP 404: Not Found. Look at --endpoint (most end in /v1) and at --model ('m')."),
+    (400, "top_logprobs is at most 5", "top_logprobs is at most 5. If log-probabilities are the reason, ask for fewer"),
+    (302, "", "HTTP 302: X"),
+])  # fmt: skip
 def test_what_no_other_request_would_change_stops_at_once_with_nothing_written(status, said, reason, capsys, tmp_path):
-    with StubServer(lambda key, attempt: response(status, said)) as server:
+    with StubServer(response(status, said)) as server:
         assert main(words(server, questions(2), "--concurrency", "1")) == 1
         # a 400 may concern one question alone: it stops when there is no other
         assert sum(server.attempts.values()) == (2 if status == 400 else 1)
-    error = capsys.readouterr().err
-    assert reason in error
-    assert error.count("\n") == 1
+    assert reason in one_error(capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]
 
 
@@ -273,7 +167,7 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(monkeypatch, ca
     with StubServer() as server:
         assert main(words(server, questions(1))) == 0
         assert all("Authorization: Bearer sk-secret\r\n" in head for head in server.headers)
-        server.fault = lambda key, attempt: response(401, "wrong key: sk-secret")
+        server.fault = response(401, "wrong key: sk-secret")
         assert main(words(server, questions(2))) == 1
     said = capsys.readouterr()
     assert "wrong key: …" in said.err
@@ -282,28 +176,6 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(monkeypatch, ca
     monkeypatch.setenv("SCRL_API_KEY", "sk-\u2026")
     assert main(words(server, questions(1))) == 2
     assert "SCRL_API_KEY: the key in this variable has characters" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [
-        {}, [], {"choices": []}, {"choices": None}, {"choices": [{"text": "a"}, {"text": "b"}]},
-        {"choices": [{"message": {"content": 5}}]},
-        {"choices": [{"text": "a", "logprobs": {"token_logprobs": [float("nan")]}}]},
-        {"choices": [{"text": "a", "logprobs": {"token_logprobs": ["x"]}}]},
-        {"choices": [{"text": "a"}], "usage": {"completion_tokens": "many"}},
-    ],
-)  # fmt: skip
-def test_a_response_that_is_no_completion_is_never_stored(broken):
-    with pytest.raises(ValueError, match="its answer is no completion"):
-        rollout_line(Question("a", "?"), 0, broken)
-
-
-def test_what_a_server_leaves_out_is_not_made_up():
-    line = rollout_line(Question("a", "?"), 3, {"choices": [{"message": {"content": None}, "finish_reason": "length"}]})
-    assert line == {
-        "question_id": "a", "step": 0, "sample": 3, "completion": "", "entropy": None, "finished": False, "question": "?",
-    }  # fmt: skip
 
 
 # Going on
@@ -339,7 +211,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         assert done.returncode == 130
         assert "stopped; c.jsonl has 16 of 20 completions, and the same command goes on" in done.stdout
         assert "Traceback" not in done.stderr
-        server.fault = lambda key, attempt: "answer"
+        server.fault = "answer"
         assert main(words(server, path)) == 0
     assert_whole(5, 4)
 
@@ -353,48 +225,30 @@ def test_more_completions_and_questions_can_be_added_and_nothing_is_asked_twice(
     assert_whole(3, 4)
 
 
-@pytest.mark.parametrize(
-    ("more", "reason"),
-    [
-        (("--temperature", "0.5"), "its completions were drawn otherwise: sampling.temperature was 1.0 and is 0.5"),
-        (("--model", "n"), None),
-        (("--seed", "1"), "seed was 0 and is 1"),
-        (("--logprobs", "5", "--max-tokens", "9"), "sampling.max_tokens was 1024 and is 9; logprobs was 20 and is 5"),
-        (("--instruction", ""), "prompt.instruction was None and is ''"),
-        (("--completions=2",), None),
-        (("--limit", "1"), "answers 'q1', 'What is 1?', which is not in the questions like that; put it back, or give"),
-    ],
-)
-def test_other_settings_are_refused_with_both_values_and_the_file_stays(more, reason, capsys):
+@pytest.mark.parametrize(("more", "others", "reason"), [
+    (["--temperature", "0.5"], {}, "its completions were drawn otherwise: sampling.temperature was 1.0 and is 0.5"),
+    ([], {"model": "n"}, "model was 'm' and is 'n'"),
+    (["--seed", "1"], {}, "seed was 0 and is 1"),
+    (["--logprobs", "5", "--max-tokens", "9"], {}, "sampling.max_tokens was 1024 and is 9; logprobs was 20 and is 5"),
+    (["--instruction", ""], {}, "prompt.instruction was None and is ''"),
+    ([], {"n": 2}, "and --completions is 2; ask for as many"),
+    (["--limit", "1"], {}, "answers 'q1', 'What is 1?', which is not in the questions like that; put it back, or give"),
+])  # fmt: skip
+def test_other_settings_are_refused_with_both_values_and_the_file_stays(more, others, reason, capsys):
     with StubServer() as server:
-        asked = words(server, questions(2))
-        assert main(asked) == 0
+        assert main(words(server, questions(2))) == 0
         before = Path("c.jsonl").read_bytes()
-        if reason is None:  # given in place of the first
-            name, _, value = more[0].partition("=")
-            value = value or more[1]
-            reason = {
-                "--model": "model was 'm' and is 'n'",
-                "--completions": "and --completions is 2; ask for as many",
-            }[name]
-            at = asked.index(name if name in asked else "-n")
-            asked[at + 1], more = value, ()
-        assert main([*asked, *more]) == 2
+        assert main(words(server, questions(2), *more, **others)) == 2
         assert sum(server.attempts.values()) == 8
-    error = capsys.readouterr().err
-    assert reason in error
-    assert error.count("\n") == 1
+    assert reason in one_error(capsys)
     assert Path("c.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("nonsense", "c.jsonl:9: is not JSON"),
-        ('{"question_id": "q0"}', "c.jsonl:9: is not what scrl rollouts wrote"),
-        (None, "c.jsonl:9: has completion 1 of 'q0' a second time"),
-    ],
-)
+@pytest.mark.parametrize(("line", "reason"), [
+    ("nonsense", "c.jsonl:9: is not JSON"),
+    ('{"question_id": "q0"}', "c.jsonl:9: is not what scrl rollouts wrote"),
+    (None, "c.jsonl:9: has completion 1 of 'q0' a second time"),
+])  # fmt: skip
 def test_a_file_that_was_changed_is_refused_with_its_line(line, reason, capsys):
     with StubServer() as server:
         assert main(words(server, questions(2))) == 0
@@ -408,9 +262,8 @@ def test_a_file_that_was_changed_is_refused_with_its_line(line, reason, capsys):
 def test_a_changed_question_and_a_strange_file_are_refused(capsys, tmp_path):
     with StubServer() as server:
         assert main(words(server, questions(2))) == 0
-        (tmp_path / "q.jsonl").write_text(
-            '{"id": "q0", "question": "What else?"}\n{"id": "q1", "question": "What is 1?"}'
-        )
+        changed = [{"id": "q0", "question": "What else?"}, {"id": "q1", "question": "What is 1?"}]
+        write_lines(tmp_path / "q.jsonl", changed)
         assert main(words(server, "q.jsonl")) == 2
         assert "which is not in the questions like that" in capsys.readouterr().err
         (tmp_path / "c.settings.json").unlink()
@@ -425,9 +278,7 @@ def test_a_changed_question_and_a_strange_file_are_refused(capsys, tmp_path):
 
 def test_two_processes_do_not_write_to_one_file(tmp_path, capsys):
     path = questions(2)
-    with StubServer(
-        lambda key, attempt: "hang" if attempt == 0 and key[0].startswith("What is 1?") else "answer"
-    ) as server:
+    with StubServer(lambda key, attempt: "hang" if attempt == 0 and "What is 1?" in key[0] else "answer") as server:
         command = Command(*words(server, path), cwd=tmp_path, prepare=untraced)
         command.wait_for(lambda: count_lines() == 4)
         assert main(words(server, path)) == 2
@@ -444,32 +295,28 @@ def test_two_processes_do_not_write_to_one_file(tmp_path, capsys):
 SERVER = ("--endpoint", "http://x/v1", "--model", "m", "--questions", "q.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (SERVER[:4], "scrl rollouts: give --endpoint, --model and --questions"),
-        ((*SERVER, "q.txt"), "give --endpoint, --model and --questions; 'q.txt' has no name before it"),
-        ((*SERVER, "--max-token", "5"), "--max-token: there is no such setting. Did you mean --max-tokens?"),
-        ((*SERVER, "--num-generations", "5"), "--num-generations is TRL's name; here it is --completions"),
-        ((*SERVER, "--device", "cpu"), "--device: the server has the model and decides that"),
-        ((*SERVER, "--steps", "5"), "--steps: nothing is trained here"),
-        ((*SERVER, "--sampling.stop", "x"), "sampling.stop: a server leaves the text it stops at out"),
-        ((*SERVER, "--prompt.max-tokens", "5"), "prompt.max_tokens: the server counts tokens"),
-        ((*SERVER, "-n", "0"), "completions: Input should be greater than or equal to 1; got 0"),
-        ((*SERVER, "--temperature", "-1"), "temperature: Input should be greater than or equal to 0; got -1"),
-        (("--endpoint", "localhost:8000", *SERVER[2:]), "endpoint: must be an address such as http://localhost:8000/v1"),
-        (("--endpoint", "http://me:secret@x/v1", *SERVER[2:]), "endpoint: must have no user, ? or # in it"),
-        (("--endpoint", "http://x/v1?key=secret", *SERVER[2:]), "a key is given in the variable SCRL_API_KEY"),
-        ((*SERVER[:5], "none.jsonl"), "none.jsonl"),
-        ((*SERVER, "--out", "c.csv"), "--out: c.csv: give a file NAME.jsonl in a folder that exists"),
-        ((*SERVER, "--out", "none/c.jsonl"), "--out: none/c.jsonl: give a file NAME.jsonl in a folder that exists"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("given", "reason"), [
+    (SERVER[:4], "scrl rollouts: give --endpoint, --model and --questions"),
+    ((*SERVER, "q.txt"), "give --endpoint, --model and --questions; 'q.txt' has no name before it"),
+    ((*SERVER, "--max-token", "5"), "--max-token: there is no such setting. Did you mean --max-tokens?"),
+    ((*SERVER, "--num-generations", "5"), "--num-generations is TRL's name; here it is --completions"),
+    ((*SERVER, "--device", "cpu"), "--device: the server has the model and decides that"),
+    ((*SERVER, "--steps", "5"), "--steps: nothing is trained here"),
+    ((*SERVER, "--sampling.stop", "x"), "sampling.stop: a server leaves the text it stops at out"),
+    ((*SERVER, "--prompt.max-tokens", "5"), "prompt.max_tokens: the server counts tokens"),
+    ((*SERVER, "-n", "0"), "completions: Input should be greater than or equal to 1; got 0"),
+    ((*SERVER, "--temperature", "-1"), "temperature: Input should be greater than or equal to 0; got -1"),
+    (("--endpoint", "localhost:8000", *SERVER[2:]), "endpoint: must be an address such as http://localhost:8000/v1"),
+    (("--endpoint", "http://me:secret@x/v1", *SERVER[2:]), "endpoint: must have no user, ? or # in it"),
+    (("--endpoint", "http://x/v1?key=secret", *SERVER[2:]), "a key is given in the variable SCRL_API_KEY"),
+    ((*SERVER[:5], "none.jsonl"), "none.jsonl"),
+    ((*SERVER, "--out", "c.csv"), "--out: c.csv: give a file NAME.jsonl in a folder that exists"),
+    ((*SERVER, "--out", "none/c.jsonl"), "--out: none/c.jsonl: give a file NAME.jsonl in a folder that exists"),
+])  # fmt: skip
 def test_what_cannot_be_asked_is_one_line_and_nothing_is_written(given, reason, capsys, tmp_path):
     questions(1)
     assert main(["rollouts", *given, *(() if "--out" in given else ("--out", "c.jsonl"))]) == 2
-    error = capsys.readouterr().err
+    error = one_error(capsys)
     assert reason in error
     assert "secret" not in error
-    assert error.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]

@@ -1,10 +1,10 @@
 """`scrl sweep` is `scrl label` at every setting, exactly; its front and its stability."""
 
 import csv
-import json
 import random
 
 import pytest
+from line_files import write_lines
 from processes import scrl
 
 from scrl.credit.methods import find_method
@@ -25,8 +25,7 @@ def random_file(path, *, questions=14, size=16, steps=2, gold=True, seed=0):
                 row = {"question_id": f"q{number}", "step": step, "answer": rng.choice(pool), "entropy": rng.random()}
                 rows.append(row | ({"gold": str(50 + number)} if gold and number else {}))
     rng.shuffle(rows)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(path, rows)
 
 
 def groups_of(path):
@@ -63,9 +62,8 @@ def test_without_gold_the_figures_of_gold_are_none(tmp_path):
 
 def test_stability_is_that_of_a_binomial_majority(tmp_path):
     # 4 of 5 votes for 1, one for 2: drawn anew, 1 wins if it has 3 or more of 5 at p = 4/5: 0.942
-    rows = [{"question_id": "q", "answer": a} for a in "11112"]
-    path = tmp_path / "r.jsonl"
-    path.write_text("".join(json.dumps(row | {"question_id": f"q{i}"}) + "\n" for i in range(200) for row in rows))
+    rows = [{"question_id": f"q{i}", "answer": answer} for i in range(200) for answer in "11112"]
+    path = write_lines(tmp_path / "r.jsonl", rows)
     (row,) = sweep_settings(groups_of(path), "ttrl", {})
     assert row["stability"] == pytest.approx(0.942, abs=0.01)
 

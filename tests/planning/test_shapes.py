@@ -19,16 +19,11 @@ from scrl.sampling.gpu.fused_weights import fuse
 def test_weights_are_those_that_are_published():
     assert {name: shape.num_weights for name, shape in SHAPES.items()} == {
         "HuggingFaceTB/SmolLM2-135M-Instruct": 134_515_008,
-        "Qwen/Qwen2.5-0.5B": 494_032_768,
-        "Qwen/Qwen2.5-1.5B": 1_543_714_304,
-        "Qwen/Qwen2.5-3B": 3_085_938_688,
-        "Qwen/Qwen2.5-Math-7B": 7_615_616_512,
-        "Qwen/Qwen2.5-72B": 72_706_203_648,
-        "Qwen/Qwen3-4B": 4_022_468_096,
-        "meta-llama/Llama-3.2-1B-Instruct": 1_235_814_400,
-        "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248,
+        "Qwen/Qwen2.5-0.5B": 494_032_768, "Qwen/Qwen2.5-1.5B": 1_543_714_304, "Qwen/Qwen2.5-3B": 3_085_938_688,
+        "Qwen/Qwen2.5-Math-7B": 7_615_616_512, "Qwen/Qwen2.5-72B": 72_706_203_648, "Qwen/Qwen3-4B": 4_022_468_096,
+        "meta-llama/Llama-3.2-1B-Instruct": 1_235_814_400, "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248,
         "meta-llama/Llama-3.1-70B-Instruct": 70_553_706_496,
-    }
+    }  # fmt: skip
     assert {experiment.model for experiment in EXPERIMENTS.values()} <= SHAPES.keys()
 
 
@@ -37,15 +32,10 @@ def test_weights_and_adapters_are_those_that_transformers_builds(name, tmp_path)
     shape = replace(SHAPES[name], layers=2)  # all layers are alike
     kind = Qwen2Config if "Qwen2" in name else Qwen3Config if "Qwen3" in name else LlamaConfig
     config = kind(
-        num_hidden_layers=2,
-        hidden_size=shape.hidden,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        head_dim=shape.head_size,
-        intermediate_size=shape.mlp,
-        vocab_size=shape.vocabulary,
+        num_hidden_layers=2, hidden_size=shape.hidden, num_attention_heads=shape.heads, head_dim=shape.head_size,
+        num_key_value_heads=shape.kv_heads, intermediate_size=shape.mlp, vocab_size=shape.vocabulary,
         tie_word_embeddings=shape.is_tied,
-    )
+    )  # fmt: skip
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     assert sum(weight.numel() for weight in model.parameters()) == shape.num_weights

@@ -3,18 +3,13 @@
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError
-from scrl.recipes.catalogue import (
-    EXPERIMENTS,
-    FOLLOWED,
-    config_of,
-    episodes_of,
-    prompt_of,
-)
+from scrl.recipes.catalogue import EXPERIMENTS, FOLLOWED, config_of, episodes_of, prompt_of
 from scrl.recipes.jobs import find
 from scrl.recipes.paper import HYPERPARAMETERS, NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE
 from scrl.records import Group
@@ -69,12 +64,8 @@ def test_thresholds_are_the_usual_ones_but_for_those_in_the_name(experiment):
 def test_runs_measure_nothing_on_the_way_but_for_the_starred_and_those_of_the_dynamics():
     watched = {e.name for e in RUNS if not config_of(e).evaluation.is_off}
     starred = {f"qwen2.5-math-7b/minerva/{budget}/ttrl" for budget in ("32-16", "64-32")}
-    drawn = {
-        f"{model}/{benchmark}/32-16/{method}"
-        for model in ("qwen2.5-3b", "qwen2.5-math-7b")
-        for benchmark in ("aime25", "amc", "minerva")
-        for method in ("ttrl", "scrl")
-    }
+    runs = product(("qwen2.5-3b", "qwen2.5-math-7b"), ("aime25", "amc", "minerva"), ("ttrl", "scrl"))
+    drawn = {f"{model}/{benchmark}/32-16/{method}" for model, benchmark, method in runs}
     assert watched == FOLLOWED == starred | drawn
     for name in watched:
         evaluation = config_of(EXPERIMENTS[name]).evaluation

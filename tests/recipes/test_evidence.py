@@ -6,33 +6,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from line_files import write_lines
 
 from scrl.cli.main import main
 from scrl.config import build_config
 from scrl.errors import ConfigError, InputError
 from scrl.evaluation.transitions import count_transitions
-from scrl.recipes.evidence import campaign
-from scrl.recipes.evidence.campaign import (
-    CAMPAIGNS,
-    METHODS,
-    SEEDS,
-    Code,
-    all_runs,
-    condense,
-    find_run,
-    missing_runs,
-    settings_of,
-)
-from scrl.recipes.evidence.tables import (
-    Kept,
-    difference,
-    draw_picture,
-    estimate,
-    evidence_markdown,
-    mean_of,
-    read_kept,
-    step_mean,
-)
+from scrl.recipes.evidence import campaign, tables
+from scrl.recipes.evidence.campaign import CAMPAIGNS, METHODS, SEEDS, Code, all_runs, find_run, settings_of
+from scrl.recipes.evidence.tables import Kept, difference, evidence_markdown, mean_of, step_mean
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "results"
@@ -79,11 +61,8 @@ def test_kept_runs_had_the_settings_of_the_recipe():
 
 
 def kept(method, seed, before, after):
-    evaluations = {
-        (when, "stream"): {"pass@1_by_question": values, "maj@16_by_question": values}
-        for when, values in (("before", before), ("after", after))
-    }
-    return Kept(method, seed, {}, (), evaluations)
+    first, last = ({"pass@1_by_question": values, "maj@16_by_question": values} for values in (before, after))
+    return Kept(method, seed, {}, (), {("before", "stream"): first, ("after", "stream"): last})
 
 
 START = {"a": 0.0, "b": 0.5}
@@ -102,7 +81,7 @@ def test_means_and_differences_over_seeds():
     assert (found.mean, found.seeds, found.low, found.high) == (18.75, (25.0, 12.5), 12.5, 25.0)
     # t at 1 degree of freedom 12.706, s = 12.5/√2, half width 12.706 · (12.5/√2)/√2 = 79.4
     assert found.over_seeds == pytest.approx((18.75 - 79.4125, 18.75 + 79.4125))
-    assert estimate([START]).over_seeds is None
+    assert tables.estimate([START]).over_seeds is None
 
 
 def test_a_labels_accuracy_counts_labels_not_steps():
@@ -145,15 +124,13 @@ def fake_scrl(calls):
         (out / "checkpoints" / "last").mkdir(parents=True)
         if words[0] == "train":
             row = {"step": 0, "question_id": "q", "correct": True, "label": "positive", "answer_class": "4"}
-            rows = [
-                row, row, row | {"answer_class": "5", "correct": False, "label": None}, row | {"answer_class": None},
-            ]  # fmt: skip
-            (out / "rollouts.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+            wrong, missing = {"answer_class": "5", "correct": False, "label": None}, {"answer_class": None}
+            write_lines(out / "rollouts.jsonl", [row, row, row | wrong, row | missing])
             (out / "environment.json").write_text(json.dumps({"commit": "abc", "versions": {"torch": "2"}}))
             for name in ("config.yaml", "metrics.jsonl", "evaluations.jsonl"):
                 (out / name).write_text("")
         else:
-            (out / "evaluations.jsonl").write_text(json.dumps({"benchmark": "math500", "pass@1": 0.5}) + "\n")
+            write_lines(out / "evaluations.jsonl", [{"benchmark": "math500", "pass@1": 0.5}])
         return 61.2
 
     return run
@@ -172,9 +149,8 @@ def test_a_run_is_trained_measured_condensed_and_its_weights_deleted(tmp_path, m
         "--max-tokens", "1536", "--out", str(tmp_path / "campaign" / run.name / "measured"),
     ]  # fmt: skip
     out = tmp_path / "results" / run.name
-    assert sorted(path.name for path in out.iterdir()) == [
-        "about.json", "config.yaml", "evaluations.jsonl", "math500.json", "metrics.jsonl", "votes.jsonl",
-    ]  # fmt: skip
+    names = {"about.json", "config.yaml", "evaluations.jsonl", "math500.json", "metrics.jsonl", "votes.jsonl"}
+    assert {path.name for path in out.iterdir()} == names
     assert json.loads((out / "votes.jsonl").read_text()) == {
         "step": 0, "question_id": "q", "completions": 4, "right": 3, "positive": "4", "votes": {"4": 2, "5": 1},
     }  # fmt: skip
@@ -183,25 +159,25 @@ def test_a_run_is_trained_measured_condensed_and_its_weights_deleted(tmp_path, m
     assert not (tmp_path / "campaign" / run.name).exists()
     halves = [(tmp_path / "data" / name).read_text().splitlines() for name in campaign.HALVES]
     assert [(len(half), json.loads(half[0])["id"]) for half in halves] == [(256, 0), (256, 256)]
-    assert run not in missing_runs(tmp_path / "results")
+    assert run not in campaign.missing_runs(tmp_path / "results")
     campaign.carry_out(find_run("amc-1.5b/start-2"), tmp_path, tmp_path / "results", Code())
     assert calls[-1][:2] == ["evaluate", "models/qwen2.5-coder-1.5b-instruct"]
 
 
 def test_what_cannot_be_is_refused(tmp_path, capsys):
     with pytest.raises(InputError, match="there are no results here"):
-        read_kept(tmp_path)
-    assert main(["evidence", "--results", str(tmp_path / "nowhere")]) == 2
-    assert "nowhere: there is no such folder" in capsys.readouterr().err
-    assert main(["evidence", "--run"]) == 2
-    assert "--work: name the folder" in capsys.readouterr().err
+        tables.read_kept(tmp_path)
+    nowhere = ["--results", str(tmp_path / "nowhere")]
+    for words, reason in ((nowhere, "nowhere: there is no such folder"), (["--run"], "--work: name the folder")):
+        assert main(["evidence", *words]) == 2
+        assert reason in capsys.readouterr().err
     (tmp_path / "campaign" / "amc-1.5b" / "scrl-2").mkdir(parents=True)
     with pytest.raises(InputError, match="is left from a run that did not end"):
         campaign.carry_out(find_run("amc-1.5b/scrl-2"), tmp_path, tmp_path / "results", Code())
     with pytest.raises(FileExistsError):
-        condense(tmp_path, None, {}, tmp_path / "campaign")
+        campaign.condense(tmp_path, None, {}, tmp_path / "campaign")
 
 
 def test_the_picture_needs_no_more_than_one_run(tmp_path):
-    draw_picture(RESULTS, "gsm8k-0.5b", tmp_path / "p.svg")
+    tables.draw_picture(RESULTS, "gsm8k-0.5b", tmp_path / "p.svg")
     assert "completions that are right" in (tmp_path / "p.svg").read_text()

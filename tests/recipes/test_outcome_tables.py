@@ -2,23 +2,16 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from line_files import read_lines, write_lines
 
 from scrl.errors import DataError
+from scrl.recipes import outcome_tables
 from scrl.recipes.jobs import VOTING, jobs, select, with_controls, with_voting
-from scrl.recipes.outcome_tables import (
-    Value,
-    caption_of,
-    cell_text,
-    number_table,
-    outcome_table,
-    values_of,
-    write_figure,
-)
+from scrl.recipes.outcome_tables import Value, caption_of, cell_text, number_table, outcome_table, values_of
 from scrl.recipes.paper import GAIN, SERIES, TABLES
 from scrl.recipes.reproduce import Choices
 from scrl.recipes.scales import benchmark_at, table_at
@@ -44,7 +37,7 @@ def evaluation(benchmark, values, samples=16, **more):
 
 def write(path, lines):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(path, lines)
 
 
 def fake(out, table, scale, seed=0):
@@ -91,7 +84,7 @@ def test_every_table_is_filled_from_its_files(name, scale, tmp_path):
     assert [bool(line["value"]) for line in found] == [cell.place in values for cell in scaled.cells]
     assert {line["experiment"] for line in found} - {""} == {job.name for job in jobs([table], scale)}
     if table.is_figure:
-        write_figure(table, choices, tmp_path, tmp_path / "figure.svg")
+        outcome_tables.write_figure(table, choices, tmp_path, tmp_path / "figure.svg")
         assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
 
 
@@ -106,10 +99,8 @@ def test_at_demo_scale_equal_rows_and_columns_are_printed_once():
     sections = {f"Instruct models, for Llama-{size}-Instruct" for size in ("3.2-1B", "3.1-8B")}
     assert {section for section, _ in llama.rows} == sections
     baselines = {(cell.section, cell.derived.of[1][1]) for cell in llama.cells if cell.metric == GAIN}
-    assert {(section[-11:-9], row) for section, row in baselines} == {
-        ("1B", "embedded + COMPASS"),
-        ("8B", "embedded + RESTRAIN"),
-    }
+    expected = {("1B", "embedded + COMPASS"), ("8B", "embedded + RESTRAIN")}
+    assert {(section[-11:-9], row) for section, row in baselines} == expected
     for cell in llama.cells:
         assert all(section == cell.section for section, *_ in (cell.derived.of if cell.derived else ()))
     assert table_at(TABLES["table-reasoning"], "demo")[0].columns == ("48 tokens", "72 tokens")
@@ -132,7 +123,7 @@ def place(row, column="AIME25", metric="pass@1", section=SECTION):
 
 def measured(out, name, benchmark, values, seed=0, kind="evaluations", **more):
     path = Path(out) / f"seed-{seed}" / kind / name / "evaluations.jsonl"
-    before = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    before = read_lines(path) if path.exists() else []
     write(path, [*before, evaluation(benchmark, values, **more)])
 
 
@@ -209,19 +200,16 @@ def test_dynamics_are_the_evaluations_on_the_way_not_what_training_sampled(tmp_p
     run, sampled = tmp_path / "seed-0" / "runs" / "qwen2.5-3b" / "amc" / "32-16" / "scrl", {"questions": 83}
     sampled |= {"samples": 16, "temperature": 0.6, "top_p": 0.95}
     write(run / "metrics.jsonl", [{"step": 0, "pass@1": 0.9}])
-    lines = [(0, "stream", 0.25), (20, "stream", 0.5), (20, "held-out", 0.9)]
-    write(
-        run / "evaluations.jsonl",
-        [{"step": step, "benchmark": name, "pass@1": value} | sampled for step, name, value in lines],
-    )
+    found = [(0, "stream", 0.25), (20, "stream", 0.5), (20, "held-out", 0.9)]
+    lines = [{"step": step, "benchmark": name, "pass@1": value} | sampled for step, name, value in found]
+    write(run / "evaluations.jsonl", lines)
     table = TABLES["figure-dynamics-3b"]
     values = values_of(table, Choices(), tmp_path)
     (value,) = values.values()
     assert value.mean == pytest.approx(37.5)  # in %, as everywhere
     caption = caption_of(table, values, Choices(), tmp_path)
-    assert (
-        "the mean over all evaluations in each run, 83 questions × 16 samples, temperature 0.6, top-p 0.95" in caption
-    )
+    how = "the mean over all evaluations in each run, 83 questions × 16 samples, temperature 0.6, top-p 0.95"
+    assert how in caption
 
 
 def test_entropies_come_from_the_rollouts(tmp_path):

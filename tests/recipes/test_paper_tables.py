@@ -112,10 +112,7 @@ def test_the_main_table():
     assert [c.paper for c in cells if c.column == "Avg" and c.metric != GAIN] == MAIN_AVERAGES
     assert [c.paper for c in cells if c.metric == GAIN] == MAIN_GAINS
     starred = [(c.experiment, c.paper) for c in ALL if c.is_peak]
-    assert starred == [
-        ("qwen2.5-math-7b/minerva/32-16/ttrl", 14.5),
-        ("qwen2.5-math-7b/minerva/64-32/ttrl", 10.8),
-    ]
+    assert starred == [("qwen2.5-math-7b/minerva/32-16/ttrl", 14.5), ("qwen2.5-math-7b/minerva/64-32/ttrl", 10.8)]
 
 
 def test_the_llama_table_and_what_in_it_is_copied():
@@ -124,15 +121,13 @@ def test_the_llama_table_and_what_in_it_is_copied():
     assert {r: (*(c.paper for c in cells), cells[0].copied_from) for r, cells in rows.items()} == LLAMA
     assert all({c.copied_from for c in cells} == {LLAMA[row][3]} for row, cells in rows.items())
     assert [c.measured_on for c in table.cells if c.column == "MATH / AMC"] == ["math500"] * 5 + ["amc"] * 6
+    small = ("llama-3.2-1b-instruct", "math500", ("ttrl", "compass", "scrl"))
+    large = ("llama-3.1-8b-instruct", "amc", ("ttrl", "etmr", "restrain", "scrl"))
     assert by_experiment("table-llama").keys() == {
         (name, benchmark, "pass@1")
-        for model, other, rivals in (
-            ("llama-3.2-1b-instruct", "math500", ("compass",)),
-            ("llama-3.1-8b-instruct", "amc", ("etmr", "restrain")),
-        )
-        for benchmark in ("aime24", other)
-        for name in (f"{model}/start", *(f"{model}/{benchmark}/64-32/{m}" for m in ("ttrl", *rivals, "scrl")))
-    }
+        for model, other, methods in (small, large) for benchmark in ("aime24", other)
+        for name in (f"{model}/start", *(f"{model}/{benchmark}/64-32/{method}" for method in methods))
+    }  # fmt: skip
     # copied numbers have runs of our own beside them
     for method in ("compass", "etmr", "restrain"):
         cells = [c for c in ALL if c.row.endswith(f"+ {method.upper()}")]
@@ -143,8 +138,7 @@ def test_the_llama_table_and_what_in_it_is_copied():
 
 
 def test_the_ablation_table():
-    typed = {}
-    arrows = []
+    typed, arrows = {}, []
     for method, aime, aime_arrow, amc, amc_arrow in ABLATION:
         typed[f"qwen2.5-3b/aime25/32-16/{method}", "aime25", "pass@1"] = aime
         typed[f"qwen2.5-3b/amc/32-16/{method}", "amc", "pass@1"] = amc
@@ -157,9 +151,8 @@ def test_the_generalisation_table():
     names = ("qwen2.5-3b/start", "qwen2.5-3b/aime25/32-16/ttrl", "qwen2.5-3b/aime25/32-16/scrl")
     assert by_experiment("table-generalisation") == {
         (name, *place): value
-        for place, values in GENERALISATION.items()
-        for name, value in zip(names, values, strict=True)
-    }
+        for place, values in GENERALISATION.items() for name, value in zip(names, values, strict=True)
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -294,11 +287,8 @@ def test_one_run_has_one_value_but_for_the_known_one():
         if cell.experiment is not None and cell.paper is not None:
             values.setdefault((cell.experiment, cell.measured_on, cell.metric), {})[cell.table] = cell.paper
     odd = {run: tables for run, tables in values.items() if len(set(tables.values())) > 1}
-    assert odd == {
-        ("qwen2.5-math-7b/amc/64-32/scrl", "amc", "pass@1"): {
-            "table-main": 68.5, "table-thresholds": 67.5, "table-margin-entropy": 68.5,
-        }
-    }  # fmt: skip
+    printed = {"table-main": 68.5, "table-thresholds": 67.5, "table-margin-entropy": 68.5}
+    assert odd == {("qwen2.5-math-7b/amc/64-32/scrl", "amc", "pass@1"): printed}
     failures = [cell.paper for cell in TABLES["failure-minerva"].cells if cell.metric == "pass@1"]
     assert failures == [31.6, 29.5, 33.5, 29.5]  # table-main's
     (known,) = (k for k in KNOWN_INCONSISTENCIES if k.place[3] != GAIN)

@@ -1,18 +1,14 @@
 """What a reproduction will do: which runs and evaluations, each once, and with which settings."""
 
-import json
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from line_files import write_lines
 
 from scrl.data.questions import LoadedQuestions
-from scrl.engines.choice import Engine
-from scrl.errors import ConfigError, DataError, InputError
-from scrl.evaluation.settings import build_settings
+from scrl.errors import ConfigError, InputError
 from scrl.recipes import reproduce
 from scrl.recipes.catalogue import EXPERIMENTS
-from scrl.recipes.demo import demo_config
 from scrl.recipes.jobs import VOTING, find, jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
@@ -37,10 +33,8 @@ def test_tables_come_by_name_and_experiments_are_tables_of_their_own():
     assert select(["table-main", "figure-labels"]) == [TABLES["table-main"], TABLES["figure-labels"]]
     (table,) = select([SCRL_3B])
     # before and after on what it is trained on, as table-main prints them
-    assert [(c.row, c.column, c.paper) for c in table.cells] == [
-        ("qwen2.5-3b/start", "aime25", 1.9),
-        (SCRL_3B, "aime25", 8.4),
-    ]
+    before, after = ("qwen2.5-3b/start", "aime25", 1.9), (SCRL_3B, "aime25", 8.4)
+    assert [(c.row, c.column, c.paper) for c in table.cells] == [before, after]
 
 
 def test_the_beginning_of_names_means_all_of_them():
@@ -112,11 +106,8 @@ def test_at_demo_scale_what_is_the_same_is_done_once():
 
 def test_a_control_row_below_every_row_of_scrl():
     table = with_controls(TABLES["table-main"], ("oracle", "random"))
-    order = rows(table)[:6]
-    assert order == [
-        "Qwen2.5-3B", "Qwen2.5-3B + TTRL", "Qwen2.5-3B + SCRL", "Qwen2.5-3B + oracle", "Qwen2.5-3B + random",
-        "Qwen2.5-3B Δ",
-    ]  # fmt: skip
+    order = ["", " + TTRL", " + SCRL", " + oracle", " + random", " Δ"]
+    assert rows(table)[:6] == [f"Qwen2.5-3B{row}" for row in order]
     extra = [cell for cell in table.cells if cell.experiment and cell.experiment not in EXPERIMENTS]
     assert len(extra) == 2 * 4 * 5
     assert all(cell.paper is None and not cell.is_peak for cell in extra)
@@ -157,10 +148,8 @@ def test_voting_stands_below_the_start_of_every_run_of_scrl():
 def test_two_budgets_vote_in_rows_of_their_own(scale):
     (table,) = select(["qwen2.5-3b/aime25"])
     votes = [cell for cell in with_voting(table).cells if cell.metric == VOTING]
-    assert [(cell.row, cell.experiment) for cell in votes] == [
-        ("qwen2.5-3b/start, voting at 32/16", SCRL_3B),
-        ("qwen2.5-3b/start, voting at 64/32", "qwen2.5-3b/aime25/64-32/scrl"),
-    ]
+    assert [cell.row for cell in votes] == [f"qwen2.5-3b/start, voting at {size}" for size in ("32/16", "64/32")]
+    assert [cell.experiment for cell in votes] == [SCRL_3B, "qwen2.5-3b/aime25/64-32/scrl"]
     scaled, originals = table_at(with_voting(table), scale)
     places = [cell.place for cell in scaled.cells if cell.metric == VOTING]
     assert [originals[place].experiment for place in places] == [cell.experiment for cell in votes]
@@ -237,20 +226,20 @@ def test_every_table_can_be_planned_at_both_scales():
 
 def test_votes_are_what_the_runs_tokens_would_have_bought(tmp_path):
     lines = [{"tokens": 3000, "length_mean": 25.0}, {"tokens": 5000, "length_mean": 80.0}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(tmp_path / "metrics.jsonl", lines)
     job, choices = job_of(scale="demo"), Choices(scale="demo", overrides={"limit": 10})
     config = reproduce._config(job, choices, 10)
     settings = voting_settings(job, choices, config, tmp_path)
     # 8,000 tokens in completions of 25, as long as the start model's, are 320: 32 for each of 10 questions
     assert settings.samples == 32
     assert (settings.model, settings.benchmarks, settings.limit) == ("embedded", ("arithmetic:hard:train:64",), 10)
-    (tmp_path / "metrics.jsonl").write_text(json.dumps({"tokens": 3, "length_mean": 25.0}) + "\n")
+    write_lines(tmp_path / "metrics.jsonl", [{"tokens": 3, "length_mean": 25.0}])
     assert voting_settings(job, choices, config, tmp_path).samples == 1
 
 
 def test_steps_are_counted_from_the_questions_that_are_left(tmp_path):
     rows = [{"id": str(n), "question": "1 + 2 = ?" + " + 3" * 40 * (n < 13), "answer": "3"} for n in range(30)]
-    (tmp_path / "aime25.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "aime25.jsonl", rows)
 
     def steps(**more):
         choices = Choices(**{"data_dir": str(tmp_path), "overrides": more.pop("overrides", {}) | small} | more)
@@ -291,119 +280,11 @@ def test_steps_of_unequal_size_are_refused_before_a_start_model_is_measured(tmp_
     assert not list(tmp_path.iterdir())
 
 
-def test_how_far_a_run_came_is_read_from_each_engines_checkpoint(tmp_path):
-    last = tmp_path / "checkpoints" / "last"
-    assert [reproduce._steps_done(last, engine) for engine in ("embedded", "trl", "verl")] == [0, 0, 0]
-    weights = last.parent / "global_step_40" / "actor" / "huggingface"
-    weights.mkdir(parents=True)
-    last.symlink_to(weights)
-    assert reproduce._steps_done(last, "verl") == 40
-    (weights / "scrl_state.json").write_text('{"step": 7}')
-    (weights / "trainer_state.json").write_text('{"global_step": 56}')  # of transformers' trainer
-    assert reproduce._steps_done(last, "trl") == 7
-
-
-# Done once
-
-
-class Measured:
-    """Stands in for `measure`, and notes down what it was asked."""
-
-    def __init__(self, fail_on=None):
-        self.asked, self.fail_on = [], fail_on
-
-    def __call__(self, settings, folder, listener):
-        self.asked.append(settings.benchmarks)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "evaluation.yaml").write_text(json.dumps(settings.model_dump(mode="json")))
-        if self.fail_on in settings.benchmarks:
-            raise KeyboardInterrupt
-        lines = [json.dumps({"benchmark": name}) + "\n" for name in settings.benchmarks]
-        (folder / "evaluations.jsonl").write_text("".join(lines))
-
-
-@pytest.fixture
-def measured(monkeypatch):
-    stand_in = Measured()
-    monkeypatch.setattr(reproduce, "measure", stand_in)
-    return stand_in
-
-
-def settings_of(*benchmarks, **more):
-    return build_settings({"model": "m", "benchmarks": benchmarks} | more)
-
-
-def test_what_is_measured_is_not_measured_again_and_other_benchmarks_are_added(measured, tmp_path):
-    for wanted in (("amc",), ("amc",), ("math500", "amc"), ("amc",), ("math500",)):
-        reproduce._measure(settings_of(*wanted, model=f"moved/{len(wanted)}/checkpoints/last"), tmp_path, None)
-    assert measured.asked == [("amc",), ("amc", "math500")]
-
-
 def test_questions_that_a_method_cannot_use_are_told_before_the_first_run(monkeypatch, tmp_path):
-    def load(source, **options):
-        return LoadedQuestions((Question("q", "What is 1 + 1?", "2"),), ())
-
-    monkeypatch.setattr(reproduce, "load_source", load)
+    loaded = LoadedQuestions((Question("q", "What is 1 + 1?", "2"),), ())
+    monkeypatch.setattr(reproduce, "load_source", lambda source, **options: loaded)
     monkeypatch.setattr(reproduce, "engine_of", None)  # is not called
     all_jobs = [job for job in jobs(select(["methods"]), "paper") if job.is_run]
     with pytest.raises(InputError, match=r"qwen2\.5-3b/amc/32-16/self-harmony: question 'q' has no"):
         reproduce.carry_out(all_jobs, Choices(), tmp_path, None)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("text", ["{bad", "[]", "{}", "\xff"])
-def test_a_state_that_no_run_wrote_is_named(tmp_path, text):
-    (tmp_path / "checkpoints" / "last").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "last" / "trainer_state.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(DataError, match="is not what a run wrote"):
-        reproduce._is_finished(tmp_path, demo_config("scrl", seed=0, steps=1))
-
-
-def test_an_addition_that_was_interrupted_is_gone_on_with(measured, tmp_path):
-    reproduce._measure(settings_of("amc"), tmp_path, None)
-    measured.fail_on = "math500"
-    with pytest.raises(KeyboardInterrupt):
-        reproduce._measure(settings_of("math500"), tmp_path, None)
-    measured.fail_on = None
-    reproduce._measure(settings_of("math500"), tmp_path, None)
-    reproduce._measure(settings_of("math500"), tmp_path, None)
-    assert measured.asked == [("amc",), ("amc", "math500"), ("amc", "math500")]
-
-
-def test_measured_with_other_settings_is_refused(measured, tmp_path):
-    reproduce._measure(settings_of("amc"), tmp_path, None)
-    for more in ({"samples": 4}, {"seed": 1}, {"sampling": {"max_tokens": 9}}, {"limit": 2}, {"model": "./other"}):
-        with pytest.raises(ConfigError, match="was made with other settings; give another --out"):
-            reproduce._measure(settings_of("amc", **more), tmp_path, None)
-
-
-def test_a_run_with_other_settings_is_refused(monkeypatch, tmp_path):
-    def train(config, folder, observer):
-        reproduce.RunFolder.create(folder, config, "cpu")
-
-    def resume(folder, observer):
-        gone_on.append(folder)
-
-    gone_on = []
-    monkeypatch.setattr(reproduce, "engine_of", lambda config: Engine(train, resume))
-    job = replace(job_of(scale="demo"), measured_on=())
-
-    def go(**more):
-        choices = Choices(**{"scale": "demo", "seeds": (10,), "steps": 2} | more)
-        reproduce.carry_out([job], choices, tmp_path, lambda steps, name: nullcontext(None))
-
-    run = tmp_path / "seed-10" / "runs" / "embedded" / "hard" / "32-16" / "scrl"
-    go()
-    assert (run / "config.yaml").is_file()
-    go()
-    assert gone_on == [run]  # it has no checkpoint yet
-    (run / "checkpoints" / "last").mkdir()
-    (run / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 2}')
-    (run / "report.html").touch()
-    go()
-    assert gone_on == [run]
-    for more in ({"steps": 1}, {"steps": 3}, {"overrides": {"optimizer": {"learning_rate": 1.0}}}):
-        with pytest.raises(ConfigError, match="scrl: was made with other settings"):
-            go(**more)
-    go(seeds=(10, 11))
-    assert (tmp_path / "seed-11" / "runs" / "embedded" / "hard" / "32-16" / "scrl" / "config.yaml").is_file()

@@ -87,16 +87,10 @@ def test_the_mapping_names_every_benchmark_and_level():
 
 
 def test_bad_scales_and_start_models_are_refused():
-    for call in (
-        lambda: at_scale(RUNS[0], "dmeo"),
-        lambda: config_at(RUNS[0], "dmeo"),
-        lambda: benchmark_at("amc", "dmeo"),
-        lambda: list(mapping("dmeo")),
-    ):
-        with pytest.raises(
-            ConfigError, match=r"scale: there is no 'dmeo'\. Did you mean 'demo'\? Known: demo, paper\."
-        ):
-            call()
+    reason = r"scale: there is no 'dmeo'\. Did you mean 'demo'\? Known: demo, paper\."
+    for call, *given in ((at_scale, RUNS[0]), (config_at, RUNS[0]), (benchmark_at, "amc"), (mapping,)):
+        with pytest.raises(ConfigError, match=reason):
+            list(call(*given, "dmeo"))
     for scale in SCALES:
         with pytest.raises(ConfigError, match="a start model is measured as it is"):
             config_at(EXPERIMENTS["qwen2.5-3b/start"], scale)

@@ -1,6 +1,7 @@
 import pytest
 import yaml
-from run_files import CONFIG, evaluation_line, metric_lines, rollout_lines, write_lines
+from line_files import write_lines
+from run_files import CONFIG, evaluation_line, metric_lines, rollout_lines
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Run folders in small: every file as a trainer writes it."""
 
-import json
 import random
 
 CONFIG = {
@@ -59,10 +58,6 @@ def rollout_lines(questions=6, steps=(0, 10, 20, 29), gold=True, seed=0):
             top = "9" if number == 3 or (number == 4 and step == 0) else "4"
             answers = [top] * 5 + [chance.choice(["5", "6", None]) for _ in range(3)]
             yield from group_lines(f"q{number}", step, answers, right, positive=top, negatives={"6"})
-
-
-def write_lines(path, lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
 def read_runs(folders):

@@ -5,8 +5,9 @@ import random
 
 import pytest
 from browser import Browser, needs_browser
+from line_files import write_lines
+from pages import HOSTILE, hostile_run
 from run_files import CONFIG, evaluation_line, group_lines, metric_lines, rollout_line, rollout_lines
-from test_report import HOSTILE, hostile_run
 
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
@@ -63,8 +64,7 @@ def votes_file(path, *, questions=30, size=16, seed=0, **more):
         for _ in range(size):
             row = {"question_id": f"q{number}", "answer": rng.choice(pool), "entropy": rng.random()} | more
             rows.append(row | ({"gold": str(50 + number)} if number else {}))
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_lines(path, rows)
 
 
 def page_of(*places):
@@ -90,9 +90,8 @@ def test_labels_rewards_and_counts_equal_pythons_at_50_random_settings(tmp_path,
             credit, shown = credit_of(rule, stored), credits[stored.question_id]
             keys = stored.tally.keys_K
             assert (keys[shown["positive"]] if shown["positive"] >= 0 else None) == credit.labels.positive
-            assert {
-                key for key, is_out in zip(keys, shown["negatives"], strict=True) if is_out
-            } == credit.labels.negatives
+            negatives = {key for key, is_out in zip(keys, shown["negatives"], strict=True) if is_out}
+            assert negatives == credit.labels.negatives
             paid = [shown["missing"] if j < 0 else shown["rewards"][j] for j in stored.tally.class_of_G]
             assert paid == credit.rewards.tolist(), (method, settings)
             labels.add((method, credit.labels))
@@ -172,10 +171,8 @@ def test_nothing_runs_off_the_screen(make_run, tmp_path, opened):
     long = rollout_line("q" * 300, answer="9" * 300, question="word" * 200, completion="x" * 5000)
     stream = {"q1": {"question": "2 + 2?", "votes": [["5" * 200, 0.5], ["4", 0.25]]}}
     lines = [evaluation_line(step, 0.25, "stream", answers=stream) for step in (0, 8)]
-    runs = [
-        make_run(name, evaluations=lines, metrics=metric_lines(steps=2), rollouts=[*rollout_lines(), long])
-        for name in ("a" * 60, "b", "c")
-    ]
+    files = {"evaluations": lines, "metrics": list(metric_lines(steps=2)), "rollouts": [*rollout_lines(), long]}
+    runs = [make_run(name, **files) for name in ("a" * 60, "b", "c")]
     for page in (page_of(*runs), page_of(votes_file(tmp_path / "votes.jsonl"))):
         for width in (390, 820, 1280):
             browser = opened(page, width)
@@ -230,9 +227,8 @@ def test_every_control_has_a_name_and_works_from_the_keyboard(make_run, opened):
     browser.run("document.getElementById('set-min_share').focus()")
     for kind in ("keyDown", "keyUp"):
         browser.ask("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight", windowsVirtualKeyCode=39)
-    assert (
-        browser.run("new Promise((r) => requestAnimationFrame(() => r(state.settings.min_share)))") == 0.38
-    )  # 0.375 + 0.005
+    moved = browser.run("new Promise((r) => requestAnimationFrame(() => r(state.settings.min_share)))")
+    assert moved == 0.38  # 0.375 + 0.005
     assert browser.run("document.querySelector('[data-setting=min_share] output').textContent") == "0.38"
     assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
@@ -250,9 +246,7 @@ def choose(browser, control, value):
 def test_questions_are_searched_filtered_sorted_and_all_there(tmp_path, opened):
     rows = [{"question_id": f"q{n}", "question": f"What is {n}?", "answer": str(k), "entropy": n / 1000, "gold": "0"}
             for n in range(130) for k in ([0, 0, 0, 1] if n % 2 else [2, 2, n, 1])]  # fmt: skip
-    path = tmp_path / "votes.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    browser = opened(page_of(path))
+    browser = opened(page_of(write_lines(tmp_path / "votes.jsonl", rows)))
     assert ids(browser) == [f"q{n}" for n in range(100)]
     browser.run("document.getElementById('more').click()")
     assert ids(browser) == [f"q{n}" for n in range(130)]
@@ -275,20 +269,15 @@ def test_questions_are_searched_filtered_sorted_and_all_there(tmp_path, opened):
     browser.run(f"{MOVE}(['scrl', {{min_share: 0.505}}])")
     browser.run("document.getElementById('set-min_share').dispatchEvent(new Event('change'))")
     assert ids(browser)[:3] == ["q0", "q4", "q6"]  # q2 says 2 three times of four
-    assert "have a label. Against the start values 0 questions gain one and" in browser.run(
-        "document.getElementById('summary').textContent"
-    )
+    summary = browser.run("document.getElementById('summary').textContent")
+    assert "have a label. Against the start values 0 questions gain one and" in summary
 
 
 def test_without_entropies_scrl_is_refused_by_name(tmp_path, opened):
-    path = tmp_path / "votes.jsonl"
-    path.write_text(
-        "".join(json.dumps({"question_id": f"q{n}", "answer": "4"}) + "\n" for n in range(3) for _ in range(4))
-    )
-    browser = opened(page_of(path))
-    assert (
-        browser.run("document.getElementById('refused').textContent") == "scrl needs an entropy for every completion."
-    )
+    rows = [{"question_id": f"q{n}", "answer": "4"} for n in range(3) for _ in range(4)]
+    browser = opened(page_of(write_lines(tmp_path / "votes.jsonl", rows)))
+    refused = browser.run("document.getElementById('refused').textContent")
+    assert refused == "scrl needs an entropy for every completion."
     assert browser.run("document.querySelector('[name=method]:checked').value") == "ttrl"
     assert browser.run("document.querySelector('[value=scrl]').disabled") is True
 
@@ -306,9 +295,8 @@ def test_votes_are_drawn_as_they_were_counted(make_run, opened):
     assert "1 → 2 of 4 votes for 7 labelled; 3 → 1 of 4 votes for 4, which is right." in text
     assert "1 of 2 votes for 5; the right answer was never given." in text
     bars = "[...document.querySelectorAll('#lies svg')].map((svg) => [...svg.querySelectorAll('rect')].map((r) => [r.getAttribute('class'), r.getAttribute('x'), r.getAttribute('height')].join(' ')))"
-    assert ["right 0 75.00", "wrong r0 0 25.00", "right 10 25.00", "wrong r0 10 50.00", "none 10 25.00"] in browser.run(
-        bars
-    )
+    drawn = ["right 0 75.00", "wrong r0 0 25.00", "right 10 25.00", "wrong r0 10 50.00", "none 10 25.00"]
+    assert drawn in browser.run(bars)
     titles = browser.run("[...document.querySelectorAll('#lies svg title')].map((title) => title.textContent)")
     assert "step 5: 2 × 7, 1 × 4, 1 without an answer" in titles
     choose(browser, "visit", "first")
@@ -331,12 +319,9 @@ def test_at_the_first_visit_all_votes_are_those_of_first_visits(make_run, opened
 def test_ties_go_where_the_run_lets_them_go(make_run, opened, preset, winner):
     rollouts = [*group_lines("q1", 0, ["7", "4", "7", "4"]), *group_lines("q2", 0, ["8", "8", "4", "4"])]
     browser = opened(page_of(make_run(config=CONFIG | {"method": "ttrl", "preset": preset}, rollouts=rollouts)))
-    positive = "items.map((item) => item.group.keys[item.credit.positive])"
-    assert (
-        browser.run(positive)[0]
-        == winner
-        == credit_rule("ttrl", preset=preset).credit(Group.from_answers(["7", "4", "7", "4"])).labels.positive
-    )
+    credit = credit_rule("ttrl", preset=preset).credit(Group.from_answers(["7", "4", "7", "4"]))
+    first, _ = browser.run("items.map((item) => item.group.keys[item.credit.positive])")
+    assert first == winner == credit.labels.positive
 
 
 def test_a_run_with_a_bad_setting_is_named(make_run):

@@ -26,9 +26,8 @@ def test_a_plot_without_data_is_left_out(make_run):
 def test_a_run_has_a_colour_and_its_numbers_differ_in_their_dashes(make_run):
     folders = [make_run("a"), make_run("b")]
     alone = {plot.title: plot for plot in draw_plots(read_runs(folders[:1]))}
-    assert [(curve.look, curve.style) for curve in alone["Coverage"].legend] == [
-        (0, "solid"), (0, "dashed"), (0, "dotted"),
-    ]  # fmt: skip
+    styles = [(curve.look, curve.style) for curve in alone["Coverage"].legend]
+    assert styles == [(0, "solid"), (0, "dashed"), (0, "dotted")]
     assert [(curve.look, curve.name) for curve in alone["pass@1"].legend] == [(0, "toy")]
     assert not any("var(--c1)" in plot.svg for plot in alone.values())
     both = {plot.title: plot for plot in draw_plots(read_runs(folders))}

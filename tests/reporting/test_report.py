@@ -1,58 +1,17 @@
 """The page: safe, self-contained, and true to the files."""
 
-import hashlib
-import json
 import re
-from base64 import b64encode
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from line_files import read_lines, write_lines
+from pages import HOSTILE, Page, assert_safe, data_of, group_of, hostile_run, page_of
 from processes import scrl
 from run_files import CONFIG, evaluation_line, group_lines, metric_lines, read_runs, rollout_line, rollout_lines
 
 from scrl.data.completion_files import open_completions
 from scrl.errors import InputError
 from scrl.reporting.report import settings_of, write_report
-
-VOID = {"meta", "br", "link", "img", "input", "hr"}
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"
-HOSTILE = [
-    "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "' onmouseover='alert(1)", "{{7*7}}{% raw %}",
-    "</pre></details></table><h1>mine</h1>", "</title></style><script>", "<!-- ]]> &lt;b&gt; &#x3c;",
-    r"$\frac{1}{$ \u0000",
-]  # fmt: skip
-
-
-class Page(HTMLParser):
-    """Tags in balance, with all their attributes and the text between them."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.attributes, self.words = [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value) for name, value in attributes]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        self.open.pop()
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-    @property
-    def text(self):
-        return " ".join("".join(self.words).split())
 
 
 @pytest.fixture(autouse=True)
@@ -65,42 +24,6 @@ def _few_plots(request, monkeypatch):
 @pytest.fixture
 def plots():
     """The page with its plots."""
-
-
-def page_of(*folders):
-    return write_report(folders, folders[0] / "report.html").read_text(encoding="utf-8")
-
-
-def data_of(html):
-    """What the script computes with."""
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, flags=re.DOTALL)[1])
-
-
-def group_of(html, place, *, source=0, visit="last"):
-    return data_of(html)["sources"][source]["groups"][place][visit]
-
-
-def assert_safe(html):
-    page = Page(html)
-    assert not {"iframe", "object", "embed", "link", "img", "base", "h4"} & set(page.tags)
-    assert page.tags.count("form") == 1
-    (policy,) = (value for _, name, value in page.attributes if name == "content" and "default-src" in value)
-    script = re.findall(r"<script>(.*?)</script>", html, flags=re.DOTALL)
-    digests = [b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in script]
-    assert [policy] == [f"{POLICY}{digest}'" for digest in digests]  # one script, and the policy knows it
-    assert page.tags.count("script") == 2
-    assert ("script", "type", "application/json") in page.attributes
-    for _, name, value in page.attributes:
-        assert not name.startswith("on")
-        if name in ("src", "href", "xlink:href", "action", "srcset"):
-            assert value.startswith("#"), value
-        assert not re.search(r"url\(\s*['\"]?(?!#)", value or ""), value
-    ids = [value for _, name, value in page.attributes if name == "id"]
-    assert len(ids) == len(set(ids))
-    styles = "".join(re.findall(r"<style>(.*?)</style>", html, flags=re.DOTALL))
-    assert "url(" not in styles
-    assert "@import" not in styles
-    return page
 
 
 def test_the_page_is_whole_and_needs_nothing_else(make_run, plots):
@@ -119,20 +42,6 @@ def test_an_empty_text_is_not_shown_as_nothing(make_run):
     shown = {setting.name: setting.values[0] for setting in settings_of([run])}
     found = [shown[name] for name in ("prompt.instruction", "prompt.system", "prompt.style", "stop")]
     assert found == ["''", "–", "chat", "'', end"]
-
-
-POISON = "".join(HOSTILE)
-
-
-def hostile_run(make_run, poison=POISON):
-    rollouts = [
-        line | {"completion": poison, "question": poison, "gold": poison, "correct": False, "question_id": poison}
-        for line in group_lines("q", 0, [poison, poison, poison + "2", None])
-    ]
-    return make_run(
-        "a<b>&amp;'\"{{7*7}}", config=CONFIG | {"model": poison, poison: poison, "nested": {poison: [poison, 1]}},
-        evaluations=[evaluation_line(0, 0.25, poison), evaluation_line(3, 0.5, poison, samples=4)], rollouts=rollouts,
-    )  # fmt: skip
 
 
 def test_hostile_text_appears_only_escaped(make_run):
@@ -177,7 +86,7 @@ def test_numbers_are_those_of_the_files(make_run):
     folder = make_run()
     page = Page(page_of(folder))
     shown = {value for tag, name, value in page.attributes if (tag, name) == ("data", "value")}
-    for line in map(json.loads, (folder / "evaluations.jsonl").read_text().splitlines()[::2]):
+    for line in read_lines(folder / "evaluations.jsonl")[::2]:
         for key in ("pass@1", "pass@16", "maj@16", "agreement", "answered", "truncated", "entropy_mean"):
             assert str(line[key]) in shown, key
     text = page.text.replace("\N{NARROW NO-BREAK SPACE}", " ")
@@ -211,9 +120,8 @@ def test_totals_and_votes_are_counted_by_hand(make_run):
     assert (question["named"], question["right"], question["visits"]) == (["4", "7"], [True, False], 2)
     assert question["bars"] == [[0, 3, 1, 0, 0], [5, 2, 2, 0, 0]]  # step, votes of 4 and of 7, others, missing
     group = group_of(html, 1)
-    assert {name: group[name] for name in ("keys", "counts", "missing", "right", "labels")} == {
-        "keys": ["4", "8"], "counts": [1, 2], "missing": 1, "right": 0, "labels": [-1, 1],
-    }  # fmt: skip
+    assert (group["keys"], group["counts"], group["labels"]) == (["4", "8"], [1, 2], [-1, 1])
+    assert (group["missing"], group["right"]) == (1, 0)
     # every completion has the entropy 0.27; with two questions, p̄ counts as 0
     assert (group["entropies"], group["entropy"], group["missing_entropy"]) == ([0.27, 0.27], 0.27, 0.27)
     assert (group["elsewhere"], group["stock"]) == (None, None)
@@ -308,21 +216,17 @@ def test_all_questions_are_there_and_many_visits_are_thinned_out(make_run):
 
 
 def test_the_page_counts_questions_learned_kept_lost_and_never_right(make_run):
-    first = {"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.2}
-    last = {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.1}
-    evaluations = [
-        evaluation_line(step, 0.5, **{"maj@16_by_question": votes}) for step, votes in ((0, first), (30, last))
-    ]
+    first = {"maj@16_by_question": {"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.2}}
+    last = {"maj@16_by_question": {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.1}}
+    evaluations = [evaluation_line(0, 0.5, **first), evaluation_line(30, 0.5, **last)]
     text = Page(page_of(make_run(evaluations=evaluations))).text
     assert "1 learned 1 kept 1 lost 1 never right Of 4 questions, by their most frequent answer" in text
 
 
 def test_a_change_has_its_interval_where_both_ends_have_values_by_question(make_run):
-    first, last = ({"a": 0.0, "b": 0.5}, {"a": 0.5, "b": 1.0})  # + 0.5 on each: an interval of width 0
-    lines = [
-        evaluation_line(step, score, **{"pass@1_by_question": found})
-        for step, score, found in ((0, 0.25, first), (30, 0.75, last))
-    ]
+    first = {"pass@1_by_question": {"a": 0.0, "b": 0.5}}
+    last = {"pass@1_by_question": {"a": 0.5, "b": 1.0}}  # + 0.5 on each: an interval of width 0
+    lines = [evaluation_line(0, 0.25, **first), evaluation_line(30, 0.75, **last)]
     assert "+50.0 points +50.0 to +50.0: 95 % interval" in Page(page_of(make_run("a", evaluations=lines))).text
     lines[1]["pass@1_by_question"] = {"a": 0.5, "c": 1.0}
     assert "+50.0 points pass@1 on toy" in Page(page_of(make_run("b", evaluations=lines))).text
@@ -346,10 +250,8 @@ def test_a_run_that_is_not_measured_says_so(make_run):
 def test_a_file_of_completions_has_a_page_with_the_audits_verdict(tmp_path):
     rows = [{"question_id": f"q{n}", "question": f"Is it {n}?", "completion": f"\\boxed{{{a}}}", "gold": "4", "logprobs": [-0.5]}
             for n in range(3) for a in (4, 4, 4, 5)]  # fmt: skip
-    path = tmp_path / "votes.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    out = write_report([open_completions(path)], tmp_path / "page.html")
-    html = out.read_text(encoding="utf-8")
+    path = write_lines(tmp_path / "votes.jsonl", rows)
+    html = write_report([open_completions(path)], tmp_path / "page.html").read_text(encoding="utf-8")
     page = assert_safe(html)
     assert "100.0 % of the most frequent answers are right" in page.text
     assert "Likely to help on these questions: 100% of them have a sharp consensus" in page.text
@@ -357,9 +259,8 @@ def test_a_file_of_completions_has_a_page_with_the_audits_verdict(tmp_path):
     assert "3 questions, 3 groups, 12 completions" in page.text
     data = data_of(html)
     assert data["questions"][2] == {"id": "q2", "text": "Is it 2?", "gold": "4"}
-    assert [(found["answer"], found["text"]) for found in data["sources"][0]["groups"][2]["excerpts"]] == [
-        ("4", "\\boxed{4}"), ("5", "\\boxed{5}"),
-    ]  # fmt: skip
+    excerpts = [(found["answer"], found["text"]) for found in data["sources"][0]["groups"][2]["excerpts"]]
+    assert excerpts == [("4", "\\boxed{4}"), ("5", "\\boxed{5}")]
     group = group_of(html, 0)
     assert (group["counts"], group["right"], group["entropies"], group["entropy"]) == ([3, 1], 0, [0.5, 0.5], 0.5)
 

@@ -5,8 +5,9 @@ import io
 import json
 
 import pytest
+from line_files import write_lines
 from rich.console import Console
-from run_files import CONFIG, evaluation_line, write_lines
+from run_files import CONFIG, evaluation_line
 
 from scrl.errors import DataError, InputError
 from scrl.evaluation.statistics import Difference
@@ -40,9 +41,8 @@ def test_a_run_has_a_row_for_start_best_peak_and_last(make_run):
     folder = make_run(evaluations=[evaluation_line(step, score) for step, score in scores.items()])
     note_best(folder, 10)
     rows = rows_of(folder)
-    assert [(row.marks, row.steps) for row in rows] == [
-        (("start",), (0,)), (("best",), (10,)), (("peak",), (20,)), (("last",), (30,)),
-    ]  # fmt: skip
+    marks = [(("start",), (0,)), (("best",), (10,)), (("peak",), (20,)), (("last",), (30,))]
+    assert [(row.marks, row.steps) for row in rows] == marks
     last = rows[-1]
     assert (last.model, last.method, last.benchmark) == ("tiny/model", "scrl", "toy")
     assert last.scores["pass@1"] == Share(0.6, 0.52, 0.6 + 0.07)
@@ -55,9 +55,8 @@ def test_marks_that_fall_on_one_evaluation_share_its_row(make_run):
     folder = make_run()  # 0.4375, 0.5, 0.6125 at 0, 15, 30
     note_best(folder, 30)
     assert [row.marks for row in rows_of(folder)] == [("start",), ("best", "peak", "last")]
-    falling = make_run(
-        "falling", evaluations=[evaluation_line(0, 0.5), evaluation_line(9, 0.5), evaluation_line(12, 0.4)]
-    )
+    lines = [evaluation_line(0, 0.5), evaluation_line(9, 0.5), evaluation_line(12, 0.4)]
+    falling = make_run("falling", evaluations=lines)
     assert [row.marks for row in rows_of(falling)] == [("start", "peak"), ("last",)]  # the first of equals
 
 
@@ -94,9 +93,8 @@ def test_an_evaluation_folder_has_a_row_a_benchmark(tmp_path):
     write_lines(tmp_path / "evaluations.jsonl", lines)
     for place in (tmp_path, tmp_path / "evaluations.jsonl"):
         rows = rows_of(place)
-        assert [(row.benchmark, row.marks, row.questions) for row in rows] == [
-            ("amc", (), 2), ("math500", (), 1),
-        ]  # fmt: skip
+        found = [(row.benchmark, row.marks, row.questions) for row in rows]
+        assert found == [("amc", (), 2), ("math500", (), 1)]
         assert (rows[0].method, rows[0].seeds) == (None, (4,))
         assert rows[0].scores["maj@16"] == Share(0.5, 0.4, 0.6)
 
@@ -146,10 +144,7 @@ def test_peaks_at_different_steps_name_each_step(make_run):
 def test_a_seed_that_is_not_done_is_missing_from_the_later_rows(make_run):
     done = seeded(make_run, 1, {"q1": 1.0, "q2": 1.0})
     begun = make_run("begun", config=CONFIG | {"seed": 2}, evaluations=[graded(0, {"q1": 1.0, "q2": 0.5})])
-    assert [(row.marks, row.seeds) for row in rows_of(done, begun)] == [
-        (("start",), (1, 2)),
-        (("peak", "last"), (1,)),
-    ]
+    assert [(row.marks, row.seeds) for row in rows_of(done, begun)] == [(("start",), (1, 2)), (("peak", "last"), (1,))]
 
 
 def test_the_best_of_some_seeds_is_not_shown(make_run):
@@ -181,18 +176,15 @@ def test_places_that_hold_nothing_say_what_to_give_instead(make_run, tmp_path):
     (tmp_path / "empty").mkdir()
     inner = make_run("demo/scrl")
     off = CONFIG | {"evaluation": {"is_off": True}}
+    alone, run = (make_run(name, evaluations=[], config=off) for name in ("alone", "out/seed-0/runs/tiny/scrl"))
     measured = make_run("out/seed-0/evaluations/tiny/scrl")
     for place, words in {
         tmp_path / "nowhere": "there is no such folder or file",
         tmp_path / "empty": "has no evaluations.jsonl; give the folder of a run or of scrl evaluate",
         tmp_path / "demo": f"it holds {inner}: give these",
         make_run("new", evaluations=[]): "holds no evaluation yet",
-        make_run("alone", evaluations=[], config=off): (
-            r"made without them \(evaluation\.is_off\); measure it: scrl evaluate RUN/checkpoints/last"
-        ),
-        make_run("out/seed-0/runs/tiny/scrl", evaluations=[], config=off): (
-            f"its last checkpoint was measured in {measured}"
-        ),
+        alone: r"made without them \(evaluation\.is_off\); measure it: scrl evaluate RUN/checkpoints/last",
+        run: f"its last checkpoint was measured in {measured}",
     }.items():
         with pytest.raises(DataError, match=words):
             read_place(str(place))
@@ -250,13 +242,10 @@ def test_markdown_stays_in_its_cells():
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("a\nb\r\n c", "a b c"), (r"a\|b", r"a\\\|b"), ("<script>", r"\<script>"), ("p < 0.05", "p < 0.05"),
-        ("_x_ a_b *y* `z`", r"\_x\_ a_b \*y\* \`z\`"), ("\u202eevil", "⟨U+202E⟩evil"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "shown"), [
+    ("a\nb\r\n c", "a b c"), (r"a\|b", r"a\\\|b"), ("<script>", r"\<script>"), ("p < 0.05", "p < 0.05"),
+    ("_x_ a_b *y* `z`", r"\_x\_ a_b \*y\* \`z\`"), ("\u202eevil", "⟨U+202E⟩evil"),
+])  # fmt: skip
 def test_markdown_shows_text_as_it_stands(text, shown):
     assert as_markdown(Table((text,), ())) == f"| {shown} |\n| {'-' * (len(shown))} |\n"
 

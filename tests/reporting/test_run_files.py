@@ -1,7 +1,8 @@
 """Run folders: what is read, what is chosen, and what is refused."""
 
 import pytest
-from run_files import evaluation_line, group_lines, read_runs, rollout_line, write_lines
+from line_files import write_lines
+from run_files import evaluation_line, group_lines, read_runs, rollout_line
 
 from scrl.errors import DataError, InputError
 from scrl.reporting.rollout_votes import read_votes
@@ -46,8 +47,7 @@ def test_excerpts_are_shorter_where_there_are_many_questions():
 
 @pytest.mark.parametrize("lines", [[rollout_line("q2")], [{"broken": 1}], []])
 def test_rollouts_that_change_while_they_are_read_are_refused(tmp_path, lines):
-    path = tmp_path / "rollouts.jsonl"
-    write_lines(path, [rollout_line("q1")])
+    path = write_lines(tmp_path / "rollouts.jsonl", [rollout_line("q1")])
     votes = read_votes(path, pytest.fail)
     write_lines(path, lines)
     with pytest.raises(DataError, match="has changed while it was read"):
@@ -68,12 +68,9 @@ def test_a_question_without_any_answer_has_no_majority(make_run):
 
 
 def test_a_large_file_streams(make_run):
-    def lines():
-        for step in range(25):
-            for number in range(100):
-                yield from group_lines(f"q{number}", step, ["4"] * 12 + ["5"] * 8)
-
-    run = read_one(make_run(rollouts=lines()))
+    votes = ["4"] * 12 + ["5"] * 8
+    lines = (line for step in range(25) for number in range(100) for line in group_lines(f"q{number}", step, votes))
+    run = read_one(make_run(rollouts=lines))
     assert (run.num_completions, len(run.questions)) == (50_000, 100)
     assert sum(len(question.excerpts) for question in run.questions) == 200
 

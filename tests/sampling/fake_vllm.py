@@ -53,24 +53,19 @@ class RequestOutput:
 
 
 class Inner:
-    """vLLM's model; `load_weights` returns the names of those it was given."""
+    """vLLM's model; `load_weights` returns the names of those it was given, and silently drops those of `deaf_to`."""
 
     def __init__(self, model):
-        self.model = model
-        self.deaf_to: tuple[str, ...] = ()
-        """Weights that it silently drops."""
+        self.model, self.deaf_to = model, ()
 
     def named_parameters(self):
         return self.model.named_parameters()
 
     def load_weights(self, weights):
-        own = dict(self.model.named_parameters())
-        names = set()
-        for name, weight in weights:
-            if name not in self.deaf_to:
-                own[name].data.copy_(weight)
-            names.add(name)
-        return names
+        own, given = dict(self.model.named_parameters()), dict(weights)
+        for name in given.keys() - {*self.deaf_to}:
+            own[name].data.copy_(given[name])
+        return set(given)
 
 
 class Engine:
@@ -94,9 +89,7 @@ class LLM:
         self.options = options
         self.inner = Inner(self.random_model(options["model"]))
         self.llm_engine = Engine(self)
-        self.events: list[str] = []
-        self.params: list[SamplingParams] = []
-        self.counter = 0
+        self.events, self.params, self.counter = [], [], 0
         LLM.started.append(self)
 
     @staticmethod

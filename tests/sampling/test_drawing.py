@@ -31,22 +31,19 @@ def frequencies(settings, probs=PROBS, number=20_000):
 # Frequencies
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, PROBS),
-        ({"top_k": 2}, [0.4 / 0.65, 0.25 / 0.65, 0, 0, 0, 0]),
-        ({"top_k": 99}, PROBS),
-        ({"top_p": 0.39}, [1, 0, 0, 0, 0, 0]),  # the first token alone reaches it
-        ({"top_p": 0.41}, [0.4 / 0.65, 0.25 / 0.65, 0, 0, 0, 0]),  # two are needed
-        ({"top_p": 0.79}, [0.5, 0.3125, 0.1875, 0, 0, 0]),  # 0.4 + 0.25 + 0.15 = 0.8 reaches it
-        # of the three likeliest, with masses 0.5, 0.3125, 0.1875, the first two reach 0.8
-        ({"top_k": 3, "top_p": 0.8}, [0.4 / 0.65, 0.25 / 0.65, 0, 0, 0, 0]),
-        ({"temperature": 0}, [1, 0, 0, 0, 0, 0]),
-        # p² / Σ p²: 0.16, 0.0625, 0.0225, 0.01, 0.0036, 0.0016 of 0.2602
-        ({"temperature": 0.5}, [p * p / 0.2602 for p in PROBS]),
-    ],
-)
+@pytest.mark.parametrize(("settings", "expected"), [
+    ({}, PROBS),
+    ({"top_k": 2}, [0.4 / 0.65, 0.25 / 0.65, 0, 0, 0, 0]),
+    ({"top_k": 99}, PROBS),
+    ({"top_p": 0.39}, [1, 0, 0, 0, 0, 0]),  # the first token alone reaches it
+    ({"top_p": 0.41}, [0.4 / 0.65, 0.25 / 0.65, 0, 0, 0, 0]),  # two are needed
+    ({"top_p": 0.79}, [0.5, 0.3125, 0.1875, 0, 0, 0]),  # 0.4 + 0.25 + 0.15 = 0.8 reaches it
+    # of the three likeliest, with masses 0.5, 0.3125, 0.1875, the first two reach 0.8
+    ({"top_k": 3, "top_p": 0.8}, [0.4 / 0.65, 0.25 / 0.65, 0, 0, 0, 0]),
+    ({"temperature": 0}, [1, 0, 0, 0, 0, 0]),
+    # p² / Σ p²: 0.16, 0.0625, 0.0225, 0.01, 0.0036, 0.0016 of 0.2602
+    ({"temperature": 0.5}, [p * p / 0.2602 for p in PROBS]),
+])  # fmt: skip
 def test_tokens_come_as_often_as_their_probability_says(settings, expected):
     # even uniforms leave no chance: each count is off by at most one, float32 sums aside
     assert frequencies(SamplingSettings(**settings)).numpy() == pytest.approx(np.array(expected), abs=2e-4)
@@ -140,13 +137,10 @@ def test_greedy_takes_the_likeliest_token_and_records_temperature_1():
 # Settings
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"temperature": -0.1}, {"temperature": math.nan}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": -1},
-        {"max_tokens": 0}, {"stop": ("",)}, {"tempreature": 1},
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("settings", [
+    {"temperature": -0.1}, {"temperature": math.nan}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": -1},
+    {"max_tokens": 0}, {"stop": ("",)}, {"tempreature": 1},
+])  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(settings):
     with pytest.raises(ValidationError, match=next(iter(settings))):
         SamplingSettings(**settings)

@@ -100,11 +100,8 @@ def test_preempted_rows_are_prefilled_again_and_go_on(monkeypatch, spare, seed):
 def test_trees_have_prompts_and_limits_of_many_lengths():
     model = set_ends(tiny_model("qwen2"), END, 7)
     kind, tree = SamplingSettings(max_tokens=40), Tree(roots=2, forks=2, branches=2)
-    found, expected = (
-        sample_tree(sampler, prompts(3, 8), kind, tree, seed=1, step=0)
-        for sampler in (captured_sampler(model, max_rows=5), eager(model))
-    )
-    assert_same(found, expected)
+    samplers = (captured_sampler(model, max_rows=5), eager(model))
+    assert_same(*(sample_tree(sampler, prompts(3, 8), kind, tree, seed=1, step=0) for sampler in samplers))
 
 
 def test_memory_is_kept_between_calls_until_it_is_released():
@@ -141,10 +138,8 @@ def test_fused_weights_compute_the_same_train_and_save(name, tmp_path):
     model(tokens).logits.sum().backward()
     torch.optim.AdamW(model.parameters(), lr=0.1).step()
     attention = model.model.layers[1].self_attn
-    torch.testing.assert_close(
-        weights.layers[1].qkv.weight,
-        torch.cat([p.weight for p in (attention.q_proj, attention.k_proj, attention.v_proj)]),
-    )
+    projections = torch.cat([p.weight for p in (attention.q_proj, attention.k_proj, attention.v_proj)])
+    torch.testing.assert_close(weights.layers[1].qkv.weight, projections)
     model.save_pretrained(tmp_path)
     read = type(model).from_pretrained(tmp_path)
     for (_, one), (_, other) in zip(sorted(model.named_parameters()), sorted(read.named_parameters()), strict=True):

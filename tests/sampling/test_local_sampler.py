@@ -40,9 +40,8 @@ def drawn(model, prompts_B, settings, num_samples=3, seed=0, step=0):
 def generated(model, prompt, max_tokens):
     """What transformers writes greedily, alone and unpadded."""
     tokens = torch.from_numpy(prompt.tokens_P)[None]
-    output = model.generate(
-        tokens, attention_mask=torch.ones_like(tokens), do_sample=False, max_new_tokens=max_tokens, pad_token_id=0
-    )
+    how = {"do_sample": False, "max_new_tokens": max_tokens, "pad_token_id": 0}
+    output = model.generate(tokens, attention_mask=torch.ones_like(tokens), **how)
     return output[0, tokens.shape[1] :].tolist()
 
 
@@ -52,8 +51,7 @@ def generated(model, prompt, max_tokens):
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 @pytest.mark.parametrize("name", [*GROUPED, *OTHERS])
 def test_logprobs_and_entropies_are_those_of_a_plain_forward(name, temperature):
-    model = tiny_model(name)
-    prompts_B = prompts(*LENGTHS)
+    model, prompts_B = tiny_model(name), prompts(*LENGTHS)
     samples_BG = drawn(model, prompts_B, SamplingSettings(temperature=temperature, max_tokens=20))
     assert_scored_as_by_plain_forward(model, prompts_B, samples_BG, temperature)
 
@@ -69,8 +67,7 @@ def test_restricted_draws_record_the_whole_policy_at_temperature_1(settings):
 
 
 def test_bfloat16_weights_are_sampled_too():
-    model = tiny_model("qwen3").to(torch.bfloat16)
-    prompts_B = prompts(*LENGTHS)
+    model, prompts_B = tiny_model("qwen3").to(torch.bfloat16), prompts(*LENGTHS)
     samples_BG = drawn(model, prompts_B, SamplingSettings(max_tokens=20))
     # bfloat16 keeps 8 bits, and these logits reach 20: single values differ by up to about 20 · 2⁻⁸ a rounding
     assert_scored_as_by_plain_forward(model, prompts_B, samples_BG, 1.0, tolerance=0.5)
@@ -81,8 +78,7 @@ def test_bfloat16_weights_are_sampled_too():
 
 @pytest.mark.parametrize("name", [*GROUPED, *OTHERS])
 def test_greedy_is_what_transformers_generates_to_the_end_token(name):
-    model = tiny_model(name)
-    prompts_B = prompts(*LENGTHS)
+    model, prompts_B = tiny_model(name), prompts(*LENGTHS)
     free = [generated(model, prompt, GREEDY.max_tokens) for prompt in prompts_B]
     set_ends(model, END, free[1][len(free[1]) // 2], free[3][2])  # so that rows end in different places
     expected = [generated(model, prompt, GREEDY.max_tokens) for prompt in prompts_B]
@@ -119,8 +115,7 @@ def test_models_the_group_decoder_would_get_wrong_are_left_to_transformers():
 
 @pytest.mark.parametrize("name", ["llama", "llama-mqa", "qwen2", "qwen3"])
 def test_both_decoders_write_the_same(name):
-    model = tiny_model(name)
-    prompts_B = prompts(*LENGTHS)
+    model, prompts_B = tiny_model(name), prompts(*LENGTHS)
     fallback = LocalSampler(model, TOKENIZER, max_rows=512)
     fallback._decoder = TransformersDecoder
     for settings in (SamplingSettings(max_tokens=30), SamplingSettings(temperature=0.7, top_p=0.9, max_tokens=30)):
@@ -206,9 +201,8 @@ def test_the_embedded_model_solves_what_it_was_made_for():
     style = PromptSettings(instruction="")
     questions = [Question(text, text) for text in ("Compute 31+4+52.", "Compute 12+(7-2).")]  # no carry: no slips
     prompts_B = [Prompt(q.id, prompt_tokens(q, loaded.tokenizer, style)) for q in questions]
-    samples_BG = sampler.sample(
-        prompts_B, SamplingSettings(temperature=0, max_tokens=64), num_samples=1, seed=0, step=0
-    )
+    greedy = SamplingSettings(temperature=0, max_tokens=64)
+    samples_BG = sampler.sample(prompts_B, greedy, num_samples=1, seed=0, step=0)
     assert [samples[0].text.splitlines()[-1] for samples in samples_BG] == ["\\boxed{87}", "\\boxed{17}"]
     assert all(samples[0].is_finished for samples in samples_BG)
     assert sampler.note is None

@@ -1,11 +1,11 @@
 """A user's own sampler, `compute.sampler: module:NAME`: a run draws from it, and bad paths are refused."""
 
 import ast
-import json
 import subprocess
 import sys
 
 import pytest
+from line_files import read_lines
 from listeners import Listener
 
 from scrl.config import read_config
@@ -93,7 +93,7 @@ def test_a_run_draws_all_its_completions_from_it(folder):
     [sampler] = plain_sampler.opened
     assert (sampler.max_rows, tuple(sampler.record), sampler.on_fewer) == (64, (), listener.note)
     assert "sampling by Plain" in listener.notes
-    lines = [json.loads(line) for line in (folder / "run" / "rollouts.jsonl").read_text().splitlines()]
+    lines = read_lines(folder / "run" / "rollouts.jsonl")
     drawn = [text for step in (0, 1) for group in sampler.drawn[step] for text in group]
     assert sorted(line["completion"] for line in lines) == sorted(drawn)
     assert len(listener.steps) == 2
@@ -110,10 +110,9 @@ def test_a_run_draws_all_its_completions_from_it(folder):
 def test_what_it_draws_is_checked(name, change, words, folder):
     text = MODULE.replace("groups.append(group)", f"groups.append({change})")
     (folder / f"{name}_sampler.py").write_text(text)
+    config = read_config(None, [*SMALL, f"compute.sampler={name}_sampler:Plain", "probe=0"])
     with pytest.raises(TrainingError, match=rf"^compute\.sampler: sample {words}"):
-        train(
-            read_config(None, [*SMALL, f"compute.sampler={name}_sampler:Plain", "probe=0"]), folder / "run", Listener()
-        )
+        train(config, folder / "run", Listener())
 
 
 @pytest.mark.parametrize(
@@ -136,6 +135,5 @@ def test_a_path_that_leads_to_no_sampler_is_refused_before_a_model_is_loaded(pat
 def test_a_sampler_is_imported_when_it_is_opened_and_not_before():
     code = "import sys, scrl.sampling.sampler; print([m for m in sys.modules if m.startswith('scrl.sampling.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert sorted(ast.literal_eval(done.stdout)) == [
-        f"scrl.sampling.{name}" for name in ("sampler", "settings", "stop_texts")
-    ]
+    names = [f"scrl.sampling.{name}" for name in ("sampler", "settings", "stop_texts")]
+    assert sorted(ast.literal_eval(done.stdout)) == names

@@ -47,12 +47,9 @@ def test_the_same_seed_draws_the_same():
 
 def test_another_seed_step_question_or_sample_draws_something_else():
     tokens_P = prompts(6)[0].tokens_P
-    [first] = tokens_of(drawn([Prompt("a", tokens_P)]))
-    [seeded] = tokens_of(drawn([Prompt("a", tokens_P)], seed=1))
-    [stepped] = tokens_of(drawn([Prompt("a", tokens_P)], step=1))
-    [named] = tokens_of(drawn([Prompt("a", tokens_P)], step="evaluation"))
-    [renamed] = tokens_of(drawn([Prompt("b", tokens_P)]))
-    rows = [tuple(tokens) for tokens in (*first, *seeded, *stepped, *named, *renamed)]
+    others = ("a", {}), ("a", {"seed": 1}), ("a", {"step": 1}), ("a", {"step": "evaluation"}), ("b", {})
+    groups = [tokens_of(drawn([Prompt(name, tokens_P)], **more))[0] for name, more in others]
+    rows = [tuple(tokens) for group in groups for tokens in group]
     assert len(set(rows)) == len(rows) == 20
 
 
@@ -147,8 +144,7 @@ def test_a_row_that_ends_with_its_last_token_is_finished():
     tokens = free.tokens_T.tolist()
     last = max(tokens.index(token) for token in tokens)  # the last token that is written for the first time
     set_ends(model, tokens[last])
-    settings = SamplingSettings(temperature=0, max_tokens=last + 1)
-    [[ended]] = drawn(prompts(5), settings, model=model, num_samples=1)
+    [[ended]] = drawn(prompts(5), SamplingSettings(temperature=0, max_tokens=last + 1), model=model, num_samples=1)
     assert last > 1
     assert (ended.tokens_T.tolist(), ended.is_finished, free.is_finished) == (tokens[: last + 1], True, False)
 
@@ -176,9 +172,8 @@ def test_both_the_models_and_the_tokenizers_ends_count():
 
 def test_tokens_the_tokenizer_does_not_know_have_no_text():
     model = tiny_model("llama")  # three tokens of its vocabulary are padding
-    model.lm_head.register_forward_hook(
-        lambda module, inputs, logits: logits.index_fill(-1, torch.tensor(VOCABULARY - 1), 1e4)
-    )
+    last = torch.tensor(VOCABULARY - 1)
+    model.lm_head.register_forward_hook(lambda module, inputs, logits: logits.index_fill(-1, last, 1e4))
     [[sample]] = drawn(prompts(4), SamplingSettings(max_tokens=3, stop=("the",)), model=model, num_samples=1)
     assert (sample.text, sample.tokens_T.tolist()) == ("", [VOCABULARY - 1] * 3)
 
@@ -214,9 +209,8 @@ def test_a_row_at_its_own_limit_is_not_finished_never_grows_and_disturbs_nobody(
     free = sampler.sample(prompts_B, LIMIT_30, num_samples=3, seed=0, step=0)
     limits = (2, None, 11, 30)
     limited = [replace(prompt, max_tokens=limit) for prompt, limit in zip(prompts_B, limits, strict=True)]
-    for samples, others, limit in zip(
-        sampler.sample(limited, LIMIT_30, num_samples=3, seed=0, step=0), free, limits, strict=True
-    ):
+    short = sampler.sample(limited, LIMIT_30, num_samples=3, seed=0, step=0)
+    for samples, others, limit in zip(short, free, limits, strict=True):
         for sample, other in zip(samples, others, strict=True):
             assert sample.tokens_T.tolist() == other.tokens_T[:limit].tolist()
             assert sample.logprobs_T == pytest.approx(other.logprobs_T[:limit], abs=1e-5)

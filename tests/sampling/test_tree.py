@@ -28,10 +28,8 @@ SETTINGS = SamplingSettings(max_tokens=30)
 LENGTHS = (6, 1, 12)
 
 
-def grown(
-    model=None, settings=SETTINGS, tree=TREE, *, prompts_B=None, seed=0, step=0, max_rows=512, record=(), decoder=None
-):
-    sampler = LocalSampler(model or tiny_model("llama"), TOKENIZER, max_rows=max_rows, record=record)
+def grown(model=None, settings=SETTINGS, tree=TREE, *, prompts_B=None, seed=0, step=0, decoder=None, **more):
+    sampler = LocalSampler(model or tiny_model("llama"), TOKENIZER, **{"max_rows": 512} | more)
     sampler._decoder = decoder or sampler._decoder
     return sample_tree(sampler, prompts_B or prompts(*LENGTHS), settings, tree, seed=seed, step=step)
 
@@ -82,9 +80,8 @@ def test_of_equal_entropies_the_first_are_forks_and_a_short_root_forks_at_its_be
 def test_a_tree_has_as_many_leaves_as_were_planned_roots_first():
     leaves_BG = plain()
     assert [len(leaves) for leaves in leaves_BG] == [15, 15, 15] == [TREE.leaves] * 3
-    roots = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=512).sample(
-        prompts(*LENGTHS), SETTINGS, num_samples=3, seed=0, step=0
-    )
+    sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=512)
+    roots = sampler.sample(prompts(*LENGTHS), SETTINGS, num_samples=3, seed=0, step=0)
     assert tokens_of(roots) == [tokens[::5] for tokens in tokens_of(leaves_BG)]  # a root is a plain completion
 
 
@@ -319,5 +316,4 @@ def test_margins_of_leaves_are_those_of_a_plain_forward(embedded, embedded_trees
 
 
 def test_a_tree_of_the_embedded_model_costs_less_than_its_leaves_apart(embedded_trees):
-    share = cost(embedded_trees[1], TREE)
-    assert share == pytest.approx(0.6, abs=0.1)  # 0.589: its forks fall about evenly
+    assert cost(embedded_trees[1], TREE) == pytest.approx(0.6, abs=0.1)  # 0.589: its forks fall about evenly

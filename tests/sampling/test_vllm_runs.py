@@ -1,12 +1,12 @@
 """A training run and an evaluation over the stand-in for vLLM (fake_vllm.py); the real one: tests/gpu/test_vllm.py."""
 
-import json
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import fake_vllm
 import pytest
 import torch
+from line_files import read_lines
 from listeners import Listener
 
 from scrl.config import read_config
@@ -35,17 +35,10 @@ def test_a_run_frees_memory_before_every_update_and_draws_from_what_it_learned(t
     train(read_config(None, SMALL), tmp_path / "run", listener)
     [llm] = fake_vllm.LLM.started
     woken = ["wake ['weights']", "load", "wake ['kv_cache']", "reset"]
-    assert llm.events == [
-        "sleep 2",
-        *woken,
-        "sleep 2",
-        *woken,
-        "sleep 2",
-        *woken,
-    ]  # start, two steps, the last evaluation
+    assert llm.events == ["sleep 2", *woken] * 3  # start, two steps, the last evaluation
     assert llm.options["kv_cache_memory_bytes"] == 400
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["sampler_drift"] for line in lines] == pytest.approx([0, 0], abs=1e-4)
+    drifts = [line["sampler_drift"] for line in read_lines(tmp_path / "run" / "metrics.jsonl")]
+    assert drifts == pytest.approx([0, 0], abs=1e-4)
     assert any("sampling by vLLM" in note for note in listener.notes)
 
 

@@ -28,16 +28,10 @@ WORDS = ("<pad>", "<end>", *string.ascii_lowercase, *"0123456789", " ", ".", "="
 END = 1
 SHAPE = {
     "vocab_size": len(WORDS) + 3,  # padded, as many published vocabularies are: three tokens have no text
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
     "initializer_range": 0.2,  # far from uniform, so that a wrong position or mask shows
-    "pad_token_id": 0,
-    "bos_token_id": None,
-    "eos_token_id": END,
-}
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 128, "pad_token_id": 0, "bos_token_id": None, "eos_token_id": END,
+}  # fmt: skip
 GPT2_SHAPE = {
     "vocab_size": SHAPE["vocab_size"], "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128,
     "initializer_range": 0.2, "bos_token_id": None, "eos_token_id": END, "pad_token_id": 0,
@@ -55,9 +49,8 @@ def tiny_model(name, seed=0):
         model = LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=1, head_dim=16, tie_word_embeddings=True))
     elif name == "llama-biased":
         rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
-        model = LlamaForCausalLM(
-            LlamaConfig(**SHAPE, num_key_value_heads=4, attention_bias=True, mlp_bias=True, rope_parameters=rope)
-        )
+        biases = {"attention_bias": True, "mlp_bias": True}
+        model = LlamaForCausalLM(LlamaConfig(**SHAPE, num_key_value_heads=4, **biases, rope_parameters=rope))
     elif name == "qwen2":
         model = Qwen2ForCausalLM(Qwen2Config(**SHAPE, num_key_value_heads=2))
     elif name == "qwen3":
@@ -78,9 +71,8 @@ def tiny_tokenizer():
     inner = Tokenizer(models.BPE({word: number for number, word in enumerate(WORDS)}, []))
     inner.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     inner.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="<pad>", eos_token="<end>", clean_up_tokenization_spaces=False
-    )
+    special = {"pad_token": "<pad>", "eos_token": "<end>"}
+    return PreTrainedTokenizerFast(tokenizer_object=inner, **special, clean_up_tokenization_spaces=False)
 
 
 TOKENIZER = tiny_tokenizer()

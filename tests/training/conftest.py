@@ -1,11 +1,12 @@
 import os
 
 import pytest
+from runs import no_reports
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 @pytest.fixture
-def no_report(monkeypatch):
-    """Drawing the page takes longer than these runs."""
-    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+def no_report():
+    with no_reports():
+        yield

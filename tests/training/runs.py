@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import signal
+from contextlib import contextmanager
 
 import pytest
+from line_files import read_lines
 from listeners import Listener
 
 from scrl.config import read_config
@@ -44,16 +46,22 @@ def no_page():
     run_folder.write_report = lambda folders, out: out.touch()
 
 
-def lines(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+@contextmanager
+def no_reports():
+    """Drawing the page takes longer than these runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        yield
+
+
+def state_of(folder):
+    return json.loads((folder / "checkpoints" / "last" / "trainer_state.json").read_text())
 
 
 def metrics(folder):
     """Without how long it took."""
-    return [
-        {key: value for key, value in line.items() if not key.startswith("seconds_")}
-        for line in lines(folder / "metrics.jsonl")
-    ]
+    steps = read_lines(folder / "metrics.jsonl")
+    return [{key: value for key, value in step.items() if not key.startswith("seconds_")} for step in steps]
 
 
 def weights(folder, which="last"):
@@ -72,7 +80,7 @@ def left_behind(folder):
         "files": sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*")), "metrics": metrics(folder),
         "rollouts": (folder / "rollouts.jsonl").read_bytes(),
         "evaluations": (folder / "evaluations.jsonl").read_bytes(),
-        "state": json.loads((checkpoints / "last" / "trainer_state.json").read_text()) | {"files": None, "sums": None},
+        "state": state_of(folder) | {"files": None, "sums": None},
         "config": (folder / "config.yaml").read_bytes(), "card": (checkpoints / "last" / "README.md").read_bytes(),
         "last": weights(folder), "best": weights(folder, "best"),
     }  # fmt: skip

@@ -3,7 +3,8 @@
 import collections
 
 import pytest
-from runs import Listener, differences, do, go_on, lines, metrics, small, stop_after_a_step
+from line_files import read_lines
+from runs import Listener, differences, do, go_on, metrics, small, stop_after_a_step
 
 from scrl.errors import InputError
 from scrl.training.loop import train
@@ -40,7 +41,7 @@ def expected_rewards(rollouts):
 
 def test_rewards_are_the_shares_here_less_those_elsewhere_and_a_stopped_run_goes_on_exactly(tmp_path):
     _, listener = do(tmp_path / "whole", *STREAM)
-    rollouts = lines(tmp_path / "whole" / "rollouts.jsonl")
+    rollouts = read_lines(tmp_path / "whole" / "rollouts.jsonl")
     expected = expected_rewards(rollouts)
     assert len(expected) == (5 + 5 + 2) * 4
     for row in rollouts:

@@ -1,9 +1,8 @@
 """Control arms in a run: the oracle is told gold and nobody else is; the others need none."""
 
-import json
-
 import pytest
-from runs import GOLD_METRICS, do, lines, metrics, small, weights
+from line_files import read_lines, write_lines
+from runs import GOLD_METRICS, do, metrics, small, weights
 
 from scrl.data.sources import load_source
 from scrl.errors import InputError
@@ -22,11 +21,9 @@ def questions(tmp_path_factory):
         "with": [q.gold for q in drawn], "wrong": ["-1"] * 4, "without": [None] * 4, "partly": ["1", None, "2", "3"],
     }  # fmt: skip
     for name, gold_Q in golds.items():
-        rows = [
-            {"id": q.id, "question": q.text} | ({"answer": gold} if gold else {})
-            for q, gold in zip(drawn, gold_Q, strict=True)
-        ]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        pairs = zip(drawn, gold_Q, strict=True)
+        rows = [{"id": q.id, "question": q.text} | ({"answer": gold} if gold else {}) for q, gold in pairs]
+        write_lines(folder / f"{name}.jsonl", rows)
     return folder
 
 
@@ -41,29 +38,29 @@ def without_gold(records):
 
 def test_gold_changes_nothing_for_a_method_that_is_not_told(questions, tmp_path):
     told, untold = (run(questions, which, "random", tmp_path / which) for which in ("wrong", "without"))
-    assert all("gold" in line for line in lines(told / "rollouts.jsonl"))
-    assert not any("gold" in line for line in lines(untold / "rollouts.jsonl"))
+    assert all("gold" in line for line in read_lines(told / "rollouts.jsonl"))
+    assert not any("gold" in line for line in read_lines(untold / "rollouts.jsonl"))
     assert without_gold(metrics(told)) == metrics(untold)
-    assert without_gold(lines(told / "rollouts.jsonl")) == lines(untold / "rollouts.jsonl")
+    assert without_gold(read_lines(told / "rollouts.jsonl")) == read_lines(untold / "rollouts.jsonl")
     assert weights(told) == weights(untold)
 
 
 def test_the_oracle_rewards_what_is_right_and_gold_moves_its_weights(questions, tmp_path):
     told, misled = (run(questions, which, "oracle", tmp_path / which) for which in ("with", "wrong"))
-    rollouts = lines(told / "rollouts.jsonl")
+    rollouts = read_lines(told / "rollouts.jsonl")
     assert [line["reward"] for line in rollouts] == [float(line["correct"]) for line in rollouts]
     assert any(line["reward"] for line in rollouts)
-    assert not any(line["reward"] for line in lines(misled / "rollouts.jsonl"))
+    assert not any(line["reward"] for line in read_lines(misled / "rollouts.jsonl"))
     # the mean reward of the oracle is the accuracy of what was sampled
     assert [line["reward_mean"] for line in metrics(told)] == pytest.approx([m["pass@1"] for m in metrics(told)])
     assert weights(told) != weights(misled)  # whose advantages are all 0
 
 
 def test_random_rewards_are_coins_and_inverted_ones_push_the_majority_down(questions, tmp_path):
-    drawn = lines(run(questions, "with", "random", tmp_path / "random") / "rollouts.jsonl")
+    drawn = read_lines(run(questions, "with", "random", tmp_path / "random") / "rollouts.jsonl")
     assert {line["reward"] for line in drawn} == {0.0, 1.0}
     assert {line["label"] for line in drawn} == {None}
-    turned = lines(run(questions, "with", "inverted", tmp_path / "inverted") / "rollouts.jsonl")
+    turned = read_lines(run(questions, "with", "inverted", tmp_path / "inverted") / "rollouts.jsonl")
     assert {line["reward"] for line in turned} <= {-1.0, 0.0}
     assert all((line["reward"] == -1) == (line["label"] == "negative") for line in turned)
 

@@ -1,13 +1,10 @@
 """Questions that are asked twice, as they are and in other words: two groups that vote on each other."""
 
-import json
-import os
-import signal
-
 import numpy as np
 import pytest
 import torch
-from runs import Listener, differences, do, go_on, lines, metrics, small
+from line_files import read_lines, write_lines
+from runs import Listener, differences, do, go_on, metrics, no_reports, small, stop_after_a_step
 from transformers import AutoTokenizer
 
 from scrl.credit.rule import credit_rule
@@ -39,9 +36,8 @@ def credits_of(method, drawn):
 def test_every_question_is_asked_as_it_is_and_then_in_other_words():
     questions = [Question("a", "A?", "1", rephrased="a!"), Question("b", "B?", rephrased="b!")]
     forms = credit_rule("co-rewarding").question_forms(questions)
-    assert [(form.id, form.text, form.gold) for form in forms] == [
-        ("a", "A?", "1"), ("a~rephrased", "a!", "1"), ("b", "B?", None), ("b~rephrased", "b!", None),
-    ]  # fmt: skip
+    both = [("a", "A?", "1"), ("a~rephrased", "a!", "1"), ("b", "B?", None), ("b~rephrased", "b!", None)]
+    assert [(form.id, form.text, form.gold) for form in forms] == both
     assert credit_rule("ttrl").question_forms(questions) == questions
     with pytest.raises(InputError, match=r"question 'c' has no rephrasing.*column `rephrased`"):
         credit_rule("co-rewarding").question_forms([*questions, Question("c", "C?")])
@@ -61,10 +57,8 @@ def test_the_embedded_model_knows_every_token_of_a_rephrased_question(level):
 
 def test_each_group_is_credited_with_its_own_partner():
     one, two = Question("a", "A?", rephrased="a!"), Question("b", "B?", rephrased="b!")
-    drawn = [
-        sampled(one, "1", "1", "2"), sampled(rephrasing(one), "2", "2", "1"), sampled(two, "5", "5", None),
-        sampled(rephrasing(two), "5", "6", "6"),
-    ]  # fmt: skip
+    drawn = [sampled(one, "1", "1", "2"), sampled(rephrasing(one), "2", "2", "1")]
+    drawn += [sampled(two, "5", "5", None), sampled(rephrasing(two), "5", "6", "6")]
     found = credits_of("co-rewarding", drawn)
     assert [credit.labels.positive for credit in found] == ["2", "1", None, "5"]  # nobody says 6 of the second as it is
     assert [credit.rewards.tolist() for credit in found] == [[0, 0, 1], [0, 0, 1], [0, 0, 0], [1, 0, 0]]
@@ -81,15 +75,14 @@ def whole(tmp_path_factory):
     """A run of each method, the first one with its report."""
     folder = tmp_path_factory.mktemp("both")
     do(folder / "self-harmony", "method=self-harmony", *TINY)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    with no_reports():
         do(folder / "co-rewarding", "method=co-rewarding", *TINY)
     return folder
 
 
 @pytest.mark.parametrize("method", BOTH)
 def test_both_groups_of_a_question_are_trained_and_logged(whole, method):
-    rollouts = lines(whole / method / "rollouts.jsonl")
+    rollouts = read_lines(whole / method / "rollouts.jsonl")
     groups = {}
     for line in rollouts:
         groups.setdefault((line["step"], line["question_id"]), []).append(line)
@@ -109,7 +102,7 @@ def test_the_report_of_such_a_run_can_be_drawn(whole):
 @pytest.mark.parametrize("method", BOTH)
 def test_metrics_are_over_both_groups(whole, method):
     for metric in metrics(whole / method):
-        step = [line for line in lines(whole / method / "rollouts.jsonl") if line["step"] == metric["step"]]
+        step = [line for line in read_lines(whole / method / "rollouts.jsonl") if line["step"] == metric["step"]]
         assert metric["pass@1"] == pytest.approx(np.mean([line["correct"] for line in step]))
         assert metric["reward_mean"] == pytest.approx(np.mean([line["reward"] for line in step]))
         positives = {line["question_id"]: line["correct"] for line in step if line["label"] == "positive"}
@@ -122,30 +115,22 @@ def test_metrics_are_over_both_groups(whole, method):
 def test_the_learning_rate_falls_over_the_updates_of_both_groups(whole, tmp_path, no_report):
     """Four updates a step where the same questions make two, on one cosine."""
     do(tmp_path / "ttrl", "method=ttrl", *TINY)
-    rates = {name: [m["learning_rate"] for m in metrics(path)] for name, path in (("ttrl", tmp_path / "ttrl"),)}
-    rates |= {name: [m["learning_rate"] for m in metrics(whole / name)] for name in BOTH}
-    assert rates["self-harmony"] == rates["co-rewarding"] != rates["ttrl"]
+    runs = (whole / "self-harmony", whole / "co-rewarding", tmp_path / "ttrl")
+    one, two, ttrl = ([step["learning_rate"] for step in metrics(run)] for run in runs)
+    assert one == two != ttrl
 
 
 def test_a_run_that_was_stopped_goes_on_exactly(whole, tmp_path, no_report):
-    class Stopper(Listener):
-        def step(self, metrics, words):
-            os.kill(os.getpid(), signal.SIGINT)  # held back until the step is done
-
-    folder = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        train(small("method=self-harmony", *TINY), folder, Stopper())
-    assert len(metrics(folder)) == 1
-    (folder / "report.html").unlink()
-    go_on(folder)
-    assert differences(folder, whole / "self-harmony") == []
+    stop_after_a_step(tmp_path / "run", "method=self-harmony", *TINY)
+    go_on(tmp_path / "run")
+    assert differences(tmp_path / "run", whole / "self-harmony") == []
 
 
 def test_evaluations_ask_every_question_once_as_it_is(tmp_path, no_report):
     measured = (*TINY[:3], "steps=1", "evaluation.completions=2")
     for method in ("self-harmony", "ttrl"):
         do(tmp_path / method, f"method={method}", *measured)
-    both, one = (lines(tmp_path / method / "evaluations.jsonl") for method in ("self-harmony", "ttrl"))
+    both, one = (read_lines(tmp_path / method / "evaluations.jsonl") for method in ("self-harmony", "ttrl"))
     assert both[0] == one[0]  # the start model
     assert both[1]["questions"] == one[1]["questions"] == 4
 
@@ -155,14 +140,9 @@ def questions(tmp_path):
     """Of one's own: all with a rephrasing under a name of its own, and one without."""
 
     def write(name, rephrasings):
-        drawn = arithmetic_questions("easy", 2)
-        rows = [
-            {"question": question.text, "answer": question.gold, "other words": other}
-            for question, other in zip(drawn, rephrasings, strict=True)
-        ]
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return f"questions={path}"
+        pairs = zip(arithmetic_questions("easy", 2), rephrasings, strict=True)
+        rows = [{"question": drawn.text, "answer": drawn.gold, "other words": other} for drawn, other in pairs]
+        return f"questions={write_lines(tmp_path / name, rows)}"
 
     return write
 
@@ -172,7 +152,7 @@ def test_rephrasings_of_ones_own_are_read_from_a_column(questions, tmp_path, no_
     source = questions("all.jsonl", texts)
     settings = (*TINY[1:], "steps=1", "method=co-rewarding", "rephrased_column=other words")
     do(tmp_path / "run", source, *settings)
-    found = {line["question"] for line in lines(tmp_path / "run" / "rollouts.jsonl") if "~" in line["question_id"]}
+    found = {line["question"] for line in read_lines(tmp_path / "run" / "rollouts.jsonl") if "~" in line["question_id"]}
     assert found == set(texts)
 
 
@@ -190,7 +170,7 @@ def test_completions_are_compared_by_a_model_that_a_run_loads(tmp_path, no_repor
     do(tmp_path / "run", *TINY, "steps=1", "completions=12", "method=evol-rl", f"credit.embedding={name}")
     rule = credit_rule("evol-rl", embedding=name)
     embed = load_embedder(rule.settings, torch.device("cpu"))
-    found = lines(tmp_path / "run" / "rollouts.jsonl")
+    found = read_lines(tmp_path / "run" / "rollouts.jsonl")
     for group in (found[:12], found[12:]):
         texts = Group.from_texts([line["completion"] for line in group])
         assert [line["reward"] for line in group] == pytest.approx(rule.credit(texts, embed=embed).rewards)

@@ -8,7 +8,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-from runs import differences, do, go_on, lines, small, stop_after_a_step
+from line_files import read_lines
+from runs import differences, do, go_on, no_reports, small, stop_after_a_step
 from safetensors.torch import load_file, save_file
 
 from scrl.data.checkpoint_file import file_sum
@@ -32,8 +33,7 @@ SETTINGS = (
 def stopped(tmp_path_factory):
     """A run that was stopped after its first step, and the same run whole."""
     folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    with no_reports():
         do(folder / "whole", *SETTINGS)
         stop_after_a_step(folder / "run", *SETTINGS)
     return folder
@@ -149,7 +149,7 @@ def test_settings_that_may_change_are_followed_and_said(run, no_report):
     edit_config(run, "steps: 2", "steps: 3")
     _, heard = go_on(run)
     assert "changed since the last checkpoint: steps was 2 and is 3" in heard.text
-    assert len(lines(run / "metrics.jsonl")) == 3
+    assert len(read_lines(run / "metrics.jsonl")) == 3
 
 
 def test_both_values_of_a_setting_that_must_not_change_are_said(run, no_report):

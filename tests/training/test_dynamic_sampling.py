@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from runs import Listener, do, go_on, lines, metrics, small, stop_after_a_step, weights
+from line_files import read_lines
+from runs import Listener, do, go_on, metrics, small, stop_after_a_step, weights
 
 from scrl.config import DynamicSamplingSettings
 from scrl.credit.rule import CreditedGroup, credit_rule
@@ -65,16 +66,14 @@ def test_flat_questions_are_replaced_in_their_places_and_the_others_stay():
     assert asker.heard == [OWN, OTHERS[:2]]  # two are flat, so two others are asked; the second of them has signal
     assert ids(drawn) == [OTHERS[1], OWN[1], OWN[2]]
     # the questions asked first agree by 1, 2/3 and 1, whatever took their places
-    assert metrics == {
-        "agreement": pytest.approx(8 / 9), "resampled_share": pytest.approx(1 / 3), "resampling_rounds": 1.0,
-    }  # fmt: skip
+    assert metrics == pytest.approx({"agreement": 8 / 9, "resampled_share": 1 / 3, "resampling_rounds": 1.0})
     assert tokens_left_out == 12  # the flat one that was replaced and the flat one that was drawn: 2 × 3 × 2
 
 
 def test_rounds_end_when_all_have_signal_or_no_question_is_left():
-    assert len(draw(Asker(*OWN), rounds=9)[0]) == 3
     full = Asker(*OWN)
-    _, found, _ = draw(full, rounds=9)
+    drawn, found, _ = draw(full, rounds=9)
+    assert len(drawn) == 3
     assert found == {"agreement": pytest.approx(2 / 3), "resampled_share": 0.0, "resampling_rounds": 0.0}
     assert full.heard == [OWN]
     hopeless = Asker()
@@ -134,8 +133,8 @@ def test_a_run_draws_again_and_goes_on_exactly_after_a_stop(tmp_path):
     found = metrics(tmp_path / "whole")
     assert sum(line["resampling_rounds"] for line in found) > 0
     assert sum(line["resampled_share"] for line in found) > 0
-    assert all(line.keys() <= STEP_METRICS.keys() for line in lines(tmp_path / "whole" / "metrics.jsonl"))
-    rollouts = lines(tmp_path / "whole" / "rollouts.jsonl")
+    assert all(line.keys() <= STEP_METRICS.keys() for line in read_lines(tmp_path / "whole" / "metrics.jsonl"))
+    rollouts = read_lines(tmp_path / "whole" / "rollouts.jsonl")
     for line in found:  # the tokens of what was left out are counted, its completions are not written down
         written = [each for each in rollouts if each["step"] == line["step"]]
         assert len(written) == 2 * 4

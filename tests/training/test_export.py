@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from line_files import read_lines
 from peft import PeftModel
-from runs import do, small
+from runs import do, no_reports, small
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
@@ -43,8 +44,7 @@ def base(tmp_path_factory):
 def runs(base, tmp_path_factory):
     """A run of all weights and one of an adapter."""
     folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    with no_reports():
         do(folder / "full", *WORDS, f"model={base}")
         do(folder / "lora", *WORDS, f"model={base}", "lora.rank=4")
     return folder
@@ -150,26 +150,23 @@ def test_the_lines_of_every_card_answer_a_question_without_the_package(exported)
 
 
 def test_a_card_says_what_it_is_and_what_changed(exported, runs):
-    cards = {
-        name: (exported / name / "README.md").read_text(encoding="utf-8") for name in ("full", "adapter", "merged")
-    }
+    kinds = {"full": "which were all trained", "adapter": "It needs the package peft", "merged": "adapter merged into"}
+    cards = {name: (exported / name / "README.md").read_text(encoding="utf-8") for name in kinds}
     for name, card in cards.items():
         _, head, body = card.split("---\n", 2)
         assert yaml.safe_load(head)["library_name"] == ("peft" if name == "adapter" else "transformers")
         assert " after 2 steps of scrl\n" in body
         assert "The checkpoint `last` (step 2), in bfloat16" in body
         assert "before weights were rounded to bfloat16" in body
-    kinds = {"full": "which were all trained", "adapter": "It needs the package peft", "merged": "adapter merged into"}
     assert all(words in cards[name] for name, words in kinds.items())
-    lines = [json.loads(line) for line in (runs / "full" / "evaluations.jsonl").read_text().splitlines()]
+    lines = read_lines(runs / "full" / "evaluations.jsonl")
     row = re.search(r"^\| stream +\| agreement +\| +([\d.]+) \| +([\d.]+) \| +2 \|$", cards["full"], re.MULTILINE)
     assert row.groups() == tuple(f"{100 * line['agreement']:.1f}" for line in (lines[0], lines[-1]))
 
 
 def test_best_is_the_default_and_the_type_can_be_chosen(run, tmp_path, capsys):
-    change(
-        run["full"] / "checkpoints" / "last" / "trainer_state.json", best_step=7
-    )  # of an earlier best, before a kill
+    # of an earlier best, before a kill
+    change(run["full"] / "checkpoints" / "last" / "trainer_state.json", best_step=7)
     assert main(["export", str(run["full"]), "--out", str(tmp_path / "a"), "--dtype", "float16"]) == 0
     said = capsys.readouterr().out
     step = json.loads((run["full"] / "checkpoints" / "best" / "checkpoint.json").read_text())["step"]
@@ -318,14 +315,11 @@ CHAT = "<s>{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 THINKING = CHAT + "{% if enable_thinking is defined and not enable_thinking %}<no thoughts>{% endif %}"
 
 
-@pytest.mark.parametrize(
-    ("template", "settings"),
-    [
-        (None, []), (None, ["prompt.instruction=Be 'brief'."]), (CHAT, []), (CHAT, ["prompt.instruction="]),
-        (CHAT + HELPFUL_SYSTEM + "<|im_start|>", []), (CHAT, ["prompt.system=Say \"yes\" or 'no'."]),
-        (CHAT, ["prompt.style=plain"]), (THINKING, []), (THINKING, ["prompt.style=qwen3"]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("template", "settings"), [
+    (None, []), (None, ["prompt.instruction=Be 'brief'."]), (CHAT, []), (CHAT, ["prompt.instruction="]),
+    (CHAT + HELPFUL_SYSTEM + "<|im_start|>", []), (CHAT, ["prompt.system=Say \"yes\" or 'no'."]),
+    (CHAT, ["prompt.style=plain"]), (THINKING, []), (THINKING, ["prompt.style=qwen3"]),
+])  # fmt: skip
 def test_the_lines_give_the_tokens_of_the_training(template, settings):
     config, tokenizer = small("questions=mine.txt", "prompt.instruction=null", *settings), letters(template)
     card = export_card(Export(config, "best", 2, "bfloat16", None, False, "0.2.0"), tokenizer, [])
@@ -343,9 +337,7 @@ def test_the_lines_draw_as_evaluations_do():
     card = export_card(Export(config, "last", None, "float32", "owner/name", False, None), letters(CHAT), [])
     drawn = "max_new_tokens=48, do_sample=True, temperature=0.9, top_p=0.5, top_k=0, stop_strings=['END'], tokenizer=tokenizer"
     assert drawn in card
-    assert (
-        "SamplingParams(max_tokens=48, temperature=0.9, top_p=0.5, stop=['END'], include_stop_str_in_output=True)"
-        in card
-    )
+    drawn = "SamplingParams(max_tokens=48, temperature=0.9, top_p=0.5, stop=['END'], include_stop_str_in_output=True)"
+    assert drawn in card
     assert "base_model: owner/name\n" in card
     assert "The run was not measured before and after." in card

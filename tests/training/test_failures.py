@@ -1,14 +1,14 @@
 """What is wrong is said in words, with the right exit code, no traceback, and nothing half-done left behind."""
 
-import json
 import os
 import resource
 import shutil
 from pathlib import Path
 
 import pytest
+from line_files import read_lines
 from processes import scrl
-from runs import SMALL, differences, lines, metrics, no_page, weights
+from runs import SMALL, differences, metrics, no_page, state_of, weights
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
@@ -23,10 +23,10 @@ def model(tmp_path):
     return Path(shutil.copytree(EMBEDDED, tmp_path / "model"))
 
 
-def assert_refused(tmp_path, *settings, reason):
+def assert_refused(tmp_path, *settings, reason, out="run"):
     """The command, which must exit with 2, say why, and leave the folder as it was."""
     before = sorted(path.name for path in tmp_path.iterdir())
-    done = scrl("train", *SMALL, *settings, "--out", "run", cwd=tmp_path)
+    done = scrl("train", *SMALL, *settings, "--out", out, cwd=tmp_path)
     assert reason in done.stderr
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
@@ -35,19 +35,16 @@ def assert_refused(tmp_path, *settings, reason):
 
 
 # Of all that tests/data, tests/policy and tests/test_config.py refuse, something of each kind
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        (["model=model"], "model: model cannot be loaded: "),
-        (["model=./nowhere"], "model: there is no folder ./nowhere. Give a folder, a hub id"),
-        (["questions=broken.jsonl"], "broken.jsonl:2: is not JSON"),
-        (["questions=long.txt"], "question 'long-1' has the longest prompt, 304 tokens; with 48 more that is beyond the 256"),
-        (["sampling.max_tokens=250"], "beyond the 256 tokens the model can read. Lower it to 243."),
-        (["prompt.max_tokens=5"], "prompt.max_tokens: 6 of 6 prompts have more than 5 tokens, the longest 13"),
-        (["prompt.instruction=Think."], "prompt: the tokenizer does not know"),
-        (["trained=9"], "error: trained: 9 completions of 8 cannot be trained on\n"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "reason"), [
+    (["model=model"], "model: model cannot be loaded: "),
+    (["model=./nowhere"], "model: there is no folder ./nowhere. Give a folder, a hub id"),
+    (["questions=broken.jsonl"], "broken.jsonl:2: is not JSON"),
+    (["questions=long.txt"], "question 'long-1' has the longest prompt, 304 tokens; with 48 more that is beyond the 256"),
+    (["sampling.max_tokens=250"], "beyond the 256 tokens the model can read. Lower it to 243."),
+    (["prompt.max_tokens=5"], "prompt.max_tokens: 6 of 6 prompts have more than 5 tokens, the longest 13"),
+    (["prompt.instruction=Think."], "prompt: the tokenizer does not know"),
+    (["trained=9"], "error: trained: 9 completions of 8 cannot be trained on\n"),
+])  # fmt: skip
 def test_what_is_wrong_is_said_and_nothing_is_written(model, tmp_path, settings, reason):
     os.truncate(model / "model.safetensors", 1_000)
     (tmp_path / "broken.jsonl").write_text('{"question": "Compute 1+1."}\n{"question": \n')
@@ -59,14 +56,11 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").write_text("precious")
     done = scrl("train", *SMALL, "--out", "run", cwd=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (
-        2, "", "error: run: exists already; give a new folder with --out\n",
-    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: run: exists already; give a new folder with --out\n"
     (tmp_path / "run" / "config.yaml").touch()
-    done = scrl("train", *SMALL, "--out", "run", cwd=tmp_path)
-    assert (
-        done.stderr == "error: run: exists already; go on with that run by --resume, or give a new folder with --out\n"
-    )
+    said = scrl("train", *SMALL, "--out", "run", cwd=tmp_path).stderr
+    assert said == "error: run: exists already; go on with that run by --resume, or give a new folder with --out\n"
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.yaml", "mine"]
 
 
@@ -107,7 +101,7 @@ def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_
     assert "is intact: run/checkpoints/" in done.stderr
     assert "Traceback" not in done.stderr
     last = tmp_path / "run" / "checkpoints" / "last"
-    assert json.loads((last / "trainer_state.json").read_text())["step"] == 1
+    assert state_of(tmp_path / "run")["step"] == 1
     AutoModelForCausalLM.from_pretrained(last)
     assert sorted(path.name for path in last.parent.iterdir()) == ["best", "last"]
     resumed = scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page)
@@ -123,7 +117,7 @@ def test_a_learning_rate_that_breaks_the_model_ends_the_run_in_words(tmp_path):
     assert done.returncode == 1
     assert "nan: training cannot go on. Lower optimizer.learning_rate" in done.stderr
     assert "Traceback" not in done.stderr
-    assert lines(tmp_path / "run" / "metrics.jsonl") == []
+    assert read_lines(tmp_path / "run" / "metrics.jsonl") == []
     assert (tmp_path / "run" / "report.html").exists()
 
 
@@ -132,7 +126,7 @@ def test_a_model_that_breaks_later_leaves_the_last_sound_checkpoint(tmp_path, wh
     assert done.returncode == 1
     assert "failed: the loss is nan" in done.stderr
     assert len(metrics(tmp_path / "run")) == 1
-    assert json.loads((tmp_path / "run" / "checkpoints" / "last" / "trainer_state.json").read_text())["step"] == 1
+    assert state_of(tmp_path / "run")["step"] == 1
     assert scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page).returncode == 0
     assert weights(tmp_path / "run") == weights(whole)
 
@@ -161,7 +155,5 @@ def test_a_start_model_that_is_broken_is_found_at_the_first_completion(model, tm
 
 
 def test_a_folder_whose_name_is_not_utf8_is_refused_at_the_start(tmp_path):
-    done = scrl("train", *SMALL, "--out", os.fsdecode(b"r\xff"), cwd=tmp_path)
-    assert done.returncode == 2
-    assert "the name of the folder is not UTF-8; give another with --out" in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    reason = "the name of the folder is not UTF-8; give another with --out"
+    assert_refused(tmp_path, reason=reason, out=os.fsdecode(b"r\xff"))

@@ -1,14 +1,14 @@
 """The guard: each rule by itself, and what a run does when one of them speaks."""
 
 import pytest
-from runs import do, lines, metrics
+from line_files import read_lines
+from runs import do, metrics
 
 from scrl.training.guard import WATCHED, GuardSettings, alarms
 
 HEALTHY = {
     "same_answer_share": 0.25, "label_flip_share": 0.1, "distinct_answers": 4.0, "entropy_mean": 0.4,
-    "length_mean": 100.0, "truncated_share": 0.1, "no_answer_share": 0.05,
-    "stock_label_share": 0.3,
+    "length_mean": 100.0, "truncated_share": 0.1, "no_answer_share": 0.05, "stock_label_share": 0.3,
 }  # fmt: skip
 TWO = GuardSettings(window=2)
 
@@ -82,7 +82,7 @@ def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_p
     assert run.state.best_step == 1
     assert "after 1 step of" in (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
     assert "after 2 steps" in (tmp_path / "run" / "checkpoints" / "last" / "README.md").read_text()
-    assert [record["step"] for record in lines(tmp_path / "run" / "evaluations.jsonl")] == [0, 2]
+    assert [record["step"] for record in read_lines(tmp_path / "run" / "evaluations.jsonl")] == [0, 2]
 
 
 def test_a_run_that_is_only_observed_goes_on(tmp_path, no_report):

@@ -110,14 +110,12 @@ def test_those_that_came_within_a_step_count():
     assert log[-2:] == ["done", SECOND]
 
 
-@pytest.mark.parametrize(
-    "block", [lambda: finish_first(pytest.fail), lambda: stop_on_sigterm(pytest.fail), lambda: stop_once(pytest.fail)]
-)
+@pytest.mark.parametrize("block", [finish_first, stop_on_sigterm, stop_once])
 def test_another_thread_than_the_main_one_leaves_signals_alone(block):
     before, found = [signal.getsignal(number) for number in BOTH], []
 
     def look():
-        with block():
+        with block(pytest.fail):
             found.extend(signal.getsignal(number) for number in BOTH)
 
     thread = threading.Thread(target=look)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from runs import GOLD_METRICS, Listener, differences, digest, do, go_on, lines, metrics, small, weights
+from line_files import read_lines, write_lines
+from runs import GOLD_METRICS, Listener, differences, digest, do, go_on, metrics, no_reports, small, state_of, weights
 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
@@ -21,6 +22,7 @@ from scrl.training.run import open_run
 
 pytestmark = pytest.mark.usefixtures("no_report")
 QUIET = ("evaluation.is_off=true",)
+START_WEIGHTS = digest(Path(model_folder("embedded")))
 
 
 def without(fields, names):
@@ -30,32 +32,22 @@ def without(fields, names):
 # Gold
 
 
-@pytest.fixture
-def questions():
-    return [{"id": q.id, "question": q.text, "gold": q.gold} for q in arithmetic_questions("easy", 6)]
-
-
-def write(path, rows):
-    path.parent.mkdir()
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return f"questions={path}"
-
-
-def test_deleting_the_gold_column_changes_no_bit_of_what_is_learned(questions, tmp_path):
-    with_gold = write(tmp_path / "a" / "questions.jsonl", questions)
-    bare = write(tmp_path / "b" / "questions.jsonl", [without(row, {"gold"}) for row in questions])
-    one, _ = do(tmp_path / "with", with_gold, "steps=4", "evaluation.every=2")
-    two, _ = do(tmp_path / "without", bare, "steps=4", "evaluation.every=2")
+def test_deleting_the_gold_column_changes_no_bit_of_what_is_learned(tmp_path):
+    questions = [{"id": q.id, "question": q.text, "gold": q.gold} for q in arithmetic_questions("easy", 6)]
     with_gold, bare = tmp_path / "with", tmp_path / "without"
+    one, two = (
+        do(folder, f"questions={write_lines(tmp_path / 'questions.jsonl', rows)}", "steps=4", "evaluation.every=2")[0]
+        for folder, rows in ((with_gold, questions), (bare, [without(row, {"gold"}) for row in questions]))
+    )
     for which in ("last", "best"):
         assert weights(with_gold, which) == weights(bare, which)
     assert (one.state.best_step, one.state.best_score) == (two.state.best_step, two.state.best_score)
-    graded, ungraded = lines(with_gold / "rollouts.jsonl"), lines(bare / "rollouts.jsonl")
+    graded, ungraded = read_lines(with_gold / "rollouts.jsonl"), read_lines(bare / "rollouts.jsonl")
     assert [without(line, {"gold", "correct"}) for line in graded] == ungraded
     assert all({"gold", "correct"} <= line.keys() for line in graded)
     assert [without(line, GOLD_METRICS) for line in metrics(with_gold)] == metrics(bare)
     assert all({"majority_accuracy", "pass@1"} <= line.keys() for line in metrics(with_gold))
-    measured, unmeasured = lines(with_gold / "evaluations.jsonl"), lines(bare / "evaluations.jsonl")
+    measured, unmeasured = read_lines(with_gold / "evaluations.jsonl"), read_lines(bare / "evaluations.jsonl")
     assert [{key: line[key] for key in unmeasured[0]} for line in measured] == unmeasured
     assert not any("@" in key for line in unmeasured for key in line)
     assert all({"pass@1", "pass@4", "maj@4"} <= line.keys() for line in measured)
@@ -65,15 +57,11 @@ def test_lines_of_text_are_enough_to_train_on(tmp_path):
     (tmp_path / "mine.txt").write_text("Compute 12+30*2.\nCompute 5+6*7.\n\nCompute 81-9.\n")
     run, _ = do(tmp_path / "run", f"questions={tmp_path / 'mine.txt'}", "steps=2")
     assert run.state.step == 2
-    rollouts = lines(tmp_path / "run" / "rollouts.jsonl")
+    rollouts = read_lines(tmp_path / "run" / "rollouts.jsonl")
     assert {line["question_id"] for line in rollouts} == {"mine-0", "mine-1", "mine-2"}
     assert not any("gold" in line or "correct" in line for line in rollouts)
     assert GOLD_METRICS.isdisjoint(metrics(tmp_path / "run")[0])
-    assert weights(tmp_path / "run") != weights_of_the_start()
-
-
-def weights_of_the_start():
-    return digest(Path(model_folder("embedded")))
+    assert weights(tmp_path / "run") != START_WEIGHTS
 
 
 # What is learned
@@ -104,9 +92,8 @@ def test_a_low_rank_adapter_is_trained_and_saved_as_peft_wants_it(tmp_path):
 
     run, _ = do(tmp_path / "run", "lora.rank=2", "steps=2", *QUIET)
     last = tmp_path / "run" / "checkpoints" / "last"
-    assert {"adapter_config.json", "adapter_model.safetensors", "README.md", "optimizer.pt"} <= {
-        path.name for path in last.iterdir()
-    }
+    for name in ("adapter_config.json", "adapter_model.safetensors", "README.md", "optimizer.pt"):
+        assert (last / name).is_file()
     assert not (last / "model.safetensors").exists()
     assert "library_name: peft" in (last / "README.md").read_text()
     base = AutoModelForCausalLM.from_pretrained(model_folder("embedded"))
@@ -147,8 +134,7 @@ def test_a_kl_term_is_measured_against_the_start_model(one_step, tmp_path):
 def one_step(tmp_path_factory):
     """A step as it is by default."""
     folder = tmp_path_factory.mktemp("plain") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    with no_reports():
         run, _ = do(folder, "steps=1", *QUIET)
     return folder, run.policy.optimizer.update
 
@@ -159,7 +145,7 @@ def test_every_named_loss_moves_the_weights_its_own_way(variant, one_step, tmp_p
     do(tmp_path / "run", setting, "steps=1", "loss.kl_weight=0", *QUIET)
     (line,), (plain,) = metrics(tmp_path / "run"), metrics(one_step[0])
     assert line.keys() <= STEP_METRICS.keys()
-    assert weights(tmp_path / "run") not in (weights(one_step[0]), weights_of_the_start())
+    assert weights(tmp_path / "run") not in (weights(one_step[0]), START_WEIGHTS)
     for key in ("agreement", "entropy_mean", "tokens", "positive_share"):
         assert line[key] == plain[key]  # the first completions are the same
 
@@ -172,93 +158,71 @@ def test_several_questions_can_share_an_update(one_step, tmp_path):
 # When something is short
 
 
+def out_of_memory_while(is_full, function):
+    def tight(*arguments):
+        if is_full():
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return function(*arguments)
+
+    return tight
+
+
 def draw_with_memory_for(rows, out, monkeypatch):
     """With a sampler that runs out of memory until few enough rows are asked for."""
     heard = Listener()
     run = open_run(small("compute.sampler_rows=16"), out, heard)
-    sample = run.sampler._sample
-
-    def forgetful(*arguments):
-        if run.sampler.max_rows > rows:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return sample(*arguments)
-
+    forgetful = out_of_memory_while(lambda: run.sampler.max_rows > rows, run.sampler._sample)
     monkeypatch.setattr(run.sampler, "_sample", forgetful)
     return run, heard, run.sample(run.stream.batch(0), run.config.sampling, 8, 0)
 
 
-def releases(run, monkeypatch):
-    """At which updates the sampler was asked for its memory."""
+@pytest.fixture
+def run(tmp_path):
+    return open_run(small(), tmp_path / "run", Listener())
+
+
+def take_updates(run, number, monkeypatch, is_full=lambda asked: False):
+    """At which updates the sampler was asked for its memory, and what each of them said; memory may be full."""
+    groups_B = run.crediting.credit(run.sample(run.stream.batch(0), run.config.sampling, 8, 0))
     asked = []
     monkeypatch.setattr(run.sampler, "release", lambda: asked.append(run.policy.optimizer.update))
-    return asked
-
-
-def take_updates(run, number, monkeypatch, full_at=()):
-    """Some updates; at those of `full_at` memory runs out until the sampler has given its own back."""
-    sampled_B = run.sample(run.stream.batch(0), run.config.sampling, 8, 0)
-    groups_B = run.crediting.credit(sampled_B)
-    asked = releases(run, monkeypatch)
-    gradient = run.policy.gradient
-
-    def tight(rows):
-        if run.policy.optimizer.update in full_at and run.policy.optimizer.update not in asked:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return gradient(rows)
-
+    tight = out_of_memory_while(lambda: is_full(asked), run.policy.gradient)
     monkeypatch.setattr(run.policy, "gradient", tight)
     notes = [run.update(groups_B[:1]).notes for _ in range(number)]
     return asked, notes
 
 
-def test_the_sampler_keeps_its_memory_beside_updates_but_the_first(tmp_path, monkeypatch):
-    run = open_run(small(), tmp_path / "run", Listener())
+def test_the_sampler_keeps_its_memory_beside_updates_but_the_first(run, monkeypatch):
     assert take_updates(run, 3, monkeypatch) == ([0], [(), (), ()])
 
 
-def test_a_sampler_with_weights_of_its_own_is_released_before_every_update(tmp_path, monkeypatch):
-    run = open_run(small(), tmp_path / "run", Listener())
+def test_a_sampler_with_weights_of_its_own_is_released_before_every_update(run, monkeypatch):
     monkeypatch.setattr(run.sampler, "shares_weights", False, raising=False)
     assert take_updates(run, 3, monkeypatch) == ([0, 1, 2], [(), (), ()])
 
 
-def test_where_both_do_not_fit_the_sampler_gives_back_before_every_update(tmp_path, monkeypatch):
-    run = open_run(small(), tmp_path / "run", Listener())
-    asked, notes = take_updates(run, 5, monkeypatch, full_at=(2,))
+def test_where_both_do_not_fit_the_sampler_gives_back_before_every_update(run, monkeypatch):
+    asked, notes = take_updates(run, 5, monkeypatch, lambda asked: run.policy.optimizer.update == 2 not in asked)
     assert asked == [0, 2, 3, 4]
-    assert run.state.is_released  # so that a resumed run does not run out again
     said = ("memory ran out: the sampler's is given back before every update from now on",)
     assert notes == [(), (), said, (), ()]
+    assert run.state.is_released  # so that a resumed run does not run out again
 
 
-def test_a_sampler_that_has_given_back_is_not_asked_again(tmp_path, monkeypatch):
-    run = open_run(small(), tmp_path / "run", Listener())
-    gradient = run.policy.gradient
-
-    def tight(rows):
-        if run.policy.micro_batch > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return gradient(rows)
-
-    sampled_B = run.sample(run.stream.batch(0), run.config.sampling, 8, 0)
-    groups_B = run.crediting.credit(sampled_B)
-    asked = releases(run, monkeypatch)
-    monkeypatch.setattr(run.policy, "gradient", tight)
-    report = run.update(groups_B[:1])  # the first one: the sampler has nothing
-    assert (asked, run.state.is_released) == ([0], False)
-    assert report.notes == ("memory ran out: compute.micro_batch is now 2",)
+def test_a_sampler_that_has_given_back_is_not_asked_again(run, monkeypatch):
+    # at the first update the sampler has nothing to give
+    found = take_updates(run, 1, monkeypatch, lambda _: run.policy.micro_batch > 2)
+    assert found == ([0], [("memory ran out: compute.micro_batch is now 2",)])
+    assert not run.state.is_released
 
 
 def test_when_memory_ends_fewer_completions_are_written_side_by_side(tmp_path, monkeypatch):
     run, heard, sampled_B = draw_with_memory_for(4, tmp_path / "run", monkeypatch)
-    assert [note for note in heard.notes if note.startswith("memory")] == [
-        "memory ran out: compute.sampler_rows is now 8",
-        "memory ran out: compute.sampler_rows is now 4",
-    ]
+    said = [note for note in heard.notes if note.startswith("memory")]
+    assert said == [f"memory ran out: compute.sampler_rows is now {rows}" for rows in (8, 4)]
     assert [len(sampled.samples_G) for sampled in sampled_B] == [8, 8]
     run.save_last()
-    state = json.loads((tmp_path / "run" / "checkpoints" / "last" / "trainer_state.json").read_text())
-    assert state["sampler_rows"] == 4  # which a resumed run starts with
+    assert state_of(tmp_path / "run")["sampler_rows"] == 4  # which a resumed run starts with
 
 
 def test_when_memory_ends_with_one_completion_the_run_ends_in_words(tmp_path, monkeypatch):
@@ -278,12 +242,12 @@ def test_a_run_whose_completions_have_no_answers_says_what_to_try(tmp_path):
 
 def test_held_out_questions_are_measured_and_never_trained_on(tmp_path):
     do(tmp_path / "run", "evaluation.held_out=arithmetic:easy:held-out:3", "steps=1", "evaluation.questions=2")
-    found = lines(tmp_path / "run" / "evaluations.jsonl")
+    found = read_lines(tmp_path / "run" / "evaluations.jsonl")
     assert [(line["step"], line["benchmark"], line["questions"]) for line in found] == [
         (0, "stream", 2), (0, "held-out", 3), (1, "stream", 2), (1, "held-out", 3),
     ]  # fmt: skip
     held_out = {question.id for question in arithmetic_questions("easy", 3, stream="held-out")}
-    assert held_out.isdisjoint(line["question_id"] for line in lines(tmp_path / "run" / "rollouts.jsonl"))
+    assert held_out.isdisjoint(line["question_id"] for line in read_lines(tmp_path / "run" / "rollouts.jsonl"))
 
 
 def test_held_out_questions_that_the_model_cannot_read_are_refused_before_anything_is_written(tmp_path):
@@ -293,7 +257,9 @@ def test_held_out_questions_that_the_model_cannot_read_are_refused_before_anythi
     assert not (tmp_path / "run").exists()
 
 
-def test_trackers_hear_every_number_of_every_step(tmp_path, monkeypatch):
+@pytest.fixture
+def tracked(monkeypatch):
+    """What the tracker `fake` heard; `broken` cannot be opened."""
     heard = []
 
     class Fake:
@@ -306,41 +272,25 @@ def test_trackers_hear_every_number_of_every_step(tmp_path, monkeypatch):
         def close(self):
             heard.append("closed")
 
-    monkeypatch.setitem(TRACKERS, "fake", Fake)
-    do(tmp_path / "run", "trackers=[fake]", "steps=2", *QUIET)
-    assert heard == [
-        ("run", "scrl"), *((line["step"], line) for line in lines(tmp_path / "run" / "metrics.jsonl")), "closed",
-    ]  # fmt: skip
-
-
-def test_trackers_are_opened_for_steps_alone_and_closed_whatever_happens(tmp_path, monkeypatch):
-    heard = []
-
-    class Fake:
-        def __init__(self, *_):
-            heard.append("opened")
-
-        def log(self, *_):
-            pass
-
-        def close(self):
-            heard.append("closed")
-
     def broken(folder, config):
         raise RuntimeError("no connection")
 
     monkeypatch.setitem(TRACKERS, "fake", Fake)
     monkeypatch.setitem(TRACKERS, "broken", broken)
-    settings = ("trackers=[fake]", "steps=1", *QUIET)
-    do(tmp_path / "run", *settings)
-    assert heard == ["opened", "closed"]
-    heard.clear()
-    with pytest.raises(InputError, match="has done all its 1 steps"):
+    return heard
+
+
+def test_trackers_hear_every_number_of_every_step_and_are_closed_whatever_happens(tracked, tmp_path):
+    do(tmp_path / "run", "trackers=[fake]", "steps=2", *QUIET)
+    steps = [(line["step"], line) for line in read_lines(tmp_path / "run" / "metrics.jsonl")]
+    assert tracked == [("run", "scrl"), *steps, "closed"]
+    tracked.clear()
+    with pytest.raises(InputError, match="has done all its 2 steps"):
         go_on(tmp_path / "run")
-    assert heard == []
+    assert tracked == []  # they are opened for steps alone
     with pytest.raises(RuntimeError, match="no connection"):
-        do(tmp_path / "other", *settings, "trackers=[fake, broken]")
-    assert heard == ["opened", "closed"]
+        do(tmp_path / "other", "trackers=[fake, broken]", "steps=1", *QUIET)
+    assert tracked == [("other", "scrl"), "closed"]
 
 
 def test_a_run_of_an_earlier_version_goes_on(tmp_path):
@@ -350,14 +300,13 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path):
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config |= {"steps": 2, "early_verdicts": False, "compute": config["compute"] | {"credit_workers": 2}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    [line] = lines(folder / "metrics.jsonl")
-    length = (folder / "metrics.jsonl").write_text(json.dumps(line | {"undecided_pairs": 3}) + "\n")
-    state_file = folder / "checkpoints" / "last" / "trainer_state.json"
-    state = json.loads(state_file.read_text())
-    state |= {"files": state["files"] | {"metrics.jsonl": length}}
-    later = ("version", "sums", "settings", "held_out", "model")
-    state_file.write_text(json.dumps({key: value for key, value in state.items() if key not in later}))
-    state_file.with_name("checkpoint.json").unlink()
+    [line] = read_lines(folder / "metrics.jsonl")
+    file = write_lines(folder / "metrics.jsonl", [line | {"undecided_pairs": 3}])
+    state = state_of(folder)
+    state |= {"files": state["files"] | {"metrics.jsonl": file.stat().st_size}}
+    earlier = without(state, ("version", "sums", "settings", "held_out", "model"))
+    (folder / "checkpoints" / "last" / "trainer_state.json").write_text(json.dumps(earlier))
+    (folder / "checkpoints" / "last" / "checkpoint.json").unlink()
     with pytest.warns(UserWarning, match=r"compute\.credit_workers: scrl 0\.2 has no such setting"):
         go_on(folder)
     assert [step.get("undecided_pairs") for step in read_metrics(folder / "metrics.jsonl", print)] == [3, None]

@@ -27,11 +27,8 @@ QUIET = ("evaluation.is_off=true", "steps=1")
 
 def probe_of(*texts, cut=0, tokens=10, rollout_seconds=2.0, score_seconds=0.5):
     """Of one question; the first `cut` completions are cut."""
-    rows = np.zeros(tokens, dtype=np.int64)
-    samples = tuple(
-        Sample(text, rows, np.zeros(tokens), np.zeros(tokens), is_finished=number >= cut)
-        for number, text in enumerate(texts)
-    )
+    rows, zeros = np.zeros(tokens, dtype=np.int64), np.zeros(tokens)
+    samples = tuple(Sample(text, rows, zeros, zeros, is_finished=n >= cut) for n, text in enumerate(texts))
     return Probe([Sampled(Question("q", "?"), rows, samples)], rollout_seconds, score_seconds, [])
 
 

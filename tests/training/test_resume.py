@@ -1,6 +1,5 @@
 """A run that was stopped, killed or crashed goes on as if nothing had happened: the same files, the same bits."""
 
-import json
 import os
 import random
 import shutil
@@ -9,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from line_files import read_lines
 from processes import Command, scrl, untraced
-from runs import SMALL, Listener, differences, do, go_on, lines, no_page, small, stop_after_a_step
+from runs import SMALL, Listener, differences, do, go_on, no_page, small, state_of, stop_after_a_step
 
 from scrl.errors import InputError
 from scrl.training import run, run_folder
@@ -68,19 +68,17 @@ def signalled():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_asked_to_stop_saves_itself_says_how_to_go_on_and_goes_on_exactly(
-    number, uninterrupted, tmp_path
-):
+def test_a_run_that_is_asked_to_stop_saves_itself_and_goes_on_exactly(number, uninterrupted, tmp_path):
     folder = tmp_path / "run"
     command = Command("train", *LONGER, "--out", "run", cwd=tmp_path, prepare=signalled)
     command.wait_for(lambda: size_of(folder / "metrics.jsonl") > 2_000)  # some three steps
     command.signal(number)
     done = command.finish()
     assert done.returncode == 130
-    steps = len(lines(folder / "metrics.jsonl"))
+    steps = len(read_lines(folder / "metrics.jsonl"))
     assert f"stopped after step {steps}; go on with: scrl train --resume run" in done.stdout
     assert "Traceback" not in done.stderr
-    assert json.loads((folder / "checkpoints" / "last" / "trainer_state.json").read_text())["step"] == steps
+    assert state_of(folder)["step"] == steps
     assert (folder / "report.html").exists()
     resumed = scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page)
     assert resumed.returncode == 0, resumed.stderr
@@ -106,9 +104,9 @@ def test_a_second_signal_while_the_first_ones_checkpoint_is_written_loses_nothin
     done = stop_while_saving(tmp_path, numbers).finish()
     assert done.returncode == 130
     assert "saving first; once more stops at once" in done.stdout
-    steps = len(lines(tmp_path / "run" / "metrics.jsonl"))
+    steps = len(read_lines(tmp_path / "run" / "metrics.jsonl"))
     assert f"stopped after step {steps}; go on with: scrl train --resume run" in done.stdout
-    assert json.loads((tmp_path / "run" / "checkpoints" / "last" / "trainer_state.json").read_text())["step"] == steps
+    assert state_of(tmp_path / "run")["step"] == steps
 
 
 def test_a_third_signal_stops_at_once_and_says_what_is_lost(tmp_path):
@@ -222,7 +220,7 @@ def test_evaluations_and_the_guard_are_not_skipped_by_a_kill_right_after_a_check
     (folder / "report.html").unlink()
     _, heard = go_on(folder)
     assert "the guard ends the run after step 2" in heard.text
-    assert [record["step"] for record in lines(folder / "evaluations.jsonl")] == [0, 2]
+    assert [record["step"] for record in read_lines(folder / "evaluations.jsonl")] == [0, 2]
     assert differences(folder, tmp_path / "whole") == []
     with pytest.raises(InputError, match="the guard ended this run after step 2"):
         go_on(folder)

@@ -39,25 +39,17 @@ def test_the_numbers_of_a_step():
     #    three of four alike and one apart: advantages 3 × 1/√3 and −√3, mean |Â| = √3/2
     # b: no label at 1 of 4 votes; rewards 0, 0 and −0.125, −0.125 (missing), mean −0.0625; advantages ±1
     assert found == {
-        "loss": 0.5,
-        "learning_rate": 1e-4,
-        "grad_norm": 2.0,
-        "clipped_share": 0.1,
-        "reward_mean": pytest.approx(0.25),
-        "advantage_abs_mean": pytest.approx((3**0.5 / 2 + 1) / 2, abs=1e-4),
-        "positive_share": 0.5,
-        "unanimous_share": 0.0,
-        "signal_share": 1.0,
+        "loss": 0.5, "learning_rate": 1e-4, "grad_norm": 2.0, "clipped_share": 0.1,
+        "reward_mean": pytest.approx(0.25), "advantage_abs_mean": pytest.approx((3**0.5 / 2 + 1) / 2, abs=1e-4),
+        "positive_share": 0.5, "unanimous_share": 0.0, "signal_share": 1.0,
         "agreement": 0.5,  # 3/4 and 1/4
-        "distinct_answers": 2.0,
-        "negative_answers": 0.0,
+        "distinct_answers": 2.0, "negative_answers": 0.0,
         "no_answer_share": 0.25,  # 0 and 2/4
         "entropy_only_share": 0.0,
         "entropy_mean": pytest.approx(0.25),  # (3·0.1 + 0.5 + 4·0.3)/8
         "length_mean": 3.0,  # (7·2 + 10)/8
-        "truncated_share": 0.125,
-        "tokens": 24,
-    }
+        "truncated_share": 0.125, "tokens": 24,
+    }  # fmt: skip
     assert found.keys() <= STEP_METRICS.keys()
 
 

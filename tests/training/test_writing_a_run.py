@@ -28,9 +28,8 @@ def checkpoints(folder):
 
 
 def test_a_new_folder_holds_the_settings_the_environment_and_three_empty_files(folder):
-    assert sorted(path.name for path in folder.path.iterdir()) == sorted(
-        ("checkpoints", "config.yaml", "environment.json", *FILES)
-    )
+    names = {path.name for path in folder.path.iterdir()}
+    assert names == {"checkpoints", "config.yaml", "environment.json", *FILES}
     assert all((folder.path / name).read_bytes() == b"" for name in FILES)
     assert folder.config() == small()
     assert json.loads((folder.path / "environment.json").read_text()) == environment(small(), "cpu")
@@ -72,20 +71,15 @@ def test_a_saved_checkpoint_replaces_the_one_before_and_leaves_nothing_else(fold
 
 # The states that a kill can leave within `save`, in their order: the new one is written as a draft, is whole, the old
 # one steps aside, the new one takes its place.
-@pytest.mark.parametrize(
-    ("left", "recovered"),
-    [
-        ({".last.draft": "half"}, {}),
-        ({"last": "old", ".last.draft": "half"}, {"last": "old"}),
-        ({"last": "old", ".last.whole": "new"}, {"last": "new"}),
-        ({".last.old": "old", ".last.whole": "new"}, {"last": "new"}),
-        ({"last": "new", ".last.old": "old"}, {"last": "new"}),
-        ({".last.whole": "new"}, {"last": "new"}),
-        ({".last.old": "old", ".last.draft": "half"}, {"last": "old"}),
-        ({".last.old": "older", ".last.whole": "new", ".last.draft": "half"}, {"last": "new"}),
-        ({"last": "l", "best": "b", ".best.whole": "better"}, {"last": "l", "best": "better"}),
-    ],
-)
+@pytest.mark.parametrize(("left", "recovered"), [
+    ({".last.draft": "half"}, {}), ({"last": "old", ".last.draft": "half"}, {"last": "old"}),
+    ({"last": "old", ".last.whole": "new"}, {"last": "new"}),
+    ({".last.old": "old", ".last.whole": "new"}, {"last": "new"}),
+    ({"last": "new", ".last.old": "old"}, {"last": "new"}), ({".last.whole": "new"}, {"last": "new"}),
+    ({".last.old": "old", ".last.draft": "half"}, {"last": "old"}),
+    ({".last.old": "older", ".last.whole": "new", ".last.draft": "half"}, {"last": "new"}),
+    ({"last": "l", "best": "b", ".best.whole": "better"}, {"last": "l", "best": "better"}),
+])  # fmt: skip
 def test_whatever_a_kill_left_becomes_whole_checkpoints(folder, left, recovered):
     for name, content in left.items():
         (folder.path / "checkpoints" / name).mkdir()
@@ -132,9 +126,8 @@ def test_the_files_are_cut_back_to_where_they_were(folder):
 
 def test_a_file_that_is_gone_is_named(folder):
     (folder.path / "evaluations.jsonl").unlink()
-    with pytest.raises(
-        InputError, match=r"evaluations\.jsonl: was there when the last checkpoint was made; restore it"
-    ):
+    reason = r"evaluations\.jsonl: was there when the last checkpoint was made; restore it"
+    with pytest.raises(InputError, match=reason):
         folder.empty()
 
 
@@ -149,13 +142,10 @@ def test_a_run_is_written_by_one_process_alone(folder):
     assert not (folder.path / ".lock").exists()
 
 
-@pytest.mark.parametrize(
-    ("method", "words"),
-    [
-        ("scrl", ["after 2 steps of scrl", "- label-free", "no gold answer was used"]),
-        ("oracle", ["after 2 steps of oracle", "from their gold answers: a control"]),
-    ],
-)
+@pytest.mark.parametrize(("method", "words"), [
+    ("scrl", ["after 2 steps of scrl", "- label-free", "no gold answer was used"]),
+    ("oracle", ["after 2 steps of oracle", "from their gold answers: a control"]),
+])  # fmt: skip
 def test_a_checkpoint_says_where_its_rewards_came_from(method, words):
     card = model_card(small(f"method={method}"), 2)
     assert all(word in card for word in words)

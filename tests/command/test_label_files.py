@@ -1,0 +1,166 @@
+"""`scrl label` and its files: what it refuses to read, and what it never destroys."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from commands import COMMAND, row, scrl, untraced
+from line_files import read_lines, write_lines
+
+from scrl import __version__ as scrl_version
+
+
+def refusal(*words):
+    done = scrl("label", *words)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return " ".join(done.stderr.split())
+
+
+GOOD = json.dumps(row("q", "1"))
+
+
+@pytest.mark.parametrize(("lines", "arguments", "message"), [
+    ([GOOD, "{"], [], r"r.jsonl:2: is not JSON"),
+    ([GOOD, '{"a": "b'], [], r"r.jsonl:2: is not JSON: Unterminated string starting at column 7."),
+    ([GOOD, '{"question_id": "q", "answer": ' + "9" * 5000 + "}"], [], r"r.jsonl:2: is not JSON"),
+    ([GOOD, "[1]"], [], r"r.jsonl:2: must be a JSON object, found a list"),
+    ([GOOD, '{"completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' is missing; this line has: completion, entropy"),
+    ([GOOD, '{"question_id": "q", "entropy": 1}'], [], r"r.jsonl:2: neither field 'completion' nor field 'answer' is there; this line has: question_id, entropy"),
+    ([GOOD, '{"question_id": "q", "completion": 5, "entropy": 1}'], [], r"r.jsonl:2: field 'completion' must be text, found a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x"}'], [], r"r.jsonl:2: field 'entropy' is missing, and method 'scrl' needs one"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": "a"}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": NaN}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'entropy' must be a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1e308}'], [], r"r.jsonl:2: field 'entropy' must be a number"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": 1' + "0" * 400 + "}"], [], r"r.jsonl:2: field 'num_tokens' must be a number"),
+    ([GOOD], ["--overlong-buffer", "9"], "overlong_buffer: needs to know at how many tokens completions are cut (max_tokens)"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "num_tokens": "9"}'], [], r"r.jsonl:2: field 'num_tokens' must be a number, found '9'"),
+    ([GOOD, '{"question_id": "q", "completion": "x", "entropy": 1, "step": -1}'], [], r"r.jsonl:2: field 'step' must be a whole number"),
+    ([GOOD, '{"question_id": "q", "answer": true, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found true"),
+    ([GOOD, '{"question_id": "q", "answer": {}, "entropy": 1}'], [], r"r.jsonl:2: field 'answer' must be text, a number or null, found an object"),
+    ([json.dumps(row("q", "1", sample=1)), json.dumps(row("q", "2", sample=1))], [], r"r.jsonl:2: sample 1 of question 'q' at step 0 stands here a second time"),
+    ([json.dumps(row("q", "1", gold="1")), json.dumps(row("q", "2", gold="2"))], [], r"r.jsonl:2: field 'gold' is '2', but an earlier line"),
+    ([], [], "there are no rollouts in this file"),
+    ([GOOD], ["--method", "scrll"], "Did you mean 'scrl'"),
+    ([GOOD], ["--min-share", "1.5"], "min_share"),
+    ([GOOD], ["--min-margin", "-1"], "min_margin"),
+    ([GOOD], ["--max-negative-share", "2"], "max_negative_share"),
+    ([GOOD], ["--trained", "2"], "has 1 completions, fewer than the 2 to train on"),
+    ([GOOD], ["--trained", "x"], "--trained"),
+    ([GOOD], ["--reader", "boxd"], "Did you mean 'boxed'"),
+    ([GOOD], ["--preset", "x"], "Known: official, paper"),
+    ([GOOD], ["--treshold", "1"], "--treshold: there is no such setting. scrl methods scrl shows all."),
+    ([GOOD, '{"question_id": "q", "completion": "\\boxed{1}", "entropy": 1}'], [], r"r.jsonl:2: field 'completion' has a backspace"),
+    ([GOOD, '{"question_id": [], "completion": "x", "entropy": 1}'], [], r"r.jsonl:2: field 'question_id' must be text"),
+    ([GOOD], ["--method", "ttrl", "--min-share", "0.4"], "--min-share: method 'ttrl' has no such setting"),
+    ([GOOD], ["--trained", "2.5"], "--trained: must be a whole number; got '2.5'"),
+    ([GOOD], ["--sumary", "x"], "Did you mean --summary?"),
+])  # fmt: skip
+def test_bad_input_is_refused_and_nothing_is_written(tmp_path, lines, arguments, message):
+    source = tmp_path / "r.jsonl"
+    source.write_text("\n".join(lines), encoding="utf-8")
+    out = tmp_path / "out"
+    out.mkdir()
+    files = ("--out", out / "l.jsonl", "--summary", out / "s.json", "--audit", out / "a.jsonl")
+    assert message in refusal(source, *arguments, *files)
+    assert list(out.iterdir()) == []
+
+
+def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path):
+    binary = tmp_path / "r.jsonl"
+    binary.write_bytes(b'{"question_id": "\xff"}')
+    assert "r.jsonl:1: is not UTF-8" in refusal(binary)
+    assert "cannot be read: No such file" in refusal(tmp_path / "none.jsonl")
+
+
+def test_outputs_that_would_destroy_something_are_refused(tmp_path):
+    source = write_lines(tmp_path / "r.jsonl", [row("q", "1")])
+    for outputs in ([source], [tmp_path], [tmp_path / "no" / "l"], [tmp_path / "l", "--audit", tmp_path / "l"]):
+        refusal(source, "--out", *outputs)
+    assert len(read_lines(source)) == 1
+
+
+def test_an_existing_output_survives_a_failing_run(tmp_path):
+    (tmp_path / "reader_that_fails.py").write_text("def read(text):\n    return 1 / 0\n")
+    source = write_lines(tmp_path / "r.jsonl", [row("q", "1")])
+    (tmp_path / "l.jsonl").write_text("precious")
+    done = scrl("label", source, "--reader", "reader_that_fails.read", "--out", tmp_path / "l.jsonl", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert (tmp_path / "l.jsonl").read_text() == "precious"
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_ctrl_c_writes_nothing_and_exits_with_130(tmp_path):
+    reader = "import time\ndef read(text):\n    print('reading', flush=True)\n    time.sleep(60)\n"
+    (tmp_path / "slow_reader.py").write_text(reader)
+    source = write_lines(tmp_path / "r.jsonl", [row("q", "1")])
+    command = [*COMMAND, "label", str(source), "--reader", "slow_reader.read", "--out", "l.jsonl"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=tmp_path, env=untraced(), text=True, **pipes) as process:
+        try:
+            assert process.stdout.readline() == "reading\n"
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()  # does nothing where it has ended
+    assert process.returncode == 130
+    assert "no file was left half-written" in errors
+    assert "Traceback" not in errors
+    assert not (tmp_path / "l.jsonl").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_progress_is_shown_on_a_terminal_and_a_plain_line_elsewhere(tmp_path):
+    import pty
+
+    source = write_lines(tmp_path / "r.jsonl", [row(f"q{n}", "1") for n in range(200)])
+    ours, theirs = pty.openpty()
+    command = [*COMMAND, "label", str(source)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=False, timeout=120)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert done.returncode == 0
+    assert "labelling" in shown
+    assert "%" in shown
+    assert scrl("label", source).stderr.startswith(f"labelling {source}")
+
+
+def test_broken_compressed_files_are_refused_by_name(tmp_path):
+    whole = gzip.compress((json.dumps(row("q", "1")) + "\n").encode() * 1000)
+    for name, content in (("cut", whole[:-20]), ("not", b"plain text"), ("bad", whole[:20] + b"\0" * 20 + whole[40:])):
+        path = tmp_path / f"{name}.jsonl.gz"
+        path.write_bytes(content)
+        assert f"{name}.jsonl.gz" in refusal(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs FIFOs")
+def test_what_is_no_file_is_neither_read_nor_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    source = write_lines(tmp_path / "r.jsonl", [row("q", "1")])
+    refusal(source, "--out", pipe)
+    assert not pipe.is_file()
+    assert "not a regular file" in refusal(pipe)
+
+
+def test_a_link_is_written_through(tmp_path):
+    (tmp_path / "real.jsonl").write_text("old")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "real.jsonl")
+    scrl("label", write_lines(tmp_path / "r.jsonl", [row("q", "1")]), "--out", tmp_path / "link.jsonl")
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert len(read_lines(tmp_path / "real.jsonl")) == 1
+
+
+def test_help_and_version():
+    assert "Example: scrl label" in " ".join(scrl("label", "--help").stdout.split())
+    assert scrl("--version").stdout.strip() == scrl_version
+    assert scrl("lable").returncode == 2
+    refusal()
