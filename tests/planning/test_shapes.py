@@ -20,11 +20,16 @@ def test_weights_are_those_that_are_published():
     assert {name: shape.num_weights for name, shape in SHAPES.items()} == {
         "HuggingFaceTB/SmolLM2-135M-Instruct": 134_515_008,
         "Qwen/Qwen2.5-0.5B": 494_032_768, "Qwen/Qwen2.5-1.5B": 1_543_714_304, "Qwen/Qwen2.5-3B": 3_085_938_688,
-        "Qwen/Qwen2.5-Math-7B": 7_615_616_512, "Qwen/Qwen2.5-72B": 72_706_203_648, "Qwen/Qwen3-4B": 4_022_468_096,
-        "meta-llama/Llama-3.2-1B-Instruct": 1_235_814_400, "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248,
-        "meta-llama/Llama-3.1-70B-Instruct": 70_553_706_496,
+        "Qwen/Qwen2.5-7B": 7_615_616_512, "Qwen/Qwen2.5-14B": 14_770_033_664, "Qwen/Qwen2.5-32B": 32_763_876_352,
+        "Qwen/Qwen2.5-Math-7B": 7_615_616_512, "Qwen/Qwen2.5-72B": 72_706_203_648, "Qwen/Qwen3-0.6B": 596_049_920,
+        "Qwen/Qwen3-1.7B": 1_720_574_976, "Qwen/Qwen3-4B": 4_022_468_096, "Qwen/Qwen3-8B": 8_190_735_360,
+        "Qwen/Qwen3-14B": 14_768_307_200, "Qwen/Qwen3-32B": 32_762_123_264,
+        "meta-llama/Llama-3.2-1B-Instruct": 1_235_814_400, "meta-llama/Llama-3.2-3B-Instruct": 3_212_749_824,
+        "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248, "meta-llama/Llama-3.1-70B-Instruct": 70_553_706_496,
     }  # fmt: skip
     assert {experiment.model for experiment in EXPERIMENTS.values()} <= SHAPES.keys()
+    assert shape_of("Qwen/Qwen2.5-7B-Instruct") == shape_of("Qwen/Qwen2.5-7B")
+    assert shape_of("meta-llama/Llama-3.1-8B") == shape_of("meta-llama/Llama-3.1-8B-Instruct")
 
 
 @pytest.mark.parametrize("name", SHAPES)

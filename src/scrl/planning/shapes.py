@@ -70,11 +70,20 @@ SHAPES: dict[str, ModelShape] = {
     "Qwen/Qwen2.5-0.5B": ModelShape(24, 896, 14, 2, 64, 4864, 151936, True, **_QWEN2),
     "Qwen/Qwen2.5-1.5B": ModelShape(28, 1536, 12, 2, 128, 8960, 151936, True, **_QWEN2),
     "Qwen/Qwen2.5-3B": ModelShape(36, 2048, 16, 2, 128, 11008, 151936, True, **_QWEN2),
+    "Qwen/Qwen2.5-7B": ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False, **_QWEN2),
+    "Qwen/Qwen2.5-14B": ModelShape(48, 5120, 40, 8, 128, 13824, 152064, False, **_QWEN2),
+    "Qwen/Qwen2.5-32B": ModelShape(64, 5120, 40, 8, 128, 27648, 152064, False, **_QWEN2),
     "Qwen/Qwen2.5-Math-7B": ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False, **_QWEN2),
     "Qwen/Qwen2.5-72B": ModelShape(80, 8192, 64, 8, 128, 29568, 152064, False, **_QWEN2),
+    "Qwen/Qwen3-0.6B": ModelShape(28, 1024, 16, 8, 128, 3072, 151936, True, **_QWEN3),
+    "Qwen/Qwen3-1.7B": ModelShape(28, 2048, 16, 8, 128, 6144, 151936, True, **_QWEN3),
     "Qwen/Qwen3-4B": ModelShape(36, 2560, 32, 8, 128, 9728, 151936, True, **_QWEN3),
+    "Qwen/Qwen3-8B": ModelShape(36, 4096, 32, 8, 128, 12288, 151936, False, **_QWEN3),
+    "Qwen/Qwen3-14B": ModelShape(40, 5120, 40, 8, 128, 17408, 151936, False, **_QWEN3),
+    "Qwen/Qwen3-32B": ModelShape(64, 5120, 64, 8, 128, 25600, 151936, False, **_QWEN3),
     "HuggingFaceTB/SmolLM2-135M-Instruct": ModelShape(30, 576, 9, 3, 64, 1536, 49152, True),
     "meta-llama/Llama-3.2-1B-Instruct": ModelShape(16, 2048, 32, 8, 64, 8192, 128256, True),
+    "meta-llama/Llama-3.2-3B-Instruct": ModelShape(28, 3072, 24, 8, 128, 8192, 128256, True),
     "meta-llama/Llama-3.1-8B-Instruct": ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False),
     "meta-llama/Llama-3.1-70B-Instruct": ModelShape(80, 8192, 64, 8, 128, 28672, 128256, False),
 }
@@ -84,9 +93,14 @@ TYPES: dict[str, dict[str, bool]] = {"llama": {}, "mistral": {}, "qwen2": _QWEN2
 
 
 def shape_of(model: str) -> ModelShape:
-    """The shape of a model: of a folder by its config.json, of a hub id by SHAPES. No weights are needed."""
-    if model in SHAPES:
-        return SHAPES[model]
+    """The shape of a model: of a folder by its config.json, of a hub id by SHAPES. No weights are needed.
+
+    A model and its -Instruct have one shape.
+    """
+    plain = model.removesuffix("-Instruct")
+    for name in (plain, f"{plain}-Instruct"):
+        if name in SHAPES:
+            return SHAPES[name]
     folder = Path(model_folder(model) if model in PACKAGED else model).expanduser()
     if adapter_folder(model) is not None:
         return shape_of(base_of(folder))
