@@ -136,6 +136,12 @@ def test_bad_input_is_refused_and_nothing_written(run, words, message, refusal):
     assert not (run / "checks.csv").exists()
 
 
+def test_an_evaluation_that_was_not_finished_is_gone_on_with(tmp_path, refusal):
+    (tmp_path / "evaluation.yaml").write_text("model: m\n")
+    go_on = f"it was not finished; go on with: scrl evaluate --resume --out {tmp_path}"
+    assert go_on in refusal("answers", tmp_path)
+
+
 def test_checks_that_were_drawn_are_not_written_over(run, refusal):
     assert main(["answers", str(run), "--draw-check", "10"]) == 0
     assert "is there already" in refusal("answers", run, "--draw-check", 10)

@@ -177,7 +177,8 @@ def test_what_resume_takes_and_refuses(evaluate, refusal, tmp_path, monkeypatch)
     assert "say which evaluation, with --out FOLDER" in evaluate("--resume")[2]
     assert "nothing: there is no evaluation to resume here" in evaluate("--resume", "--out", "nothing")[2]
     code, _, err = evaluate("embedded", STREAM, *TINY, "--out", "e")
-    assert (code, err) == (2, "error: e: exists already; give a new folder with --out\n")
+    go_on = "go on with scrl evaluate --resume --out e, or give a new folder with --out"
+    assert (code, err) == (2, f"error: e: exists already; {go_on}\n")
 
 
 # What is wrong

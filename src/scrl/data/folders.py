@@ -15,6 +15,9 @@ def refuse_existing(out: Path) -> None:
         raise InputError(f"{out}: the name of the folder is not UTF-8; give another with --out") from None
     if (out / "config.yaml").is_file():
         raise InputError(f"{out}: exists already; go on with that run by --resume, or give a new folder with --out")
+    if (out / "evaluation.yaml").is_file():
+        resume = f"scrl evaluate --resume --out {out}"
+        raise InputError(f"{out}: exists already; go on with {resume}, or give a new folder with --out")
     if out.exists():
         raise InputError(f"{out}: exists already; give a new folder with --out")
 

@@ -178,6 +178,8 @@ def _evaluations_file(path: Path) -> Path:
         return path / EVALUATIONS
     inner = ", ".join(sorted(str(file.parent) for file in path.glob(f"*/{EVALUATIONS}")))
     fix = f"it holds {inner}: give these" if inner else "give the folder of a run or of scrl evaluate"
+    if (path / "evaluation.yaml").is_file():
+        fix = f"it was not finished; go on with: scrl evaluate --resume --out {path}"
     raise DataError(path, f"has no {EVALUATIONS}; {fix}")
 
 
