@@ -29,6 +29,12 @@ def group():
     return draw_group(small_model())
 
 
+def without_recomputation():
+    language_model = small_model()
+    language_model.model.supports_gradient_checkpointing = False
+    return language_model
+
+
 def updated_weights(group, micro_batch, dtype=torch.float32, **compute):
     """After an update with room for everything."""
     language_model = small_model(dtype)
@@ -86,6 +92,7 @@ def test_whoever_can_make_room_is_asked_first(group):
         (cohere, {}, [2, 1, 1]),  # whose logits are held whole
         (small_model, PACKED | {"micro_tokens": 1}, [1, 1, 1]),
         (small_model, {"gradient_checkpointing": True}, [2, 1, 1]),
+        (without_recomputation, {}, [2, 1, 1]),
     ],
 )
 def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, compute, runs):

@@ -24,7 +24,7 @@ from scrl.policy.batching import Batch, TrainingRow, is_worth_packing, num_token
 from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.losses import Clip, clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
 from scrl.policy.low_memory_adamw import open_optimizer
-from scrl.policy.model import LanguageModel, recompute_activations
+from scrl.policy.model import LanguageModel, plain_model, recompute_activations
 from scrl.policy.packing import choose_packing
 from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
 from scrl.policy.scoring import TokenScorer
@@ -90,8 +90,8 @@ class Policy:
             return None
         notes: list[str] = []
         most_tokens = self._measure_most_tokens(device)
-        if most_tokens < self._max_tokens and not self._is_checkpointed:
-            notes.append(f"one completion does not fit into the GPU's memory: {self._recompute()}")
+        if most_tokens < self._max_tokens and (change := self._recompute()):
+            notes.append(f"one completion does not fit into the GPU's memory: {change}")
             most_tokens = self._measure_most_tokens(device)
         if self._pass_memory is None:
             return "; ".join(notes) or None
@@ -109,8 +109,10 @@ class Policy:
             return 0
         return self._pass_memory.tokens(free_room(device) - self.optimizer.bytes_to_come)
 
-    def _recompute(self) -> str:
-        """Keep no activations from now on; what changed."""
+    def _recompute(self) -> str | None:
+        """Keep no activations from now on; what changed, or None where that is so already, or the model cannot."""
+        if self._is_checkpointed or not plain_model(self._model).supports_gradient_checkpointing:
+            return None
         recompute_activations(self._model)
         self._is_checkpointed = True
         self._set_mode()
@@ -334,7 +336,7 @@ class Policy:
             if self._scorer.body_and_head is not None and self._chunk_elements is None:
                 self._chunk_elements = CHUNK_ELEMENTS
                 return f"logits in blocks of {4 * CHUNK_ELEMENTS // 2**20} MiB"
-            return None if self._is_checkpointed else self._recompute()
+            return self._recompute()
         if self.micro_tokens is not None or self.is_packed:
             self.micro_tokens = max(num_tokens(part, self.is_packed) for part in parts if len(part) > 1) // 2
             return f"compute.micro_tokens is now {self.micro_tokens}"
