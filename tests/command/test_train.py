@@ -228,9 +228,9 @@ def test_a_long_call_of_the_sampler_shows_that_it_goes_on(monkeypatch):
     monkeypatch.setattr("scrl.cli.progress.time.monotonic", lambda: now[0])
     listener = PlainProgress(Console(file=text, width=80))
     for done in (1, 2, 3):
-        now[0] += 6
+        now[0] += 16
         listener.tokens(done, 512)
-    assert text.getvalue() == "completions being drawn have 2 of at most 512 tokens\n"  # at most a line in 10 s
+    assert text.getvalue() == "completions being drawn have 2 of at most 512 tokens\n"  # at most a line in 30 s
 
 
 def test_on_a_terminal_a_bar_moves():

@@ -18,7 +18,7 @@ from scrl.metrics import PASS_OR_MAJ
 
 
 class PlainProgress:
-    """Lines that begin with `name`; of steps and questions at most one in ten seconds."""
+    """Lines that begin with `name`; of steps and questions at most one in ten seconds, of tokens one in thirty."""
 
     def __init__(self, console: Console, steps: int = 0, name: str = "") -> None:
         self._console, self._steps = console, steps
@@ -36,7 +36,7 @@ class PlainProgress:
         self._now_and_then(f"{benchmark}: {questions} of {total} questions")
 
     def tokens(self, done: int, most: int) -> None:
-        self._now_and_then(f"completions being drawn have {done} of at most {most} tokens")
+        self._now_and_then(f"completions being drawn have {done} of at most {most} tokens", seconds=30)
 
     def evaluation(self, record: dict[str, Any]) -> None:
         self.note(evaluation_line(record))
@@ -44,8 +44,8 @@ class PlainProgress:
     def result(self, record: dict[str, Any]) -> None:
         self.note(result_line(record))
 
-    def _now_and_then(self, text: str, is_due: bool = False) -> None:
-        if is_due or time.monotonic() - self._last >= 10:
+    def _now_and_then(self, text: str, is_due: bool = False, seconds: float = 10) -> None:
+        if is_due or time.monotonic() - self._last >= seconds:
             self._last = time.monotonic()
             self.note(text)
 
