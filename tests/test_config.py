@@ -6,11 +6,11 @@ import pytest
 
 import scrl
 from scrl.cli.train import file_and_overrides
-from scrl.config import RunConfig, build_config, read_config, write_config
+from scrl.config import RunConfig, build_config, read_config, with_settings, write_config
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
 from scrl.planning.plan import warnings
-from scrl.policy.settings import LoraSettings
+from scrl.policy.settings import LoraSettings, OptimizerSettings
 from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
 from scrl.settings import merged, setting_rows
@@ -52,6 +52,18 @@ def test_an_adapter_has_a_learning_rate_of_its_own_unless_one_is_given(given, ra
     config = build_config({"model": "m", "questions": "q.txt"} | given)
     assert config.optimizer.learning_rate == rate
     assert build_config(config.model_dump(mode="json")).optimizer.learning_rate == rate
+
+
+def test_an_adapter_turned_on_or_off_changes_a_default_learning_rate_and_no_other():
+    full, adapter = build_config(BARE), build_config(BARE | {"lora": True})
+    assert with_settings(full, {"lora": True}).optimizer.learning_rate == 5e-5
+    assert with_settings(adapter, {"lora": None}).optimizer.learning_rate == 5e-7
+    assert with_settings(adapter, {"lora": {"rank": 4}}).optimizer.learning_rate == 5e-5
+    assert with_settings(full, {"lora": True, "learning_rate": 1e-6}).optimizer.learning_rate == 1e-6
+    chosen = build_config(BARE | {"learning_rate": 1e-6})
+    assert with_settings(chosen, {"lora": True}).optimizer.learning_rate == 1e-6
+    objects = RunConfig(**BARE, lora=LoraSettings(), optimizer=OptimizerSettings(warmup=0.1))
+    assert (objects.optimizer.learning_rate, objects.optimizer.warmup) == (5e-5, 0.1)
 
 
 def test_the_official_preset_is_what_the_authors_code_does():

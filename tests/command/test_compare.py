@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -234,3 +235,8 @@ def test_the_table_of_learning_rates_is_that_of_its_runs(run, call):
     assert len(rows) == 2
     for _, _, _, _, after, change, *_ in rows:
         assert f"{after.strip()}, {change.strip()}" in row
+    _, out, _ = call("compare", ROOT / "results/rates-0.5b" / run, "--metric", "maj@8")
+    votes = [line.split("|")[4].strip() for line in out.splitlines() if line.startswith(("| stream", "| held-out"))]
+    assert f"| {', '.join(votes)} |" in row
+    about = json.loads((ROOT / "results/rates-0.5b" / run / "about.json").read_text())
+    assert row.endswith(f"| {about['moved_nats_per_token']:g} |")

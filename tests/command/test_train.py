@@ -243,7 +243,7 @@ def test_on_a_terminal_a_bar_moves():
         shown = task.fields["words"]
         listener.tokens(7, 512)
     assert (task.completed, task.total, shown) == (2, 3, "50% agree, entropy 0.250; all well")
-    assert task.fields["words"] == "drawing token 7 of at most 512"
+    assert task.fields["words"] == f"token 7 of at most 512; {shown}"
     assert "SCRL: a note" in console.file.getvalue()
 
 

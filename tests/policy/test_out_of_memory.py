@@ -15,8 +15,9 @@ from updates import (
     weights_of,
 )
 
-from scrl.errors import TrainingError
+from scrl.errors import ConfigError, TrainingError
 from scrl.policy.batching import TrainingRow, num_tokens
+from scrl.policy.model import recompute_activations
 from scrl.policy.token_scores import CHUNK_ELEMENTS, token_scores
 
 CREDIT = credit_of()
@@ -130,6 +131,20 @@ def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
     assert blocks == [*[None] * len(notes), *[CHUNK_ELEMENTS] * 6]
     assert torch.equal(weights_of(language_model), wanted)
     assert policy.update([group], [CREDIT]).notes == ()
+
+
+def test_scores_which_keep_no_activations_turn_nothing_on(group):
+    language_model = small_model(torch.bfloat16)
+    policy = make_policy(language_model, micro_batch=1)
+    Memory(language_model, room=0)
+    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
+        policy._retry(policy.rescore, policy.rows([(group, CREDIT)]))
+    assert not language_model.model.is_gradient_checkpointing
+
+
+def test_a_model_that_cannot_recompute_activations_is_refused_by_the_setting():
+    with pytest.raises(ConfigError, match=r"compute.gradient_checkpointing: .* does not support.* Set it to false"):
+        recompute_activations(without_recomputation().model)
 
 
 @both_dtypes

@@ -58,12 +58,15 @@ class BarProgress(PlainProgress):
         self._bar = bar
         self._task = bar.add_task(name or "training", total=steps, words="")
         self._evaluation: TaskID | None = None
+        self._words = ""
 
     def step(self, metrics: dict[str, Any], words: str) -> None:
-        self._bar.update(self._task, completed=metrics["step"] + 1, words=f"{_agreement(metrics)}; {words}")
+        self._words = f"{_agreement(metrics)}; {words}"
+        self._bar.update(self._task, completed=metrics["step"] + 1, words=self._words)
 
     def tokens(self, done: int, most: int) -> None:
-        self._bar.update(self._task, words=f"drawing token {done} of at most {most}")
+        drawn = f"token {done} of at most {most}"
+        self._bar.update(self._task, words=f"{drawn}; {self._words}" if self._words else drawn)
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
         """A second bar, for as long as questions are left."""

@@ -88,7 +88,10 @@ def load_model(
 
 def recompute_activations(model: Any) -> None:
     """Gradient checkpointing: each layer's activations are computed again in the backward pass, not kept."""
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    try:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    except ValueError as error:  # not all models can
+        raise ConfigError(f"compute.gradient_checkpointing: {first_line(error)} Set it to false.") from error
     model.enable_input_require_grads()
 
 

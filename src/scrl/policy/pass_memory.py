@@ -38,7 +38,7 @@ class PassMemory(NamedTuple):
 
 
 def measure_pass(run_pass: Callable[[int], int], device: torch.device) -> PassMemory | None:
-    """From the first two passes that fit; None where none do.
+    """From the first pair of passes that fits; None where none does.
 
     `run_pass` takes a number of tokens and gives the number it really ran, which may be a little larger.
     """

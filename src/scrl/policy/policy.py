@@ -34,6 +34,8 @@ from scrl.policy.update_report import Sums, UpdateReport, sums_without_signal, t
 from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
+TRIED_LENGTH = 1024
+"""Tokens of a completion on which memory is measured: longer ones are allowed, but may never be drawn."""
 
 
 class Policy:
@@ -90,7 +92,7 @@ class Policy:
             return None
         notes: list[str] = []
         most_tokens = self._measure_most_tokens(device)
-        if most_tokens < self._max_tokens and (change := self._recompute()):
+        if most_tokens < min(TRIED_LENGTH, self._max_tokens) and (change := self._recompute()):
             notes.append(f"one completion does not fit into the GPU's memory: {change}")
             most_tokens = self._measure_most_tokens(device)
         if self._pass_memory is None:
@@ -115,12 +117,13 @@ class Policy:
             return None
         recompute_activations(self._model)
         self._is_checkpointed = True
+        self._pass_memory = self.most_tokens = None  # those of passes that keep them
         self._set_mode()
         return "activations are computed twice (compute.gradient_checkpointing)"
 
     def _try_pass(self, tokens: int) -> int:
         """The gradient over at least this many tokens, which is thrown away; how many there were."""
-        length = min(1024, self._max_tokens, tokens)
+        length = min(TRIED_LENGTH, self._max_tokens, tokens)
         row = TrainingRow(np.zeros(1, np.int64), np.zeros(length, np.int64), None, 1.0, 0.0, np.ones(length))
         rows = [row] * -(-tokens // row.length)
         batch = self._batch(rows)
@@ -316,7 +319,8 @@ class Policy:
                 return work(rows)
             except torch.OutOfMemoryError as error:
                 self.optimizer.clear()
-                change = self.make_room() or self._take_less(self._micro_batches(rows))
+                keeps_activations = work == self.gradient
+                change = self.make_room() or self._take_less(self._micro_batches(rows), keeps_activations)
                 if change is None:
                     raise TrainingError(
                         "memory ran out with one completion at a time. Shorten sampling.max_tokens, or train an "
@@ -326,8 +330,8 @@ class Policy:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
-    def _take_less(self, parts: Sequence[Sequence[TrainingRow]]) -> str | None:
-        """Halve the micro-batches `parts`; then shrink blocks of logits; then keep no activations.
+    def _take_less(self, parts: Sequence[Sequence[TrainingRow]], keeps_activations: bool) -> str | None:
+        """Halve the micro-batches `parts`; then shrink blocks of logits; then keep no activations, if they were kept.
 
         What changed, or None if nothing could.
         Packed rows are counted in tokens from then on: with fewer rows per pass, short ones would be fewer too.
@@ -336,7 +340,7 @@ class Policy:
             if self._scorer.body_and_head is not None and self._chunk_elements is None:
                 self._chunk_elements = CHUNK_ELEMENTS
                 return f"logits in blocks of {4 * CHUNK_ELEMENTS // 2**20} MiB"
-            return self._recompute()
+            return self._recompute() if keeps_activations else None
         if self.micro_tokens is not None or self.is_packed:
             self.micro_tokens = max(num_tokens(part, self.is_packed) for part in parts if len(part) > 1) // 2
             return f"compute.micro_tokens is now {self.micro_tokens}"

@@ -101,7 +101,8 @@ class ComputeSettings(Settings):
         0.4, gt=0, lt=1, description="For vllm: its cache, as a share of the GPU's memory; given back while training."
     )
     gradient_checkpointing: bool = Field(
-        False, description="Recompute activations instead of keeping them; true where one completion does not fit else."
+        False,
+        description="Recompute activations, not keep them; turned on by itself where one completion would not fit.",
     )
     fused_layers: bool = Field(
         False, description="On a GPU: norms, gates and rotary positions by one kernel each, which is faster."
