@@ -1,5 +1,7 @@
 """The guard: each rule by itself, and what a run does when one of them speaks."""
 
+from pathlib import Path
+
 import pytest
 from line_files import read_lines
 from runs import do, metrics
@@ -62,6 +64,18 @@ def test_steps_without_a_value_are_left_out_of_its_mean():
 def test_several_alarms_are_all_told():
     bad = {"same_answer_share": 1.0, "entropy_mean": 0.0, "length_mean": 1.0}
     assert len(alarms(history({}, {}, bad, bad), TWO)) == 3
+
+
+@pytest.mark.parametrize(
+    ("run", "first"),
+    [("full-5e-7", None), ("full-2e-6", None), ("lora-5e-5", None), ("full-8e-6", 33), ("lora-2e-4", None)],
+)
+def test_what_the_guard_says_of_kept_runs(run, first):
+    """The last two ruined the model (docs/results.md#learning-rates): one is noticed, one is not."""
+    lines = read_lines(Path(__file__).parent.parent.parent / "results/rates-0.5b" / run / "metrics.jsonl")
+    steps = [{key: line[key] for key in WATCHED if key in line} for line in lines]
+    noticed = [step for step in range(1, len(steps) + 1) if alarms(steps[:step], GuardSettings())]
+    assert (noticed[0] if noticed else None) == first
 
 
 def test_a_guard_that_is_off_is_silent():
