@@ -32,6 +32,19 @@ def uninterrupted(tmp_path_factory):
     return folder / "run"
 
 
+def test_a_run_stopped_in_its_first_evaluation_leaves_no_checkpoint_and_starts_over(tmp_path, no_report):
+    class Stopper(Listener):
+        def progress(self, benchmark, questions, total):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small("steps=1"), tmp_path / "run", Stopper())
+    assert not (tmp_path / "run" / "checkpoints" / "last").exists()
+    go_on(tmp_path / "run")
+    do(tmp_path / "whole", "steps=1")
+    assert differences(tmp_path / "run", tmp_path / "whole") == []
+
+
 def test_a_run_that_was_killed_four_times_equals_one_that_was_not(uninterrupted, tmp_path):
     rng = random.Random(5)
     folder = tmp_path / "run"

@@ -61,7 +61,9 @@ def _take_all_steps(run: Run) -> Run:
         try:
             take_steps(run)
         except KeyboardInterrupt:
-            run.save_last()
+            state = run.state
+            if state.step or state.evaluated_at is not None or state.reference_shares:  # else nothing is lost
+                run.save_last()
             run.listener.note(f"stopped after step {run.state.step}; go on with: scrl train --resume {run.folder.path}")
             raise
     return run
