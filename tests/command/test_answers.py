@@ -51,6 +51,7 @@ def test_files_and_tables_from_a_runs_folder(run, capsys):
     assert main(["answers", str(run)]) == 0
     shown = capsys.readouterr().out
     assert "Most agreement: 5 of 40" in shown
+    assert "q7: What is 7?" in shown
     assert "No clear answer (SCRL's rule abstains): 5 of 10" in shown  # shares of 1/8 and 2/8 are below 0.375
     rows = read(run / "answers.csv")
     assert rows[3]["question"] == "What is 3?"

@@ -150,12 +150,15 @@ def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
         second = "" if row.runner_up is None else f"{row.runner_up} ({row.runner_up_share:.0%})"
         start = "" if row.start_share is None else f"{row.start_answer} ({row.start_share:.0%})"
         chance = "" if row.p_right is None else f"{row.p_right:.0%} [{row.p_right_low:.0%}, {row.p_right_high:.0%}]"
-        cells = (row.question_id, row.answer or None, f"{row.share:.0%}", second)
+        question = " ".join(f"{row.question_id}: {row.question}".split())
+        cells = (question, row.answer or None, f"{row.share:.0%}", second)
         lines.append((*cells, *[start] * has_start, *[chance] * has_chance))
     table = as_terminal(Table(header, tuple(lines), title))
     for column in table.columns:
         if column.header in ("agree", "right"):
             column.justify = "right"
+        elif column.header == "question":  # its beginning
+            column.no_wrap, column.max_width, column.overflow = True, 36, "ellipsis"
         else:
             column.no_wrap, column.max_width, column.overflow = False, 24, "ellipsis"
     return table
