@@ -119,7 +119,7 @@ def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
         (["--out", "gone"], "--out: there is no folder"),
         (["--draw-check", "5"], "--draw-check: from 10 to 40"),
         (["--benchmark", "amc"], "has no 'amc'; it has stream"),
-        (["--check", "gone.csv"], "there is no such file"),
+        (["--check", "gone.csv"], "gone.csv: there is no such file; --draw-check writes checks.csv beside the answers"),
         (["--check", "bad.csv"], "bad.csv:3: there is no question 'q99' among these answers"),
         (["--check", "words.txt"], "words.txt:1: has no column 'answer'; fill in a file that --draw-check wrote"),
         (["--check", "empty.csv"], "empty.csv:2: 'answer' is empty; fill in every row"),

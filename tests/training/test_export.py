@@ -199,7 +199,9 @@ def last(run):
 
 BAD = {
     "no such run": (["gone"], None, "gone: there is no such folder"),
-    "no run": (["."], None, "is no run (it has no config.yaml) and no checkpoint within one"),
+    "a file": (["full/config.yaml"], None, "full/config.yaml: is a file; give the folder of a run"),
+    "no run": (["full/checkpoints"], None, "is no run (it has no config.yaml) and no checkpoint within one"),
+    "a folder of runs": (["."], None, "no checkpoint within one; there are runs in it: full, lora"),
     "no checkpoint": (
         ["full"], lambda run: shutil.rmtree(run["full"] / "checkpoints"),
         "full: has no checkpoint yet; go on with scrl train --resume",

@@ -95,6 +95,8 @@ def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[Answe
 
 def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
     """Question → right answer, of a file with the columns question_id and answer."""
+    if not path.exists():
+        raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
     ids = {name: row.question_id for row in rows for name in (row.question_id, csv_cell(row.question_id))}
     checks: dict[str, str] = {}
