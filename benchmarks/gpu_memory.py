@@ -29,22 +29,14 @@ from scrl.config import read_config
 from scrl.errors import ScrlError
 from scrl.planning.memory import work_of
 from scrl.planning.plan import memory_bytes
-from scrl.planning.shapes import counted_shape
-from scrl.policy.model import LanguageModel, add_adapter
+from scrl.planning.shapes import SHAPES, ModelShape, counted_shape
+from scrl.policy.model import LanguageModel, add_adapter, recompute_activations
 from scrl.policy.settings import ComputeSettings, LoraSettings
 from scrl.training.listeners import Silent
 from scrl.training.loop import train
 
-# hidden, intermediate, layers, heads, key heads, vocabulary, tied
-SHAPES: dict[str, tuple[int, int, int, int, int, int, bool]] = {
-    "tiny": (64, 128, 2, 4, 2, 512, True),
-    "0.5b": (896, 4864, 24, 14, 2, 151_936, True),
-    "1.5b": (1536, 8960, 28, 12, 2, 151_936, True),
-    "3b": (2048, 11008, 36, 16, 2, 151_936, True),
-    "7b": (3584, 18944, 28, 28, 4, 152_064, False),
-    "14b": (5120, 13824, 48, 40, 8, 152_064, False),
-    "32b": (5120, 27648, 64, 40, 8, 152_064, False),
-}
+TINY = ModelShape(2, 64, 4, 2, 16, 128, 512, is_tied=True)
+"""To try the code."""
 USABLE_GIB = {24: 23.0, 48: 44.0, 80: 78.5, 141: 139.0}
 """By a card's GB: what CUDA's own context leaves of an RTX 4090, L40S, H100 and H200."""
 CASES = (
@@ -67,13 +59,17 @@ class Case(NamedTuple):
     def of(cls, text: str) -> Case:
         """As it stands on the command line: 24:7b, 24:7b:lora, 48:3b:bf16."""
         card, shape, *ways = text.split(":")
-        if shape not in SHAPES or not card.isdigit() or not set(ways) <= set(WAYS):
+        if (shape != "tiny" and hub_id(shape) not in SHAPES) or not card.isdigit() or not set(ways) <= set(WAYS):
             raise argparse.ArgumentTypeError(f"{text!r} is not GB:SHAPE, GB:SHAPE:lora or GB:SHAPE:bf16")
         return cls(int(card), shape, tuple(ways))
 
     def __str__(self) -> str:
         """As on the command line."""
         return ":".join((str(self.card), self.shape, *self.ways))
+
+
+def hub_id(shape: str) -> str:
+    return f"Qwen/Qwen2.5-{shape.upper()}"
 
 
 class StandIn:
@@ -95,15 +91,14 @@ class StandIn:
         return 500
 
 
-def random_model(
-    shape: str, compute: ComputeSettings, lora: LoraSettings | None, device: torch.device
-) -> LanguageModel:
+def random_model(name: str, compute: ComputeSettings, lora: LoraSettings | None, device: torch.device) -> LanguageModel:
     """Random weights on `device`."""
-    names = (
-        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-        "vocab_size", "tie_word_embeddings",
+    shape = TINY if name == "tiny" else SHAPES[hub_id(name)]
+    config = Qwen2Config(
+        num_hidden_layers=shape.layers, hidden_size=shape.hidden, intermediate_size=shape.mlp,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, vocab_size=shape.vocabulary,
+        tie_word_embeddings=shape.is_tied, max_position_embeddings=32_768,
     )  # fmt: skip
-    config = Qwen2Config(**dict(zip(names, SHAPES[shape], strict=True)), max_position_embeddings=32_768)
     torch.manual_seed(0)
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=compute.attention)
@@ -111,9 +106,8 @@ def random_model(
         if lora is not None:
             model = add_adapter(model, lora)
     if compute.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        model.enable_input_require_grads()
-    return LanguageModel(shape, model, StandIn(), device, lora is not None, torch.bfloat16)
+        recompute_activations(model)
+    return LanguageModel(name, model, StandIn(), device, lora is not None, torch.bfloat16)
 
 
 class Done(Exception):  # noqa: N818 - it is no error
@@ -127,7 +121,6 @@ class Watch(Silent):
         """Of a run that has not begun."""
         self.notes: list[str] = []
         self.seconds: list[float] = []
-        self.held = 0.0
 
     def note(self, text: str) -> None:
         """Something the user should know."""

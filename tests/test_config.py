@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 import scrl
 from scrl.cli.train import file_and_overrides
@@ -52,6 +53,14 @@ def test_an_adapter_has_a_learning_rate_of_its_own_unless_one_is_given(given, ra
     config = build_config({"model": "m", "questions": "q.txt"} | given)
     assert config.optimizer.learning_rate == rate
     assert build_config(config.model_dump(mode="json")).optimizer.learning_rate == rate
+
+
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("optimizer", [None, 3, "fast", [1]])
+def test_settings_of_the_optimizer_that_are_none_are_refused(optimizer, lora, tmp_path):
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(BARE | {"optimizer": optimizer, "lora": lora}))
+    with pytest.raises(ConfigError, match="optimizer"):
+        read_config(tmp_path / "run.yaml", ["lora=true"])
 
 
 def test_an_adapter_turned_on_or_off_changes_a_default_learning_rate_and_no_other():

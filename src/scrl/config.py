@@ -236,7 +236,7 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
         optimizer = values.get("optimizer", {})
         if isinstance(optimizer, OptimizerSettings):
             optimizer = optimizer.model_dump(exclude_unset=True)
-        values = {**values, "optimizer": merged({"learning_rate": ADAPTER_LEARNING_RATE}, optimizer)}
+        values = merged({"optimizer": {"learning_rate": ADAPTER_LEARNING_RATE}}, values | {"optimizer": optimizer})
     if values.get("reader") is None:
         values = merged(values, {"reader": reader_of(questions)})
     if not isinstance(prompt, Mapping):
@@ -262,10 +262,11 @@ def with_settings(config: RunConfig | Mapping[str, Any], settings: Mapping[str, 
 def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`base` updated with `over`; a preset or a loss named in `over` decides all of its settings that `over` does not.
 
-    Resolved settings give every value, so that under them a preset would change nothing. So does an adapter that is
-    turned on or off decide the learning rate, where the base has a default.
+    Resolved settings give every value, so that under them a preset would change nothing. Likewise an adapter that is
+    turned on or off replaces a default learning rate by its own.
     """
-    rate = base.get("optimizer", {}).get("learning_rate")
+    optimizer = base.get("optimizer")
+    rate = optimizer.get("learning_rate") if isinstance(optimizer, Mapping) else None
     if "lora" in over and rate in (ADAPTER_LEARNING_RATE, OptimizerSettings().learning_rate):
         base = without(base, {"optimizer": {"learning_rate": None}})
     for name, trees in FILLED_IN.items():

@@ -83,8 +83,8 @@ def _agreement(metrics: dict[str, Any]) -> str:
 
 
 def evaluation_line(record: dict[str, Any]) -> str:
-    name = {"stream": "questions trained on", "held-out": "questions held out"}.get(record["benchmark"])
-    return f"after step {record['step']}, {result_line(record | ({'benchmark': name} if name else {}))}"
+    name = {"stream": "questions trained on", "held-out": "questions held out"}[record["benchmark"]]
+    return f"after step {record['step']}, {result_line(record | {'benchmark': name})}"
 
 
 def result_line(record: dict[str, Any]) -> str:

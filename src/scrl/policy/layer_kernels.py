@@ -31,7 +31,7 @@ TILE = 2048
 PROGRAMS = 1024
 """Of the norm's backward pass at most: eight for each of 132 multiprocessors."""
 ROTARY: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
-"""How rotary positions are launched; fused, one of two products would be added before it is rounded."""
+"""Launch options of rotary positions. With fusion, one of two products would be added before it is rounded."""
 
 
 def rms_norm(x_nE: Tensor, delta_nE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:

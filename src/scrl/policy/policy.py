@@ -35,7 +35,7 @@ from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
 TRIED_LENGTH = 1024
-"""Tokens of a completion on which memory is measured: longer ones are allowed, but may never be drawn."""
+"""Tokens of the completions that memory is measured on. sampling.max_tokens may be larger, but is rarely reached."""
 
 
 class Policy:
@@ -333,8 +333,8 @@ class Policy:
     def _take_less(self, parts: Sequence[Sequence[TrainingRow]], keeps_activations: bool) -> str | None:
         """Halve the micro-batches `parts`; then shrink blocks of logits; then keep no activations, if they were kept.
 
-        What changed, or None if nothing could.
-        Packed rows are counted in tokens from then on: with fewer rows per pass, short ones would be fewer too.
+        Returns what changed, or None if nothing could be changed. Packed rows are counted in tokens from then on: with
+        fewer rows per pass, short ones would be fewer too.
         """
         if max(map(len, parts)) == 1:
             if self._scorer.body_and_head is not None and self._chunk_elements is None:

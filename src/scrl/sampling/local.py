@@ -53,7 +53,7 @@ class LocalSampler(Detokenizer):
     ) -> None:
         """`max_rows` completions are decoded side by side; fewer when memory runs out, which `on_fewer` is told.
 
-        `on_token` is told of every token but by captured steps, of which there are hundreds per second.
+        `on_token` is called after every token, except on a GPU, where captured steps draw hundreds per second.
         `record` names what is recorded of every token besides log-probability and entropy: margin, certainty.
         """
         super().__init__(tokenizer)

@@ -269,7 +269,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         record=rule.token_facts,
         trust_remote_code=config.trust_remote_code,
         on_fewer=listener.note,
-        on_token=getattr(listener, "tokens", None),  # one of 0.1 has none
+        on_token=getattr(listener, "tokens", None),  # listeners written for 0.1 have none
     )
     groups_per_question = len(rule.question_forms(stream.questions[:1]))
     policy = Policy(
