@@ -151,14 +151,17 @@ def test_rows_are_packed_by_default():
 @pytest.mark.parametrize("kv_heads", [2, 7, 14])
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("window", [None, 30])
-def test_flash_attention_within_rows_is_sdpa_row_by_row(kv_heads, size, window):
+@pytest.mark.parametrize(
+    "groups", [[(100, ()), (1, ()), (37, ()), (64, ())], [(40, (60, 1, 37)), (1, ()), (3, (5, 60))]]
+)
+def test_flash_attention_within_rows_is_sdpa_row_by_row(kv_heads, size, window, groups):
     torch.manual_seed(0)
-    lengths = (100, 1, 37, 64)
-    packing = Packing.of(lengths, torch.device(CUDA))
-    shapes = [(1, heads, sum(lengths), size) for heads in (14, kv_heads, kv_heads)]
+    packing = Packing.of(groups, torch.device(CUDA))
+    length = sum(packing.query_lengths)
+    shapes = [(1, heads, length, size) for heads in (14, kv_heads, kv_heads)]
     exact = [torch.randn(shape, device=CUDA).bfloat16().float().requires_grad_() for shape in shapes]
     short = [part.detach().bfloat16().requires_grad_() for part in exact]
-    upstream = torch.randn(1, sum(lengths), 14, size, device=CUDA)
+    upstream = torch.randn(1, length, 14, size, device=CUDA)
     module = nn.Module()
     for parts in (short, exact):  # float32 goes row by row
         output, _ = attend_within_rows(module, *parts, None, packing=packing, sliding_window=window)

@@ -265,7 +265,7 @@ def run(model, is_packed=False):
     tokens = torch.arange(2, 16, device=DEVICE)
     if is_packed:
         with packed_attention(config):
-            packing = Packing.of((9, 5), torch.device(DEVICE))
+            packing = Packing.of([(9, ()), (5, ())], torch.device(DEVICE))
             logits = model(input_ids=tokens[None], use_cache=False, **packing.arguments()).logits
             logits.float().log_softmax(-1)[..., 3].sum().backward()
     else:

@@ -70,7 +70,7 @@ def test_the_gradient_is_that_of_padded_rows(group, variant):
     (found, sums), (wanted, wanted_sums) = (collected_gradient(p, group, credit_of()) for p in policies)
     assert [policy.is_packed for policy in policies] == [True, False]
     assert float(wanted.norm()) > 1e-4
-    assert_close(found, wanted, 1e-6)
+    assert_close(found, wanted, 3e-6)
     assert sums == pytest.approx(wanted_sums, rel=1e-5, abs=1e-6)
 
 
@@ -96,7 +96,7 @@ def test_activations_can_be_computed_again(group, packing):
     policy._set_mode()
     found, _ = collected_gradient(policy, group, credit_of())
     wanted, _ = collected_gradient(make_policy(plain, max_tokens=24), group, credit_of())
-    assert_close(found, wanted, 1e-6)
+    assert_close(found, wanted, 3e-6)
 
 
 def test_the_model_attends_as_before_when_it_is_done(group):
@@ -190,7 +190,7 @@ def test_qwen3_can_be_packed():
 
 
 def test_attention_refuses_what_it_does_not_know():
-    parts, packing, module = torch.zeros(3, 1, 2, 4, 8), Packing.of([3, 1], CPU), torch.nn.Module()
+    parts, packing, module = torch.zeros(3, 1, 2, 4, 8), Packing.of([(3, ()), (1, ())], CPU), torch.nn.Module()
     for others in ({"softcap": 30.0}, {"s_aux": torch.zeros(2)}):
         with pytest.raises(NotImplementedError, match="attention within rows has no"):
             attend_within_rows(module, *parts, None, packing=packing, **others)
@@ -236,10 +236,52 @@ def test_packed_and_padded_batches_by_hand():
         assert batch.targets_n.tolist() == [0, 1, 2, 0]
         assert batch.mask_RT.tolist() == [[True, True, True], [True, False, False]]
     assert padded.packing is None
-    assert packed.packing.cu_seqlens.tolist() == [0, 5, 7]
-    assert packed.packing.cu_seqlens.dtype == torch.int32
+    assert packed.packing.cu_queries.tolist() == packed.packing.cu_keys.tolist() == [0, 5, 7]
+    assert packed.packing.cu_queries.dtype == packed.packing.cu_keys.dtype == torch.int32
     assert packed.packing.positions_1L.tolist() == [[0, 1, 2, 3, 4, 0, 1]]
+    assert packed.packing.prompts == ()
     assert (num_tokens(rows, True), num_tokens(rows, False)) == (7, 10)
+
+
+def test_a_shared_prompt_by_hand():
+    prompt, other = np.array([7, 8]), np.array([9])
+    completions = [np.array([1, 2, 3]), np.array([4]), np.array([5, 6])]
+    rows = [
+        TrainingRow(tokens_P, tokens_T, None, 1.0, 0.0, np.ones(len(tokens_T)))
+        for tokens_P, tokens_T in zip((prompt, prompt, other), completions, strict=True)
+    ]
+    batch, padded = (Batch.of(rows, CPU, is_packed) for is_packed in (True, False))
+    packing = batch.packing
+    assert batch.tokens_RL.tolist() == [[7, 8, 1, 2, 3, 4, 9, 5, 6]]
+    assert batch.states_n.tolist() == [1, 2, 3, 1, 6, 7]  # 1 and 4 are both predicted by the prompt's last token
+    assert batch.targets_n.tolist() == padded.targets_n.tolist() == [1, 2, 3, 4, 5, 6]
+    assert (packing.query_lengths, packing.key_lengths) == ((2, 3, 1, 3), (2, 5, 3, 3))
+    assert packing.positions_1L.tolist() == [[0, 1, 2, 3, 4, 2, 0, 1, 2]]
+    assert packing.keys_m.tolist() == [0, 1, *(0, 1, 2, 3, 4), *(0, 1, 5), *(6, 7, 8)]
+    assert packing.own_L.tolist() == [0, 1, 4, 5, 6, 9, 10, 11, 12]
+    ((place, places),) = packing.prompts
+    assert (place, places.tolist()) == (slice(0, 2), [[0, 1], [2, 3], [7, 8]])
+    assert (num_tokens(rows, True), num_tokens(rows, False)) == (9, 15)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_gradients_of_shared_keys_are_those_of_copies(window):
+    """Each completion with its prompt as a row of its own, and the prompt's gradients added up."""
+    torch.manual_seed(0)
+    packing = Packing.of([(4, (5, 2, 1)), (3, ())], CPU)
+    parts = torch.randn(3, 1, 2, 15, 8, dtype=torch.float64, requires_grad=True)
+    upstream = torch.randn(1, 15, 2, 8, dtype=torch.float64)
+    output, _ = attend_within_rows(torch.nn.Module(), *parts, None, packing=packing, sliding_window=window)
+    (found,) = torch.autograd.grad((output * upstream).sum(), parts)
+    prompt, *others = torch.split(parts, [4, 5, 2, 1, 3], dim=3)
+    rows = [torch.cat((prompt, other), dim=3) for other in others[:3]] + [others[3]]
+    alone = Packing.of([(row.shape[3], ()) for row in rows], CPU)
+    whole, _ = attend_within_rows(
+        torch.nn.Module(), *torch.cat(rows, dim=3), None, packing=alone, sliding_window=window
+    )
+    wanted = torch.cat((whole[:, :9], whole[:, 13:15], whole[:, 19:20], whole[:, 20:]), dim=1)
+    assert torch.allclose(output, wanted, rtol=1e-12)
+    assert torch.allclose(found, torch.autograd.grad((wanted * upstream).sum(), parts)[0], rtol=1e-10)
 
 
 @given(st.lists(st.integers(1, 20), max_size=12), st.integers(1, 60), st.booleans())

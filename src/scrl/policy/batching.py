@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scrl.attention import attention_without_cudnn
@@ -88,9 +90,15 @@ def is_worth_packing(rows: Sequence[TrainingRow]) -> bool:
 
 
 def num_tokens(rows: Sequence[TrainingRow], is_packed: bool) -> int:
-    """Tokens that a pass over these rows computes, padding included."""
-    lengths = [row.length for row in rows]
-    return sum(lengths) if is_packed else len(lengths) * max(lengths)
+    """Tokens that a pass over these rows computes, padding included; packed rows share their prompts."""
+    if not is_packed:
+        return len(rows) * max(row.length for row in rows)
+    return sum(len(part[0].prompt_P) + sum(len(row.tokens_T) for row in part) for part in by_prompt(rows))
+
+
+def by_prompt(rows: Sequence[TrainingRow]) -> list[list[TrainingRow]]:
+    """Neighbouring rows of one question, which has one array of prompt tokens."""
+    return [list(part) for _, part in groupby(rows, key=lambda row: id(row.prompt_P))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,14 +106,15 @@ class Batch:
     """R rows, packed, or padded on the right: with causal attention nothing needs to be masked."""
 
     tokens_RL: Tensor
-    """Prompts and completions; [1, L] with one after the other where they are packed."""
+    """Prompts and completions; [1, L] where they are packed: each prompt once, with its completions after it."""
     packing: Packing | None
     mask_RT: Tensor
     """Where the completions have a token."""
     targets_n: Tensor
     """The completions' tokens, one completion after the other."""
     states_n: Tensor
-    """The flat index into `tokens_RL` of the hidden state that predicts each of them: that of the token before it."""
+    """The flat index into `tokens_RL` of the hidden state that predicts each of them: that of the token before it, or
+    of the prompt's last."""
     old_logprobs_RT: Tensor | None
     positive_part_R: Tensor
     negative_part_R: Tensor
@@ -120,28 +129,48 @@ class Batch:
     @classmethod
     def of(cls, rows: Sequence[TrainingRow], device: torch.device, is_packed: bool) -> Batch:
         """These rows on a device, without waiting for it."""
-        joined_R = [np.concatenate((row.prompt_P, row.tokens_T)) for row in rows]
+        lengths, packing = [len(row.tokens_T) for row in rows], None
         if is_packed:
-            tokens_RL = np.concatenate(joined_R).astype(np.int64)[None]
-            starts_R = np.cumsum([0, *map(len, joined_R[:-1])])
+            parts = by_prompt(rows)
+            pieces = [piece for part in parts for piece in (part[0].prompt_P, *(row.tokens_T for row in part))]
+            tokens_RL = np.concatenate(pieces).astype(np.int64)[None]
+            firsts_R, lasts_R = _places_in_sequence(parts)
+            packing = Packing.of([_group_lengths(part) for part in parts], device)
         else:
-            tokens_RL = pad_rows(joined_R, np.int64)
-            starts_R = tokens_RL.shape[1] * np.arange(len(rows))
-        lengths = [len(row.tokens_T) for row in rows]
+            tokens_RL = pad_rows([np.concatenate((row.prompt_P, row.tokens_T)) for row in rows], np.int64)
+            firsts_R = tokens_RL.shape[1] * np.arange(len(rows)) + [len(row.prompt_P) for row in rows]
+            lasts_R = firsts_R - 1
         mask_RT = np.arange(max(lengths)) < np.asarray(lengths)[:, None]
         rows_n, columns_n = mask_RT.nonzero()
-        firsts_R = starts_R + np.asarray([len(row.prompt_P) for row in rows])
+        states_n = np.where(columns_n == 0, lasts_R[rows_n], firsts_R[rows_n] + columns_n - 1)
         old_R = [row.old_logprobs_T for row in rows if row.old_logprobs_T is not None]
         parts_R2 = np.asarray([(row.positive_part, row.negative_part) for row in rows], dtype=np.float32)
         positive_part_R, negative_part_R = to_device(parts_R2, device).unbind(1)
         return cls(
             tokens_RL=to_device(tokens_RL, device),
-            packing=Packing.of([row.length for row in rows], device) if is_packed else None,
+            packing=packing,
             mask_RT=to_device(mask_RT, device),
             targets_n=to_device(np.concatenate([row.tokens_T for row in rows]).astype(np.int64), device),
-            states_n=to_device(firsts_R[rows_n] + columns_n - 1, device),
+            states_n=to_device(states_n, device),
             old_logprobs_RT=to_device(pad_rows(old_R, np.float32), device) if old_R else None,
             positive_part_R=positive_part_R,
             negative_part_R=negative_part_R,
             weights_RT=to_device(pad_rows([row.weights_T for row in rows], np.float32), device),
         )
+
+
+def _places_in_sequence(parts: Sequence[Sequence[TrainingRow]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each row's first own token, and of its prompt's last, where a prompt is followed by its completions."""
+    firsts, lasts, place = [], [], 0
+    for part in parts:
+        place += len(part[0].prompt_P)
+        lasts += [place - 1] * len(part)
+        for row in part:
+            firsts.append(place)
+            place += len(row.tokens_T)
+    return np.asarray(firsts), np.asarray(lasts)
+
+
+def _group_lengths(part: Sequence[TrainingRow]) -> tuple[int, list[int]]:
+    """Of a prompt and its completions; a single row is one piece."""
+    return (len(part[0].prompt_P), [len(row.tokens_T) for row in part]) if len(part) > 1 else (part[0].length, [])

@@ -1,18 +1,21 @@
-"""Rows of different lengths as one long sequence: no padding, and no token sees another row.
+"""Rows of different lengths as one long sequence: no padding, no token sees another row, each prompt stands once.
 
     with packed_attention(body.config):
         hidden_1LE = body(input_ids=tokens_1L, **packing.arguments(), use_cache=False).last_hidden_state
 
-The body is transformers' own. Positions restart at 0 in every row, and the attention function registered here knows
-where rows begin: on a GPU it is one call of torch's variable-length flash attention, elsewhere (and in float32) one of
-SDPA per row. A backward pass that recomputes activations must run inside `packed_attention` too.
+The body is transformers' own. Rows that continue the same prompt share it: the sequence is the prompt, then one
+completion after the other, and each completion attends to the prompt's keys and to its own. Everything else a layer
+does is done once for the prompt, instead of once for each of its completions. The attention function registered here
+knows where pieces begin: on a GPU it is one call of torch's variable-length flash attention, elsewhere (and in float32)
+one of SDPA per piece. A backward pass that recomputes activations must run inside `packed_attention` too.
 
 Padding computes as many tokens as if all rows were as long as the longest: with 16 rows of 384 to 3,072 tokens a
-gradient took 1.65 s packed and 2.57 s padded on an H200. Rows of one length gain nothing and are a little slower,
-17,063 against 18,000 tokens/s, so they are padded unless compute.packing is on (`batching.is_worth_packing`). SDPA with
-a mask would hold L² numbers for L tokens; row offsets are 4 bytes per row.
+gradient took 1.65 s packed and 2.57 s padded on an H200. Rows of one length gain nothing but their prompts and are a
+little slower, 17,063 against 18,000 tokens/s, so they are padded unless compute.packing is on
+(`batching.is_worth_packing`). SDPA with a mask would hold L² numbers for L tokens; offsets are 4 bytes per piece.
 
-Shapes: R rows, L tokens of all rows, T tokens of one row, H heads (fewer of keys and values), D head size.
+Shapes: L tokens of the sequence, m keys of all pieces (a prompt's count for every completion), T tokens of one piece, S
+keys it sees, C completions of a prompt, P tokens of a prompt, H heads (fewer of keys and values), D head size.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from scrl.device_copy import to_device
@@ -38,25 +42,55 @@ NAME = "scrl_packed"
 FLASH_DTYPES = (torch.bfloat16, torch.float16)
 UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 """Arguments of attention functions that change the scores, and that ours does not take."""
-PROBE_LENGTHS = (5, 3, 1)
-"""Of the rows on which `why_not_packed` tries a model."""
+PROBE = ((2, (3, 1)), (1, ()))
+"""Prompts and their completions on which `why_not_packed` tries a model."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """Where the rows of one long sequence begin and end."""
+    """The pieces of one long sequence: prompts, each followed by its completions; and what they attend to."""
 
-    lengths_R: tuple[int, ...]
-    cu_seqlens: Tensor
-    """int32 [R + 1], from 0 to L."""
+    query_lengths: tuple[int, ...]
+    """Tokens of each piece."""
+    key_lengths: tuple[int, ...]
+    """Tokens it attends to: a completion to its prompt and itself."""
+    cu_queries: Tensor
+    """int32 [pieces + 1], from 0 to L."""
+    cu_keys: Tensor
+    """int32 [pieces + 1], from 0 to m."""
     positions_1L: Tensor
+    keys_m: Tensor
+    """Where in the sequence each key stands."""
+    own_L: Tensor
+    """Where among the m keys each token stands as one of its own piece."""
+    prompts: tuple[tuple[slice, Tensor], ...]
+    """Of each prompt with completions its place in the sequence, and [1 + C, P]: all its places among the m keys."""
 
     @classmethod
-    def of(cls, lengths_R: Sequence[int], device: torch.device) -> Packing:
-        """For rows of these lengths."""
-        cu_seqlens = np.array([0, *accumulate(lengths_R)], dtype=np.int32)
-        positions_L = np.concatenate([np.arange(length) for length in lengths_R])
-        return cls(tuple(lengths_R), to_device(cu_seqlens, device), to_device(positions_L[None], device))
+    def of(cls, groups: Sequence[tuple[int, Sequence[int]]], device: torch.device) -> Packing:
+        """For prompts of some tokens, each with completions of some tokens; a row for itself is a prompt with none."""
+        queries: list[int] = []
+        keys: list[int] = []
+        positions, key_places, own_places, prompts = [], [], [], []
+        for prompt, completions in groups:
+            shared_P = sum(queries) + np.arange(prompt)
+            places: list[NDArray[np.int64]] = []
+            for length in (prompt, *completions):
+                before_P = shared_P if places else shared_P[:0]
+                first_key = sum(keys)
+                places.append(first_key + np.arange(prompt))
+                key_places += [before_P, sum(queries) + np.arange(length)]
+                own_places.append(first_key + len(before_P) + np.arange(length))
+                positions.append(len(before_P) + np.arange(length))
+                queries.append(length)
+                keys.append(len(before_P) + length)
+            if completions:
+                prompts.append((slice(shared_P[0], shared_P[-1] + 1), to_device(np.stack(places), device)))
+        cu_queries, cu_keys = (np.array([0, *accumulate(lengths)], dtype=np.int32) for lengths in (queries, keys))
+        arrays = (np.concatenate(each) for each in (positions, key_places, own_places))
+        positions_L, keys_m, own_L = (to_device(array.astype(np.int64), device) for array in arrays)
+        offsets = (to_device(cu_queries, device), to_device(cu_keys, device))
+        return cls(tuple(queries), tuple(keys), *offsets, positions_L[None], keys_m, own_L, tuple(prompts))
 
     def arguments(self) -> dict[str, Any]:
         """What a body needs besides the tokens."""
@@ -99,20 +133,50 @@ def attend_within_rows(
     unsupported = [name for name in UNSUPPORTED if others.get(name) is not None]
     if unsupported or attention_mask is not None or not getattr(module, "is_causal", True):
         raise NotImplementedError(f"attention within rows has no {', '.join(unsupported) or 'mask'}")
-    inputs = (query_1HLD, key_1HLD, value_1HLD)
+    query_LHD, key_mHD, value_mHD = (part[0].transpose(0, 1) for part in (query_1HLD, key_1HLD, value_1HLD))
+    if packing.prompts:
+        function: Any = KeysOfPieces
+        key_mHD, value_mHD = function.apply(key_mHD, packing), function.apply(value_mHD, packing)
     if query_1HLD.is_cuda and query_1HLD.dtype in FLASH_DTYPES:
         from torch.nn.attention import varlen
 
         attend: Any = varlen.varlen_attn
-        longest, window = max(packing.lengths_R), -1 if sliding_window is None else sliding_window - 1
+        longest = (max(packing.query_lengths), max(packing.key_lengths))
+        window = -1 if sliding_window is None else sliding_window - 1
         output_LHD = attend(
-            *(part[0].transpose(0, 1) for part in inputs), packing.cu_seqlens, packing.cu_seqlens, longest, longest,
+            query_LHD, key_mHD, value_mHD, packing.cu_queries, packing.cu_keys, *longest,
             scale=scaling, window_size=(window, 0), **_shared_heads(),
         )  # fmt: skip
         return output_LHD[None], None
-    rows = zip(*(torch.split(part, [*packing.lengths_R], 2) for part in inputs), strict=True)
-    outputs = [_attend(query, key, value, scaling, sliding_window).transpose(1, 2) for query, key, value in rows]
-    return torch.cat(outputs, dim=1), None
+    queries, keys, values = (
+        torch.split(part, [*lengths])
+        for part, lengths in (
+            (query_LHD, packing.query_lengths), (key_mHD, packing.key_lengths), (value_mHD, packing.key_lengths)
+        )
+    )  # fmt: skip
+    pieces = zip(queries, keys, values, strict=True)
+    outputs = [_attend(query, key, value, scaling, sliding_window) for query, key, value in pieces]
+    return torch.cat(outputs)[None], None
+
+
+class KeysOfPieces(torch.autograd.Function):
+    """Keys or values [L, H, D] → [m, H, D]: of every piece its own and, before them, those of its prompt.
+
+    The gradient of a prompt's key is the sum over its pieces, always in the same order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, states_LHD: Tensor, packing: Packing) -> Tensor:
+        ctx.packing = packing
+        return states_LHD.index_select(0, packing.keys_m)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (grad_mHD,), packing = grads, ctx.packing
+        grad_LHD = grad_mHD.index_select(0, packing.own_L)
+        for prompt, places_CP in packing.prompts:
+            grad_LHD[prompt] = grad_mHD[places_CP].sum(dim=0)
+        return grad_LHD, None
 
 
 @cache
@@ -123,20 +187,20 @@ def _shared_heads() -> dict[str, bool]:
     return {"enable_gqa": True} if "enable_gqa" in inspect.signature(varlen_attn).parameters else {}
 
 
-def _attend(
-    query_1HTD: Tensor, key_1HTD: Tensor, value_1HTD: Tensor, scaling: float | None, window: int | None
-) -> Tensor:
-    """One row by SDPA."""
-    T = query_1HTD.shape[2]
-    mask_TT = None
-    if window is not None and window < T:
-        positions_T = torch.arange(T, device=query_1HTD.device)
-        distance_TT = positions_T[:, None] - positions_T
-        mask_TT = (distance_TT >= 0) & (distance_TT < window)
-    return torch.nn.functional.scaled_dot_product_attention(
-        query_1HTD, key_1HTD, value_1HTD, attn_mask=mask_TT, is_causal=mask_TT is None, scale=scaling,
-        enable_gqa=key_1HTD.shape[1] != query_1HTD.shape[1],
+def _attend(query_THD: Tensor, key_SHD: Tensor, value_SHD: Tensor, scaling: float | None, window: int | None) -> Tensor:
+    """One piece by SDPA, [T, H, D]; its last token sees the last key."""
+    T, S = len(query_THD), len(key_SHD)
+    mask_TS = None
+    if T < S or (window is not None and window < T):
+        positions_S = torch.arange(S, device=query_THD.device)
+        distance_TS = positions_S[S - T :, None] - positions_S
+        mask_TS = (distance_TS >= 0) & (distance_TS < (window or S))
+    query_1HTD, key_1HSD, value_1HSD = (part.transpose(0, 1)[None] for part in (query_THD, key_SHD, value_SHD))
+    output_1HTD = torch.nn.functional.scaled_dot_product_attention(
+        query_1HTD, key_1HSD, value_1HSD, attn_mask=mask_TS, is_causal=mask_TS is None, scale=scaling,
+        enable_gqa=key_SHD.shape[1] != query_THD.shape[1],
     )  # fmt: skip
+    return output_1HTD[0].transpose(0, 1)
 
 
 def choose_packing(parts: tuple[Any, Any] | None, compute: ComputeSettings) -> tuple[bool, str | None]:
@@ -157,15 +221,18 @@ def choose_packing(parts: tuple[Any, Any] | None, compute: ComputeSettings) -> t
 
 @torch.no_grad()
 def why_not_packed(body: Any) -> str | None:
-    """None where this body gives three short packed rows the hidden states that it gives each of them alone."""
+    """None where this body gives packed rows, two of them with one prompt, the hidden states that each has alone."""
     device, was_training = next(body.parameters()).device, body.training
     body.eval()
-    tokens_1L = torch.arange(sum(PROBE_LENGTHS), device=device)[None]
-    rows = torch.split(tokens_1L, [*PROBE_LENGTHS], 1)
+    (prompt, completions), (row, _) = PROBE
+    packing = Packing.of(PROBE, device)
+    tokens_1L = torch.arange(sum(packing.query_lengths), device=device)[None]
+    shared, *own = torch.split(tokens_1L, [prompt, *completions, row], 1)
+    rows = [*(torch.cat((shared, tokens), dim=1) for tokens in own[:-1]), own[-1]]
     alone = [body(input_ids=row_1T, use_cache=False).last_hidden_state for row_1T in rows]
+    alone[1] = alone[1][:, prompt:]  # the first row has the prompt already
     try:
         with packed_attention(body.config):
-            packing = Packing.of(PROBE_LENGTHS, device)
             packed_1LE = body(input_ids=tokens_1L, use_cache=False, **packing.arguments()).last_hidden_state
     except torch.OutOfMemoryError:
         raise
