@@ -306,7 +306,7 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
     targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
     config = LoraConfig(**options, target_modules=targets, task_type="CAUSAL_LM")
     try:
-        return get_peft_model(model, config)
+        return get_peft_model(model, config, autocast_adapter_dtype=False)  # the masters are the optimizer's
     except ValueError as error:  # no module has this name, or it cannot have an adapter
         raise ConfigError(f"lora.targets: {error}") from error
 
