@@ -17,7 +17,7 @@ if not ON_GPU and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("no GPU, and kernels are not interpreted: make test-kernels", allow_module_level=True)
 pytest.importorskip("triton")
 
-from scrl.sampling.gpu import kernels, reference_ops
+from scrl.sampling.gpu import attention_kernels, kernels, reference_ops
 from scrl.sampling.gpu.decode_state import (
     ALIVE,
     COMPLETION,
@@ -151,9 +151,18 @@ def test_attention_over_shared_and_own_pages(suffixes, sizes, dtype):
 
 
 @pytest.mark.parametrize("dtype", DOT_TYPES)
+@pytest.mark.parametrize("sizes", SHAPES[:2], ids=str)
 @SUFFIXES
-def test_rows_that_read_their_prompts_alone(suffixes, dtype):
-    assert_attends_alike([9, 0, 16], suffixes, shape_of(7, 1, 16), dtype, has_teams=False)
+def test_rows_that_read_their_prompts_alone(suffixes, sizes, dtype):
+    prompts = [19, 0, 33] if max(suffixes) >= 16 else [9, 0, 16]  # of several pages beside several pages
+    assert_attends_alike(prompts, suffixes, shape_of(*sizes), dtype, has_teams=False)
+
+
+@pytest.mark.parametrize("dtype", DOT_TYPES)
+@pytest.mark.parametrize("has_teams", [False, True])
+def test_results_over_many_pages_are_merged_some_at_a_time(has_teams, dtype, monkeypatch):
+    monkeypatch.setattr(attention_kernels, "MERGED_PAGES", 2)
+    assert_attends_alike([19, 0, 33], (0, 16, 5, 40, 115), shape_of(7, 1, 16), dtype, has_teams=has_teams)
 
 
 @pytest.mark.parametrize("has_norm", [False, True])

@@ -117,7 +117,7 @@ def _warps(numbers: int, numbers_per_warp: int) -> int:
     return max(1, min(16, numbers // numbers_per_warp))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _rms_norm(
     x, delta, weight, y, total, scales, n, eps,
     SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
@@ -139,7 +139,7 @@ def _rms_norm(
     tl.store(y + at, (normed * w[None, :]).to(kind), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows_of_program"])
+@triton.jit(do_not_specialize=["n", "rows_of_program"])
 def _rms_norm_gradient(
     grad, rest, x, weight, scales, grad_x, sums, n, rows_of_program,
     SIZE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, NEEDS_WEIGHT: tl.constexpr,

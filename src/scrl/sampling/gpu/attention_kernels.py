@@ -24,6 +24,8 @@ from scrl.sampling.gpu.decode_state import PREFIX, PROMPT, SUFFIX, DecodeState, 
 from scrl.sampling.gpu.fused_weights import Shape
 
 LOG2_E = 1.4426950408889634
+MERGED_PAGES = 32
+"""Partial results of a query head that are merged at a time."""
 
 
 class Tile(NamedTuple):
@@ -47,15 +49,16 @@ def attend(
     """softmax(q Kᵀ · scale) V, [R, H · D], over the prompt's pages and the row's own.
 
     While no row has more than one page of its own, there is nothing to merge: the program of that page starts from the
-    result over the prompt. Without teams every row reads its prompt itself, before its own first page.
+    result over the prompt. Without teams every row reads its prompt itself: before its only page, or beside its pages.
     """
     rows, device = len(queries_RHD), queries_RHD.device
     is_last = tables.suffix_pages == 1
-    splits = tables.shared_pages + (0 if is_last else tables.suffix_pages)
+    splits = tables.shared_pages if is_last else tables.prompt_pages + tables.suffix_pages
     parts = torch.empty(rows, shape.heads, splits, shape.head_size, dtype=torch.float32, device=device)
     sums = torch.empty(rows, shape.heads, splits, dtype=torch.float32, device=device)
     out = torch.empty(rows, shape.heads * shape.head_size, dtype=queries_RHD.dtype, device=device)
     slots, prompt_width = state.fields.shape[1], tables.prompt.shape[1]
+    is_beside = tables.is_alone and not is_last
 
     def attend_pages(grid: tuple[int, int, int], table: Tensor, team: int, last: bool, first: int) -> None:
         """One launch over all pages of a kind: prompts for teams of rows, or, with team 0, each row's own."""
@@ -65,20 +68,22 @@ def attend(
             shape.scale * LOG2_E, slots, table.shape[1], prompt_width, splits, first,
             HEADS=shape.heads, KV=shape.kv_heads, G=shape.group, D=shape.head_size, PAGE=keys.shape[2], TEAM=team,
             M=max(16, triton.next_power_of_2(shape.group * max(1, team))), N=min(keys.shape[2], tile.tokens),
-            LAST=last, ALONE=tables.is_alone, PRECISION="ieee" if queries_RHD.dtype == torch.float32 else "tf32",
+            LAST=last, ALONE=tables.is_alone and last, BESIDE=is_beside,
+            PRECISION="ieee" if queries_RHD.dtype == torch.float32 else "tf32",
             PROMPT_ROW=PROMPT, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
     if tables.shared_pages:
         grid = (tables.num_teams, shape.kv_heads, tables.shared_pages)
         attend_pages(grid, tables.prompt, tables.teams.shape[1], last=False, first=0)
-    grid = (rows, shape.kv_heads, tables.suffix_pages)
-    attend_pages(grid, tables.suffix, 0, is_last, first=tables.shared_pages)
+    grid = (rows, shape.kv_heads, tables.suffix_pages + tables.prompt_pages * is_beside)
+    attend_pages(grid, tables.suffix, 0, is_last, first=tables.prompt_pages)
     if not is_last:
-        _merge_pages[(rows, shape.kv_heads)](
-            parts, sums, state.fields, out, slots, splits, tables.shared_pages,
-            HEADS=shape.heads, G=shape.group, GROUP=triton.next_power_of_2(shape.group), D=shape.head_size,
-            PAGE=keys.shape[2], ALONE=tables.is_alone, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=4,
+        together = min(MERGED_PAGES, triton.next_power_of_2(splits))
+        _merge_pages[(rows, shape.heads)](
+            parts, sums, state.fields, out, slots, splits, tables.prompt_pages,
+            HEADS=shape.heads, D=shape.head_size, PAGE=keys.shape[2], N=together, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX,
+            num_warps=max(1, min(4, together * shape.head_size // 1024)),
         )  # fmt: skip
     return out
 
@@ -88,10 +93,13 @@ def _attend_page(
     queries, keys, values, state, table, prompts, teams, parts, sums, out,
     scale, slots, width, prompt_width, splits, first,
     HEADS: tl.constexpr, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, TEAM: tl.constexpr,
-    M: tl.constexpr, N: tl.constexpr, LAST: tl.constexpr, ALONE: tl.constexpr, PRECISION: tl.constexpr,
-    PROMPT_ROW: tl.constexpr, PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr, LAST: tl.constexpr, ALONE: tl.constexpr, BESIDE: tl.constexpr,
+    PRECISION: tl.constexpr, PROMPT_ROW: tl.constexpr, PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
 ):  # fmt: skip
-    """(team or row, key head, page): o and l of the page for every query head of the key head."""
+    """(team or row, key head, page): o and l of the page for every query head of the key head.
+
+    ALONE: the row's prompt, of one page, is read first. BESIDE: the first `first` pages are those of its prompt.
+    """
     item = tl.program_id(0)
     head = tl.program_id(1)
     split = tl.program_id(2)
@@ -106,10 +114,19 @@ def _attend_page(
         row = tl.where(m < G, item, -1)
         owner = item
         length = tl.load(state + SUFFIX_ROW * slots + item) + 1
-    count = tl.minimum(length - split * PAGE, PAGE)
+    number = split
+    if BESIDE:
+        is_prompt = split < first
+        number = tl.where(is_prompt, split, split - first)
+        length = tl.where(is_prompt, tl.load(state + PREFIX_ROW * slots + item), length)
+    count = tl.minimum(length - number * PAGE, PAGE)
     if count <= 0:
         return
-    page = tl.load(table + owner * width + split).to(tl.int64)
+    page = tl.load(table + owner * width + number)
+    if BESIDE:
+        its_prompt = tl.load(state + PROMPT_ROW * slots + item)
+        page = tl.where(is_prompt, tl.load(prompts + its_prompt * prompt_width + number, mask=is_prompt), page)
+    page = page.to(tl.int64)
     there = row >= 0
     query = (tl.where(there, row, 0) * HEADS + head * G + m % G).to(tl.int64)
     d = tl.arange(0, D)
@@ -119,7 +136,7 @@ def _attend_page(
     total = tl.zeros([M], tl.float32)
     mixed = tl.zeros([M, D], tl.float32)
     if ALONE:
-        before = tl.where(split == 0, tl.load(state + PREFIX_ROW * slots + item), 0)
+        before = tl.load(state + PREFIX_ROW * slots + item)
         prompt = tl.load(prompts + tl.load(state + PROMPT_ROW * slots + item) * prompt_width).to(tl.int64)
         for start in range(0, before, N):
             shared = (prompt * KV + head) * PAGE * D
@@ -127,8 +144,14 @@ def _attend_page(
                 q, keys + shared, values + shared, start, before, scale, top, total, mixed, D, N, PRECISION
             )
     elif LAST:
-        for number in range(tl.cdiv(tl.load(state + PREFIX_ROW * slots + item), PAGE)):
-            top, total, mixed = _add_part(parts, sums, query * splits + number, there, top, total, mixed, D)
+        for shared in range(tl.cdiv(tl.load(state + PREFIX_ROW * slots + item), PAGE)):
+            place = query * splits + shared
+            logsum = tl.load(sums + place, mask=there, other=0.0)
+            o = tl.load(parts + place[:, None] * D + d[None, :], mask=there[:, None], other=0.0)
+            higher = tl.maximum(top, logsum)
+            shrink, weight = tl.exp2(top - higher), tl.exp2(logsum - higher)
+            total, mixed = total * shrink + weight, mixed * shrink[:, None] + o * weight[:, None]
+            top = higher
     for start in range(0, count, N):
         top, total, mixed = _tile(
             q, keys + base, values + base, start, count, scale, top, total, mixed, D, N, PRECISION
@@ -137,9 +160,9 @@ def _attend_page(
     if LAST:
         tl.store(out + query[:, None] * D + d[None, :], mixed.to(out.dtype.element_ty), mask=there[:, None])
     else:
-        to = query * splits + first + split
-        tl.store(parts + to[:, None] * D + d[None, :], mixed, mask=there[:, None])
-        tl.store(sums + to, top + tl.log2(total), mask=there)
+        place = query * splits + (split if BESIDE else first + split)
+        tl.store(parts + place[:, None] * D + d[None, :], mixed, mask=there[:, None])
+        tl.store(sums + place, top + tl.log2(total), mask=there)
 
 
 @triton.jit
@@ -160,36 +183,29 @@ def _tile(
     return higher, total * shrink + tl.sum(p, axis=1), mixed
 
 
-@triton.jit
-def _add_part(parts, sums, place, there, top, total, mixed, D: tl.constexpr):
-    """One more partial result: the highest l so far, Σ 2^(l − top), Σ 2^(l − top) o."""
-    logsum = tl.load(sums + place, mask=there, other=0.0)
-    d = tl.arange(0, D)
-    o = tl.load(parts + place[:, None] * D + d[None, :], mask=there[:, None], other=0.0)
-    higher = tl.maximum(top, logsum)
-    shrink, weight = tl.exp2(top - higher), tl.exp2(logsum - higher)
-    return higher, total * shrink + weight, mixed * shrink[:, None] + o * weight[:, None]
-
-
 @triton.jit(do_not_specialize=["slots", "splits", "first"])
 def _merge_pages(
     parts, sums, state, out, slots, splits, first,
-    HEADS: tl.constexpr, G: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
-    ALONE: tl.constexpr, PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
+    HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, N: tl.constexpr,
+    PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
 ):  # fmt: skip
-    """Σ 2^(l − L) o over the pages of the prompt (from split 0 on) and of the row (from split `first` on)."""
+    """(row, query head): Σ 2^(l − L) o over the prompt's pages and the row's (from split `first` on), N at a time."""
     row = tl.program_id(0)
-    g = tl.arange(0, GROUP)
+    query = (row * HEADS + tl.program_id(1)).to(tl.int64)
     d = tl.arange(0, D)
-    query = (row * HEADS + tl.program_id(1) * G + g).to(tl.int64)
-    there = g < G
-    shared = 0 if ALONE else tl.cdiv(tl.load(state + PREFIX_ROW * slots + row), PAGE)
-    own = tl.cdiv(tl.load(state + SUFFIX_ROW * slots + row) + 1, PAGE)
-    top = tl.full([GROUP], float("-inf"), tl.float32)
-    total = tl.zeros([GROUP], tl.float32)
-    mixed = tl.zeros([GROUP, D], tl.float32)
-    for number in range(shared + own):
-        split = tl.where(number < shared, number, first + number - shared)
-        top, total, mixed = _add_part(parts, sums, query * splits + split, there, top, total, mixed, D)
-    mixed = (mixed / total[:, None]).to(out.dtype.element_ty)
-    tl.store(out + query[:, None] * D + d[None, :], mixed, mask=there[:, None])
+    shared = tl.cdiv(tl.load(state + PREFIX_ROW * slots + row), PAGE)
+    pages = shared + tl.cdiv(tl.load(state + SUFFIX_ROW * slots + row) + 1, PAGE)
+    top = tl.full([], float("-inf"), tl.float32)
+    total = tl.full([], 0.0, tl.float32)
+    mixed = tl.zeros([D], tl.float32)
+    for start in range(0, pages, N):
+        number = start + tl.arange(0, N)
+        place = query * splits + tl.where(number < shared, number, first + number - shared)
+        logsum = tl.load(sums + place, mask=number < pages, other=float("-inf"))
+        o = tl.load(parts + place[:, None] * D + d[None, :], mask=(number < pages)[:, None], other=0.0)
+        higher = tl.maximum(top, tl.max(logsum, axis=0))
+        shrink, weight = tl.exp2(top - higher), tl.exp2(logsum - higher)
+        total = total * shrink + tl.sum(weight, axis=0)
+        mixed = mixed * shrink + tl.sum(o * weight[:, None], axis=0)
+        top = higher
+    tl.store(out + query * D + d, (mixed / total).to(out.dtype.element_ty))

@@ -42,7 +42,7 @@ class CudaGraphs:
 
     def __init__(self, ops: Ops, on_note: Callable[[str], None] | None = None) -> None:
         """`on_note` is told why steps are slower than they could be."""
-        self._ops = ops
+        self.ops = ops
         self._on_note = on_note
         self._graphs: dict[GraphKey, Any] = {}
         self._seen: set[GraphKey] = set()
@@ -83,9 +83,9 @@ class CudaGraphs:
         size, kind = key
         _, suffix_pages, prompt_pages, num_teams = size
         tables = replace(cache.tables, suffix_pages=suffix_pages, prompt_pages=prompt_pages, num_teams=num_teams)
-        logits_RV = next_logits(self._ops, weights, size.rows, cache.state, tables, cache.keys, cache.values)
+        logits_RV = next_logits(self.ops, weights, size.rows, cache.state, tables, cache.keys, cache.values)
         if kind != "sorted":
-            self._ops.draw_tokens(logits_RV, cache.state, cache.completions, settings)
+            self.ops.draw_tokens(logits_RV, cache.state, cache.completions, settings)
             return
         if self._logits is None:
             self._logits = logits_RV.new_empty(cache.size.slots, logits_RV.shape[1])

@@ -35,6 +35,14 @@ MAX_RANK = 85
 """Of an adapter. q, k and v together have three times the rank, padded to 256: more does not fit into shared memory."""
 
 
+class Copy(NamedTuple):
+    """Of an adapter's weight, times `scale`, into a fused matrix."""
+
+    to: Tensor
+    source: Tensor
+    scale: float
+
+
 class Linear(NamedTuple):
     """y = x Wᵀ + b."""
 
@@ -42,6 +50,8 @@ class Linear(NamedTuple):
     bias: Tensor | None
     lora_B: Tensor | None = None
     """[out, r]; then s · A are the last r rows of `weight`, and y + h Bᵀ is the output, with h the last r of y."""
+    copies: tuple[Copy, ...] = ()
+    """What has to be copied before every call."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +66,11 @@ class Layer:
     mlp_norm: Tensor
     gate_up: Linear
     down: Linear
+
+    @property
+    def linears(self) -> tuple[Linear, Linear, Linear, Linear]:
+        """In the order in which they run."""
+        return self.qkv, self.out, self.gate_up, self.down
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +112,11 @@ class FusedWeights:
     @property
     def addresses(self) -> tuple[int, ...]:
         """Of every weight: a captured graph is valid as long as these are the same."""
-        weights: list[Tensor | None] = [self.embedding, self.norm, *self.head]
+        weights: list[Tensor | None] = [self.embedding, self.norm, self.head.weight, self.head.bias]
         for layer in self.layers:
             weights += [layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm]
-            weights += [*layer.qkv, *layer.out, *layer.gate_up, *layer.down]
+            for linear in layer.linears:
+                weights += [linear.weight, linear.bias, linear.lora_B]
         return tuple(weight.data_ptr() for weight in weights if weight is not None)
 
 
@@ -148,11 +164,10 @@ def fuse(model: nn.Module, before: FusedWeights | None = None) -> FusedWeights:
     """
     inner = plain_model(model)
     body, config = inner.model, inner.config
-    copies: list[_Copy] = []
     layers = tuple(
-        _layer(layer, None if before is None else before.layers[number], copies)
-        for number, layer in enumerate(body.layers)
+        _layer(layer, None if before is None else before.layers[number]) for number, layer in enumerate(body.layers)
     )
+    copies = [copy for layer in layers for linear in layer.linears for copy in linear.copies]
     if copies:  # few kernels for all of them
         scaled = torch._foreach_mul([copy.source for copy in copies], [copy.scale for copy in copies])
         torch._foreach_copy_([copy.to for copy in copies], scaled)
@@ -167,60 +182,52 @@ def fuse(model: nn.Module, before: FusedWeights | None = None) -> FusedWeights:
         scale=body.layers[0].self_attn.scaling,
         eps=config.rms_norm_eps,
     )
-    head = _fuse_linears([inner.lm_head], None, copies)
+    head = _fuse_linears([inner.lm_head], None)
     return FusedWeights(body.embed_tokens.weight.detach(), layers, body.norm.weight.detach(), head, shape)
 
 
-class _Copy(NamedTuple):
-    """Of an adapter's weight, times `scale`, into a fused matrix."""
-
-    to: Tensor
-    source: Tensor
-    scale: float
-
-
-def _layer(layer: Any, before: Layer | None, copies: list[_Copy]) -> Layer:
+def _layer(layer: Any, before: Layer | None) -> Layer:
     attention, mlp = layer.self_attn, layer.mlp
-    olds = (None,) * 4 if before is None else (before.qkv, before.out, before.gate_up, before.down)
+    olds = (None,) * 4 if before is None else before.linears
     return Layer(
         attention_norm=layer.input_layernorm.weight.detach(),
-        qkv=_fuse_linears([attention.q_proj, attention.k_proj, attention.v_proj], olds[0], copies),
+        qkv=_fuse_linears([attention.q_proj, attention.k_proj, attention.v_proj], olds[0]),
         q_norm=attention.q_norm.weight.detach() if hasattr(attention, "q_norm") else None,
         k_norm=attention.k_norm.weight.detach() if hasattr(attention, "k_norm") else None,
-        out=_fuse_linears([attention.o_proj], olds[1], copies),
+        out=_fuse_linears([attention.o_proj], olds[1]),
         mlp_norm=layer.post_attention_layernorm.weight.detach(),
-        gate_up=_fuse_linears([mlp.gate_proj, mlp.up_proj], olds[2], copies),
-        down=_fuse_linears([mlp.down_proj], olds[3], copies),
+        gate_up=_fuse_linears([mlp.gate_proj, mlp.up_proj], olds[2]),
+        down=_fuse_linears([mlp.down_proj], olds[3]),
     )
 
 
-def _fuse_linears(linears: Sequence[Any], before: Linear | None, copies: list[_Copy]) -> Linear:
-    """Several linear maps of the same input as one; `copies` gets what must be copied of their adapters."""
+def _fuse_linears(linears: Sequence[Any], before: Linear | None) -> Linear:
+    """Several linear maps of the same input as one; `before` itself if none of their weights has moved since."""
     bases = [getattr(linear, "base_layer", linear) for linear in linears]
     weights, biases = [base.weight for base in bases], [base.bias for base in bases if base.bias is not None]
     if bases == list(linears):
         return Linear(_fuse_rows(weights), _fuse_rows(biases) if biases else None)
     adapters = [_adapters(linear) for linear in linears]
+    if before is not None and weights[0].data_ptr() == before.weight.data_ptr() and _is_adjacent(weights):
+        pairs = [pair for each in adapters for A, B, scale in each for pair in ((A, scale), (B, 1))]
+        sources = [(source.data_ptr(), scale) for source, scale in pairs]
+        if sources == [(copy.source.data_ptr(), copy.scale) for copy in before.copies]:
+            return before
     rank = max(MIN_RANK, 1 << (sum(len(A) for each in adapters for A, _, _ in each) - 1).bit_length())
-    rows = sum(map(len, weights))
-    is_same = before is not None and _is_adjacent(weights) and weights[0].data_ptr() == before.weight.data_ptr()
-    if before is None or before.lora_B is None or not is_same or before.lora_B.shape != (rows, rank):
-        like = weights[0].detach()
-        whole = torch.cat([*(weight.detach() for weight in weights), like.new_zeros(rank, like.shape[1])])
-        _move_into(weights, whole)
-        bias = torch.cat([*(bias.detach() for bias in biases), like.new_zeros(rank)]) if biases else None
-        before = Linear(whole, bias, like.new_zeros(rows, rank))
-    weight, _, lora_B = before
-    assert lora_B is not None
-    lora_B.zero_()  # all but one block per linear map, copied below
+    like, rows = weights[0].detach(), sum(map(len, weights))
+    whole = torch.cat([*(weight.detach() for weight in weights), like.new_zeros(rank, like.shape[1])])
+    _move_into(weights, whole)
+    bias = torch.cat([*(bias.detach() for bias in biases), like.new_zeros(rank)]) if biases else None
+    lora_B = like.new_zeros(rows, rank)  # one block for each adapter, and zeros beside it
+    copies: list[Copy] = []
     row, column = 0, 0
     for base, each in zip(weights, adapters, strict=True):
         for A, B, scale in each:
-            copies.append(_Copy(weight[rows + column : rows + column + len(A)], A.detach(), scale))
-            copies.append(_Copy(lora_B[row : row + len(base), column : column + len(A)], B.detach(), 1.0))
+            copies.append(Copy(whole[rows + column : rows + column + len(A)], A.detach(), scale))
+            copies.append(Copy(lora_B[row : row + len(base), column : column + len(A)], B.detach(), 1))
             column += len(A)
         row += len(base)
-    return before
+    return Linear(whole, bias, lora_B, tuple(copies))
 
 
 def _adapters(linear: Any) -> list[tuple[Tensor, Tensor, float]]:

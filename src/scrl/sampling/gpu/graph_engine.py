@@ -38,6 +38,8 @@ PAGE_SIZE = 256
 SHORT_PROMPT = 64
 """Prompts of at most this many tokens are read by each row itself: from L2 that should cost less than a launch
 for them. A guess (benchmarks/LOG.md)."""
+FEW_PROMPT_TOKENS = 2**15
+"""So are longer ones beside a row's own pages, as long as all rows together read no more prompt tokens than this."""
 PROMPT_STEP = 1024
 """Room for prompts is a multiple of this many tokens, so that slightly longer ones do not need new memory."""
 ENOUGH_PAGES = 0.98
@@ -188,7 +190,7 @@ class GraphEngine:
         is_changed = True
         while scheduler.running or scheduler.waiting:
             num_rows = len(scheduler.running)
-            cache.prefill(scheduler.admit())
+            cache.prefill(self._graphs.ops, weights, scheduler.admit())
             steps = scheduler.num_steps(CHECK_EVERY)
             is_changed |= len(scheduler.running) > num_rows
             is_changed |= self._allocate(cache, scheduler, steps)
@@ -217,12 +219,15 @@ class GraphEngine:
 
     def _step_size(self, cache: KVCache, running: Sequence[Row]) -> StepSize:
         team_size = cache.tables.teams.shape[1]
-        is_short = max(len(row.prefix.tokens_P) for row in running) <= min(SHORT_PROMPT, self._page_size)
+        suffix_pages = max(len(row.pages) for row in running)
+        prompts = [len(row.prefix.tokens_P) for row in running]
+        is_alone = max(prompts) <= min(SHORT_PROMPT, self._page_size)
+        is_alone |= suffix_pages > 1 and sum(prompts) <= FEW_PROMPT_TOKENS
         return step_size(
             rows=len(running),
-            suffix_pages=max(len(row.pages) for row in running),
+            suffix_pages=suffix_pages,
             prompt_pages=max(len(row.prefix.pages) for row in running),
-            num_teams=0 if is_short else len(prompt_teams(running, team_size)),
+            num_teams=0 if is_alone else len(prompt_teams(running, team_size)),
             team_size=team_size,
         )
 

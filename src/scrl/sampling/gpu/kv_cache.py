@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ from scrl.policy.pass_memory import RESERVED_SHARE
 from scrl.records import Floats
 from scrl.sampling.decoders import ForwardPass
 from scrl.sampling.gpu.decode_state import COMPLETION, FIELDS, Completions, DecodeState, PageTables
-from scrl.sampling.gpu.fused_weights import Shape
+from scrl.sampling.gpu.decode_step import Ops, run_prompts
+from scrl.sampling.gpu.fused_weights import FusedWeights, Shape
 from scrl.sampling.gpu.scheduler import Prefix, Row, pages_for
 
 PREFILL_TOKENS = 8192
@@ -71,19 +72,17 @@ class KVCache:
     state: DecodeState
     completions: Completions
     tables: PageTables
-    _forward: ForwardPass = field(repr=False)
 
     @classmethod
     def build(cls, model: nn.Module, shape: Shape, size: CacheSize, end_tokens: Sequence[int]) -> KVCache:
         """Allocate zeroed memory, and the rotary tables of all positions that can come up."""
         like = next(model.parameters())
-        forward = ForwardPass(model)
         pool = (shape.layers, size.pages, shape.kv_heads, size.page_size, shape.head_size)
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=like.device)
 
-        cos_LD, sin_LD = forward.rope_tables(size.prompt_tokens + size.max_tokens + 1)
+        cos_LD, sin_LD = ForwardPass(model).rope_tables(size.prompt_tokens + size.max_tokens + 1)
         C, T, real = size.completions + 1, size.max_tokens, torch.float32
         return cls(
             size=size,
@@ -109,7 +108,6 @@ class KVCache:
                 prompt=zeros(size.slots + 2, max(1, pages_for(size.prompt_tokens + T, size.page_size))),
                 teams=zeros(size.slots, max(1, TEAM_QUERIES // shape.group)),
             ),
-            _forward=forward,
         )
 
     def reset(self, uniforms: Sequence[Floats], temperature: float, top_p: float) -> None:
@@ -122,12 +120,12 @@ class KVCache:
         self.state.draw_params.copy_(self._to_device(np.array([temperature or 1.0, top_p], dtype=np.float32)))
         self.state.fields.zero_()
 
-    def prefill(self, prefixes: Sequence[Prefix]) -> None:
-        """Store the keys and values of prompts, computed by the model's own modules."""
+    def prefill(self, ops: Ops, weights: FusedWeights, prefixes: Sequence[Prefix]) -> None:
+        """Store the keys and values of prompts."""
         for batch in prefill_batches([len(prefix.tokens_P) for prefix in prefixes]):
-            self._prefill([prefixes[number] for number in batch])
+            self._prefill(ops, weights, [prefixes[number] for number in batch])
 
-    def _prefill(self, prefixes: Sequence[Prefix]) -> None:
+    def _prefill(self, ops: Ops, weights: FusedWeights, prefixes: Sequence[Prefix]) -> None:
         page_size = self.size.page_size
         tokens_BP = pad_rows([prefix.tokens_P for prefix in prefixes], np.int64)
         lengths_B, longest = [len(prefix.tokens_P) for prefix in prefixes], tokens_BP.shape[1]
@@ -135,16 +133,17 @@ class KVCache:
         page_BP = self._to_device(pad_rows(pages, np.int64))  # padding goes to page 0
         column_P = self._to_device(np.arange(longest) % page_size)
 
-        def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             self.keys[layer][page_BP, :, column_P] = keys.transpose(1, 2)
             self.values[layer][page_BP, :, column_P] = values.transpose(1, 2)
             # Padding is on the right, where no token of the prompt looks: the causal mask is enough.
-            is_gqa = queries.shape[1] != keys.shape[1]
-            return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, scale=scale, enable_gqa=is_gqa)
+            return F.scaled_dot_product_attention(
+                queries, keys, values, is_causal=True, scale=weights.shape.scale, enable_gqa=weights.shape.group > 1
+            )
 
-        cos, sin = self.state.cos_LD[:longest], self.state.sin_LD[:longest]
+        cos_PD, sin_PD = self.state.cos_LD[:longest], self.state.sin_LD[:longest]
         with attention_without_cudnn():
-            self._forward.run(self._to_device(tokens_BP), cos[None, None], sin[None, None], attend)
+            run_prompts(ops, weights, self._to_device(tokens_BP), cos_PD, sin_PD, attend)
 
     def assign_slots(self, running: Sequence[Row]) -> None:
         """Move rows to the first slots in their order; their keys and values stay where they are."""

@@ -43,18 +43,24 @@ def rope_and_store(
     qkv: Tensor, layer: Layer, shape: Shape, state: DecodeState, tables: PageTables, keys: Tensor, values: Tensor
 ) -> Tensor:
     """Queries [R, H, D] with rotary positions; the new keys and values go to the row's page."""
-    rows, sizes = len(qkv), [shape.heads, shape.kv_heads, shape.kv_heads]
-    queries, fresh_keys, fresh_values = torch.split(qkv.view(rows, -1, shape.head_size), sizes, dim=1)
-    if layer.q_norm is not None and layer.k_norm is not None:
-        queries = _rms_norm(queries, layer.q_norm, shape.eps)
-        fresh_keys = _rms_norm(fresh_keys, layer.k_norm, shape.eps)
+    rows = len(qkv)
     fields = state.fields[:, :rows].long()
     position_R, suffix_R = fields[PREFIX] + fields[SUFFIX], fields[SUFFIX]
     cos_R1D, sin_R1D = state.cos_LD[position_R][:, None], state.sin_LD[position_R][:, None]
+    queries, fresh_keys, fresh_values = turned_heads(qkv, layer, shape, cos_R1D, sin_R1D)
     page_R = tables.suffix[torch.arange(rows, device=qkv.device), suffix_R // keys.shape[2]].long()
-    keys[page_R, :, suffix_R % keys.shape[2]] = _apply_rope(fresh_keys, cos_R1D, sin_R1D)
+    keys[page_R, :, suffix_R % keys.shape[2]] = fresh_keys
     values[page_R, :, suffix_R % keys.shape[2]] = fresh_values
-    return _apply_rope(queries, cos_R1D, sin_R1D)
+    return queries
+
+
+def turned_heads(qkv: Tensor, layer: Layer, shape: Shape, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values [..., heads, D], the first two normed where the model does so, and turned."""
+    sizes = [shape.heads, shape.kv_heads, shape.kv_heads]
+    queries, keys, values = torch.split(qkv.view(*qkv.shape[:-1], -1, shape.head_size), sizes, dim=-2)
+    if layer.q_norm is not None and layer.k_norm is not None:
+        queries, keys = _rms_norm(queries, layer.q_norm, shape.eps), _rms_norm(keys, layer.k_norm, shape.eps)
+    return _apply_rope(queries, cos, sin), _apply_rope(keys, cos, sin), values
 
 
 def _apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
