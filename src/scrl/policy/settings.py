@@ -105,7 +105,7 @@ class ComputeSettings(Settings):
         description="Recompute activations, not keep them; turned on by itself where one completion would not fit.",
     )
     fused_layers: bool = Field(
-        False, description="On a GPU: norms, gates and rotary positions by one kernel each, which is faster."
+        True, description="Embedded engine, on a GPU: norms, gates and rotary positions by one kernel each: faster."
     )
     attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
     threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")
