@@ -30,13 +30,13 @@ LARGE = SHAPES["meta-llama/Llama-3.1-70B-Instruct"]
 
 
 def test_a_whole_step_was_measured():
-    # gpu_step.py: rollout 9.35 s, update 7.2 s; 372,624 tokens in 512 completions
+    # gpu_step.py: rollout 9.3 s, update 5.2 s
     work = replace(PAPER, sampled_rows=512, trained_rows=256, update_rows=32, length=728, micro_tokens=16384)
     shape = SHAPES["Qwen/Qwen2.5-1.5B"]
     found = fit(shape, work, OURS, ONE.memory)
-    assert rollout(shape, found, ONE).seconds == pytest.approx(9.35, rel=0.1)
-    assert scoring(shape, found, ONE).seconds + update(shape, found, ONE).seconds == pytest.approx(7.2, rel=0.2)
-    assert step_seconds(shape, found, ONE) == pytest.approx(16.7, rel=0.1)
+    assert rollout(shape, found, ONE).seconds == pytest.approx(9.3, rel=0.1)
+    assert scoring(shape, found, ONE).seconds + update(shape, found, ONE).seconds == pytest.approx(5.2, rel=0.2)
+    assert step_seconds(shape, found, ONE) == pytest.approx(14.5, rel=0.1)
 
 
 def test_where_the_plan_is_known_to_be_off():
@@ -106,8 +106,12 @@ def test_traffic_can_be_what_an_update_waits_for():
 
 def test_what_vllm_draws_is_scored_and_vllm_given_weights():
     ours, vllm = (Fit(OURS, replace(PAPER, vllm_memory=share), 1, ()) for share in (None, 0.4))
-    # 256 completions are scored after they are drawn, and 7/8 of the 128 trained again, all but the first update's
-    assert scoring(SMALL, vllm, ONE).seconds == pytest.approx((256 + 112) / 112 * scoring(SMALL, ours, ONE).seconds)
+    # 256 completions are scored after they are drawn, and 7/8 of the 128 trained again, all but the first update's:
+    # 1,536 tokens and a prompt of 200, which 16 rows of a pass share when they are trained
+    drawn, trained = 256 * (1536 + 200), 112 * (1536 + 200 / 16)
+    assert scoring(SMALL, vllm, ONE).seconds == pytest.approx(
+        (drawn + trained) / trained * scoring(SMALL, ours, ONE).seconds
+    )
     assert (sync(SMALL, ours, ONE).seconds, sync(SMALL, vllm, ONE).seconds) == (0, pytest.approx(2 * W / 4.8e12))
 
 

@@ -66,6 +66,14 @@ def test_a_checkpoint_with_the_other_masters_says_which_setting_goes_on_with_it(
         plain.restore(lean.state())
 
 
+@pytest.mark.parametrize("masters", ["float32", "split"])
+def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(masters):
+    """As those of an adapter were, on a GPU, in earlier versions."""
+    older = open_for(layers().float(), masters=masters).state()
+    with pytest.raises(InputError, match=r"earlier versions kept an adapter on a GPU in float32\. Finish the run with"):
+        open_for(layers()).restore(older)
+
+
 @pytest.mark.parametrize("passes", [1, 3])
 @pytest.mark.parametrize("chunk", [2**25, 7])
 def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):

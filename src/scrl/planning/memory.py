@@ -93,7 +93,7 @@ class Work:
 
     @property
     def tokens_trained(self) -> float:
-        """Including prompts, which pass through the model too."""
+        """Of all trained rows, with their prompts."""
         return self.trained_rows * (self.prompt + self.length)
 
 
@@ -174,6 +174,11 @@ class Layout:
     def micro_tokens(self, work: Work) -> int:
         """The most tokens of such a pass."""
         return min(work.pass_tokens, self.update_rows(work) * work.longest)
+
+    def computed_tokens(self, work: Work) -> float:
+        """Of all trained rows: the embedded engine computes a prompt once for a question's rows in a pass."""
+        together = min(self.micro_rows(work), work.trained_rows / work.questions) if self.engine == "embedded" else 1
+        return work.trained_rows * (work.length + work.prompt / together)
 
     def score_rows(self, work: Work) -> int:
         """Of a pass without gradients; verl scores all rows, and takes as many at a time as the micro-batch allows."""

@@ -205,9 +205,10 @@ def scoring(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
     """
     layout, work = fit.layout, fit.work
     again = {"verl": 0, "trl": 1, "embedded": (work.updates - 1) / work.updates}[layout.engine]
-    rows = work.sampled_rows * layout.has_vllm(work) + work.trained_rows * (again + work.has_reference)
-    micro_batches = rows / (layout.gpus * layout.score_rows(work))
-    flops = 2 * shape.num_weights * rows * (work.prompt + work.length)
+    drawn, trained = work.sampled_rows * layout.has_vllm(work), work.trained_rows * (again + work.has_reference)
+    micro_batches = (drawn + trained) / (layout.gpus * layout.score_rows(work))
+    tokens = drawn * (work.prompt + work.length) + trained / work.trained_rows * layout.computed_tokens(work)
+    flops = 2 * shape.num_weights * tokens
     return _pass("scoring", flops, _gathered_weights(shape, layout) * HALF * micro_batches, fit, cluster)
 
 
@@ -221,7 +222,7 @@ def update(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
     else:
         micro_batches = work.updates * -(-layout.update_rows(work) // layout.micro_rows(work))
         traffic = (_gathered_weights(shape, layout) * (HALF + HALF) + gradients) * micro_batches
-    return _pass("update", passes * shape.num_weights * work.tokens_trained, traffic, fit, cluster)
+    return _pass("update", passes * shape.num_weights * layout.computed_tokens(work), traffic, fit, cluster)
 
 
 def sync(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:

@@ -141,8 +141,15 @@ class LowMemoryAdamW(BaseOptimizer):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state`; the working weights are as they were then."""
-        if "rest" not in state:
+        rests = state.get("rest", state.get("masters")) or [None] * len(self._weights)
+        is_alike = [(rest is None) == (weight.rest is None) for weight, rest in zip(self._weights, rests, strict=True)]
+        if "rest" not in state and all(is_alike):
             raise InputError("optimizer.masters: the checkpoint has float32 masters; set it to float32 to go on")
+        if not all(is_alike):
+            raise InputError(
+                "the checkpoint's trained weights are of another type: earlier versions kept an adapter on a GPU in "
+                "float32. Finish the run with the version that began it, or start a new one from it with --model"
+            )
         self.update = state["update"]
         for name in ("rest", "means", "squares"):
             for weight, value in zip(self._weights, state[name], strict=True):
