@@ -175,6 +175,7 @@ def test_an_adapter_is_drawn_from(rig):
 def test_a_run_trains_and_draws_from_what_it_has_learned(rig, tmp_path, monkeypatch):
     from scrl.config import read_config
     from scrl.training import run as run_module
+    from scrl.training.listeners import Silent
     from scrl.training.loop import train
 
     monkeypatch.setattr("scrl.sampling.vllm.start_engine", lambda model, options: rebound(rig, model))
@@ -184,8 +185,7 @@ def test_a_run_trains_and_draws_from_what_it_has_learned(rig, tmp_path, monkeypa
         "reader=last-number", "steps=2", "questions_per_step=2", "completions=8", "trained=4", "sampling.max_tokens=32",
         "optimizer.learning_rate=1e-3", "evaluation.completions=2", "evaluation.top_p=0.9", "compute.sampler=vllm",
     ]  # fmt: skip
-    listener = SimpleNamespace(note=print, step=lambda *given: None, evaluation=lambda record: None)
-    train(read_config(None, settings), tmp_path / "run", listener)
+    train(read_config(None, settings), tmp_path / "run", Silent())
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     print([(line["sampler_drift"], line["seconds_rollout"], line["seconds_update"]) for line in lines])
     assert all(line["sampler_drift"] < MAX_DRIFT for line in lines)

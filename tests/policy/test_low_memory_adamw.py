@@ -56,6 +56,10 @@ def test_the_settings_choose():
     assert isinstance(open_for(layers()), LowMemoryAdamW)  # bfloat16
     assert isinstance(open_for(layers(), masters="float32"), Optimizer)
     assert isinstance(open_for(layers().float()), Optimizer)
+    adapted = layers()
+    next(adapted.parameters()).requires_grad_(False)
+    assert isinstance(open_for(adapted), Optimizer)  # some are frozen: an adapter
+    assert isinstance(open_for(adapted, masters="split"), LowMemoryAdamW)
 
 
 def test_a_checkpoint_with_the_other_masters_says_which_setting_goes_on_with_it():
@@ -66,12 +70,12 @@ def test_a_checkpoint_with_the_other_masters_says_which_setting_goes_on_with_it(
         plain.restore(lean.state())
 
 
-@pytest.mark.parametrize("masters", ["float32", "split"])
-def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(masters):
+@pytest.mark.parametrize(("before", "now"), [("float32", "float32"), ("float32", "split"), ("split", "split")])
+def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(before, now):
     """As those of an adapter were, on a GPU, in earlier versions."""
-    older = open_for(layers().float(), masters=masters).state()
+    older = open_for(layers().float(), masters=before).state()
     with pytest.raises(InputError, match=r"earlier versions kept an adapter on a GPU in float32\. Finish the run with"):
-        open_for(layers()).restore(older)
+        open_for(layers(), masters=now).restore(older)
 
 
 @pytest.mark.parametrize("passes", [1, 3])

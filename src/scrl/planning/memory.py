@@ -120,11 +120,17 @@ def work_of(config: RunConfig, num_questions: int | None, length: float | None =
         is_checkpointed=config.compute.gradient_checkpointing,
         has_reference=config.loss.kl_weight > 0,
         adapter_rank=config.lora.rank if config.lora else None,
-        masters="split" if config.optimizer.masters == "auto" else config.optimizer.masters,
+        masters=_masters(config),
         state=config.optimizer.state,
         micro_tokens=config.compute.micro_tokens,
         vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
+
+
+def _masters(config: RunConfig) -> Literal["float32", "split"]:
+    if config.optimizer.masters != "auto":
+        return config.optimizer.masters
+    return "split" if config.lora is None else "float32"
 
 
 def smaller(work: Work) -> tuple[Work, ...]:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from scrl.errors import InputError
-from scrl.policy.optimizer import BaseOptimizer, Optimizer
+from scrl.policy.optimizer import OTHER_TYPE, BaseOptimizer, Optimizer
 from scrl.policy.settings import OptimizerSettings
 
 CHUNK = 2**25
@@ -42,10 +42,15 @@ EPSILON = 1e-8
 def open_optimizer(
     weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int
 ) -> Optimizer | LowMemoryAdamW:
-    """The optimizer that the settings ask for; weights in float32 are their own masters, so auto splits none."""
+    """The optimizer that the settings ask for.
+
+    auto splits no weights in float32, which are their own masters, and none of an adapter: float32 copies of those take
+    little, and all its hundreds of small weights are stepped in a few kernels.
+    """
     weights = list(weights)
     is_float32 = all(weight.dtype == torch.float32 for weight in weights if weight.requires_grad)
-    is_plain = settings.masters == "float32" or (settings.masters == "auto" and is_float32)
+    is_adapter = not all(weight.requires_grad for weight in weights)
+    is_plain = settings.masters == "float32" or (settings.masters == "auto" and (is_float32 or is_adapter))
     return (Optimizer if is_plain and settings.state == "float32" else LowMemoryAdamW)(weights, settings, updates)
 
 
@@ -146,10 +151,7 @@ class LowMemoryAdamW(BaseOptimizer):
         if "rest" not in state and all(is_alike):
             raise InputError("optimizer.masters: the checkpoint has float32 masters; set it to float32 to go on")
         if not all(is_alike):
-            raise InputError(
-                "the checkpoint's trained weights are of another type: earlier versions kept an adapter on a GPU in "
-                "float32. Finish the run with the version that began it, or start a new one from it with --model"
-            )
+            raise InputError(OTHER_TYPE)
         self.update = state["update"]
         for name in ("rest", "means", "squares"):
             for weight, value in zip(self._weights, state[name], strict=True):

@@ -17,6 +17,11 @@ from torch import nn
 from scrl.errors import InputError
 from scrl.policy.settings import OptimizerSettings
 
+OTHER_TYPE = (
+    "the checkpoint's trained weights are of another type: earlier versions kept an adapter on a GPU in float32. Finish "
+    "the run with the version that began it, or start a new one from it with --model"
+)
+
 
 def learning_rate_factor(update: int, updates: int, settings: OptimizerSettings) -> float:
     """The share of the highest learning rate at one update: a linear rise, then half a cosine down to 0."""
@@ -123,6 +128,8 @@ class Optimizer(BaseOptimizer):
         """Go on from `state`."""
         if "masters" not in state:
             raise InputError("optimizer.masters: the checkpoint has split masters; set it to split to go on")
+        if len(state["masters"]) != len(self._copies):
+            raise InputError(OTHER_TYPE)
         self.update = state["update"]
         self._adam.load_state_dict(state["adam"])
         for (_, master), value in zip(self._copies, state["masters"], strict=True):
