@@ -122,11 +122,11 @@ def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
     assert "decode 0.25, Qwen2.5-3B" in by_vllm.replace("\n  ", " ")
     assert started(by_vllm)[-4:] == ["--compute.sampler", "vllm", "--compute.micro-tokens", "9000"]
     narrow = page(capsys, "plan", RECIPE, "--gpu-memory", "80", "--compute.micro-tokens", "60000")
-    # 16 W and overhead are 48.0 GiB. 3,750 tokens of 36 · 134,144 bytes are 16.9 GiB more, a full block of logits with the
-    # head's gradient 4.2: 69.0. Twice as many tokens would be 85.9.
+    # 16 W and overhead are 48.0 GiB. 7,500 tokens of 36 · 95,744 bytes are 24.1 GiB more, a full block of logits with the
+    # head's gradient 4.2: 76.2. Twice as many tokens would be 100.3.
     assert re.search(r"^  logits +– +4\.16$", narrow, re.MULTILINE)
-    assert re.search(r"^  sum, of 80 +65\.25 +69\.01$", narrow, re.MULTILINE)
-    assert started(narrow)[-2:] == ["--compute.micro-tokens", "3750"]
+    assert re.search(r"^  sum, of 80 +65\.25 +76\.22$", narrow, re.MULTILINE)
+    assert started(narrow)[-2:] == ["--compute.micro-tokens", "7500"]
     assert "60000" not in started(narrow)
 
 

@@ -59,7 +59,7 @@ def test_questions_are_counted_without_a_network(tmp_path):
 def test_one_gpu_takes_the_embedded_engine_and_eight_take_another():
     one, many = plan_on_gpus(config(), ONE), plan_on_gpus(config(), EIGHT)
     assert str(one.best.layout) == "embedded"
-    assert one.best.fit.work.micro_batch == 4  # 16 · 3,272 tokens would not fit
+    assert one.best.fit.work.micro_batch == 8  # 16 · 3,272 tokens would not fit
     assert many.best.layout.engine in ("trl", "verl")
     assert many.best.seconds < min(option.seconds for option in one.options)
     assert max(peaks(many.best.fit.parts)) <= 80 * GIB

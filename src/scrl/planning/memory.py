@@ -71,6 +71,8 @@ class Work:
     """Of the optimizer: its averages."""
     micro_tokens: int | None = None
     """Of a forward and backward pass, in place of `micro_batch`."""
+    has_fused_layers: bool = True
+    """With the embedded engine: norms and gates are one kernel each, and keep less."""
     vllm_memory: float | None = None
     """The share of a GPU that is vLLM's cache, where vLLM samples for the embedded engine."""
     size: int = HALF
@@ -123,6 +125,7 @@ def work_of(config: RunConfig, num_questions: int | None, length: float | None =
         masters=_masters(config),
         state=config.optimizer.state,
         micro_tokens=config.compute.micro_tokens,
+        has_fused_layers=config.compute.fused_layers,
         vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
 
@@ -215,7 +218,7 @@ def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: floa
     if layout.sharding == "FSDP2":  # the embedding and the head, two layers and the gradient of one
         working = min(num_weights, shape.outer_weights + 3 * shape.layer_weights)
     reference = num_weights if work.has_reference and work.adapter_rank is None else 0
-    activations = layout.micro_tokens(work) * activation_bytes(shape, work)
+    activations = layout.micro_tokens(work) * activation_bytes(shape, work, is_fused=is_ours and work.has_fused_layers)
     stays = layout.engine == "trl"  # vLLM sleeps while verl or the embedded engine trains; our sampler drops its cache
     vllm_weights = num_weights if layout.has_vllm(work) else 0
     cache = rows * row_bytes(shape, work, layout) if work.vllm_memory is None else work.vllm_memory * memory
@@ -256,17 +259,16 @@ def bytes_per_trained_weight(work: Work, layout: Layout) -> tuple[int, int, int]
     return HALF if work.masters == "split" else FULL, HALF if is_one_pass else FULL, averages
 
 
-def activation_bytes(shape: ModelShape, work: Work) -> int:
+def activation_bytes(shape: ModelShape, work: Work, *, is_fused: bool) -> int:
     """What is kept of a token for the backward pass.
 
     A layer keeps, in bytes: 16 E for two norms (input, its float32 copy, output), 2 (3 H + 2 H_kv) D for queries, keys,
-    values and the output of attention, 8 mlp. An adapter, which is float32, keeps such a copy of what each matrix
-    reads: 4 (5 E + H D + mlp). Checkpointed: the input of each layer, 2 E, and one layer whole.
+    values and the output of attention, 8 mlp; fused norms 8 E (input, output), fused gates 6 mlp. An adapter reads what
+    is kept anyway. Checkpointed: the input of each layer, 2 E, and one layer whole.
     """
     attention = (3 * shape.heads + 2 * shape.kv_heads) * shape.head_size
-    layer = 16 * shape.hidden + HALF * attention + 8 * shape.mlp
-    if work.adapter_rank is not None and work.size == HALF:
-        layer += FULL * (5 * shape.hidden + shape.heads * shape.head_size + shape.mlp)
+    norms, mlp = (8, 6) if is_fused else (16, 8)
+    layer = norms * shape.hidden + HALF * attention + mlp * shape.mlp
     return shape.layers * HALF * shape.hidden + layer if work.is_checkpointed else shape.layers * layer
 
 

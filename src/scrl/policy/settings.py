@@ -59,8 +59,8 @@ class OptimizerSettings(Settings):
     )
     masters: Literal["auto", "float32", "split"] = Field(
         "auto",
-        description="Of bfloat16 weights: a float32 copy, or split: the 2 bytes they lack; both exact. auto: split, but for "
-        "an adapter, which is small.",
+        description="Of bfloat16 weights: a float32 copy, or split: the 2 bytes they lack; both exact. auto: split, "
+        "except for an adapter.",
     )
 
 
