@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_memory.py                         # all of them
     python benchmarks/gpu_memory.py 24:7b:lora 48:3b:bf16   # a card of 24 GB, an adapter; of 48 GB, AdamW in bfloat16
-    python benchmarks/gpu_memory.py 141:7b -- sampling.max_tokens=3072      # more settings of scrl train
+    python benchmarks/gpu_memory.py 141:7b -- steps=1 sampling.max_tokens=3072      # more settings of scrl train
 
 A case takes two steps of `scrl train` in a process of its own: 4 questions, 64 completions of 1,024 tokens, 16 of them
 trained on, in the shape of a Qwen2.5 model. No completion ends early: this is the most that such steps need. The run
@@ -119,6 +119,7 @@ class Watch(Silent):
 
     def __init__(self) -> None:
         """Of a run that has not begun."""
+        self.steps = STEPS
         self.notes: list[str] = []
         self.seconds: list[float] = []
 
@@ -129,7 +130,7 @@ class Watch(Silent):
     def step(self, metrics: dict[str, Any], words: str) -> None:  # noqa: ARG002 - as every listener
         """A step is done."""
         self.seconds.append(metrics["seconds_rollout"] + metrics["seconds_update"])
-        if metrics["step"] == STEPS - 1:
+        if metrics["step"] == self.steps - 1:
             raise Done
 
 
@@ -168,6 +169,7 @@ def take_steps(case: Case, settings: Sequence[str]) -> dict[str, Any]:
             "probe=0",
             *(WAYS[way] for way in case.ways), *settings,
         ])  # fmt: skip
+        watch.steps = config.steps
         found: dict[str, Any] = {"notes": watch.notes}
         try:
             model = random_model(case.shape, config.compute, config.lora, device)
