@@ -68,7 +68,7 @@ def forward_and_backward(function: Any, hidden_nE: Tensor, weight_VE: Tensor, ta
 def compare_adam(state: str) -> None:
     weights = [torch.nn.Parameter((torch.randn(shape, device="cuda") * 0.02).bfloat16()) for shape in WEIGHTS]
     for name in ("kernel", "plain"):
-        optimizer = LowMemoryAdamW(weights, OptimizerSettings(masters="split", state=state), updates=100)
+        optimizer = LowMemoryAdamW(weights, OptimizerSettings(state=state), updates=100, is_split=True)
         if name == "plain":
             optimizer._step_by_kernel = optimizer._step_by_chunks  # type: ignore[method-assign]
         seconds = measure(partial(step, optimizer, weights))

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from listeners import Listener
+from packaging.version import Version
 
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
@@ -327,8 +328,8 @@ def test_two_processes_share_and_a_killed_run_goes_on(settings, tmp_path):
         code, said = command("-m", "scrl", "train", "--resume", parts)
         assert (code, "was trained by 2 process(es), and these are 1" in said) == (2, True)
     code, said = command("-m", "scrl", "train", "--resume", parts, processes=2)
-    if "tagged with cpu:0" in said:
-        pytest.skip(f"transformers {transformers.__version__} cannot read a checkpoint on several CPUs; 5.22 can")
+    if Version(transformers.__version__) < Version("5.22"):
+        pytest.skip(f"transformers {transformers.__version__} cannot read a checkpoint back on several CPUs")
     assert code == 0, said
     assert "resuming after step 1" in said
     assert left_behind(parts) == left_behind(whole)

@@ -22,8 +22,8 @@ from scrl.policy.settings import OptimizerSettings
 STEADY = {"warmup": 0.0, "schedule": "constant", "learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}
 
 
-def open_for(model, **changes):
-    return open_optimizer(model.parameters(), OptimizerSettings(**STEADY | changes), 100)
+def open_for(model, has_adapter=False, **changes):
+    return open_optimizer(model.parameters(), OptimizerSettings(**STEADY | changes), 100, has_adapter=has_adapter)
 
 
 # Splitting
@@ -56,10 +56,11 @@ def test_the_settings_choose():
     assert isinstance(open_for(layers()), LowMemoryAdamW)  # bfloat16
     assert isinstance(open_for(layers(), masters="float32"), Optimizer)
     assert isinstance(open_for(layers().float()), Optimizer)
-    adapted = layers()
-    next(adapted.parameters()).requires_grad_(False)
-    assert isinstance(open_for(adapted), Optimizer)  # some are frozen: an adapter
-    assert isinstance(open_for(adapted, masters="split"), LowMemoryAdamW)
+    adapter = {"has_adapter": True}
+    assert isinstance(open_for(layers(), **adapter), Optimizer)
+    assert isinstance(open_for(layers(), masters="split", **adapter), LowMemoryAdamW)
+    short = open_for(layers(), state="bfloat16", **adapter).state()
+    assert {rest.dtype for rest in short["rest"]} == {torch.float32}
 
 
 def test_a_checkpoint_with_the_other_masters_says_which_setting_goes_on_with_it():

@@ -176,7 +176,7 @@ def test_the_tokens_halve_and_the_update_is_the_same(group, packing):
     report = policy.update([group], [CREDIT])
     assert (policy.micro_batch, policy.micro_tokens) == (16, tokens // 2)
     assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
-    assert memory.runs[0] == tokens
+    assert tokens // 2 < memory.runs[0] <= tokens  # copies of a shared prompt's keys count too
     assert all(run <= tokens // 2 for run in memory.runs[1:])
     assert_close(weights_of(language_model), updated_weights(group, 16, packing=packing), 1e-5)
 

@@ -262,6 +262,9 @@ def test_a_shared_prompt_by_hand():
     ((place, places),) = packing.prompts
     assert (place, places.tolist()) == (slice(0, 2), [[0, 1], [2, 3], [7, 8]])
     assert (num_tokens(rows, True), num_tokens(rows, False)) == (9, 15)
+    # 10 rows of 3 tokens and a prompt of 20, whose 200 copied keys count as 25 tokens
+    shared = [TrainingRow(np.arange(20), np.arange(3), None, 1.0, 0.0, np.ones(3))] * 10
+    assert num_tokens(shared, True) == 20 + 30 + 25
 
 
 @pytest.mark.parametrize("window", [None, 3])

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from scrl.sampling.gpu.cuda_graphs import bucket_rows, step_size
 from scrl.sampling.gpu.fused_weights import Shape
+from scrl.sampling.gpu.graph_engine import reads_alone
 from scrl.sampling.gpu.kv_cache import (
     PREFILL_TOKENS,
     CacheSize,
@@ -98,6 +99,13 @@ def test_steps_come_in_few_sizes():
     assert step_size(200, 5, 0, 0, team_size=8) == (256, 8, 0, 0)
     assert step_size(200, 1, 3, 30, team_size=8) == (256, 1, 4, 64)  # teams mostly full
     assert step_size(200, 1, 3, 200, team_size=8) == (256, 1, 4, 256)  # every row has another prompt
+
+
+def test_prompts_are_read_alone_where_they_are_short_or_rows_few():
+    assert [reads_alone([length, 3], 1, page_size=32) for length in (32, 33)] == [True, False]  # of one page
+    assert [reads_alone([length] * 1000, 1, page_size=256) for length in (64, 65)] == [True, False]
+    assert [reads_alone([length] * 1000, 2, page_size=256) for length in (64, 65)] == [True, False]
+    assert [reads_alone([512] * rows, 2, page_size=256) for rows in (64, 65)] == [True, False]  # 64 · 512 = 2¹⁵
 
 
 def test_a_team_has_one_prompt():

@@ -71,6 +71,8 @@ class Work:
     """Of the optimizer: its averages."""
     micro_tokens: int | None = None
     """Of a forward and backward pass, in place of `micro_batch`."""
+    is_packed: bool = True
+    """With the embedded engine: the rows of a question share their prompt."""
     has_fused_layers: bool = True
     """With the embedded engine: norms and gates are one kernel each, and keep less."""
     vllm_memory: float | None = None
@@ -125,6 +127,7 @@ def work_of(config: RunConfig, num_questions: int | None, length: float | None =
         masters=_masters(config),
         state=config.optimizer.state,
         micro_tokens=config.compute.micro_tokens,
+        is_packed=config.compute.packing != "off",
         has_fused_layers=config.compute.fused_layers,
         vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
@@ -186,7 +189,8 @@ class Layout:
 
     def computed_tokens(self, work: Work) -> float:
         """Of all trained rows: the embedded engine computes a prompt once for a question's rows in a pass."""
-        together = min(self.micro_rows(work), work.trained_rows / work.questions) if self.engine == "embedded" else 1
+        is_shared = self.engine == "embedded" and work.is_packed
+        together = min(self.micro_rows(work), work.trained_rows / work.questions) if is_shared else 1
         return work.trained_rows * (work.length + work.prompt / together)
 
     def score_rows(self, work: Work) -> int:

@@ -40,7 +40,7 @@ EPSILON = 1e-8
 
 
 def open_optimizer(
-    weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int
+    weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int, *, has_adapter: bool = False
 ) -> Optimizer | LowMemoryAdamW:
     """The optimizer that the settings ask for.
 
@@ -49,17 +49,20 @@ def open_optimizer(
     """
     weights = list(weights)
     is_float32 = all(weight.dtype == torch.float32 for weight in weights if weight.requires_grad)
-    is_adapter = not all(weight.requires_grad for weight in weights)
-    is_plain = settings.masters == "float32" or (settings.masters == "auto" and (is_float32 or is_adapter))
-    return (Optimizer if is_plain and settings.state == "float32" else LowMemoryAdamW)(weights, settings, updates)
+    is_whole = settings.masters == "float32" or (settings.masters == "auto" and (is_float32 or has_adapter))
+    if is_whole and settings.state == "float32":
+        return Optimizer(weights, settings, updates)
+    return LowMemoryAdamW(weights, settings, updates, is_split=not is_whole)
 
 
 class LowMemoryAdamW(BaseOptimizer):
     """As `Optimizer`: gradients in, working weights out."""
 
-    def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
+    def __init__(
+        self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int, *, is_split: bool
+    ) -> None:
         super().__init__(settings, updates)
-        is_split, dtype = settings.masters != "float32", getattr(torch, settings.state)
+        dtype = getattr(torch, settings.state)
         self._weights = [_Weight(weight, is_split, dtype) for weight in weights if weight.requires_grad]
         self._is_sum = True
         for weight in self._weights:

@@ -18,8 +18,8 @@ from scrl.errors import InputError
 from scrl.policy.settings import OptimizerSettings
 
 OTHER_TYPE = (
-    "the checkpoint's trained weights are of another type: earlier versions kept an adapter on a GPU in float32. "
-    "Finish the run with the version that began it, or start a new one from it with --model"
+    "the checkpoint's trained weights have another dtype: earlier versions kept an adapter on a GPU in float32. "
+    "Finish the run with the version that began it"
 )
 
 

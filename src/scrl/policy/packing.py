@@ -1,4 +1,4 @@
-"""Rows of different lengths as one long sequence: no padding, no token sees another row, each prompt stands once.
+"""Rows of different lengths as one long sequence: no padding, no token sees another row, each prompt appears once.
 
     with packed_attention(body.config):
         hidden_1LE = body(input_ids=tokens_1L, **packing.arguments(), use_cache=False).last_hidden_state
@@ -68,7 +68,7 @@ class Packing:
 
     @classmethod
     def of(cls, groups: Sequence[tuple[int, Sequence[int]]], device: torch.device) -> Packing:
-        """For prompts of some tokens, each with completions of some tokens; a row for itself is a prompt with none."""
+        """For prompts of some tokens, each with completions of some tokens; a row that shares no prompt has none."""
         queries: list[int] = []
         keys: list[int] = []
         positions, key_places, own_places, prompts = [], [], [], []
@@ -188,19 +188,23 @@ def _shared_heads() -> dict[str, bool]:
 
 
 def _attend(query_THD: Tensor, key_SHD: Tensor, value_SHD: Tensor, scaling: float | None, window: int | None) -> Tensor:
-    """One piece by SDPA, [T, H, D]; its last token sees the last key."""
+    """One piece by SDPA, [T, H, D]; its last token sees the last key.
+
+    A mask would be kept for the backward pass: without a window, queries of 0 for the prompt take its place.
+    """
     T, S = len(query_THD), len(key_SHD)
-    mask_TS = None
-    if T < S or (window is not None and window < T):
+    query_SHD = torch.nn.functional.pad(query_THD, (0, 0, 0, 0, S - T, 0))
+    mask_SS = None
+    if window is not None and window < S:
         positions_S = torch.arange(S, device=query_THD.device)
-        distance_TS = positions_S[S - T :, None] - positions_S
-        mask_TS = (distance_TS >= 0) & (distance_TS < (window or S))
-    query_1HTD, key_1HSD, value_1HSD = (part.transpose(0, 1)[None] for part in (query_THD, key_SHD, value_SHD))
-    output_1HTD = torch.nn.functional.scaled_dot_product_attention(
-        query_1HTD, key_1HSD, value_1HSD, attn_mask=mask_TS, is_causal=mask_TS is None, scale=scaling,
+        distance_SS = positions_S[:, None] - positions_S
+        mask_SS = (distance_SS >= 0) & (distance_SS < window)
+    query_1HSD, key_1HSD, value_1HSD = (part.transpose(0, 1)[None] for part in (query_SHD, key_SHD, value_SHD))
+    output_1HSD = torch.nn.functional.scaled_dot_product_attention(
+        query_1HSD, key_1HSD, value_1HSD, attn_mask=mask_SS, is_causal=mask_SS is None, scale=scaling,
         enable_gqa=key_SHD.shape[1] != query_THD.shape[1],
     )  # fmt: skip
-    return output_1HTD[0].transpose(0, 1)
+    return output_1HSD[0, :, S - T :].transpose(0, 1)
 
 
 def choose_packing(parts: tuple[Any, Any] | None, compute: ComputeSettings) -> tuple[bool, str | None]:

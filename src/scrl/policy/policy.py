@@ -63,7 +63,8 @@ class Policy:
         self.most_tokens: int | None = None
         """The most tokens of a pass that fit into memory, where that was measured."""
         self._pass_memory: PassMemory | None = None
-        self.optimizer = open_optimizer(self._model.parameters(), optimizer, updates)
+        has_adapter = language_model.has_adapter
+        self.optimizer = open_optimizer(self._model.parameters(), optimizer, updates, has_adapter=has_adapter)
         layers_note = fuse_layers(self._model) if compute.fused_layers else None
         self._scorer = TokenScorer(self._model)
         self._reference: TokenScorer | None = None
@@ -125,7 +126,8 @@ class Policy:
         """The gradient over at least this many tokens, which is thrown away; how many there were."""
         length = min(TRIED_LENGTH, self._max_tokens, tokens)
         row = TrainingRow(np.zeros(1, np.int64), np.zeros(length, np.int64), None, 1.0, 0.0, np.ones(length))
-        rows = [row] * -(-tokens // row.length)
+        in_all, each = (tokens - 1, length) if self.is_packed else (tokens, row.length)  # packed, they share the prompt
+        rows = [row] * -(-in_all // each)
         batch = self._batch(rows)
         self.optimizer.expect(2)
         try:

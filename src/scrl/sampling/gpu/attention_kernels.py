@@ -24,8 +24,8 @@ from scrl.sampling.gpu.decode_state import PREFIX, PROMPT, SUFFIX, DecodeState, 
 from scrl.sampling.gpu.fused_weights import Shape
 
 LOG2_E = 1.4426950408889634
-MERGED_PAGES = 32
-"""Partial results of a query head that are merged at a time."""
+MERGED_PAGES = 16
+"""Partial results of a query head that are merged at a time; always as many, so that all batches add up alike."""
 
 
 class Tile(NamedTuple):
@@ -79,11 +79,10 @@ def attend(
     grid = (rows, shape.kv_heads, tables.suffix_pages + tables.prompt_pages * is_beside)
     attend_pages(grid, tables.suffix, 0, is_last, first=tables.prompt_pages)
     if not is_last:
-        together = min(MERGED_PAGES, triton.next_power_of_2(splits))
         _merge_pages[(rows, shape.heads)](
             parts, sums, state.fields, out, slots, splits, tables.prompt_pages,
-            HEADS=shape.heads, D=shape.head_size, PAGE=keys.shape[2], N=together, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX,
-            num_warps=max(1, min(4, together * shape.head_size // 1024)),
+            HEADS=shape.heads, D=shape.head_size, PAGE=keys.shape[2], N=MERGED_PAGES,
+            PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=4,
         )  # fmt: skip
     return out
 
@@ -122,10 +121,12 @@ def _attend_page(
     count = tl.minimum(length - number * PAGE, PAGE)
     if count <= 0:
         return
-    page = tl.load(table + owner * width + number)
     if BESIDE:
-        its_prompt = tl.load(state + PROMPT_ROW * slots + item)
-        page = tl.where(is_prompt, tl.load(prompts + its_prompt * prompt_width + number, mask=is_prompt), page)
+        of_prompt = tl.load(state + PROMPT_ROW * slots + item) * prompt_width + number
+        page = tl.load(prompts + of_prompt, mask=is_prompt, other=0)
+        page += tl.load(table + owner * width + number, mask=split >= first, other=0)
+    else:
+        page = tl.load(table + owner * width + number)
     page = page.to(tl.int64)
     there = row >= 0
     query = (tl.where(there, row, 0) * HEADS + head * G + m % G).to(tl.int64)

@@ -53,7 +53,7 @@ class PageTables:
     suffix_pages: int = 0
     prompt_pages: int = 0
     num_teams: int = 0
-    """0 where every row reads its prompt, of one page, by itself."""
+    """0 where every row reads its prompt by itself: one page before its only own page, or any number beside its own."""
 
     @property
     def is_alone(self) -> bool:

@@ -202,29 +202,32 @@ def _layer(layer: Any, before: Layer | None) -> Layer:
 
 
 def _fuse_linears(linears: Sequence[Any], before: Linear | None) -> Linear:
-    """Several linear maps of the same input as one; `before` itself if none of their weights has moved since."""
+    """Several linear maps of the same input as one; with an adapter `before` itself, if no weight has moved since."""
     bases = [getattr(linear, "base_layer", linear) for linear in linears]
     weights, biases = [base.weight for base in bases], [base.bias for base in bases if base.bias is not None]
     if bases == list(linears):
         return Linear(_fuse_rows(weights), _fuse_rows(biases) if biases else None)
     adapters = [_adapters(linear) for linear in linears]
-    if before is not None and weights[0].data_ptr() == before.weight.data_ptr() and _is_adjacent(weights):
-        pairs = [pair for each in adapters for A, B, scale in each for pair in ((A, scale), (B, 1))]
+    rank = max(MIN_RANK, 1 << (sum(len(A) for each in adapters for A, _, _ in each) - 1).bit_length())
+    like, rows = weights[0].detach(), sum(map(len, weights))
+    is_there = before is not None and like.data_ptr() == before.weight.data_ptr() and _is_adjacent(weights)
+    if before is not None and before.lora_B is not None and is_there and before.lora_B.shape == (rows, rank):
+        pairs = [pair for each in adapters for A, B, scale in each for pair in ((A, scale), (B, 1.0))]
         sources = [(source.data_ptr(), scale) for source, scale in pairs]
         if sources == [(copy.source.data_ptr(), copy.scale) for copy in before.copies]:
             return before
-    rank = max(MIN_RANK, 1 << (sum(len(A) for each in adapters for A, _, _ in each) - 1).bit_length())
-    like, rows = weights[0].detach(), sum(map(len, weights))
-    whole = torch.cat([*(weight.detach() for weight in weights), like.new_zeros(rank, like.shape[1])])
-    _move_into(weights, whole)
-    bias = torch.cat([*(bias.detach() for bias in biases), like.new_zeros(rank)]) if biases else None
-    lora_B = like.new_zeros(rows, rank)  # one block for each adapter, and zeros beside it
+        whole, bias, lora_B = before.weight, before.bias, before.lora_B.zero_()
+    else:
+        whole = torch.cat([*(weight.detach() for weight in weights), like.new_zeros(rank, like.shape[1])])
+        _move_into(weights, whole)
+        bias = torch.cat([*(bias.detach() for bias in biases), like.new_zeros(rank)]) if biases else None
+        lora_B = like.new_zeros(rows, rank)  # one block for each adapter, and zeros beside it
     copies: list[Copy] = []
     row, column = 0, 0
     for base, each in zip(weights, adapters, strict=True):
         for A, B, scale in each:
             copies.append(Copy(whole[rows + column : rows + column + len(A)], A.detach(), scale))
-            copies.append(Copy(lora_B[row : row + len(base), column : column + len(A)], B.detach(), 1))
+            copies.append(Copy(lora_B[row : row + len(base), column : column + len(A)], B.detach(), 1.0))
             column += len(A)
         row += len(base)
     return Linear(whole, bias, lora_B, tuple(copies))

@@ -39,7 +39,8 @@ SHORT_PROMPT = 64
 """Prompts of at most this many tokens are read by each row itself: from L2 that should cost less than a launch
 for them. A guess (benchmarks/LOG.md)."""
 FEW_PROMPT_TOKENS = 2**15
-"""So are longer ones beside a row's own pages, as long as all rows together read no more prompt tokens than this."""
+"""Longer prompts too are read by each row itself once rows have several pages of their own, while all rows together
+read at most this many prompt tokens. A guess."""
 PROMPT_STEP = 1024
 """Room for prompts is a multiple of this many tokens, so that slightly longer ones do not need new memory."""
 ENOUGH_PAGES = 0.98
@@ -221,8 +222,7 @@ class GraphEngine:
         team_size = cache.tables.teams.shape[1]
         suffix_pages = max(len(row.pages) for row in running)
         prompts = [len(row.prefix.tokens_P) for row in running]
-        is_alone = max(prompts) <= min(SHORT_PROMPT, self._page_size)
-        is_alone |= suffix_pages > 1 and sum(prompts) <= FEW_PROMPT_TOKENS
+        is_alone = reads_alone(prompts, suffix_pages, self._page_size)
         return step_size(
             rows=len(running),
             suffix_pages=suffix_pages,
@@ -230,6 +230,13 @@ class GraphEngine:
             num_teams=0 if is_alone else len(prompt_teams(running, team_size)),
             team_size=team_size,
         )
+
+
+def reads_alone(prompts: Sequence[int], suffix_pages: int, page_size: int) -> bool:
+    """Whether rows read prompts of these lengths by themselves; beside one page of their own they can read only one."""
+    if suffix_pages == 1:
+        return max(prompts) <= min(SHORT_PROMPT, page_size)
+    return max(prompts) <= SHORT_PROMPT or sum(prompts) <= FEW_PROMPT_TOKENS
 
 
 class _Snapshot(NamedTuple):

@@ -1,7 +1,8 @@
 """The operations of a decode step in plain torch: what runs without CUDA, and what the kernels are tested against.
 
-Every function has a counterpart of the same name and arguments in `kernels`. Rounding happens where transformers
-rounds, so that the policy that samples and the policy that is trained differ as little as possible.
+Every operation has a counterpart of the same name and arguments in `kernels`; `turned_heads` serves both. Rounding
+happens where transformers rounds, so that the policy that samples and the policy that is trained differ as little as
+possible.
 """
 
 from __future__ import annotations
