@@ -264,7 +264,7 @@ def test_the_kernel_steps_as_plain_torch_does(dtype, masters, state):
     torch.manual_seed(0)
     start = torch.randn(100_003).to(dtype)
     weights = [nn.Parameter(start.clone().to(device)) for device in (CUDA, "cpu")]
-    optimizers = [LowMemoryAdamW([weight], settings, 10) for weight in weights]
+    optimizers = [LowMemoryAdamW([weight], settings, 10, is_split=masters == "split") for weight in weights]
     for _ in range(10):
         grad = torch.randn(100_003).to(dtype)
         norms = []

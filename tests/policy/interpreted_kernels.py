@@ -53,7 +53,8 @@ def compare_steps(dtype, masters, state):
     )
     random = torch.Generator().manual_seed(0)
     start = torch.randn(1100, generator=random).to(dtype)  # a block of 1,024, and a part of one
-    optimizers = [LowMemoryAdamW([nn.Parameter(start.clone())], settings, 10) for _ in range(2)]
+    is_split = masters == "split"
+    optimizers = [LowMemoryAdamW([nn.Parameter(start.clone())], settings, 10, is_split=is_split) for _ in range(2)]
     for number in range(10):
         grad = torch.randn(1100, generator=random).to(dtype)
         for optimizer, way in zip(optimizers, ("_step_by_kernel", "_step_by_chunks"), strict=True):
