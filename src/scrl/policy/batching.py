@@ -92,8 +92,8 @@ def is_worth_packing(rows: Sequence[TrainingRow]) -> bool:
 def num_tokens(rows: Sequence[TrainingRow], is_packed: bool) -> int:
     """Tokens that a pass over these rows computes, padding included.
 
-    Packed rows share their prompts; a copy of a shared key and value takes at most as much memory as an eighth of a
-    token's activations (in a Llama without grouped heads), and counts as such.
+    Packed rows share their prompts. A copy of a shared key and value takes at most an eighth of the memory of a token's
+    activations (in a Llama without grouped heads), and counts as an eighth of a token.
     """
     if not is_packed:
         return len(rows) * max(row.length for row in rows)

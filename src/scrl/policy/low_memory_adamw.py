@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from scrl.errors import InputError
-from scrl.policy.optimizer import OTHER_TYPE, BaseOptimizer, Optimizer
+from scrl.policy.optimizer import OTHER_DTYPE, BaseOptimizer, Optimizer
 from scrl.policy.settings import OptimizerSettings
 
 CHUNK = 2**25
@@ -149,12 +149,11 @@ class LowMemoryAdamW(BaseOptimizer):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state`; the working weights are as they were then."""
-        rests = state.get("rest", state.get("masters")) or [None] * len(self._weights)
-        is_alike = [(rest is None) == (weight.rest is None) for weight, rest in zip(self._weights, rests, strict=True)]
-        if "rest" not in state and all(is_alike):
+        rests = state["rest"] if "rest" in state else [state["masters"] or None] * len(self._weights)
+        if [rest is None for rest in rests] != [weight.rest is None for weight in self._weights]:
+            raise InputError(OTHER_DTYPE)
+        if "rest" not in state:
             raise InputError("optimizer.masters: the checkpoint has float32 masters; set it to float32 to go on")
-        if not all(is_alike):
-            raise InputError(OTHER_TYPE)
         self.update = state["update"]
         for name in ("rest", "means", "squares"):
             for weight, value in zip(self._weights, state[name], strict=True):

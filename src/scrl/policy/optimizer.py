@@ -17,7 +17,7 @@ from torch import nn
 from scrl.errors import InputError
 from scrl.policy.settings import OptimizerSettings
 
-OTHER_TYPE = (
+OTHER_DTYPE = (
     "the checkpoint's trained weights have another dtype: earlier versions kept an adapter on a GPU in float32. "
     "Finish the run with the version that began it"
 )
@@ -129,7 +129,7 @@ class Optimizer(BaseOptimizer):
         if "masters" not in state:
             raise InputError("optimizer.masters: the checkpoint has split masters; set it to split to go on")
         if len(state["masters"]) != len(self._copies):
-            raise InputError(OTHER_TYPE)
+            raise InputError(OTHER_DTYPE)
         self.update = state["update"]
         self._adam.load_state_dict(state["adam"])
         for (_, master), value in zip(self._copies, state["masters"], strict=True):
