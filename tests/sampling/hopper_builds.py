@@ -60,10 +60,10 @@ def resources(kernel, constants, real="bf16", **options):
     return {"registers": registers, "stack": stack, "shared": built.metadata.shared, "is_fused": is_fused}
 
 
-def page(group, team, size, last, real="bf16", alone=False):
+def page(group, team, size, last, real="bf16", alone=False, norm=False):
     """The attention kernel for a shape of heads."""
     constants = {"HEADS": 2 * group, "KV": 2, "G": group, "D": size, "PAGE": 256, "TEAM": team, "LAST": last}
-    constants |= {"ALONE": alone and last, "BESIDE": alone and not last}
+    constants |= {"ALONE": alone and last, "BESIDE": alone and not last, "NORM": norm}
     constants["M"] = max(16, triton.next_power_of_2(group * max(1, team)))
     tile = attention_kernels.tile_of(torch.float32 if real == "fp32" else torch.bfloat16, bool(team))
     constants |= {"N": tile.tokens, "PRECISION": "ieee" if real == "fp32" else "tf32"}
@@ -100,10 +100,8 @@ def rotary(heads, kv_heads, size, real="bf16"):
 def main():
     """One JSON object: kernel → resources."""
     merge = {"HEADS": 16, "D": 128, "PAGE": 256, "N": attention_kernels.MERGED_PAGES}
-    rope = {"HEADS": 16, "KV": 2, "D": 128, "PAGE": 256, "NORM": True, "BLOCK": kernels.HEADS_PER_PROGRAM}
     found = {
         "add_rms_norm": resources(kernels._add_rms_norm, {"SIZE": 2048, "BLOCK": 2048, "ADD": True}, num_warps=4),
-        "rope_and_store": resources(kernels._rope_and_store, rope, num_warps=1),
         "add_low_rank": resources(
             kernels._add_low_rank, {"SIZE": 2560, "RANK": 64, "ROWS": 32, "BLOCK": 128, "GATED": False}, num_warps=4
         ),
@@ -113,6 +111,7 @@ def main():
         "silu_and_mul": resources(kernels._silu_and_mul, {"SIZE": 11008, "BLOCK": 1024}, num_warps=4),
         "own pages, 8 heads of 128": page(8, 0, 128, False),
         "own pages and the prompt's, 8 heads of 128": page(8, 0, 128, False, alone=True),
+        "own pages, 8 normed heads of 128": page(8, 0, 128, False, norm=True),
         "only page, 7 heads of 64": page(7, 0, 64, True),
         "only page and prompt, 8 heads of 128": page(8, 0, 128, True, alone=True),
         "shared pages, 8 × 8 heads of 128": page(8, 8, 128, False),

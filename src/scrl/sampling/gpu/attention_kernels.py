@@ -1,5 +1,8 @@
 """Attention of one new token per row over pages: shared pages once for a team of rows, own pages row by row, merged.
 
+Queries and the new key get their rotary positions on the way. The program of the page that the new token belongs to
+stores its key and value, and takes them into account before it reads the page: no program waits for another.
+
 For every page and key head one program computes, for the M query heads that attend to it,
 
     s = q Kᵀ · scale · log₂e,   l = log₂ Σ 2^s,   o = Σ 2^(s − l) V
@@ -21,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from scrl.sampling.gpu.decode_state import PREFIX, PROMPT, SUFFIX, DecodeState, PageTables
-from scrl.sampling.gpu.fused_weights import Shape
+from scrl.sampling.gpu.fused_weights import Layer, Shape
 
 LOG2_E = 1.4426950408889634
 MERGED_PAGES = 16
@@ -39,37 +42,38 @@ class Tile(NamedTuple):
 def tile_of(dtype: torch.dtype, is_team: bool) -> Tile:
     """The fastest of 56 on an H200 (benchmarks/LOG.md): many small programs wait for memory side by side."""
     if dtype == torch.float32:
-        return Tile(32, 8, 2)
+        return Tile(16, 8, 2)
     return Tile(64, 4, 3) if is_team else Tile(16, 1, 3)
 
 
 def attend(
-    queries_RHD: Tensor, shape: Shape, state: DecodeState, tables: PageTables, keys: Tensor, values: Tensor
+    qkv: Tensor, layer: Layer, shape: Shape, state: DecodeState, tables: PageTables, keys: Tensor, values: Tensor
 ) -> Tensor:
-    """softmax(q Kᵀ · scale) V, [R, H · D], over the prompt's pages and the row's own.
+    """softmax(q Kᵀ · scale) V, [R, H · D], over the prompt's pages and the row's own, where the new token is stored.
 
     While no row has more than one page of its own, there is nothing to merge: the program of that page starts from the
     result over the prompt. Without teams every row reads its prompt itself: before its only page, or beside its pages.
     """
-    rows, device = len(queries_RHD), queries_RHD.device
+    rows, device, dtype, has_norm = len(qkv), qkv.device, qkv.dtype, layer.q_norm is not None
     is_last = tables.suffix_pages == 1
     splits = tables.shared_pages if is_last else tables.prompt_pages + tables.suffix_pages
     parts = torch.empty(rows, shape.heads, splits, shape.head_size, dtype=torch.float32, device=device)
     sums = torch.empty(rows, shape.heads, splits, dtype=torch.float32, device=device)
-    out = torch.empty(rows, shape.heads * shape.head_size, dtype=queries_RHD.dtype, device=device)
+    out = torch.empty(rows, shape.heads * shape.head_size, dtype=dtype, device=device)
     slots, prompt_width = state.fields.shape[1], tables.prompt.shape[1]
     is_beside = tables.is_alone and not is_last
 
     def attend_pages(grid: tuple[int, int, int], table: Tensor, team: int, last: bool, first: int) -> None:
         """One launch over all pages of a kind: prompts for teams of rows, or, with team 0, each row's own."""
-        tile = tile_of(queries_RHD.dtype, bool(team))
+        tile = tile_of(dtype, bool(team))
         _attend_page[grid](
-            queries_RHD, keys, values, state.fields, table, tables.prompt, tables.teams, parts, sums, out,
-            shape.scale * LOG2_E, slots, table.shape[1], prompt_width, splits, first,
+            qkv, layer.q_norm if has_norm else qkv, layer.k_norm if has_norm else qkv, state.cos_LD, state.sin_LD,
+            keys, values, state.fields, table, tables.prompt, tables.teams, parts, sums, out,
+            shape.scale * LOG2_E, shape.eps, slots, table.shape[1], prompt_width, splits, first,
             HEADS=shape.heads, KV=shape.kv_heads, G=shape.group, D=shape.head_size, PAGE=keys.shape[2], TEAM=team,
             M=max(16, triton.next_power_of_2(shape.group * max(1, team))), N=min(keys.shape[2], tile.tokens),
-            LAST=last, ALONE=tables.is_alone and last, BESIDE=is_beside,
-            PRECISION="ieee" if queries_RHD.dtype == torch.float32 else "tf32",
+            LAST=last, ALONE=tables.is_alone and last, BESIDE=is_beside, NORM=has_norm,
+            PRECISION="ieee" if dtype == torch.float32 else "tf32",
             PROMPT_ROW=PROMPT, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
@@ -89,11 +93,12 @@ def attend(
 
 @triton.jit(do_not_specialize=["slots", "width", "prompt_width", "splits", "first"])
 def _attend_page(
-    queries, keys, values, state, table, prompts, teams, parts, sums, out,
-    scale, slots, width, prompt_width, splits, first,
+    qkv, q_norm, k_norm, cos, sin, keys, values, state, table, prompts, teams, parts, sums, out,
+    scale, eps, slots, width, prompt_width, splits, first,
     HEADS: tl.constexpr, KV: tl.constexpr, G: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, TEAM: tl.constexpr,
     M: tl.constexpr, N: tl.constexpr, LAST: tl.constexpr, ALONE: tl.constexpr, BESIDE: tl.constexpr,
-    PRECISION: tl.constexpr, PROMPT_ROW: tl.constexpr, PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
+    NORM: tl.constexpr, PRECISION: tl.constexpr,
+    PROMPT_ROW: tl.constexpr, PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
 ):  # fmt: skip
     """(team or row, key head, page): o and l of the page for every query head of the key head.
 
@@ -109,15 +114,20 @@ def _attend_page(
         safe = tl.maximum(leader, 0)
         owner = tl.load(state + PROMPT_ROW * slots + safe)
         length = tl.where(leader < 0, 0, tl.load(state + PREFIX_ROW * slots + safe))
+        its_row = tl.maximum(row, 0)
+        position = tl.load(state + PREFIX_ROW * slots + its_row) + tl.load(state + SUFFIX_ROW * slots + its_row)
     else:
         row = tl.where(m < G, item, -1)
         owner = item
-        length = tl.load(state + SUFFIX_ROW * slots + item) + 1
+        prefix = tl.load(state + PREFIX_ROW * slots + item)
+        suffix = tl.load(state + SUFFIX_ROW * slots + item)
+        length = suffix + 1
+        position = prefix + suffix + tl.zeros([1], tl.int32)
     number = split
     if BESIDE:
         is_prompt = split < first
         number = tl.where(is_prompt, split, split - first)
-        length = tl.where(is_prompt, tl.load(state + PREFIX_ROW * slots + item), length)
+        length = tl.where(is_prompt, prefix, length)
     count = tl.minimum(length - number * PAGE, PAGE)
     if count <= 0:
         return
@@ -127,25 +137,42 @@ def _attend_page(
         page += tl.load(table + owner * width + number, mask=split >= first, other=0)
     else:
         page = tl.load(table + owner * width + number)
-    page = page.to(tl.int64)
     there = row >= 0
+    half = tl.arange(0, D // 2)
+    angle = position.to(tl.int64)[:, None] * D + half[None, :]
+    c, s = tl.load(cos + angle), tl.load(sin + angle)
+    source = qkv + tl.where(there, row, 0).to(tl.int64) * (HEADS + 2 * KV) * D + (head * G + m % G) * D
+    q = _turned(source, there, q_norm, c, s, eps, M, D, NORM)
     query = (tl.where(there, row, 0) * HEADS + head * G + m % G).to(tl.int64)
     d = tl.arange(0, D)
-    q = tl.load(queries + query[:, None] * D + d[None, :], mask=there[:, None], other=0.0)
-    base = (page * KV + head) * PAGE * D
+    base = (page.to(tl.int64) * KV + head) * PAGE * D
     top = tl.full([M], float("-inf"), tl.float32)
     total = tl.zeros([M], tl.float32)
     mixed = tl.zeros([M, D], tl.float32)
+    if TEAM == 0:
+        is_newest = number == suffix // PAGE
+        if BESIDE:
+            is_newest = is_newest & (split >= first)
+        if is_newest:
+            count -= 1  # stored by this step, which may not read it back
+            own = qkv + item.to(tl.int64) * (HEADS + 2 * KV) * D + (HEADS + head) * D
+            k = _turned(own + tl.zeros([1], tl.int32), tl.full([1], True, tl.int1), k_norm, c, s, eps, 1, D, NORM)
+            v = tl.load(own + KV * D + d)[None, :]
+            place = base + suffix % PAGE * D + d[None, :]
+            tl.store(keys + place, k)
+            tl.store(values + place, v)
+            top = tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1) * scale
+            total += 1.0
+            mixed += v.to(tl.float32)
     if ALONE:
-        before = tl.load(state + PREFIX_ROW * slots + item)
         prompt = tl.load(prompts + tl.load(state + PROMPT_ROW * slots + item) * prompt_width).to(tl.int64)
-        for start in range(0, before, N):
+        for start in range(0, prefix, N):
             shared = (prompt * KV + head) * PAGE * D
             top, total, mixed = _tile(
-                q, keys + shared, values + shared, start, before, scale, top, total, mixed, D, N, PRECISION
+                q, keys + shared, values + shared, start, prefix, scale, top, total, mixed, D, N, PRECISION
             )
     elif LAST:
-        for shared in range(tl.cdiv(tl.load(state + PREFIX_ROW * slots + item), PAGE)):
+        for shared in range(tl.cdiv(prefix, PAGE)):
             place = query * splits + shared
             logsum = tl.load(sums + place, mask=there, other=0.0)
             o = tl.load(parts + place[:, None] * D + d[None, :], mask=there[:, None], other=0.0)
@@ -164,6 +191,28 @@ def _attend_page(
         place = query * splits + (split if BESIDE else first + split)
         tl.store(parts + place[:, None] * D + d[None, :], mixed, mask=there[:, None])
         tl.store(sums + place, top + tl.log2(total), mask=there)
+
+
+@triton.jit
+def _turned(source, there, norm, c, s, eps, M: tl.constexpr, D: tl.constexpr, NORM: tl.constexpr):
+    """M heads [M, D] with rotary positions: (x₁ cos − x₂ sin, x₂ cos + x₁ sin), products rounded as in transformers.
+
+    NORM: normed before, in float32, and rounded before they are multiplied by the norm's weight.
+    """
+    half = tl.arange(0, D // 2)
+    one = tl.load(source[:, None] + half[None, :], mask=there[:, None], other=0.0)
+    two = tl.load(source[:, None] + D // 2 + half[None, :], mask=there[:, None], other=0.0)
+    kind = one.dtype
+    x, y, c, s = one.to(tl.float32), two.to(tl.float32), c.to(tl.float32), s.to(tl.float32)
+    if NORM:
+        scale = tl.rsqrt((tl.sum(x * x, axis=1) + tl.sum(y * y, axis=1)) / D + eps)[:, None]
+        weight_one = tl.load(norm + half).to(tl.float32)[None, :]
+        weight_two = tl.load(norm + D // 2 + half).to(tl.float32)[None, :]
+        x = ((x * scale).to(kind).to(tl.float32) * weight_one).to(kind).to(tl.float32)
+        y = ((y * scale).to(kind).to(tl.float32) * weight_two).to(kind).to(tl.float32)
+    first = ((x * c).to(kind).to(tl.float32) - (y * s).to(kind).to(tl.float32)).to(kind)
+    second = ((y * c).to(kind).to(tl.float32) + (x * s).to(kind).to(tl.float32)).to(kind)
+    return tl.reshape(tl.permute(tl.join(first, second), (0, 2, 1)), (M, D))
 
 
 @triton.jit

@@ -4,9 +4,9 @@
     x += D · (silu(G · norm(x)) · (U · norm(x)))
     token ~ softmax(W · norm(x) / T)
 
-A step runs without the host: embed → layers → head → draw → store. Ten kernels per layer on CUDA: two norms that also
-add the residual, four matrix products, rotary positions and storing, attention to the prompt and to the row's own
-tokens, and the gate; one more merges pages once rows have several. With an adapter three matrix products are followed
+A step runs without the host: embed → layers → head → draw → store. Nine kernels per layer on CUDA: two norms that also
+add the residual, four matrix products, attention to the prompt and to the row's own tokens, which turns and stores the
+new one, and the gate; one more merges pages once rows have several. With an adapter three matrix products are followed
 by the sum with their low-rank parts; the gate adds its own.
 """
 
@@ -37,8 +37,8 @@ def next_logits(
     for number, layer in enumerate(weights.layers):
         normed_RE, residual_RE = ops.add_rms_norm(hidden_RE, residual_RE, layer.attention_norm, shape.eps)
         cache = (shape, state, tables, keys[number], values[number])
-        queries_RHD = ops.rope_and_store(_project(ops, normed_RE, layer.qkv), layer, *cache)
-        hidden_RE, residual_RE = _after_attention(ops, ops.attend(queries_RHD, *cache), residual_RE, layer, shape.eps)
+        mixed_RE = ops.attend(_project(ops, normed_RE, layer.qkv), layer, *cache)
+        hidden_RE, residual_RE = _after_attention(ops, mixed_RE, residual_RE, layer, shape.eps)
     normed_RE, _ = ops.add_rms_norm(hidden_RE, residual_RE, weights.norm, shape.eps)
     logits_RV: Tensor = ops.logits(normed_RE, weights.head.weight, weights.head.bias)
     return logits_RV

@@ -1,7 +1,7 @@
 """The operations of a decode step as Triton kernels, counterparts of `reference_ops`; drawing is in `draw_kernels`.
 
 At 256 rows of Qwen2.5-3B each of the small ones moves 1 to 17 MB, 0.3 to 4 µs at 4.3 TB/s, so their cost is mostly the
-launch: seven per layer, about 2.5 µs each in a graph. Attention moves the cache: a page of 256 tokens and one key head
+launch: six per layer, about 2.5 µs each in a graph. Attention moves the cache: a page of 256 tokens and one key head
 is 131 kB in bfloat16, read once by one program.
 """
 
@@ -13,14 +13,9 @@ import triton.language as tl
 from torch import Tensor
 
 from scrl.sampling.gpu.attention_kernels import attend
-from scrl.sampling.gpu.decode_state import PREFIX, SUFFIX, DecodeState, PageTables
 from scrl.sampling.gpu.draw_kernels import draw_tokens
-from scrl.sampling.gpu.fused_weights import Layer, Shape
 
-__all__ = ["add_low_rank", "add_rms_norm", "attend", "draw_tokens", "logits", "rope_and_store", "silu_and_mul"]
-
-HEADS_PER_PROGRAM = 4
-"""Of `_rope_and_store`: one head alone is 128 bytes, too little for a program."""
+__all__ = ["add_low_rank", "add_rms_norm", "attend", "draw_tokens", "logits", "silu_and_mul"]
 
 
 def add_rms_norm(hidden_RE: Tensor, residual_RE: Tensor | None, weight_E: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -59,77 +54,6 @@ def _rms_norm(x, w, eps, SIZE: tl.constexpr):
     wide = x.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / SIZE + eps)
     return ((wide * scale).to(x.dtype).to(tl.float32) * w.to(tl.float32)).to(x.dtype)
-
-
-def rope_and_store(
-    qkv: Tensor, layer: Layer, shape: Shape, state: DecodeState, tables: PageTables, keys: Tensor, values: Tensor
-) -> Tensor:
-    """Queries [R, H, D] with rotary positions; the new keys and values go to the row's page: 2.6 MB, 0.6 µs."""
-    rows = len(qkv)
-    queries_RHD = torch.empty(rows, shape.heads, shape.head_size, dtype=qkv.dtype, device=qkv.device)
-    has_norm = layer.q_norm is not None
-    _rope_and_store[(rows, triton.cdiv(shape.heads + shape.kv_heads, HEADS_PER_PROGRAM))](
-        qkv, layer.q_norm if has_norm else qkv, layer.k_norm if has_norm else qkv, state.cos_LD, state.sin_LD,
-        state.fields, tables.suffix, queries_RHD, keys, values,
-        shape.eps, state.fields.shape[1], tables.suffix.shape[1],
-        HEADS=shape.heads, KV=shape.kv_heads, D=shape.head_size, PAGE=keys.shape[2], BLOCK=HEADS_PER_PROGRAM,
-        NORM=has_norm, PREFIX_ROW=PREFIX, SUFFIX_ROW=SUFFIX, num_warps=1,
-    )  # fmt: skip
-    return queries_RHD
-
-
-@triton.jit(do_not_specialize=["slots", "width"])
-def _rope_and_store(
-    qkv, q_norm, k_norm, cos, sin, state, table, queries, keys, values, eps, slots, width,
-    HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr, NORM: tl.constexpr,
-    PREFIX_ROW: tl.constexpr, SUFFIX_ROW: tl.constexpr,
-):  # fmt: skip
-    """(row, block of heads): heads of queries first, then those of keys, whose values are stored too."""
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
-    half = tl.arange(0, D // 2)[None, :]
-    is_query = (head < HEADS) & (half >= 0)
-    is_key = (head >= HEADS) & (head < HEADS + KV) & (half >= 0)
-    suffix = tl.load(state + SUFFIX_ROW * slots + row)
-    position = (tl.load(state + PREFIX_ROW * slots + row) + suffix).to(tl.int64)
-    source = qkv + (row * (HEADS + 2 * KV) + head) * D + half
-    one = tl.load(source, mask=is_query | is_key, other=0.0)
-    two = tl.load(source + D // 2, mask=is_query | is_key, other=0.0)
-    if NORM:
-        weight_one = _either(q_norm + half, k_norm + half, is_query, is_key)
-        weight_two = _either(q_norm + D // 2 + half, k_norm + D // 2 + half, is_query, is_key)
-        wide_one, wide_two = one.to(tl.float32), two.to(tl.float32)
-        squares = tl.sum(wide_one * wide_one, axis=1) + tl.sum(wide_two * wide_two, axis=1)
-        scale = tl.rsqrt(squares / D + eps)[:, None]
-        one = ((wide_one * scale).to(one.dtype).to(tl.float32) * weight_one).to(one.dtype)
-        two = ((wide_two * scale).to(two.dtype).to(tl.float32) * weight_two).to(two.dtype)
-    c, s = tl.load(cos + position * D + half), tl.load(sin + position * D + half)
-    rotated_one, rotated_two = _apply_rope(one, two, c, s)
-    to = queries + (row * HEADS + head) * D + half
-    tl.store(to, rotated_one, mask=is_query)
-    tl.store(to + D // 2, rotated_two, mask=is_query)
-    page = tl.load(table + row * width + suffix // PAGE).to(tl.int64)
-    offset = ((page * KV + head - HEADS) * PAGE + suffix % PAGE) * D + half
-    tl.store(keys + offset, rotated_one, mask=is_key)
-    tl.store(keys + offset + D // 2, rotated_two, mask=is_key)
-    tl.store(values + offset, tl.load(source + KV * D, mask=is_key, other=0.0), mask=is_key)
-    tl.store(values + offset + D // 2, tl.load(source + KV * D + D // 2, mask=is_key, other=0.0), mask=is_key)
-
-
-@triton.jit
-def _either(one, other, is_one, is_other):
-    """The norm's weights of query heads from one pointer, of key heads from the other."""
-    return tl.load(one, mask=is_one, other=0.0).to(tl.float32) + tl.load(other, mask=is_other, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def _apply_rope(one, two, c, s):
-    """(x₁ cos − x₂ sin, x₂ cos + x₁ sin), every product rounded as in transformers."""
-    kind = one.dtype
-    x, y, c, s = one.to(tl.float32), two.to(tl.float32), c.to(tl.float32), s.to(tl.float32)
-    first = (x * c).to(kind).to(tl.float32) - (y * s).to(kind).to(tl.float32)
-    second = (y * c).to(kind).to(tl.float32) + (x * s).to(kind).to(tl.float32)
-    return first.to(kind), second.to(kind)
 
 
 def silu_and_mul(gate_up: Tensor, lora_B: Tensor | None = None) -> Tensor:

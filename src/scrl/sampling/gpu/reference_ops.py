@@ -40,7 +40,7 @@ def _rms_norm(states: Tensor, weight: Tensor, eps: float) -> Tensor:
     return weight * (wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)).to(states.dtype)
 
 
-def rope_and_store(
+def _store(
     qkv: Tensor, layer: Layer, shape: Shape, state: DecodeState, tables: PageTables, keys: Tensor, values: Tensor
 ) -> Tensor:
     """Queries [R, H, D] with rotary positions; the new keys and values go to the row's page."""
@@ -70,9 +70,10 @@ def _apply_rope(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def attend(
-    queries_RHD: Tensor, shape: Shape, state: DecodeState, tables: PageTables, keys: Tensor, values: Tensor
+    qkv: Tensor, layer: Layer, shape: Shape, state: DecodeState, tables: PageTables, keys: Tensor, values: Tensor
 ) -> Tensor:
-    """softmax(q Kᵀ · scale) V, [R, H · D], over the prompt's pages and the row's own."""
+    """softmax(q Kᵀ · scale) V, [R, H · D], over the prompt's pages and the row's own, where the new token is stored."""
+    queries_RHD = _store(qkv, layer, shape, state, tables, keys, values)
     R, _, D = queries_RHD.shape
     fields = state.fields[:, :R].long()
     spans = (
