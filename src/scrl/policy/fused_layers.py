@@ -3,9 +3,10 @@
     note = fuse_layers(model)
 
 Only this model changes: its modules get a `forward` of their own, and no class of transformers is touched. A copy of
-the model is fused as well, checkpoints are the same, and an adapter's layers are called, not read. An attention module
-keeps transformers' own code, which finds another `apply_rotary_pos_emb` among its global names. Whether the model still
-gives the hidden states that it gave before is tried on a few tokens; if not, everything is put back.
+the model is fused as well, and checkpoints are the same. An attention module keeps transformers' own code, which finds
+another `apply_rotary_pos_emb` among its global names. A linear layer and its LoRA adapter become one operation
+(`scrl.policy.fused_lora`). Whether the model still gives the hidden states that it gave before is tried on a few
+tokens; if not, everything is put back.
 
 Results are rounded as in transformers (`scrl.policy.layer_kernels`), gradients once. Kept for the backward pass, bytes
 per token: a norm 4 E + 4 instead of 8 E (input and output instead of a float32 copy, two rounded ones), a gate 6 mlp
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scrl.policy.fused_lora import is_plain_lora, lora_forward
 from scrl.policy.model import LLAMA_SHAPED, plain_model
 
 DEVICES = ("cuda",)
@@ -44,6 +46,7 @@ def fuse_layers(model: Any) -> str | None:
     kinds = [f"{name.removesuffix('ForCausalLM')}{kind}" for kind in ("DecoderLayer", "RMSNorm", "MLP", "Attention")]
     modules = [module for module in inner.modules() if type(module).__name__ in kinds]
     layers = [(module, fused_forward(type(module), inner.config.hidden_act)) for module in modules]
+    layers += [(module, lora_forward) for module in inner.modules() if is_plain_lora(module)]
     wanted = _hidden_states(inner)
     for module, forward in layers:
         if forward is not None:
