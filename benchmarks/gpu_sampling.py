@@ -212,7 +212,10 @@ def vllm(options: argparse.Namespace, *, has_adapter: bool = False) -> Engine:
     )  # fmt: skip
     adapter = None
     if has_adapter:
-        with_adapter(AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)).save_pretrained(f"{folder}/lora")
+        with torch.device("cuda"):  # a processor takes a minute for 3B random weights
+            model = with_adapter(AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16))
+        model.save_pretrained(f"{folder}/lora")
+        del model
         adapter = LoRARequest("adapter", 1, f"{folder}/lora")
 
     def prepare(case: Case) -> tuple[Work, Facts]:

@@ -26,7 +26,7 @@ def take_step(model, optimizer, number, passes=1):
     for each in range(passes):
         give_gradient(model, 10 * number + each)
         optimizer.collect()
-    return optimizer.step()
+    return float(optimizer.step())
 
 
 def masters_of(optimizer):

@@ -138,7 +138,7 @@ def test_scores_which_keep_no_activations_turn_nothing_on(group):
     policy = make_policy(language_model, micro_batch=1)
     Memory(language_model, room=0)
     with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
-        policy._retry(policy.rescore, policy.rows([(group, CREDIT)]))
+        policy._retry(policy.rescore, [policy.rows([(group, CREDIT)])])
     assert not language_model.model.is_gradient_checkpointing
 
 
@@ -199,6 +199,6 @@ def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
     memory = Memory(language_model, room=40, unit="tokens")
     rows = [TrainingRow(np.arange(4), np.arange(n), np.zeros(n), 1.0, 0.0, np.ones(n)) for n in (50, 6, 6)]
     with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
-        policy._retry(policy.gradient, rows)
+        policy._step(rows)
     # 74 tokens; 54 of one completion, and 10 + 10; those one by one; with smaller blocks of logits; without activations
     assert (memory.runs, policy.micro_tokens) == ([74, 54, 54, 54, 54], 10)

@@ -114,7 +114,7 @@ def test_the_model_attends_as_before_when_it_is_done(group):
 def test_bfloat16_rows_are_scored_again_without_padding(group):
     language_model = small_model(dtype=torch.bfloat16)
     policy = make_policy(language_model, max_tokens=24, compute=PACKED)
-    rows = policy.rescore(policy.rows([(group, credit_of())]))
+    [rows] = policy.rescore([policy.rows([(group, credit_of())])])
     with torch.no_grad():
         logprobs_RT, _ = policy.score(policy._batch(rows))
     for each, logprobs_T in zip(rows, logprobs_RT, strict=True):

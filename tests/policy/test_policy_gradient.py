@@ -24,8 +24,8 @@ from updates import (
 )
 
 from scrl.policy.batching import TrainingRow
-from scrl.policy.policy import totals
 from scrl.policy.settings import LossSettings
+from scrl.policy.update_report import totals
 from scrl.records import Question, Sample, Sampled
 
 VARIANTS = VARIANTS | {"tight": {"clip_low": 0.01, "clip_high": 0.01}}

@@ -28,7 +28,7 @@ def adam_step(
     squares_n: Tensor,
     grad_n: Tensor,
     *,
-    scale: float,
+    scale: Tensor,
     learning_rate: float,
     betas: tuple[float, float],
     weight_decay: float,
@@ -36,7 +36,10 @@ def adam_step(
     update: int,
     seed: int,
 ) -> None:
-    """AdamW's update number `update` (the first is 1) with the gradient times `scale`, in place."""
+    """AdamW's update number `update` (the first is 1) with the gradient times `scale`, in place.
+
+    Where `scale` is NaN, nothing changes.
+    """
     n = weight_n.numel()
     kernel: Any = _adam_kernel
     kernel[(triton.cdiv(n, BLOCK),)](
@@ -55,8 +58,9 @@ def _adam_kernel(
 ):  # fmt: skip
     """m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², w ← w − decay · w − rate · m / (unbias · √v + ε)."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    is_in = at < n
-    g = tl.load(grad + at, mask=is_in, other=0.0).to(tl.float32) * scale
+    factor = tl.load(scale).to(tl.float32)
+    is_in = (at < n) & (factor == factor)
+    g = tl.load(grad + at, mask=is_in, other=0.0).to(tl.float32) * factor
     m = keep1 * tl.load(means + at, mask=is_in, other=0.0).to(tl.float32) + add1 * g
     v = keep2 * tl.load(squares + at, mask=is_in, other=0.0).to(tl.float32) + add2 * g * g
     if IS_SPLIT:

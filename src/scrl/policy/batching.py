@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -70,6 +70,14 @@ def training_rows(pairs: Sequence[tuple[Sampled, Credit]], mean: Mean, max_token
             parts = (float(credit.split_advantages[0][row]), float(credit.split_advantages[1][row]))
         rows.append(TrainingRow(sampled.prompt_P, sample.tokens_T, sample.logprobs_T, *parts, weight * own_T))
     return rows
+
+
+def with_old_logprobs(rows: Sequence[TrainingRow], old_RT: Tensor | None) -> list[TrainingRow]:
+    """The rows with other log π_old; None changes nothing."""
+    if old_RT is None:
+        return list(rows)
+    olds = old_RT.cpu().double().numpy()
+    return [replace(row, old_logprobs_T=old_T[: len(row.tokens_T)]) for row, old_T in zip(rows, olds, strict=True)]
 
 
 def split_by_tokens(rows: Sequence[TrainingRow], most: int, is_packed: bool) -> list[Sequence[TrainingRow]]:

@@ -92,28 +92,27 @@ class LowMemoryAdamW(BaseOptimizer):
             weight.grad = weight.working.grad = None
 
     @torch.no_grad()
-    def step(self) -> float:
+    def step(self) -> Tensor:
         """One update; the norm of the gradient before it was scaled down."""
         norms = [
             torch.linalg.vector_norm(grad, dtype=torch.float32)
             for weight in self._weights
             if (grad := weight.gradient) is not None
         ]
-        norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
-        if math.isfinite(norm):
-            scale = min(1.0, self._settings.max_grad_norm / (norm + 1e-6))
-            for number, weight in enumerate(self._weights):
-                if (grad := weight.gradient) is None:
-                    continue
-                is_kernel = grad.is_cuda and find_spec("triton") is not None
-                step = self._step_by_kernel if is_kernel else self._step_by_chunks
+        norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+        is_kernel = norm.is_cuda and find_spec("triton") is not None
+        step = self._step_by_kernel if is_kernel else self._step_by_chunks
+        norm = norm if is_kernel else norm.cpu()
+        scale = (self._settings.max_grad_norm / (norm.double() + 1e-6)).clamp(max=1.0)
+        scale = torch.where(norm.isfinite(), scale, math.nan)
+        for number, weight in enumerate(self._weights):
+            if (grad := weight.gradient) is not None:
                 step(weight, grad.flatten(), scale, seed=self.update << 20 | number)
                 weight.grad = weight.working.grad = None
-            self.update += 1
-        self.clear()
+        self.update += 1
         return norm
 
-    def _step_by_kernel(self, weight: _Weight, grad_n: Tensor, scale: float, seed: int) -> None:
+    def _step_by_kernel(self, weight: _Weight, grad_n: Tensor, scale: Tensor, seed: int) -> None:
         from scrl.policy.adam_kernel import adam_step
 
         settings = self._settings
@@ -123,7 +122,9 @@ class LowMemoryAdamW(BaseOptimizer):
             update=self.update + 1, seed=seed,
         )  # fmt: skip
 
-    def _step_by_chunks(self, weight: _Weight, grad_n: Tensor, scale: float, seed: int) -> None:
+    def _step_by_chunks(self, weight: _Weight, grad_n: Tensor, scale: Tensor, seed: int) -> None:
+        if scale.isnan():
+            return
         settings = self._settings
         random = torch.Generator(grad_n.device).manual_seed(seed)
         before = torch.tensor(float(self.update), device=grad_n.device)
@@ -131,7 +132,7 @@ class LowMemoryAdamW(BaseOptimizer):
             master_n = weight.master(part)
             mean_n, square_n = weight.means[part].float(), weight.squares[part].float()
             adamw(
-                [master_n], [grad_n[part].float() * scale], [mean_n], [square_n], [], [before.clone()],
+                [master_n], [grad_n[part].float() * float(scale)], [mean_n], [square_n], [], [before.clone()],
                 fused=grad_n.device.type in ("cpu", "cuda"), amsgrad=False, maximize=False, eps=EPSILON,
                 beta1=settings.betas[0], beta2=settings.betas[1], lr=self.learning_rate,
                 weight_decay=settings.weight_decay,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from scrl.errors import InputError
 from scrl.policy.settings import OptimizerSettings
@@ -34,7 +34,11 @@ def learning_rate_factor(update: int, updates: int, settings: OptimizerSettings)
 
 
 class BaseOptimizer:
-    """Counts updates and knows the learning rate of the next one."""
+    """Counts updates and knows the learning rate of the next one.
+
+    `step` gives the norm of the gradient without waiting for a GPU to compute it. If it turns out not to be finite, the
+    update was counted but changed nothing.
+    """
 
     def __init__(self, settings: OptimizerSettings, updates: int) -> None:
         """`updates` is the length of the whole run, which the schedule needs."""
@@ -101,15 +105,17 @@ class Optimizer(BaseOptimizer):
         for weight in (*self._working, *self._masters):
             weight.grad = None
 
-    def step(self) -> float:
+    def step(self) -> Tensor:
         """One update; the norm of the gradient before it was scaled down."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self._masters, self._settings.max_grad_norm))
-        if math.isfinite(norm):
-            for group in self._adam.param_groups:
-                group["lr"] = self.learning_rate
-            self._adam.step()
-            self.update += 1
-            self._round()
+        norm: Tensor = torch.nn.utils.clip_grad_norm_(self._masters, self._settings.max_grad_norm)
+        for group in self._adam.param_groups:
+            group["lr"] = self.learning_rate
+        adam: Any = self._adam
+        adam.found_inf = (~norm.isfinite()).float()  # torch's fused kernels then change nothing
+        if adam.defaults["fused"] or not adam.found_inf:
+            adam.step()
+        self.update += 1
+        self._round()
         self.clear()
         return norm
 

@@ -8,7 +8,6 @@ Shapes: B questions, R completions of a micro-batch, T tokens, n tokens of all R
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
@@ -20,7 +19,15 @@ import torch
 from torch import Tensor
 
 from scrl.errors import TrainingError
-from scrl.policy.batching import Batch, TrainingRow, is_worth_packing, num_tokens, split_by_tokens, training_rows
+from scrl.policy.batching import (
+    Batch,
+    TrainingRow,
+    is_worth_packing,
+    num_tokens,
+    split_by_tokens,
+    training_rows,
+    with_old_logprobs,
+)
 from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.losses import Clip, clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
 from scrl.policy.low_memory_adamw import open_optimizer
@@ -30,10 +37,12 @@ from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
 from scrl.policy.scoring import TokenScorer
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import CHUNK_ELEMENTS
-from scrl.policy.update_report import Sums, UpdateReport, sums_without_signal, totals
+from scrl.policy.update_report import QueuedUpdate, Sums, UpdateReport, sums_without_signal
 from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
+Updates = Sequence[Sequence[TrainingRow]]
+"""The rows of each."""
 TRIED_LENGTH = 1024
 """Tokens of the completions that memory is measured on. sampling.max_tokens may be larger, but is rarely reached."""
 
@@ -150,8 +159,8 @@ class Policy:
         if self._is_rounded:
             # In a step's first update π_old is π itself: the ratio is 1, also under the mask of an adapter's dropout.
             updates[0] = [replace(row, old_logprobs_T=None) for row in updates[0]]
-            updates[1:] = [self._retry(self.rescore, rows) for rows in updates[1:]]
-        sums = [self._step(rows) for rows in updates]
+            updates[1:] = self._retry(self.rescore, updates[1:])
+        sums = [step.read() for step in [self._step(rows) for rows in updates]]  # all are queued before one is read
         tokens = max(1.0, sum(each["tokens"] for each in sums))
         return UpdateReport(
             loss=float(np.mean([each["loss"] for each in sums])),
@@ -174,43 +183,30 @@ class Policy:
                 module.train()
 
     @torch.no_grad()
-    def rescore(self, rows: Sequence[TrainingRow]) -> list[TrainingRow]:
-        """The rows with π_old as the update's own forward pass sees it, without an adapter's dropout.
+    def rescore(self, updates: Updates) -> list[list[TrainingRow]]:
+        """The rows of updates with π_old as each update's own forward pass sees it, without an adapter's dropout.
 
         In bfloat16 two ways to compute the same log-probability differ by a few percent; the ratio must start at 1.
         """
-        micro_batches = self._micro_batches(rows)
+        micro_batches_U = [self._micro_batches(rows) for rows in updates]
         self._model.eval()
         try:  # all are queued before the first is read
-            scores = [
-                None if self.is_without_signal(part) else self.score(self._batch(part))[0] for part in micro_batches
-            ]
+            scores_U = [[self._old_logprobs(part) for part in micro_batches] for micro_batches in micro_batches_U]
         finally:  # memory may have run out
             self._set_mode()
-        rescored: list[TrainingRow] = []
-        for part, logprobs_RT in zip(micro_batches, scores, strict=True):
-            if logprobs_RT is None:
-                rescored.extend(part)
-                continue
-            olds_RT = logprobs_RT.cpu().double().numpy()
-            rescored += [
-                replace(row, old_logprobs_T=old_T[: len(row.tokens_T)])
-                for row, old_T in zip(part, olds_RT, strict=True)
-            ]
-        return rescored
+        return [
+            [row for part, old_RT in zip(parts, scores, strict=True) for row in with_old_logprobs(part, old_RT)]
+            for parts, scores in zip(micro_batches_U, scores_U, strict=True)
+        ]
 
-    def _step(self, rows: Sequence[TrainingRow]) -> dict[str, float]:
+    def _old_logprobs(self, rows: Sequence[TrainingRow]) -> Tensor | None:
+        return None if self.is_without_signal(rows) else self.score(self._batch(rows))[0]
+
+    def _step(self, rows: Sequence[TrainingRow]) -> QueuedUpdate:
         learning_rate = self.optimizer.learning_rate
         self._check_room(rows)
-        micro_batch_sums = self._retry(self.gradient, rows)
-        grad_norm = self.optimizer.step()
-        sums = totals(micro_batch_sums)
-        if not (math.isfinite(sums["loss"]) and math.isfinite(grad_norm)):
-            raise TrainingError(
-                f"the loss is {sums['loss']} and the gradient's norm {grad_norm}: training cannot go on. Lower "
-                "optimizer.learning_rate, or compute in float32 (compute.dtype)."
-            )
-        return sums | {"grad_norm": grad_norm, "learning_rate": learning_rate}
+        sums = self._retry(lambda updates: self.gradient(updates[0]), [rows], keeps_activations=True)
+        return QueuedUpdate(sums, self.optimizer.step(), learning_rate)
 
     def gradient(self, rows: Sequence[TrainingRow]) -> list[Sums]:
         """Leave the gradient of the loss over `rows` in the masters; the sums of each micro-batch.
@@ -314,15 +310,15 @@ class Policy:
         if needed > free_room(self.language_model.device) and (change := self.make_room()):
             self._notes.append(f"the update needs {needed / 2**30:.1f} GiB: {change}")
 
-    def _retry(self, work: Callable[[Sequence[TrainingRow]], Result], rows: Sequence[TrainingRow]) -> Result:
-        """Work on `rows` by micro-batches; whenever memory runs out, start again with less at a time."""
+    def _retry(self, work: Callable[[Updates], Result], updates: Updates, *, keeps_activations: bool = False) -> Result:
+        """Work on the rows of updates by micro-batches; whenever memory runs out, start again with less at a time."""
         while True:
             try:
-                return work(rows)
+                return work(updates)
             except torch.OutOfMemoryError as error:
                 self.optimizer.clear()
-                keeps_activations = work == self.gradient
-                change = self.make_room() or self._take_less(self._micro_batches(rows), keeps_activations)
+                parts = [part for rows in updates for part in self._micro_batches(rows)]
+                change = self.make_room() or self._take_less(parts, keeps_activations)
                 if change is None:
                     raise TrainingError(
                         "memory ran out with one completion at a time. Shorten sampling.max_tokens, or train an "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
+from scrl.errors import TrainingError
 from scrl.policy.batching import TrainingRow
 
 Sums = dict[str, Tensor | int]
@@ -25,6 +28,25 @@ class UpdateReport:
     learning_rate: float
     kl: float | None
     notes: tuple[str, ...] = ()
+
+
+class QueuedUpdate(NamedTuple):
+    """An optimizer step that a GPU may still be computing."""
+
+    sums: Sequence[Sums]
+    """Of its micro-batches."""
+    grad_norm: Tensor
+    learning_rate: float
+
+    def read(self) -> dict[str, float]:
+        """Its sums, once it is computed; refused where they are no numbers."""
+        sums, grad_norm = totals(self.sums), float(self.grad_norm)
+        if not (math.isfinite(sums["loss"]) and math.isfinite(grad_norm)):
+            raise TrainingError(
+                f"the loss is {sums['loss']} and the gradient's norm {grad_norm}: training cannot go on. Lower "
+                "optimizer.learning_rate, or compute in float32 (compute.dtype)."
+            )
+        return sums | {"grad_norm": grad_norm, "learning_rate": self.learning_rate}
 
 
 def sums_without_signal(rows: Sequence[TrainingRow]) -> Sums:
