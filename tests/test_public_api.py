@@ -83,7 +83,9 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
     with pytest.raises(scrl.InputError, match="questions: number 1 must be text or a Question, found int"):
         scrl.train(SMALL, ["Compute 1+1.", 2], out=tmp_path / "bad")
     with pytest.raises(scrl.InputError, match="a new folder is given as out="):
-        scrl.train(SMALL, str(tmp_path / "bad"))
+        scrl.train(SMALL, tmp_path / "bad")
+    with pytest.raises(scrl.DataError, match="there is no such file"):
+        scrl.train(SMALL, str(tmp_path / "gone.txt"), out=tmp_path / "bad")
     with pytest.raises(scrl.ConfigError, match="stepz"):
         scrl.train(SMALL | {"stepz": 3}, TEXTS, out=tmp_path / "bad")
     with pytest.raises(scrl.InputError, match="tokenizer does not know"):
@@ -94,6 +96,21 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
         scrl.train(tmp_path / "bare.yaml", TEXTS, out=tmp_path / "bad")  # questions are not missing
     with pytest.raises(scrl.ConfigError, match=r"max_token: there is no such setting\. Did you mean 'max_tokens'\?"):
         scrl.sample("embedded", TEXTS, 2, max_token=40)
+
+
+def test_a_run_on_questions_from_memory_is_resumed_from_any_folder(tmp_path, monkeypatch, no_report):
+    monkeypatch.chdir(tmp_path)
+    small = SMALL | {"steps": 1, "evaluation": {"is_off": True}}
+    run = scrl.train(small, TEXTS, out="run")
+    monkeypatch.chdir("/")
+    with pytest.raises(scrl.InputError, match="has done all its 1 steps"):  # its questions were found
+        scrl.resume(tmp_path / run.folder)
+
+
+def test_an_evaluation_that_is_refused_leaves_no_folder(tmp_path):
+    with pytest.raises(scrl.InputError):
+        scrl.evaluate("no-such-model", "arithmetic:easy:train:2", out=tmp_path / "e")
+    assert not (tmp_path / "e").exists()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ class TrainingResult:
 
     @property
     def best(self) -> Path:
-        """The model whose completions agreed most, chosen without gold; the guard may have seen none fit to keep."""
+        """The model whose completions agreed most, chosen without gold; absent where the guard rejected all of them."""
         return self.folder / "checkpoints" / "best"
 
     @property
@@ -85,7 +86,7 @@ def train(
     from scrl.engines.choice import check_engine, engine_of
     from scrl.training.listeners import Silent
 
-    if config is None and isinstance(questions, str):  # a file or a benchmark, by name as all else
+    if isinstance(questions, str):  # a file or a benchmark, by name as all else
         settings["questions"], questions = questions, None
     rows = None if questions is None else [_row(question) for question in _as_questions(questions)]
     if rows is not None:
@@ -97,7 +98,7 @@ def train(
     if rows is not None:
         file = folder / "questions.jsonl"
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        chosen = chosen.model_copy(update={"questions": str(file)})
+        chosen = chosen.model_copy(update={"questions": str(file.resolve())})
     try:
         return TrainingResult(engine_of(chosen).train(chosen, folder, listener or Silent()).path)
     finally:
@@ -149,7 +150,12 @@ def evaluate(
 
     names = [benchmarks] if isinstance(benchmarks, str) else list(benchmarks)
     chosen = build_settings({"model": model, "benchmarks": names, **settings})
-    return measure(chosen, new_run_folder(None if out is None else Path(out)), Silent())
+    folder = new_run_folder(None if out is None else Path(out))
+    try:
+        return measure(chosen, folder, Silent())
+    finally:
+        with suppress(OSError):
+            folder.rmdir()  # empty: refused before it began
 
 
 def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int = 0, **settings: Any) -> list[Sampled]:

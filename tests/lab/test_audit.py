@@ -79,6 +79,7 @@ def test_stock_answers_are_found_with_gold_and_without(tmp_path, gold):
     finding = found["verdict"][0]
     # 18 of 24 labels are 0 or 1
     assert (finding["code"], finding["figures"]["stock_label_share"]) == ("stock_answers", 18 / 24)
+    assert audited(tmp_path / "r.jsonl", "scrl", "contrast")["verdict"][0] == finding  # whichever methods are asked for
     if gold:  # popular labels are never right, the others always
         popular, other = {"labels": 18, "right": 0.0}, {"labels": 6, "right": 1.0}
         assert found["stock"]["labels"] == {"popular": popular, "other": other}

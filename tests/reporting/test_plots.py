@@ -1,5 +1,7 @@
 """Plots: there when there is something to see, and the same every time."""
 
+import re
+
 import matplotlib
 import pytest
 from run_files import read_runs
@@ -35,6 +37,17 @@ def test_a_run_has_a_colour_and_its_numbers_differ_in_their_dashes(make_run):
     assert [(curve.look, curve.name, curve.style) for curve in shown] == [(0, "a", "solid"), (1, "b", "solid")]
     assert "var(--c1)" in both["pass@1 on toy"].svg
     assert "Band" in both["pass@1 on toy"].note
+
+
+@pytest.mark.parametrize(
+    ("pushes", "lowest", "highest"),
+    [((0.02, 0.01), 0.0, 0.02), ((0.02, -0.05), -0.05, 0.02), ((-0.02, -0.05), -0.05, 0.0)],
+)
+def test_a_push_away_from_stock_answers_is_drawn(make_run, pushes, lowest, highest):
+    lines = [{"step": step, "push_stock": push} for step, push in enumerate(pushes)]
+    [plot] = draw_plots(read_runs([make_run(evaluations=[], metrics=lines)]))
+    ticks = [float(text.replace("\N{MINUS SIGN}", "-")) for text in re.findall(r">(\W?\d+\.\d+)</text>", plot.svg)]
+    assert (min(ticks), max(ticks)) == pytest.approx((lowest, highest), abs=0.011)
 
 
 def test_drawings_have_no_foreign_text_and_ignore_the_users_style(make_run):

@@ -9,7 +9,7 @@ from runs import do, metrics
 from scrl.training.guard import WATCHED, GuardSettings, alarms
 
 HEALTHY = {
-    "same_answer_share": 0.25, "label_flip_share": 0.1, "distinct_answers": 4.0, "entropy_mean": 0.4,
+    "same_answer_share": 0.25, "label_flip_share": 0.1, "entropy_mean": 0.4,
     "length_mean": 100.0, "truncated_share": 0.1, "no_answer_share": 0.05, "stock_label_share": 0.3,
 }  # fmt: skip
 TWO = GuardSettings(window=2)

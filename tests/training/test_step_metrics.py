@@ -83,6 +83,9 @@ def test_a_collapse_onto_one_answer_shows_from_four_questions_on():
     assert same_answer_share([credit["1"]] * 3) is None
     assert same_answer_share([credit["1"]] * 3 + [silent]) is None  # a question without answers is none
     assert same_answer_share([credit["1"]] * 3 + [credit["2"]]) == 0.75
+    # ties go to the smaller answer, as a majority label does: 1 wins all four
+    tied = [credited(other, sample("1", 0.1), sample(other, 0.1)).credit for other in ("2", "3", "4", "5")]
+    assert same_answer_share(tied) == 1.0
 
 
 def test_the_kl_is_told_where_there_is_one():

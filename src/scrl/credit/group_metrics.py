@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from scrl.credit.labels import majority_positive
 from scrl.credit.pushes import push_to_stock, stock_share
 from scrl.credit.rule import CreditedGroup
 from scrl.records import Credit
@@ -60,7 +61,7 @@ def label_flip_share(groups_B: Sequence[CreditedGroup], labels_before: Mapping[s
 
 def same_answer_share(credit_B: Sequence[Credit]) -> float | None:
     """The share of questions whose most frequent answer is the one most questions have; None below four questions."""
-    tops = [max(zip(c.tally.counts_K, c.tally.keys_K, strict=True))[1] for c in credit_B if c.tally.keys_K]
+    tops = [majority_positive(c.tally, first_seen_wins=False) for c in credit_B if c.tally.keys_K]
     return Counter(tops).most_common(1)[0][1] / len(tops) if len(tops) >= 4 else None
 
 

@@ -27,9 +27,9 @@ def selective_positive(tally: Tally, *, min_share: float, min_margin: float) -> 
 
 
 def is_selected(first: Any, second: Any, size: Any, *, min_share: Any, min_margin: Any) -> Any:
-    """p₁ ≥ τ_pos and p₁ − p₂ > τ_marg, for the two largest counts of `size` votes, numbers or arrays of them.
+    """p₁ ≥ τ_pos and p₁ − p₂ > τ_marg, for the two largest counts of `size` votes; all may be numbers or arrays.
 
-    Shares have size 1.
+    With shares in place of counts, `size` is 1.
     """
     return (first >= min_share * size - SLACK) & (first - second > min_margin * size + SLACK)
 

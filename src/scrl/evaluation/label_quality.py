@@ -7,6 +7,7 @@ the accuracy of positive labels where there are none, is None, never 0.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from math import fsum
 
 from scrl.credit.pushes import gives, push
 from scrl.credit.rule import CreditedGroup
@@ -21,13 +22,12 @@ _NOT_OF_A_STEP = ("entropy_auroc", "pass@n")
 
 
 def label_quality(groups: Iterable[tuple[Credit, Truth]]) -> dict[str, float | None]:
-    """The means of FIGURES over groups with their right classes."""
-    sums, counts = dict.fromkeys(FIGURES, 0.0), dict.fromkeys(FIGURES, 0)
+    """The means of FIGURES over groups with their right classes, exactly rounded."""
+    values_by_name: dict[str, list[float]] = {name: [] for name in FIGURES}
     for credit, truth in groups:
         for name, value in _figures(credit, truth):
-            sums[name] += value
-            counts[name] += 1
-    return {name: sums[name] / counts[name] if counts[name] else None for name in FIGURES}
+            values_by_name[name].append(value)
+    return {name: fsum(values) / len(values) if values else None for name, values in values_by_name.items()}
 
 
 def _figures(credit: Credit, truth: Truth) -> Iterator[tuple[str, float]]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from scrl.credit.elsewhere import NUM_STOCK
 from scrl.credit.group_metrics import has_signal
-from scrl.credit.labels import is_selected, rare_answers, selective_positive
+from scrl.credit.labels import is_selected, majority_positive, rare_answers, selective_positive
 from scrl.credit.pushes import gives, push
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile
@@ -158,18 +158,24 @@ def _sharp(votes: TopVotes, size: Any) -> Any:
 
 
 def stock_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
-    """The answers that are popular over all questions: their mean share, and how many questions they win."""
+    """The answers that are popular over all questions: their mean share, and how many questions they win.
+
+    `label_share`: of the majority labels, those that are stock answers; None where stock answers are not known.
+    """
     winners, shares = Counter[str](), Counter[str]()
+    is_stock_label = []
     for stored in groups:
-        tally = stored.tally
+        tally, stock = stored.tally, stored.elsewhere.stock
         shares.update(dict(zip(tally.keys_K, (share / len(groups) for share in tally.shares_K), strict=True)))
-        if tally.keys_K:
-            winners[tally.keys_K[tally.counts_K.index(max(tally.counts_K))]] += 1
+        if (winner := majority_positive(tally, first_seen_wins=False)) is not None:
+            winners[winner] += 1
+            is_stock_label += [winner in stock] if stock else []
     popular = sorted(shares, key=lambda key: (-shares[key], key))[: 2 * NUM_STOCK]
     return {
         "num_stock": NUM_STOCK,
         "is_known": any(stored.elsewhere.stock for stored in groups),
         "distinct_answers": len(shares),
+        "label_share": _mean(is_stock_label),
         "popular": [{"answer": key, "mean_share": shares[key], "wins": winners[key]} for key in popular],
         "most_wins": winners.most_common(2 * NUM_STOCK),
         "labels": popular_labels(groups),

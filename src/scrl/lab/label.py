@@ -142,4 +142,4 @@ def _stock_figures(credits: Sequence[Credit]) -> dict[str, float]:
         "stock_label_share": [float(credit.labels.positive in credit.stock) for credit in labelled],
         "push_stock": [push for credit in credits if (push := push_to_stock(credit)) is not None],
     }
-    return {name: sum(values) / len(values) for name, values in values_by_name.items() if values}
+    return {name: math.fsum(values) / len(values) for name, values in values_by_name.items() if values}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from math import fsum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -192,7 +193,7 @@ def _rows(
     counts_RQC, pushes_RQ3 = _outcomes(rules, groups)
     counts_SC = selected_SQ @ counts_RQC[0] + ~selected_SQ @ counts_RQC[-1]
     pushes_SQ3 = np.where(selected_SQ[..., None], pushes_RQ3[0], pushes_RQ3[-1])
-    pushes = {name: _means(pushes_SQ3[..., place], name) for place, name in enumerate(PUSHES)}
+    pushes = {name: _means(pushes_SQ3[..., place]) for place, name in enumerate(PUSHES)}
     has_truth = sum(stored.truth is not None and stored.truth.key is not None for stored in groups)
     for place, row in enumerate(counts_SC.tolist()):
         counts = Counts(*row)
@@ -210,18 +211,10 @@ def _rows(
         }
 
 
-def _means(pushes_SQ: Floats, name: str) -> Sequence[float | None]:
-    """The mean push of every choice, to the last digit that of `scrl label`.
-
-    That adds up pushes to stock answers by `sum`, which rounds less from Python 3.12 on, the others one by one.
-    """
+def _means(pushes_SQ: Floats) -> Sequence[float | None]:
+    """The mean push of every choice, exactly rounded, as by `scrl label`."""
     known_SQ = pushes_SQ[:, ~np.isnan(pushes_SQ[0])]
-    if not known_SQ.size:
-        return [None] * len(pushes_SQ)
-    if name == "push_stock":
-        return [sum(pushes_Q) / len(pushes_Q) for pushes_Q in known_SQ.tolist()]
-    means: list[float | None] = (known_SQ.cumsum(axis=1)[:, -1] / known_SQ.shape[1]).tolist()
-    return means
+    return [fsum(pushes_Q) / len(pushes_Q) if pushes_Q else None for pushes_Q in known_SQ.tolist()]
 
 
 def _ratio(part: int, whole: int) -> float | None:

@@ -72,8 +72,8 @@ def _weak_votes(audit: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _stock(audit: Mapping[str, Any]) -> Iterator[Finding]:
-    stock, ttrl = audit["stock"], audit["methods"].get("ttrl", {})
-    share = ttrl.get("stock_label_share")
+    stock = audit["stock"]
+    share = stock["label_share"]
     if share is None or share < STOCK_LABELS or stock["distinct_answers"] < CLOSED_SET:
         return
     labels = stock["labels"]

@@ -53,7 +53,7 @@ class OptimizerSettings(Settings):
     schedule: Literal["cosine", "constant"] = Field("cosine", description="Afterwards: fall to 0, or stay.")
     betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's β₁ and β₂.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay.")
-    max_grad_norm: float = Field(1.0, gt=0, description="Longer gradients are scaled down to this norm.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradients with a larger norm are scaled down to it.")
     state: Literal["float32", "bfloat16"] = Field(
         "float32", description="AdamW's two averages: 8 bytes per weight, or 4, rounded stochastically."
     )

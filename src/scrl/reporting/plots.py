@@ -191,6 +191,8 @@ def _draw(panel: Panel, title: str, curves: Sequence[Curve], ident: str) -> Plot
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         if panel.top is not None:
             axes.set_ylim(-0.02 * panel.top, 1.02 * panel.top)
+        elif min(value for curve in curves for value in curve.values) < 0:
+            axes.axhline(0, color=_INK, linewidth=0.6)
         elif panel.from_zero or axes.get_ylim()[0] < 0:
             axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
         file = io.StringIO()

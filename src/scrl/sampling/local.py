@@ -52,7 +52,9 @@ class LocalSampler(Detokenizer):
         on_fewer: Callable[[str], None] | None = None,
         on_token: Callable[[int, int], None] | None = None,
     ) -> None:
-        """`max_rows` completions are decoded side by side; fewer when memory runs out, which `on_fewer` is told.
+        """`max_rows` completions are decoded side by side; fewer when memory runs out.
+
+        `on_fewer` is told that, and anything else that makes sampling slower.
 
         `on_token` is called after every token, except on a GPU, where captured steps draw hundreds per second.
         `record` names what is recorded of every token besides log-probability and entropy: margin, certainty.

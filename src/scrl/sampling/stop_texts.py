@@ -38,18 +38,18 @@ class StopTexts:
         """Which rows contain a stop text that ends in their newest token."""
         reached_R = self.may_end(newest_R)
         for row in reached_R.nonzero().squeeze(-1).tolist():
-            reached_R[row] = self._stops_at_end(tokens_RT[row])
+            reached_R[row] = self._has_stopped(tokens_RT[row])
         return reached_R
 
     def first_end(self, tokens_T: Tensor) -> int | None:
         """The number of tokens up to the end of the first stop text, or None."""
         for t in self.may_end(tokens_T).nonzero().squeeze(-1).tolist():
-            if self._stops_at_end(tokens_T[: t + 1]):
+            if self._has_stopped(tokens_T[: t + 1]):
                 return int(t) + 1
         return None
 
-    def _stops_at_end(self, tokens_T: Tensor) -> bool:
-        """Whether a stop text stands at the end of these tokens."""
+    def _has_stopped(self, tokens_T: Tensor) -> bool:
+        """Whether the last of these tokens hold a stop text."""
         # Every token but an empty one adds a byte, so a tail of this length holds any stop text that ends here.
         tail_T = tokens_T[-2 * self._longest - 4 :]
         tail = self._tokenizer.decode(tail_T, skip_special_tokens=True)

@@ -52,7 +52,7 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
         raise InputError(f"{place}: {reason}; give the folder of a run")
     run, folder = place, None
     if not (place / "config.yaml").is_file():
-        run, folder = place.absolute().parents[1], place
+        run, folder = place.absolute().parent.parent, place
         if place.absolute().parent.name != "checkpoints" or not (run / "config.yaml").is_file():
             runs = ", ".join(sorted(str(path.parent) for path in place.glob("*/config.yaml"))[:3])
             other = f"; there are runs in it: {runs}" if runs else ""

@@ -12,7 +12,7 @@ from typing import Any
 from scrl.config import GuardSettings
 
 WATCHED = (
-    "same_answer_share", "distinct_answers", "entropy_mean", "length_mean", "truncated_share", "label_flip_share",
+    "same_answer_share", "entropy_mean", "length_mean", "truncated_share", "label_flip_share",
     "no_answer_share", "stock_label_share",
 )  # fmt: skip
 """The metrics the guard looks at."""

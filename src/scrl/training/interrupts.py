@@ -49,8 +49,8 @@ def stop_once(say: Callable[[str], None]) -> Iterator[None]:
 def finish_first(say: Callable[[str], None]) -> Iterator[list[int]]:
     """Hold Ctrl-C and SIGTERM back until the block is done; weights in the middle of an update cannot be resumed.
 
-    The block is given the list of signals received, so that a long one can end early. The third one is let through: the
-    run then goes on from its last checkpoint.
+    The block is given the list of signals received, so that a long one can end early. The third one ends the process;
+    the run can then be resumed from its last checkpoint.
     """
     held: list[int] = []
 

@@ -99,8 +99,7 @@ TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
     "wandb": partial(_WandbLike, "wandb"),
     "trackio": partial(_WandbLike, "trackio"),
 }
-PACKAGES = frozenset(TRACKERS)
-"""Each of these is a package of its own name."""
+"""Each needs the package of its name."""
 NOT_INSTALLED = "trackers: {} is not installed. Run: pip install 'scrl[trackers]'"
 
 
@@ -109,7 +108,7 @@ def check_trackers(names: Iterable[str]) -> None:
     for name in names:
         if name not in TRACKERS:
             raise ConfigError(f"trackers: unknown tracker {name!r}.{did_you_mean(name, TRACKERS)}")
-        if name in PACKAGES and find_spec(name) is None:
+        if find_spec(name) is None:
             raise ConfigError(NOT_INSTALLED.format(name))
 
 
