@@ -41,6 +41,13 @@ def test_a_rollout_and_an_update_of_1_5b_were_measured():
     assert planned * (194_526 + 256 * 150) / computed == pytest.approx(6.13, rel=0.1)
 
 
+@pytest.mark.parametrize(("tokens", "seconds"), [(303_818, 13.4), (399_713, 14.8), (378_293, 14.6), (333_564, 13.8)])
+def test_whole_steps_of_1_5b_were_measured(tokens, seconds):
+    work = replace(PAPER, sampled_rows=512, trained_rows=256, update_rows=32, length=tokens / 512, micro_tokens=16384)
+    shape = SHAPES["Qwen/Qwen2.5-1.5B"]
+    assert step_seconds(shape, fit(shape, work, OURS, ONE.memory), ONE) == pytest.approx(seconds, rel=0.1)
+
+
 def test_where_the_plan_is_known_to_be_off():
     # 0.5B, 8 × 32 completions of at most 512 tokens: 2.4 to 3.2 s; such a model does not fill the GPU
     tiny = SHAPES["Qwen/Qwen2.5-0.5B"]
