@@ -137,8 +137,9 @@ def test_scores_which_keep_no_activations_turn_nothing_on(group):
     language_model = small_model(torch.bfloat16)
     policy = make_policy(language_model, micro_batch=1)
     Memory(language_model, room=0)
+    updates = [policy.rows([(group, CREDIT)])]
     with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
-        policy._retry(policy.rescore, [policy.rows([(group, CREDIT)])])
+        policy._retry(lambda: policy.rescore(updates), updates)
     assert not language_model.model.is_gradient_checkpointing
 
 

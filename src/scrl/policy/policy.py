@@ -159,7 +159,7 @@ class Policy:
         if self._is_rounded:
             # In a step's first update π_old is π itself: the ratio is 1, also under the mask of an adapter's dropout.
             updates[0] = [replace(row, old_logprobs_T=None) for row in updates[0]]
-            updates[1:] = self._retry(self.rescore, updates[1:])
+            updates[1:] = self._retry(lambda: self.rescore(updates[1:]), updates[1:])
         sums = [step.read() for step in [self._step(rows) for rows in updates]]  # all are queued before one is read
         tokens = max(1.0, sum(each["tokens"] for each in sums))
         return UpdateReport(
@@ -188,16 +188,12 @@ class Policy:
 
         In bfloat16 two ways to compute the same log-probability differ by a few percent; the ratio must start at 1.
         """
-        micro_batches_U = [self._micro_batches(rows) for rows in updates]
         self._model.eval()
         try:  # all are queued before the first is read
-            scores_U = [[self._old_logprobs(part) for part in micro_batches] for micro_batches in micro_batches_U]
+            queued = [[(part, self._old_logprobs(part)) for part in self._micro_batches(rows)] for rows in updates]
         finally:  # memory may have run out
             self._set_mode()
-        return [
-            [row for part, old_RT in zip(parts, scores, strict=True) for row in with_old_logprobs(part, old_RT)]
-            for parts, scores in zip(micro_batches_U, scores_U, strict=True)
-        ]
+        return [[row for part, old_RT in parts for row in with_old_logprobs(part, old_RT)] for parts in queued]
 
     def _old_logprobs(self, rows: Sequence[TrainingRow]) -> Tensor | None:
         return None if self.is_without_signal(rows) else self.score(self._batch(rows))[0]
@@ -205,7 +201,7 @@ class Policy:
     def _step(self, rows: Sequence[TrainingRow]) -> QueuedUpdate:
         learning_rate = self.optimizer.learning_rate
         self._check_room(rows)
-        sums = self._retry(lambda updates: self.gradient(updates[0]), [rows], keeps_activations=True)
+        sums = self._retry(lambda: self.gradient(rows), [rows], keeps_activations=True)
         return QueuedUpdate(sums, self.optimizer.step(), learning_rate)
 
     def gradient(self, rows: Sequence[TrainingRow]) -> list[Sums]:
@@ -310,11 +306,11 @@ class Policy:
         if needed > free_room(self.language_model.device) and (change := self.make_room()):
             self._notes.append(f"the update needs {needed / 2**30:.1f} GiB: {change}")
 
-    def _retry(self, work: Callable[[Updates], Result], updates: Updates, *, keeps_activations: bool = False) -> Result:
-        """Work on the rows of updates by micro-batches; whenever memory runs out, start again with less at a time."""
+    def _retry(self, work: Callable[[], Result], updates: Updates, *, keeps_activations: bool = False) -> Result:
+        """Work on these updates by micro-batches; whenever memory runs out, start again with less at a time."""
         while True:
             try:
-                return work(updates)
+                return work()
             except torch.OutOfMemoryError as error:
                 self.optimizer.clear()
                 parts = [part for rows in updates for part in self._micro_batches(rows)]
