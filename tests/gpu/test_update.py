@@ -1,5 +1,7 @@
 """The update on a GPU: kernels against plain torch, packed against padded rows, bf16 against fp32."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from scrl.policy.batching import TrainingRow
-from scrl.policy.low_memory_adamw import LowMemoryAdamW
+from scrl.policy.low_memory_adamw import LowMemoryAdamW, open_optimizer
 from scrl.policy.model import LanguageModel
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy
@@ -276,6 +278,20 @@ def test_the_kernel_steps_as_plain_torch_does(dtype, masters, state):
     found, wanted = (optimizer._weights[0].master(slice(None)).cpu() for optimizer in optimizers)
     assert distance(found - start.float(), wanted - start.float()) < (1e-4 if state == "float32" else 0.03)
     assert torch.equal(weights[0].detach().cpu(), found.to(dtype)) or masters == "split"  # where ties go away from 0
+
+
+@pytest.mark.parametrize("masters", ["float32", "split"])
+def test_a_gradient_that_is_no_number_changes_nothing(masters):
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(1000).to(CUDA, torch.bfloat16))
+    optimizer = open_optimizer([weight], OptimizerSettings(learning_rate=1e-2, masters=masters), 10)
+    for value in (1.0, math.nan):
+        before = weight.detach().clone()
+        optimizer.expect(1)
+        weight.grad = torch.full_like(weight, value)
+        optimizer.collect()
+        norm = float(optimizer.step())
+        assert torch.equal(weight, before) == math.isnan(norm) == math.isnan(value)
 
 
 def test_a_whole_update_moves_the_masters():

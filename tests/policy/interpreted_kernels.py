@@ -58,7 +58,7 @@ def compare_steps(dtype, masters, state):
     for number in range(10):
         grad = torch.randn(1100, generator=random).to(dtype)
         for optimizer, way in zip(optimizers, ("_step_by_kernel", "_step_by_chunks"), strict=True):
-            getattr(optimizer, way)(optimizer._weights[0], grad, 0.5, seed=number)
+            getattr(optimizer, way)(optimizer._weights[0], grad, torch.tensor(0.5), seed=number)
             optimizer.update += 1
     found, wanted = (optimizer._weights[0] for optimizer in optimizers)
     whole = slice(None)
@@ -70,6 +70,10 @@ def compare_steps(dtype, masters, state):
         assert abs(float((one - other).mean() / other.abs().mean())) < 2e-3
     if masters == "split" and dtype == torch.bfloat16:
         assert found.rest.dtype == torch.int16
+    before = [value.clone() for value in optimizers[0].state()["means"] + [found.master(whole)]]
+    optimizers[0]._step_by_kernel(found, grad, torch.tensor(torch.nan), seed=0)  # a gradient that is not finite
+    after = [*optimizers[0].state()["means"], found.master(whole)]
+    assert all(map(torch.equal, before, after))
     print("ok", dtype, masters, state)
 
 

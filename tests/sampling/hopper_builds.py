@@ -13,7 +13,7 @@ from triton.backends import nvidia
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from scrl.policy import layer_kernels
+from scrl.policy import adam_kernel, layer_kernels
 from scrl.sampling.gpu import attention_kernels, decode_state, draw_kernels, kernels
 
 REALS = {"eps", "scale"}
@@ -42,10 +42,10 @@ def kind_of(name, real):
     return "*i32" if name in INTEGERS else "*fp32" if name in FLOATS else f"*{real}"
 
 
-def resources(kernel, constants, real="bf16", **options):
-    """Registers, and bytes of stack, of one kernel for sm_90."""
+def resources(kernel, constants, real="bf16", types=(), **options):
+    """Registers, and bytes of stack, of one kernel for sm_90; arguments not in `types` have one by their name."""
     constants = constants | {name: ROWS[name] for name in kernel.arg_names if name in ROWS}
-    signature = {n: "constexpr" if n in constants else kind_of(n, real) for n in kernel.arg_names}
+    signature = {n: "constexpr" if n in constants else kind_of(n, real) for n in kernel.arg_names} | dict(types)
     aligned = [n for n in kernel.arg_names if signature[n].startswith("*") or n in ALIGNED]
     attributes = {(kernel.arg_names.index(n),): [["tt.divisibility", 16]] for n in aligned}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
@@ -97,6 +97,16 @@ def rotary(heads, kv_heads, size, real="bf16"):
     return resources(layer_kernels._rotate, constants, real, **layer_kernels.ROTARY)
 
 
+def adam(is_split, is_short):
+    """A step of AdamW for bfloat16 weights."""
+    short = "*bf16" if is_short else "*fp32"
+    types = dict.fromkeys(("keep1", "add1", "keep2", "add2", "rate", "unbias", "epsilon", "decay"), "fp32")
+    types |= {"rest": "*i16" if is_split else "*fp32", "means": short, "squares": short, "grad": "*fp32"}
+    types |= {"scale": "*fp64", "seed": "i64"}
+    constants = {"HAS_REST": True, "IS_SPLIT": is_split, "IS_SHORT": is_short, "BLOCK": adam_kernel.BLOCK}
+    return resources(adam_kernel._adam_kernel, constants, types=types, num_warps=4)
+
+
 def main():
     """One JSON object: kernel → resources."""
     merge = {"HEADS": 16, "D": 128, "PAGE": 256, "N": attention_kernels.MERGED_PAGES}
@@ -125,6 +135,8 @@ def main():
         **norm(3584),
         **norm(128),
         **norm(8192, "fp32"),
+        "adam": adam(is_split=True, is_short=False),
+        "adam with averages in bfloat16": adam(is_split=False, is_short=True),
         "gate": resources(layer_kernels._swiglu, {"BLOCK": layer_kernels.TILE}, num_warps=4),
         "gradient of a gate": resources(layer_kernels._swiglu_gradient, {"BLOCK": layer_kernels.TILE}, num_warps=4),
         "rotary, 16 heads of 128": rotary(16, 2, 128),

@@ -59,7 +59,7 @@ def _adam_kernel(
     """m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², w ← w − decay · w − rate · m / (unbias · √v + ε)."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     factor = tl.load(scale).to(tl.float32)
-    is_in = (at < n) & (factor == factor)
+    is_in = at < tl.where(factor == factor, n, 0)  # none where it is NaN
     g = tl.load(grad + at, mask=is_in, other=0.0).to(tl.float32) * factor
     m = keep1 * tl.load(means + at, mask=is_in, other=0.0).to(tl.float32) + add1 * g
     v = keep2 * tl.load(squares + at, mask=is_in, other=0.0).to(tl.float32) + add2 * g * g
