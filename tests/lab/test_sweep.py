@@ -7,6 +7,7 @@ import pytest
 from line_files import write_lines
 from processes import scrl
 
+from scrl.cli.main import main
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
@@ -95,3 +96,28 @@ def test_the_command_writes_a_row_a_setting(tmp_path):
         assert refused.returncode == 2
         assert reason in refused.stderr
         assert not (tmp_path / "no.csv").exists()
+
+
+def test_no_value_of_a_setting_is_cut_however_narrow_the_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    path = str(random_file(tmp_path / "r.jsonl"))
+    assert main(["sweep", path, "--min-share", "0.3125", "--entropy-weight", "0,0.0625"]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert "0.3125" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    (heads,) = (place for place, line in enumerate(shown.splitlines()) if "elsewhere" in line)
+    weights = [line.split()[1] for line in shown.splitlines()[heads + 3 :] if "contrast" in line]
+    assert weights == [f"{number / 4:g}" for number in range(13)]
+    settings = ["--missing-gap", "0.0123456", "--advantage", "centred", "--std-floor", "0.0123456"]
+    wide = [*settings, "--elsewhere-weight", "1.2345678", "--ties", "first-seen"]
+    monkeypatch.setenv("COLUMNS", "30")
+    assert main(["sweep", path, "--method", "contrast", *wide]) == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if "centred" in line)
+    assert {"contrast", "1.2345678", "0.0123456", "centred", "first-seen"} < set(row.split())
+
+
+def test_without_labels_only_pushes_are_shown(tmp_path, capsys):
+    path = str(random_file(tmp_path / "r.jsonl"))
+    assert main(["sweep", path, "--method", "contrast"]) == 0
+    assert "labels" not in capsys.readouterr().out.partition("where")[2]

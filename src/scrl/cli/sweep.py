@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +16,8 @@ from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.lab.stored_groups import StoredGroup, lacking, stored_groups
-from scrl.lab.sweep import GRID, front, sweep_settings
-from scrl.reporting.tables import Table, as_csv, as_terminal
+from scrl.lab.sweep import front, sweep_settings
+from scrl.reporting.tables import Table, as_csv, as_terminal, show_whole
 from scrl.setting_names import as_option
 
 SWEPT = ("scrl", "ttrl", "contrast")
@@ -76,7 +76,10 @@ def sweep(
     if out is not None:
         write_whole(out, as_csv(all_settings(rows)))
     for part in report(rows, groups):
-        console.print(part)
+        if isinstance(part, RichTable):
+            show_whole(part, console)
+        else:
+            console.print(part)
     if out is not None:
         console.print(f"wrote {out}", soft_wrap=True)
 
@@ -112,19 +115,29 @@ _FIGURES = (
 )  # fmt: skip
 
 
+_SHARES = {"coverage": "labels", "positive_accuracy": "right", "stability": "stable", "stock_label_share": "stock"}
+_PUSHES = {"push_stock": "→ stock", "push_right": "→ right", "push_stock_wrong": "→ stock wrong"}
+"""The figures that are shown, and what they are called there."""
+_OF_GOLD = ("positive_accuracy", "push_right", "push_stock_wrong")
+
+
 def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> Iterator[RichTable | str]:
-    """The front for people, and the pushes of methods without labels."""
+    """The front for people, and where it and the methods without labels push."""
     has_gold = any(stored.truth is not None for stored in groups)
     quality = "positive_accuracy" if has_gold else "stability"
+    shares, pushes = (
+        {name: head for name, head in heads.items() if has_gold or name not in _OF_GOLD} for heads in (_SHARES, _PUSHES)
+    )
     best = front(rows, quality)
     shown = best if len(best) <= SHOWN else [best[round(i * (len(best) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
     yield f"{len(rows):,} settings on {len(groups):,} groups."
     if shown:
         title = f"No setting beats these in both coverage and {'precision' if has_gold else 'stability'}"
-        yield _rows_table(f"{title} ({len(shown)} of {len(best)})", shown, has_gold=has_gold)
+        yield _rows_table(f"{title} ({len(shown)} of {len(best)})", shown, shares, "{:.1%}".format)
+        yield _rows_table("Where these push, × 1,000", shown, pushes, _thousandths)
     without = [row for row in rows if not row["coverage"] and row["method"] == "contrast"]
     if without:
-        yield _rows_table("Without labels: where it pushes", without, has_gold=has_gold)
+        yield _rows_table("Without labels: where it pushes, × 1,000", without, pushes, _thousandths)
     if any(stored.num_estimates for stored in groups):
         yield ESTIMATED
     if has_gold:
@@ -133,18 +146,19 @@ def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> 
         yield "Stability says how often a resample gives the same label, not how often it is right: that takes gold."
 
 
-def _rows_table(title: str, rows: Sequence[Mapping[str, Any]], *, has_gold: bool) -> RichTable:
-    shares = {"coverage": "labels", "positive_accuracy": "right", "stability": "stable", "stock_label_share": "stock"}
-    pushes = {"push_stock": "→ stock", "push_right": "→ right", "push_stock_wrong": "→ stock wrong"}
-    if not has_gold:
-        del shares["positive_accuracy"], pushes["push_right"], pushes["push_stock_wrong"]
+def _rows_table(
+    title: str, rows: Sequence[Mapping[str, Any]], figures: Mapping[str, str], shown: Callable[[float], str]
+) -> RichTable:
+    """A row a setting: the method, each setting in a column of its own, and some of the figures."""
+    settings = list(dict.fromkeys(name for row in rows for name in row if name not in (*_FIGURES, "method")))
     lines = []
     for row in rows:
-        chosen = (f"{name}={row[name]:g}" for name in GRID.get(row["method"], {}) if name in row)
-        percents = (None if row[name] is None else f"{row[name]:.1%}" for name in shares)
-        thousandths = (None if row[name] is None else f"{1000 * row[name]:+.0f}" for name in pushes)
-        lines.append((" ".join([row["method"], *chosen]), *percents, *thousandths))
-    header = ("setting", *shares.values(), *pushes.values())
-    table = as_terminal(Table(header, tuple(lines), title), justify="right")
-    table.columns[0].no_wrap = False
-    return table
+        chosen = (f"{value:.12g}" if isinstance(value := row.get(name), float) else value for name in settings)
+        numbers = (None if row[name] is None else shown(row[name]) for name in figures)
+        lines.append((row["method"], *chosen, *numbers))
+    heads = (*(name.replace("_", "\n") for name in settings), *(head.replace(" ", "\n") for head in figures.values()))
+    return as_terminal(Table(("method", *heads), tuple(lines), title), justify="right")
+
+
+def _thousandths(push: float) -> str:
+    return f"{1000 * push:+.0f}"

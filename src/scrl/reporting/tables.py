@@ -116,7 +116,18 @@ def as_terminal(table: Table, *, wraps: bool = False, justify: Literal["left", "
 
 def is_too_wide(table: RichTable, console: Console) -> bool:
     """Whether a console would have to break or cut its lines."""
-    return console.measure(table, options=console.options.update_width(10_000)).maximum > console.width
+    return _whole_width(table, console) > console.width
+
+
+def show_whole(table: RichTable, console: Console) -> None:
+    """Print a table without cutting a cell: where the console is too narrow, lines are longer than it is wide."""
+    if is_too_wide(table, console):
+        table.width = _whole_width(table, console)
+    console.print(table, crop=False)
+
+
+def _whole_width(table: RichTable, console: Console) -> int:
+    return console.measure(table, options=console.options.update_width(10_000)).maximum
 
 
 def show_table(table: Table, console: Console) -> None:
