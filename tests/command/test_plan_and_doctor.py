@@ -32,13 +32,15 @@ def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, call):
     words = ["--model", "embedded", "--questions", "arithmetic:easy", "sampling.max_tokens=72", "steps=12"]
     code, plan, _ = call("plan", *words)
     assert code == 0
-    lines = plan.splitlines()
+    first, *lines = plan.splitlines()
+    assert first.startswith("for this machine: CPU, float32. For a GPU")
+    assert first.endswith("--gpus 1 --gpu-memory 24")
     assert "scrl: 8 questions × 32 completions → 16 trained → 128 sequences → 8 updates a step" in lines
     # 12 · 8 updates; 64 questions are 8 steps; 12 · 8 · 32 completions of 72 tokens
     assert "12 steps, 96 updates, 1.5 epochs of 64 questions; up to 221,184 tokens sampled" in lines
     assert any(line.startswith("757,888 weights; about ") for line in lines)
     assert re.fullmatch(r"first prompt: 'Compute \S+\.\\n'", lines[-1])
-    assert call("train", *words, "--dry-run")[:2] == (0, plan)
+    assert call("train", *words, "--dry-run")[:2] == (0, plan.replace(first, "for this machine: CPU, float32"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,7 +112,9 @@ def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     assert any(line.endswith(on_top) for line in plan.lines)
     monkeypatch.setattr("scrl.planning.plan.device_of", lambda compute: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * 2**30))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
     on_a_gpu = make_plan(shared)
+    assert on_a_gpu.machine == "NVIDIA H200, bfloat16"
     assert on_a_gpu.memory_bytes["sampler's cache"] == 3 * 2**30
     assert any("sampler's cache 3.00" in line and line.endswith("and activations on top") for line in on_a_gpu.lines)
 

@@ -15,6 +15,8 @@ from scrl.data.folders import refuse_existing
 from scrl.errors import ConfigError, ScrlError
 from scrl.recipes.catalogue import config_of, find_experiment
 
+FOR_A_GPU = ". For a GPU, with activations and seconds a step: --gpus 1 --gpu-memory 24"
+
 
 def plan(
     *settings: Words,
@@ -29,8 +31,8 @@ def plan(
 
     Where the model is not here, but its shape is known, prompts are not looked at; the plan says so.
 
-    With a recipe's experiment, or with any of the options below: what the run would take on such GPUs, by engine, from
-    the model's shape alone; no network, weights or GPU are needed.
+    Memory is counted for this machine. With a recipe's experiment, or with any of the options below: what the run would
+    take on such GPUs, by engine, from the model's shape alone; no network, weights or GPU are needed.
 
     Example: scrl plan --model ./SmolLM2-135M --questions mine.txt --completions 64
     Example: scrl plan qwen2.5-3b/aime25/32-16/scrl --gpus 8 --gpu-memory 80
@@ -59,7 +61,7 @@ def plan(
     if recipe is None and (gpus, nodes, gpu_memory, kind, length) == (None,) * 5:
         from scrl.planning.plan import make_plan
 
-        show_plan(make_plan(run_config(settings), by_shape=True), console)
+        show_plan(make_plan(run_config(settings), by_shape=True), console, FOR_A_GPU)
         return
     from scrl.planning.fit import plan_on_gpus
     from scrl.planning.lines import plan_lines

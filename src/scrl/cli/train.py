@@ -150,7 +150,7 @@ def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     return (Path(alone[0]) if alone else None), overrides
 
 
-def show_plan(plan: Plan, console: Console) -> None:
-    say(console, *plan.lines)
+def show_plan(plan: Plan, console: Console, hint: str = "") -> None:
+    say(console, f"for this machine: {plan.machine}{hint}", *plan.lines)
     if plan.first_prompt is not None:
         console.print(Text(f"first prompt: {plan.first_prompt!r}"), soft_wrap=True)

@@ -31,6 +31,8 @@ class Plan:
     epochs: float
     num_weights: int
     memory_bytes: dict[str, int]
+    machine: str
+    """The device and the type of the working weights that the memory is counted for: `CPU, float32`."""
     lines: tuple[str, ...]
     first_prompt: str | None = None
     """None where there is no tokenizer to make it."""
@@ -116,12 +118,22 @@ def _plan(
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and {above} on top",
         *warnings(config),
     )
-    return Plan(updates, epochs, shape.num_weights, memory, lines)
+    return Plan(updates, epochs, shape.num_weights, memory, _machine(config), lines)
+
+
+def _device(config: RunConfig) -> torch.device:
+    return device_of(config.compute) if config.engine == "embedded" else pick_device(config.compute.device)
+
+
+def _machine(config: RunConfig) -> str:
+    device = _device(config)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+    return f"{name}, {str(pick_dtype(config.compute.dtype, device)).removeprefix('torch.')}"
 
 
 def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
     """The large parts of memory with the embedded engine; what an adapter adds is small and left out."""
-    device = device_of(config.compute) if config.engine == "embedded" else pick_device(config.compute.device)
+    device = _device(config)
     size = pick_dtype(config.compute.dtype, device).itemsize
     work = replace(work, size=size, adapter_rank=0 if config.lora else None)
     has_share = device.type == "cuda" and work.vllm_memory is not None  # vLLM takes a share of the GPU
