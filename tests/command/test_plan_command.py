@@ -37,12 +37,14 @@ def test_a_recipe_is_planned_from_its_name_alone(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     out = page(capsys, "plan", RECIPE, "--gpus", "8", "--gpu-memory", "80")
     lines = out.splitlines()
-    assert lines[0] == "Qwen/Qwen2.5-3B: 3,085,938,688 weights; 1 × 8 H100, 80 GiB each"
+    assert (
+        lines[0] == "Qwen/Qwen2.5-3B: 3,085,938,688 weights; 1 × 8 GPUs of 80 GiB, with the speed of an H100 (assumed)"
+    )
     assert lines[1] == "320 steps of 8 questions × 32 completions; of a step:"
     assert lines[2].split() == ["sampled", "256", "sequences", "393,216", "tokens"]  # 8 · 32 completions of 1,536
     assert lines[3].split()[:5] == ["trained", "128", "sequences", "222,208", "tokens,"]  # 8 · 16 of 200 + 1,536
     assert "half of sampling.max_tokens" in lines[4]
-    assert lines[5] == "assumed: GPUs of 80 GiB are H100 (see --kind: H200, H100, A100, A100-40)"
+    assert lines[5] == "assumed: GPUs as fast as an H100 (see --kind: H200, H100, A100, A100-40)"
     hours = r"^hours: [\d.]+ for 320 steps of [\d.]+ s, estimated \((assumed|half assumed|measured) eff"
     assert re.search(hours, out, re.MULTILINE)
     assert re.search(r"^bottleneck: \w+, \d+% of a step; it waits for ", out, re.MULTILINE)
@@ -54,8 +56,8 @@ def test_settings_lie_on_the_recipe(capsys):
     out = page(capsys, "plan", RECIPE, "--completions", "64", "--steps", "7", "--length", "900")
     assert "7 steps of 8 questions × 64 completions" in out
     assert "a completion has 900 tokens; assumed: a prompt has 200" in out
-    assert "1 × 1 H200, 139 GiB each" in out
-    assert "assumed: GPUs of 139 GiB are H200 (see --kind" in out
+    assert "weights; a GPU of 139 GiB, with the speed of an H200 (assumed)\n" in out
+    assert "assumed: GPUs as fast as an H200 (see --kind" in out
     assert "scrl train run.yaml --completions 64 --steps 7" in out
 
 
@@ -80,7 +82,9 @@ def test_settings_without_a_recipe_are_planned_too(capsys, tmp_path):
     assert "see --kind" not in out
     assert started(out) == ["scrl", "train", *words]
     file = page(capsys, "plan", str(tmp_path / "run.yaml"), "--gpu-memory", "40")
-    assert file.startswith("embedded: 757,888 weights; 1 × 2 A100-40, 40 GiB each")  # the file's GPUs
+    assert file.startswith(
+        "embedded: 757,888 weights; 1 × 2 GPUs of 40 GiB, with the speed of an A100-40 (assumed)\n"
+    )  # the file's GPUs
 
 
 def test_without_options_a_plan_is_what_it_was(capsys):
@@ -153,7 +157,7 @@ def test_several_machines_are_told_of_each_other(capsys):
 
 def test_where_nothing_fits_the_page_says_what_would_and_the_command_fails(capsys):
     out = page(capsys, *LARGE, fits=False)
-    assert "no engine can do this on these GPUs. What would:\n  --lora true: an adapter" in out
+    assert "no engine can run this on these GPUs. What would make it possible:\n  --lora true: an adapter" in out
     assert "hours" not in out
 
 
@@ -168,6 +172,10 @@ def test_where_nothing_fits_the_page_says_what_would_and_the_command_fails(capsy
         ([RECIPE, "--gpus", "many"], "many"),
         ([RECIPE, "--gpu-memory", "0"], "--gpu-memory: is GiB of one GPU"),
         ([RECIPE, "--kind", "H20"], "--kind: there are no numbers for 'H20'. Did you mean 'H200'?"),
+        (
+            [RECIPE, "--kind", "4090"],
+            "H100, H200. For another GPU leave it out, and give the memory in GiB, such as --gpu",
+        ),
         ([RECIPE, "--length", "4000"], "--length: the mean completion has more than 0 and at most 3072 tokens"),
         (["nowhere.yaml", "--gpus", "8"], "nowhere.yaml: cannot be read"),
         (["--questions", "aime25", "--gpus", "8"], "model: is required"),

@@ -79,7 +79,7 @@ def plan(
     for line in plan_lines(gpu_plan, commands):
         console.print(Text(line), soft_wrap=True)
     if gpu_plan.best is None:
-        raise ScrlError("no engine can do this on these GPUs; what would stands above")
+        raise ScrlError("no engine can run this on these GPUs; the changes listed above would make it possible")
 
 
 def _recipe(settings: Sequence[str]) -> str | None:

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from scrl.planning.fit import CLOSE, GpuPlan, Option, remedies
 from scrl.planning.memory import GIB, VLLM_OVERHEAD, Fit, peaks
-from scrl.planning.step_time import GPUS, WHATS, efficiency, phases
+from scrl.planning.step_time import GPUS, WHATS, Cluster, efficiency, phases
 
 WIDTH = 100
 PORT = 29500
@@ -24,7 +24,7 @@ def plan_lines(plan: GpuPlan, start: Sequence[Sequence[str]]) -> Iterator[str]:
     yield from _engine_lines(plan)
     yield ""
     if plan.best is None or plan.best.fit is None:
-        yield "no engine can do this on these GPUs. What would:"
+        yield "no engine can run this on these GPUs. What would make it possible:"
         yield from (f"  {line}" for line in remedies(plan))
         return
     yield from _memory_lines(plan, plan.best.fit)
@@ -38,10 +38,7 @@ def plan_lines(plan: GpuPlan, start: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _step_lines(plan: GpuPlan) -> Iterator[str]:
     work, cluster, config = plan.work, plan.cluster, plan.config
-    yield (
-        f"{config.model}: {plan.shape.num_weights:,} weights; {cluster.nodes} × {cluster.gpus} {cluster.kind}, "
-        f"{cluster.memory / GIB:g} GiB each"
-    )
+    yield f"{config.model}: {plan.shape.num_weights:,} weights; {_machines(cluster)}"
     again = f", {config.dynamic_sampling.rounds} times more at most" if config.dynamic_sampling.rounds else ""
     yield f"{config.steps} steps of {work.questions} questions × {config.completions} completions{again}; of a step:"
     yield f"  sampled  {work.sampled_rows:>9,} sequences {work.sampled_rows * work.length:>13,.0f} tokens"
@@ -52,7 +49,16 @@ def _step_lines(plan: GpuPlan) -> Iterator[str]:
     else:
         yield f"assumed: {length} (half of sampling.max_tokens; see --length), a prompt {work.prompt}"
     if cluster.is_kind_assumed:
-        yield f"assumed: GPUs of {cluster.memory / GIB:g} GiB are {cluster.kind} (see --kind: {', '.join(GPUS)})"
+        yield f"assumed: GPUs as fast as an {cluster.kind} (see --kind: {', '.join(GPUS)})"
+
+
+def _machines(cluster: Cluster) -> str:
+    """`1 × 8 H100, 79 GiB each`; where no kind was named, only the memory is known."""
+    memory = f"{cluster.memory / GIB:g} GiB"
+    if not cluster.is_kind_assumed:
+        return f"{cluster.nodes} × {cluster.gpus} {cluster.kind}, {memory} each"
+    gpus = "a GPU" if cluster.total == 1 else f"{cluster.nodes} × {cluster.gpus} GPUs"
+    return f"{gpus} of {memory}, with the speed of an {cluster.kind} (assumed)"
 
 
 def _engine_lines(plan: GpuPlan) -> Iterator[str]:

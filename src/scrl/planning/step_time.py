@@ -90,7 +90,10 @@ def make_cluster(kind: str | None, *, gpus: int, nodes: int, memory_gib: float |
     nearest = min(GPUS, key=lambda each: 0 if memory_gib is None else abs(GPUS[each].memory - memory_gib))
     name = nearest if kind is None else kind.upper()
     if name not in GPUS:
-        raise ConfigError(f"--kind: there are no numbers for {name!r}.{did_you_mean(name, GPUS)}")
+        raise ConfigError(
+            f"--kind: there are no numbers for {name!r}.{did_you_mean(name, GPUS)} "
+            "For another GPU leave it out, and give the memory in GiB, such as --gpu-memory 24."
+        )
     memory = GPUS[name].memory if memory_gib is None else memory_gib
     return Cluster(name, gpus, nodes, GIB * memory, is_kind_assumed=kind is None)
 
