@@ -8,6 +8,7 @@ import pytest
 from line_files import read_lines, write_lines
 from processes import scrl
 
+from scrl.cli.main import main
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
 from scrl.evaluation.statistics import clustered_interval
@@ -174,6 +175,16 @@ def test_the_command_writes_and_prints(tmp_path):
     refused = scrl("audit", path, "--out", path)
     assert refused.returncode == 2
     assert "would overwrite the rollouts" in refused.stderr
+
+
+@pytest.mark.parametrize(("questions", "end"), [(10, "q8, q9"), (11, "q8, q9, …")])
+def test_dots_follow_the_groups_only_where_some_are_not_named(tmp_path, capsys, questions, end):
+    # 2 of 8 votes are TTRL's label, and below SCRL's share of 3/8
+    rows = [row(f"q{number}", answer) for number in range(questions) for answer in "11234567"]
+    assert main(["audit", str(write_lines(tmp_path / "r.jsonl", rows)), "--method", "ttrl", "--method", "scrl"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"on {questions} of {questions} groups: q0, q1, q2, q3, q4, q5, q6, q7, {end}" in said
+    assert ("…" in said.partition("groups: ")[2][:60]) == (questions > 10)
 
 
 def test_the_clustered_interval_draws_questions_whole():

@@ -18,6 +18,8 @@ from scrl.lab.audit import AUDITED, audit_file
 from scrl.reporting.tables import Cell, Table, as_terminal
 
 SHOWN = 5
+MOST_NAMED = 10
+"""Questions on which methods differ; the file has all."""
 
 
 def audit(
@@ -41,7 +43,8 @@ def audit(
     rollouts
         File of completions, as for scrl label.
     method
-        A method to look at; again for another. One that the file cannot serve is named with the reason.
+        A method to look at in place of the default seven; again for another. One that the file
+        cannot serve is named with the reason.
     out
         File for all figures, as JSON.
     seed
@@ -72,8 +75,9 @@ def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
         yield f"{name} was left out: it needs {reason}."
     differing = result["disagreements"]
     if differing:
-        first = ", ".join(dict.fromkeys(item["question_id"] for item in differing[: 2 * SHOWN]))
-        yield f"Methods differ in their label on {len(differing):,} of {result['groups']:,} groups: {first}, …"
+        questions = list(dict.fromkeys(item["question_id"] for item in differing))
+        named = ", ".join(questions[:MOST_NAMED] + ["…"] * (len(questions) > MOST_NAMED))
+        yield f"Methods differ in their label on {len(differing):,} of {result['groups']:,} groups: {named}"
     if result["fewer_completions"]:
         shares = ("majority_same", "sharp_share", "sharp_same", "sharp_new")
         yield _table(
