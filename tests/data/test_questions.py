@@ -239,6 +239,26 @@ def test_notes_say_what_was_taken_as_what(write, name, content, notes):
     assert "\n".join(notes) in notes_of(write(name, content))
 
 
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ("A,B,C,D", "A, B, C, D"),
+        ("a,b", "a, b"),
+        ("option_a,Option B", "option_a, Option B"),
+        ("choice1,choice2,level", "choice1, choice2"),
+        ("a,choices", "choices"),
+        ("level,source", None),
+        ("a,level", None),
+    ],
+)
+def test_options_in_columns_of_their_own_are_not_left_out_in_silence(write, columns, named):
+    cells = ",".join("x" for _ in columns.split(","))
+    notes = notes_of(write("quiz.csv", f"question,{columns}\nWhich?,{cells}\n"))
+    warning = f"WARNING: {named} look like the options of a choice, and the model does not see them."
+    assert (warning in notes) == (named is not None)
+    assert ("WARNING" in notes) == (named is not None)
+
+
 def test_notes_say_what_separates_cells_unless_it_is_a_comma(write):
     for delimiter, name in {";": "semicolons", "\t": "tabs"}.items():
         path = write("a.csv", f"question{delimiter}answer\n1,5 + 1,5{delimiter}3\n")

@@ -34,6 +34,9 @@ COLUMN_NAMES = {
 MAX_LENGTH = 1_000_000
 """Characters of a question, an id or an answer: longer than any model reads."""
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+_OPTION = re.compile(r"(?:(?:option|choice|answer)[_ -]?)?[a-j]|(?:option|choice)[_ -]?[0-9]", re.I)
+"""A column that holds one option of a choice; a single letter may be anything."""
+_ALL_OPTIONS = ("options", "choices")
 _LOST_BACKSLASH = re.compile("\b(?:oxed|egin|inom|eta|ar)|\frac")
 
 
@@ -239,6 +242,13 @@ def _notes(rows: Sequence[Row], columns: Columns, stem: str, questions: Sequence
     others = dict.fromkeys(name for row in rows for name in row.fields if name not in columns)
     if others:
         yield f"Columns left out: {', '.join(others)}."
+    one_each = [name for name in others if _OPTION.fullmatch(name.strip())]
+    options = [name for name in others if name.strip().lower() in _ALL_OPTIONS] + one_each * (len(one_each) > 1)
+    if options:
+        yield (
+            f"WARNING: {', '.join(options)} look like the options of a choice, and the model does not see them. "
+            "Write them into the question's text."
+        )
     total = len(questions)
     num_gold = sum(question.gold is not None for question in questions)
     if 0 < num_gold < total:
