@@ -192,7 +192,7 @@ def test_a_benchmark_brings_its_reader():
     ("preset=oficial", "preset: unknown preset 'oficial'. Did you mean 'official'?"),
     ("loss_variant=dr-grp", "loss_variant: unknown loss 'dr-grp'. Did you mean 'dr-grpo'?"),
     ("credit.min_shar=1", "min_shar: method 'scrl' has no such setting. Did you mean 'min_share'?"),
-    ("trained=9", "trained: 9 completions of 8 cannot be trained on"),
+    ("trained=9", "trained (9) is more than completions (8)"),
     ("evaluation.k=5", "evaluation.k: 5 needs as many evaluation.completions"),
     ("steps=0", "steps: Input should be greater than or equal to 1; got 0"),
     ("steps=many", "steps: Input should be a valid integer"),

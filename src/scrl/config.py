@@ -16,7 +16,7 @@ from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings, asked_by
 from scrl.data.questions import LoadedQuestions
-from scrl.data.sources import is_generated, load_source, reader_of
+from scrl.data.sources import ModelName, is_generated, load_source, reader_of
 from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.evaluate import EvaluationSettings
@@ -30,7 +30,7 @@ from scrl.policy.settings import (
     OptimizerSettings,
 )
 from scrl.sampling.settings import SamplingSettings
-from scrl.setting_names import RUN_NAMES, Names, validated
+from scrl.setting_names import NOT_OF_A_RUN, RUN_NAMES, Names, validated
 from scrl.settings import RETIRED, Settings, merged, tree_of, without, without_retired
 
 TRAINER_PRESETS: dict[str, dict[str, Any]] = {
@@ -79,7 +79,7 @@ class GuardSettings(Settings):
 class RunConfig(Settings):
     """Everything that decides what a run does."""
 
-    model: str = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
+    model: ModelName = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
     questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL.")
     question_column: str | None = Field(None, description="The column with the question; none: found by its name.")
     gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
@@ -177,7 +177,8 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
         if self.trained > self.completions:
-            raise ConfigError(f"trained: {self.trained} completions of {self.completions} cannot be trained on")
+            reason = f"is more than completions ({self.completions}): lower trained or raise completions"
+            raise ConfigError(f"trained ({self.trained}) {reason}")
         if self.evaluation.k is not None and self.evaluation.k > self.evaluation.completions:
             raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
         if self.engine == "embedded" and self.engine_options:
@@ -340,7 +341,7 @@ def _value(text: str) -> Any:
     return parsed if is_yaml else text  # YAML reads `off` as false
 
 
-NAMES = Names(RunConfig, RUN_NAMES, others=(*REMOVED, *RETIRED))
+NAMES = Names(RunConfig, RUN_NAMES, others=(*REMOVED, *RETIRED), not_here=NOT_OF_A_RUN)
 """Of a run's settings."""
 
 assert TRAINER_PRESETS.keys() == PRESETS.keys()

@@ -54,6 +54,7 @@ class ReaderError(ScrlError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` Did you mean 'scrl'? Known: scrl, ttrl.`, to end a message about an unknown name."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    by_lower = {each.lower(): each for each in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f" Did you mean {by_lower[close[0]]!r}?" if close else ""
     return f"{hint} Known: {', '.join(names)}."

@@ -68,9 +68,10 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
     "scrl 0.1": {"samples": "completions", "benchmarks": "questions"},
 }  # fmt: skip
 """Project → its word → the name here. Of verl's dotted names the end is enough."""
+IN_STEPS = "a run is counted in steps here; steps = epochs × questions / questions_per_step"
 NO_COUNTERPARTS: dict[str, tuple[str, str]] = {
-    "num_train_epochs": ("TRL", "a run is counted in steps here; scrl plan says how many epochs they are"),
-    "total_epochs": ("verl", "a run is counted in steps here; scrl plan says how many epochs they are"),
+    "num_train_epochs": ("TRL", IN_STEPS),
+    "total_epochs": ("verl", IN_STEPS),
     "gradient_accumulation_steps": ("TRL", "questions_per_update says what an update is, compute.micro_batch a pass"),
     "reward_funcs": ("TRL", "the method decides what is rewarded here; scrl methods lists them"),
     "model_args": ("lm-eval", "each has its own name here, e.g. --model, --dtype, --trust-remote-code"),
@@ -78,6 +79,12 @@ NO_COUNTERPARTS: dict[str, tuple[str, str]] = {
     "num_fewshot": ("lm-eval", "no examples are put before a question here; write them into the questions"),
 }
 """Other projects' words without one setting here: the project, and what there is instead."""
+NOT_OF_A_RUN = {
+    "epochs": IN_STEPS,
+    "num_epochs": IN_STEPS,
+    "batch_size": "is several settings here: questions_per_step, questions_per_update, compute.micro_batch (of a pass)",
+}
+"""Words that no project owns, or that mean something else in an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,10 @@ def test_reproduce_takes_them_for_every_run(call):
     code, out, err = call(*words, *given, "--model", "embedded")
     assert (code, err, "for seed 3" in out) == (0, "", True)
     assert call(*words, "--set", "completions=8", "--set", "trained=4") == (0, out, "")
-    assert "trained: 9 completions of 8 cannot be trained on" in call(*words, *given[:2], "--trained", 9)[2]
+    assert (
+        "trained (9) is more than completions (8): lower trained or raise completions"
+        in call(*words, *given[:2], "--trained", 9)[2]
+    )
 
 
 @pytest.mark.parametrize(("words", "reason"), [
@@ -116,12 +119,25 @@ def test_reproduce_takes_them_for_every_run(call):
     (("reproduce", "table-ablation", "--method", "ttrl"), "method: cannot be set in a reproduction; the experiment decides"),
     (("reproduce", "table-ablation", "--questions", "x"), "questions: cannot be set in a reproduction"),
     (("reproduce", "table-ablation", "--max-new-tokens", "3"), "here it is --max-tokens"),
+    ("train --model embedded --epochs 2".split(), "--epochs: a run is counted in steps here; steps = epochs × questions / questions"),
+    ("train --model embedded --batch-size 8".split(), "--batch-size: is several settings here: questions_per_step, questions_per_up"),
+    ("evaluate --model embedded --batch-size 8".split(), "--batch-size is lm-eval's name; here it is --sampler-rows"),
+    ("train --model embedded --questions a.txt --method SCRL".split(), "unknown method 'SCRL'. Did you mean 'scrl'?"),
+    ("train --model a.txt --questions embedded".split(), "model: a.txt looks like a file of questions; are the model and the"),
+    ("evaluate A.JSONL embedded".split(), "model: A.JSONL looks like a file of questions; are the model and the questions exch"),
+    ("plan --model embedded --questions arithmetic:easy:train:1 --method contrast --max-tokens 40".split(), "only one question"),
+    ("plan --model embedded --questions arithmetic:easy:train:1 --method contrast --gpus 1".split(), "there is only one question"),
 ])  # fmt: skip
 def test_a_name_that_is_wrong_or_has_no_use_is_one_line_and_nothing_is_written(call, tmp_path, words, reason):
     code, out, err = call(*words, "--out", "new")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert reason in err
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_command_lacks_is_named(refusal):
+    assert refusal("export", "runs/001") == "error: scrl export: give --out PATH; see scrl export --help"
+    assert refusal("export", "--out", "new") == "error: scrl export: give RUN; see scrl export --help"
 
 
 def test_a_switch_may_stand_before_a_file(call, tmp_path):

@@ -190,8 +190,11 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch, no_network):
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.get_session", lambda: SimpleNamespace(head=head))
-    with pytest.raises(InputError, match="model: no-such-owner/no-such-model cannot be loaded: We couldn't connect to"):
+    with pytest.raises(
+        InputError, match="model: no-such-owner/no-such-model cannot be loaded: We couldn't connect to"
+    ) as found:
         load_model("no-such-owner/no-such-model", CPU)
+    assert str(found.value).endswith(". Check the name and the network, or give a folder: --model ./folder")
     assert asked == [huggingface_hub.constants.ENDPOINT]
     assert not huggingface_hub.constants.HF_HUB_OFFLINE  # the next model may be asked for again
 

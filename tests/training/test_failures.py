@@ -43,7 +43,7 @@ def assert_refused(tmp_path, *settings, reason, out="run"):
     (["sampling.max_tokens=250"], "beyond the 256 tokens the model can read. Lower it to 243."),
     (["prompt.max_tokens=5"], "prompt.max_tokens: 6 of 6 prompts have more than 5 tokens, the longest 13"),
     (["prompt.instruction=Think."], "prompt: the tokenizer does not know"),
-    (["trained=9"], "error: trained: 9 completions of 8 cannot be trained on\n"),
+    (["trained=9"], "error: trained (9) is more than completions (8): lower trained or raise completions\n"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_and_nothing_is_written(model, tmp_path, settings, reason):
     os.truncate(model / "model.safetensors", 1_000)

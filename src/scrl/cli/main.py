@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, MissingArgumentError, Parameter
 from rich.console import Console
 from rich.text import Text
 
@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print_error=False,
             result_action="return_value",
         )
+    except MissingArgumentError as error:
+        errors.print(Text(f"error: {_lacking(error)}"))
+        return 2
     except CycloptsError as error:
         errors.print(Text(f"error: {error}\nRun 'scrl --help' or 'scrl COMMAND --help' to see what is possible."))
         return 2
@@ -68,3 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print("stopped; no file was left half-written")
         return 130
     return 0
+
+
+def _lacking(error: MissingArgumentError) -> str:
+    """`scrl export: give --out PATH; see scrl export --help`."""
+    command = " ".join(("scrl", *(error.command_chain or ())))
+    if error.argument is None:
+        return str(error)
+    name, kind = error.argument.name, getattr(error.argument.hint, "__name__", "value").upper()
+    return f"{command}: give {f'{name} {kind}' if name.startswith('-') else name}; see {command} --help"

@@ -9,17 +9,33 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
+
+from pydantic import AfterValidator
 
 from scrl.data.arithmetic import LEVELS, SOURCE, Stream, arithmetic_questions
 from scrl.data.benchmarks import BENCHMARKS, BenchmarkSource, load_benchmark
 from scrl.data.prompts import PromptSettings, asked_by
 from scrl.data.questions import LoadedQuestions, load_questions
-from scrl.data.tables import is_hub_id, nearby_files
+from scrl.data.tables import SUFFIXES, is_hub_id, nearby_files
 from scrl.errors import ConfigError, DataError, did_you_mean
 
 DEFAULT_NUMBER = 64
 MAX_NUMBER = 10_000
+
+
+def _refuse_questions(model: str) -> str:
+    """The name of a model as it is, unless a file of questions was given in its place."""
+    if Path(model).suffix.lower() in SUFFIXES and not Path(model).expanduser().is_dir():
+        raise ConfigError(
+            f"model: {model} looks like a file of questions; are the model and the questions exchanged? "
+            f"(--model FOLDER --questions {model})"
+        )
+    return model
+
+
+ModelName = Annotated[str, AfterValidator(_refuse_questions)]
+"""A setting that names a model."""
 
 
 def load_source(

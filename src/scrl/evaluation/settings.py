@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings
+from scrl.data.sources import ModelName
 from scrl.data.tables import SUFFIXES
 from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, DataError, InputError
@@ -25,7 +26,7 @@ STARTED_WITH = "started_with.json"
 class MeasurementSettings(Settings):
     """What is measured, and how; the defaults are the paper's."""
 
-    model: str = Field(description="A model folder (also RUN/checkpoints/last), a hub id, or `embedded`.")
+    model: ModelName = Field(description="A model folder (also RUN/checkpoints/last), a hub id, or `embedded`.")
     benchmarks: tuple[str, ...] = Field(
         min_length=1, description="Benchmarks, or files of questions, with gold answers where they are measured."
     )

@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any
 
 from scrl.config import RunConfig
+from scrl.credit.elsewhere import require_others
 from scrl.data.sources import benchmark_of
 from scrl.data.tables import is_hub_id
 from scrl.engines.trl.settings import batch_sizes, check_config, step_size
@@ -64,7 +65,10 @@ def plan_on_gpus(config: RunConfig, cluster: Cluster, *, length: float | None = 
         raise ConfigError("compute.dtype: GPUs' rates are known for bfloat16 alone. Set bfloat16 or auto.")
     if config.compute.device not in ("auto", "cuda"):
         raise ConfigError(f"compute.device: this is a plan for GPUs, not for {config.compute.device}. Set auto.")
-    return compare_engines(config, cluster, count_questions(config), length)
+    rule, num_questions = config.rule(), count_questions(config)
+    if "elsewhere" in rule.needs and num_questions is not None:
+        require_others([str(number) for number in range(num_questions)], rule.method.name)
+    return compare_engines(config, cluster, num_questions, length)
 
 
 def count_questions(config: RunConfig) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from scrl.config import RunConfig
+from scrl.credit.elsewhere import require_others
 from scrl.data.prompts import prompt_text, prompt_tokens
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
@@ -68,7 +69,10 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
 def _load_questions(config: RunConfig) -> LoadedQuestions:
     """The questions, if a run could start with them."""
     loaded, held_out = config.load_questions(), config.load_held_out()
-    require_gold(config.rule(), loaded.questions)
+    rule = config.rule()
+    require_gold(rule, loaded.questions)
+    if "elsewhere" in rule.needs:
+        require_others([question.id for question in loaded.questions], rule.method.name)
     trained = {question.text for question in loaded.questions}
     others = held_out.questions if held_out else ()
     shared = sum(question.text in trained for question in others)

@@ -219,7 +219,10 @@ def loading(name: str) -> Iterator[None]:
     except ScrlError:
         raise
     except Exception as error:  # a damaged or hostile folder lets transformers raise anything
-        raise InputError(f"model: {name} cannot be loaded: {first_line(error)}") from error
+        reason = f"model: {name} cannot be loaded: {first_line(error)}"
+        if not Path(name).expanduser().exists():
+            reason += " Check the name and the network, or give a folder: --model ./folder"
+        raise InputError(reason) from error
 
 
 @contextlib.contextmanager
