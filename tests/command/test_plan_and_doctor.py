@@ -49,6 +49,9 @@ def test_updates_are_counted_with_smaller_batches_and_shared_updates():
     plan = make_plan(config(questions_per_step=24, questions_per_update=2, steps=4))
     assert (plan.updates, plan.epochs) == (12 + 12 + 8 + 12, 4 / 3)
     assert make_plan(config(limit=3, steps=2)).updates == 6
+    one = make_plan(config(limit=1, steps=1)).lines
+    assert "scrl: 1 question × 32 completions → 16 trained → 16 sequences → 1 update a step" in one
+    assert any(line.startswith("1 step, 1 update, 1.0 epochs of 1 question; up to ") for line in one)
     lines = make_plan(config(limit=3)).lines
     assert "scrl: 3 questions × 32 completions → 16 trained → 48 sequences → 3 updates a step" in lines
 

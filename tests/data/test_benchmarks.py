@@ -114,7 +114,7 @@ def test_ids_rephrasings_and_answers_are_those_of_the_file(folder):
 def test_a_limit_takes_the_first_ones_of_a_whole_benchmark(folder):
     loaded = load_benchmark("aime24", data_dir=folder("aime24"), limit=2)
     assert [question.id for question in loaded.questions] == ["aime24-p0", "aime24-p1"]
-    assert loaded.notes[-1] == "The first 2 question(s) are taken (limit)."
+    assert loaded.notes[-1] == "The first 2 questions are taken (limit)."
     with pytest.raises(ConfigError, match="limit must be 1 or more, found 0"):
         load_benchmark("aime24", data_dir=folder("aime24"), limit=0)
     with pytest.raises(DataError, match="has 2 questions"):  # a limit does not excuse a short file
@@ -208,7 +208,7 @@ def test_lost_backslashes_are_put_back_and_told_of(folder):
     loaded = load_benchmark("aime25", data_dir=folder("aime25", rows))
     assert loaded.questions[3].text == r"Compute $\frac12 \times 4$."
     assert loaded.questions[4].gold == r"\frac12"
-    assert "2 row(s) had lost backslashes, as in '\\frac'; they are put back." in loaded.notes
+    assert "2 rows had lost backslashes, as in '\\frac'; they are put back." in loaded.notes
 
 
 @given(st.text())

@@ -79,7 +79,7 @@ def test_blank_lines_count_as_lines_but_not_as_rows(write):
         load_questions(path)
     path = write("b.txt", "\none\n\n\ntwo\n")
     assert [question.id for question in load_questions(path).questions] == ["b-0", "b-1"]
-    assert "3 blank line(s) skipped" in notes_of(path)
+    assert "3 blank lines skipped" in notes_of(path)
 
 
 # Columns
@@ -204,7 +204,8 @@ def test_broken_ids(write, value, words):
 def test_limit_takes_the_first(write):
     path = write("a.txt", "one\ntwo\nthree\n")
     assert [question.id for question in load_questions(path, limit=2).questions] == ["a-0", "a-1"]
-    assert "first 2 question(s) are taken" in notes_of(path, limit=2)
+    assert "first 2 questions are taken" in notes_of(path, limit=2)
+    assert "The first question is taken (limit)." in notes_of(path, limit=1)
     assert "limit" not in notes_of(path, limit=9)
 
 
@@ -233,7 +234,7 @@ def test_limit_takes_the_first(write):
         "a.json", json.dumps({"questions": ["a"], "answers": ["1"]}),
         ("The list under 'questions' is read.", "Left out beside that list: answers."),
     ),
-    ("a.txt", "one\ntwo\none\none\n", ("2 question(s) repeat the text of an earlier one; they are kept.",)),
+    ("a.txt", "one\ntwo\none\none\n", ("2 questions repeat the text of an earlier one; they are kept.",)),
 ])  # fmt: skip
 def test_notes_say_what_was_taken_as_what(write, name, content, notes):
     assert "\n".join(notes) in notes_of(write(name, content))

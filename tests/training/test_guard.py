@@ -6,7 +6,7 @@ import pytest
 from line_files import read_lines
 from runs import do, metrics
 
-from scrl.training.guard import WATCHED, GuardSettings, alarms
+from scrl.training.guard import WATCHED, GuardSettings, alarms, new_alarms
 
 HEALTHY = {
     "same_answer_share": 0.25, "label_flip_share": 0.1, "entropy_mean": 0.4,
@@ -78,6 +78,14 @@ def test_what_the_guard_says_of_kept_runs(run, first):
     assert (noticed[0] if noticed else None) == first
 
 
+def test_an_alarm_is_new_once_and_another_beside_it_is_new_too():
+    low, same = {"entropy_mean": 0.0}, {"same_answer_share": 1.0}
+    steps = history({}, {}, low, low, low | same, low | same)
+    spoken = [[words[:7] for words in new_alarms(steps[:end], TWO)] for end in range(1, len(steps) + 1)]
+    # means of two steps: entropy 0 from step 4 on; shares (¼ + 1) / 2 from step 5 on
+    assert spoken == [[], [], [], ["entropy"], ["62% of "], []]
+
+
 def test_a_guard_that_is_off_is_silent():
     bad = {"same_answer_share": 1.0, "entropy_mean": 0.0}
     assert alarms(history({}, {}, bad, bad), GuardSettings(window=2, mode="off")) == []
@@ -91,7 +99,7 @@ ANY_ENTROPY = ("guard.window=1", "guard.min_entropy_ratio=100")
 def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_path, no_report):
     run, heard = do(tmp_path / "run", *ANY_ENTROPY)
     assert len(metrics(tmp_path / "run")) == 2  # of 3
-    assert "guard: entropy has collapsed" in heard.text
+    assert "guard, after step 2: entropy has collapsed" in heard.text
     assert "the guard ends the run after step 2; the best checkpoint is that of step 1" in heard.text
     assert run.state.best_step == 1
     assert "after 1 step of" in (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
@@ -102,6 +110,7 @@ def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_p
 def test_a_run_that_is_only_observed_goes_on(tmp_path, no_report):
     run, heard = do(tmp_path / "run", *ANY_ENTROPY, "guard.mode=observe", "evaluation.is_off=true")
     assert run.state.step == 3
-    assert heard.text.count("guard: entropy has collapsed") == 2  # after steps 2 and 3
+    assert heard.text.count("guard, after step 2: entropy has collapsed") == 1
+    assert heard.text.count("entropy has collapsed") == 1  # still so after step 3, and said already
     assert "ends the run" not in heard.text
     assert run.state.best_step == 1  # no step under alarm is called the best

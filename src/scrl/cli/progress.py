@@ -33,7 +33,7 @@ class PlainProgress:
         self._now_and_then(f"step {done}/{self._steps}: {words}; {_agreement(metrics)}", done in (1, self._steps))
 
     def progress(self, benchmark: str, questions: int, total: int) -> None:
-        self._now_and_then(f"{benchmark}: {questions} of {total} questions")
+        self._now_and_then(f"{benchmark}: sampled {questions} of {total} questions")
 
     def tokens(self, done: int, most: int) -> None:
         self._now_and_then(f"completions being drawn have {done} of at most {most} tokens", seconds=30)

@@ -174,7 +174,9 @@ def load_benchmark(name: str, *, data_dir: Path | None, limit: int | None = None
     selection = tuple(islice(of_levels, limit))
     notes = [f"{source.title}: {len(questions)} questions; gold answers are for measuring alone.", *table.notes]
     if num_repaired:
-        notes.append(f"{num_repaired} row(s) had lost backslashes, as in '\\frac'; they are put back.")
+        notes.append(
+            f"{num_repaired} row{'s' * (num_repaired > 1)} had lost backslashes, as in '\\frac'; they are put back."
+        )
     if levels:
         notes.append(f"{len(of_levels)} of them are of level {', '.join(levels)}.")
     return LoadedQuestions(selection, (*notes, *limit_note(limit, len(selection))))

@@ -115,7 +115,8 @@ def check_limit(limit: int | None) -> None:
 
 
 def limit_note(limit: int | None, taken: int) -> tuple[str, ...]:
-    return (f"The first {limit} question(s) are taken (limit).",) if limit == taken else ()
+    first = "The first question is" if limit == 1 else f"The first {limit} questions are"
+    return (f"{first} taken (limit).",) if limit == taken else ()
 
 
 # Which column is what
@@ -257,5 +258,7 @@ def _notes(rows: Sequence[Row], columns: Columns, stem: str, questions: Sequence
     if 0 < num_rephrased < total:
         yield f"{num_rephrased} of {total} questions have a rephrasing."
     num_repeats = total - len({question.text for question in questions})
-    if num_repeats:
-        yield f"{num_repeats} question(s) repeat the text of an earlier one; they are kept."
+    if num_repeats == 1:
+        yield "1 question repeats the text of an earlier one; it is kept."
+    elif num_repeats:
+        yield f"{num_repeats} questions repeat the text of an earlier one; they are kept."

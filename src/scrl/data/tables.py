@@ -275,4 +275,4 @@ def _row(source: str, number: int, line: int | None, value: Any) -> Row:
 
 
 def _blank_note(blanks: int) -> tuple[str, ...]:
-    return (f"{blanks} blank line(s) skipped.",) if blanks else ()
+    return (f"{blanks} blank line{'s' * (blanks > 1)} skipped.",) if blanks else ()

@@ -10,6 +10,7 @@ from textwrap import wrap
 from scrl.planning.fit import CLOSE, GpuPlan, Option, remedies
 from scrl.planning.memory import GIB, VLLM_OVERHEAD, Fit, peaks
 from scrl.planning.step_time import GPUS, WHATS, Cluster, efficiency, phases
+from scrl.reporting.text import counted
 
 WIDTH = 100
 PORT = 29500
@@ -40,9 +41,11 @@ def _step_lines(plan: GpuPlan) -> Iterator[str]:
     work, cluster, config = plan.work, plan.cluster, plan.config
     yield f"{config.model}: {plan.shape.num_weights:,} weights; {_machines(cluster)}"
     again = f", {config.dynamic_sampling.rounds} times more at most" if config.dynamic_sampling.rounds else ""
-    yield f"{config.steps} steps of {work.questions} questions × {config.completions} completions{again}; of a step:"
+    questions = counted(work.questions, "question")
+    yield f"{counted(config.steps, 'step')} of {questions} × {config.completions} completions{again}; of a step:"
     yield f"  sampled  {work.sampled_rows:>9,} sequences {work.sampled_rows * work.length:>13,.0f} tokens"
-    yield f"  trained  {work.trained_rows:>9,} sequences {work.tokens_trained:>13,.0f} tokens, {work.updates} updates"
+    updates = counted(work.updates, "update")
+    yield f"  trained  {work.trained_rows:>9,} sequences {work.tokens_trained:>13,.0f} tokens, {updates}"
     length = f"a completion has {work.length:,.0f} tokens"
     if plan.length is not None:
         yield f"{length}; assumed: a prompt has {work.prompt}"

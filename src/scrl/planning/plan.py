@@ -20,6 +20,7 @@ from scrl.planning.shapes import ModelShape, counted_shape, shape_of
 from scrl.policy.model import device_of, load_tokenizer, loading, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
+from scrl.reporting.text import counted
 from scrl.training.base_run import usable_questions
 from scrl.training.stream import QuestionStream
 
@@ -115,9 +116,10 @@ def _plan(
     both = " × 2, as they are and in other words," if forms == 2 else ""
     lines = (
         *notes,
-        f"{config.method}: {work.questions // forms} questions{both} × {config.completions} completions → "
-        f"{config.trained} trained → {work.trained_rows} sequences → {work.updates} updates a step",
-        f"{config.steps} steps, {updates} updates, {epochs:.1f} epochs of {len(questions)} questions; up to "
+        f"{config.method}: {counted(work.questions // forms, 'question')}{both} × {config.completions} completions → "
+        f"{config.trained} trained → {work.trained_rows} sequences → {counted(work.updates, 'update')} a step",
+        f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} epochs of "
+        f"{counted(len(questions), 'question')}; up to "
         f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and {above} on top",
         *warnings(config),

@@ -29,8 +29,9 @@ from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.savable import check_savable
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sampled
+from scrl.reporting.text import counted
 from scrl.sampling.settings import SamplingSettings
-from scrl.training.guard import alarms
+from scrl.training.guard import alarms, new_alarms
 from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
@@ -86,9 +87,10 @@ class BaseRun:
         return self.config.guard.mode == "stop" and bool(alarms(self.state.history, self.config.guard))
 
     def guard_notes(self) -> list[str]:
-        """What the guard has to say about the last steps."""
-        problems, state = alarms(self.state.history, self.config.guard), self.state
-        notes = [f"guard: {'; '.join(problems)}"] if problems else []
+        """What the guard has to say after the last step and did not say after the one before."""
+        state = self.state
+        problems = new_alarms(state.history, self.config.guard)
+        notes = [f"guard, after step {state.step}: {'; '.join(problems)}"] if problems else []
         if self.is_ended_by_guard:
             best = f"the best checkpoint is that of step {state.best_step}" if state.best_step else "no best checkpoint"
             notes.append(f"the guard ends the run after step {state.step}; {best}")
@@ -118,11 +120,11 @@ def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
     credit_B = [group.credit for group in groups_B]
     labelled = sum(credit.labels.positive is not None for credit in credit_B)
     silent = sum(not has_signal(credit) for credit in credit_B)
-    what = "questions" if not any(group.sampled.question.is_rephrased for group in groups_B) else "groups"
+    what = "group" if any(group.sampled.question.is_rephrased for group in groups_B) else "question"
     unanimous = f"{sum(map(is_unanimous, credit_B))} unanimous"
     if not method.has_labels:
-        return f"{len(credit_B)} {what}, {unanimous}; {silent} without signal"
-    words = f"{labelled} of {len(credit_B)} {what} had a label, {unanimous}, "
+        return f"{counted(len(credit_B), what)}, {unanimous}; {silent} without signal"
+    words = f"{labelled} of {counted(len(credit_B), what)} had a label, {unanimous}, "
     return words + f"{len(credit_B) - labelled} abstained; {silent} without signal"
 
 

@@ -20,8 +20,19 @@ WATCHED = (
 
 def alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> list[str]:
     """What is wrong after these steps, in words; nothing before two windows have passed."""
+    return list(_problems(history, settings).values())
+
+
+def new_alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> list[str]:
+    """What is wrong after these steps, and was not after all but the last of them."""
+    before = _problems(history[:-1], settings)
+    return [words for key, words in _problems(history, settings).items() if key not in before]
+
+
+def _problems(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> dict[str, str]:
+    """In words, by the metric that shows it."""
     if settings.mode == "off" or len(history) < 2 * settings.window:
-        return []
+        return {}
     first, last = _means(history[: settings.window]), _means(history[-settings.window :])
     both = first.keys() & last.keys()
     # Above a limit, and not so from the start: yes-or-no questions share their answers in a healthy run too.
@@ -38,20 +49,20 @@ def alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> lis
         "entropy_mean": (settings.min_entropy_ratio, "entropy has collapsed"),
         "length_mean": (settings.min_length_ratio, "completions have become short"),
     }
-    problems = []
+    problems = {}
     for key, (limit, words) in ceilings.items():
         start = first.get(key, 0.0)
         if key in last and last[key] > max(limit, start + 0.1):
-            problems.append(f"{last[key]:.0%} {words}, up from {start:.0%}")
+            problems[key] = f"{last[key]:.0%} {words}, up from {start:.0%}"
     for key, (limit, words) in rises.items():
         if key in both and last[key] - first[key] > limit:
-            problems.append(f"{last[key]:.0%} {words}, up from {first[key]:.0%}")
+            problems[key] = f"{last[key]:.0%} {words}, up from {first[key]:.0%}"
     for key, (limit, words) in floors.items():
         if key in both and last[key] < limit * first[key]:
-            problems.append(f"{words}: {last[key]:.3g}, was {first[key]:.3g}")
+            problems[key] = f"{words}: {last[key]:.3g}, was {first[key]:.3g}"
     if "length_mean" in both and last["length_mean"] > settings.max_length_ratio * first["length_mean"]:
         lengths = f"{last['length_mean']:.0f} tokens, were {first['length_mean']:.0f}"
-        problems.append(f"completions have become long: {lengths}")
+        problems["length_mean"] = f"completions have become long: {lengths}"
     return problems
 
 
