@@ -142,7 +142,7 @@ def test_questions_without_gold_are_left_out_and_told(place, call, refusal):
     nothing = place("bare", bare, bare | {"step": 9})
     assert "none of the questions came with an answer" in refusal("compare", nothing)
     graded = place("graded", line(LOW, 0, "stream"))
-    reason = "bare: has no pass@1 of stream; it has none: its questions have no gold"
+    reason = "bare: cannot be compared on stream: its questions have no gold answers"
     assert reason in refusal("compare", graded, nothing)
 
 

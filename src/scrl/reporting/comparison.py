@@ -129,8 +129,9 @@ def _check_metric(metric: str, name: str, evaluation: Evaluation, measured: Iter
             + (f", or compare {paired}" if paired else "")
         )
     if metric in measured:
-        others = ", ".join(has) or "none: its questions have no gold"
-        raise InputError(f"{name}: has no {metric} of {benchmark}; it has {others}")
+        if not has:
+            raise InputError(f"{name}: cannot be compared on {benchmark}: its questions have no gold answers")
+        raise InputError(f"{name}: has no {metric} of {benchmark}; it has {', '.join(has)}")
     raise ConfigError(f"--metric: nobody measured {metric!r}.{did_you_mean(metric, measured)}")
 
 
