@@ -254,7 +254,7 @@ def test_every_page_is_named_on_the_first():
 
 
 def test_what_stands_for_what_is_that_of_the_code():
-    text = page("recipes.md").partition("## What stands for what")[2].partition("\n## ")[0]
+    text = page("recipes.md").partition("## What replaces what")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| (.*?) \| `arithmetic:(\w+):train:64` \|$", text, re.MULTILINE))
     printed = {"AIME24": "aime24", "AIME25": "aime25", "MATH-500": "math500"}
     told = {printed.get(name, name.lower()): level for names, level in rows.items() for name in names.split(", ")}
