@@ -132,6 +132,30 @@ def test_a_table_with_prompt_and_completion(tmp_path):
     ]  # fmt: skip
 
 
+def test_an_entropy_of_zero_is_an_entropy(tmp_path):
+    """As a model without doubt has it, in a number or a cell; only an empty cell is none."""
+    row = {"prompt": "p", "response": "\\boxed{1}"}
+    path = write_lines(tmp_path / "a.jsonl", [row | {"entropy": entropy} for entropy in (0.0, 0, None, 0.5)] + [row])
+    assert [r.entropy for r in read(path)[1]] == [0, 0, None, 0.5, None]
+    (tmp_path / "a.csv").write_text("prompt,response,entropy\np,\\boxed{1},0\np,\\boxed{1},0.0\np,\\boxed{1}, \n")
+    assert [r.entropy for r in read(tmp_path / "a.csv")[1]] == [0, 0, None]
+
+
+@pytest.mark.parametrize("entropy", [False, [], "low", "nan"])
+def test_what_is_no_number_is_no_entropy(tmp_path, entropy):
+    path = write_lines(tmp_path / "a.jsonl", [{"prompt": "p", "response": "r", "entropy": entropy}])
+    with pytest.raises(DataError, match=r"a\.jsonl:1: field 'entropy' must be a number"):
+        read(path)
+
+
+def test_an_entropy_that_is_given_is_not_estimated(tmp_path):
+    row = {"prompt": "p", "response": "\\boxed{1}", "h": 0.0, "logprobs": [-1.0, -3.0]}
+    path = write_lines(tmp_path / "a.jsonl", [row, row | {"h": None}])
+    _, (given, estimated) = read(path, Columns(entropy="h"))
+    assert (given.entropy, given.is_entropy_estimate) == (0, False)
+    assert (estimated.entropy, estimated.is_entropy_estimate) == (2, True)
+
+
 def test_columns_can_be_named(tmp_path):
     (tmp_path / "a.csv").write_text("frage,antwort,prompt,h\nx,\\boxed{1},z,0.5\n")
     columns = Columns(completion="antwort", question="frage", entropy="h")

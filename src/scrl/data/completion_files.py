@@ -115,9 +115,8 @@ def _flat(row: Fields, columns: Columns) -> Iterator[Fields]:
     name = columns.completion or _first_of(row, _TEXT)
     assert name is not None
     fields = _about_the_question(row, columns) | {"completion": _message(row.get(name), name)}
-    entropy = row.get(columns.entropy or "entropy")
-    fields["entropy"] = float(entropy) if isinstance(entropy, str) and entropy.strip() else entropy or None
-    yield fields | _estimated(row)
+    entropy = {"entropy": _number(row.get(columns.entropy or "entropy"))}
+    yield fields | entropy | _estimated(entropy | {"logprobs": row.get("logprobs")})
 
 
 def _about_the_question(row: Fields, columns: Columns) -> Fields:
@@ -149,6 +148,16 @@ def _message(value: Any, name: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"field {name!r} must be text or chat messages, found {kind(value)}")
     return value
+
+
+def _number(cell: Any) -> Any:
+    """The number that a cell's text is, None if it is blank; all else as it is."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return float(cell) if cell.strip() else None
+    except ValueError:
+        return cell
 
 
 def _only(gold: Any) -> Any:
