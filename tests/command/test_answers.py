@@ -102,6 +102,24 @@ def test_ids_that_look_like_formulas_are_guarded_and_read_back(tmp_path):
     assert [line["checked"] for line in read_lines(tmp_path / "answers.jsonl")] == [q == 7 for q in range(10)]
 
 
+@pytest.mark.parametrize(("digits", "is_same"), [({"significant_digits": 3}, True), ({}, False)])
+def test_answers_are_compared_as_the_evaluation_compared_them(tmp_path, digits, is_same):
+    """3.142 is 3.14 to three digits. Files without the field are of exact comparisons."""
+    start, end = ({f"q{q}": votes((answer, 1.0)) for q in range(10)} for answer in ("3.1416", "3.142"))
+    write_lines(tmp_path / "evaluations.jsonl", [evaluation(0, start) | digits, evaluation(4, end) | digits])
+    rows = "".join(f"q{q},3.14\n" for q in range(10))
+    (tmp_path / "filled.csv").write_text(f"question_id,answer\n{rows}")
+    assert main(["answers", str(tmp_path), "--check", str(tmp_path / "filled.csv")]) == 0
+    for line in read_lines(tmp_path / "answers.jsonl"):
+        assert (line["checked"], line["is_changed"]) == (is_same, not is_same)
+
+
+@pytest.mark.parametrize("digits", ["3", 0, 2.5, True])
+def test_digits_that_no_evaluation_has_are_refused(run, digits, refusal):
+    write_lines(run / "evaluations.jsonl", [evaluation(0, END) | {"significant_digits": digits}])
+    assert "field 'significant_digits' must be a whole number from 1 to 15" in refusal("answers", run)
+
+
 def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
     assert main(["answers", str(run), "--draw-check", "10", "--seed", "1"]) == 0
     fill_in(run, tmp_path / "filled.csv", lambda _: False)

@@ -18,7 +18,15 @@ from scrl.data.folders import new_run_folder
 from scrl.data.printable import csv_cell
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
-from scrl.evaluation.answer_sheet import AnswerRow, answer_rows, draw_checks, read_checks, with_trust, write_answers
+from scrl.evaluation.answer_sheet import (
+    AnswerRow,
+    answer_rows,
+    digits_of,
+    draw_checks,
+    read_checks,
+    with_trust,
+    write_answers,
+)
 from scrl.evaluation.trust import Choice
 from scrl.reporting.evaluations import read_place
 from scrl.reporting.tables import Table, as_terminal
@@ -99,7 +107,8 @@ def answers(
         console.print(f"wrote {path}: {hint}", soft_wrap=True)
         return
     if check is not None:
-        rows, choice = with_trust(rows, read_checks(check, rows), max_error, is_pool=not population)
+        checks, digits = read_checks(check, rows), digits_of(after)
+        rows, choice = with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
     files = write_answers(rows, folder)
     for table in tables(rows):
         console.print(table)

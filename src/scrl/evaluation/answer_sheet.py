@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,7 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
             case {"question": str(), "votes": list()}:
                 continue
         raise InputError("evaluations.jsonl: field 'answers' must hold question and votes per question; measure again")
-    rule = ScrlSettings()
+    rule, is_same = ScrlSettings(), partial(same_answer, significant_digits=digits_of(after))
     rows = []
     for question_id, entry in after["answers"].items():
         (answer, share), (second, second_share) = [*entry["votes"], *[(None, 0.0)] * 2][:2]
@@ -72,10 +73,19 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
         row = AnswerRow(question_id, entry["question"], answer, share, second, second_share, is_trusted)
         if question_id in starts:
             start, start_share = [*starts[question_id]["votes"], (None, 0.0)][0]
-            is_same = answer == start or (None not in (answer, start) and same_answer(answer, start))
-            row = replace(row, start_answer=start, start_share=start_share, is_changed=not is_same)
+            is_kept = answer == start or (None not in (answer, start) and is_same(answer, start))
+            row = replace(row, start_answer=start, start_share=start_share, is_changed=not is_kept)
         rows.append(row)
     return rows
+
+
+def digits_of(evaluation: Mapping[str, Any]) -> int | None:
+    """The significant digits to which its answers were compared; None: exactly, as where the file does not say."""
+    digits = evaluation.get("significant_digits")
+    if digits is None or (type(digits) is int and 1 <= digits <= 15):
+        return digits
+    reason = f"must be a whole number from 1 to 15 or null, found {digits!r:.50}"
+    raise InputError(f"evaluations.jsonl: field 'significant_digits' {reason}; measure again")
 
 
 def run_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[AnswerRow]:
@@ -118,11 +128,17 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
 
 
 def with_trust(
-    rows: Sequence[AnswerRow], checks: Mapping[str, str], max_error: float | None, *, is_pool: bool = True
+    rows: Sequence[AnswerRow],
+    checks: Mapping[str, str],
+    max_error: float | None,
+    *,
+    significant_digits: int | None,
+    is_pool: bool = True,
 ) -> tuple[list[AnswerRow], Choice | None]:
     """The rows with their chances, and with which of them are answered at this error rate."""
+    is_same = partial(same_answer, significant_digits=significant_digits)
     checked = {
-        place: row.answer is not None and same_answer(row.answer, checks[row.question_id])
+        place: row.answer is not None and is_same(row.answer, checks[row.question_id])
         for place, row in enumerate(rows)
         if row.question_id in checks
     }
