@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from scrl.answers.classes import same_answer
+from scrl.answers.forms import canonical_form
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.data.jsonl import read_json_lines
@@ -25,6 +26,7 @@ from scrl.data.printable import csv_cell
 from scrl.data.tables import read_table
 from scrl.data.whole_files import write_whole
 from scrl.errors import DataError, InputError
+from scrl.evaluation.gold import bare_gold
 from scrl.evaluation.trust import Choice, calibrate, chance_of, choose_threshold
 
 MIN_CHECKS = 10
@@ -108,20 +110,30 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
-    ids = {name: row.question_id for row in rows for name in (row.question_id, csv_cell(row.question_id))}
+    names = [row.question_id for row in rows]
+    ids = {csv_cell(name): name for name in names} | {name: name for name in names}
     checks: dict[str, str] = {}
     for row in table.rows:
-        question_id, answer = (str(row.fields.get(name) or "").strip() for name in ("question_id", "answer"))
         if missing := {"question_id", "answer"} - row.fields.keys():
             reason = f"has no column {sorted(missing)[0]!r}; fill in a file that --draw-check wrote"
             raise DataError(path, reason, row.line)
+        cells = (row.fields[name] for name in ("question_id", "answer"))
+        question_id, answer = ("" if cell is None else str(cell).strip() for cell in cells)
         if not question_id or not answer:
             name = "answer" if question_id else "question_id"
             reason = "fill in every row, since a subset without the hard ones is no random subset"
             raise DataError(path, f"{name!r} is empty; {reason}", row.line)
         if question_id not in ids:
             raise DataError(path, f"there is no question {question_id!r} among these answers", row.line)
-        checks[ids[question_id]] = answer
+        if ids[question_id] in checks:
+            reason = f"question {question_id!r} stands here a second time; keep one of the rows"
+            raise DataError(path, reason, row.line)
+        unguarded = answer.removeprefix("'")  # copied from answers.csv
+        right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
+        if canonical_form(right) is None:
+            reason = f"'answer' is {answer!r}, which has nothing to compare with; write the right answer there"
+            raise DataError(path, reason, row.line)
+        checks[ids[question_id]] = right
     if len(checks) < MIN_CHECKS:
         raise DataError(path, f"has {len(checks)} checked answers; give at least {MIN_CHECKS}")
     return checks
