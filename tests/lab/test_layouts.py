@@ -206,6 +206,48 @@ def test_label_audit_and_sweep_read_them_and_say_so(tmp_path):
         assert "scrl was left out: it needs an entropy for every completion." in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("row", "golds"),
+    [
+        ({"prompt": "p", "completion": "\\boxed{4}", "answer": ["4", "5"]}, [(None, True)]),
+        ({"prompt": "p", "completion": "\\boxed{4}", "answer": ["4"]}, [("4", False)]),
+        ({"prompt": "p", "completion": "\\boxed{4}", "answer": []}, [(None, False)]),
+        ({"prompt": "p", "completions": ["\\boxed{4}"] * 2, "answer": ["4", "5"]}, [(None, True)] * 2),
+        ({"doc_id": 0, "doc": {}, "target": ["4", "5"], "resps": [["\\boxed{4}"]]}, [(None, True)]),
+        ({"input": "a", "output": "b", "gts": ["4", "5"], "score": 0.0, "step": 1}, [(None, True)]),
+    ],
+)
+def test_several_right_answers_are_none_and_marked(tmp_path, row, golds):
+    _, rollouts = read(write_lines(tmp_path / "a.jsonl", [row]))
+    assert [(r.gold, r.has_several_golds) for r in rollouts] == golds
+
+
+def test_questions_with_several_right_answers_are_counted_everywhere(tmp_path):
+    """Two of three questions; a question counts once, however many completions it has."""
+    golds = {"p": ["1", "2"], "q": ["1"], "r": ["2", "3"]}
+    rows = [
+        {"prompt": prompt, "completion": f"\\boxed{{{i}}}", "answer": gold}
+        for prompt, gold in golds.items()
+        for i in (1, 1, 2)
+    ]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    note = "2 question(s) have several right answers in the file and count as without gold."
+    commands = (
+        ("label", "--method", "ttrl", "--summary", tmp_path / "s"), ("audit", "--out", tmp_path / "a"),
+        ("sweep", "--method", "ttrl"),
+    )  # fmt: skip
+    for command, *more in commands:
+        done = scrl(command, path, *more)
+        assert done.returncode == 0, done.stderr
+        assert note in " ".join(done.stdout.split()), command
+    summary = json.loads((tmp_path / "s").read_text())
+    assert (summary["several_golds"], summary["gold_questions"]) == (2, 1)
+    assert json.loads((tmp_path / "a").read_text())["several_golds"] == 2
+    done = scrl("report", path, "--out", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    assert note in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_estimated_entropies_are_marked_everywhere(tmp_path):
     rows = [{"question_id": f"q{i}", "completion": f"\\boxed{{{i}}}", "logprobs": [-0.1 * i]} for i in (1, 1, 2, 2)]
     path = write_lines(tmp_path / "a.jsonl", rows)
