@@ -211,7 +211,7 @@ class Run(BaseRun):
         self.state.reference_shares = shares  # all or none: a run that is stopped half-way starts over
 
     def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> None:
-        """Note what later steps will look at."""
+        """Note what later steps will look at; `groups_B` are all that were sampled, trained on or not."""
         state = self.state
         state.history.append({key: metrics[key] for key in (*WATCHED, "agreement") if key in metrics})
         state.labels |= positive_labels(groups_B)
