@@ -82,9 +82,14 @@ class CreditRule:
         names = {"margin_std": "margin", "decisiveness": "margin", "certainty": "certainty"}
         return tuple(sorted({names[need] for need in self.needs if need in names}))
 
+    @property
+    def forms(self) -> int:
+        """How many groups of completions a question has: two where it is also asked in other words."""
+        return 2 if "partner" in self.needs else 1
+
     def question_forms(self, questions: Sequence[Question]) -> list[Question]:
         """What is asked: each question, and its rephrasing too where the method needs that."""
-        if "partner" not in self.needs:
+        if self.forms == 1:
             return list(questions)
         return [form for question in questions for form in (question, rephrasing(question))]
 

@@ -118,8 +118,9 @@ class Run(BaseRun):
         start, questions = time.perf_counter(), self.stream.batch(0)
         sampled_B = self.sample(questions, self.config.sampling, self.config.probe, "probe")
         probe = score_probe(sampled_B, time.perf_counter() - start, self.language_model)
-        rows, total = self.sampler.rows_per_call, len(self.stream.questions)
-        for note in (*probe_notes(probe, self.config), cost_note(probe, self.config, self.language_model, rows, total)):
+        rows, asked, held_out = self.sampler.rows_per_call, len(self.stream.questions), len(self.held_out)
+        cost = cost_note(probe, self.config, self.language_model, rows, asked, held_out)
+        for note in (*probe_notes(probe, self.config), cost):
             self.listener.note(note)
         self.state.probe = probe.rows
 
@@ -271,13 +272,12 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         on_fewer=listener.note,
         on_token=getattr(listener, "tokens", None),  # listeners written for 0.1 have none
     )
-    groups_per_question = len(rule.question_forms(stream.questions[:1]))
     policy = Policy(
         language_model,
         config.loss,
         config.optimizer,
         config.compute,
-        updates=stream.updates(config.steps, config.questions_per_update, groups_per_question),
+        updates=stream.updates(config.steps, config.questions_per_update, rule.forms),
         temperature=config.sampling.temperature,
         max_tokens=config.sampling.max_tokens,
     )
