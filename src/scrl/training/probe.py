@@ -18,8 +18,9 @@ import numpy as np
 from scrl.answers.readers import get_reader
 from scrl.config import RunConfig
 from scrl.errors import InputError
-from scrl.policy.checkpoint import checkpoint_bytes
+from scrl.policy.checkpoint import checkpoints_bytes
 from scrl.policy.model import LanguageModel
+from scrl.policy.policy import Policy
 from scrl.policy.scoring import scorer
 from scrl.records import Sample, Sampled
 
@@ -139,9 +140,7 @@ def count_answers(texts: Sequence[str], reader: str) -> int:
     return sum(read(text) is not None for text in texts)
 
 
-def cost_note(
-    probe: Probe, config: RunConfig, language_model: LanguageModel, rows: int, num_questions: int, num_held_out: int
-) -> str:
+def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_questions: int, num_held_out: int) -> str:
     """Seconds per step, hours in all and space on disk, from what the probe took.
 
     n completions took t seconds. On a CPU k of them take t k / n; on a GPU, where `rows` are written side by side,
@@ -151,7 +150,7 @@ def cost_note(
     n, rule, evaluation = len(probe.samples), config.rule(), config.evaluation
 
     def rollout(questions: int, completions: int) -> float:
-        if language_model.device.type == "cpu":
+        if policy.language_model.device.type == "cpu":
             return probe.rollout_seconds * questions * completions / n
         return probe.rollout_seconds * math.ceil(questions * completions / rows)
 
@@ -168,8 +167,7 @@ def cost_note(
     other_fields = 300
     completion_bytes = np.mean([len(sample.text.encode()) for sample in probe.samples]) + other_fields
     rollout_bytes = config.steps * groups * config.completions * completion_bytes
-    weights, averages = checkpoint_bytes(language_model, config.optimizer)
-    disk = 3 * weights + 2 * averages + rollout_bytes  # `best`, and `last` twice while a new one is written
+    disk = checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every) + rollout_bytes
     note = f"estimated from the probe: about {duration(step)} per step, {duration(total)} in all with evaluations; "
     note += f"{disk / 1e9:.2g} GB on disk"
     if total < LONG:

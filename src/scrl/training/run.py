@@ -18,7 +18,7 @@ from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
 from scrl.evaluation.gold import truth_for
-from scrl.policy.checkpoint import STATE, checkpoint_bytes, restore, write_state, write_weights
+from scrl.policy.checkpoint import STATE, checkpoints_bytes, restore, write_state, write_weights
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
@@ -119,7 +119,7 @@ class Run(BaseRun):
         sampled_B = self.sample(questions, self.config.sampling, self.config.probe, "probe")
         probe = score_probe(sampled_B, time.perf_counter() - start, self.language_model)
         rows, asked, held_out = self.sampler.rows_per_call, len(self.stream.questions), len(self.held_out)
-        cost = cost_note(probe, self.config, self.language_model, rows, asked, held_out)
+        cost = cost_note(probe, self.config, self.policy, rows, asked, held_out)
         for note in (*probe_notes(probe, self.config), cost):
             self.listener.note(note)
         self.state.probe = probe.rows
@@ -282,8 +282,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         max_tokens=config.sampling.max_tokens,
     )
     if not resume:
-        needed = sum(checkpoint_bytes(language_model, config.optimizer))
-        check_room(out, needed * (2 if config.steps > config.checkpoint_every else 1))
+        check_room(out, checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every))
     embed = load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None
     run = Run(**vars(base), sampler=sampler, policy=policy, embed=embed)
     for note in (sampler.note, policy.note, policy.measure_passes()):
