@@ -7,7 +7,7 @@ import yaml
 
 import scrl
 from scrl.cli.train import file_and_overrides
-from scrl.config import RunConfig, build_config, read_config, with_settings, write_config
+from scrl.config import RunConfig, build_config, override, read_config, with_settings, write_config
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
 from scrl.planning.plan import warnings
@@ -93,6 +93,43 @@ def test_what_is_given_wins_over_the_preset():
 
 
 # Files
+
+
+@pytest.mark.parametrize(("lines", "words", "found"), [
+    ("lora: {rank: 8}\noptimizer: {learning_rate: 5.0e-7}", ["lora.rank=16"], {"rate": 5e-7}),
+    ("learning_rate: 5.0e-7", ["lora=true"], {"rate": 5e-7}),  # the default, but written
+    ("lora: true\nlearning_rate: 5.0e-5", ["lora=false"], {"rate": 5e-5}),
+    ("lora: {rank: 8}", ["lora.rank=16"], {"rate": 5e-5}),
+    ("lora: {rank: 8}", ["lora=false"], {"rate": 5e-7}),
+    ("loss: {clip_high: 0.35}", ["loss_variant=grpo"], {"clip_high": 0.35, "mean": "completion"}),
+    ("loss: {clip_high: 0.35}", ["loss_variant=dapo"], {"clip_high": 0.35, "mean": "token"}),
+    ("loss_variant: dapo\nloss: {clip_high: 0.28}", ["loss_variant=gspo"], {"clip_high": 0.28, "clip_low": 3e-4}),
+    ("loss: {kl_weight: 0.0}\ncredit: {std: population}", ["preset=official"],
+     {"kl_weight": 0.0, "dual_clip": 3.0, "std": "population", "ties": "first-seen"}),
+    ("credit: {advantage: normalised}", ["loss_variant=rloo"], {"advantage": "normalised"}),
+])  # fmt: skip
+def test_a_setting_of_a_file_wins_over_what_the_command_names_for_several(lines, words, found, tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(f"model: embedded\nquestions: arithmetic:easy\n{lines}\n")
+    config = read_config(file, words)
+    values = config.loss.model_dump() | config.rule().settings.model_dump() | {"rate": config.optimizer.learning_rate}
+    assert {name: values[name] for name in found} == found
+    given = {name: value for word in words for name, value in override(word).items()}
+    assert with_settings(yaml.safe_load(file.read_text()), given) == config  # as from Python
+
+
+def test_in_settings_written_out_those_that_differ_from_what_preset_loss_and_adapter_give_were_chosen(tmp_path):
+    file = tmp_path / "config.yaml"
+    chosen = small("loss.clip_high=0.35", "lora.rank=8", "optimizer.learning_rate=5e-7", "credit.std=sample")
+    write_config(chosen, file)
+    for config in (
+        read_config(file, ["loss_variant=gspo", "lora.rank=16", "preset=official"]),
+        with_settings(chosen, {"loss_variant": "gspo", "lora": {"rank": 16}, "preset": "official"}),
+    ):
+        # clip_high 0.35 is none of grpo's, 5e-7 not an adapter's and std never written out; the rest follows the words
+        assert (config.loss.clip_high, config.loss.clip_low, config.loss.ratio) == (0.35, 3e-4, "completion")
+        assert (config.lora.rank, config.optimizer.learning_rate) == (16, 5e-7)
+        assert (config.loss.kl_weight, config.rule().settings.std) == (0.001, "sample")
 
 
 @pytest.mark.parametrize("changes", [

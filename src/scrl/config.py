@@ -31,18 +31,17 @@ from scrl.policy.settings import (
 )
 from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import NOT_OF_A_RUN, RUN_NAMES, Names, validated
-from scrl.settings import RETIRED, Settings, merged, tree_of, without, without_retired
+from scrl.settings import RETIRED, Settings, inner_model, merged, tree_of, without_equal, without_retired
 
 TRAINER_PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
     "official": {"loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True},
 }
 """What the authors' released code does differently beyond credit; `paper` is the defaults."""
-FILLED_IN: dict[str, list[dict[str, Any]]] = {
-    "preset": [*TRAINER_PRESETS.values(), *({"credit": credit} for credit in PRESETS.values())],
-    "loss_variant": [*({"loss": loss} for loss in LOSS_VARIANTS.values()), {"credit": {"advantage": None}}],
-}
-"""The settings that a preset and a named loss decide, unless they are given."""
+DECIDERS = ("preset", "loss_variant", "lora")
+"""Settings that decide others, unless those are given."""
+DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "optimizer": {"learning_rate"}}
+"""Those others."""
 REMOVED = {"early_verdicts": False}
 """Settings of earlier versions, and the value that turned them off: files with that value stay valid."""
 
@@ -261,25 +260,27 @@ def with_settings(config: RunConfig | Mapping[str, Any], settings: Mapping[str, 
 
 
 def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` updated with `over`; a preset or a loss named in `over` decides all of its settings that `over` does not.
+    """`base` updated with `over`; what is given in either wins over what a preset, a loss or an adapter decides.
 
-    Resolved settings give every value, so that under them a preset would change nothing. Likewise an adapter that is
-    turned on or off replaces a default learning rate by its own.
+    In a `base` that is written out in full, given is what its own preset, loss and adapter would not have decided:
+    the rest follows those that `over` names.
     """
-    optimizer = base.get("optimizer")
-    rate = optimizer.get("learning_rate") if isinstance(optimizer, Mapping) else None
-    if "lora" in over and rate in (ADAPTER_LEARNING_RATE, OptimizerSettings().learning_rate):
-        base = without(base, {"optimizer": {"learning_rate": None}})
-    for name, trees in FILLED_IN.items():
-        for tree in trees if name in over else ():
-            base = without(base, tree)
+    if _is_written_out(base) and any(name in over for name in DECIDERS):
+        plain = build_config({"model": "", "questions": ""} | {name: base[name] for name in DECIDERS})
+        base = without_equal(base, plain.model_dump(mode="json", include=DECIDED))
     return merged(base, over)
+
+
+def _is_written_out(values: Mapping[str, Any]) -> bool:
+    """Whether these are resolved settings, as `write_config` and `scrl recipes` write them: no part is left out."""
+    parts = [name for name, field in RunConfig.model_fields.items() if inner_model(field.annotation) is not None]
+    return all(name in values for name in (*DECIDERS, *parts))
 
 
 def read_config(path: Path | None, overrides: Iterable[str] = (), base: Mapping[str, Any] | None = None) -> RunConfig:
     """`base`, with a YAML file and then `name.of.setting=value` on top."""
-    values = on_top(base or {}, read_file(path) if path is not None else {})
-    return build_config(on_top(values, given_settings(overrides)))
+    values = read_file(path) if path is not None else {}
+    return build_config(on_top(base or {}, on_top(values, given_settings(overrides))))
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -62,6 +62,17 @@ def without(values: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
+def without_equal(values: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` less the settings that have the same value in `tree`."""
+    result: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping) and isinstance(tree.get(name), Mapping):
+            result[name] = without_equal(value, tree[name])
+        elif name not in tree or value != tree[name]:
+            result[name] = value
+    return result
+
+
 def tree_of(name: str, value: Any) -> dict[str, Any]:
     """`sampling.max_tokens`, 512 → {"sampling": {"max_tokens": 512}}."""
     outer, dot, rest = name.partition(".")

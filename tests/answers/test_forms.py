@@ -233,10 +233,42 @@ def test_very_long_answers_are_compared_as_text():
         ("3.14159", 3, "3.14"), (r"\pi", 3, "3.14"), ("3.142", 3, "3.14"), ("3.15", 3, "3.15"),
         ("4.5e33", 2, "4.5e+33"), ("0", 3, "0.0"), ("-12345", 2, "-1.2e+4"), (r"\frac{2}{3}", 4, "6.667e-1"),
         (r"\sin 1", 3, "8.41e-1"), ("2x", 3, "2*x"), ("2i", 3, "2*i"), ("(1.234, x)", 2, "(1.2, x)"),
+        ("3.14", 1, "3."), ("4500", 1, "5.e+3"), ("9.995", 3, "1.00e+1"), ("2006!", 3, "2.14e+5755"),
+        (r"\pi\cdot 10^{-150}", 3, "3.14e-150"), (r"\pi\cdot 10^{260}", 3, "3.14e+260"),
     ],
 )  # fmt: skip
 def test_numbers_are_rounded_to_significant_digits_on_request(answer, digits, key):
     assert canonical_form(answer, digits).key == key
+
+
+ONE = r"(\sin^2(1)+\cos^2(1))"
+"""The number 1, known to many digits but not exactly."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "digits", "key"),
+    [
+        ("0.125", 2, "1.3e-1"), ("0.135", 2, "1.4e-1"), ("2.675", 3, "2.68"), ("-2.675", 3, "-2.68"), ("1.005", 3, "1.01"),
+        (r"\frac18", 2, "1.3e-1"), ("12345", 4, "1.235e+4"), ("2.67499999999999999999999999", 3, "2.67"),
+        (rf"0.125{ONE}", 2, "1.3e-1"), (rf"2.675{ONE}", 3, "2.68"), (rf"-2.675{ONE}", 3, "-2.68"), (f"{ONE}-1", 3, "0.0"),
+        (r"\cos^2(\sin 1)+\sin^2(\sin 1)-1", 3, "0.0"),
+    ],
+)  # fmt: skip
+def test_halves_are_rounded_away_from_zero(answer, digits, key):
+    """As exact numbers are, and as numbers that are exact to all digits that are known."""
+    assert canonical_form(answer, digits).key == key
+
+
+@given(st.fractions(max_denominator=10_000).filter(bool), st.integers(1, 15))
+def test_rounding_is_within_half_a_unit_of_the_last_digit(q, digits):
+    text = canonical_form(f"\\frac{{{q.numerator}}}{{{q.denominator}}}", digits).key
+    mantissa, _, exponent = text.partition("e")
+    error = Fraction(text.replace(".e", "e")) - q
+    half = Fraction(10) ** (int(exponent or 0) - digits + 1) / 2
+    assert len(mantissa.strip("-")) == digits + 1
+    assert abs(error) <= half
+    if abs(error) == half:
+        assert error * q > 0  # away from zero
 
 
 # --- properties -----------------------------------------------------------------------------------------------------

@@ -102,6 +102,44 @@ def test_ids_that_look_like_formulas_are_guarded_and_read_back(tmp_path):
     assert [line["checked"] for line in read_lines(tmp_path / "answers.jsonl")] == [q == 7 for q in range(10)]
 
 
+@pytest.mark.parametrize(("digits", "is_same"), [({"significant_digits": 3}, True), ({}, False)])
+def test_answers_are_compared_as_the_evaluation_compared_them(tmp_path, digits, is_same):
+    """3.142 is 3.14 to three digits. Files without the field are of exact comparisons."""
+    start, end = ({f"q{q}": votes((answer, 1.0)) for q in range(10)} for answer in ("3.1416", "3.142"))
+    write_lines(tmp_path / "evaluations.jsonl", [evaluation(0, start) | digits, evaluation(4, end) | digits])
+    rows = "".join(f"q{q},3.14\n" for q in range(10))
+    (tmp_path / "filled.csv").write_text(f"question_id,answer\n{rows}")
+    assert main(["answers", str(tmp_path), "--check", str(tmp_path / "filled.csv")]) == 0
+    for line in read_lines(tmp_path / "answers.jsonl"):
+        assert (line["checked"], line["is_changed"]) == (is_same, not is_same)
+
+
+@pytest.mark.parametrize("digits", ["3", 0, 2.5, True])
+def test_digits_that_no_evaluation_has_are_refused(run, digits, refusal):
+    write_lines(run / "evaluations.jsonl", [evaluation(0, END) | {"significant_digits": digits}])
+    assert "field 'significant_digits' must be a whole number from 1 to 15" in refusal("answers", run)
+
+
+def test_checks_are_read_as_gold_answers_are(tmp_path):
+    """Numbers of JSON, 0 too; in a box; behind ####; and as answers.csv guards what looks like a formula."""
+    answers = {"0": "0", "1": "1/2", "2": "7", "3": "-\\frac12", "4": "-x"} | {str(q): "5" for q in range(5, 10)}
+    line = evaluation(0, {question_id: votes((answer, 1.0)) for question_id, answer in answers.items()})
+    write_lines(tmp_path / "evaluations.jsonl", [line])
+    given = [0, "\\boxed{0.5}", "3 + 4 = 7\n#### 7", "'-\\frac12", "-x", *[5] * 5]
+    checks = [{"question_id": number, "answer": answer} for number, answer in enumerate(given)]
+    assert main(["answers", str(tmp_path), "--check", str(write_lines(tmp_path / "checks.jsonl", checks))]) == 0
+    lines = read_lines(tmp_path / "answers.jsonl")
+    assert [line["checked"] for line in lines] == [True] * 10
+    assert "'-\\frac12" in (tmp_path / "answers.csv").read_text()
+
+
+def test_a_step_at_which_these_questions_were_not_measured_is_refused(run, refusal):
+    lines = [*read_lines(run / "evaluations.jsonl"), evaluation(2, END) | {"benchmark": "held-out"}]
+    write_lines(run / "evaluations.jsonl", lines)
+    assert f"{run}@2: 'stream' was not measured after step 2, but after 0, 4" in refusal("answers", f"{run}@2")
+    assert main(["answers", f"{run}@2", "--benchmark", "held-out"]) == 0
+
+
 def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
     assert main(["answers", str(run), "--draw-check", "10", "--seed", "1"]) == 0
     fill_in(run, tmp_path / "filled.csv", lambda _: False)
@@ -124,6 +162,8 @@ def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
         (["--check", "words.txt"], "words.txt:1: has no column 'answer'; fill in a file that --draw-check wrote"),
         (["--check", "empty.csv"], "empty.csv:2: 'answer' is empty; fill in every row"),
         (["--check", "few.csv"], "has 1 checked answers; give at least 10"),
+        (["--check", "twice.csv"], "twice.csv:3: question 'q1' stands here a second time; keep one of the rows"),
+        (["--check", "nothing.csv"], "nothing.csv:2: 'answer' is '{}', which has nothing to compare with"),
         (["--check", "few.csv", "--max-error", "2"], "--max-error: must lie between 0 and 1; got 2.0"),
     ],
 )
@@ -131,6 +171,8 @@ def test_bad_input_is_refused_and_nothing_written(run, words, message, refusal):
     (run / "bad.csv").write_text("question_id,answer\nq1,1\nq99,5\n")
     (run / "empty.csv").write_text("question_id,answer\nq1,\n")
     (run / "words.txt").write_text("What is 1?\n")
+    (run / "twice.csv").write_text("question_id,answer\nq1,1\nq1,2\n")
+    (run / "nothing.csv").write_text("question_id,answer\nq1,{}\n")
     (run / "few.csv").write_text("question_id,answer\nq1,1\n")
     assert message in refusal("answers", run, *words)
     assert not (run / "answers.csv").exists()

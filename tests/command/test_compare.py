@@ -124,11 +124,14 @@ def test_few_questions_are_never_clear(place, call):
 
 
 def test_what_was_measured_differently_is_warned_about(place, call):
-    other = line(HIGH, samples=64, temperature=1.0, max_tokens=512) | {"pass@64": 0.9, "maj@64": 0.8}
+    other = line(HIGH, samples=64, temperature=1.0, max_tokens=512, significant_digits=3) | {
+        "pass@64": 0.9,
+        "maj@64": 0.8,
+    }
     _, out, _ = call("compare", place("a", line(LOW)), place("b", other))
     assert [text.removeprefix("warning: amc: ") for text in out.splitlines() if text.startswith("warning")] == [
         "samples differs: 16 for A, 64 for B", "temperature differs: 0.6 for A, 1.0 for B",
-        "max_tokens differs: 3072 for A, 512 for B", "k differs: 16 for A, 16, 64 for B",
+        "max_tokens differs: 3072 for A, 512 for B", "significant_digits differs: all for A, 3 for B", "k differs: 16 for A, 16, 64 for B",
     ]  # fmt: skip
 
 

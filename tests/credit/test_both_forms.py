@@ -57,11 +57,25 @@ def test_self_harmony_on_a_worked_example():
 
 def test_ties_go_to_the_more_frequent_answer_then_to_the_smallest_key():
     # 1: p = q = 1/3, mean 1/3.  2: p = 1/2, q = 1/4: 2·(1/8)/(3/4) = 1/3 as well, and ¾ > ⅔ of votes
-    assert harmonic_answer(*tallies_of("111122222234", "111122233345")) == "2"
-    assert harmonic_answer(*tallies_of("1234", "4321")) == "1"
+    assert harmonic_answer(*tallies_of("111122222234", "111122233345"), first_seen_wins=False) == "2"
+    assert harmonic_answer(*tallies_of("1234", "4321"), first_seen_wins=False) == "1"
     # nothing shared: all scores are 0, and the most frequent of both wins
-    assert harmonic_answer(*tallies_of("1112", "3344")) == "1"
-    assert harmonic_answer(*tallies_of([None], [None])) is None
+    assert harmonic_answer(*tallies_of("1112", "3344"), first_seen_wins=False) == "1"
+    assert harmonic_answer(*tallies_of([None], [None]), first_seen_wins=False) is None
+
+
+def test_ties_can_go_to_the_answer_seen_first_in_the_question_as_it_is_then_in_other_words():
+    first = credit_rule("self-harmony", ties="first-seen")
+    for as_it_is, rephrased, best in (("2121", "1212", "2"), ("21", "12", "2"), ([None, "3"], "42", "3")):
+        one, other = credits_of(first, as_it_is, rephrased)
+        assert one.labels.positive == best  # of both forms, wherever it is given
+        assert other.labels.positive == (best if best in rephrased else None)
+    # nothing as it is; in other words 4 is seen before 2
+    assert credits_of(first, [None], "42")[1].labels.positive == "4"
+    # the harmonic mean and frequency come first, as above
+    assert credits_of(first, "111122222234", "111122233345")[0].labels.positive == "2"
+    one, other = credits_of(HARMONY, "2121", "1212")
+    assert (one.labels.positive, other.labels.positive) == ("1", "1")
 
 
 def test_a_label_that_a_form_does_not_have_rewards_nothing_there():
@@ -91,8 +105,8 @@ def test_the_penalty_cancels_in_normalised_advantages_and_acts_on_centred_ones()
 @given(VOTES, VOTES)
 def test_both_forms_agree_on_the_label_and_rewards_are_its_matches(as_it_is, rephrased):
     one, other = credits_of(HARMONY, as_it_is, rephrased)
-    best = harmonic_answer(one.tally, other.tally)
-    assert best == harmonic_answer(other.tally, one.tally)
+    best = harmonic_answer(one.tally, other.tally, first_seen_wins=False)
+    assert best == harmonic_answer(other.tally, one.tally, first_seen_wins=False)
     for credit, answers in ((one, as_it_is), (other, rephrased)):
         assert credit.labels.positive == (best if best in answers else None)
         assert [value > 0 for value in credit.rewards] == [answer is not None and answer == best for answer in answers]

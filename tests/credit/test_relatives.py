@@ -288,6 +288,10 @@ def test_dare_at_the_edges():
     unsure = credit_of("dare", ["1", "1", "2", "2"], [3.0] * 4, bonus_weight=0.1)
     assert unsure.rewards == pytest.approx([0.5 + 0.1 * 0.5 * -2] * 4)  # as printed, the bonus is negative for u > 1
     assert unsure.labels.positive == "1"  # a tie goes to the smallest key
+    tied = {"answers": ["9", "1", "9", "1"], "entropies": [0.3] * 4}
+    assert credit_of("dare", **tied).labels.positive == "1"
+    assert credit_of("dare", **tied, ties="first-seen").labels.positive == "9"  # as TTRL's majority
+    assert credit_of("dare", **tied, ties="first-seen", min_probability=0.6).labels.positive is None
     certain = credit_of("dare", ["1", "2", "2"], [0.0, 0.4, 0.4])
     # 1/10⁻⁶ against 2/0.4 = 5: the answer given without any doubt takes all
     assert certain.rewards[0] == pytest.approx(1 + 0.1 * (2 / 3), abs=1e-4)

@@ -1,5 +1,6 @@
 """Benchmarks by name: from a folder, from the hub, some levels of them; and everything that may be wrong with them."""
 
+import json
 import re
 import sys
 from types import ModuleType
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from line_files import write_lines
 
 from scrl.answers.readers import READERS
-from scrl.data.benchmarks import BENCHMARKS, behind_hashes, load_benchmark, with_backslashes, with_options
+from scrl.data.backslashes import lost_command, with_backslashes
+from scrl.data.benchmarks import BENCHMARKS, behind_hashes, load_benchmark, with_options
 from scrl.errors import ConfigError, DataError
 from scrl.records import Question
 
@@ -213,11 +215,38 @@ def test_lost_backslashes_are_put_back_and_told_of(folder):
 
 @given(st.text())
 def test_text_without_control_characters_is_left_alone(text):
-    clean = re.sub("[\b\f\t\r]", "", text)
+    clean = re.sub("[\b\f\t\n\r]", "", text)
     assert with_backslashes(clean) == clean
     tabbed = f"{clean}\tan extra tab\r\n"
     assert with_backslashes(tabbed) == tabbed
     assert with_backslashes(with_backslashes(text)) == with_backslashes(text)
+    assert lost_command(with_backslashes(text)) is None
+
+
+COMMANDS = r"""
+$3 \times 4$ | $\theta$ | $x \neq 2$ | $x \neq -2$ | $x\neq y$ | $\nabla f$ | $x \notin S$ | \tfrac12 | \tfrac{1}{2} | \text{a}
+\textbf{a} | \tilde{x} | \triangle ABC | \therefore | $\tan(x)$ | \tan^2 x | $\tau$ | \tau_1 | \beta | \bar{x} | \bmod 7 | \frac12
+\forall x | \left( 1 \right) | x \rightarrow 0 | $\rho$ | \boxed{4} | \begin{array} | \binom{4}{2}
+"""
+ORDINARY = (
+    "one\nequals two", "one\nequation (2)", "see\neq. 2", "see\neq (2)", "either\not or\nunder", "the\nablation", "do\nu know",
+    "x\to\tx", "a\tan apple\tau lait", "a\textra\texts\tfraction\ttilde", "one\r\nright", "one\rrow", "page\fone",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", re.split(r" \| |\n", COMMANDS.strip()))
+def test_commands_that_have_lost_a_backslash_are_found(text):
+    """As JSON and Python read them."""
+    garbled = re.sub(r"\\([bfnrt])", lambda escape: json.loads(f'"{escape[0]}"'), text)
+    assert garbled != text
+    assert lost_command(garbled) in text
+    assert with_backslashes(garbled) == text
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_tabs_and_new_lines_of_ordinary_text_are_left_alone(text):
+    assert lost_command(text) is None
+    assert with_backslashes(text) == text
 
 
 # From the hub

@@ -54,6 +54,13 @@ from scrl.records import Question
         ("a.jsonl", r'{"question": "a\ud800b"}', "field 'question' has a NUL or half a surrogate pair"),
         ("a.jsonl", r'{"question": "What is $\frac{1}{2}$?"}', "field 'question' has lost a backslash"),
         ("a.jsonl", r'{"question": "q", "answer": "\boxed{4}"}', "field 'answer' has lost a backslash"),
+        (
+            "a.jsonl",
+            r'{"question": "$3 \times 4$"}',
+            r"lost a backslash, that of '.times': in JSON it is written '..times'",
+        ),
+        ("a.jsonl", r'{"question": "$\theta$"}', "lost a backslash, that of '.theta'"),
+        ("a.json", r'["a", "$x \neq 2$"]', r"row 1 \(from 0\): field 'question' has lost a backslash, that of '.neq'"),
         ("a.jsonl", '{"question": "q", "answer": true}', "'answer', taken as the gold.*true or false.*gold_column"),
         ("a.jsonl", '{"question": "q", "answer": NaN}', "found nan"),
         ("a.jsonl", '{"question": "q", "answer": 1e999}', "found inf"),

@@ -17,8 +17,9 @@ from scrl.credit.rule import credit_rule
 from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.policy.model import load_model
-from scrl.policy.policy import Policy, totals
+from scrl.policy.policy import Policy
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, OptimizerSettings
+from scrl.policy.update_report import totals
 from scrl.records import Sampled
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt

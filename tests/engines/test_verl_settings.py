@@ -268,9 +268,29 @@ def test_the_newest_checkpoint_is_last(tmp_path):
 def test_what_verl_cannot_be_started_with_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"has no verl\.yaml"):
         resume(tmp_path, None)
-    alone = config(model="embedded", questions="arithmetic:easy:train:1", method="contrast")
+    alone = config(model="embedded", questions="arithmetic:easy:train:1", method="contrast", max_tokens=40)
     with pytest.raises(InputError, match="there is only one question"):
         verl_run.prepare(alone, tmp_path / "run", Listener())
+
+
+def test_overlong_prompts_are_left_out_of_the_held_out_questions_too(tmp_path, monkeypatch):
+    for name in ("trained", "held-out"):
+        (tmp_path / f"{name}.txt").write_text("Compute 1+1.\nCompute 1+1+1+1+1+1.\nCompute 2+1.\n")
+    tables = {}
+    monkeypatch.setattr(verl_run, "_write_table", lambda path, questions, *_: tables.update({path.stem: questions}))
+    changes = {
+        "model": "embedded", "questions": str(tmp_path / "trained.txt"), "questions_per_step": 2,
+        "prompt": {"instruction": "", "max_tokens": 12, "overlong": "drop"}, "sampling": {"max_tokens": 40},
+        "evaluation": {"held_out": str(tmp_path / "held-out.txt")},
+    }  # fmt: skip
+    listener = Listener()
+    verl_run.prepare(config(**changes), tmp_path / "run", listener)
+    for name in ("train", "validation"):
+        assert [question.text for question in tables[name]] == ["Compute 1+1.", "Compute 2+1."]
+    assert listener.text.count("1 of 3 prompts have more than 12 tokens") == 2
+    changes["sampling"] = {"max_tokens": 255}  # 256 are all that the model can read
+    with pytest.raises(InputError, match=r"sampling\.max_tokens: question .* has the longest prompt"):
+        verl_run.prepare(config(**changes), tmp_path / "other", Listener())
 
 
 def test_differences_are_said_where_they_apply():

@@ -38,7 +38,7 @@ def test_the_numbers_of_an_evaluation():
     assert measure(ONE, TWO, BARE, k=4) == {
         "step": 7, "model": "tiny", "benchmark": "toy", "questions": 3,
         "questions_digest": questions_digest([answered.question for answered in (BARE, TWO, ONE)]),  # in any order
-        "samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 32, "seed": 0,
+        "samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 32, "seed": 0, "significant_digits": None,
         "agreement": 0.75,  # 2/4, 3/4 and 4/4
         "answered": pytest.approx(11 / 12), "truncated": pytest.approx(1 / 12), "tokens": 56,
         "length_mean": pytest.approx(56 / 12),  # 11 · 4 + 12
@@ -118,7 +118,8 @@ def test_completions_without_answers_are_never_right_and_never_the_majority():
 def test_numbers_are_rounded_where_the_rule_rounds_them():
     close = sampled("pi", "3.14", sample("3.141"), sample("3.1"))
     assert measure(close, k=2)["pass@1"] == 0.0
-    assert measure(close, k=2, rule=credit_rule("scrl", significant_digits=3))["pass@1"] == 0.5
+    found = measure(close, k=2, rule=credit_rule("scrl", significant_digits=3))
+    assert (found["pass@1"], found["significant_digits"]) == (0.5, 3)
 
 
 def test_the_same_completions_in_another_order_are_the_same_evaluation():

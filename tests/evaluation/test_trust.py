@@ -1,6 +1,8 @@
 """Chances and thresholds from checked answers: golden numbers, the guarantee by simulation."""
 
 import random
+from fractions import Fraction
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -24,6 +26,39 @@ def test_tails_are_counted_exactly():
     assert hypergeometric_tail(5, 5, 4, 20) == 1
     # (4/5)^3 + 3 (1/5) (4/5)^2
     assert binomial_tail(1, 3, 0.2) == pytest.approx(0.512 + 0.384)
+
+
+def exact_tails(n, rate, ks):
+    """P(X ≤ k) for each k: the sum of C(n, j) a^j (b − a)^(n − j) in whole numbers, over b^n, with rate = a/b < 1."""
+    a, b = rate.as_integer_ratio()
+    ways = accumulate(range(n), lambda each, j: each * (n - j) * a // ((j + 1) * (b - a)), initial=(b - a) ** n)
+    sums = list(accumulate(ways))
+    return [float(Fraction(sums[k], b**n)) for k in ks]
+
+
+@given(st.integers(1, 60), st.integers(0, 64))
+def test_binomial_tails_are_those_of_exact_fractions(n, sixty_fourths):
+    rate, ks = sixty_fourths / 64, range(n + 1)
+    exact = exact_tails(n, Fraction(rate), ks) if rate < 1 else [0.0] * n + [1.0]
+    assert [binomial_tail(k, n, rate) for k in ks] == pytest.approx(exact, rel=1e-12, abs=0)
+    assert (binomial_tail(-1, n, rate), binomial_tail(n, n, rate)) == (0, 1)
+
+
+@pytest.mark.parametrize(("n", "rate"), [(1_319, Fraction(1, 2)), (1_319, Fraction(1, 16)), (10_000, Fraction(1, 4))])
+def test_binomial_tails_of_whole_benchmarks(n, rate):
+    mean = int(n * rate)
+    ks = (mean // 2, mean - 20, mean, mean + 20, (n + mean) // 2, n)
+    assert [binomial_tail(k, n, float(rate)) for k in ks] == pytest.approx(exact_tails(n, rate, ks), rel=1e-11, abs=0)
+
+
+def test_every_question_of_gsm8k_can_be_checked():
+    # 660 of 1,319 are right; the normal approximation is 0.50038 ± 1.96 √(0.25/1319) = 0.50038 ± 0.02698
+    (step,) = calibrate([0.5] * 1_319, [place % 2 == 0 for place in range(1_319)])
+    assert (step.rate, step.checks) == (660 / 1_319, 1_319)
+    assert (step.low, step.high) == pytest.approx((0.50038 - 0.02698, 0.50038 + 0.02698), abs=5e-4)
+    # of 10,000 checked 100 are wrong: at a rate of 5 % there would be 500 ± 22
+    choice = choose_threshold([1.0] * 20_000, {q: q % 100 > 0 for q in range(10_000)}, 0.05, is_pool=False)
+    assert (choice.chosen.checked, choice.chosen.wrong) == (10_000, 100)
 
 
 def test_intervals_are_clopper_and_pearsons():

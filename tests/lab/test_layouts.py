@@ -132,6 +132,30 @@ def test_a_table_with_prompt_and_completion(tmp_path):
     ]  # fmt: skip
 
 
+def test_an_entropy_of_zero_is_an_entropy(tmp_path):
+    """As a model without doubt has it, in a number or a cell; only an empty cell is none."""
+    row = {"prompt": "p", "response": "\\boxed{1}"}
+    path = write_lines(tmp_path / "a.jsonl", [row | {"entropy": entropy} for entropy in (0.0, 0, None, 0.5)] + [row])
+    assert [r.entropy for r in read(path)[1]] == [0, 0, None, 0.5, None]
+    (tmp_path / "a.csv").write_text("prompt,response,entropy\np,\\boxed{1},0\np,\\boxed{1},0.0\np,\\boxed{1}, \n")
+    assert [r.entropy for r in read(tmp_path / "a.csv")[1]] == [0, 0, None]
+
+
+@pytest.mark.parametrize("entropy", [False, [], "low", "nan"])
+def test_what_is_no_number_is_no_entropy(tmp_path, entropy):
+    path = write_lines(tmp_path / "a.jsonl", [{"prompt": "p", "response": "r", "entropy": entropy}])
+    with pytest.raises(DataError, match=r"a\.jsonl:1: field 'entropy' must be a number"):
+        read(path)
+
+
+def test_an_entropy_that_is_given_is_not_estimated(tmp_path):
+    row = {"prompt": "p", "response": "\\boxed{1}", "h": 0.0, "logprobs": [-1.0, -3.0]}
+    path = write_lines(tmp_path / "a.jsonl", [row, row | {"h": None}])
+    _, (given, estimated) = read(path, Columns(entropy="h"))
+    assert (given.entropy, given.is_entropy_estimate) == (0, False)
+    assert (estimated.entropy, estimated.is_entropy_estimate) == (2, True)
+
+
 def test_columns_can_be_named(tmp_path):
     (tmp_path / "a.csv").write_text("frage,antwort,prompt,h\nx,\\boxed{1},z,0.5\n")
     columns = Columns(completion="antwort", question="frage", entropy="h")
@@ -180,6 +204,48 @@ def test_label_audit_and_sweep_read_them_and_say_so(tmp_path):
         assert done.returncode == 0, done.stderr
         assert "read as lm-eval samples" in done.stderr
         assert "scrl was left out: it needs an entropy for every completion." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("row", "golds"),
+    [
+        ({"prompt": "p", "completion": "\\boxed{4}", "answer": ["4", "5"]}, [(None, True)]),
+        ({"prompt": "p", "completion": "\\boxed{4}", "answer": ["4"]}, [("4", False)]),
+        ({"prompt": "p", "completion": "\\boxed{4}", "answer": []}, [(None, False)]),
+        ({"prompt": "p", "completions": ["\\boxed{4}"] * 2, "answer": ["4", "5"]}, [(None, True)] * 2),
+        ({"doc_id": 0, "doc": {}, "target": ["4", "5"], "resps": [["\\boxed{4}"]]}, [(None, True)]),
+        ({"input": "a", "output": "b", "gts": ["4", "5"], "score": 0.0, "step": 1}, [(None, True)]),
+    ],
+)
+def test_several_right_answers_are_none_and_marked(tmp_path, row, golds):
+    _, rollouts = read(write_lines(tmp_path / "a.jsonl", [row]))
+    assert [(r.gold, r.has_several_golds) for r in rollouts] == golds
+
+
+def test_questions_with_several_right_answers_are_counted_everywhere(tmp_path):
+    """Two of three questions; a question counts once, however many completions it has."""
+    golds = {"p": ["1", "2"], "q": ["1"], "r": ["2", "3"]}
+    rows = [
+        {"prompt": prompt, "completion": f"\\boxed{{{i}}}", "answer": gold}
+        for prompt, gold in golds.items()
+        for i in (1, 1, 2)
+    ]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    note = "2 question(s) have several right answers in the file and count as without gold."
+    commands = (
+        ("label", "--method", "ttrl", "--summary", tmp_path / "s"), ("audit", "--out", tmp_path / "a"),
+        ("sweep", "--method", "ttrl"),
+    )  # fmt: skip
+    for command, *more in commands:
+        done = scrl(command, path, *more)
+        assert done.returncode == 0, done.stderr
+        assert note in " ".join(done.stdout.split()), command
+    summary = json.loads((tmp_path / "s").read_text())
+    assert (summary["several_golds"], summary["gold_questions"]) == (2, 1)
+    assert json.loads((tmp_path / "a").read_text())["several_golds"] == 2
+    done = scrl("report", path, "--out", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    assert note in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_estimated_entropies_are_marked_everywhere(tmp_path):

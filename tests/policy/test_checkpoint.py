@@ -5,12 +5,13 @@ import json
 import pytest
 import torch
 from transformers import GenerationConfig
-from updates import CPU
+from updates import CPU, make_policy
 
 from scrl.errors import InputError
-from scrl.policy.checkpoint import write_weights
+from scrl.policy.checkpoint import bytes_per_weight, checkpoint_bytes, checkpoints_bytes, write_state, write_weights
 from scrl.policy.model import load_model
 from scrl.policy.savable import check_savable
+from scrl.policy.settings import ComputeSettings, LoraSettings
 
 
 def change_generation_config(folder, changes):
@@ -47,3 +48,44 @@ def test_how_a_model_generates_is_left_alone_where_it_can_be_saved():
     embedded = load_model("embedded", CPU)
     check_savable("embedded", embedded.model)
     assert embedded.model.generation_config.do_sample is not True
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changes", "per_weight"),
+    [  # the weights, the masters where they are others, and AdamW's two averages
+        ("float32", {}, 4 + 0 + 8),
+        ("bfloat16", {}, 2 + 2 + 8),
+        ("bfloat16", {"masters": "float32"}, 2 + 4 + 8),
+        ("bfloat16", {"state": "bfloat16"}, 2 + 2 + 4),
+        ("float32", {"state": "bfloat16"}, 4 + 0 + 4),
+    ],
+)
+def test_a_checkpoint_takes_the_bytes_that_were_counted(dtype, changes, per_weight, tmp_path):
+    language_model = load_model("embedded", ComputeSettings(device="cpu", dtype=dtype))
+    policy = make_policy(language_model, **changes)
+    counted = checkpoint_bytes(policy)
+    assert counted == per_weight * 757_888
+    assert counted == bytes_per_weight(getattr(torch, dtype)) * 757_888 or changes
+    assert written_bytes(policy, tmp_path) == pytest.approx(counted, rel=0.05)
+    assert checkpoint_bytes(policy) == counted  # before the first update as after it
+    # `best` has float32, in which the model was published; `last` is there twice while a new one is written
+    assert checkpoints_bytes(policy, is_renewed=True) == 4 * 757_888 + 2 * counted
+    assert checkpoints_bytes(policy, is_renewed=False) == 4 * 757_888 + counted
+
+
+@pytest.mark.parametrize(("dtype", "per_weight"), [("float32", 4 + 8), ("bfloat16", 2 + 4 + 8)])
+def test_of_an_adapter_too(dtype, per_weight, tmp_path):
+    compute = ComputeSettings(device="cpu", dtype=dtype)
+    policy = make_policy(load_model("embedded", compute, lora=LoraSettings(rank=64)))
+    trained = sum(weight.numel() for weight in policy.language_model.model.parameters() if weight.requires_grad)
+    assert checkpoint_bytes(policy) == per_weight * trained
+    assert written_bytes(policy, tmp_path) == pytest.approx(per_weight * trained, rel=0.05)
+
+
+def written_bytes(policy, folder):
+    """Of a checkpoint after an update."""
+    policy.optimizer.expect_nothing()
+    policy.optimizer.step()
+    write_weights(policy.language_model, folder, "a card")
+    write_state(policy, folder, {})
+    return sum(path.stat().st_size for path in folder.iterdir())

@@ -3,15 +3,18 @@
 import numpy as np
 import pytest
 from line_files import read_lines
-from runs import Listener, do, go_on, metrics, small, stop_after_a_step, weights
+from runs import Listener, do, go_on, metrics, small, state_of, stop_after_a_step, weights
 
 from scrl.config import DynamicSamplingSettings
+from scrl.credit.elsewhere import LastVotes
+from scrl.credit.group_metrics import tokens_drawn
 from scrl.credit.rule import CreditedGroup, credit_rule
 from scrl.errors import ConfigError
 from scrl.metrics import STEP_METRICS
 from scrl.planning.plan import make_plan
 from scrl.records import Question, Sample, Sampled
 from scrl.training.loop import train
+from scrl.training.run import Run
 from scrl.training.stream import QuestionStream, is_flat, replace_flat
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -62,12 +65,13 @@ OTHERS = [question.id for question in STREAM.others(0, 0, 8, OWN)]
 
 def test_flat_questions_are_replaced_in_their_places_and_the_others_stay():
     asker = Asker(OWN[1], OTHERS[1])
-    drawn, metrics, tokens_left_out = draw(asker, rounds=1)
+    drawn, metrics, left_out = draw(asker, rounds=1)
     assert asker.heard == [OWN, OTHERS[:2]]  # two are flat, so two others are asked; the second of them has signal
     assert ids(drawn) == [OTHERS[1], OWN[1], OWN[2]]
     # the questions asked first agree by 1, 2/3 and 1, whatever took their places
     assert metrics == pytest.approx({"agreement": 8 / 9, "resampled_share": 1 / 3, "resampling_rounds": 1.0})
-    assert tokens_left_out == 12  # the flat one that was replaced and the flat one that was drawn: 2 × 3 × 2
+    assert ids(left_out) == [OTHERS[0], OWN[0]]  # the flat one that was drawn, and the flat one that was replaced
+    assert tokens_drawn(left_out) == 12  # 2 × 3 × 2
 
 
 def test_rounds_end_when_all_have_signal_or_no_question_is_left():
@@ -145,6 +149,27 @@ def test_a_run_draws_again_and_goes_on_exactly_after_a_stop(tmp_path):
     assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
     assert (tmp_path / "run" / "rollouts.jsonl").read_bytes() == (tmp_path / "whole" / "rollouts.jsonl").read_bytes()
+
+
+def test_questions_that_were_left_out_are_remembered_too(tmp_path, monkeypatch):
+    """The votes and labels of every question's last visit, whether it was trained on or not."""
+    asked, visits, sample_step = [], {}, Run.sample_step
+
+    def recorded(run, questions):
+        sampled_B = sample_step(run, questions)
+        asked.extend((run.state.step, sampled.question.id) for sampled in sampled_B)
+        visits.update({sampled.question.id: sampled for sampled in sampled_B})
+        return sampled_B
+
+    monkeypatch.setattr(Run, "sample_step", recorded)
+    run, _ = do(tmp_path / "run", *TINY, "dynamic_sampling.rounds=2")
+    written = {(row["step"], row["question_id"]) for row in read_lines(tmp_path / "run" / "rollouts.jsonl")}
+    assert len(written) == 2 * 2 < len(asked)  # some were left out
+    expected = {name: run.rule.credit(sampled.group) for name, sampled in visits.items()}
+    assert run.state.labels == {name: credit.labels.positive for name, credit in expected.items()}
+    votes = LastVotes().after((name, credit.tally) for name, credit in expected.items())
+    assert run.state.last_votes.to_json() == votes.to_json()
+    assert state_of(tmp_path / "run")["last_votes"].keys() == visits.keys()
 
 
 def test_what_cannot_be_is_refused(tmp_path):

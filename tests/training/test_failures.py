@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from line_files import read_lines
 from processes import scrl
-from runs import SMALL, differences, metrics, no_page, state_of, weights
+from runs import SMALL, differences, metrics, no_page, small, state_of, weights
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from scrl.errors import InputError
+from scrl.policy.model import load_tokenizer, model_shape
 from scrl.policy.model_paths import model_folder
+from scrl.records import Question
+from scrl.training.base_run import usable_questions
 
 EMBEDDED = Path(model_folder("embedded"))
 
@@ -50,6 +54,16 @@ def test_what_is_wrong_is_said_and_nothing_is_written(model, tmp_path, settings,
     (tmp_path / "broken.jsonl").write_text('{"question": "Compute 1+1."}\n{"question": \n')
     (tmp_path / "long.txt").write_text("Compute 1+1.\nCompute " + "1+" * 150 + "1.\n")
     assert_refused(tmp_path, *settings, reason=reason)
+
+
+@pytest.mark.parametrize("texts", [("What is it?", "Compute 1+1."), ("Compute 1+1.", "What is it?")])
+def test_every_prompt_is_looked_at_for_tokens_that_the_model_does_not_know(texts):
+    questions = [Question(text[:4], text) for text in texts]
+    tokenizer = load_tokenizer(str(EMBEDDED), trust_remote_code=False)
+    with pytest.raises(InputError) as error:
+        usable_questions(small(), tokenizer, model_shape(str(EMBEDDED)), questions)
+    first = "prompt: the tokenizer does not know some tokens of 1 of 2 prompts, first that of question 'What', 'What is"
+    assert str(error.value).startswith(first)
 
 
 def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):

@@ -7,6 +7,7 @@ from runs import do, go_on, small, stop_after_a_step
 
 from scrl.errors import InputError
 from scrl.policy.model import load_model
+from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sample, Sampled
 from scrl.training.probe import (
@@ -82,19 +83,44 @@ def test_few_answers_are_a_note_hardly_any_a_refusal():
     assert len(list(probe_notes(probe_of(*texts[1:]), small("force=true")))) == 2
 
 
+def noted_cost(*changes, num_held_out=0):
+    """Of 6 questions, after a probe of 4 completions."""
+    config, model = small(*changes), load_model("embedded", ComputeSettings(device="cpu"))
+    settings = (config.loss, config.optimizer, config.compute)
+    policy = Policy(model, *settings, updates=1, temperature=1.0, max_tokens=48)
+    probe = probe_of(*["abc"] * 4)
+    return cost_note(probe, config, policy, rows=512, num_questions=6, num_held_out=num_held_out)
+
+
 def test_what_a_run_will_take():
     """4 completions took 2 s, their scoring 0.5 s; a step has 2 × 8 completions, of which 2 × 4 are trained on."""
-    model = load_model("embedded", ComputeSettings(device="cpu"))
-    config = small("steps=10", "evaluation.completions=4")
-    note = cost_note(probe_of(*["abc"] * 4), config, model, rows=512, num_questions=6)
+    note = noted_cost("steps=10", "evaluation.completions=4")
     # rollout 2 s × 16 / 4 = 8 s; update 3 × 0.5 s × 8 / 4 = 3 s; two evaluations of 6 × 4: 2 × 2 s × 24 / 4 = 24 s
-    # disk: 757,888 weights × (3 × 4 + 2 × 8) bytes + 10 × 16 × 303 bytes = 0.0213 GB
+    # disk: 757,888 weights × (4 in best + 2 × 12 in last) bytes + 10 × 16 × 303 bytes = 0.0213 GB
     # in all 10 × 11 + 24 = 134 s
     expected = "about 11 s per step, 2 min in all with evaluations; 0.021 GB on disk"
     assert note == f"estimated from the probe: {expected}"
-    note = cost_note(probe_of(*["abc"] * 4), small("steps=1000"), model, rows=512, num_questions=6)
+    # a single last: 757,888 × (4 + 12) bytes + 0.00005 GB = 0.0122 GB
+    assert noted_cost("steps=10", "checkpoint_every=10").endswith("0.012 GB on disk")
+    note = noted_cost("steps=1000")
     assert "To take less: --steps (now 1000), --completions (8)" in note  # 1000 × 11 s
     assert [duration(seconds) for seconds in (3.14, 42, 600, 9000)] == ["3.1 s", "42 s", "10 min", "2.5 h"]
+
+
+@pytest.mark.parametrize(
+    ("method", "num_held_out", "expected"),
+    [
+        # as above, and two evaluations of (6 + 10) × 4: 2 × 2 s × 64 / 4 = 64 s; in all 10 × 11 + 64 = 174 s
+        ("scrl", 10, "about 11 s per step, 3 min in all"),
+        # asked in two forms: rollout 2 s × 32 / 4 = 16 s, update 3 × 0.5 s × 16 / 4 = 6 s; in all 10 × 22 + 64 = 284 s
+        ("co-rewarding", 10, "about 22 s per step, 5 min in all"),
+        # the start model answers all 6 questions first: 2 s × 48 / 4 = 24 s; in all 24 + 10 × 11 + 24 = 158 s
+        ("restrain", 0, "about 11 s per step, 3 min in all"),
+    ],
+)
+def test_held_out_questions_other_words_and_the_start_models_answers_count(method, num_held_out, expected):
+    note = noted_cost("steps=10", "evaluation.completions=4", f"method={method}", num_held_out=num_held_out)
+    assert note.startswith(f"estimated from the probe: {expected}")
 
 
 def test_a_run_says_how_far_the_model_has_moved(tmp_path):

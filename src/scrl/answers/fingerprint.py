@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
 from functools import lru_cache
 
 from scrl.answers.balls import (
@@ -27,7 +29,6 @@ from scrl.answers.balls import (
     exactly,
     inverse,
     lock,
-    mp,
     power,
     product,
     sine,
@@ -49,6 +50,8 @@ POINTS = {
 MAX_HEIGHT = 200
 """Bits of all numbers in an expression together: 2⁻²⁰⁰ = 10⁻⁶⁰ is far above what 100 digits tell apart."""
 LARGEST = 10**250 * UNIT
+ROUNDABLE = 1e20
+"""How often the error must go into a number for its first 15 digits to be known."""
 POINTLESS = frozenset({"floor", "ceil", "fabs"})
 """Functions that are equal at many points without being equal: by exact values or as text, never by points."""
 
@@ -143,18 +146,34 @@ def _real(constant: Expr) -> Ball:
 
 
 def significant_text(expr: Expr, digits: int) -> str | None:
-    """The real constant rounded to `digits` significant digits, e.g. `3.142e+0`; None if it is not one."""
+    """The real constant to `digits` significant digits, halves away from zero: `3.14`, `6.67e-1`; None: it is none."""
     if expr.symbols or "oo" in expr.names:
         return None
     try:
-        with lock:
-            value = _value(expr, "")
+        value = expr.rational if expr.rational is not None else _outer_end(expr)
     except Unsettled:
         return None
-    if not value.is_real and abs(value.imag) > value.error:
-        return None
-    text: str = mp.nstr(mp.re(value.middle), digits, min_fixed=0, max_fixed=0, strip_zeros=False)
-    return text
+    if not value:
+        return "0.0"
+    exactly_rounded = Context(digits, ROUND_HALF_UP, MIN_EMIN, MAX_EMAX)  # decimal's "up" is away from zero
+    rounded = exactly_rounded.divide(Decimal(value.numerator), Decimal(value.denominator))
+    mantissa, exponent = f"{rounded:.{digits - 1}e}".split("e")
+    return f"{mantissa}{'' if digits > 1 else '.'}{'' if exponent == '+0' else f'e{exponent}'}"
+
+
+def _outer_end(constant: Expr) -> Fraction:
+    """The end of a real number's ball that is farther from zero: a half that lies in the ball is rounded as one."""
+    with lock:
+        value = _value(constant, "")
+    size = abs(value.real)
+    if abs(value.imag) > value.error:
+        raise Unsettled
+    if size <= value.error and value.spread < SETTLED:
+        return Fraction(0)
+    if value.error * ROUNDABLE > size:
+        raise Unsettled
+    end = size + math.ceil(value.error)
+    return Fraction(end if value.real > 0 else -end, UNIT)
 
 
 # Values

@@ -18,9 +18,17 @@ from scrl.data.folders import new_run_folder
 from scrl.data.printable import csv_cell
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
-from scrl.evaluation.answer_sheet import AnswerRow, answer_rows, draw_checks, read_checks, with_trust, write_answers
+from scrl.evaluation.answer_sheet import (
+    AnswerRow,
+    answer_rows,
+    digits_of,
+    draw_checks,
+    read_checks,
+    with_trust,
+    write_answers,
+)
 from scrl.evaluation.trust import Choice
-from scrl.reporting.evaluations import read_place
+from scrl.reporting.evaluations import Evaluation, Place, read_place
 from scrl.reporting.tables import Table, as_terminal
 from scrl.setting_names import as_option, first_leaf
 
@@ -79,12 +87,7 @@ def answers(
         measure_and_show(settings, folder, console)
         place, out = str(folder), None
     source = read_place(place)
-    name = benchmark or ("stream" if "stream" in source.benchmarks else source.benchmarks[0])
-    evaluations = source.of(name)
-    if not evaluations:
-        raise InputError(f"--benchmark: {place} has no {name!r}; it has {', '.join(source.benchmarks)}")
-    after = next((e for e in evaluations if e["step"] == source.step), evaluations[-1])
-    before = evaluations[0] if evaluations[0]["step"] < after["step"] else None
+    after, before = _evaluations(source, benchmark)
     rows, choice, folder = answer_rows(after, before), None, out or source.folder
     if draw_check is not None:
         drawn, path = draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder / "checks.csv"
@@ -99,7 +102,8 @@ def answers(
         console.print(f"wrote {path}: {hint}", soft_wrap=True)
         return
     if check is not None:
-        rows, choice = with_trust(rows, read_checks(check, rows), max_error, is_pool=not population)
+        checks, digits = read_checks(check, rows), digits_of(after)
+        rows, choice = with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
     files = write_answers(rows, folder)
     for table in tables(rows):
         console.print(table)
@@ -123,6 +127,20 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     if type(given.get("seed", 0)) is not int:
         raise InputError(f"--seed: must be a whole number; got {given['seed']!r}")
     return str(places[0]), str(places[1]) if is_sampled else None
+
+
+def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Evaluation | None]:
+    """The evaluation that is looked at, and the start model's where it is another."""
+    name = benchmark or ("stream" if "stream" in source.benchmarks else source.benchmarks[0])
+    evaluations = source.of(name)
+    if not evaluations:
+        raise InputError(f"--benchmark: {source.name} has no {name!r}; it has {', '.join(source.benchmarks)}")
+    wanted = [evaluation for evaluation in evaluations if source.step in (None, evaluation["step"])]
+    if not wanted:
+        steps = ", ".join(str(evaluation["step"]) for evaluation in evaluations)
+        raise InputError(f"{source.name}: {name!r} was not measured after step {source.step}, but after {steps}")
+    first, after = evaluations[0], wanted[-1]
+    return after, first if first["step"] < after["step"] else None
 
 
 def tables(rows: Sequence[AnswerRow]) -> list[RichTable]:

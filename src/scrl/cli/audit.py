@@ -15,6 +15,7 @@ from scrl.cli.terminal import plain_console
 from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.lab.audit import AUDITED, audit_file
+from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.tables import Cell, Table, as_terminal
 
 SHOWN = 5
@@ -69,6 +70,8 @@ def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
         yield Text(f"• {finding['words']}")
     if result["votes"]["entropy"] == "estimated":
         yield ESTIMATED
+    if result["several_golds"]:
+        yield several_golds_note(result["several_golds"])
     yield _table("Votes", ("", ""), list(_facts(result).items()))
     yield _methods(result)
     for name, reason in result["refused"].items():

@@ -26,6 +26,7 @@ from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError
 from scrl.lab.label import label_file
+from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.tables import Cell, Table, as_terminal
 from scrl.reporting.text import counted
 from scrl.setting_names import Names, as_option
@@ -196,6 +197,8 @@ def remarks(result: dict[str, Any], rule: CreditRule) -> Iterator[str]:
         )
     if "estimated_entropies" in result and "entropy" in rule.needs:
         yield ESTIMATED
+    if "several_golds" in result:
+        yield several_golds_note(result["several_golds"])
     if result["given_answers"]:
         read_before = counted(result["given_answers"], "completion")
         yield f"{read_before} came with an 'answer', which was taken instead of reading the text."

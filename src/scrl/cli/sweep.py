@@ -15,7 +15,7 @@ from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.lab.stored_groups import StoredGroup, lacking, stored_groups
+from scrl.lab.stored_groups import StoredGroup, lacking, several_golds, several_golds_note, stored_groups
 from scrl.lab.sweep import front, sweep_settings
 from scrl.reporting.tables import Table, as_csv, as_terminal, show_whole
 from scrl.setting_names import as_option
@@ -140,6 +140,8 @@ def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> 
         yield _rows_table("Without labels: where it pushes, × 1,000", without, pushes, _thousandths)
     if any(stored.num_estimates for stored in groups):
         yield ESTIMATED
+    if number := several_golds(groups):
+        yield several_golds_note(number)
     if has_gold:
         yield "Chosen on these questions, so expect less on others. A push is the covariance of advantage and event."
     else:

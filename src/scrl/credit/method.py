@@ -137,14 +137,18 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shaped:
-    """Rewards of one group, with the part that labels and missing answers alone would give; by default all of it."""
+    """Rewards of one group."""
 
     rewards_G: Floats
-    label_part_G: Floats = None  # type: ignore[assignment]  # until __post_init__
+    label_part_G: Floats | None = None
+    """The part that labels and missing answers alone would give; None: all of it."""
+    overlong_G: Floats | None = None
+    """The part that the rule has added for length, whatever the method; None: overlong shaping is off."""
 
-    def __post_init__(self) -> None:
-        if self.label_part_G is None:
-            object.__setattr__(self, "label_part_G", self.rewards_G)
+    def with_overlong(self, overlong_G: Floats) -> Shaped:
+        """With this added to every reward."""
+        label_part_G = None if self.label_part_G is None else self.label_part_G + overlong_G
+        return Shaped(self.rewards_G + overlong_G, label_part_G, overlong_G)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

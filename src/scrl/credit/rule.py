@@ -82,9 +82,14 @@ class CreditRule:
         names = {"margin_std": "margin", "decisiveness": "margin", "certainty": "certainty"}
         return tuple(sorted({names[need] for need in self.needs if need in names}))
 
+    @property
+    def forms(self) -> int:
+        """How many groups of completions a question has: two where it is also asked in other words."""
+        return 2 if "partner" in self.needs else 1
+
     def question_forms(self, questions: Sequence[Question]) -> list[Question]:
         """What is asked: each question, and its rephrasing too where the method needs that."""
-        if "partner" not in self.needs:
+        if self.forms == 1:
             return list(questions)
         return [form for question in questions for form in (question, rephrasing(question))]
 
@@ -118,7 +123,8 @@ class CreditRule:
         evidence = replace(evidence, **undeclared)
         labels = self._of_kind(Labels, "label", method.label(evidence, settings))
         shaped = self._of_kind(Shaped, "reward", method.reward(evidence, labels, settings))
-        for values_G in (shaped.rewards_G, shaped.label_part_G):  # of a user's own method they may be anything
+        parts = (shaped.rewards_G,) if shaped.label_part_G is None else (shaped.rewards_G, shaped.label_part_G)
+        for values_G in parts:  # of a user's own method they may be anything
             if np.shape(values_G) != (size,) or not np.isfinite(values_G).all():
                 raise ConfigError(
                     f"method {method.name!r}: its `reward` must give one finite number for each of the {size} "
@@ -132,7 +138,7 @@ class CreditRule:
                 buffer=settings.overlong_buffer,
                 weight=settings.overlong_weight,
             )
-            shaped = Shaped(shaped.rewards_G + penalties_G, shaped.label_part_G + penalties_G)
+            shaped = shaped.with_overlong(penalties_G)
         rows = self._trained(evidence, labels)
         if method.advantage is None:
             split = split_by_sign(reward_advantages(shaped.rewards_G[rows], settings))
@@ -148,7 +154,7 @@ class CreditRule:
             rewards=shaped.rewards_G,
             advantages=positive_G + negative_G,
             trained=tuple(rows),
-            is_entropy_only=is_constant(shaped.label_part_G[rows]) and not is_constant(shaped.rewards_G[rows]),
+            is_entropy_only=is_entropy_only(shaped, rows),
             stock=stock,
             split_advantages=(positive_G, negative_G) if method.advantage else None,
         )
@@ -185,6 +191,13 @@ class CreditRule:
         """The weights of the tokens of some completions in the loss; None: all the same."""
         weigh = self.method.weigh_tokens
         return None if weigh is None else tuple(weigh(entropies_T, self.settings) for entropies_T in entropies_G)
+
+
+def is_entropy_only(shaped: Shaped, rows: list[int] | slice) -> bool:
+    """Whether labels and missing answers do not tell these completions apart, and what is added to them does."""
+    if shaped.label_part_G is None:
+        return False
+    return is_constant(shaped.label_part_G[rows]) and not is_constant(shaped.rewards_G[rows])
 
 
 def is_constant(values_G: Floats) -> bool:

@@ -12,13 +12,13 @@ is refused. Ids are prefixed with the benchmark's name: `aime24-0`.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scrl.data.backslashes import with_backslashes
 from scrl.data.questions import Columns, LoadedQuestions, check_limit, limit_note, make_questions
 from scrl.data.tables import HubError, Row, Table, read_hub, read_jsonl
 from scrl.errors import ConfigError, DataError, did_you_mean
@@ -31,9 +31,6 @@ OPTIONS_SEED = 0
 """Seed for the order of GPQA's options."""
 
 Fields = Mapping[str, Any]
-
-_LOST_BACKSLASH = re.compile("\f(?=rac)|\b(?=oxed|egin|inom|eta)|\t(?=riangle|imes|heta|ext{)|\r(?=ight)")
-_ESCAPES = {"\f": r"\f", "\b": r"\b", "\t": r"\t", "\r": r"\r"}
 
 
 # Fields of the hub → a question and its answer
@@ -160,7 +157,7 @@ def load_benchmark(name: str, *, data_dir: Path | None, limit: int | None = None
     folder = data_dir or os.environ.get(DATA_VARIABLE)
     table, place = _read_folder(source, Path(folder).expanduser()) if folder else _read_hub(source)
     original = list(table.rows)
-    rows = [row._replace(fields={key: with_backslashes(cell) for key, cell in row.fields.items()}) for row in original]
+    rows = [row._replace(fields=_repaired(row.fields)) for row in original]
     num_repaired = sum(before != after for before, after in zip(original, rows, strict=True))
     if len(rows) != source.num_questions:
         raise DataError(
@@ -189,9 +186,8 @@ def find_benchmark(name: str) -> BenchmarkSource:
     return BENCHMARKS[name]
 
 
-def with_backslashes(cell: Any) -> Any:
-    r"""Text with `\frac` and the like restored where an unescaped backslash left a form feed and `rac`."""
-    return _LOST_BACKSLASH.sub(lambda lost: _ESCAPES[lost[0]], cell) if isinstance(cell, str) else cell
+def _repaired(fields: Fields) -> dict[str, Any]:
+    return {name: with_backslashes(cell) if isinstance(cell, str) else cell for name, cell in fields.items()}
 
 
 def _find_levels(source: BenchmarkSource, name: str, level_range: str) -> tuple[str, ...]:

@@ -21,6 +21,8 @@ from scrl.errors import DataError, did_you_mean
 Fields = dict[str, Any]
 ESTIMATE = "entropy_is_estimate"
 """Set in the fields of a rollout whose entropy is an estimate."""
+SEVERAL_GOLDS = "has_several_golds"
+"""Set in the fields of a rollout without gold, because there are several right answers."""
 _TEXTS = ("completions", "responses", "outputs", "samples", "generations")
 _TEXT = ("completion", "response", "output", "generation", "generated_text", "model_output")
 _PROMPT = ("prompt", "question", "problem", "query", "input", "messages")
@@ -67,7 +69,7 @@ def _trl(row: Fields, columns: Columns) -> Iterator[Fields]:
 
 def _verl(row: Fields, columns: Columns) -> Iterator[Fields]:
     gold = row.get(columns.gold or "gts")
-    yield {"prompt": row["input"], "completion": row["output"], "step": row["step"], "gold": _only(gold)}
+    yield {"prompt": row["input"], "completion": row["output"], "step": row["step"], **_only(gold)}
 
 
 def _lm_eval(row: Fields, columns: Columns) -> Iterator[Fields]:
@@ -75,7 +77,7 @@ def _lm_eval(row: Fields, columns: Columns) -> Iterator[Fields]:
     doc = row["doc"] if isinstance(row["doc"], dict) else {}
     gold = doc.get(columns.gold) if columns.gold else row["target"]
     for number, text in enumerate(row["resps"][0] if isinstance(row["resps"][0], list) else row["resps"]):
-        yield {"question_id": row["doc_id"], "sample": number, "completion": text, "gold": _only(gold)}
+        yield {"question_id": row["doc_id"], "sample": number, "completion": text, **_only(gold)}
 
 
 def _openai(row: Fields, columns: Columns) -> Iterator[Fields]:
@@ -115,9 +117,8 @@ def _flat(row: Fields, columns: Columns) -> Iterator[Fields]:
     name = columns.completion or _first_of(row, _TEXT)
     assert name is not None
     fields = _about_the_question(row, columns) | {"completion": _message(row.get(name), name)}
-    entropy = row.get(columns.entropy or "entropy")
-    fields["entropy"] = float(entropy) if isinstance(entropy, str) and entropy.strip() else entropy or None
-    yield fields | _estimated(row)
+    entropy = {"entropy": _number(row.get(columns.entropy or "entropy"))}
+    yield fields | entropy | _estimated(entropy | {"logprobs": row.get("logprobs")})
 
 
 def _about_the_question(row: Fields, columns: Columns) -> Fields:
@@ -131,7 +132,7 @@ def _about_the_question(row: Fields, columns: Columns) -> Fields:
         "question_id": None if identity is None else row[identity],
         "prompt": None if question is None else _message(row[question], question),
         "step": int(step) if isinstance(step, str) and step.isdecimal() else step,
-        "gold": None if gold is None else _only(row[gold]),
+        **_only(None if gold is None else row[gold]),
     }
 
 
@@ -151,11 +152,21 @@ def _message(value: Any, name: str) -> str:
     return value
 
 
-def _only(gold: Any) -> Any:
-    """The one right answer of a list; several cannot be measured against."""
+def _number(cell: Any) -> Any:
+    """The number that a cell's text is, None if it is blank; all else as it is."""
+    if not isinstance(cell, str):
+        return cell
+    try:
+        return float(cell) if cell.strip() else None
+    except ValueError:
+        return cell
+
+
+def _only(gold: Any) -> Fields:
+    """The gold answer, or the only one of a list; several cannot be measured against, and are marked."""
     if not isinstance(gold, list):
-        return gold
-    return gold[0] if len(gold) == 1 else None
+        return {"gold": gold}
+    return {"gold": gold[0] if len(gold) == 1 else None, SEVERAL_GOLDS: len(gold) > 1}
 
 
 # Entropy from log-probabilities
@@ -257,7 +268,9 @@ class CompletionFile:
                         fields["question_id"] = f"{self.path.stem}-{numbers.setdefault(prompt, len(numbers))}"
                     text = prompt if prompt is not None else fields.get("question")
                     yield rollout_of(fields, row.line or 0)._replace(
-                        is_entropy_estimate=fields.get(ESTIMATE) is True, question=text if isinstance(text, str) else ""
+                        is_entropy_estimate=fields.get(ESTIMATE) is True,
+                        has_several_golds=fields.get(SEVERAL_GOLDS) is True,
+                        question=text if isinstance(text, str) else "",
                     )
             except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
                 is_explained = type(error) is ValueError

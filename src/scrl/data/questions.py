@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from scrl.data.backslashes import lost_command
 from scrl.data.jsonl import kind
 from scrl.data.tables import LINES, SHAPE, Row, read_table
 from scrl.errors import ConfigError, DataError, did_you_mean
@@ -37,7 +38,6 @@ _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 _OPTION = re.compile(r"(?:(?:option|choice|answer)[_ -]?)?[a-j]|(?:option|choice)[_ -]?[0-9]", re.I)
 """A column that holds one option of a choice; a single letter may be anything."""
 _ALL_OPTIONS = ("options", "choices")
-_LOST_BACKSLASH = re.compile("\b(?:oxed|egin|inom|eta|ar)|\frac")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +224,9 @@ def _clean(row: Row, column: str, text: str) -> str:
         raise row.error(f"field {column!r} has {len(text):,} characters; at most {MAX_LENGTH:,} are read")
     if _UNWRITABLE.search(text):
         raise row.error(f"field {column!r} has a NUL or half a surrogate pair in it: remove it")
-    if _LOST_BACKSLASH.search(text):
-        raise row.error(f"field {column!r} has lost a backslash, as in '\\frac': in JSON it is written '\\\\frac'")
+    if command := lost_command(text):
+        reason = f"field {column!r} has lost a backslash, that of '{command}'"
+        raise row.error(f"{reason}: in JSON it is written '\\{command}'")
     return text.strip()
 
 

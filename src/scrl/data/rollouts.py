@@ -44,6 +44,8 @@ class Rollout(NamedTuple):
     """It ended by itself; None if the file does not say."""
     is_entropy_estimate: bool = False
     """The entropy was estimated from log-probabilities."""
+    has_several_golds: bool = False
+    """The file has more than one right answer, which cannot be measured against."""
     question: str = ""
     """Its text, if the file has it."""
 

@@ -13,10 +13,12 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scrl.answers.classes import same_answer
+from scrl.answers.forms import canonical_form
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.data.jsonl import read_json_lines
@@ -24,6 +26,7 @@ from scrl.data.printable import csv_cell
 from scrl.data.tables import read_table
 from scrl.data.whole_files import write_whole
 from scrl.errors import DataError, InputError
+from scrl.evaluation.gold import bare_gold
 from scrl.evaluation.trust import Choice, calibrate, chance_of, choose_threshold
 
 MIN_CHECKS = 10
@@ -64,7 +67,7 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
             case {"question": str(), "votes": list()}:
                 continue
         raise InputError("evaluations.jsonl: field 'answers' must hold question and votes per question; measure again")
-    rule = ScrlSettings()
+    rule, is_same = ScrlSettings(), partial(same_answer, significant_digits=digits_of(after))
     rows = []
     for question_id, entry in after["answers"].items():
         (answer, share), (second, second_share) = [*entry["votes"], *[(None, 0.0)] * 2][:2]
@@ -72,10 +75,19 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
         row = AnswerRow(question_id, entry["question"], answer, share, second, second_share, is_trusted)
         if question_id in starts:
             start, start_share = [*starts[question_id]["votes"], (None, 0.0)][0]
-            is_same = answer == start or (None not in (answer, start) and same_answer(answer, start))
-            row = replace(row, start_answer=start, start_share=start_share, is_changed=not is_same)
+            is_kept = answer == start or (None not in (answer, start) and is_same(answer, start))
+            row = replace(row, start_answer=start, start_share=start_share, is_changed=not is_kept)
         rows.append(row)
     return rows
+
+
+def digits_of(evaluation: Mapping[str, Any]) -> int | None:
+    """The significant digits to which its answers were compared; None: exactly, as where the file does not say."""
+    digits = evaluation.get("significant_digits")
+    if digits is None or (type(digits) is int and 1 <= digits <= 15):
+        return digits
+    reason = f"must be a whole number from 1 to 15 or null, found {digits!r:.50}"
+    raise InputError(f"evaluations.jsonl: field 'significant_digits' {reason}; measure again")
 
 
 def run_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[AnswerRow]:
@@ -98,31 +110,47 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
-    ids = {name: row.question_id for row in rows for name in (row.question_id, csv_cell(row.question_id))}
+    names = [row.question_id for row in rows]
+    ids = {csv_cell(name): name for name in names} | {name: name for name in names}
     checks: dict[str, str] = {}
     for row in table.rows:
-        question_id, answer = (str(row.fields.get(name) or "").strip() for name in ("question_id", "answer"))
         if missing := {"question_id", "answer"} - row.fields.keys():
             reason = f"has no column {sorted(missing)[0]!r}; fill in a file that --draw-check wrote"
             raise DataError(path, reason, row.line)
+        cells = (row.fields[name] for name in ("question_id", "answer"))
+        question_id, answer = ("" if cell is None else str(cell).strip() for cell in cells)
         if not question_id or not answer:
             name = "answer" if question_id else "question_id"
             reason = "fill in every row, since a subset without the hard ones is no random subset"
             raise DataError(path, f"{name!r} is empty; {reason}", row.line)
         if question_id not in ids:
             raise DataError(path, f"there is no question {question_id!r} among these answers", row.line)
-        checks[ids[question_id]] = answer
+        if ids[question_id] in checks:
+            reason = f"question {question_id!r} stands here a second time; keep one of the rows"
+            raise DataError(path, reason, row.line)
+        unguarded = answer.removeprefix("'")  # copied from answers.csv
+        right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
+        if canonical_form(right) is None:
+            reason = f"'answer' is {answer!r}, which has nothing to compare with; write the right answer there"
+            raise DataError(path, reason, row.line)
+        checks[ids[question_id]] = right
     if len(checks) < MIN_CHECKS:
         raise DataError(path, f"has {len(checks)} checked answers; give at least {MIN_CHECKS}")
     return checks
 
 
 def with_trust(
-    rows: Sequence[AnswerRow], checks: Mapping[str, str], max_error: float | None, *, is_pool: bool = True
+    rows: Sequence[AnswerRow],
+    checks: Mapping[str, str],
+    max_error: float | None,
+    *,
+    significant_digits: int | None,
+    is_pool: bool = True,
 ) -> tuple[list[AnswerRow], Choice | None]:
     """The rows with their chances, and with which of them are answered at this error rate."""
+    is_same = partial(same_answer, significant_digits=significant_digits)
     checked = {
-        place: row.answer is not None and same_answer(row.answer, checks[row.question_id])
+        place: row.answer is not None and is_same(row.answer, checks[row.question_id])
         for place, row in enumerate(rows)
         if row.question_id in checks
     }

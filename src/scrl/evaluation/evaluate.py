@@ -86,6 +86,7 @@ def evaluate(answered_Q: Sequence[AnsweredQuestion], rule: CreditRule, condition
         "top_p": conditions.sampling.top_p,
         "max_tokens": conditions.sampling.max_tokens,
         "seed": conditions.seed,
+        "significant_digits": rule.significant_digits,
         "agreement": float(np.mean([grade.agreement for grade in grades_Q])),
         "answered": float(np.mean([grade.answered for grade in grades_Q])),
         "truncated": float(np.mean([not finished for answered in answered_Q for finished in answered.finished_G])),

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import accumulate, islice
 
 MAX_THRESHOLDS = 20
 LEVEL = 0.05
@@ -72,8 +73,17 @@ def _rate_where(rising: Callable[[float], float], target: float) -> float:
 
 
 def binomial_tail(k: int, n: int, rate: float) -> float:
-    """P(X ≤ k), X binomial (n, rate)."""
-    return math.fsum(math.comb(n, j) * rate**j * (1 - rate) ** (n - j) for j in range(k + 1))
+    """P(X ≤ k), X binomial (n, rate).
+
+        P(X = j + 1) / P(X = j) = (n − j) / (j + 1) · rate / (1 − rate)
+
+    So each chance is known relative to the largest, and all of them sum to 1; C(n, j) itself overflows for n > 1,029.
+    """
+    mode = min(n, math.floor((n + 1) * rate))
+    below = accumulate(range(mode, 0, -1), lambda p, j: p * j * (1 - rate) / ((n - j + 1) * rate), initial=1.0)
+    above = accumulate(range(mode, n), lambda p, j: p * (n - j) * rate / ((j + 1) * (1 - rate)), initial=1.0)
+    relative = [*reversed(list(below)), *islice(above, 1, None)]
+    return math.fsum(relative[: k + 1]) / math.fsum(relative)
 
 
 @cache

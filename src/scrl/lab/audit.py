@@ -22,7 +22,7 @@ from scrl.evaluation.label_quality import entropy_auroc, majority_accuracy
 from scrl.evaluation.statistics import clustered_interval
 from scrl.lab.label import label_summary
 from scrl.lab.resampling import TopVotes, fewer_votes, top_votes
-from scrl.lab.stored_groups import StoredGroup, credit_of, lacking, stored_groups
+from scrl.lab.stored_groups import StoredGroup, credit_of, lacking, several_golds, stored_groups
 from scrl.lab.verdict import PAPER, verdict
 from scrl.records import Credit
 
@@ -67,6 +67,7 @@ def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule],
         "fewer_completions": fewer_completions(groups, seed=seed),
         "stock": stock_figures(groups),
         "gold": gold_figures(groups, seed=seed) if has_gold else None,
+        "several_golds": several_golds(groups),
         "windows": windows(groups, served, credits),
     }
     return figures | {"verdict": [asdict(finding) for finding in verdict(figures)]}

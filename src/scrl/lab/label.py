@@ -19,7 +19,7 @@ from scrl.data.whole_files import whole_file
 from scrl.errors import DataError
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.label_quality import label_quality
-from scrl.lab.stored_groups import BEYOND_A_FILE, StoredGroup, credit_of, stored_groups
+from scrl.lab.stored_groups import BEYOND_A_FILE, StoredGroup, credit_of, several_golds, stored_groups
 from scrl.records import FACTS, Credit, Question
 
 SCHEMA_VERSION = 2
@@ -127,6 +127,8 @@ def label_summary(rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequ
     }
     if num_estimates:
         summary["estimated_entropies"] = num_estimates
+    if number := several_golds(groups):
+        summary["several_golds"] = number
     summary |= _stock_figures(credits)
     if any(stored.gold is not None for stored in groups):
         truths = ((credit, stored.truth) for stored, credit in pairs)

@@ -33,6 +33,8 @@ class StoredGroup:
     gold: str | None
     truth: Truth | None
     """The right class; None without gold."""
+    has_several_golds: bool
+    """There is no gold because the file has several right answers."""
     num_cut: int | None
     """Completions that were cut; None if the file does not say."""
     num_estimates: int
@@ -105,12 +107,22 @@ def _stored(
         places_G=tuple(r.line for r in rollouts),
         gold=gold,
         truth=right_class(classes, gold),
+        has_several_golds=gold is None and any(r.has_several_golds for r in rollouts),
         elsewhere=Elsewhere(0),
         num_estimates=sum(r.is_entropy_estimate for r in rollouts),
         num_given=num_given,
         num_cut=sum(r.is_finished is False for r in rollouts) if says_finished else None,
         question=rollouts[0].question,
     )
+
+
+def several_golds(groups: Sequence[StoredGroup]) -> int:
+    """How many questions have no gold because the file has several right answers; one counts once per step."""
+    return sum(stored.has_several_golds for stored in groups)
+
+
+def several_golds_note(number: int) -> str:
+    return f"{number:,} question(s) have several right answers in the file and count as without gold."
 
 
 def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:

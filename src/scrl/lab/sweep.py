@@ -22,7 +22,7 @@ from scrl.credit.method import Evidence
 from scrl.credit.methods import find_method
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.credit.pushes import gives
-from scrl.credit.rule import CreditRule, credit_rule, is_constant
+from scrl.credit.rule import CreditRule, credit_rule, is_entropy_only
 from scrl.lab.resampling import resampled_votes, top_votes
 from scrl.lab.stored_groups import StoredGroup, credit_of
 from scrl.records import Floats, Labels
@@ -135,7 +135,7 @@ def _outcomes(rules: Sequence[CreditRule], groups: Sequence[StoredGroup]) -> tup
     for place, stored in enumerate(groups):
         evidence = Evidence(stored.group, stored.classes, stored.tally)
         credited = [_credited(rule, stored, evidence) for rule in rules]
-        counts_RQC[:, place] = [_counts(stored, labels, is_entropy_only) for labels, _, is_entropy_only in credited]
+        counts_RQC[:, place] = [_counts(stored, labels, is_by_entropy) for labels, _, is_by_entropy in credited]
         advantages_RG = np.array([advantages_G for _, advantages_G, _ in credited])
         pushes_RQ3[:, place] = (advantages_RG[:, None, :] * _events(stored)).mean(axis=2)
     return counts_RQC, pushes_RQ3
@@ -151,8 +151,7 @@ def _credited(rule: CreditRule, stored: StoredGroup, evidence: Evidence) -> tupl
         return credit.labels, credit.advantages, credit.is_entropy_only
     labels = rule.method.label(evidence, rule.settings)
     shaped = rule.method.reward(evidence, labels, rule.settings)
-    is_entropy_only = is_constant(shaped.label_part_G) and not is_constant(shaped.rewards_G)
-    return labels, reward_advantages(shaped.rewards_G, rule.settings), is_entropy_only
+    return labels, reward_advantages(shaped.rewards_G, rule.settings), is_entropy_only(shaped, slice(None))
 
 
 def _events(stored: StoredGroup) -> Floats:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from scrl.errors import InputError
+from scrl.policy.low_memory_adamw import open_optimizer
 from scrl.policy.model import (
     LanguageModel,
     empty_model,
@@ -85,12 +86,27 @@ def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
     (folder / STATE).write_text(json.dumps(state | sizes), encoding="utf-8")
 
 
-def checkpoint_bytes(language_model: LanguageModel, settings: OptimizerSettings) -> tuple[int, int]:
-    """What a checkpoint takes on a disk at least: the weights that are trained, and AdamW's two averages of each."""
+def checkpoint_bytes(policy: Policy) -> int:
+    """What a checkpoint that a run can go on from takes on a disk: the weights that are trained, and the optimizer."""
+    return weight_bytes(policy.language_model) + policy.optimizer.state_bytes
+
+
+def checkpoints_bytes(policy: Policy, *, is_renewed: bool) -> int:
+    """What the checkpoints of a run take at most: `best`, and `last`, twice while a new one takes its place."""
+    best = weight_bytes(policy.language_model, policy.language_model.published_dtype)
+    return best + checkpoint_bytes(policy) * (2 if is_renewed else 1)
+
+
+def weight_bytes(language_model: LanguageModel, dtype: torch.dtype | None = None) -> int:
+    """What `write_weights` writes: the weights that are trained."""
     trained = [weight for weight in language_model.model.parameters() if weight.requires_grad]
-    average = getattr(torch, settings.state).itemsize
-    sizes = [(weight.numel() * weight.element_size(), 2 * weight.numel() * average) for weight in trained]
-    return sum(size for size, _ in sizes), sum(size for _, size in sizes)
+    return sum(weight.numel() * (dtype or weight.dtype).itemsize for weight in trained)
+
+
+def bytes_per_weight(dtype: torch.dtype) -> int:
+    """What `checkpoint_bytes` counts of a weight of this type, when all are trained with the default optimizer."""
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+    return weight.nbytes + open_optimizer([weight], OptimizerSettings(), updates=1).state_bytes
 
 
 def read_state(folder: Path, name: str = STATE) -> dict[str, Any]:

@@ -142,6 +142,12 @@ class LowMemoryAdamW(BaseOptimizer):
                 weight.means[part] = round_stochastically(mean_n, random)
                 weight.squares[part] = round_stochastically(square_n, random)
 
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of `state`."""
+        parts = (part for weight in self._weights for part in (weight.rest, weight.means, weight.squares))
+        return sum(part.nbytes for part in parts if part is not None)
+
     def state(self) -> dict[str, Any]:
         """Everything a resumed run needs besides the working weights."""
         lists = {name: [getattr(weight, name) for weight in self._weights] for name in ("rest", "means", "squares")}

@@ -85,8 +85,17 @@ class Optimizer(BaseOptimizer):
 
     @property
     def bytes_to_come(self) -> int:
-        """AdamW's two averages, 8 bytes per weight, before its first step."""
-        return 0 if self._adam.state else 8 * sum(master.numel() for master in self._masters)
+        """AdamW's two averages, before its first step."""
+        return 0 if self._adam.state else self._average_bytes
+
+    @property
+    def _average_bytes(self) -> int:
+        return 2 * sum(master.nbytes for master in self._masters)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of `state` after the first step."""
+        return self._average_bytes + sum(master.nbytes for _, master in self._copies)
 
     def expect_nothing(self) -> None:
         """Called where there is no backward pass: the gradient is 0, and momentum and decay go on."""

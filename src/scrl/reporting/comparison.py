@@ -204,9 +204,10 @@ def remarks(pairings: Sequence[Pairing], comparisons: Sequence[Comparison]) -> I
 
 def _unlike(*pair: Evaluation) -> Iterator[tuple[str, list[object]]]:
     """How two evaluations were made differently: what, and both values."""
-    for name in ("samples", "temperature", "top_p", "max_tokens"):
+    for name in ("samples", "temperature", "top_p", "max_tokens", "significant_digits"):
         if pair[0].get(name) != pair[1].get(name):
-            yield name, [evaluation.get(name, "unknown") for evaluation in pair]
+            missing = "all" if name == "significant_digits" else "unknown"
+            yield name, [evaluation.get(name, missing) for evaluation in pair]
     ks = [sorted({int(name.partition("@")[2]) for name in metrics_of([evaluation])} - {1}) for evaluation in pair]
     if ks[0] != ks[1]:
         yield "k", [", ".join(map(str, k)) for k in ks]

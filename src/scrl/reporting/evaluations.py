@@ -24,8 +24,8 @@ Evaluation = Mapping[str, Any]
 EVALUATIONS = "evaluations.jsonl"
 BY_QUESTION = "_by_question"
 _NUMBERS = frozenset(
-    "questions samples temperature top_p max_tokens pass@1_low pass@1_high agreement answered truncated "
-    "entropy_mean entropy_correct entropy_incorrect".split()
+    "questions samples temperature top_p max_tokens significant_digits pass@1_low pass@1_high agreement answered "
+    "truncated entropy_mean entropy_correct entropy_incorrect".split()
 )
 
 
@@ -38,6 +38,7 @@ class Protocol(NamedTuple):
     temperature: float | None
     top_p: float | None
     max_tokens: float | None
+    significant_digits: float | None
 
     @classmethod
     def of(cls, evaluation: Evaluation) -> Protocol:
@@ -52,6 +53,7 @@ class Protocol(NamedTuple):
             "temperature {:g}": self.temperature,
             "top-p {:g}": self.top_p,
             "at most {:g} tokens": self.max_tokens,
+            "equal to {:g} significant digits": self.significant_digits,
         }
         return ", ".join(words.format(value) for words, value in parts.items() if value is not None)
 

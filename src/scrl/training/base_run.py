@@ -172,16 +172,19 @@ def usable_questions(
     """The questions whose prompts are not too long, and notes about the others; every prompt left can be used."""
     kept, notes = filter_overlong(questions, tokenizer, config.prompt)
     forms = config.rule().question_forms(kept)
-    lengths = {question.id: len(prompt_tokens(question, tokenizer, config.prompt)) for question in forms}
-    name, longest = max(lengths.items(), key=lambda pair: pair[1])
+    prompts = [prompt_tokens(form, tokenizer, config.prompt) for form in forms]
+    longest, form = max(zip(map(len, prompts), forms, strict=True), key=lambda pair: pair[0])
     problem = no_room(longest, config.sampling.max_tokens, model_config)
     if problem is not None:
-        raise InputError(f"sampling.max_tokens: question {name!r} has the longest prompt, {longest} tokens; {problem}")
-    unknown = [t for t in prompt_tokens(forms[0], tokenizer, config.prompt) if t == tokenizer.unk_token_id]
-    if unknown:  # a prompt of words that the tokenizer does not know is no prompt
-        text = prompt_text(forms[0], tokenizer, config.prompt)
         raise InputError(
-            f"prompt: the tokenizer does not know {len(unknown)} tokens of the first prompt, {text[:200]!r}. The "
-            "embedded model reads only its own arithmetic (questions: arithmetic:medium, prompt.instruction: '')."
+            f"sampling.max_tokens: question {form.id!r} has the longest prompt, {longest} tokens; {problem}"
+        )
+    unknown = [form for form, tokens_P in zip(forms, prompts, strict=True) if tokenizer.unk_token_id in tokens_P]
+    if unknown:  # a prompt of words that the tokenizer does not know is no prompt
+        text = prompt_text(unknown[0], tokenizer, config.prompt)
+        raise InputError(
+            f"prompt: the tokenizer does not know some tokens of {len(unknown)} of {len(forms)} prompts, first that of "
+            f"question {unknown[0].id!r}, {text[:200]!r}. The embedded model reads only its own arithmetic (questions: "
+            "arithmetic:medium, prompt.instruction: '')."
         )
     return kept, notes

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from scrl.config import RunConfig
-from scrl.credit.group_metrics import group_metrics
+from scrl.credit.group_metrics import group_metrics, tokens_drawn
 from scrl.credit.rule import CreditedGroup
 from scrl.errors import InputError
 from scrl.evaluation.label_quality import step_label_quality
@@ -97,10 +97,10 @@ def take_steps(run: Run) -> None:
             break
         # An adapter's dropout draws from torch's own generator: seeded per step, so that a resumed run repeats it.
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
-        clock, resampling, tokens_left_out = Stopwatch(), dict[str, float](), 0
+        clock, resampling, left_out = Stopwatch(), dict[str, float](), list[CreditedGroup]()
         groups_B = sample_and_credit(run, clock, run.stream.batch(state.step))
         if config.dynamic_sampling.rounds:
-            groups_B, resampling, tokens_left_out = replace_flat(
+            groups_B, resampling, left_out = replace_flat(
                 groups_B, partial(sample_and_credit, run, clock), run.stream, state.step, config.dynamic_sampling
             )
         with finish_first(run.listener.note):
@@ -108,9 +108,9 @@ def take_steps(run: Run) -> None:
                 update = run.update(groups_B)
             metrics = step_metrics(groups_B, update, state.labels) | step_label_quality(groups_B)
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
-            metrics |= resampling | {"tokens": metrics["tokens"] + tokens_left_out}
+            metrics |= resampling | {"tokens": metrics["tokens"] + tokens_drawn(left_out)}
             line = {"step": state.step} | metrics | clock.seconds
-            run.remember(metrics, groups_B)
+            run.remember(metrics, [*groups_B, *left_out])
             state.step += 1
             run.log_step(line, groups_B, update.notes)
             for tracker in run.trackers:

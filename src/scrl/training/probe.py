@@ -18,8 +18,9 @@ import numpy as np
 from scrl.answers.readers import get_reader
 from scrl.config import RunConfig
 from scrl.errors import InputError
-from scrl.policy.checkpoint import checkpoint_bytes
+from scrl.policy.checkpoint import checkpoints_bytes
 from scrl.policy.model import LanguageModel
+from scrl.policy.policy import Policy
 from scrl.policy.scoring import scorer
 from scrl.records import Sample, Sampled
 
@@ -139,32 +140,34 @@ def count_answers(texts: Sequence[str], reader: str) -> int:
     return sum(read(text) is not None for text in texts)
 
 
-def cost_note(probe: Probe, config: RunConfig, language_model: LanguageModel, rows: int, num_questions: int) -> str:
+def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_questions: int, num_held_out: int) -> str:
     """Seconds per step, hours in all and space on disk, from what the probe took.
 
     n completions took t seconds. On a CPU k of them take t k / n; on a GPU, where `rows` are written side by side,
     t ⌈k / rows⌉. A pass forward and backward over a completion takes three times the forward pass of its scoring, four
     times where activations are computed twice.
     """
-    n = len(probe.samples)
+    n, rule, evaluation = len(probe.samples), config.rule(), config.evaluation
 
-    def rollout(completions: int) -> float:
-        if language_model.device.type == "cpu":
-            return probe.rollout_seconds * completions / n
-        return probe.rollout_seconds * math.ceil(completions / rows)
+    def rollout(questions: int, completions: int) -> float:
+        if policy.language_model.device.type == "cpu":
+            return probe.rollout_seconds * questions * completions / n
+        return probe.rollout_seconds * math.ceil(questions * completions / rows)
 
-    questions = min(config.questions_per_step, num_questions)
+    groups = min(config.questions_per_step, num_questions) * rule.forms
     passes = 4 if config.compute.gradient_checkpointing else 3
-    update = passes * probe.score_seconds * questions * config.trained / n
-    step = rollout(questions * config.completions) + update
-    evaluated = 0 if config.evaluation.is_off else min(config.evaluation.questions or num_questions, num_questions)
-    times = 2 if not config.evaluation.every else 1 + math.ceil(config.steps / config.evaluation.every)
-    total = config.steps * step + times * rollout(evaluated * config.evaluation.completions)
+    step = rollout(groups, config.completions) + passes * probe.score_seconds * groups * config.trained / n
+    total = config.steps * step
+    if "reference_share" in rule.needs:
+        total += rollout(num_questions * rule.forms, config.completions)
+    if not evaluation.is_off:
+        times = 2 if not evaluation.every else 1 + math.ceil(config.steps / evaluation.every)
+        evaluated = min(evaluation.questions or num_questions, num_questions)
+        total += times * sum(rollout(number, evaluation.completions) for number in (evaluated, num_held_out))
     other_fields = 300
     completion_bytes = np.mean([len(sample.text.encode()) for sample in probe.samples]) + other_fields
-    rollout_bytes = config.steps * questions * config.completions * completion_bytes
-    weights, averages = checkpoint_bytes(language_model, config.optimizer)
-    disk = 3 * weights + 2 * averages + rollout_bytes  # `best`, and `last` twice while a new one is written
+    rollout_bytes = config.steps * groups * config.completions * completion_bytes
+    disk = checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every) + rollout_bytes
     note = f"estimated from the probe: about {duration(step)} per step, {duration(total)} in all with evaluations; "
     note += f"{disk / 1e9:.2g} GB on disk"
     if total < LONG:

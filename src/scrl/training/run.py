@@ -18,7 +18,7 @@ from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
 from scrl.evaluation.gold import truth_for
-from scrl.policy.checkpoint import STATE, checkpoint_bytes, restore, write_state, write_weights
+from scrl.policy.checkpoint import STATE, checkpoints_bytes, restore, write_state, write_weights
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
@@ -118,8 +118,9 @@ class Run(BaseRun):
         start, questions = time.perf_counter(), self.stream.batch(0)
         sampled_B = self.sample(questions, self.config.sampling, self.config.probe, "probe")
         probe = score_probe(sampled_B, time.perf_counter() - start, self.language_model)
-        rows, total = self.sampler.rows_per_call, len(self.stream.questions)
-        for note in (*probe_notes(probe, self.config), cost_note(probe, self.config, self.language_model, rows, total)):
+        rows, asked, held_out = self.sampler.rows_per_call, len(self.stream.questions), len(self.held_out)
+        cost = cost_note(probe, self.config, self.policy, rows, asked, held_out)
+        for note in (*probe_notes(probe, self.config), cost):
             self.listener.note(note)
         self.state.probe = probe.rows
 
@@ -211,7 +212,7 @@ class Run(BaseRun):
         self.state.reference_shares = shares  # all or none: a run that is stopped half-way starts over
 
     def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> None:
-        """Note what later steps will look at."""
+        """Note what later steps will look at; `groups_B` are all that were sampled, trained on or not."""
         state = self.state
         state.history.append({key: metrics[key] for key in (*WATCHED, "agreement") if key in metrics})
         state.labels |= positive_labels(groups_B)
@@ -271,19 +272,17 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         on_fewer=listener.note,
         on_token=getattr(listener, "tokens", None),  # listeners written for 0.1 have none
     )
-    groups_per_question = len(rule.question_forms(stream.questions[:1]))
     policy = Policy(
         language_model,
         config.loss,
         config.optimizer,
         config.compute,
-        updates=stream.updates(config.steps, config.questions_per_update, groups_per_question),
+        updates=stream.updates(config.steps, config.questions_per_update, rule.forms),
         temperature=config.sampling.temperature,
         max_tokens=config.sampling.max_tokens,
     )
     if not resume:
-        needed = sum(checkpoint_bytes(language_model, config.optimizer))
-        check_room(out, needed * (2 if config.steps > config.checkpoint_every else 1))
+        check_room(out, checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every))
     embed = load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None
     run = Run(**vars(base), sampler=sampler, policy=policy, embed=embed)
     for note in (sampler.note, policy.note, policy.measure_passes()):

@@ -84,8 +84,8 @@ def replace_flat(
     stream: QuestionStream,
     step: int,
     settings: DynamicSamplingSettings,
-) -> tuple[list[CreditedGroup], dict[str, float], int]:
-    """The groups of a step with flat ones replaced as far as the rounds go, metrics of that, and tokens left out.
+) -> tuple[list[CreditedGroup], dict[str, float], list[CreditedGroup]]:
+    """The groups of a step with flat ones replaced as far as the rounds go, metrics of that, and the groups left out.
 
     `sample_and_credit` makes groups of questions, beside those of the step so far. The agreement is that of the
     questions sampled first: among those trained on, the unanimous ones have been replaced, and the best checkpoint is
@@ -116,8 +116,7 @@ def replace_flat(
         "resampled_share": replaced / len(kept_Q),
         "resampling_rounds": float(rounds),
     }
-    tokens_left_out = sum(sample.tokens_drawn for group in left_out for sample in group.sampled.samples_G)
-    return [group for groups in kept_Q for group in groups], metrics, tokens_left_out
+    return [group for groups in kept_Q for group in groups], metrics, left_out
 
 
 def by_question(groups_B: Sequence[CreditedGroup], number: int) -> list[list[CreditedGroup]]:

@@ -21,13 +21,14 @@ from scrl.child_processes import child
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import MIN_OTHERS, few_others, require_others
 from scrl.data.jsonl import read_json_lines
-from scrl.data.prompts import filter_overlong, plain_template, prompt_messages, prompt_tokens, template_switches
+from scrl.data.prompts import plain_template, prompt_messages, prompt_tokens, template_switches
 from scrl.engines.choice import check_machine
 from scrl.engines.verl.settings import Job, verl_settings
 from scrl.errors import InputError, ScrlError, TrainingError
-from scrl.policy.model import loading
+from scrl.policy.model import loading, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
+from scrl.training.base_run import usable_questions
 from scrl.training.interrupts import stop_on_sigterm
 from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
@@ -69,13 +70,18 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
     model, rule = model_folder(config.model), config.rule()
     with loading(model):
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
-    questions, notes = filter_overlong(config.load_questions().questions, tokenizer, config.prompt)
+    shape = model_shape(model, config.trust_remote_code)
+    questions, notes = usable_questions(config, tokenizer, shape, config.load_questions().questions)
     if "elsewhere" in rule.needs:
         require_others([question.id for question in questions], rule.method.name)
         if min(config.questions_per_step, len(questions)) <= MIN_OTHERS:
             notes = [*notes, few_others(len(questions) - 1)]
     held_out = config.load_held_out()
-    validation = list(held_out.questions) if held_out else questions[: config.evaluation.questions]
+    if held_out is None:
+        validation = questions[: config.evaluation.questions]
+    else:
+        validation, more = usable_questions(config, tokenizer, shape, held_out.questions)
+        notes = [*notes, *more]
     job = Job(
         folder=str(out.resolve()),
         questions=len(questions),

@@ -104,18 +104,15 @@ def _attend_page(
 
     ALONE: the row's prompt, of one page, is read first. BESIDE: the first `first` pages are those of its prompt.
     """
-    item = tl.program_id(0)
-    head = tl.program_id(1)
-    split = tl.program_id(2)
-    m = tl.arange(0, M)
+    item, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    m, d = tl.arange(0, M), tl.arange(0, D)
     if TEAM > 0:
-        leader = tl.load(teams + item * TEAM)
         row = tl.load(teams + item * TEAM + m // G, mask=m < TEAM * G, other=-1)
-        safe = tl.maximum(leader, 0)
-        owner = tl.load(state + PROMPT_ROW * slots + safe)
-        length = tl.where(leader < 0, 0, tl.load(state + PREFIX_ROW * slots + safe))
-        its_row = tl.maximum(row, 0)
-        position = tl.load(state + PREFIX_ROW * slots + its_row) + tl.load(state + SUFFIX_ROW * slots + its_row)
+        leader = tl.load(teams + item * TEAM)
+        owner = tl.load(state + PROMPT_ROW * slots + tl.maximum(leader, 0))
+        length = tl.where(leader < 0, 0, tl.load(state + PREFIX_ROW * slots + tl.maximum(leader, 0)))
+        prefix = tl.load(state + PREFIX_ROW * slots + tl.maximum(row, 0))
+        position = prefix + tl.load(state + SUFFIX_ROW * slots + tl.maximum(row, 0))
     else:
         row = tl.where(m < G, item, -1)
         owner = item
@@ -138,13 +135,11 @@ def _attend_page(
     else:
         page = tl.load(table + owner * width + number)
     there = row >= 0
-    half = tl.arange(0, D // 2)
-    angle = position.to(tl.int64)[:, None] * D + half[None, :]
+    angle = position.to(tl.int64)[:, None] * D + tl.arange(0, D // 2)[None, :]
     c, s = tl.load(cos + angle), tl.load(sin + angle)
     source = qkv + tl.where(there, row, 0).to(tl.int64) * (HEADS + 2 * KV) * D + (head * G + m % G) * D
     q = _turned(source, there, q_norm, c, s, eps, M, D, NORM)
     query = (tl.where(there, row, 0) * HEADS + head * G + m % G).to(tl.int64)
-    d = tl.arange(0, D)
     base = (page.to(tl.int64) * KV + head) * PAGE * D
     top = tl.full([M], float("-inf"), tl.float32)
     total = tl.zeros([M], tl.float32)
@@ -156,34 +151,19 @@ def _attend_page(
         if is_newest:
             count -= 1  # stored by this step, which may not read it back
             own = qkv + item.to(tl.int64) * (HEADS + 2 * KV) * D + (HEADS + head) * D
-            k = _turned(own + tl.zeros([1], tl.int32), tl.full([1], True, tl.int1), k_norm, c, s, eps, 1, D, NORM)
-            v = tl.load(own + KV * D + d)[None, :]
-            place = base + suffix % PAGE * D + d[None, :]
-            tl.store(keys + place, k)
-            tl.store(values + place, v)
+            place = base + suffix % PAGE * D
+            k, v = _store_newest(own, keys + place, values + place, k_norm, c, s, eps, KV, D, NORM)
             top = tl.sum(q.to(tl.float32) * k.to(tl.float32), axis=1) * scale
             total += 1.0
             mixed += v.to(tl.float32)
     if ALONE:
         prompt = tl.load(prompts + tl.load(state + PROMPT_ROW * slots + item) * prompt_width).to(tl.int64)
-        for start in range(0, prefix, N):
-            shared = (prompt * KV + head) * PAGE * D
-            top, total, mixed = _tile(
-                q, keys + shared, values + shared, start, prefix, scale, top, total, mixed, D, N, PRECISION
-            )
+        shared = (prompt * KV + head) * PAGE * D
+        top, total, mixed = _tiles(q, keys + shared, values + shared, prefix, scale, top, total, mixed, D, N, PRECISION)
     elif LAST:
         for shared in range(tl.cdiv(prefix, PAGE)):
-            place = query * splits + shared
-            logsum = tl.load(sums + place, mask=there, other=0.0)
-            o = tl.load(parts + place[:, None] * D + d[None, :], mask=there[:, None], other=0.0)
-            higher = tl.maximum(top, logsum)
-            shrink, weight = tl.exp2(top - higher), tl.exp2(logsum - higher)
-            total, mixed = total * shrink + weight, mixed * shrink[:, None] + o * weight[:, None]
-            top = higher
-    for start in range(0, count, N):
-        top, total, mixed = _tile(
-            q, keys + base, values + base, start, count, scale, top, total, mixed, D, N, PRECISION
-        )
+            top, total, mixed = _add_page(parts, sums, query * splits + shared, there, top, total, mixed, D)
+    top, total, mixed = _tiles(q, keys + base, values + base, count, scale, top, total, mixed, D, N, PRECISION)
     mixed = mixed / total[:, None]
     if LAST:
         tl.store(out + query[:, None] * D + d[None, :], mixed.to(out.dtype.element_ty), mask=there[:, None])
@@ -191,6 +171,27 @@ def _attend_page(
         place = query * splits + (split if BESIDE else first + split)
         tl.store(parts + place[:, None] * D + d[None, :], mixed, mask=there[:, None])
         tl.store(sums + place, top + tl.log2(total), mask=there)
+
+
+@triton.jit
+def _store_newest(own, key, value, k_norm, c, s, eps, KV: tl.constexpr, D: tl.constexpr, NORM: tl.constexpr):
+    """The key and value [1, D] of a row's newest token, which are put into its page."""
+    d = tl.arange(0, D)[None, :]
+    k = _turned(own + tl.zeros([1], tl.int32), tl.full([1], True, tl.int1), k_norm, c, s, eps, 1, D, NORM)
+    v = tl.load(own + KV * D + d)
+    tl.store(key + d, k)
+    tl.store(value + d, v)
+    return k, v
+
+
+@triton.jit
+def _add_page(parts, sums, place, there, top, total, mixed, D: tl.constexpr):
+    """A page of the prompt, attended to by another program: its o, weighed by 2^(l − top)."""
+    logsum = tl.load(sums + place, mask=there, other=0.0)
+    o = tl.load(parts + place[:, None] * D + tl.arange(0, D)[None, :], mask=there[:, None], other=0.0)
+    higher = tl.maximum(top, logsum)
+    shrink, weight = tl.exp2(top - higher), tl.exp2(logsum - higher)
+    return higher, total * shrink + weight, mixed * shrink[:, None] + o * weight[:, None]
 
 
 @triton.jit
@@ -216,21 +217,23 @@ def _turned(source, there, norm, c, s, eps, M: tl.constexpr, D: tl.constexpr, NO
 
 
 @triton.jit
-def _tile(
-    q, keys, values, start, count, scale, top, total, mixed, D: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr
+def _tiles(
+    q, keys, values, count, scale, top, total, mixed, D: tl.constexpr, N: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    """N more tokens: the highest score so far, Σ 2^(s − top), Σ 2^(s − top) V."""
-    n = start + tl.arange(0, N)
+    """`count` more tokens, N at a time: the highest score so far, Σ 2^(s − top), Σ 2^(s − top) V."""
     d = tl.arange(0, D)
-    inside = n < count
-    k = tl.load(keys + n[None, :] * D + d[:, None], mask=inside[None, :], other=0.0)
-    s = tl.where(inside[None, :], tl.dot(q, k, input_precision=PRECISION) * scale, float("-inf"))
-    higher = tl.maximum(top, tl.max(s, axis=1))
-    shrink = tl.exp2(top - higher)
-    p = tl.exp2(s - higher[:, None])
-    v = tl.load(values + n[:, None] * D + d[None, :], mask=inside[:, None], other=0.0)
-    mixed = tl.dot(p.to(v.dtype), v, mixed * shrink[:, None], input_precision=PRECISION)
-    return higher, total * shrink + tl.sum(p, axis=1), mixed
+    for start in range(0, count, N):
+        n = start + tl.arange(0, N)
+        inside = n < count
+        k = tl.load(keys + n[None, :] * D + d[:, None], mask=inside[None, :], other=0.0)
+        s = tl.where(inside[None, :], tl.dot(q, k, input_precision=PRECISION) * scale, float("-inf"))
+        higher = tl.maximum(top, tl.max(s, axis=1))
+        shrink = tl.exp2(top - higher)
+        p = tl.exp2(s - higher[:, None])
+        v = tl.load(values + n[:, None] * D + d[None, :], mask=inside[:, None], other=0.0)
+        mixed = tl.dot(p.to(v.dtype), v, mixed * shrink[:, None], input_precision=PRECISION)
+        top, total = higher, total * shrink + tl.sum(p, axis=1)
+    return top, total, mixed
 
 
 @triton.jit(do_not_specialize=["slots", "splits", "first"])

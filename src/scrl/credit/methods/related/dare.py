@@ -8,7 +8,7 @@ Known from summaries, not from code. Not found: α (`bonus_weight`), τ (`min_pr
 defaults are guesses of ours. Not said: whether an answer that was dropped keeps its bonus (`bonus_for_dropped`; the
 equation as it stands says yes), and what a missing answer earns (0 here; it counts in N). As printed, the bonus is
 negative for u > 1. Where τ drops every answer, p̃ is 0 for all and there is no label; otherwise the label is the
-likeliest answer, for measuring alone: the reward does not look at it.
+likeliest answer, for measuring alone: the reward does not look at it. Ties are a setting here (`ties`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import fsum
 
 from pydantic import Field
 
-from scrl.credit.labels import SLACK
+from scrl.credit.labels import SLACK, largest
 from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing
 from scrl.credit.rewards import spread
 from scrl.records import Labels, Tally
@@ -43,10 +43,11 @@ def probabilities(tally: Tally, settings: DareSettings) -> list[float]:
 
 
 def label(evidence: Evidence, settings: DareSettings) -> Labels:
-    """The likeliest answer, where one was kept; of equal ones the smallest key."""
+    """The likeliest answer, where one was kept."""
     probabilities_K = probabilities(evidence.tally, settings)
-    highest = max(probabilities_K, default=0.0)
-    return Labels(evidence.tally.keys_K[probabilities_K.index(highest)]) if highest else Labels()
+    if not any(probabilities_K):
+        return Labels()
+    return Labels(largest(evidence.tally, probabilities_K, first_seen_wins=settings.first_seen_wins))
 
 
 def reward(evidence: Evidence, labels: Labels, settings: DareSettings) -> Shaped:  # noqa: ARG001 - a method's signature

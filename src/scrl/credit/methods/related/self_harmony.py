@@ -7,8 +7,8 @@
 
 From the authors' code: the harmonic mean, ties going to the more frequent answer, and both penalties. An answer that
 only one form has scores 0, so where no answer is shared the most frequent one of both is taken. Our reading: a tie that
-frequency leaves goes to the smallest key; JS, in nats, is that of the answers that were given, missing ones left out; a
-missing answer earns 0.
+frequency leaves goes to the smallest key, or to the answer seen first (`ties`), in the question as it is before its
+rephrasing; JS, in nats, is that of the answers that were given, missing ones left out; a missing answer earns 0.
 
 What differs here: the authors' model rephrases the questions itself, and a second penalty, (1 − 0.1 · format_pen), is
 for a rephrasing out of shape. Here rephrasings come with the questions, so there is nothing to punish. The penalty that
@@ -23,6 +23,7 @@ from math import fsum, log
 
 from pydantic import Field
 
+from scrl.answers.classes import MISSING
 from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing
 from scrl.credit.rewards import match_rewards
 from scrl.records import Labels, Tally
@@ -36,10 +37,12 @@ class SelfHarmonySettings(CreditSettings):
     )
 
 
-def label(evidence: Evidence, settings: SelfHarmonySettings) -> Labels:  # noqa: ARG001 - a method's signature
+def label(evidence: Evidence, settings: SelfHarmonySettings) -> Labels:
     """y*, where a completion of this form gives it."""
     assert evidence.partner is not None
-    best = harmonic_answer(evidence.tally, evidence.partner)
+    forms = (evidence.tally, evidence.partner)
+    as_it_is, rephrased = reversed(forms) if evidence.is_rephrased else forms
+    best = harmonic_answer(as_it_is, rephrased, first_seen_wins=settings.first_seen_wins)
     return Labels(best if best in evidence.tally.keys_K else None)
 
 
@@ -53,8 +56,11 @@ def reward(evidence: Evidence, labels: Labels, settings: SelfHarmonySettings) ->
     return Shaped(rewards_G)
 
 
-def harmonic_answer(one: Tally, other: Tally) -> str | None:
-    """argmax_a 2 p q / (p + q), in exact numbers; ties by p + q, then the smallest key. None without any answer."""
+def harmonic_answer(one: Tally, other: Tally, *, first_seen_wins: bool) -> str | None:
+    """argmax_a 2 p q / (p + q), in exact numbers; ties by p + q, then the smallest key, or the first seen.
+
+    None without any answer.
+    """
     p, q = _exact_shares(one), _exact_shares(other)
     zero = Fraction(0)
 
@@ -62,7 +68,8 @@ def harmonic_answer(one: Tally, other: Tally) -> str | None:
         first, second = p.get(key, zero), q.get(key, zero)
         return 2 * first * second / (first + second), first + second
 
-    return max(sorted(p.keys() | q.keys()), key=score, default=None)
+    seen = dict.fromkeys(tally.keys_K[j] for tally in (one, other) for j in tally.class_of_G if j != MISSING)
+    return max(seen if first_seen_wins else sorted(seen), key=score, default=None)
 
 
 def _exact_shares(tally: Tally) -> dict[str, Fraction]:
