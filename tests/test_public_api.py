@@ -139,6 +139,7 @@ def test_settings_may_be_given_by_name(tmp_path, no_report):
         scrl.train(SMALL | {"max_tokens": 40}, TEXTS, out=tmp_path / "bad")
     [record] = scrl.evaluate("embedded", "arithmetic:easy:train:2", out=tmp_path / "e", completions=2, max_tokens=40)
     assert (record["samples"], record["max_tokens"]) == (2, 40)
+    assert (record["temperature"], record["top_p"]) == (0.6, 0.95)  # the defaults of `scrl evaluate`
     with pytest.raises(scrl.ConfigError, match="max_gen_toks is lm-eval's name; here it is max_tokens"):
         scrl.evaluate("embedded", "arithmetic:easy:train:2", max_gen_toks=40)
     assert not (tmp_path / "bad").exists()

@@ -141,7 +141,7 @@ def evaluate(
 ) -> list[dict[str, Any]]:
     """Measure a model on benchmarks or files with gold answers, as `scrl evaluate` does; one record per benchmark.
 
-    `settings` are those of its evaluation.yaml, e.g. samples=4, sampling={"max_tokens": 512}, data_dir="benchmarks".
+    `settings` have the names and defaults they have there, e.g. completions=4, max_tokens=512, data_dir="benchmarks".
     """
     from scrl.data.folders import new_run_folder
     from scrl.evaluation.benchmark_run import measure

@@ -52,6 +52,12 @@ def settings_of(*benchmarks, **changes):
     return build_settings(values | changes)
 
 
+@pytest.mark.parametrize("given", [{"max_tokens": 24}, {"sampling": {"max_tokens": 24}}])
+def test_one_sampling_setting_leaves_the_others_as_the_paper_has_them(given):
+    sampling = build_settings({"model": "embedded", "benchmarks": [STREAM], **given}).sampling
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.6, 0.95, 24)
+
+
 def contents(folder, names=FILES):
     return {name: (folder / name).read_bytes() for name in names}
 

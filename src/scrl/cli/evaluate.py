@@ -83,8 +83,7 @@ def measurement_settings(given: Mapping[str, Any], base: Mapping[str, Any] | Non
     """The settings of an evaluation, on top of `base` or of the defaults."""
     if base is None and not {"model", "benchmarks"} <= given.keys():
         raise ConfigError("scrl evaluate: name a model and at least one benchmark or file (--model, --questions)")
-    defaults = {"sampling": MeasurementSettings.model_fields["sampling"].default.model_dump()}
-    return build_settings(merged(base or defaults, given))
+    return build_settings(merged(base or {}, given))
 
 
 def measure_and_show(settings: MeasurementSettings, folder: Path, console: Console) -> None:

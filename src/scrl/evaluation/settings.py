@@ -17,10 +17,12 @@ from scrl.errors import ConfigError, DataError, InputError
 from scrl.policy.settings import ComputeSettings
 from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import EVALUATION_NAMES, Names, validated
-from scrl.settings import RETIRED, Settings, changed_settings
+from scrl.settings import RETIRED, Settings, changed_settings, merged
 
 STARTED_WITH = "started_with.json"
 """The settings again, beside the completions that were drawn with them."""
+SAMPLING = SamplingSettings(temperature=0.6, top_p=0.95, max_tokens=3072)
+"""How completions are drawn unless said otherwise, as in the paper."""
 
 
 class MeasurementSettings(Settings):
@@ -31,7 +33,7 @@ class MeasurementSettings(Settings):
         min_length=1, description="Benchmarks, or files of questions, with gold answers where they are measured."
     )
     samples: int = Field(16, ge=1, description="Completions per question.")
-    sampling: SamplingSettings = SamplingSettings(temperature=0.6, top_p=0.95, max_tokens=3072)
+    sampling: SamplingSettings = SAMPLING
     ks: tuple[int, ...] = Field((), description="The k of pass@k and maj@k; none: the number of completions.")
     seed: int = Field(0, ge=0, description="Seed of the sampling.")
     limit: int | None = Field(None, ge=1, description="Only the first questions of each benchmark, this many.")
@@ -52,7 +54,10 @@ class MeasurementSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _under_long_names(cls, values: Any) -> Any:
-        return NAMES.long(values) if isinstance(values, Mapping) else values
+        """What is not given of `sampling` has the default for measuring, not that for training."""
+        if not isinstance(values, Mapping):
+            return values
+        return merged({"sampling": SAMPLING.model_dump()}, NAMES.long(values))
 
     @field_validator("benchmarks", "ks", mode="before")
     @classmethod
