@@ -151,9 +151,14 @@ def test_a_system_message_of_a_question_stays_with_it(tmp_path, no_report):
     assert read_config(tmp_path / "run" / "config.yaml").load_questions().questions == tuple(asked)
 
 
-def test_sample_label_and_evaluate(run, tmp_path):
+def test_sample_label_and_evaluate(run, tmp_path, caplog):
     groups = scrl.sample(str(run.checkpoint), TEXTS[:2], 4, prompt=SMALL["prompt"], max_tokens=48, temperature=0.7)
     assert [len(sampled.samples_G) for sampled in groups] == [4, 4]
+    unsaid = scrl.sample(str(run.checkpoint), TEXTS[:2], 4, max_tokens=48, temperature=0.7)
+    assert [each.group for each in unsaid] == [each.group for each in groups]
+    assert "questions are asked without an instruction" in caplog.text
+    with pytest.raises(scrl.InputError, match="the tokenizer does not know some tokens of 1 of 1 prompts"):
+        scrl.sample("embedded", ["What is 1+1?"], 4)
     assert scrl.assign_credit(groups[0].group).rewards.shape == (4,)
     summary = scrl.label(run.folder / "rollouts.jsonl", "ttrl", out=tmp_path / "labels.jsonl")
     assert (summary["completions"], summary["steps"]) == (32, 2)

@@ -164,11 +164,12 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     `settings` are those of `sampling`, e.g. temperature=0.6, max_tokens=512; `prompt` and `compute` take mappings.
     `scrl.assign_credit(sampled.group)` says what they would earn.
     """
-    from scrl.data.prompts import PromptSettings, prompt_tokens
+    from scrl.data.prompts import PromptSettings, check_known, instruction_notes, prompt_tokens
     from scrl.policy.model import load_model
     from scrl.policy.settings import ComputeSettings
     from scrl.sampling.sampler import Prompt, check_sampler, open_sampler
     from scrl.sampling.settings import SamplingSettings
+    from scrl.training.listeners import Silent
 
     prompt = validated(PromptSettings, settings.pop("prompt", {}))
     compute = validated(ComputeSettings, settings.pop("compute", {}))
@@ -177,9 +178,11 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     questions_B = _as_questions(questions)
     check_sampler(compute)
     language_model = load_model(model, compute)
-    prompts = [
-        Prompt(question.id, prompt_tokens(question, language_model.tokenizer, prompt)) for question in questions_B
-    ]
+    tokenizer = language_model.tokenizer
+    prompts = [Prompt(question.id, prompt_tokens(question, tokenizer, prompt)) for question in questions_B]
+    check_known(questions_B, [each.tokens_P for each in prompts], tokenizer, prompt)
+    for note in instruction_notes(prompt, tokenizer):
+        Silent().note(note)
     longest = max((len(each.tokens_P) for each in prompts), default=0)
     sampler = open_sampler(language_model, compute, max_length=longest + sampling.max_tokens, seed=seed)
     samples_B = sampler.sample(prompts, sampling, num_samples=num_samples, seed=seed, step=0)

@@ -7,8 +7,20 @@ import pytest
 from transformers import Gemma3Config, Gemma3TextConfig
 
 from scrl.config import read_config
-from scrl.data.prompts import STYLES, PromptSettings, filter_overlong, no_room, prompt_text, prompt_tokens, style_of
+from scrl.data.prompts import (
+    STYLES,
+    PromptSettings,
+    check_known,
+    filter_overlong,
+    instruction_notes,
+    no_room,
+    prompt_messages,
+    prompt_text,
+    prompt_tokens,
+    style_of,
+)
 from scrl.errors import ConfigError, InputError
+from scrl.policy.model import load_tokenizer
 from scrl.records import Question
 
 QUESTION = Question("q1", "What is 2 + 2?")
@@ -250,6 +262,62 @@ def test_prompts_that_are_too_long_are_reported_together():
     assert filter_overlong(MANY, BASE, dropping) == (MANY[:3], notes)
     with pytest.raises(InputError, match=r"7 of 7 prompts .*: q1, q2, q3, …\. Allow more\.$"):  # none would be left
         filter_overlong(MANY, BASE, dropping.model_copy(update={"max_tokens": 2}))
+
+
+# What the tokenizer does not know
+
+SUM = Question("sum", "Compute 1+1.")
+
+
+class WithUnknown(Letters):
+    """Knows no letter but digits, signs and white space; 0 stands for the others."""
+
+    unk_token_id, bos_token_id, eos_token_id = 0, 1, 2
+
+    def encode(self, text, *, add_special_tokens):
+        known = [ord(letter) if letter in "0123456789+ \n" else 0 for letter in text]
+        return [1] * add_special_tokens + known
+
+
+def check(tokenizer, *questions, **settings):
+    prompt = PromptSettings(**settings)
+    check_known(questions, [prompt_tokens(each, tokenizer, prompt) for each in questions], tokenizer, prompt)
+
+
+def test_the_styles_own_instruction_is_left_out_where_the_tokenizer_cannot_read_it():
+    embedded = load_tokenizer("embedded", trust_remote_code=False)
+    for tokenizer, asks_for in ((embedded, None), (WithUnknown(), "box"), (WithUnknown(), "number")):
+        settings = PromptSettings(asks_for=asks_for)
+        assert prompt_text(SUM, tokenizer, settings) == "Compute 1+1.\n"
+        assert prompt_messages(SUM, tokenizer, settings)[0]["content"].strip() == "Compute 1+1."
+        assert instruction_notes(settings, tokenizer) == [
+            "questions are asked without an instruction: the tokenizer does not know the words of the usual one"
+        ]
+    check(embedded, SUM)
+    for settings in (PromptSettings(instruction=""), PromptSettings(instruction="Go!")):  # as they were given
+        assert not instruction_notes(settings, embedded)
+    assert not instruction_notes(PromptSettings(), BASE)
+
+
+def test_prompts_that_the_tokenizer_does_not_know_are_refused_with_the_way_out():
+    number, words = Question("n", "1+1"), Question("w", "one")
+    check(WithUnknown(), number)
+    check(BASE, number, words)  # knows everything
+    with pytest.raises(InputError) as error:
+        check(WithUnknown(), number, words)
+    assert str(error.value) == (
+        "prompt: the tokenizer does not know some tokens of 1 of 2 prompts, first that of question 'w', 'one\\n'. "
+        "The embedded models read only arithmetic like 'Compute 12+7-5.'; ask another model."
+    )
+    with pytest.raises(InputError, match=r"'1\+1 Go!\\n'\. Leave the instruction out \(--instruction '', "):
+        check(WithUnknown(), number, instruction="Go!")
+
+
+def test_a_first_token_that_is_also_called_unknown_is_none():
+    tokenizer = WithUnknown()
+    tokenizer.unk_token_id = 1  # as byte-level tokenizers have it
+    check(tokenizer, QUESTION)
+    assert STEPS in prompt_text(QUESTION, tokenizer, PromptSettings())
 
 
 def test_a_reader_of_numbers_is_not_asked_for_a_box():

@@ -226,15 +226,33 @@ def test_how_many_are_written_side_by_side_changes_no_answer(whole, tmp_path):
 
 
 def test_several_benchmarks_and_results_of_those_with_gold_alone(tmp_path):
-    (tmp_path / "mine.txt").write_text("Compute 3+4.\nOù est la gare?\n")
+    (tmp_path / "mine.txt").write_text("Compute 3+4.\nCompute 4+5.\n")
     listener, out = Listener(), tmp_path / "out"
     first, second = measure(settings_of(str(tmp_path / "mine.txt"), "arithmetic:easy:train:1"), out, listener)
     assert [first["benchmark"], second["benchmark"]] == [str(tmp_path / "mine.txt"), "arithmetic:easy:train:1"]
     assert [record["questions"] for record in listener.records] == [2, 1]
     assert ("pass@1" in first, "pass@1" in second) == (False, True)
-    assert any("the tokenizer does not know" in note for note in listener.notes)
     assert {path.name for path in (out / "rollouts").iterdir()} == {"mine.jsonl", "arithmetic-easy-train-1.jsonl"}
     assert json.loads((out / "results.json").read_text())["results"].keys() == {"arithmetic:easy:train:1"}
+
+
+def test_a_question_that_the_model_cannot_read_is_refused_before_anything_is_sampled(tmp_path, no_sampling):
+    (tmp_path / "mine.txt").write_text("Compute 3+4.\nOù est la gare?\n")
+    with pytest.raises(
+        InputError, match="does not know some tokens of 1 of 2 prompts, first that of question 'mine-1'"
+    ):
+        measure(settings_of(str(tmp_path / "mine.txt")), tmp_path / "out", Listener())
+    assert not (tmp_path / "out").exists()
+
+
+def test_questions_are_asked_without_an_instruction_that_the_model_cannot_read(tmp_path):
+    (tmp_path / "mine.txt").write_text("Compute 3+4.\n")
+    listener, source = Listener(), str(tmp_path / "mine.txt")
+    (record,) = measure(settings_of(source, prompt={}), tmp_path / "a", listener)
+    assert f"{source}: questions are asked without an instruction: the tokenizer does not know" in "\n".join(
+        listener.notes
+    )
+    assert (record,) == tuple(measure(settings_of(source), tmp_path / "b", Listener()))  # instruction: ""
 
 
 def test_deleting_gold_changes_no_figure_that_needs_none(tmp_path):

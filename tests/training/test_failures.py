@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 from line_files import read_lines
+from listeners import Listener
 from processes import scrl
 from runs import SMALL, differences, metrics, no_page, small, state_of, weights
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from scrl.data.prompts import prompt_text
 from scrl.errors import InputError
 from scrl.policy.model import load_tokenizer, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
-from scrl.training.base_run import usable_questions
+from scrl.training.base_run import prepare, usable_questions
+from scrl.training.run_folder import RunFolder
 
 EMBEDDED = Path(model_folder("embedded"))
 
@@ -64,6 +67,18 @@ def test_every_prompt_is_looked_at_for_tokens_that_the_model_does_not_know(texts
         usable_questions(small(), tokenizer, model_shape(str(EMBEDDED)), questions)
     first = "prompt: the tokenizer does not know some tokens of 1 of 2 prompts, first that of question 'What', 'What is"
     assert str(error.value).startswith(first)
+
+
+def test_an_instruction_that_is_left_out_is_said_once(tmp_path):
+    (tmp_path / "q.txt").write_text("Compute 1+1.\nCompute 1+2.\n")
+    listener, source = Listener(), str(tmp_path / "q.txt")
+    config = small(f"questions={source}", f"evaluation.held_out={source}", "prompt.instruction=null")
+    base = prepare(config, RunFolder(tmp_path / "run"), listener, config.compute)
+    assert listener.notes == [
+        "questions are asked without an instruction: the tokenizer does not know the words of the usual one"
+    ]
+    tokenizer = base.language_model.tokenizer
+    assert prompt_text(base.stream.questions[0], tokenizer, base.config.prompt) == "Compute 1+1.\n"
 
 
 def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):

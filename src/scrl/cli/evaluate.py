@@ -161,7 +161,7 @@ def hints(records: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _show_prompts(settings: MeasurementSettings, console: Console) -> None:
-    from scrl.data.prompts import filter_overlong, prompt_text, prompt_tokens, style_of
+    from scrl.data.prompts import filter_overlong, instruction_notes, prompt_text, prompt_tokens, style_of
     from scrl.evaluation.benchmark_run import load_benchmarks
     from scrl.policy.model import load_tokenizer
 
@@ -171,6 +171,7 @@ def _show_prompts(settings: MeasurementSettings, console: Console) -> None:
         lengths = [len(prompt_tokens(question, tokenizer, benchmark.prompt)) for question in kept]
         style = style_of(tokenizer, benchmark.prompt)
         sizes = f"style {style}, {min(lengths)} to {max(lengths)} tokens; question {kept[0].id}:"
-        say(console, *(f"{benchmark.name}: {note}" for note in (*notes, sizes)))
+        notes = [*instruction_notes(benchmark.prompt, tokenizer), *notes, sizes]
+        say(console, *(f"{benchmark.name}: {note}" for note in notes))
         console.print(Text(prompt_text(kept[0], tokenizer, benchmark.prompt)), soft_wrap=True, end="")
         console.print("⏎ (end of the prompt)")

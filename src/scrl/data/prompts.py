@@ -121,15 +121,14 @@ def _detect_style(template: str) -> str:
 
 def prompt_messages(question: Question, tokenizer: Any, settings: PromptSettings) -> list[dict[str, str]]:
     """The messages for the chat template; without a template, one message that is the whole prompt."""
-    return styled_messages(question, STYLES[style_of(tokenizer, settings)], settings)
+    return styled_messages(question, STYLES[style_of(tokenizer, settings)], readable(settings, tokenizer))
 
 
 def styled_messages(question: Question, style: PromptStyle, settings: PromptSettings) -> list[dict[str, str]]:
     """The same in a style that is known, for servers, which have the tokenizer."""
-    words = IN_WORDS if settings.asks_for == "number" else {}
     instruction, system = settings.instruction, settings.system
     if instruction is None:
-        instruction = words.get(style.instruction, style.instruction)
+        instruction = _in_words(style.instruction, settings)
     content = f"{question.text} {instruction}" if instruction else question.text
     if system is None:
         system = question.system
@@ -141,9 +140,14 @@ def styled_messages(question: Question, style: PromptStyle, settings: PromptSett
             )
         return [{"role": "user", "content": f"{content}\n"}]
     if system is None:
-        system = words.get(style.system, style.system)
+        system = _in_words(style.system, settings)
     first = [{"role": "system", "content": system}] if system else []
     return [*first, {"role": "user", "content": content}]
+
+
+def _in_words(text: str, settings: PromptSettings) -> str:
+    """A style's own text, as the reader needs it."""
+    return IN_WORDS.get(text, text) if settings.asks_for == "number" else text
 
 
 def template_switches(tokenizer: Any, settings: PromptSettings) -> dict[str, bool]:
@@ -163,7 +167,7 @@ def plain_template(tokenizer: Any, settings: PromptSettings) -> str | None:
 def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) -> str:
     """The text of a question's prompt, exactly as the model is given it."""
     style, switches = STYLES[style_of(tokenizer, settings)], template_switches(tokenizer, settings)
-    messages = styled_messages(question, style, settings)
+    messages = prompt_messages(question, tokenizer, settings)
     if not style.is_chat:
         return messages[0]["content"]
     try:
@@ -219,6 +223,61 @@ def filter_overlong(
         fix = "Allow more, or leave those questions out with prompt.overlong: drop." if kept else "Allow more."
         raise InputError(f"prompt.max_tokens: {report}. {fix}")
     return kept, [f"{report}; they are left out (prompt.overlong: drop)."]
+
+
+# What the tokenizer does not know
+
+
+def readable(settings: PromptSettings, tokenizer: Any) -> PromptSettings:
+    """The settings, with no instruction where that would be the style's own and the tokenizer does not know its words.
+
+    The embedded models read nothing but arithmetic. An instruction that was given stays.
+    """
+    own = _in_words(STYLES[style_of(tokenizer, settings)].instruction, settings)
+    if settings.instruction is not None or _knows(tokenizer, own):
+        return settings
+    return settings.model_copy(update={"instruction": ""})
+
+
+def instruction_notes(settings: PromptSettings, tokenizer: Any) -> list[str]:
+    """A note where the style's own instruction is left out."""
+    if readable(settings, tokenizer) == settings:
+        return []
+    return ["questions are asked without an instruction: the tokenizer does not know the words of the usual one"]
+
+
+def check_known(
+    questions: Sequence[Question], prompts_Q: Sequence[Tokens], tokenizer: Any, settings: PromptSettings
+) -> None:
+    """Refuse prompts with tokens that the tokenizer does not know: such a prompt is none."""
+    token = _unknown_token(tokenizer)
+    unknown = [question for question, tokens_P in zip(questions, prompts_Q, strict=True) if token in tokens_P.tolist()]
+    if not unknown:
+        return
+    text = prompt_text(unknown[0], tokenizer, settings)
+    if _knows(tokenizer, settings.instruction or ""):
+        fix = "The embedded models read only arithmetic like 'Compute 12+7-5.'; ask another model."
+    else:
+        fix = "Leave the instruction out (--instruction '', prompt.instruction)."
+    raise InputError(
+        f"prompt: the tokenizer does not know some tokens of {len(unknown)} of {len(questions)} prompts, first that of "
+        f"question {unknown[0].id!r}, {text[:200]!r}. {fix}"
+    )
+
+
+def _knows(tokenizer: Any, text: str) -> bool:
+    """Whether it has a token for every part of a text."""
+    token = _unknown_token(tokenizer)
+    return token is None or token not in tokenizer.encode(text, add_special_tokens=False)
+
+
+def _unknown_token(tokenizer: Any) -> int | None:
+    """The token for what a tokenizer does not know; None where it knows every text, byte by byte.
+
+    Such tokenizers often name their first or last token here, which is in every prompt of some chat templates.
+    """
+    token: int | None = getattr(tokenizer, "unk_token_id", None)
+    return None if token is None or token in (tokenizer.bos_token_id, tokenizer.eos_token_id) else token
 
 
 def no_room(longest: int, max_tokens: int, model_config: Any) -> str | None:

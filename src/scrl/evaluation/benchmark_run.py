@@ -24,7 +24,14 @@ import yaml
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.jsonl import parse_object
-from scrl.data.prompts import PromptSettings, filter_overlong, no_room, prompt_tokens
+from scrl.data.prompts import (
+    PromptSettings,
+    check_known,
+    filter_overlong,
+    instruction_notes,
+    no_room,
+    prompt_tokens,
+)
 from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of
 from scrl.data.whole_files import write_whole
@@ -134,13 +141,12 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
 def _check_prompts(
     benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: BenchmarkListener
 ) -> Benchmark:
-    """The benchmark without overlong prompts; prompt and completion must fit the model's context."""
+    """The benchmark without overlong prompts; the model must know their tokens, and have room for a completion."""
     tokenizer = language_model.tokenizer
     kept, notes = filter_overlong(benchmark.questions, tokenizer, benchmark.prompt)
     prompts_Q = [prompt_tokens(question, tokenizer, benchmark.prompt) for question in kept]
-    if unknown := sum(int(token == tokenizer.unk_token_id) for tokens_P in prompts_Q for token in tokens_P):
-        notes.append(f"the tokenizer does not know {unknown} tokens of the prompts; see --show-prompt")
-    for note in notes:
+    check_known(kept, prompts_Q, tokenizer, benchmark.prompt)
+    for note in (*instruction_notes(benchmark.prompt, tokenizer), *notes):
         listener.note(f"{benchmark.name}: {note}")
     longest = max(map(len, prompts_Q))
     if problem := no_room(longest, settings.sampling.max_tokens, language_model.model.config):

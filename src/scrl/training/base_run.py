@@ -19,7 +19,7 @@ from scrl.credit.elsewhere import few_others, require_others
 from scrl.credit.group_metrics import has_signal, is_unanimous
 from scrl.credit.method import Method
 from scrl.credit.rule import CreditedGroup, CreditRule
-from scrl.data.prompts import filter_overlong, no_room, prompt_text, prompt_tokens
+from scrl.data.prompts import check_known, filter_overlong, instruction_notes, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
 from scrl.errors import InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
@@ -147,7 +147,7 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
     held_out_questions: Sequence[Question] = ()
     if held_out is not None:
         held_out_questions, more = usable_questions(config, model.tokenizer, model.model.config, held_out.questions)
-        notes = [*notes, *more]
+        notes = list(dict.fromkeys((*notes, *more)))
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(
         questions=_fingerprint(rule.question_forms(questions)),
@@ -169,7 +169,7 @@ def _fingerprint(questions: Sequence[Question]) -> str:
 def usable_questions(
     config: RunConfig, tokenizer: Any, model_config: Any, questions: Sequence[Question]
 ) -> tuple[list[Question], list[str]]:
-    """The questions whose prompts are not too long, and notes about the others; every prompt left can be used."""
+    """The questions whose prompts are not too long, and notes on how they are asked; every prompt left can be used."""
     kept, notes = filter_overlong(questions, tokenizer, config.prompt)
     forms = config.rule().question_forms(kept)
     prompts = [prompt_tokens(form, tokenizer, config.prompt) for form in forms]
@@ -179,12 +179,5 @@ def usable_questions(
         raise InputError(
             f"sampling.max_tokens: question {form.id!r} has the longest prompt, {longest} tokens; {problem}"
         )
-    unknown = [form for form, tokens_P in zip(forms, prompts, strict=True) if tokenizer.unk_token_id in tokens_P]
-    if unknown:  # a prompt of words that the tokenizer does not know is no prompt
-        text = prompt_text(unknown[0], tokenizer, config.prompt)
-        raise InputError(
-            f"prompt: the tokenizer does not know some tokens of {len(unknown)} of {len(forms)} prompts, first that of "
-            f"question {unknown[0].id!r}, {text[:200]!r}. The embedded model reads only its own arithmetic (questions: "
-            "arithmetic:medium, prompt.instruction: '')."
-        )
-    return kept, notes
+    check_known(forms, prompts, tokenizer, config.prompt)
+    return kept, [*instruction_notes(config.prompt, tokenizer), *notes]

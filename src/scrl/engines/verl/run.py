@@ -81,7 +81,7 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
         validation = questions[: config.evaluation.questions]
     else:
         validation, more = usable_questions(config, tokenizer, shape, held_out.questions)
-        notes = [*notes, *more]
+        notes = list(dict.fromkeys((*notes, *more)))
     job = Job(
         folder=str(out.resolve()),
         questions=len(questions),
