@@ -2,10 +2,11 @@
 
     python examples/train_in_one_file.py MODEL QUESTIONS.txt --steps 20 --out adapted
 
-MODEL is a folder or a hub id of a causal chat model, QUESTIONS.txt has one question per line and no answers. Equations
-are numbered as in the paper (arXiv:2603.19880). Nothing of the package is imported; a test checks that two steps give
-the same weights as the package, which adds: exact comparison of answers (here they are equal when their texts are),
-fast samplers, memory savings, evaluation, resuming, reports, other methods and engines.
+MODEL is a folder or a hub id of a causal chat model, QUESTIONS.txt has one question per line and no answers. A model
+that reads nothing but arithmetic, such as an export of scrl's embedded one, needs --instruction ''. Equations are
+numbered as in the paper (arXiv:2603.19880). Nothing of the package is imported; a test checks that two steps give the
+same weights as the package, which adds: exact comparison of answers (here they are equal when their texts are), fast
+samplers, memory savings, evaluation, resuming, reports, other methods and engines.
 
 Shapes: G completions of a question (N of them, M trained on), R rows, T tokens, V vocabulary.
 """
@@ -42,7 +43,7 @@ class Settings:
     learning_rate: float = 2e-6
     clip: float = 0.2
     seed: int = 0
-    instruction: str = " Let's think step by step and output the final answer within \\boxed{}."
+    instruction: str = "Let's think step by step and output the final answer within \\boxed{}."
 
 
 @dataclass
@@ -195,7 +196,7 @@ def train(model: Any, tokenizer: Any, questions: list[str], settings: Settings) 
         model.eval()  # no dropout, neither here nor in the update
         sampled = []
         for number in batch_of(questions, step, settings):
-            message = {"role": "user", "content": questions[number] + settings.instruction}
+            message = {"role": "user", "content": f"{questions[number]} {settings.instruction}".strip()}
             prompt = tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
             tokens = tokenizer(prompt, add_special_tokens=False)["input_ids"]
             sampled.append((number, tokens, sample(model, tokenizer, tokens, str(number), step, settings)))
@@ -222,14 +223,18 @@ def main() -> None:
     parser.add_argument("questions")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--max-tokens", type=int, default=512)
+    parser.add_argument("--instruction", default=Settings.instruction)
     parser.add_argument("--out", default="adapted")
     given = parser.parse_args()
     with open(given.questions, encoding="utf-8") as file:
         questions = [line.strip() for line in file if line.strip()]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = AutoTokenizer.from_pretrained(given.model)
+    if tokenizer.unk_token_id in tokenizer(given.instruction, add_special_tokens=False)["input_ids"]:
+        parser.error("the tokenizer does not know the words of the instruction; leave it out with --instruction ''")
     model = AutoModelForCausalLM.from_pretrained(given.model, dtype=torch.float32).to(device)
-    train(model, tokenizer, questions, Settings(steps=given.steps, max_tokens=given.max_tokens))
+    settings = Settings(steps=given.steps, max_tokens=given.max_tokens, instruction=given.instruction)
+    train(model, tokenizer, questions, settings)
     model.save_pretrained(given.out)
     tokenizer.save_pretrained(given.out)
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -209,3 +210,17 @@ def test_the_trainer_in_one_file_learns_the_weights_of_the_package(run):
     # Adam divides by the gradient's size, so rounding of the tiniest gradients shows; all others agree.
     assert distance(weights, before) > 0.01
     assert distance(weights, learned) < 2e-3 * distance(weights, before)
+
+
+def test_the_trainer_in_one_file_says_when_a_model_cannot_read_the_instruction(tmp_path, monkeypatch, capsys):
+    (tmp_path / "q.txt").write_text("\n".join(TEXTS))
+    words = [PATH.name, str(model_folder("embedded")), str(tmp_path / "q.txt"), "--steps", "1", "--max-tokens", "30"]
+    monkeypatch.setattr(sys, "argv", [*words, "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit):
+        example.main()
+    assert "leave it out with --instruction ''" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", [*words, "--out", str(tmp_path / "out"), "--instruction", ""])
+    example.main()
+    share = re.fullmatch(r"step 1: (\d+)% agree\n", capsys.readouterr().out)
+    assert int(share[1]) > 0
+    assert (tmp_path / "out" / "model.safetensors").is_file()
