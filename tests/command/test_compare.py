@@ -173,7 +173,7 @@ def test_what_cannot_be_compared_is_refused_with_the_fix(place, call):
         (base, "nowhere"): "nowhere: there is no such folder or file",
         (f"{base}@3", base): "has no evaluation after step 3; there are those after 0",
         (base, place("fewer", line(HIGH[:10]))): "2 are only in the first, 0 only in the second (for instance 'q10')",
-        (base, place("amc2", line(HIGH, benchmark="math"))): "no benchmark in common; evaluate one of them on what",
+        (base, place("amc2", line(HIGH, benchmark="math"))): "no benchmark in common. Measure ",
         (base, base, "--metric", "pas@1"): "--metric: nobody measured 'pas@1'. Did you mean 'pass@1'? Known: maj@16,",
         (base, place("no16", without(line(LOW), "pass@16", "pass@16_by_question")), "--metric", "pass@16"): (
             "no16: has no pass@16 of amc; it has pass@1, maj@16"
@@ -188,6 +188,32 @@ def test_what_cannot_be_compared_is_refused_with_the_fix(place, call):
         code, out, err = call("compare", *words)
         assert (code, out) == (2, "")
         assert reason in err.replace("\n", " "), words
+
+
+def test_a_run_and_an_evaluation_are_made_comparable_by_the_command_that_is_printed(place, refusal, tmp_path):
+    start = place("start", line(LOW, benchmark="arithmetic:medium", max_tokens=72, seed=3))
+    run = place("first", line(LOW, 0, "stream"), line(HIGH, 20, "stream"))
+    (tmp_path / "first" / "config.yaml").write_text("method: ttrl\nseed: 3\n")
+    protocol = "arithmetic:medium --completions 16 --temperature 0.6 --top-p 0.95 --max-tokens 72 --seed 3"
+    for places, then in (((start, run), f"{start} {run}-measured"), ((run, start), f"{run}-measured {start}")):
+        said = refusal("compare", *places)
+        assert "no benchmark in common. stream: the questions that a run was trained on. Measure " in said
+        measure = f"scrl evaluate {run}/checkpoints/last {protocol} --out {run}-measured, then: scrl compare {then}"
+        assert f"Measure {run} as {start} was: {measure}" in said
+    other = place("second", line(LOW, benchmark="amc"))
+    said = refusal("compare", start, other)
+    assert f"Measure {other} as {start} was: scrl evaluate tiny {protocol} --out {other}-measured, then: " in said
+    assert "stream" not in said
+    files = [str(write_lines(tmp_path / f"{name}.jsonl", [line(LOW, 0, name)])) for name in ("stream", "held-out")]
+    assert "Measure both models on the same questions with scrl evaluate." in refusal("compare", *files)
+
+
+def test_a_table_with_the_questions_trained_on_says_what_stream_is(place, call):
+    run, alone = place("run", line(LOW, 0, "stream"), line(HIGH, 20, "stream")), place("alone", line(LOW))
+    said = "stream: the questions that a run was trained on."
+    assert said in call("compare", run)[1].splitlines()
+    assert said in call("report", run, "--format", "markdown")[1]
+    assert "stream" not in call("compare", alone, alone)[1] + call("report", alone, "--format", "markdown")[1]
 
 
 # Report

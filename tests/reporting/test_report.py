@@ -238,6 +238,7 @@ def test_the_page_lists_the_answers_to_the_questions_trained_on(make_run):
     lines = [evaluation_line(step, benchmark="stream", answers=found) for step, found in ((0, before), (8, after))]
     folder = make_run(evaluations=lines)
     page = Page(page_of(folder))
+    assert "The questions that a run was trained on." in page.text
     assert "1 answers; SCRL's rule would trust 1; 1 changed in training" in page.text
     assert "2 + 2?<b>4</b> changed75%–5 50%" in page.text
 

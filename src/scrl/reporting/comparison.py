@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
@@ -12,7 +13,7 @@ import numpy as np
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
 from scrl.evaluation.transitions import majority_transitions
-from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Place, Protocol, metrics_of
+from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, Place, Protocol, metrics_of
 from scrl.reporting.tables import Share, Table
 
 RESAMPLING_SEED = 0
@@ -65,10 +66,33 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
         pairs = {name: (_chosen(first, name), _chosen(other, name)) for name in first.benchmarks}
         common = {name: (one, two) for name, (one, two) in pairs.items() if one and two}
         if not common:
-            has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (first, other))
-            raise InputError(f"{has}: no benchmark in common; evaluate one of them on what the other has")
+            raise InputError(_nothing_in_common(first, other))
         pairings.append(Pairing(("A", letter), (first, other), common))
     return pairings
+
+
+def _nothing_in_common(first: Place, other: Place) -> str:
+    """What the two have, and the commands that make them comparable."""
+    has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (first, other))
+    about = f" {STREAM}" if "stream" in (*first.benchmarks, *other.benchmarks) else ""
+    for behind, ahead in ((other, first), (first, other)):
+        if ahead.config is None and not {"stream", "held-out"} & {*ahead.benchmarks}:
+            out = f"{behind.folder}-measured"
+            places = [out if place is behind else place.name for place in (first, other)]
+            fix = f"{_measured_alike(behind, ahead, out)}, then: {shlex.join(['scrl', 'compare', *places])}"
+            return f"{has}: no benchmark in common.{about} Measure {behind.name} as {ahead.name} was: {fix}"
+    return f"{has}: no benchmark in common.{about} Measure both models on the same questions with scrl evaluate."
+
+
+def _measured_alike(behind: Place, ahead: Place, out: str) -> str:
+    """The command that measures the model of one place as that of the other was."""
+    evaluation = ahead.evaluations[-1]
+    options = {"completions": "samples", "temperature": "temperature", "top-p": "top_p", "max-tokens": "max_tokens"}
+    words = ["scrl", "evaluate", behind.model, *ahead.benchmarks]
+    for option, name in (options | {"seed": "seed"}).items():
+        if evaluation.get(name) is not None:
+            words += [f"--{option}", str(evaluation[name])]
+    return shlex.join([*words, "--out", out])
 
 
 def _with_own_start(place: Place) -> Pairing:
@@ -185,6 +209,8 @@ def comparison_table(comparisons: Sequence[Comparison], metric: str) -> Table:
 
 def remarks(pairings: Sequence[Pairing], comparisons: Sequence[Comparison]) -> Iterator[str]:
     """What keeps these numbers from meaning what they seem to."""
+    if any(each.benchmark == "stream" for each in comparisons):
+        yield STREAM
     for pairing in pairings:
         first, second = pairing.letters
         for name in sorted(set(pairing.places[0].benchmarks) ^ set(pairing.places[1].benchmarks)):

@@ -23,6 +23,8 @@ Evaluation = Mapping[str, Any]
 """One line of evaluations.jsonl, without what is null."""
 EVALUATIONS = "evaluations.jsonl"
 BY_QUESTION = "_by_question"
+STREAM = "stream: the questions that a run was trained on."
+"""What this benchmark is, where it heads a table."""
 _NUMBERS = frozenset(
     "questions samples temperature top_p max_tokens significant_digits pass@1_low pass@1_high agreement answered "
     "truncated entropy_mean entropy_correct entropy_incorrect".split()
@@ -128,6 +130,12 @@ class Place:
     @property
     def benchmarks(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(evaluation["benchmark"] for evaluation in self.evaluations))
+
+    @property
+    def model(self) -> str:
+        """The model that was measured last."""
+        last = self.folder / "checkpoints" / "last"
+        return str(last if self.config is not None else self.evaluations[-1].get("model", "MODEL"))
 
     @property
     def has_steps(self) -> bool:

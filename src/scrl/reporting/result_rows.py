@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scrl.evaluation.statistics import mean_over_seeds
 from scrl.reporting.comparison import RESAMPLING_SEED
-from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Place, by_protocol, metrics_of
+from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, Place, by_protocol, metrics_of
 from scrl.reporting.tables import NOTHING, Cell, Share, Table
 
 MARKS = {
@@ -143,6 +143,7 @@ def result_table(rows: Sequence[ResultRow]) -> Table:
     caption = "In %, with the 95 % interval over questions in brackets."
     caption += " Of several seeds: their mean, its interval, and the lowest to the highest seed." if has_seeds else ""
     caption += f" Evaluations: {legend}." if legend else ""
+    caption += f" {STREAM}" if any(row.benchmark == "stream" for row in rows) else ""
     header = ("place", "model", "method", "benchmark", "evaluation", "step")
     lines = [
         (
