@@ -257,12 +257,26 @@ def test_a_run_with_more_to_remember_goes_on_exactly(settings, tmp_path, no_repo
 def test_what_cannot_be_resumed_is_refused_in_words(uninterrupted, tmp_path):
     shutil.copytree(uninterrupted, tmp_path / "run")
     (tmp_path / "empty").mkdir()
-    finished = "has done all its 12 steps; start from it with --model run/checkpoints/last"
+    more = "for more, raise steps in run/config.yaml, or start from it with --model run/checkpoints/last"
+    finished, others = (
+        f"has done all its 12 steps; {more}",
+        "--resume: a run goes on with the settings it was started with",
+    )
+    anew = "start a new run from its weights, with a new optimizer and schedule: --model run/checkpoints/last"
     refused = {
         ("run",): f"run: {finished}",
         ("empty",): "empty: there is no run to resume here (no config.yaml)",
         ("nowhere",): "--resume: there is no folder nowhere",
-        ("run", "steps=20"): "--resume: a run goes on with the settings it was started with; these are others",
+        ("run", "steps=20"): (
+            f"{others}; steps was 12 and is 20. Write that into run/config.yaml and resume: the optimizer goes on, and the "
+            "learning rate follows the schedule of all steps"
+        ),
+        ("run", "--steps", "20", "--temperature", "0.5"): (
+            f"{others}; steps was 12 and is 20; sampling.temperature was 1.0 and is 0.5. Leave that out, or {anew}"
+        ),
+        ("run", "--evaluation.every", "3"): (
+            f"{others}; evaluation.every was 5 and is 3. Write that into run/config.yaml and resume"
+        ),
         ("--out", "new"): "--resume: there is no folder new",
         ("--out", "run"): f"run: {finished}",
         ("--out", "run", "--steps", "12"): f"run: {finished}",

@@ -22,7 +22,7 @@ from scrl.data.folders import new_run_folder, refuse_existing
 from scrl.data.jsonl import read_json_lines
 from scrl.errors import ConfigError, InputError
 from scrl.reporting.evaluations import best_step_of
-from scrl.settings import setting_rows
+from scrl.settings import changed_settings, setting_rows
 
 if TYPE_CHECKING:
     from scrl.planning.plan import Plan
@@ -112,11 +112,30 @@ def _resume(settings: Sequence[str], folder: Path | None) -> None:
     from scrl.training.run_folder import RunFolder
 
     config = RunFolder(folder).config()
-    if settings and run_config(settings, config.model_dump(mode="json")) != config:
-        raise ConfigError("--resume: a run goes on with the settings it was started with; these are others")
+    saved = config.model_dump(mode="json")
+    changes = list(changed_settings(saved, run_config(settings, saved).model_dump(mode="json"))) if settings else []
+    if changes:
+        raise ConfigError(f"--resume: {_other_settings(changes, config.engine, folder)}")
     check_engine(config)
     with _show_progress(config.steps) as listener:
         _summarize(engine_of(config).resume(folder, listener), listener.note)
+
+
+def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Path) -> str:
+    """Why a run does not go on with these settings, and what to do instead."""
+    from scrl.training.state import MAY_CHANGE
+
+    names, words = zip(*changes, strict=True)
+    reason = f"a run goes on with the settings it was started with; {'; '.join(words)}"
+    if engine == "verl" or any(name.split(".")[0] not in MAY_CHANGE for name in names):
+        start = f"--model {folder}/checkpoints/last"
+        return (
+            f"{reason}. Leave that out, or start a new run from its weights, with a new optimizer and schedule: {start}"
+        )
+    fix = f"Write that into {folder}/config.yaml and resume"
+    if "steps" in names:
+        fix += ": the optimizer goes on, and the learning rate follows the schedule of all steps"
+    return f"{reason}. {fix}"
 
 
 def _summarize(folder: RunFolder, note: Callable[[str], None]) -> None:

@@ -47,7 +47,8 @@ def resume(out: Path, listener: RunListener) -> Run:
         if is_measured and (out / "report.html").is_file():
             if step >= config.steps:
                 raise InputError(
-                    f"{out}: has done all its {config.steps} steps; start from it with --model {out}/checkpoints/last"
+                    f"{out}: has done all its {config.steps} steps; for more, raise steps in {out}/config.yaml, or "
+                    f"start from it with --model {out}/checkpoints/last"
                 )
             if run.is_ended_by_guard:
                 raise InputError(f"{out}: the guard ended this run after step {step}; its checkpoints are in {out}")

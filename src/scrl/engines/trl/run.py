@@ -184,7 +184,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         check_unchanged(before, now, self.config, self.listener.note if self.is_main else lambda _: None)
         if before.step >= self.config.steps:
             raise InputError(
-                f"{folder.path}: has done all its {self.config.steps} steps; start from it with --model {folder.last}"
+                f"{folder.path}: has done all its {self.config.steps} steps; for more, raise steps in "
+                f"{folder.path}/config.yaml, or start from it with --model {folder.last}"
             )
         PartialState().wait_for_everyone()  # all have read before one cuts
         if self.is_main:
