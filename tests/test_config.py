@@ -312,6 +312,18 @@ def test_the_questions_and_those_held_out_are_loaded_with_the_same_columns_and_a
     assert [(q.id, q.text, q.gold) for q in config.load_questions().questions] == found[:2]
 
 
+def test_held_out_questions_may_have_the_usual_columns_where_the_others_have_their_own(tmp_path):
+    (tmp_path / "train.csv").write_text("Nr;Frage;Wert\n7;What is 1?;1\n")
+    (tmp_path / "held-out.csv").write_text("question,answer\nWhat is 2?,2\n")
+    columns = {"id_column": "Nr", "question_column": "Frage", "gold_column": "Wert"}
+    files = {"questions": str(tmp_path / "train.csv"), "evaluation": {"held_out": str(tmp_path / "held-out.csv")}}
+    config = build_config({"model": "embedded", **files, **columns})
+    found = [(q.id, q.text, q.gold) for q in config.load_held_out().questions]
+    assert found == [("held-out-0", "What is 2?", "2")]
+    with pytest.raises(DataError, match="there is no column 'Fragen', given as question_column"):
+        build_config({"model": "embedded", **files, **columns, "question_column": "Fragen"}).load_questions()
+
+
 def test_benchmarks_are_looked_for_in_the_folder_that_is_named(monkeypatch, tmp_path):
     looked = []
     monkeypatch.setattr("scrl.config.load_source", lambda source, *, data_dir, **_: looked.append(data_dir))

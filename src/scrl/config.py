@@ -210,14 +210,16 @@ class RunConfig(Settings):
         return self._load(self.questions, self.limit)
 
     def load_held_out(self) -> LoadedQuestions | None:
+        """By the same columns, where its file has them."""
         source = self.evaluation.held_out
-        return self._load(source) if source else None
+        return self._load(source, may_lack=True) if source else None
 
-    def _load(self, source: str, limit: int | None = None) -> LoadedQuestions:
+    def _load(self, source: str, limit: int | None = None, *, may_lack: bool = False) -> LoadedQuestions:
         return load_source(
             source,
             seed=self.seed,
             limit=limit,
+            may_lack=may_lack,
             data_dir=Path(self.data_dir).expanduser() if self.data_dir is not None else None,
             question_column=self.question_column,
             gold_column=self.gold_column,

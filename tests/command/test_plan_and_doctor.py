@@ -157,6 +157,7 @@ def test_the_plan_looks_at_gold_at_held_out_questions_and_at_the_folder_as_the_r
     code, out, _ = call(*words, "--evaluation.held-out", "other.txt", "--out", "new")
     assert code == 0
     assert "1 of the 3 held-out questions are trained on: they are not held out" in out
+    assert "Held out: Each line is one question.\n" in out
     assert "instruction" not in out
     unsaid = call(*(word for word in words if word != "prompt.instruction="))[1]
     assert "questions are asked without an instruction: the tokenizer does not know" in unsaid

@@ -130,6 +130,21 @@ def test_nothing_is_guessed(write, row, words):
         load_questions(write("a.jsonl", jsonl(row)))
 
 
+def test_columns_of_another_file_are_taken_where_they_are_there(write):
+    path = write("a.csv", "question,answer,Frage\na,1,b\n")
+    found = load_questions(path, question_column="Frage", gold_column="Wert", may_lack=True)
+    assert found.questions == (Question("a-0", "b", "1"),)
+    assert "No column 'Wert' here: the usual names are looked for." in found.notes
+    assert not any("'Frage' here" in note for note in found.notes)
+    odd = write("b.csv", "Nr;Frage;Wert\n1;b;2\n")
+    fix = r"no column looks like the question\. Columns: Nr, Frage, Wert\. Rename the right one to 'question'\.$"
+    for options in ({}, {"question_column": "text"}):  # naming it would be refused in the other file
+        with pytest.raises(DataError, match=fix):
+            load_questions(odd, **options, may_lack=True)
+    with pytest.raises(DataError, match="'question' and 'problem' could each be it: rename all but one"):
+        load_questions(write("c.csv", "question,problem\na,b\n"), may_lack=True)
+
+
 @pytest.mark.parametrize("option", ["question_column", "gold_column", "id_column", "rephrased_column"])
 def test_a_given_column_must_be_there(write, option):
     path = write("a.csv", "question,anwser\na,1\n")

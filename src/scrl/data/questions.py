@@ -65,11 +65,13 @@ def load_questions(
     id_column: str | None = None,
     rephrased_column: str | None = None,
     limit: int | None = None,
+    may_lack: bool = False,
 ) -> LoadedQuestions:
     """The questions of a file (.jsonl .json .csv .tsv .parquet .txt) or of a hub data set (`owner/name[:split]`).
 
-    Columns are found by well-known names unless given. White space around texts is dropped. Without ids, question i
-    (from 0) of `amc.csv` is `amc-i`. `limit` keeps only the first questions.
+    Columns are found by well-known names unless given. `may_lack`: those given are another file's, and where this one
+    lacks them, its own are found by name. White space around texts is dropped. Without ids, question i (from 0) of
+    `amc.csv` is `amc-i`. `limit` keeps only the first questions.
     """
     if not str(source).strip():
         raise ConfigError("the source of questions is empty: give a file or a hub data set (owner/name)")
@@ -83,9 +85,10 @@ def load_questions(
     if not rows:
         fix = LINES if Path(source).suffix.lower() == ".txt" else SHAPE
         raise DataError(source, f"there are no questions in it. {fix}")
-    columns = _find_columns(rows, options)
+    columns = _find_columns(rows, options, may_lack)
     questions = make_questions(rows, columns, stem)
-    notes = (*table.notes, *_notes(rows, columns, stem, questions), *limit_note(limit, len(questions)))
+    lacked = [f"No column {name!r} here: the usual names are looked for." for name in names if name not in columns]
+    notes = (*table.notes, *lacked, *_notes(rows, columns, stem, questions), *limit_note(limit, len(questions)))
     return LoadedQuestions(questions, notes)
 
 
@@ -122,29 +125,35 @@ def limit_note(limit: int | None, taken: int) -> tuple[str, ...]:
 # Which column is what
 
 
-def _find_columns(rows: Sequence[Row], options: Sequence[str | None]) -> Columns:
+def _find_columns(rows: Sequence[Row], options: Sequence[str | None], may_lack: bool) -> Columns:
     """`options` are the columns that the user named, in the order of COLUMN_NAMES."""
     source = rows[0].source
     names = list(dict.fromkeys(name for row in rows for name in row.fields))
     for option, name in zip(COLUMN_NAMES, options, strict=True):
-        if name is not None and name not in names:
+        if name is not None and name not in names and not may_lack:
             raise DataError(source, f"there is no column {name!r}, given as {option}.{did_you_mean(name, names)}")
     free = [name for name in names if name not in options]
     question, gold, id_, rephrased = (
-        _detect(source, option, free) if name is None else name
+        name if name in names else _detect(source, option, free, may_lack)
         for option, name in zip(COLUMN_NAMES, options, strict=True)
     )
     if question is None:
         reason = f"no column looks like the question. Columns: {', '.join(names) or 'none'}."
-        raise DataError(source, f"{reason} Say which one it is with question_column (--question-column).")
+        fix = (
+            "Rename the right one to 'question'"
+            if may_lack
+            else "Say which one it is with question_column (--question-column)"
+        )
+        raise DataError(source, f"{reason} {fix}.")
     return Columns(question, gold, id_, rephrased=rephrased)
 
 
-def _detect(source: str, option: str, names: Sequence[str]) -> str | None:
+def _detect(source: str, option: str, names: Sequence[str], may_lack: bool) -> str | None:
     for rank in COLUMN_NAMES[option]:
         matches = [name for name in names if re.sub(r"[\s-]+", "_", name.strip().lower()) in rank.split()]
         if len(matches) > 1:
-            reason = f"the columns {' and '.join(map(repr, matches))} could each be it: say which one with {option}"
+            fix = "rename all but one" if may_lack else f"say which one with {option}"
+            reason = f"the columns {' and '.join(map(repr, matches))} could each be it: {fix}"
             raise DataError(source, f"{reason}. Columns: {', '.join(names)}.")
         if matches:
             return matches[0]

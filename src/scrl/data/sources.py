@@ -39,11 +39,18 @@ ModelName = Annotated[str, AfterValidator(_refuse_questions)]
 
 
 def load_source(
-    source: str, *, seed: int, limit: int | None = None, data_dir: Path | None = None, **columns: str | None
+    source: str,
+    *,
+    seed: int,
+    limit: int | None = None,
+    data_dir: Path | None = None,
+    may_lack: bool = False,
+    **columns: str | None,
 ) -> LoadedQuestions:
     """The questions of a source.
 
-    `columns` are those of `load_questions`, for files and hub data sets; `data_dir` is the folder of benchmarks.
+    `columns` and `may_lack` are those of `load_questions`, for files and hub data sets; `data_dir` is the folder of
+    benchmarks.
     """
     if is_generated(source):
         return _generate(source, seed, limit)
@@ -55,7 +62,7 @@ def load_source(
         reason = "there is no such file, benchmark or generated stream"
         fix = f"give one, or a hub data set (owner/name[:split]).{did_you_mean(source.lower(), names)}"
         raise DataError(source, f"{reason}; {fix}")
-    return load_questions(source, limit=limit, **columns)
+    return load_questions(source, limit=limit, may_lack=may_lack, **columns)
 
 
 def is_generated(source: str) -> bool:

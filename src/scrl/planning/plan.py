@@ -75,10 +75,11 @@ def _load_questions(config: RunConfig) -> LoadedQuestions:
     if "elsewhere" in rule.needs:
         require_others([question.id for question in loaded.questions], rule.method.name)
     trained = {question.text for question in loaded.questions}
-    others = held_out.questions if held_out else ()
+    others, notes = (held_out.questions, held_out.notes) if held_out else ((), ())
     shared = sum(question.text in trained for question in others)
     note = f"{shared} of the {len(others)} held-out questions are trained on: they are not held out"
-    return replace(loaded, notes=(*loaded.notes, note)) if shared else loaded
+    about = (*(f"Held out: {note}" for note in notes), *[note] * bool(shared))
+    return replace(loaded, notes=(*loaded.notes, *about))
 
 
 def _load_model(config: RunConfig) -> tuple[Any, Any, int]:
