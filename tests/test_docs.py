@@ -17,6 +17,7 @@ from scrl.cli.main import app
 from scrl.cli.train import file_and_overrides
 from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
+from scrl.data import completion_files
 from scrl.data.benchmarks import BENCHMARKS
 from scrl.data.prompts import STYLES
 from scrl.data.questions import COLUMN_NAMES
@@ -202,6 +203,13 @@ def test_columns_are_those_of_the_code():
     told = [re.findall(r"`(\w+)`", line.split("|")[2]) for line in text.splitlines()[2:]]
     known = [" ".join(ranks).split() for ranks in COLUMN_NAMES.values()]
     assert told == [[name for name in names if name != "groundtruth"] for names in known]  # a spelling of another
+
+
+def test_the_columns_of_completions_that_are_listed_are_those_that_are_found():
+    rows = {row.split("|")[1].strip(): row for row in page("lab.md").splitlines() if "-column NAME`" in row}
+    for what, names in zip(("completion", "question", "id"), completion_files._FLAT, strict=False):
+        assert re.findall(r"`([a-z_]+)`", rows[what].split("|")[2]) == list(names)
+    assert all(f"`{name}`" in rows["gold answer"] for name in (*completion_files._NO_GOLD, "gts"))
 
 
 def test_tables_of_the_paper_are_those_of_the_code():

@@ -10,6 +10,7 @@ from line_files import write_lines
 from processes import scrl
 
 from scrl.data.completion_files import ANY, Columns, open_completions
+from scrl.data.questions import COLUMN_NAMES
 from scrl.errors import DataError
 
 FILES = Path(__file__).parent / "layouts"
@@ -166,12 +167,54 @@ def test_columns_can_be_named(tmp_path):
         read(tmp_path / "a.csv", columns._replace(completion="antword"))
 
 
+def test_a_named_column_is_not_taken_for_anything_else(tmp_path):
+    (tmp_path / "a.csv").write_text("prompt,answer,truth\nx,\\boxed{1},1\nx,\\boxed{2},1\n")
+    columns = Columns(completion="answer")
+    assert [(r.text, r.gold) for r in read(tmp_path / "a.csv", columns)[1]] == [
+        ("\\boxed{1}", None),
+        ("\\boxed{2}", None),
+    ]
+    _, rollouts = read(tmp_path / "a.csv", columns._replace(gold="truth"))
+    assert [r.gold for r in rollouts] == ["1", "1"]
+
+
+@pytest.mark.parametrize("name", [name for name in COLUMN_NAMES["gold_column"][0].split() if name != "final_answer"])
+def test_gold_has_the_names_it_has_in_question_files(tmp_path, name):
+    (tmp_path / "a.csv").write_text(f"frage,antworttext,{name}\nx,\\boxed{{1}},1\n")
+    source = open_completions(tmp_path / "a.csv", Columns(completion="antworttext", question="frage"))
+    assert [r.gold for r in source.rollouts()] == ["1"]
+    assert source.note.endswith(
+        f"one completion a row; completion: antworttext, question: frage, id: no column, gold: {name}, entropy: no column"
+    )
+
+
+def test_beside_a_completion_its_own_answer_and_whether_it_is_right_are_no_gold(tmp_path):
+    rows = [{"prompt": "p", "completion": "\\boxed{1}", "final_answer": "1", "label": True}]  # as TRL's KTO has it
+    source = open_completions(write_lines(tmp_path / "a.jsonl", rows))
+    assert [r.gold for r in source.rollouts()] == [None]
+    assert "gold: no column" in source.note
+
+
+@pytest.mark.parametrize("columns", [ANY, Columns(question="frage"), Columns(gold="gold_answer")])
+def test_a_table_without_a_known_name_is_told_the_options(tmp_path, columns):
+    (tmp_path / "a.csv").write_text("frage,antworttext,gold_answer\nx,\\boxed{1},1\n")
+    with pytest.raises(DataError) as error:
+        read(tmp_path / "a.csv", columns)
+    fix = "Say which does with --completion-column, and --question-column for the question"
+    there = "there are: frage, antworttext, gold_answer"
+    assert str(error.value) == f"{tmp_path}/a.csv:2: no column looks like the completion; {there}. {fix}"
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
         ({"custom_id": "a", "response": None, "error": {"code": "x"}}, "this request failed"),
         ({"custom_id": "a", "response": {"status_code": 429, "body": {}}, "error": None}, "this request failed"),
         ({"completions": ["a"]}, "no column names the question"),
+        (
+            {"question_id": "a", "antwort": "b"},
+            "no column looks like the completion; there are: question_id, antwort. Say",
+        ),
         ({"prompt": "p", "completions": ["a"], "entropies": []}, "has 1 completions, but there are 0 entropies"),
         ({"prompt": "p", "completion": 3}, "field 'completion' must be text or chat messages"),
         ({"doc_id": 0, "doc": {}, "target": "1", "resps": []}, "does not look like lm-eval samples"),

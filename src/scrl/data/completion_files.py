@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrl.data.jsonl import kind, read_json_lines
+from scrl.data.questions import COLUMN_NAMES
 from scrl.data.rollouts import SHAPE, Rollout, rollout_of
 from scrl.data.tables import Row, read_table
 from scrl.errors import DataError, did_you_mean
@@ -26,7 +27,13 @@ SEVERAL_GOLDS = "has_several_golds"
 _TEXTS = ("completions", "responses", "outputs", "samples", "generations")
 _TEXT = ("completion", "response", "output", "generation", "generated_text", "model_output")
 _PROMPT = ("prompt", "question", "problem", "query", "input", "messages")
-_GOLD = ("gold", "answer", "ground_truth", "gts", "target", "solution")
+_ID = ("question_id", "id", "custom_id")
+_NO_GOLD = ("final_answer", "label")
+"""In a question file the right answer; beside a completion often its own answer, and whether that is right."""
+_GOLD = (*(name for name in " ".join(COLUMN_NAMES["gold_column"]).split() if name not in _NO_GOLD), "gts")
+_FLAT = (_TEXT, _PROMPT, _ID, _GOLD, ("entropy",))
+_GROUPED = (_TEXTS, _PROMPT, _ID, _GOLD, ("entropies",))
+"""Well-known names of the columns, best first, in the order of `Columns`."""
 _TABLES = (".csv", ".tsv", ".json", ".parquet")
 """Suffixes that are read as tables; all others are read as one JSON object per line."""
 
@@ -97,12 +104,13 @@ def _openai(row: Fields, columns: Columns) -> Iterator[Fields]:
 
 
 def _grouped(row: Fields, columns: Columns) -> Iterator[Fields]:
-    name = columns.completion or _first_of(row, _TEXTS)
-    assert name is not None
-    entropies = row.get(columns.entropy or "entropies")
+    taken = _taken(row, columns, _GROUPED)
+    name, entropies = taken.completion, row.get(taken.entropy or "")
+    if name is None:
+        raise ValueError(_no_completion(row))
     if entropies is not None and len(entropies) != len(row[name]):
         raise ValueError(f"field {name!r} has {len(row[name])} completions, but there are {len(entropies)} entropies")
-    shared = _about_the_question(row, columns)
+    shared = _about_the_question(row, taken)
     for number, item in enumerate(row[name]):
         fields = dict(shared)
         if isinstance(item, dict):
@@ -114,26 +122,35 @@ def _grouped(row: Fields, columns: Columns) -> Iterator[Fields]:
 
 
 def _flat(row: Fields, columns: Columns) -> Iterator[Fields]:
-    name = columns.completion or _first_of(row, _TEXT)
-    assert name is not None
-    fields = _about_the_question(row, columns) | {"completion": _message(row.get(name), name)}
-    entropy = {"entropy": _number(row.get(columns.entropy or "entropy"))}
+    taken = _taken(row, columns, _FLAT)
+    if taken.completion is None:
+        raise ValueError(_no_completion(row))
+    fields = _about_the_question(row, taken) | {"completion": _message(row.get(taken.completion), taken.completion)}
+    entropy = {"entropy": _number(row.get(taken.entropy or ""))}
     yield fields | entropy | _estimated(entropy | {"logprobs": row.get("logprobs")})
 
 
-def _about_the_question(row: Fields, columns: Columns) -> Fields:
-    gold = columns.gold or _first_of(row, _GOLD)
-    question = columns.question or _first_of(row, _PROMPT)
-    identity = columns.id or _first_of(row, ("question_id", "id", "custom_id"))
-    if identity is None and question is None:
+def _taken(row: Mapping[str, Any], columns: Columns, usual: Sequence[Sequence[str]]) -> Columns:
+    """Which column of a row is what: the one that the user named, else another with a usual name."""
+    free = {name: value for name, value in row.items() if name not in columns}
+    return Columns(*(named or _first_of(free, names) for named, names in zip(columns, usual, strict=True)))
+
+
+def _about_the_question(row: Fields, taken: Columns) -> Fields:
+    if taken.id is None and taken.question is None:
         raise ValueError(f"no column names the question; there are: {', '.join(row)}. Say which with --question-column")
     step = row.get("step") or 0
     return {
-        "question_id": None if identity is None else row[identity],
-        "prompt": None if question is None else _message(row[question], question),
+        "question_id": None if taken.id is None else row[taken.id],
+        "prompt": None if taken.question is None else _message(row[taken.question], taken.question),
         "step": int(step) if isinstance(step, str) and step.isdecimal() else step,
-        **_only(None if gold is None else row[gold]),
+        **_only(None if taken.gold is None else row[taken.gold]),
     }
+
+
+def _no_completion(row: Mapping[str, Any]) -> str:
+    fix = "Say which does with --completion-column, and --question-column for the question"
+    return f"no column looks like the completion; there are: {', '.join(row) or 'none'}. {fix}"
 
 
 # Cells
@@ -248,10 +265,17 @@ class CompletionFile:
     path: Path
     layout: Layout
     columns: Columns = ANY
+    first: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The first row."""
 
     @property
     def note(self) -> str:
-        return f"{self.path}: read as {self.layout.name}"
+        """What it was taken for; of a table or of lists also which column is what."""
+        note = f"{self.path}: read as {self.layout.name}"
+        if self.layout not in (FLAT, GROUPED):
+            return note
+        taken = _taken(self.first, self.columns, _FLAT if self.layout is FLAT else _GROUPED)
+        return f"{note}; " + ", ".join(f"{what}: {name or 'no column'}" for what, name in taken._asdict().items())
 
     def rollouts(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[Rollout]:
         """Its completions, in order; questions without an id are numbered by their text."""
@@ -289,11 +313,12 @@ def open_completions(path: Path, columns: Columns = ANY) -> CompletionFile:
         if name is not None and name not in first.fields:
             reason = f"there is no column {name!r}, given as --{option}-column"
             raise first.error(f"{reason}.{did_you_mean(name, first.fields)}")
+    layout = next((layout for layout in LAYOUTS if layout.fits(first.fields)), None)
     if columns.completion is not None:
-        is_list = isinstance(first.fields[columns.completion], list)
-        return CompletionFile(path, GROUPED if is_list else FLAT, columns)
-    layout = next((layout for layout in LAYOUTS if layout.fits(first.fields)), ROLLOUTS)
-    return CompletionFile(path, FLAT if layout is ROLLOUTS and any(columns) else layout, columns)
+        layout = GROUPED if isinstance(first.fields[columns.completion], list) else FLAT
+    if layout is None:
+        raise first.error(_no_completion(first.fields))
+    return CompletionFile(path, FLAT if layout is ROLLOUTS and any(columns) else layout, columns, first.fields)
 
 
 def _rows(path: Path, on_bytes: Callable[[int], None] | None) -> Iterator[Row]:
