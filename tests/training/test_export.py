@@ -103,6 +103,17 @@ def test_a_folder_holds_weights_in_the_start_models_type_settings_tokenizer_and_
     assert [path.name for path in exported.parent.iterdir()] == ["new"]  # no draft is left
 
 
+def test_weights_have_the_mode_that_the_umask_gives(exported, runs):
+    new = exported.parent / "a new file"
+    new.touch()
+    usual = new.stat().st_mode
+    new.unlink()
+    folders = [exported / name for name in ("full", "adapter", "merged")]
+    folders += [runs / name / "checkpoints" / which for name in ("full", "lora") for which in ("best", "last")]
+    modes = {path: path.stat().st_mode for folder in folders for path in folder.iterdir()}
+    assert [path for path, mode in modes.items() if mode != usual] == []
+
+
 def logits(model):
     with torch.no_grad():
         return model.eval().float()(torch.tensor([[3, 15, 9, 16, 6]])).logits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,6 +37,17 @@ def whole_file(path: Path, *, follows: bool = True) -> Iterator[IO[str]]:
 def write_whole(path: Path, text: str, *, follows: bool = True) -> None:
     with whole_file(path, follows=follows) as file:
         file.write(text)
+
+
+def give_usual_mode(folder: Path) -> None:
+    """Let all who may read a new file here read every file of a folder: safetensors writes for the owner alone."""
+    new = folder / f".{secrets.token_hex(8)}.part"
+    new.touch(exist_ok=False)
+    usual = stat.S_IMODE(new.stat().st_mode)
+    new.unlink()
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(stat.S_IMODE(path.stat().st_mode) | usual)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from scrl.config import RunConfig, write_config
+from scrl.data.whole_files import give_usual_mode
 from scrl.errors import InputError, ScrlError
 from scrl.policy.checkpoint import copy_adapter, write_weights
 from scrl.policy.model import load_model, load_tokenizer, model_shape, published_dtype
@@ -167,6 +168,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
             place = Path(draft) / "whole"
             place.mkdir()
             yield place
+            give_usual_mode(place)
             out.parent.mkdir(parents=True, exist_ok=True)
             place.replace(out)
     except (OSError, SafetensorError) as error:

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 
 from scrl.config import RunConfig, read_config, write_config
 from scrl.data.checkpoint_file import file_sum, write_sums
-from scrl.data.whole_files import only_writer, sync, sync_all
+from scrl.data.whole_files import give_usual_mode, only_writer, sync, sync_all
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.answer_sheet import write_run_answers
 from scrl.optional_deps import installed_version
@@ -115,6 +115,7 @@ class RunFolder:
         draft.mkdir(parents=True)
         try:
             write(draft)
+            give_usual_mode(draft)
             write_sums(draft, step)
             sync_all(draft)
             for name in FILES:
