@@ -58,6 +58,15 @@ def test_the_same_ids_with_other_texts_are_not_paired(place, call, refusal):
     assert call("compare", first, old)[0] == 0  # from before there were digests
 
 
+def test_questions_lost_beside_a_rising_majority_are_explained_by_ties(place, call):
+    """maj@16 rises from (0.5 + 0.5 + 0) / 3 = 33 % to (0.4 + 0.4 + 0.4) / 3 = 40 %, and two questions are lost."""
+    first, second = (place(name, line(values)) for name, values in (("a", [0.5, 0.5, 0.0]), ("b", [0.4] * 3)))
+    _, out, _ = call("compare", first, second, "--metric", "maj@16")
+    counts = "0 learned, 0 kept, 2 lost, 1 never right (a tie of two counts as right here, as half in maj@k)"
+    assert f"amc: by majority, from A to B: {counts}\n" in out
+    assert cells(out)[1][2:4] == ["33.3", "40.0"]
+
+
 def test_two_places_are_compared_on_what_both_have(place, call):
     first = place("a", line(LOW), line(LOW, benchmark="math500"), line(LOW, benchmark="gsm8k"))
     second = place("b", line(HIGH, benchmark="math500"), line(MIXED))
@@ -66,8 +75,8 @@ def test_two_places_are_compared_on_what_both_have(place, call):
     assert out.startswith(f"A = {first} (tiny)\nB = {second} (tiny)\n\npass@1 in %, paired by question")
     header, amc, math = cells(out)
     assert header == ["benchmark", "n", "A", "B", "B − A", "p", "verdict"]
-    assert "math500: by majority, from A to B: 11 learned, 0 kept, 0 lost, 1 never right" in out
-    assert "amc: by majority, from A to B: 6 learned, 0 kept, 0 lost, 6 never right" in out
+    assert "math500: by majority, from A to B: 11 learned, 0 kept, 0 lost, 1 never right (a tie of two counts" in out
+    assert "amc: by majority, from A to B: 6 learned, 0 kept, 0 lost, 6 never right (a tie of two counts" in out
     # the sign-flip sums of 12 × ±¼: 0 is reached by all
     assert amc[:4] + amc[5:] == ["amc", "12", "25.0", "25.0", "1.000", "A and B are not told apart"]
     assert math[:4] + math[5:] == ["math500", "12", "25.0", "47.9", "< 0.001", "B is clearly ahead"]

@@ -221,6 +221,7 @@ def test_the_page_counts_questions_learned_kept_lost_and_never_right(make_run):
     evaluations = [evaluation_line(0, 0.5, **first), evaluation_line(30, 0.5, **last)]
     text = Page(page_of(make_run(evaluations=evaluations))).text
     assert "1 learned 1 kept 1 lost 1 never right Of 4 questions, by their most frequent answer" in text
+    assert "first to last evaluation; a tie of two counts as right here, as half in maj@k." in text
 
 
 def test_a_change_has_its_interval_where_both_ends_have_values_by_question(make_run):

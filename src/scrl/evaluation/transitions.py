@@ -10,6 +10,8 @@ from scrl.metrics import PASS_OR_MAJ
 
 TRANSITIONS = {"learned": (False, True), "kept": (True, True), "lost": (True, False), "never right": (False, False)}
 """Whether the majority was right before and after."""
+TIES = "a tie of two counts as right here, as half in maj@k"
+"""How `count_transitions` counts, for whoever sees its numbers beside maj@k."""
 
 
 def majority_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int] | None:

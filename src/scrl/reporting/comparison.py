@@ -12,7 +12,7 @@ import numpy as np
 
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
-from scrl.evaluation.transitions import majority_transitions
+from scrl.evaluation.transitions import TIES, majority_transitions
 from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, Place, Protocol, metrics_of
 from scrl.reporting.tables import Share, Table
 
@@ -223,7 +223,7 @@ def remarks(pairings: Sequence[Pairing], comparisons: Sequence[Comparison]) -> I
                 yield f"warning: {name}: {what} differs: {one} for {first}, {two} for {second}"
             if counts := majority_transitions(*pair):
                 words = ", ".join(f"{count} {transition}" for transition, count in counts.items())
-                yield f"{name}: by majority, from {first} to {second}: {words}"
+                yield f"{name}: by majority, from {first} to {second}: {words} ({TIES})"
     if (count := len(comparisons)) > 1:
         yield f"{count} comparisons, each p-value for itself: one in twenty falls below 0.05 by chance alone."
 

@@ -23,7 +23,7 @@ from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
 from scrl.evaluation.answer_sheet import run_answers
 from scrl.evaluation.statistics import Difference, paired_difference
-from scrl.evaluation.transitions import majority_transitions
+from scrl.evaluation.transitions import TIES, majority_transitions
 from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.comparison import RESAMPLING_SEED
 from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Protocol, metrics_of
@@ -101,6 +101,7 @@ def render_report(sources: Sequence[Source]) -> str:
         script_hash=b64encode(hashlib.sha256(f"\n{script}".encode()).digest()).decode(),
         as_html=as_html,
         several_golds_note=several_golds_note,
+        ties=TIES,
         percent=percent,
         num_colours=len(COLOURS),
         dashes=DASHES,
