@@ -130,9 +130,9 @@ def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     ({"completions": 17}, []),
     ({"completions": 8, "trained": 8, "method": "ttrl"}, []),  # which rules nothing out
     ({"completions": 8, "trained": 8, "credit": {"max_negative_share": 0.3}}, []),  # 2.4 votes
-    ({"sampling": {"top_p": 0.9, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-    ({"sampling": {"top_k": 5, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
-    ({"sampling": {"temperature": 0, "max_tokens": 72}}, ["sampling.top_p, top_k or temperature 0 restrict what is drawn"]),
+    ({"sampling": {"top_p": 0.9, "max_tokens": 72}}, ["sampling.top_p or top_k restrict what is drawn"]),
+    ({"sampling": {"top_k": 5, "max_tokens": 72}}, ["sampling.top_p or top_k restrict what is drawn"]),
+    ({"sampling": {"temperature": 0, "max_tokens": 72}}, ["at sampling.temperature 0 all completions of a question are"]),
     ({"steps": 4}, ["few steps"]),
 ])  # fmt: skip
 def test_the_plan_warns_of_what_cannot_work(changes, words):

@@ -14,7 +14,7 @@ from rich.progress import Progress, TextColumn
 from scrl.cli.main import main
 from scrl.cli.progress import BarProgress, PlainProgress, evaluation_line, progress_bar
 from scrl.cli.train import _summarize
-from scrl.config import RunConfig, read_config
+from scrl.config import RunConfig, build_config, read_config
 from scrl.credit.methods import METHODS
 from scrl.metrics import STEP_METRICS
 from scrl.settings import setting_rows
@@ -269,3 +269,11 @@ def test_the_last_words_are_of_every_whole_line(tmp_path):
     _summarize(RunFolder(tmp_path), said.append)
     assert said[0] == "metrics.jsonl: line 2, the last one, is incomplete and was left out"
     assert [words.split(":")[0] for words in said[1:]] == ["checkpoints", "report"]
+
+
+def test_where_nothing_was_learned_the_last_words_say_why(tmp_path):
+    config = build_config({"model": "embedded", "questions": "arithmetic:easy", "sampling": {"temperature": 0}})
+    folder, said = RunFolder.create(tmp_path / "run", config, "cpu"), []
+    folder.append("metrics.jsonl", [{"step": 0, "signal_share": 0.0, "unanimous_share": 1.0}])
+    _summarize(folder, said.append)
+    assert said[0].startswith("WARNING: no step had a signal: at sampling.temperature 0 all completions")

@@ -16,10 +16,12 @@ from scrl.training.probe import (
     cost_note,
     count_answers,
     duration,
+    no_answers_note,
     probe_notes,
     proposals,
     shift,
     shift_note,
+    why_no_signal,
 )
 from scrl.training.run import open_run
 
@@ -139,6 +141,37 @@ def test_the_shift_is_the_mean_change_of_log_probabilities(tmp_path):
     assert shift_note(0.25, run.config) == "the model has moved by 0.25 nats per token of what it wrote at the start"
     far = "WARNING: the model has moved far (0.8 nats per token of what it wrote at the start): look at its answers"
     assert shift_note(0.8, run.config).startswith(far)
+    assert shift_note(0.8, run.config, had_signal=False).startswith(far)
+
+
+def test_a_run_without_a_signal_is_not_told_to_raise_the_learning_rate(tmp_path):
+    run, heard = do(tmp_path / "run", "sampling.temperature=0", *QUIET)
+    assert [line["signal_share"] for line in run.state.history] == [0.0]
+    assert heard.notes[-1].startswith("the model has moved by ")  # by its weight decay
+    assert "learning_rate" not in heard.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "step", "words"),
+    [
+        (["sampling.temperature=0"], {"unanimous_share": 1.0}, "at sampling.temperature 0 all completions of a"),
+        (["reader=choice"], {"no_answer_share": 1.0}, "hardly any completion has an answer (choice). Try another"),
+        ([], {"unanimous_share": 1.0, "no_answer_share": 0.0}, "completions agree already. Try harder questions"),
+        ([], {"unanimous_share": 0.5, "no_answer_share": 0.5}, "nothing was learned. Sample more completions"),
+        ([], {}, "nothing was learned. Sample more completions"),  # of an engine that does not measure them
+    ],
+)
+def test_why_there_was_no_signal(settings, step, words):
+    assert why_no_signal([{"signal_share": 0.0} | step] * 2, small(*settings)).startswith(words)
+
+
+def test_readers_that_are_named_were_tried_and_find_more():
+    texts = [r"\boxed{4}"] * 3 + ["I get 4"]
+    note = no_answers_note(texts, "choice")
+    assert "(choice finds 0 of 4): look at some" in note
+    assert "Perhaps another reader (boxed finds 3, number finds 3, last-number finds 4), a longer" in note
+    assert "Perhaps a longer sampling.max_tokens" in no_answers_note(["no idea"] * 4, "choice")
+    assert "choice finds 1" not in no_answers_note(["The answer is (B)."], "choice").partition("Perhaps")[2]
 
 
 def test_a_run_stopped_and_resumed_still_knows_its_start(tmp_path, no_report):

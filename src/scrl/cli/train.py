@@ -139,9 +139,11 @@ def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Pat
 
 
 def _summarize(folder: RunFolder, note: Callable[[str], None]) -> None:
+    from scrl.training.probe import why_no_signal
+
     steps = [line.fields for line in read_json_lines(folder.path / "metrics.jsonl", note)]
     if not any(step["signal_share"] for step in steps):
-        note("WARNING: no step had a signal: nothing was learned. Sample more completions, or check the reader.")
+        note(f"WARNING: no step had a signal: {why_no_signal(steps, folder.config())}")
     best_step = best_step_of(folder.path / "checkpoints")
     best = f" and best (step {best_step}, chosen without gold)" if best_step else ""
     note(f"checkpoints: {folder.last}{best}")

@@ -21,6 +21,7 @@ from scrl.policy.model import device_of, load_tokenizer, loading, pick_device, p
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
 from scrl.reporting.text import counted
+from scrl.sampling.settings import ALL_EQUAL
 from scrl.training.base_run import usable_questions
 from scrl.training.stream import QuestionStream
 
@@ -164,10 +165,12 @@ def warnings(config: RunConfig) -> Iterator[str]:
         yield f"with {config.completions} completions only answers seen once can be ruled out"
     if config.evaluation.held_out and reader_of(config.questions) != (other := reader_of(config.evaluation.held_out)):
         yield f"held-out questions are read like the others, as {config.reader}, though theirs would be {other}"
-    if config.sampling.is_restricted:
+    if not config.sampling.temperature:
+        yield ALL_EQUAL
+    elif config.sampling.is_restricted:
         yield (
-            "sampling.top_p, top_k or temperature 0 restrict what is drawn: the ratio in the loss is then biased, "
-            "because it is that of the unrestricted policy"
+            "sampling.top_p or top_k restrict what is drawn: the ratio in the loss is then biased, because it is that "
+            "of the unrestricted policy"
         )
     if config.probe and config.engine != "embedded":
         yield f"engine {config.engine} trains without a probe: look at some completions first, with scrl evaluate"

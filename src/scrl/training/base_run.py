@@ -33,14 +33,10 @@ from scrl.reporting.text import counted
 from scrl.sampling.settings import SamplingSettings
 from scrl.training.guard import alarms, new_alarms
 from scrl.training.listeners import RunListener
+from scrl.training.probe import NEARLY_ALL, no_answers_note
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
 from scrl.training.stream import QuestionStream
-
-NO_ANSWERS = (
-    "hardly any completion has an answer: look at some in rollouts.jsonl. Perhaps another reader (number, last-number, "
-    "choice), a longer sampling.max_tokens, a lower sampling.temperature or another prompt.instruction is needed."
-)
 
 
 @dataclass(eq=False)
@@ -60,8 +56,9 @@ class BaseRun:
         """Write a step down: its completions, its numbers, and what the listener is told."""
         self.folder.append("rollouts.jsonl", [row for group in groups_B for row in rollout_lines(group)])
         self.folder.append("metrics.jsonl", [line])
-        if line["step"] == 0 and line["no_answer_share"] > 0.9:
-            notes = (*notes, NO_ANSWERS)
+        if line["step"] == 0 and line["no_answer_share"] > NEARLY_ALL:
+            texts = [sample.text for group in groups_B for sample in group.sampled.samples_G]
+            notes = (*notes, no_answers_note(texts, self.config.reader))
         if line["step"] == 0 and "elsewhere" in self.rule.needs and "stock_share" not in line:
             notes = (*notes, few_others(len(self.stream.questions) - 1))
         for note in notes:

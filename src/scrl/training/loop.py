@@ -122,7 +122,8 @@ def take_steps(run: Run) -> None:
                 run.save_last()
     run.evaluate()
     if state.probe:
-        run.listener.note(shift_note(shift(state.probe, run.language_model), config))
+        had_signal = any(line.get("signal_share", 1) for line in state.history)  # earlier versions did not note it
+        run.listener.note(shift_note(shift(state.probe, run.language_model), config, had_signal=had_signal))
     with finish_first(run.listener.note):
         run.save_last()
 

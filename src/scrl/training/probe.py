@@ -23,10 +23,13 @@ from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy
 from scrl.policy.scoring import scorer
 from scrl.records import Sample, Sampled
+from scrl.sampling.settings import ALL_EQUAL
 
 MIN_ANSWERED = 1 / 8
 """Refuse a run below this share of completions with an answer: of 32 votes four would be left."""
 FEW_ANSWERED = 1 / 2
+NEARLY_ALL = 0.9
+"""A larger share of completions without an answer, or of unanimous groups, is said to be what is wrong."""
 MANY_CUT = 1 / 4
 PREFERRED = ("boxed", "choice", "number", "last-number")
 """Readers from strict to lenient: the last finds something in any text with a digit."""
@@ -88,10 +91,10 @@ def shift(rows: Sequence[dict[str, Any]], language_model: LanguageModel) -> floa
     return float(np.mean(np.abs(np.concatenate([logprobs for logprobs, _ in scores]) - before)))
 
 
-def shift_note(nats: float, config: RunConfig) -> str:
-    """How far the model has moved, and what to do if that is nothing, or very far."""
+def shift_note(nats: float, config: RunConfig, *, had_signal: bool = True) -> str:
+    """How far the model has moved, and what to do if that is nothing though there was a signal, or very far."""
     where, rate = "nats per token of what it wrote at the start", f"{config.optimizer.learning_rate:g}"
-    if nats < HARDLY_MOVED:
+    if nats < HARDLY_MOVED and had_signal:
         what = f"raise optimizer.learning_rate (now {rate}) or steps (now {config.steps})"
         return f"WARNING: the model has hardly moved ({nats:.1g} {where}): {what}"
     if nats > MOVED_FAR:
@@ -100,11 +103,25 @@ def shift_note(nats: float, config: RunConfig) -> str:
     return f"the model has moved by {nats:.2g} {where}"
 
 
+def why_no_signal(steps: Sequence[Mapping[str, Any]], config: RunConfig) -> str:
+    """Why these steps, lines of metrics.jsonl, taught nothing, and what to change."""
+
+    def is_mostly(name: str) -> bool:
+        return bool(sum(step.get(name, 0) for step in steps) > NEARLY_ALL * len(steps))
+
+    if not config.sampling.temperature:
+        return ALL_EQUAL
+    if is_mostly("no_answer_share"):
+        return f"hardly any completion has an answer ({config.reader}). Try another reader or prompt.instruction."
+    if is_mostly("unanimous_share"):
+        return "completions agree already. Try harder questions, more completions or a higher sampling.temperature."
+    return "nothing was learned. Sample more completions, or check the reader."
+
+
 def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
     """What a user should know before the first step; raises where hardly any completion has an answer."""
     texts = [sample.text for sample in probe.samples]
-    counts = {name: count_answers(texts, name) for name in (config.reader, *PREFERRED)}
-    answered = counts.pop(config.reader)
+    answered, counts = count_by_reader(texts, config.reader)
     words = [f"{answered} of {len(texts)} completions of the start model have an answer ({config.reader})"]
     if answered < FEW_ANSWERED * len(texts):
         words.append("found by others: " + ", ".join(f"{name} {count}" for name, count in counts.items()))
@@ -132,6 +149,24 @@ def proposals(probe: Probe, answered: int, others: Mapping[str, int], config: Ru
         if answered < FEW_ANSWERED * total and count >= enough and not (is_mostly_cut and name == "last-number"):
             return [*ways, f"--reader {name}, which finds {count}"]
     return ways
+
+
+def no_answers_note(texts: Sequence[str], reader: str) -> str:
+    """What to look at where this reader finds hardly any answer; of others only those that find more."""
+    answered, others = count_by_reader(texts, reader)
+    better = ", ".join(f"{name} finds {count}" for name, count in others.items() if count > answered)
+    ways = f"another reader ({better}), " if better else ""
+    return (
+        f"hardly any completion has an answer ({reader} finds {answered} of {len(texts)}): look at some in "
+        f"rollouts.jsonl. Perhaps {ways}a longer sampling.max_tokens, a lower sampling.temperature or another "
+        "prompt.instruction is needed."
+    )
+
+
+def count_by_reader(texts: Sequence[str], reader: str) -> tuple[int, dict[str, int]]:
+    """Texts in which this reader finds an answer, and those in which each of the others does."""
+    counts = {name: count_answers(texts, name) for name in (reader, *PREFERRED)}
+    return counts.pop(reader), counts
 
 
 def count_answers(texts: Sequence[str], reader: str) -> int:

@@ -214,7 +214,7 @@ class Run(BaseRun):
     def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> None:
         """Note what later steps will look at; `groups_B` are all that were sampled, trained on or not."""
         state = self.state
-        state.history.append({key: metrics[key] for key in (*WATCHED, "agreement") if key in metrics})
+        state.history.append({key: metrics[key] for key in (*WATCHED, "agreement", "signal_share") if key in metrics})
         state.labels |= positive_labels(groups_B)
         state.last_votes = state.last_votes.after((group.sampled.question.id, group.credit.tally) for group in groups_B)
 

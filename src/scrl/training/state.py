@@ -47,7 +47,7 @@ class State:
     labels: dict[str, str | None] = field(default_factory=dict)
     """The last positive label of each question."""
     history: list[dict[str, float]] = field(default_factory=list)
-    """Per step, what the guard and the choice of the best checkpoint look at."""
+    """Per step, what the guard, the choice of the best checkpoint and the last words look at."""
     best_score: float | None = None
     best_step: Count | None = None
     sampler_rows: Count = 0
