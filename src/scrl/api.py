@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
 from scrl.data.jsonl import read_json_lines
+from scrl.data.run_state import guard_stop_of
 from scrl.errors import InputError
 from scrl.lab.audit import AUDITED, audit_file
 from scrl.lab.label import label_file
@@ -49,6 +50,11 @@ class TrainingResult:
     def best(self) -> Path:
         """The model whose completions agreed most, chosen without gold; absent where the guard rejected all of them."""
         return self.folder / "checkpoints" / "best"
+
+    @property
+    def guard_stop(self) -> str | None:
+        """That the guard stopped the run because it collapses, and why; None where it did not."""
+        return guard_stop_of(self.folder)
 
     @property
     def report(self) -> Path:

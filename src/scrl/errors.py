@@ -5,6 +5,7 @@
     │   ├── ConfigError     a setting: also a ValueError
     │   └── DataError       a file, with its line: also a ValueError
     ├── TrainingError       a run cannot go on (NaN, out of memory, disk full): its last checkpoint is intact
+    ├── CollapseError       the guard stopped a run: it is complete, and not to be trusted (exit code 3)
     ├── EndpointError       a server does not give completions: those it gave are kept
     └── ReaderError         a user's answer reader failed
 
@@ -41,6 +42,10 @@ class DataError(InputError):
 
 class TrainingError(ScrlError):
     """A run cannot go on; what it has saved is intact."""
+
+
+class CollapseError(ScrlError):
+    """The guard has stopped a run because it collapses; all of it is written."""
 
 
 class EndpointError(ScrlError):

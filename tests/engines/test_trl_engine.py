@@ -15,6 +15,7 @@ from packaging.version import Version
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
 from scrl.data.prompts import PromptSettings, prompt_tokens
+from scrl.data.run_state import guard_stop_of
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
@@ -288,6 +289,7 @@ def test_the_guard_ends_a_run(tmp_path):
     )  # fmt: skip
     trl_run.train(config, tmp_path, listener)
     assert any(note.startswith("the guard ends the run after step 2") for note in listener.notes)
+    assert guard_stop_of(tmp_path).startswith("the guard stopped the run after step 2: completions have become ")
     assert len(lines(tmp_path / "metrics.jsonl")) == 2
 
 

@@ -1,11 +1,18 @@
 """The guard: each rule by itself, and what a run does when one of them speaks."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 from line_files import read_lines
-from runs import do, metrics
+from runs import SMALL, do, metrics, no_reports, state_of
 
+from scrl.api import TrainingResult
+from scrl.cli.main import main
+from scrl.data.run_state import Standing, standing_of
+from scrl.errors import DataError
+from scrl.reporting.report import write_report
 from scrl.training.guard import WATCHED, GuardSettings, alarms, new_alarms
 
 HEALTHY = {
@@ -105,6 +112,79 @@ def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_p
     assert "after 1 step of" in (tmp_path / "run" / "checkpoints" / "best" / "README.md").read_text()
     assert "after 2 steps" in (tmp_path / "run" / "checkpoints" / "last" / "README.md").read_text()
     assert [record["step"] for record in read_lines(tmp_path / "run" / "evaluations.jsonl")] == [0, 2]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of a run that the guard stopped after step 2, and the exit status of the command."""
+    out = tmp_path_factory.mktemp("guard") / "run"
+    words = [f"--{word}" for word in (*SMALL, *ANY_ENTROPY)]
+    with no_reports():
+        return out, main(["train", *words, "--out", str(out)])
+
+
+def test_the_command_ends_with_a_status_of_its_own(stopped, tmp_path, capsys):
+    out, status = stopped
+    assert status == 3
+    assert main(["train", "--resume", str(out)]) == 2
+    assert "the guard ended this run after step 2" in capsys.readouterr().err
+
+
+WHY = "the guard stopped the run after step 2: entropy has collapsed: "
+
+
+def test_the_reason_is_kept_in_the_run_folder(stopped):
+    out, _ = stopped
+    (reason,) = state_of(out)["stopped_for"]
+    assert reason.startswith("entropy has collapsed: ")
+    assert standing_of(out) == Standing(2, (reason,))
+    assert TrainingResult(out).guard_stop == f"the guard stopped the run after step 2: {reason}"
+    cards = {which: (out / "checkpoints" / which / "README.md").read_text() for which in ("best", "last")}
+    assert f"**The guard stopped the run after step 2: {reason}.**" in cards["last"]
+    assert "guard stopped" not in cards["best"]  # which was healthy when it was made
+
+
+def test_none_of_its_answers_is_trusted_and_each_says_why(stopped, tmp_path, capsys):
+    out, _ = stopped
+    written = read_lines(out / "answers.jsonl")
+    assert {(line["is_trusted"], line["note"].startswith(WHY)) for line in written} == {(False, True)}
+    assert any(line["share"] == 1.0 for line in written)  # which the rule would trust
+    assert main(["answers", str(out), "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert f"{out}: {WHY}" in shown
+    assert "None of these answers is trusted." in shown
+    assert "SCRL's rule abstains" not in shown
+    assert (tmp_path / "answers.csv").read_bytes() == (out / "answers.csv").read_bytes()
+    assert main(["answers", f"{out}@0", "--out", str(tmp_path)]) == 0  # of the start model
+    assert any(line["is_trusted"] for line in read_lines(tmp_path / "answers.jsonl"))
+
+
+def test_the_page_the_comparison_and_the_exported_model_say_so(stopped, tmp_path, capsys):
+    out, _ = stopped
+    page = write_report([out], tmp_path / "report.html").read_text()
+    assert page.count("T" + WHY[1:]) == 2  # above, and over the answers
+    assert "6 answers; none is trusted" in page
+    assert "no clear answer" not in page
+    assert main(["compare", str(out)]) == 0
+    assert f"{out}: {WHY}" in capsys.readouterr().out
+    assert main(["export", str(out), "--out", str(tmp_path / "model")]) == 0
+    assert f"\n{WHY}" in capsys.readouterr().out
+    assert "**T" + WHY[1:] in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_a_folder_of_an_earlier_version_is_read_without_a_reason(stopped, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(stopped[0], run)
+    path = run / "checkpoints" / "last" / "trainer_state.json"
+    state = json.loads(path.read_text())
+    del state["stopped_for"]
+    path.write_text(json.dumps(state))
+    assert standing_of(run) == Standing(2)
+    assert main(["answers", str(run)]) == 0
+    assert "note" not in read_lines(run / "answers.jsonl")[0]
+    path.write_text(json.dumps(state | {"stopped_for": 7}))
+    with pytest.raises(DataError, match="stopped_for must be a list of texts, found 7"):
+        standing_of(run)
 
 
 def test_a_run_that_is_only_observed_goes_on(tmp_path, no_report):

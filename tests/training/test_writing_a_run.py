@@ -6,6 +6,7 @@ import subprocess
 import pytest
 from runs import Listener, small
 
+from scrl.data.run_state import Standing
 from scrl.errors import InputError, TrainingError
 from scrl.training import run_folder
 from scrl.training.loop import resume
@@ -147,7 +148,7 @@ def test_a_run_is_written_by_one_process_alone(folder):
     ("oracle", ["after 2 steps of oracle", "from their gold answers: a control"]),
 ])  # fmt: skip
 def test_a_checkpoint_says_where_its_rewards_came_from(method, words):
-    card = model_card(small(f"method={method}"), 2)
+    card = model_card(small(f"method={method}"), Standing(2))
     assert all(word in card for word in words)
     assert ("label-free" in card) == (method == "scrl")
 

@@ -88,16 +88,9 @@ def answers(
         place, out = str(folder), None
     source = read_place(place)
     after, before = _evaluations(source, benchmark)
-    rows, choice, folder = answer_rows(after, before), None, out or source.folder
+    rows, choice, folder = answer_rows(after, before, source.standing), None, out or source.folder
     if draw_check is not None:
-        drawn, path = draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder / "checks.csv"
-        if path.exists():
-            raise InputError(f"{path}: is there already; move it away, so that nothing filled in is lost")
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["question_id", "question", "answer"])
-        writer.writerows([csv_cell(row.question_id), csv_cell(row.question), ""] for row in drawn)
-        write_whole(path, text.getvalue())
+        path = write_checks(draw_checks(rows, draw_check, seed=given.get("seed", 0)), folder)
         hint = f"fill in the right answer of each, then scrl answers … --check {path}"
         console.print(f"wrote {path}: {hint}", soft_wrap=True)
         return
@@ -105,8 +98,10 @@ def answers(
         checks, digits = read_checks(check, rows), digits_of(after)
         rows, choice = with_trust(rows, checks, max_error, significant_digits=digits, is_pool=not population)
     files = write_answers(rows, folder)
-    for table in tables(rows):
+    is_ruined = source.standing is not None and source.standing.is_ruined_at(after["step"])
+    for table in tables(rows, is_ruined=is_ruined):
         console.print(table)
+    say(console, *source.notes, *["None of these answers is trusted."] * is_ruined)
     if choice is not None and max_error is not None:
         say(console, verdict(choice, rows, max_error, population))
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
@@ -143,14 +138,27 @@ def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Eval
     return after, first if first["step"] < after["step"] else None
 
 
-def tables(rows: Sequence[AnswerRow]) -> list[RichTable]:
-    """The most certain answers, those that changed most, and the questions without a clear answer."""
+def write_checks(drawn: Sequence[AnswerRow], folder: Path) -> Path:
+    """checks.csv, with the questions that were drawn, to be filled in."""
+    path = folder / "checks.csv"
+    if path.exists():
+        raise InputError(f"{path}: is there already; move it away, so that nothing filled in is lost")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["question_id", "question", "answer"])
+    writer.writerows([csv_cell(row.question_id), csv_cell(row.question), ""] for row in drawn)
+    write_whole(path, text.getvalue())
+    return path
+
+
+def tables(rows: Sequence[AnswerRow], *, is_ruined: bool) -> list[RichTable]:
+    """The most certain answers, those that changed most, and, unless none is trusted, those without a clear one."""
     by_share = sorted(rows, key=lambda row: -row.share)
     kinds = {
         "Most agreement": by_share,
         "Changed, by agreement": [row for row in by_share if row.is_changed],
         "No clear answer (SCRL's rule abstains)": sorted(
-            (row for row in rows if not row.is_trusted), key=lambda row: row.share
+            (row for row in rows if not (row.is_trusted or is_ruined)), key=lambda row: row.share
         ),
     }
     return [

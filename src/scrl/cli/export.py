@@ -45,5 +45,7 @@ def export(
     exported = export_model(source, out, merge=merge, dtype=dtype)
     step = "an unknown step" if source.step is None else f"step {source.step}"
     console.print(f"took {source.folder}, of {step}", soft_wrap=True)
+    if exported.guard_stop:
+        console.print(exported.guard_stop, soft_wrap=True)
     kind = "an adapter" if exported.adapter_of else "full weights"
     console.print(f"wrote {out}: {kind} in {exported.dtype}; {out / 'README.md'} says how to use it", soft_wrap=True)

@@ -1,4 +1,7 @@
-"""The `scrl` command: parse, call, print. Exit codes: 0 success, 2 bad input or usage, 1 failure, 130 after Ctrl-C."""
+"""The `scrl` command: parse, call, print.
+
+Exit codes: 0 success, 2 bad input or usage, 3 a run that the guard stopped, 130 after Ctrl-C, 1 any other failure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from rich.text import Text
 from scrl import __version__
 from scrl.cli.settings import HELP
 from scrl.cli.terminal import make_rich_printable
-from scrl.errors import InputError, ScrlError
+from scrl.errors import CollapseError, InputError, ScrlError
 
 app = App(
     name="scrl",
@@ -59,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         errors.print(Text(f"error: {error}"))
         return 2
+    except CollapseError as stop:
+        errors.print(Text(f"stopped: {stop}"))
+        return 3
     except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

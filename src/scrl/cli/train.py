@@ -20,7 +20,8 @@ from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
 from scrl.data.folders import new_run_folder, refuse_existing
 from scrl.data.jsonl import read_json_lines
-from scrl.errors import ConfigError, InputError
+from scrl.data.run_state import guard_stop_of
+from scrl.errors import CollapseError, ConfigError, InputError
 from scrl.reporting.evaluations import best_step_of
 from scrl.settings import changed_settings, setting_rows
 
@@ -153,6 +154,9 @@ def _summarize(folder: RunFolder, note: Callable[[str], None]) -> None:
         note(
             f"answers: {folder.path / 'answers.csv'}; scrl answers {folder.path} shows them, and how far to trust them"
         )
+    stop = guard_stop_of(folder.path)
+    if stop and _is_first_process():  # of several, so that none ends another before it has said its last words
+        raise CollapseError(f"{stop}. Do not use its answers; lower optimizer.learning_rate or steps.")
 
 
 def run_config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -> RunConfig:

@@ -23,6 +23,7 @@ from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.data.jsonl import read_json_lines
 from scrl.data.printable import csv_cell
+from scrl.data.run_state import Standing, standing_of
 from scrl.data.tables import read_table
 from scrl.data.whole_files import write_whole
 from scrl.errors import DataError, InputError
@@ -43,7 +44,7 @@ class AnswerRow:
     runner_up: str | None
     runner_up_share: float
     is_trusted: bool
-    """Whether SCRL's rule, with the paper's thresholds, would label it."""
+    """Whether SCRL's rule, with the paper's thresholds, would label it; never where the guard stopped the run."""
     start_answer: str | None = None
     start_share: float | None = None
     is_changed: bool | None = None
@@ -55,10 +56,17 @@ class AnswerRow:
     """Where it was checked: whether it is right."""
     is_answered: bool | None = None
     """With a largest error rate: whether it is among those answered."""
+    note: str | None = None
+    """What to know about the evaluation before any of its answers is used."""
 
 
-def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> list[AnswerRow]:
-    """The answers of an evaluation, beside those of the start model where it was measured."""
+def answer_rows(
+    after: Mapping[str, Any], before: Mapping[str, Any] | None = None, standing: Standing | None = None
+) -> list[AnswerRow]:
+    """The answers of an evaluation, beside those of the start model where it was measured.
+
+    `standing` says where the run stands that was measured: what the guard stopped it for may be why answers agree.
+    """
     if "answers" not in after:
         raise InputError("this evaluation was written before 0.2 and has no answers; measure again with scrl evaluate")
     starts = (before or {}).get("answers", {})
@@ -68,11 +76,14 @@ def answer_rows(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
                 continue
         raise InputError("evaluations.jsonl: field 'answers' must hold question and votes per question; measure again")
     rule, is_same = ScrlSettings(), partial(same_answer, significant_digits=digits_of(after))
+    is_ruined = standing is not None and standing.is_ruined_at(after["step"])
+    note = standing.guard_stop if standing is not None and is_ruined else None
     rows = []
     for question_id, entry in after["answers"].items():
         (answer, share), (second, second_share) = [*entry["votes"], *[(None, 0.0)] * 2][:2]
-        is_trusted = is_selected(share, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
-        row = AnswerRow(question_id, entry["question"], answer, share, second, second_share, is_trusted)
+        is_clear = is_selected(share, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
+        votes = (answer, share, second, second_share)
+        row = AnswerRow(question_id, entry["question"], *votes, is_clear and not is_ruined, note=note)
         if question_id in starts:
             start, start_share = [*starts[question_id]["votes"], (None, 0.0)][0]
             is_kept = answer == start or (None not in (answer, start) and is_same(answer, start))
@@ -90,10 +101,10 @@ def digits_of(evaluation: Mapping[str, Any]) -> int | None:
     raise InputError(f"evaluations.jsonl: field 'significant_digits' {reason}; measure again")
 
 
-def run_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[AnswerRow]:
+def run_answers(evaluations: Sequence[Mapping[str, Any]], standing: Standing | None) -> list[AnswerRow]:
     """The answers of a run to the questions it is trained on; none where these were not measured."""
     measured = [line for line in evaluations if line.get("benchmark") == "stream" and line.get("answers")]
-    return answer_rows(measured[-1], measured[0] if len(measured) > 1 else None) if measured else []
+    return answer_rows(measured[-1], measured[0] if len(measured) > 1 else None, standing) if measured else []
 
 
 # Checked answers
@@ -173,7 +184,7 @@ def write_run_answers(folder: Path) -> None:
     """The files of a run that has been measured; nothing where it has not."""
     file = folder / "evaluations.jsonl"
     lines = [line.fields for line in read_json_lines(file, on_cut=lambda _: None)] if file.is_file() else []
-    if rows := run_answers(lines):
+    if rows := run_answers(lines, standing_of(folder)):
         write_answers(rows, folder)
 
 

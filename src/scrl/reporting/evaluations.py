@@ -6,7 +6,6 @@ evaluation after step 40.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 from scrl.data.checkpoint_file import read_checkpoint_file
 from scrl.data.jsonl import OnCut, read_json_lines
+from scrl.data.run_state import Standing, saved_fields, standing_of
 from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
 from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
@@ -125,6 +125,8 @@ class Place:
     """The settings of a run; None for an evaluation alone."""
     best_step: int | None = None
     """The step of the checkpoint `best`, which is chosen without gold."""
+    standing: Standing | None = None
+    """Where a run stands, where its last checkpoint says so."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -159,16 +161,19 @@ def read_place(text: str) -> Place:
     if step is not None and step not in steps:
         after = ", ".join(map(str, steps))
         raise InputError(f"{text}: has no evaluation after step {step}; there are those after {after}")
-    config, best_step, config_file = None, None, file.with_name("config.yaml")
+    config, best_step, standing, config_file = None, None, None, file.with_name("config.yaml")
     if file.name == EVALUATIONS and config_file.is_file():
         config = read_yaml(config_file)
         if not isinstance(seed := config.get("seed", 0), int):  # runs are told apart by it
             raise DataError(config_file, f"seed: must be a whole number, found {seed!r:.50}")
-        best_step = best_step_of(file.parent / "checkpoints")
+        best_step, standing = best_step_of(file.parent / "checkpoints"), standing_of(file.parent)
     if best_step is not None and best_step not in steps:
         notes.append(f"checkpoints/best is of step {best_step}, which was not evaluated (evaluation.every)")
+    if standing is not None and standing.guard_stop:
+        notes.append(standing.guard_stop)
     by_step = tuple(sorted(evaluations, key=lambda evaluation: int(evaluation["step"])))
-    return Place(text, file.parent, by_step, step, config, best_step, tuple(f"{text}: {note}" for note in notes))
+    named = tuple(f"{text}: {note}" for note in notes)
+    return Place(text, file.parent, by_step, step, config, best_step, standing, named)
 
 
 def split_step(text: str) -> tuple[Path, int | None]:
@@ -226,11 +231,7 @@ def best_step_of(checkpoints: Path) -> int | None:
     about = read_checkpoint_file(checkpoints / "best")
     if about is not None:
         return int(about["step"])
-    state = checkpoints / "last" / "trainer_state.json"
-    if not (checkpoints / "best").is_dir() or not state.is_file():
+    if not (checkpoints / "best").is_dir():
         return None
-    try:
-        step = json.loads(state.read_text(encoding="utf-8")).get("best_step")
-    except (OSError, ValueError, AttributeError) as error:
-        raise DataError(state, f"cannot be read: {error}") from error
+    step = saved_fields(checkpoints / "last").get("best_step")
     return step if isinstance(step, int) else None

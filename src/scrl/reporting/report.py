@@ -33,7 +33,7 @@ from scrl.reporting.result_rows import SHARES, score
 from scrl.reporting.rollout_votes import TOTALS, TOTALS_WITH_GOLD
 from scrl.reporting.sources import Source, name_places, read_run, read_stored
 from scrl.reporting.tables import NOTHING, Cell, Change, Table, as_html
-from scrl.reporting.text import percent, shorten
+from scrl.reporting.text import percent, sentence, shorten
 
 HEADLINE = frozenset(
     "method preset model questions completions trained questions_per_step questions_per_update steps seed "
@@ -84,7 +84,7 @@ def render_report(sources: Sequence[Source]) -> str:
     protocols = list(dict.fromkeys(protocol for run in runs for protocol in run.series))
     lead = next((p for p in protocols if any("pass@1" in line for run in runs for line in run.series.get(p, ()))), None)
     plots = draw_plots(runs)
-    answers = {run.name: sorted(run_answers(run.evaluations), key=lambda row: -row.share) for run in runs}
+    answers = {run.name: sorted(run_answers(run.evaluations, run.standing), key=lambda row: -row.share) for run in runs}
     return environment.get_template("page.html").render(
         sources=sources,
         runs=runs,
@@ -103,6 +103,7 @@ def render_report(sources: Sequence[Source]) -> str:
         several_golds_note=several_golds_note,
         ties=TIES,
         percent=percent,
+        sentence=sentence,
         num_colours=len(COLOURS),
         dashes=DASHES,
     )

@@ -18,6 +18,7 @@ from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import CompletionFile
 from scrl.data.jsonl import parse_object
 from scrl.data.rollouts import GroupIndex
+from scrl.data.run_state import Standing, standing_of
 from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
 from scrl.lab.audit import audit_groups
@@ -73,6 +74,8 @@ class Source:
     config: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    standing: Standing | None = None
+    """Where a run stands, where its last checkpoint says so."""
     totals: Mapping[str, Ratio] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     has_estimates: bool = False
@@ -140,6 +143,7 @@ def read_run(folder: Path, name: str) -> Source:
         config=read_yaml(folder / "config.yaml"),
         metrics=read_metrics(folder / "metrics.jsonl", notes.append),
         evaluations=read_evaluations(folder / "evaluations.jsonl", notes.append),
+        standing=standing_of(folder),
         questions=load_questions(rollouts, votes),
         num_groups=len(visits),
         num_completions=sum(visit.size for visit in visits),

@@ -15,6 +15,11 @@ def shorten(text: str, head: int, tail: int = 0) -> str:
     return f"{text[:head]} … [{left_out:,} characters left out] … {end}".rstrip()
 
 
+def sentence(words: str) -> str:
+    """With a capital letter and a full stop."""
+    return f"{words[:1].upper()}{words[1:]}."
+
+
 def counted(number: int, thing: str) -> str:
     """1 run, 2 runs."""
     return f"{number} {thing}{'' if number == 1 else 's'}"

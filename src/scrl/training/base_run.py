@@ -21,6 +21,7 @@ from scrl.credit.method import Method
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.prompts import check_known, filter_overlong, instruction_notes, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
+from scrl.data.run_state import Standing
 from scrl.errors import InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold
@@ -79,9 +80,19 @@ class BaseRun:
         return records
 
     @property
+    def stop_reasons(self) -> list[str]:
+        """Why the guard does not let the run go on from where it stands; empty where it does."""
+        return alarms(self.state.history, self.config.guard) if self.config.guard.mode == "stop" else []
+
+    @property
     def is_ended_by_guard(self) -> bool:
         """Whether the run must not go on from where it stands."""
-        return self.config.guard.mode == "stop" and bool(alarms(self.state.history, self.config.guard))
+        return bool(self.stop_reasons)
+
+    @property
+    def standing(self) -> Standing:
+        """What a checkpoint made now says about the run."""
+        return Standing(self.state.step, tuple(self.stop_reasons))
 
     def guard_notes(self) -> list[str]:
         """What the guard has to say after the last step and did not say after the one before."""

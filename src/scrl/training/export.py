@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from scrl.config import RunConfig, write_config
+from scrl.data.run_state import guard_stop_of, standing_at
 from scrl.data.whole_files import give_usual_mode
 from scrl.errors import InputError, ScrlError
 from scrl.policy.checkpoint import copy_adapter, write_weights
@@ -77,13 +78,8 @@ def _step_of(folder: Path) -> int | None:
     """As the checkpoint's own state says; one of verl's is within a folder named after its step."""
     if folder.name == "best":
         return best_step_of(folder.parent)
-    for name in ("scrl_state.json", "trainer_state.json"):
-        if (folder / name).is_file():
-            try:
-                step = json.loads((folder / name).read_text(encoding="utf-8"))["step"]
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{folder / name}: cannot be read: {error}") from error
-            return int(step)
+    if (standing := standing_at(folder)) is not None:
+        return standing.step
     steps = [part.removeprefix("global_step_") for part in folder.resolve().parts if part.startswith("global_step_")]
     return int(steps[-1]) if steps and steps[-1].isdecimal() else None
 
@@ -105,6 +101,7 @@ def export_model(source: Checkpoint, out: Path, *, merge: bool = False, dtype: s
         base=_base(source.folder) if source.is_adapter else None,
         is_merged=merge,
         version=_version(source.run),
+        guard_stop=guard_stop_of(source.run),
     )
     if export.adapter_of is not None and adapter_folder(export.adapter_of) is not None:
         raise InputError(f"{folder}: is an adapter of {export.base}, an adapter too; both are merged with --merge")

@@ -10,10 +10,11 @@ import yaml
 
 from scrl.config import RunConfig
 from scrl.data.prompts import plain_template, prompt_messages, template_switches
+from scrl.data.run_state import Standing
 from scrl.records import Question
 from scrl.reporting.evaluations import Evaluation, by_protocol, metrics_of
 from scrl.reporting.tables import Share, Table, as_markdown
-from scrl.reporting.text import counted
+from scrl.reporting.text import counted, sentence
 
 QUESTION = "Compute 12*7-5."
 """What the lines of a card ask; the embedded model knows its words, too."""
@@ -23,14 +24,14 @@ VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM makes room for."""
 
 
-def model_card(config: RunConfig, step: int) -> str:
-    """The card of a checkpoint."""
+def model_card(config: RunConfig, standing: Standing) -> str:
+    """The card of a checkpoint that a run makes where it stands."""
     settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     library = "peft" if config.lora else "transformers"
     return f"""{_head(config, {"library_name": library, "base_model": config.model})}
-# {config.model} after {counted(step, "step")} of {config.rule().method.name}
+# {config.model} after {counted(standing.step, "step")} of {config.rule().method.name}
 
-Adapted with [scrl](https://pypi.org/project/scrl) {_source(config)}
+{_warning(standing.guard_stop)}{_adapted_with()} {_source(config)}
 The model may have become more certain without having become more
 right; measure it on questions with known answers before you rely on it.
 
@@ -54,6 +55,8 @@ class Export:
     is_merged: bool
     version: str | None
     """Of scrl, that trained it."""
+    guard_stop: str | None = None
+    """That the guard stopped the run, and why."""
 
     @property
     def adapter_of(self) -> str | None:
@@ -71,7 +74,7 @@ def export_card(export: Export, tokenizer: Any, evaluations: Sequence[Evaluation
     return f"""{_head(config, head)}
 # {config.model} after {steps}{method}
 
-Adapted with [scrl](https://pypi.org/project/scrl){f" {export.version}" if export.version else ""} {_source(config)}
+{_warning(export.guard_stop)}{_adapted_with(export.version)} {_source(config)}
 A step took {counted(config.questions_per_step, "question")} with {config.completions} completions each. All settings:
 [{SETTINGS}]({SETTINGS}).
 
@@ -103,6 +106,15 @@ def _head(config: RunConfig, names: dict[str, str]) -> str:
     uses_gold = "truth" in config.rule().needs
     tags = ["test-time-reinforcement-learning", *([] if uses_gold else ["label-free"]), "scrl"]
     return f"---\n{yaml.safe_dump({**names, 'tags': tags}, sort_keys=False)}---"
+
+
+def _warning(guard_stop: str | None) -> str:
+    """A paragraph of its own, where the guard stopped the run."""
+    return f"**{sentence(guard_stop)}**\n\n" if guard_stop else ""
+
+
+def _adapted_with(version: str | None = None) -> str:
+    return f"Adapted with [scrl](https://pypi.org/project/scrl){f' {version}' if version else ''}"
 
 
 def _source(config: RunConfig) -> str:

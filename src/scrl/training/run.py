@@ -222,10 +222,10 @@ class Run(BaseRun):
         """The checkpoint that a killed run resumes from."""
         state, folder = self.state, self.folder
         state.sampler_rows, state.files = self.sampler.max_rows, folder.lengths()
-        state.sums = folder.sums(state.files)
+        state.sums, state.stopped_for = folder.sums(state.files), self.stop_reasons
 
         def write(place: Path) -> None:
-            write_weights(self.language_model, place, model_card(self.config, state.step))
+            write_weights(self.language_model, place, model_card(self.config, self.standing))
             write_state(self.policy, place, state.to_json())
 
         folder.save(folder.last, write, state.step)
@@ -234,7 +234,7 @@ class Run(BaseRun):
     def save_best(self, score: float) -> None:
         """The checkpoint to use, by a criterion that needs no gold, in the type the start model was published in."""
         self.state.best_score, self.state.best_step = score, self.state.step
-        card, dtype = model_card(self.config, self.state.step), self.language_model.published_dtype
+        card, dtype = model_card(self.config, self.standing), self.language_model.published_dtype
         self.folder.save(
             self.folder.best, lambda place: write_weights(self.language_model, place, card, dtype), self.state.step
         )

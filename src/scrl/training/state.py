@@ -48,6 +48,8 @@ class State:
     """The last positive label of each question."""
     history: list[dict[str, float]] = field(default_factory=list)
     """Per step, what the guard, the choice of the best checkpoint and the last words look at."""
+    stopped_for: list[str] = field(default_factory=list)
+    """What the guard ended the run for after this step; empty where it may go on."""
     best_score: float | None = None
     best_step: Count | None = None
     sampler_rows: Count = 0

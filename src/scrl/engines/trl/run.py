@@ -256,13 +256,15 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
             step, checkpoint = self.state.step, Path(args.output_dir) / f"checkpoint-{state.global_step}"
             lengths = self.folder.lengths()
             # Of the history, metrics.jsonl holds all.
-            saved = replace(self.state, history=[], files=lengths, sums=self.folder.sums(lengths))
+            saved = replace(
+                self.state, history=[], stopped_for=self.stop_reasons, files=lengths, sums=self.folder.sums(lengths)
+            )
 
             def write(place: Path) -> None:
                 for path in list(checkpoint.iterdir()):
                     shutil.move(path, place / path.name)
                 (place / STATE).write_text(json.dumps(saved.to_json()), encoding="utf-8")
-                (place / "README.md").write_text(model_card(self.config, step), encoding="utf-8")
+                (place / "README.md").write_text(model_card(self.config, self.standing), encoding="utf-8")
 
             self.folder.save(self.folder.last, write, step)
             checkpoint.rmdir()

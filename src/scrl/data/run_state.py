@@ -1,0 +1,68 @@
+"""Where a run stood at a checkpoint, for those who read its folder: the step, and what the guard stopped it for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scrl.errors import DataError
+
+STATES = ("scrl_state.json", "trainer_state.json")
+"""Of a run on TRL, beside a trainer_state.json that is not ours; of the embedded engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stands."""
+
+    step: int
+    stopped_for: tuple[str, ...] = ()
+    """What the guard stopped it for; empty where it did not, and where an earlier version did not note it."""
+
+    @property
+    def guard_stop(self) -> str | None:
+        """That the guard stopped the run, and why; None where it did not."""
+        reasons = "; ".join(self.stopped_for)
+        return f"the guard stopped the run after step {self.step}: {reasons}" if reasons else None
+
+    def is_ruined_at(self, step: int) -> bool:
+        """Whether the guard stopped the run after this very step."""
+        return bool(self.stopped_for) and step == self.step
+
+
+def standing_of(run: Path) -> Standing | None:
+    """Where a run stands; None before its first checkpoint, and on an engine that keeps no state of ours."""
+    return standing_at(run / "checkpoints" / "last")
+
+
+def guard_stop_of(run: Path) -> str | None:
+    """That the guard stopped a run, and why; None where nothing says so."""
+    standing = standing_of(run)
+    return None if standing is None else standing.guard_stop
+
+
+def standing_at(checkpoint: Path) -> Standing | None:
+    """Where a run stood at a checkpoint; None where nothing says so."""
+    saved = saved_fields(checkpoint)
+    step, reasons = saved.get("step"), saved.get("stopped_for", [])
+    if type(step) is not int:
+        return None
+    if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
+        raise DataError(checkpoint, f"is damaged: stopped_for must be a list of texts, found {reasons!r:.50}")
+    return Standing(step, tuple(reasons))
+
+
+def saved_fields(checkpoint: Path) -> dict[str, Any]:
+    """What a checkpoint says about its run; nothing where it has no state of ours."""
+    path = next((checkpoint / name for name in STATES if (checkpoint / name).is_file()), None)
+    if path is None:
+        return {}
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(path, f"cannot be read: {error}") from error
+    if not isinstance(fields, dict):
+        raise DataError(path, f"cannot be read: must hold fields, found {fields!r:.50}")
+    return fields
