@@ -6,7 +6,7 @@ import pytest
 from line_files import read_lines, write_lines
 
 from scrl.cli.main import main
-from scrl.evaluation.answer_sheet import answer_rows
+from scrl.evaluation.answer_sheet import answer_rows, write_run_answers
 
 
 def votes(*pairs, question="?"):
@@ -60,6 +60,53 @@ def test_files_and_tables_from_a_runs_folder(run, capsys):
         "question_id": "q3", "question": "What is 3?", "answer": "3", "share": 0.5, "runner_up_share": 0.0,
         "is_trusted": True, "start_answer": "3", "start_share": 0.5, "is_changed": False,
     }  # fmt: skip
+
+
+@pytest.fixture
+def stopped(run):
+    """The same run after Ctrl-C: measured at step 0 and at step 4, and stopped after step 7 of 12."""
+    (run / "config.yaml").write_text("questions: mine.jsonl\nsteps: 12\n")
+    (run / "checkpoints" / "last").mkdir(parents=True)
+    (run / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 7}')
+    return run
+
+
+MEASURED = [(4, "measured at step 4"), (0, "measured at step 0, before training")]
+
+
+@pytest.mark.parametrize(("step", "when"), MEASURED)
+def test_answers_of_an_earlier_step_than_the_run_has_come_to_say_so(stopped, step, when, capsys):
+    lines = [line for line in read_lines(stopped / "evaluations.jsonl") if line["step"] <= step]
+    write_lines(stopped / "evaluations.jsonl", lines)
+    assert main(["answers", str(stopped)]) == 0
+    shown = capsys.readouterr().out
+    ways = (
+        f"go on with scrl train --resume {stopped}, or measure now with scrl answers --model {stopped}/checkpoints/last"
+    )
+    assert f"These answers were {when}; the run stands at step 7: {ways} --questions mine.jsonl and the run's" in shown
+    assert {row["note"] for row in read(stopped / "answers.csv")} == {f"{when}; the run stands at step 7"}
+    write_run_answers(stopped)  # as a run does when it is stopped
+    assert {line["note"] for line in read_lines(stopped / "answers.jsonl")} == {f"{when}; the run stands at step 7"}
+
+
+def test_a_step_that_was_asked_for_is_named_without_advice(stopped, capsys):
+    assert main(["answers", f"{stopped}@0"]) == 0
+    assert (
+        "These answers were measured at step 0, before training; the run stands at step 7\n" in capsys.readouterr().out
+    )
+
+
+def test_answers_of_where_a_run_stands_need_no_note(stopped, capsys):
+    (stopped / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 4}')
+    assert main(["answers", str(stopped)]) == 0
+    assert "measured at" not in capsys.readouterr().out
+    assert "note" not in read(stopped / "answers.csv")[0]
+
+
+def test_a_run_with_all_its_steps_is_not_gone_on_with(stopped, capsys):
+    (stopped / "config.yaml").write_text("questions: mine.jsonl\nsteps: 7\n")
+    assert main(["answers", str(stopped)]) == 0
+    assert "the run stands at step 7: measure now with scrl answers --model" in capsys.readouterr().out
 
 
 def fill_in(run, path, is_right):

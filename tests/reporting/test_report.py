@@ -244,6 +244,18 @@ def test_the_page_lists_the_answers_to_the_questions_trained_on(make_run):
     assert "2 + 2?<b>4</b> changed75%–5 50%" in page.text
 
 
+def test_the_page_says_that_answers_were_measured_before_a_run_was_stopped(make_run):
+    answers = {"q1": {"question": "2 + 2?", "votes": [["4", 0.25]]}}
+    folder = make_run("stopped", evaluations=[evaluation_line(0, benchmark="stream", answers=answers)])
+    (folder / "checkpoints" / "last").mkdir(parents=True)
+    (folder / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 7}')
+    text = Page(page_of(folder)).text
+    ways = "go on with scrl train --resume stopped, or measure now with scrl answers --model stopped/checkpoints/last"
+    assert f"Measured at step 0, before training; the run stands at step 7: {ways} --questions questions.jsonl" in text
+    assert "1 answers; SCRL's rule would trust 0" in text
+    assert "no clear answer" in text
+
+
 def test_a_run_that_is_not_measured_says_so(make_run):
     folder = make_run(config=CONFIG | {"evaluation": {"is_off": True}}, evaluations=[])
     assert "no evaluations: they are turned off" in Page(page_of(folder)).text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +23,8 @@ from scrl.evaluation.answer_sheet import (
     answer_rows,
     digits_of,
     draw_checks,
+    how_to_measure,
+    measured_before,
     read_checks,
     with_trust,
     write_answers,
@@ -101,7 +103,7 @@ def answers(
     is_ruined = source.standing is not None and source.standing.is_ruined_at(after["step"])
     for table in tables(rows, is_ruined=is_ruined):
         console.print(table)
-    say(console, *source.notes, *["None of these answers is trusted."] * is_ruined)
+    say(console, *notes(source, after["step"]))
     if choice is not None and max_error is not None:
         say(console, verdict(choice, rows, max_error, population))
     console.print(f"wrote {' and '.join(map(str, files))}", soft_wrap=True)
@@ -149,6 +151,19 @@ def write_checks(drawn: Sequence[AnswerRow], folder: Path) -> Path:
     writer.writerows([csv_cell(row.question_id), csv_cell(row.question), ""] for row in drawn)
     write_whole(path, text.getvalue())
     return path
+
+
+def notes(source: Place, step: int) -> Iterator[str]:
+    """What to know before the answers of this step are used."""
+    yield from source.notes
+    standing, config = source.standing, source.config
+    if standing is None or config is None:
+        return
+    if standing.is_ruined_at(step):
+        yield "None of these answers is trusted."
+    if when := measured_before(step, standing):
+        ways = f": {how_to_measure(str(source.folder), config, standing)}" if source.step is None else ""
+        yield f"These answers were {when}{ways}"
 
 
 def tables(rows: Sequence[AnswerRow], *, is_ruined: bool) -> list[RichTable]:

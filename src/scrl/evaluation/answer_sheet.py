@@ -77,7 +77,7 @@ def answer_rows(
         raise InputError("evaluations.jsonl: field 'answers' must hold question and votes per question; measure again")
     rule, is_same = ScrlSettings(), partial(same_answer, significant_digits=digits_of(after))
     is_ruined = standing is not None and standing.is_ruined_at(after["step"])
-    note = standing.guard_stop if standing is not None and is_ruined else None
+    note = None if standing is None else standing.guard_stop if is_ruined else measured_before(after["step"], standing)
     rows = []
     for question_id, entry in after["answers"].items():
         (answer, share), (second, second_share) = [*entry["votes"], *[(None, 0.0)] * 2][:2]
@@ -99,6 +99,20 @@ def digits_of(evaluation: Mapping[str, Any]) -> int | None:
         return digits
     reason = f"must be a whole number from 1 to 15 or null, found {digits!r:.50}"
     raise InputError(f"evaluations.jsonl: field 'significant_digits' {reason}; measure again")
+
+
+def measured_before(step: int, standing: Standing) -> str | None:
+    """That an evaluation is of an earlier step than where its run stands; None where it is not."""
+    when = f"step {step}" if step else "step 0, before training"
+    return f"measured at {when}; the run stands at step {standing.step}" if step < standing.step else None
+
+
+def how_to_measure(run: str, config: Mapping[str, Any], standing: Standing) -> str:
+    """What to do for the answers of where a run stands."""
+    steps = config.get("steps")
+    go_on = "" if isinstance(steps, int) and standing.step >= steps else f"go on with scrl train --resume {run}, or "
+    words = f"scrl answers --model {run}/checkpoints/last --questions {config.get('questions')}"
+    return f"{go_on}measure now with {words} and the run's settings of prompt and sampling"
 
 
 def run_answers(evaluations: Sequence[Mapping[str, Any]], standing: Standing | None) -> list[AnswerRow]:

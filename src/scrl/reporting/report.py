@@ -21,7 +21,7 @@ from scrl.data.completion_files import CompletionFile
 from scrl.data.printable import printable
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
-from scrl.evaluation.answer_sheet import run_answers
+from scrl.evaluation.answer_sheet import AnswerRow, how_to_measure, run_answers
 from scrl.evaluation.statistics import Difference, paired_difference
 from scrl.evaluation.transitions import TIES, majority_transitions
 from scrl.lab.stored_groups import several_golds_note
@@ -84,7 +84,7 @@ def render_report(sources: Sequence[Source]) -> str:
     protocols = list(dict.fromkeys(protocol for run in runs for protocol in run.series))
     lead = next((p for p in protocols if any("pass@1" in line for run in runs for line in run.series.get(p, ()))), None)
     plots = draw_plots(runs)
-    answers = {run.name: sorted(run_answers(run.evaluations, run.standing), key=lambda row: -row.share) for run in runs}
+    answers = [RunAnswers.of(run) for run in runs]
     return environment.get_template("page.html").render(
         sources=sources,
         runs=runs,
@@ -93,7 +93,7 @@ def render_report(sources: Sequence[Source]) -> str:
         curves=[plot for plot in plots if plot.panel is EVALUATION],
         plots=[plot for plot in plots if plot.panel is not EVALUATION],
         results=[before_and_after(protocol, runs) for protocol in protocols],
-        answers={name: rows for name, rows in answers.items() if rows},
+        answers=[each for each in answers if each.rows],
         totals=[*TOTALS, *(TOTALS_WITH_GOLD if any(run.is_graded for run in runs) else ())],
         settings=settings_of(runs),
         data=page_data(sources),
@@ -138,6 +138,26 @@ def story_of(run: Source, protocol: Protocol | None, look: int) -> Story:
     values = [[found[name] for name in sorted(before)] for found in (before, after)] if is_paired else []
     change = paired_difference(*values, seed=RESAMPLING_SEED) if values else None
     return Story(look, run, protocol, metric, (first, last), change, majority_transitions(first, last))
+
+
+class RunAnswers(NamedTuple):
+    """The answers of a run, those with most agreement first."""
+
+    name: str
+    rows: list[AnswerRow]
+    note: str | None
+    """What to know before any of them is used."""
+    is_ruined: bool
+    """Whether the guard stopped the run, and none of them is trusted."""
+
+    @classmethod
+    def of(cls, run: Source) -> RunAnswers:
+        rows, standing = sorted(run_answers(run.evaluations, run.standing), key=lambda row: -row.share), run.standing
+        note = rows[0].note if rows else None
+        is_ruined = standing is not None and note is not None and note == standing.guard_stop
+        if standing is not None and note is not None and not is_ruined:
+            note = f"{note}: {how_to_measure(run.name, run.config, standing)}"
+        return cls(run.name, rows, note, is_ruined)
 
 
 class BeforeAndAfter(NamedTuple):
