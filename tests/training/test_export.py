@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from line_files import read_lines
+from line_files import read_lines, write_lines
 from peft import PeftModel
 from runs import do, no_reports, small
 from safetensors.torch import load_file, save_file
@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from scrl.api import sample
 from scrl.cli.main import main
+from scrl.data.checkpoint_file import write_sums
 from scrl.data.prompts import HELPFUL_SYSTEM, PromptSettings, prompt_tokens
 from scrl.policy.model import load_model
 from scrl.policy.model_paths import model_folder
@@ -171,8 +172,43 @@ def test_a_card_says_what_it_is_and_what_changed(exported, runs):
         assert "before weights were rounded to bfloat16" in body
     assert all(words in cards[name] for name, words in kinds.items())
     lines = read_lines(runs / "full" / "evaluations.jsonl")
-    row = re.search(r"^\| stream +\| agreement +\| +([\d.]+) \| +([\d.]+) \| +2 \|$", cards["full"], re.MULTILINE)
+    row = re.search(r"^\| stream +\| agreement +\| +([\d.]+) \| +([\d.]+) \|$", cards["full"], re.MULTILINE)
+    assert re.search(r"^\| questions +\| number +\| +start model \| +step 2 \|$", cards["full"], re.MULTILINE)
+    assert "itself was not measured" not in cards["full"]
     assert row.groups() == tuple(f"{100 * line['agreement']:.1f}" for line in (lines[0], lines[-1]))
+
+
+UNMEASURED = (
+    "step 1 was not evaluated: the run's numbers and answers are of step 2; for that model: --checkpoint last\n"
+)
+
+
+def other_model(run):
+    return f"for that model: scrl export {run} --checkpoint last"
+
+
+def test_a_checkpoint_that_was_not_evaluated_says_whose_numbers_and_answers_there_are(run, tmp_path, capsys):
+    write_sums(run["full"] / "checkpoints" / "best", 1)
+    assert main(["export", str(run["full"]), "--out", str(tmp_path / "best")]) == 0
+    said = f"step 1 was not evaluated: the run's numbers and answers are of step 2; {other_model(run['full'])}"
+    assert f"checkpoints/best, of step 1\n{said}\n" in capsys.readouterr().out
+    card = (tmp_path / "best" / "README.md").read_text(encoding="utf-8")
+    assert "Step 1 itself was not measured." in card
+    assert re.search(r"^\| questions +\| number +\| +start model \| +step 2 \|$", card, re.MULTILINE)
+    assert main(["export", str(run["full"]), "--checkpoint", "last", "--out", str(tmp_path / "last")]) == 0
+    assert "are of step" not in capsys.readouterr().out
+
+
+def test_a_checkpoint_before_the_last_evaluation_says_whose_answers_there_are(run, tmp_path, capsys):
+    write_sums(run["full"] / "checkpoints" / "best", 1)
+    first, last = read_lines(run["full"] / "evaluations.jsonl")
+    write_lines(run["full"] / "evaluations.jsonl", [first, first | {"step": 1}, last])
+    assert main(["export", str(run["full"]), "--out", str(tmp_path / "best")]) == 0
+    assert f"of step 1\nthe run's answers are of step 2; {other_model(run['full'])}\n" in capsys.readouterr().out
+    write_lines(run["full"] / "evaluations.jsonl", [first])  # it was stopped before its last evaluation
+    assert main(["export", str(run["full"]), "--out", str(tmp_path / "stopped")]) == 0
+    said = "step 1 was not evaluated: the run's numbers and answers are of step 0\n"
+    assert said in capsys.readouterr().out
 
 
 def test_best_is_the_default_and_the_type_can_be_chosen(run, tmp_path, capsys):

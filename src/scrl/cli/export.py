@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from scrl.cli.terminal import plain_console
+from scrl.cli.terminal import plain_console, say
 
 
 def export(
@@ -38,14 +38,13 @@ def export(
     dtype
         The type of the weights; by default that of the model the run started from.
     """
-    from scrl.training.export import export_model, find_checkpoint
+    from scrl.training.export import export_model, find_checkpoint, remarks
 
     console = plain_console()
     source = find_checkpoint(run, checkpoint)
     exported = export_model(source, out, merge=merge, dtype=dtype)
     step = "an unknown step" if source.step is None else f"step {source.step}"
     console.print(f"took {source.folder}, of {step}", soft_wrap=True)
-    if exported.guard_stop:
-        console.print(exported.guard_stop, soft_wrap=True)
+    say(console, *remarks(source))
     kind = "an adapter" if exported.adapter_of else "full weights"
     console.print(f"wrote {out}: {kind} in {exported.dtype}; {out / 'README.md'} says how to use it", soft_wrap=True)

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 
 from scrl.config import RunConfig, write_config
-from scrl.data.run_state import guard_stop_of, standing_at
+from scrl.data.run_state import guard_stop_of, standing_at, standing_of
 from scrl.data.whole_files import give_usual_mode
 from scrl.errors import InputError, ScrlError
 from scrl.policy.checkpoint import copy_adapter, write_weights
@@ -105,9 +106,8 @@ def export_model(source: Checkpoint, out: Path, *, merge: bool = False, dtype: s
     )
     if export.adapter_of is not None and adapter_folder(export.adapter_of) is not None:
         raise InputError(f"{folder}: is an adapter of {export.base}, an adapter too; both are merged with --merge")
-    evaluations = source.run / "evaluations.jsonl"
-    measured = read_evaluations(evaluations, lambda _: None) if evaluations.is_file() else []
-    card = export_card(export, load_tokenizer(folder, trust_remote_code=trust_remote_code), measured)
+    tokenizer = load_tokenizer(folder, trust_remote_code=trust_remote_code)
+    card = export_card(export, tokenizer, _evaluations_of(source.run))
     with _new_folder(out) as place:
         if export.adapter_of is None:
             # An adapter is merged in float32 and rounded once; other weights are rounded as they are read.
@@ -123,6 +123,29 @@ def export_model(source: Checkpoint, out: Path, *, merge: bool = False, dtype: s
             (place / "README.md").write_text(card, encoding="utf-8")
         write_config(source.config, place / SETTINGS)
     return export
+
+
+def remarks(source: Checkpoint) -> Iterator[str]:
+    """What to know about a checkpoint that is taken: why its run was stopped, and what was not measured with it."""
+    standing = standing_of(source.run)
+    if standing is not None and standing.guard_stop:
+        yield standing.guard_stop
+    steps = {int(line["step"]) for line in _evaluations_of(source.run)}
+    if source.step is None or not steps or source.step == (last := max(steps)):
+        return
+    what = "answers" if source.step in steps else "numbers and answers"
+    missing = "" if source.step in steps else f"step {source.step} was not evaluated: "
+    other = (
+        f"; for that model: scrl export {source.run} --checkpoint last"
+        if standing is not None and standing.step == last
+        else ""
+    )
+    yield f"{missing}the run's {what} are of step {last}{other}"
+
+
+def _evaluations_of(run: Path) -> list[dict[str, Any]]:
+    file = run / "evaluations.jsonl"
+    return read_evaluations(file, lambda _: None) if file.is_file() else []
 
 
 def _base(adapter: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -13,7 +13,7 @@ from scrl.data.prompts import plain_template, prompt_messages, template_switches
 from scrl.data.run_state import Standing
 from scrl.records import Question
 from scrl.reporting.evaluations import Evaluation, by_protocol, metrics_of
-from scrl.reporting.tables import Share, Table, as_markdown
+from scrl.reporting.tables import Cell, Share, Table, as_markdown
 from scrl.reporting.text import counted, sentence
 
 QUESTION = "Compute 12*7-5."
@@ -203,22 +203,39 @@ def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
     rows = tuple(_change_rows(evaluations, export.step))
     if not rows:
         return "The run was not measured before and after. `scrl evaluate` does it.\n"
-    steps = {row[-1] for row in rows}
-    missing = "" if steps == {export.step} else f" Step {export.step} itself was not measured."
+    steps = sorted({int(row.after["step"]) for row in rows})
+    missing = "" if export.step is None or export.step in steps else f" Step {export.step} itself was not measured."
     rounded = "" if export.dtype == "float32" else f", before weights were rounded to {export.dtype}"
     caption = (
         f"In %, with the 95 % interval over questions in brackets, measured by the run{rounded}. stream: the questions "
         f"trained on. Agreement is no proof of being right.{missing}"
     )
-    return as_markdown(Table(("questions", "number", "start model", "after", "of step"), rows, caption))
+    header = ("questions", "number", "start model", *(f"step {step}" for step in steps))
+    return as_markdown(Table(header, tuple(row.cells(steps) for row in rows), caption))
 
 
-def _change_rows(evaluations: Sequence[Evaluation], step: int | None) -> Iterator[tuple[str, str, Share, Share, int]]:
+class _Change(NamedTuple):
+    """A number of one set of questions, before and after training."""
+
+    benchmark: str
+    name: str
+    before: Evaluation
+    after: Evaluation
+
+    def cells(self, steps: Sequence[int]) -> tuple[Cell, ...]:
+        """A row of the table, with a column for each of these steps."""
+        old, new = (
+            Share(line[self.name], line.get(f"{self.name}_low"), line.get(f"{self.name}_high"))
+            for line in (self.before, self.after)
+        )
+        return (self.benchmark, self.name, old, *(new if self.after["step"] == step else None for step in steps))
+
+
+def _change_rows(evaluations: Sequence[Evaluation], step: int | None) -> Iterator[_Change]:
     """Of each set of questions: the start model's numbers, and those at `step`, or else the last."""
     for protocol, series in by_protocol(evaluations).items():
         before, after = series[0], next((line for line in series if line["step"] == step), series[-1])
-        names = [*metrics_of([before]), "agreement", "answered"]
-        for name in names if before is not after else ():
+        is_change = before["step"] == 0 < after["step"]
+        for name in (*metrics_of([before]), "agreement", "answered") if is_change else ():
             if name in before and name in after:
-                old, new = (Share(at[name], at.get(f"{name}_low"), at.get(f"{name}_high")) for at in (before, after))
-                yield protocol.benchmark, name, old, new, int(after["step"])
+                yield _Change(protocol.benchmark, name, before, after)
