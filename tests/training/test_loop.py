@@ -277,6 +277,7 @@ def tracked(monkeypatch):
 
     monkeypatch.setitem(TRACKERS, "fake", Fake)
     monkeypatch.setitem(TRACKERS, "broken", broken)
+    monkeypatch.setattr("scrl.training.listeners.find_spec", lambda name: name)  # both are installed
     return heard
 
 
