@@ -17,11 +17,11 @@ HERE = Path(__file__).parent
 
 
 def read_pairs():
-    """(list, class, equal, left, right): ours, two lists by people who had not seen the code, and one by an attacker."""
+    """(list, class, equal, left, right): ours, two by people who had not seen the code, mistakes found since, an attacker."""
     for line in (HERE / "pairs.jsonl").read_text(encoding="utf-8").splitlines():
         pair = json.loads(line)
         yield "first", pair["kind"], pair["equal"], pair["a"], pair["b"]
-    for name in ("pairs", "blind_pairs", "second_pairs", "attack_pairs"):
+    for name in ("pairs", "blind_pairs", "second_pairs", "third_pairs", "attack_pairs"):
         for line in (HERE / f"{name}.tsv").read_text(encoding="utf-8").splitlines():
             *kind, equal, left, right = line.split("\t")
             yield name, kind[0] if kind else "mixed", equal == "1", left, right
@@ -32,14 +32,14 @@ SPLITS = set((HERE / "known_splits.txt").read_text(encoding="utf-8").splitlines(
 """Equal answers that we keep apart: they cost votes, and reward nothing wrong."""
 
 
-@pytest.mark.parametrize("name", ["first", "pairs", "blind_pairs", "second_pairs", "attack_pairs"])
+@pytest.mark.parametrize("name", ["first", "pairs", "blind_pairs", "second_pairs", "third_pairs", "attack_pairs"])
 def test_different_answers_are_never_merged(name):
     different = [(left, right) for own, _, equal, left, right in PAIRS if own == name and not equal]
     assert [pair for pair in different if same_answer(*pair)] == []
     assert [pair for pair in different if same_answer(*pair[::-1])] == []
 
 
-@pytest.mark.parametrize("name", ["first", "pairs", "blind_pairs", "second_pairs"])
+@pytest.mark.parametrize("name", ["first", "pairs", "blind_pairs", "second_pairs", "third_pairs"])
 def test_equal_answers_are_merged_but_for_the_known_splits(name):
     equal = [(left, right) for own, _, equal, left, right in PAIRS if own == name and equal]
     apart = {f"{left}\t{right}" for left, right in equal if not same_answer(left, right)}

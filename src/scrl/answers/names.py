@@ -23,10 +23,11 @@ _SINGLE_NAME = re.compile(
     rf"{_NAME}|\{{\w+\}}|[A-Z]{{2,4}}"  # x, x_1, {{v}}, AB, ABCD
     rf"|m?\\(?:angle|triangle|overline|vec|hat|bar|odot)\{{?[A-Za-z]+\}}?|\[[A-Z]{{3,4}}\]|\|[A-Z]{{2}}\|"
 )
-_FUNCTION = re.compile(
-    rf"(?P<name>{_NAME})'*(?:\([^=+*/-]*\)|\[[^=]*\])"  # x(t), y'(0), E[X]
-    rf"|(?P<other>[fgFG]'*)(?:\^\{{-1\}})?\([^=]*\)|(?P<chance>[PpE])\((?=[^)]*[A-Z])[^=]*\)"  # f(x+1), P(A+B)
-)
+_FUNCTION_NAME = re.compile(rf"{_NAME}'*|[fgFG](?:\^\{{-1\}})?")
+_CHANCES = frozenset("P p E Pr Var Cov".split())
+"""Names whose argument is an event or a random variable, whatever is computed with it: P(A + B), P(X = 2), E[X^2]."""
+_ALWAYS_FUNCTIONS = frozenset("fgFG")
+"""f(-1) is a value of f; x(-1) is a product."""
 _TERM = re.compile(r"[A-Za-z]_([a-z])")
 """a_n, of a sequence."""
 _COMPASS = frozenset("NSEW")
@@ -85,15 +86,44 @@ def is_name(tokens: Tokens) -> bool:
 
 
 def is_function(tokens: Tokens, values: list[Tokens]) -> bool:
-    """f(x), f^{-1}(x), P(A), x(t), E[X], or a_n before a value in n: a name with its arguments."""
-    text = text_of(tokens)
-    if any(token.kind == "number" for token in outside(tokens)):
-        return False
-    found, term = _FUNCTION.fullmatch(text), _TERM.fullmatch(text)
+    """f(x), f^{-1}(x), P(A), x(t), E[X], or a_n before a value in n: a name with its arguments; not f(x+1), f(f(x))."""
     used = {token.text for value in values for token in value}
-    if found:
-        return (found["name"] or found["other"] or found["chance"]) not in used
-    return bool(term and term[1] in used and text not in used)
+    place = next((index for index, token in enumerate(tokens) if token.text in ("(", "[")), 0)
+    arguments = inside(tokens[place:], {"(", "["}, {")", "]"})
+    if not place or arguments is None:
+        text, term = text_of(tokens), _TERM.fullmatch(text_of(tokens))
+        return bool(term and term[1] in used and text not in used)
+    name = text_of(tokens[:place])
+    base = re.split(r"['^]", name)[0]
+    is_product = name not in _CHANCES and [token.kind for token in tokens[:place]].count("letter") > 1  # xf(x)
+    if is_product or base in used or not _FUNCTION_NAME.fullmatch(name):
+        return False
+    events = _events(arguments) if name in _CHANCES else set()
+    if events and not events & used:
+        return True
+    parts = split(arguments, {","})[0]
+    return len(set(map(text_of, parts))) == len(parts) and all(_is_argument(part, base) for part in parts)
+
+
+def _events(arguments: Tokens) -> set[str]:
+    """The events and random variables in an argument: A and B of `A \\cup B`, X of `X = 2`; none of `Q(x)`."""
+    pairs = itertools.zip_longest(arguments, arguments[1:])
+    return {
+        token.text
+        for token, behind in pairs
+        if token.kind == "word"
+        or (token.kind == "letter" and token.text[0].isupper() and (behind is None or behind.text not in ("(", "[")))
+    }
+
+
+def _is_argument(tokens: Tokens, function: str) -> bool:
+    """A name, words or a number; of f also a constant such as -1, 1/2 or g(2)."""
+    pairs = itertools.zip_longest(tokens, tokens[1:])
+    is_free = any(
+        token.kind in ("letter", "unit", "word") and (behind is None or behind.text != "(") for token, behind in pairs
+    )
+    is_computed = function not in _ALWAYS_FUNCTIONS and bool({"+", "-", "*", "/"} & {token.text for token in tokens})
+    return bool(tokens) and (is_name(tokens) or is_words(tokens) or not (is_free or is_computed))
 
 
 def assignments(tokens: Tokens) -> list[tuple[str, Tokens]]:

@@ -156,7 +156,7 @@ class Relations(Values, ABC):
         directions = {mark[0] for mark in marks}
         if len(directions) > 1:
             raise Unreadable("mixed inequality")
-        values = [exact.symbol(text_of(side)) if is_function(side, []) else self.value(side) for side in sides]
+        values = [self.value(side) for side in sides]
         pairs = [
             (a, b, mark) if mark[0] != ">" else (b, a, FLIPPED[mark])
             for (a, b), mark in zip(itertools.pairwise(values), marks, strict=True)
