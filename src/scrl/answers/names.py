@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from scrl.answers.tokens import Token, Tokens, inside, outside, split, text_of
+from scrl.answers.tokens import Token, Tokens, inside, is_one_number, outside, split, text_of
 from scrl.answers.units import UNIT_LETTERS, scale_of
 
 NEUTRAL = frozenset(
@@ -45,6 +45,8 @@ def without_units(tokens: Tokens) -> tuple[Tokens, int]:
     value, unit = tokens[: tail.start()], tokens[tail.start() :]
     has_number = any(token.kind == "number" or token.text == r"\pi" for token in value)
     if set("wu") & set(shape[: tail.start()]) or not has_number:
+        return tokens, 1
+    if all(token.kind not in ("word", "unit") for token in unit) and not is_one_number(value):  # 1 + 2 m/s
         return tokens, 1
     if unit[-1].text in _COMPASS and (len(unit) > 1 or value[-1].text == "°"):
         return tokens, 1

@@ -33,6 +33,7 @@ _LEVEL = str.maketrans(_RAISED + _LOWERED, "0123456789-" + "0123456789")
 _RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED}]+")
 
 _SPACE = r"(?:\s|\\[ ,;:!]|~)"
+_NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)(?:\s*\\(?:times|cdot)(?![A-Za-z])\s*10\s*\^\s*(?:\d|\{-?\d+\}))?"
 _STYLES = (
     r"left\s*\.|right\s*\.|left|right|middle|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|"
     "mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathnormal|bf|rm|it|mathopen|mathclose|mathord|underline|"
@@ -81,7 +82,11 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("SI qty", r"\\(?:SI|qty)\s*\{([^{}]*)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}", r"\1"),
     (r"\num", r"\\num\s*\{([^{}]*)\}", r"\1"),
     (r"\si \unit", r"(?<=\d)\s*\\(?:si|unit)\s*\{(?:[^{}]|\{[^{}]*\})*\}", ""),
-    ("K J W V N Omega", rf"(?<=\d){_SPACE}+(?:[KJWVN]|\\Omega)$", ""),  # 300 K
+    (
+        "K J W V N Omega",
+        rf"^((?:[^\d,;]*(?:=|\\approx|:))?\s*[-+]?{_NUMBER}){_SPACE}+(?:[KJWVN]|\\Omega)$",
+        r"\1",
+    ),  # 300 K
     (
         "米 克 时 钟 秒 元 个 人 天 度",
         rf"(?<=\d){_SPACE}*(?:平方|立方)?(?:厘米|毫米|分米|千米|公里|米|千克|克|小时|分钟|秒|元|个|人|天|度)$",

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from scrl.answers.spelling import TEXT
-from scrl.answers.units import ALSO_PRODUCTS, SHORT_UNITS, UNIT_WORDS
+from scrl.answers.units import ALSO_PRODUCTS, PRODUCTS, SHORT_UNITS, UNIT_WORDS, WITHOUT_POWERS
 
 MAX_ANSWER_CHARS = 1_000
 """Longer texts are compared as text only."""
@@ -28,6 +28,7 @@ class Token(NamedTuple):
 Tokens = Sequence[Token]
 _OPENING = frozenset({"(", "[", "{", r"\{"})
 _CLOSING = frozenset({")", "]", "}", r"\}"})
+_PART_ENDS = frozenset({"(", "[", r"\{", ",", ";", "=", "<", ">", "<=", ">=", "~=", ":", "and", "or"})
 
 
 FUNCTIONS = frozenset(
@@ -73,6 +74,8 @@ _TOKEN = re.compile(
 _SUBSCRIPT = re.compile(r"\s*_\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d+|\\[A-Za-z]+|\S))")
 _FACTOR = re.compile(r"\s*(?:[({\[\d]|\\(?!cdot|text|mathrm|,|;|\s|cup|quad|q?quad|\}|\\|le|ge|end))")
 """What makes letters before it a product and no unit."""
+_ONE_NUMBER = re.compile(r"[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:\*10\^(?:\d+|\{[-+]?\d+\}))?")
+"""5, -0.5, 3*10^{-8}."""
 _TEXT_PIECE = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d{1,3}(?:,\d{3})+(?![\d,])|\d+(?:\.\d+)?|\S")
 
 
@@ -135,10 +138,28 @@ def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> i
 def _is_word(name: str, tokens: list[Token], before: str, rest: str) -> bool:
     """`apples`, and behind a value `cm`; but `2abcd` is a product, as are `xy`, `3sinx` and `2mg\\sin x`."""
     low = name.casefold()
-    is_behind_value = bool(tokens) and (tokens[-1].kind == "number" or tokens[-1].text in ("}", ")", r"\pi", "/", "*"))
-    if low in SMALL_WORDS or low in UNIT_WORDS or (low in SHORT_UNITS and is_behind_value and not _FACTOR.match(rest)):
+    if low in SMALL_WORDS or low in UNIT_WORDS:
         return not (low in ALSO_PRODUCTS and (before.isalnum() or before == "}"))
+    if low in SHORT_UNITS and not _FACTOR.match(rest) and _is_behind_value(tokens):
+        if name in PRODUCTS or (low in WITHOUT_POWERS and rest.lstrip().startswith("^")):
+            return False
+        return low not in ALSO_PRODUCTS or (not before.isalnum() and is_one_number(_last_part(tokens)))
     return len(name) >= 4 and not before.isalnum() and name[:3] not in FUNCTIONS
+
+
+def _is_behind_value(tokens: Tokens) -> bool:
+    return bool(tokens) and (tokens[-1].kind == "number" or tokens[-1].text in ("}", ")", r"\pi", "/", "*"))
+
+
+def _last_part(tokens: Tokens) -> Tokens:
+    """What stands behind the last separator."""
+    start = max((i for i, token in enumerate(tokens) if token.text in _PART_ENDS), default=-1)
+    return tokens[start + 1 :]
+
+
+def is_one_number(tokens: Tokens) -> bool:
+    """A whole or decimal number, perhaps in scientific notation; no sum, no fraction, no root."""
+    return bool(_ONE_NUMBER.fullmatch(text_of(tokens)))
 
 
 def _subscript(text: str, position: int) -> tuple[str, int]:

@@ -13,7 +13,11 @@ SHORT_UNITS = frozenset(
 )
 """Abbreviations: units when they stand behind a value."""
 ALSO_PRODUCTS = frozenset("mg ml ma ms mi lb qt pa ns gb mb db cl dl nm in rad gal min atm".split())
-"""Abbreviations that glued to a number may be letters: 3mg is a weight, or three times m g."""
+"""Abbreviations that may be letters: units behind one number and a space (3 ms), products elsewhere (3ms, 2\\pi ms)."""
+PRODUCTS = frozenset({"mg", "ma"})
+"""Abbreviations that in a formula are letters: m g, the weight of m; 3\\text{ mg} are milligrams."""
+WITHOUT_POWERS = (ALSO_PRODUCTS | {"ev"}) - {"in", "mi", "nm"}
+"""Abbreviations that no power makes another unit: mL^2 is m times L^2."""
 UNIT_LETTERS = frozenset("mgshLlJNWVAKCFT")
 """Single upright letters that are units behind a value: 5\\text{ m}."""
 UNIT_WORDS = frozenset(
