@@ -6,14 +6,17 @@ import re
 from dataclasses import dataclass
 
 from scrl.answers.spelling import TEXT, unwrap_text
-from scrl.answers.tokens import FUNCTIONS, GREEK, NAMES
-from scrl.answers.units import scale_of
+from scrl.answers.tokens import FUNCTIONS, GREEK, NAMES, SMALL_WORDS
+from scrl.answers.units import SHORT_UNITS, UNIT_WORDS, scale_of
 
 _TIME = re.compile(r"(\d{1,2})(?::(\d\d))?(?::(\d\d))?\s*([ap])m", re.IGNORECASE)
 _LETTERS = re.compile(r"[^\W\d_]+")
 _PROSE = re.compile(r"(?:[^\W\d_]|[\s.,;&!?()]|(?<=[^\W\d_]{3})['-](?=[^\W\d_])|(?<=n)'(?=t))+")
-_KNOWN = frozenset("yes no odd one two six ten red all any dne mon tue wed thu fri sat sun".split())
+_KNOWN = frozenset("yes no odd one two six ten red all any up dne mon tue wed thu fri sat sun".split())
 """Short words that are read as words even outside \\text{…}."""
+_SAYABLE = re.compile(r"(?=[a-z]{3}$)(?:.[aeiou].|[aeiou].[aeiou])")
+"""Three letters that are rather a word than a product: cat, tea, ice; not abc or mgh."""
+_IN_FORMULAS = SMALL_WORDS | SHORT_UNITS | UNIT_WORDS
 _UP_TO_29 = r"X{0,2}(?:IX|IV|V?I{0,3})"
 _NUMERAL = re.compile(rf"[A-Z]{{3}}|(?=[IVX]{{2,4}}$){_UP_TO_29}|(?:ii|iii|iv|vi{{1,3}}|ix)")
 """HTH, ABC, IV, iii: read letter by letter, in their order."""
@@ -84,7 +87,7 @@ def read_words(cleaned: str) -> Words | None:
     upright = {run for content in TEXT.findall(cleaned) for run in _LETTERS.findall(content) if len(run) > 1}
     runs = [run for run in _LETTERS.findall(text) if run.casefold() not in ("and", "or")]
     maths = (FUNCTIONS | GREEK | NAMES.keys() | {"sqrt"}).intersection(set(runs) - upright)
-    if maths or not any(_is_word(run, upright) for run in runs):
+    if maths or not (any(_is_word(run, upright) for run in runs) or _has_short_words(text)):
         return None
     has_both = re.search(r"\band\b", text, re.IGNORECASE) and _OR.search(text)
     if has_both or (";" in text and "," in text):
@@ -105,3 +108,15 @@ def _fold(run: str) -> str:
 def _is_word(run: str, upright: set[str]) -> bool:
     is_name = len(run) == 3 and run.istitle()
     return len(run) >= 4 or is_name or not run.isascii() or run in upright or run.casefold() in _KNOWN
+
+
+def _has_short_words(text: str) -> bool:
+    """`cat`, `A but not B`, `m by n` are no products; `xy`, `abc` and `max(a, b)` are maths."""
+    if re.search(r"[^\W\d_]\(", text):
+        return False
+    for part in re.split(r"[,;&]|\b(?:and|or)\b", text):
+        words = part.split()
+        short = [word for word in words if re.fullmatch(r"[a-z]{2,3}", word) and word not in _IN_FORMULAS]
+        if any(_SAYABLE.fullmatch(word) or (len(words) > 1 and re.search(r"[aeiou]|by", word)) for word in short):
+            return True
+    return False
