@@ -29,7 +29,6 @@ from scrl.answers.values import Form, labelled, set_form
 
 _SEPARATORS = frozenset({",", ";", "and", "or"})
 _CONDITIONS = frozenset("for where with when if".split())
-_CHOICES = frozenset("ABCDEFGHIJ")
 MAX_PARTS = 64
 
 
@@ -83,7 +82,7 @@ class Structure(Relations):
         if len(forms) == len(parts) and all(map(_is_interval, parts, forms)):
             return self.union(parts)
         either = set_form(list({form.key: form for form in forms}.values()))
-        is_choice = all(len(part) == 1 and part[0].text in _CHOICES for part in parts)
+        is_choice = all(len(part) == 1 and len(part[0].text) == 1 and part[0].text.isupper() for part in parts)
         return Form(f"any of {either.key}", "set", either.parts) if is_choice else either
 
     def related(self, parts: list[Tokens], marks: list[str], relations: list[set[str]]) -> Form:
