@@ -6,7 +6,7 @@ import itertools
 import re
 
 from scrl.answers.tokens import Token, Tokens, inside, is_one_number, outside, split, text_of
-from scrl.answers.units import UNIT_LETTERS, scale_of
+from scrl.answers.units import SCALES, UNIT_LETTERS, scale_of
 
 NEUTRAL = frozenset(
     {"answer", "the answer", "final answer", "the final answer", "ans", "result", "solution", "solutions"}
@@ -184,14 +184,17 @@ def domain_of(tokens: Tokens) -> str:
 
 
 def trailing_words(tokens: Tokens) -> str:
-    """What a part of a list counts: `boys` of `5 boys`; and `area` of `Area: 12` and `Area = 12`."""
+    """What a part of a list counts: `boys` of `5 boys`, `cm^2` of `6 cm^2`, `area` of `Area: 12` and `Area = 12`."""
     sides, marks = split(tokens, {":", "="})
     if len(marks) == 1 and is_words(sides[0]):
         return " ".join(token.text for token in sides[0])
     if marks:
         return ""
+    if text_of(tokens[-1:]) == "°":
+        return "degrees"
     value, _ = without_units(tokens)
-    return " ".join(token.text for token in tokens[len(value) :] if token.kind in ("word", "unit"))
+    unit = " ".join(token.text for token in tokens[len(value) :] if token.text not in ("{", "}", *SCALES))
+    return re.sub(r"\s*([\^/*-])\s*", r"\1", unit)
 
 
 def numbered_parts(tokens: Tokens) -> list[tuple[str, Tokens]]:

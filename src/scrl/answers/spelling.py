@@ -123,6 +123,11 @@ _EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?P<inner>[^*`]+)\1")
 """**5**, as in Markdown."""
 _UPRIGHT = re.compile(rf"(?<=[\d}})]){_SPACE}*\\(?:mathrm|text|textrm|rm)\s*\{{((?:[^{{}}]|\{{[^{{}}]*\}})*)\}}$")
 """Units with powers, behind a value."""
+_BRACKETED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\\text\s*\{\s*(and|or)\s*\}")
+_SEPARATOR = re.compile(r"(?<!\{),(?!\\!|\d{3}(?!\d))|;|\b(?:and|or)\b")
+_MONEY = re.compile(
+    r"\\\$\s*(\d+(?:(?:,|\{,\}|,\\!|\\,|\\!)\d{3}(?!\d))*(?:\.\d+)?(?:\s*(?:hundred|thousand|[mbtr]+illion)\b)?)"
+)
 _FRAME = re.compile(r"\$?\s*\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\s*\$?")
 _NESTED_TEXT = re.compile(r"\\(?:ce|text|mathrm)\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ORBITALS = re.compile(r"(?:\[[A-Z][a-z]\]\s*)?(?:\d[spdf]\s*\^\s*(?:\{\d+\}|\d)\s*)+")
@@ -144,7 +149,10 @@ def clean(text: str) -> str:
     text = _CHEMICAL.sub(_with_subscripts, text)
     if _ORBITALS.fullmatch(text):
         return re.sub(r"[\s{}]", "", text).replace("^", r"\uparrow ")  # no product, and no number to a power
-    text = _UPRIGHT.sub(lambda match: "" if is_unit_text(match[1]) else match[0], text)
+    is_list = _is_list(text)
+    if is_list:
+        text = _with_sign_words(text)
+    text = _UPRIGHT.sub(lambda m: "" if is_unit_text(m[1]) and not (is_list and "{" not in m[1]) else m[0], text)
     if r"\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
     for needles, pattern, replacement in _REWRITES:
@@ -152,6 +160,16 @@ def clean(text: str) -> str:
             text = pattern.sub(replacement, text)
     text = text.strip()
     return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
+
+
+def _is_list(text: str) -> bool:
+    """Whether a comma, a semicolon, "and" or "or" stands outside all brackets."""
+    return bool(_SEPARATOR.search(_BRACKETED.sub(r" \1 ", text)))
+
+
+def _with_sign_words(text: str) -> str:
+    """`\\$5, 3\\%` → `5 dollars, 3 percent`: in a list they say what is counted."""
+    return re.sub(r"\\?%|\\percent(?![A-Za-z])", " percent ", _MONEY.sub(r"\1 dollars ", text))
 
 
 def _with_subscripts(match: re.Match[str]) -> str:

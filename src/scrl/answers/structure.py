@@ -70,7 +70,8 @@ class Structure(Relations):
         if any(relations):
             return self.related(parts, marks, relations)
         words = [trailing_words(part) for part in parts]
-        if all(words) and len(set(words)) > 1:
+        is_shared = "or" in marks and not any(words[:-1])  # 2 or 3 cm
+        if len(set(words)) > 1 and not is_shared:
             if "or" in marks:
                 raise Incomputable("alternatives of different things")
             return labelled([(word, set_form(self.variants(part))) for word, part in zip(words, parts, strict=True)])
@@ -231,6 +232,8 @@ class Structure(Relations):
             return self.sequence(parts, r"\{", r"\}")
         if any(assignments(part) for part in parts):
             return self.listed([part for part in parts if part], marks)
+        if len({trailing_words(part) for part in parts if part}) > 1:
+            raise Incomputable("a set of different things")
         forms = {form.key: form for part in parts if part for form in self.variants(part)}
         if len(forms) == 1 and next(iter(forms.values())).kind == "set":
             return Form(f"{{{next(iter(forms))}}}", "set", tuple(forms.values()))  # a set in a set

@@ -85,5 +85,5 @@ def set_form(forms: Sequence[Form], kind: str = "set") -> Form:
 def labelled(pairs: Sequence[tuple[str, Form]]) -> Form:
     """Values that keep their labels: `boys = 5, girls = 3`."""
     ordered = sorted(pairs, key=lambda pair: (pair[0], pair[1].key))
-    key = ", ".join(f"{label} = {form.key}" for label, form in ordered)
+    key = ", ".join(f"{label} = {form.key}" if label else form.key for label, form in ordered)
     return Form(key, "labels", tuple(form for _, form in ordered))
