@@ -252,14 +252,19 @@ def _factor(n: int) -> dict[int, int]:
 
 
 def product(factors: Sequence[Expr]) -> Expr:
-    """The product; neighbours that may be matrices or operators keep their order: AB is not BA."""
+    """The product; neighbours that may be matrices or operators keep their order: AB is not BA, x^T x is not x x^T."""
     if len(factors) == 1:
         return factors[0]
+    has_transpose = any(map(_is_transpose, factors))
+
+    def is_operator(factor: Expr) -> bool:
+        return any(map(_is_operator_name, factor.symbols)) or (has_transpose and bool(factor.symbols))
+
     value = number(1)
-    for is_operator, run in itertools.groupby(factors, key=lambda factor: any(map(_is_operator_name, factor.symbols))):
+    for are_operators, run in itertools.groupby(factors, key=is_operator):
         neighbours = list(run)
         names = {name for factor in neighbours for name in factor.symbols if _is_operator_name(name)}
-        if is_operator and len(neighbours) > 1 and len(names) > 1:
+        if are_operators and len(neighbours) > 1 and (len(names) > 1 or has_transpose):
             neighbours = [symbol(f"({' '.join(factor.text for factor in neighbours)})")]
         for factor in neighbours:
             value = multiply(value, factor)
@@ -267,5 +272,14 @@ def product(factors: Sequence[Expr]) -> Expr:
 
 
 def _is_operator_name(name: str) -> bool:
-    """Whether it may be a matrix or an operator: a capital letter, or one with a hat."""
-    return name[0].isupper() or name.startswith(("hat(", "vec("))
+    """Whether it may be a matrix or an operator: a capital letter, one with a hat, σ_x, a_+, or a product of such."""
+    is_marked = name.startswith(("hat(", "vec(", "(")) or name.endswith(("_{+}", "_{-}"))
+    return name[0].isupper() or is_marked or name in ("sigma_x", "sigma_y", "sigma_z")
+
+
+def _is_transpose(factor: Expr) -> bool:
+    """x^T, unless x is a number."""
+    match tuple(factor.terms):
+        case (((Call("pow", (base, exponent)), _),),):
+            return exponent.text == "T" and bool(base.symbols)
+    return False
