@@ -75,7 +75,7 @@ class Structure(Relations):
             if "or" in marks:
                 raise Incomputable("alternatives of different things")
             return labelled([(word, set_form(self.variants(part))) for word, part in zip(words, parts, strict=True)])
-        forms = [form for part in parts for form in self.variants(part)]
+        forms = [_member(part, form) for part in parts for form in self.variants(part)]
         if all(form.kind == "sequence" for form in forms):  # solutions, which nobody counts twice
             forms = list({form.key: form for form in forms}.values())
         if "or" not in marks:
@@ -214,7 +214,7 @@ class Structure(Relations):
 
     def sequence(self, parts: Sequence[Tokens], opening: str, closing: str) -> Form:
         """Parts in their order: tuples, intervals, and lists that go on."""
-        forms = [Form("...", "text") if _is_dots(part) else self.single(part) for part in parts]
+        forms = [Form("...", "text") if _is_dots(part) else _member(part, self.single(part)) for part in parts]
         return Form(f"{opening}{', '.join(form.key for form in forms)}{closing}", "sequence", tuple(forms))
 
     def braced_set(self, inner: Tokens) -> Form:
@@ -234,7 +234,8 @@ class Structure(Relations):
             return self.listed([part for part in parts if part], marks)
         if len({trailing_words(part) for part in parts if part}) > 1:
             raise Incomputable("a set of different things")
-        forms = {form.key: form for part in parts if part for form in self.variants(part)}
+        members = [_member(part, form) for part in parts if part for form in self.variants(part)]
+        forms = {form.key: form for form in members}
         if len(forms) == 1 and next(iter(forms.values())).kind == "set":
             return Form(f"{{{next(iter(forms))}}}", "set", tuple(forms.values()))  # a set in a set
         return set_form(list(forms.values()))
@@ -261,6 +262,14 @@ class Structure(Relations):
         is_rest = [token.text for token in words] in (["otherwise"], ["else"])
         condition = "otherwise" if is_rest else self.condition(_without_comma(words))
         return Form(f"{form.key} | {condition}", "conditional", (form,))
+
+
+def _member(tokens: Tokens, form: Form) -> Form:
+    """Part of something larger, where the set of one number is not the number: `\\{1, \\{2\\}\\}`."""
+    inner = inside(tokens, {r"\{"}, {r"\}"})
+    if inner is None or form.kind == "set" or split(inner, {"|", ":"})[1] or assignments(inner):
+        return form
+    return Form(f"{{{form.key}}}", "set", (form,))
 
 
 def _is_grouped(tokens: Tokens) -> bool:
