@@ -220,10 +220,13 @@ class Relations(Values, ABC):
                 raise Unreadable("several labels")
             return form if label in NEUTRAL else labelled([(label, form)])
         forms = [self.expression(part) for part in parts]
+        if _may_be_a_time(parts):
+            hour, *others = map(text_of, parts)
+            return Form(":".join([str(int(hour)), *others]), "ratio", tuple(forms))
         keys = [form.key for form in forms]
         with suppress(ValueError):  # a key that is no number
             numbers = [Fraction(key) for key in keys]
-            if all(numbers) and not _may_be_a_time(parts):
+            if all(numbers):
                 scale = math.lcm(*(q.denominator for q in numbers))
                 shared = math.gcd(*(int(q * scale) for q in numbers))
                 keys = [exact.integer_text(int(q * scale) // shared) for q in numbers]
@@ -266,10 +269,10 @@ def relations_in(tokens: Tokens) -> set[str]:
 
 
 def _may_be_a_time(parts: Sequence[Tokens]) -> bool:
-    """`10:30`; not `2:4`, `30:20` or `3:75`."""
-    texts = [text_of(part) for part in parts]
-    is_clock = all(text.isdecimal() and len(text) == 2 and int(text) < 60 for text in texts[1:])
-    return is_clock and texts[0].isdecimal() and int(texts[0]) <= 24
+    """`10:30`, `1:05`, `25:05`; not `2:4`, `30:20` or `3:75`."""
+    hour, *others = map(text_of, parts)
+    is_clock = hour.isdecimal() and all(text.isdecimal() and len(text) == 2 and int(text) < 60 for text in others)
+    return is_clock and (int(hour) <= 24 or others[0][0] == "0")
 
 
 def _scaled(difference: Expr) -> Expr:
