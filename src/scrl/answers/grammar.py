@@ -24,7 +24,9 @@ _INVERTIBLE = _TRIGONOMETRIC | frozenset("sinh cosh tanh coth".split())
 _ALIASES = {f"arc{name}": f"a{name}" for name in _TRIGONOMETRIC} | {"lg": "log"}
 _CLOSING = {"(": ")", "[": "]", "{": "}", r"\lfloor": r"\rfloor", r"\lceil": r"\rceil", "|": "|"}
 _WRAPPERS = {r"\lfloor": "floor", r"\lceil": "ceil"}
-_ACCENTS = frozenset(r"\overline \bar \hat \tilde \vec \dot \ddot \overrightarrow \widehat \mathbb \mathcal".split())
+_ACCENTS = frozenset(
+    r"\overline \bar \hat \tilde \vec \dot \ddot \overrightarrow \widehat \bold \mathbb \mathcal".split()
+)
 _OPAQUE = frozenset(r"\odot \partial \nabla".split())
 _DIFFERENTIALS = frozenset({"d", r"\partial"})
 _FIGURES = frozenset(r"\angle \triangle".split())

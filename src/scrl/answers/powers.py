@@ -273,7 +273,7 @@ def product(factors: Sequence[Expr]) -> Expr:
 
 def _is_operator_name(name: str) -> bool:
     """Whether it may be a matrix or an operator: a capital letter, one with a hat, σ_x, a_+, or a product of such."""
-    is_marked = name.startswith(("hat(", "vec(", "(")) or name.endswith(("_{+}", "_{-}"))
+    is_marked = name.startswith(("hat(", "vec(", "bold(", "(")) or name.endswith(("_{+}", "_{-}"))
     return name[0].isupper() or is_marked or name in ("sigma_x", "sigma_y", "sigma_z")
 
 

@@ -47,6 +47,11 @@ def _date(match: re.Match[str]) -> str:
     return r"\endash ".join(match.groups()) if is_date else match[0]
 
 
+def _bold(match: re.Match[str]) -> str:
+    """\\mathbf{i} is a vector and not the number i."""
+    return rf"\bold{{{match[1] or match[2]}}}"
+
+
 _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     (
         "– — --",
@@ -66,6 +71,7 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("-", r"^(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)(?=\s*(?:\\?%|\\text|[A-Za-z]{3}))", r"\1\\endash \2"),
     ("- /", r"^(\d{1,4})[-/](\d{1,2})[-/](\d{1,4})$", _date),
     (r"\ {,}", r"(?<=\d)\s*(?:\{,\}|,\\!|\\,|\\!|\\ )\s*(?=\d{3}(?!\d))", ""),  # 1{,}000  1,\!000  1\,000
+    ("mathbf boldsymbol bm", r"\\(?:mathbf|boldsymbol|bm)\s*(?:\{\s*([ie])\s*\}|\s([ie])(?![A-Za-z]))(?!\s*_)", _bold),
     ("\\", rf"\\(?:{_STYLES})(?![A-Za-z])", " "),
     ("color", r"\\(?:textcolor|color)\s*\{[^{}]*\}", " "),
     ("circ degree", r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
