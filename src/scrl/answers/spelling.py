@@ -36,7 +36,7 @@ _SPACE = r"(?:\s|\\[ ,;:!]|~)"
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)(?:\s*\\(?:times|cdot)(?![A-Za-z])\s*10\s*\^\s*(?:\d|\{-?\d+\}))?"
 _STYLES = (
     r"left\s*\.|right\s*\.|left|right|middle|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|"
-    "mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathnormal|bf|rm|it|mathopen|mathclose|mathord|underline|"
+    "mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathnormal|bf|rm|it|mathopen|mathclose|mathord|"
     "tiny|small|large|Large|LARGE|huge|Huge"
 )
 
@@ -45,6 +45,11 @@ def _date(match: re.Match[str]) -> str:
     """2024/03/06 is no quotient; 1/2/3 is."""
     is_date = any(len(part) == 4 for part in match.groups())
     return r"\endash ".join(match.groups()) if is_date else match[0]
+
+
+def _digits(match: re.Match[str]) -> str:
+    """\\underline{2}\\,\\underline{3} is 23."""
+    return re.sub(r"\D", "", match[0])
 
 
 def _bold(match: re.Match[str]) -> str:
@@ -65,6 +70,8 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     (r"\langle", r"\\langle((?:(?!\\rangle)[^,])*,(?:(?!\\rangle).)*)\\rangle", r"(\1)"),
     ("10", r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
     ("{:}", r"\{:\}", ":"),
+    (r"\underline", r"^\\underline\s*\{([^{}]*)\}$", r"\1"),
+    (r"\underline", rf"^(?:\\underline\s*(?:\{{\d\}}|\d){_SPACE}*)+$", _digits),
     ("{", r"\{\s*,\s*\}", "{,}"),
     ("{,}", r"(?<![\d.])0\{,\}(?=\d)", "0."),
     ("~", r"(?:(?<=^)|(?<=[\s(]))~(?=[A-Za-z(])", r"\\neg "),
