@@ -37,11 +37,20 @@ CONNECTING = frozenset(
 """Words that may stand between units: 12 square units, 60 miles per hour."""
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NOT_COUNTED = frozenset(
-    "loss less plus minus times thirds halves quarters fourths fifths sixths sevenths eighths ninths tenths "
-    "hundredths thousandths is as this its has was does tens ones hundreds thousands millions billions dozens pairs "
-    "gains losses wins".split()
+    (
+        "plus minus times thirds halves quarters fourths fifths sixths sevenths eighths ninths tenths hundredths "
+        "thousandths as its has was does always sometimes perhaps besides others extras "
+        # numbers
+        "ones twos threes fours fives sixes sevens eights nines tens elevens twelves hundreds thousands millions "
+        "billions googols dozens scores pairs "
+        # what has an opposite
+        "heads tails evens odds reds blues whites blacks greens gains losses wins defeats rises falls raises drops "
+        "lefts rights ups downs highs lows debits credits debts deficits surpluses profits deposits withdrawals buys "
+        "sells absences presences strikes strokes overs unders positives negatives"
+    ).split()
 )
-_NOT_COUNTED_ENDINGS = ("wards", "ths", "wise", "illions", "creases", "lakhs", "crores")
+_NOT_COUNTED_ENDINGS = ("wards", "ths", "wise", "illions", "creases", "lakhs", "crores", "ss", "us", "is")
+"""The last three end singulars: mass, radius, axis."""
 
 
 def is_unit(word: str) -> bool:
@@ -61,7 +70,7 @@ def scale_of(words: list[str]) -> int | None:
         words = words[1:]
     if not words:
         return scale
-    if words[0] == "of":  # 5 of hearts
+    if words[0] in ("of", "per"):  # 5 of hearts, 5 per day
         return None
     if not any(is_unit(word) for word in words):
         return None
