@@ -141,6 +141,7 @@ _SEPARATOR = re.compile(r"(?<!\{),(?!\\!|\d{3}(?!\d))|;|\b(?:and|or)\b")
 _MONEY = re.compile(
     r"\\\$\s*(\d+(?:(?:,|\{,\}|,\\!|\\,|\\!)\d{3}(?!\d))*(?:\.\d+)?(?:\s*(?:hundred|thousand|[mbtr]+illion)\b)?)"
 )
+"""\\$5, in a list or a rate: 5 dollars, as opposed to 3 apples."""
 _FRAME = re.compile(r"\$?\s*\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}\s*\$?")
 _NESTED_TEXT = re.compile(r"\\(?:ce|text|mathrm)\s*\{((?:[^{}]|\{[^{}]*\})*)\}")
 _ORBITALS = re.compile(r"(?:\[[A-Z][a-z]\]\s*)?(?:\d[spdf]\s*\^\s*(?:\{\d+\}|\d)\s*)+")
@@ -163,8 +164,10 @@ def clean(text: str) -> str:
     if _ORBITALS.fullmatch(text):
         return re.sub(r"[\s{}]", "", text).replace("^", r"\uparrow ")  # no product, and no number to a power
     is_list = _is_list(text)
+    if is_list or "per" in text:
+        text = _MONEY.sub(r"\1 dollars ", text)
     if is_list:
-        text = _with_sign_words(text)
+        text = re.sub(r"\\?%|\\percent(?![A-Za-z])", " percent ", text)
     text = _UPRIGHT.sub(lambda m: "" if is_unit_text(m[1]) and not (is_list and "{" not in m[1]) else m[0], text)
     if r"\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
@@ -178,11 +181,6 @@ def clean(text: str) -> str:
 def _is_list(text: str) -> bool:
     """Whether a comma, a semicolon, "and" or "or" stands outside all brackets."""
     return bool(_SEPARATOR.search(_BRACKETED.sub(r" \1 ", text)))
-
-
-def _with_sign_words(text: str) -> str:
-    """`\\$5, 3\\%` → `5 dollars, 3 percent`: in a list they say what is counted."""
-    return re.sub(r"\\?%|\\percent(?![A-Za-z])", " percent ", _MONEY.sub(r"\1 dollars ", text))
 
 
 def _with_subscripts(match: re.Match[str]) -> str:
