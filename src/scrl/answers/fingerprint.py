@@ -75,9 +75,9 @@ def expression_key(expr: Expr) -> str:
 
 
 def equation_key(zero: Expr) -> str:
-    """The key of 0 = E, the same for every multiple of E: ratios of E's values."""
-    if not _needs_points(zero):
-        return f"0 = {zero.text}"
+    """The key of 0 = E, the same for every multiple of E: ratios of E's values, or E itself if it has but one."""
+    if not zero.symbols or not _needs_points(zero):
+        return f"0 = {expression_key(zero)}"
     with lock:
         first, *others = (_settled(_value(zero, point)) for point in POINTS)
         ratios = [_settled(product(other, inverse(first))) for other in others]
