@@ -106,6 +106,14 @@ def test_beyond_rational_functions_it_is_a_heuristic():
     assert not same_answer(r"1 + e^{-1000} \sin x", "1")  # out of range: text
 
 
+def test_branch_cuts_beyond_the_points_are_not_seen():
+    """Points lie within 6 of 0, and real symbols have one sign at each. docs/answers.md says so."""
+    assert same_answer(r"\ln((x-10)^2)", r"2\ln(10-x)")  # for x > 10 the second is not real
+    assert not same_answer(r"\ln((x-5)^2)", r"2\ln(5-x)")
+    assert same_answer(r"\ln\frac{x}{y}", r"\ln x-\ln y")  # for x > 0 > y they are πi and -πi
+    assert not same_answer(r"\ln(xy)", r"\ln x+\ln y")
+
+
 SMALL = st.integers(-9, 9)
 POLYNOMIALS = st.lists(SMALL, min_size=1, max_size=4)
 
