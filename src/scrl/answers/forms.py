@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from scrl.answers.balls import Unsettled
 from scrl.answers.exact import Unreadable, fraction_text
-from scrl.answers.prose import read_number_words, read_time, read_words
+from scrl.answers.prose import FORMULAS, read_formula, read_time, read_words
 from scrl.answers.spelling import clean, squeeze, unwrap_text
 from scrl.answers.structure import Structure
 from scrl.answers.tokens import MAX_ANSWER_CHARS, tokenize
@@ -73,14 +73,14 @@ def _form(answer: str, significant_digits: int | None) -> Form | None:
     bare = unwrap_text(cleaned)
     if not re.search(r"[^\s{}.,;:]", bare):
         return None
-    number = read_number_words(bare)
-    if number is not None:
-        return _form(number, significant_digits)
+    formula = read_formula(bare)
+    if formula is not None:
+        return _form(formula, significant_digits)
     time, words = read_time(cleaned), read_words(cleaned)
     if time is not None:
         return Form(f"time {time}", "words")
-    if words is not None and words.parts == ["all real numbers"]:
-        return _form(r"\mathbb{R}", significant_digits)
+    if words is not None and len(words.parts) == 1 and words.parts[0] in FORMULAS:
+        return _form(FORMULAS[words.parts[0]], significant_digits)
     if words is not None:
         form = set_form([Form(f'"{part}"', "words") for part in words.parts])
         return Form(f"any of {form.key}", "words", form.parts) if words.is_either else form

@@ -24,7 +24,12 @@ _ROMAN = re.compile(rf"(?=[IVX]+$){_UP_TO_29}|(?=[ivx]+$){_UP_TO_29.lower()}")
 """One of a list of statements: I, II and IV."""
 
 
-_SAME = {"dne": "does not exist", "all reals": "all real numbers", "all real number": "all real numbers"}
+_SAME = {
+    "dne": "does not exist", "all reals": "all real numbers", "all real number": "all real numbers",
+    "no solutions": "no solution", "there is no solution": "no solution", "there are no solutions": "no solution",
+}  # fmt: skip
+FORMULAS = {"all real numbers": r"\mathbb{R}", "infinity": r"\infty", "negative infinity": r"-\infty"}
+"""Words for which there is a sign."""
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
 _ARTICLE = re.compile(r"^(?:[Tt]he|a|[Aa]n)\s+(?=\S)")
 _ONES = dict(zip(
@@ -36,10 +41,17 @@ _TENS = {
     for place, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
 }
 _NUMBER_WORDS = re.compile(
+    rf"(?:(?P<hundreds>{'|'.join(list(_ONES)[1:10])})\s+hundred(?:\s+and)?\s+)?"
     rf"(?:(?P<tens>{'|'.join(_TENS)})(?:[\s-](?P<unit>{'|'.join(list(_ONES)[1:10])}))?|(?P<ones>{'|'.join(_ONES)}))"
     r"(?P<rest>(?:\s+[a-z]+)*)",
     re.IGNORECASE,
 )
+_PARTS = {"half": 2, "halve": 2, "quarter": 4} | {
+    word: n for n, word in enumerate("third fourth fifth sixth seventh eighth ninth tenth".split(), start=3)
+}
+_FRACTION_WORDS = re.compile(rf"({'|'.join(list(_ONES)[1:10])})-({'|'.join(_PARTS)})s?", re.IGNORECASE)
+_NEGATIVE = re.compile(r"(?:negative|minus) (\d[\d.,/]*)", re.IGNORECASE)
+_CHOICE = re.compile(r"(?:(?i:option|choice)\s+\(?([A-J])|([A-J])(?=[).:]))[).:]{0,2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +63,29 @@ class Words:
     """Joined by "or"."""
 
 
-def read_number_words(text: str) -> str | None:
-    """`twelve` → `12`, `Twenty-five apples` → `25 apples`."""
-    match = _NUMBER_WORDS.fullmatch(" ".join(text.split()).rstrip("."))
+def read_formula(text: str) -> str | None:
+    """What is said in words: `twelve` → `12`, `two-thirds` → `2/3`, `negative 5` → `-5`, `Option D` → `D`."""
+    text = " ".join(text.split())
+    if choice := _CHOICE.fullmatch(text):
+        return choice[1] or choice[2]
+    if negative := _NEGATIVE.fullmatch(text):
+        return f"-{negative[1]}"
+    if fraction := _FRACTION_WORDS.fullmatch(text):
+        return f"{_ONES[fraction[1].lower()]}/{_PARTS[fraction[2].lower()]}"
+    return _number(text.rstrip("."))
+
+
+def _number(text: str) -> str | None:
+    """`Twenty-five apples` → `25 apples`."""
+    match = _NUMBER_WORDS.fullmatch(text)
     if match is None:
         return None
-    tens, unit, ones = (match[name] and match[name].lower() for name in ("tens", "unit", "ones"))
-    value = _ONES[ones] if ones else _TENS[tens] + (_ONES[unit] if unit else 0)
+    values = _ONES | _TENS | {"": 0}
+    hundreds, *others = (values[(match[name] or "").lower()] for name in ("hundreds", "tens", "unit", "ones"))
     rest = match["rest"].split()
     if rest and scale_of([word.lower() for word in rest]) is None:
         return None
-    return " ".join([str(value), *rest])
+    return " ".join([str(100 * hundreds + sum(others)), *rest])
 
 
 def read_time(cleaned: str) -> str | None:

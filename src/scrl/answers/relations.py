@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
+from functools import reduce
 
 from scrl.answers import exact
 from scrl.answers.balls import Unsettled
@@ -120,15 +121,9 @@ class Relations(Values, ABC):
         if not any(difference.symbols for difference, _ in constraints):
             return self.comparison(tokens)
         try:
-            solution = EVERYTHING
             if len({name for difference, _ in constraints for name in difference.symbols}) != 1:
                 raise Unreadable("several variables")
-            for difference, mark in constraints:
-                if mark == "!=":
-                    slope, constant = linear_parts(difference)
-                    solution = intersect(solution, without([divide(exact.negate(constant), slope)]))
-                else:
-                    solution = intersect(solution, solve(difference, is_strict=mark == "<"))
+            solution = _solution(constraints)
         except Incomputable:
             raise
         except Unreadable:
@@ -156,6 +151,11 @@ class Relations(Values, ABC):
         directions = {mark[0] for mark in marks}
         if len(directions) > 1:
             raise Unreadable("mixed inequality")
+        low, high = ("-\\infty", "\\infty") if directions == {"<"} else ("\\infty", "-\\infty")
+        if len(sides) > 2 and text_of(sides[-1]).removeprefix("+") == high:  # 0 < x < oo
+            sides, marks = sides[:-1], marks[:-1]
+        if len(sides) > 2 and text_of(sides[0]).removeprefix("+") == low:
+            sides, marks = sides[1:], marks[1:]
         values = [self.value(side) for side in sides]
         pairs = [
             (a, b, mark) if mark[0] != ">" else (b, a, FLIPPED[mark])
@@ -168,12 +168,17 @@ class Relations(Values, ABC):
         sets = [self.real_set(part) for part in parts]
         if "or" in marks:
             return real_form(unite(interval for found in sets for interval in found))
-        both = EVERYTHING
-        for found in sets:
-            both = intersect(both, found)
+        both = reduce(intersect, sets)
         if not both and "and" in marks:
             raise Incomputable("no number")
         return real_form(both or unite(interval for found in sets for interval in found))
+
+    def intersection(self, parts: Sequence[Tokens]) -> Form:
+        """`[-1, 1] \\cap [0, 2]` is [0, 1]; of named sets, the names."""
+        if all(map(is_name, parts)):
+            return named_sets(parts, "∩")
+        both = reduce(intersect, map(self.real_set, parts))
+        return real_form(both) if both else Form("{}", "set")
 
     def union(self, parts: Sequence[Tokens]) -> Form:
         """`(-\\infty, 0) \\cup (0, \\infty)`; of named sets, the names."""
@@ -195,10 +200,7 @@ class Relations(Values, ABC):
         if texts == REALS:
             return EVERYTHING
         if relations_in(tokens):
-            solution = EVERYTHING
-            for difference, mark in self.constraints(tokens):
-                solution = intersect(solution, solve(difference, is_strict=mark == "<"))
-            return solution
+            return _solution(self.constraints(tokens))
         inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
         ends = split(inner, {","})[0] if inner is not None else []
         if texts[:1] == [r"\{"]:
@@ -250,9 +252,19 @@ class Relations(Values, ABC):
 
 def named_sets(parts: Sequence[Tokens], mark: str) -> Form:
     """A union or an intersection of sets that have names, in any order."""
-    if not all(map(is_name, parts)):
-        raise Unreadable("not names of sets")
     return Form(f" {mark} ".join(sorted(map(text_of, parts))), "set")
+
+
+def _solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:
+    """The numbers for which every E < 0, E <= 0 and E != 0 holds."""
+    solution = EVERYTHING
+    for difference, mark in constraints:
+        if mark == "!=":
+            slope, constant = linear_parts(difference)
+            solution = intersect(solution, without([divide(exact.negate(constant), slope)]))
+        else:
+            solution = intersect(solution, solve(difference, is_strict=mark == "<"))
+    return solution
 
 
 def real_form(found: RealSet) -> Form:

@@ -34,6 +34,7 @@ _RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED
 
 _SPACE = r"(?:\s|\\[ ,;:!]|~)"
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)(?:\s*\\(?:times|cdot)(?![A-Za-z])\s*10\s*\^\s*(?:\d|\{-?\d+\}))?"
+_FUNCTIONS = "(?:arc)?(?:sin|cos|tan|cot|sec|csc)|(?:sin|cos|tan|cot)h|log|ln|exp"
 _STYLES = (
     r"left\s*\.|right\s*\.|left|right|middle|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|"
     "mathbf|boldsymbol|bm|mathit|mathsf|mathtt|mathnormal|bf|rm|it|mathopen|mathclose|mathord|"
@@ -70,6 +71,8 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     (r"\langle", r"\\langle((?:(?!\\rangle)[^,])*,(?:(?!\\rangle).)*)\\rangle", r"(\1)"),
     ("10", r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
     ("{:}", r"\{:\}", ":"),
+    (r"\not", r"\\not\s*=", r"\\ne "),
+    (r"\operatorname", rf"\\operatorname\s*\{{\s*({_FUNCTIONS})\s*\}}", r"\\\1 "),
     (r"\underline", r"^\\underline\s*\{([^{}]*)\}$", r"\1"),
     (r"\underline", rf"^(?:\\underline\s*(?:\{{\d\}}|\d){_SPACE}*)+$", _digits),
     ("{", r"\{\s*,\s*\}", "{,}"),
@@ -136,8 +139,13 @@ _EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?P<inner>[^*`]+)\1")
 """**5**, as in Markdown."""
 _UPRIGHT = re.compile(rf"(?<=[\d}})]){_SPACE}*\\(?:mathrm|text|textrm|rm)\s*\{{((?:[^{{}}]|\{{[^{{}}]*\}})*)\}}$")
 """Units with powers, behind a value."""
+_UPRIGHT_FRACTION = re.compile(
+    rf"(?<=[\d}})]){_SPACE}*\\[dt]?frac\s*\{{\s*\\(?:mathrm|text)\s*\{{([^{{}}]*)\}}\s*\}}"
+    rf"\s*\{{\s*\\(?:mathrm|text)\s*\{{([^{{}}]*)\}}\s*(\^\d|\^\{{\d\}})?\s*\}}$"
+)
+"""9.8 \\frac{\\text{m}}{\\text{s}^2}."""
 _BRACKETED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\\text\s*\{\s*(and|or)\s*\}")
-_SEPARATOR = re.compile(r"(?<!\{),(?!\\!|\d{3}(?!\d))|;|\b(?:and|or)\b")
+_SEPARATOR = re.compile(r"(?<![\\{]),(?!\\!|\d{3}(?!\d))|(?<!\\);|\b(?:and|or)\b")
 _MONEY = re.compile(
     r"\\\$\s*(\d+(?:(?:,|\{,\}|,\\!|\\,|\\!)\d{3}(?!\d))*(?:\.\d+)?(?:\s*(?:hundred|thousand|[mbtr]+illion)\b)?)"
 )
@@ -155,8 +163,10 @@ TEXT = re.compile(
 def clean(text: str) -> str:
     """The text without what never changes an answer's meaning."""
     text = text.translate(_UNICODE).strip()
-    frame, emphasis = _FRAME.fullmatch(text), _EMPHASIS.fullmatch(text)
-    text = frame[1] if frame else emphasis["inner"] if emphasis else text
+    emphasis = _EMPHASIS.fullmatch(text)
+    text = emphasis["inner"] if emphasis else text
+    while frame := _FRAME.fullmatch(text):
+        text = frame[1].strip()
     text = text.replace(" ", "") if _GROUPED.fullmatch(text) else text
     text = _RAISED_RUN.sub(lambda match: f"^{{{match[0].translate(_LEVEL)}}}", text)
     text = _LOWERED_RUN.sub(lambda match: f"_{{{match[0].translate(_LEVEL)}}}", text)
@@ -169,6 +179,7 @@ def clean(text: str) -> str:
     if is_list:
         text = re.sub(r"\\?%|\\percent(?![A-Za-z])", " percent ", text)
     text = _UPRIGHT.sub(lambda m: "" if is_unit_text(m[1]) and not (is_list and "{" not in m[1]) else m[0], text)
+    text = _UPRIGHT_FRACTION.sub(lambda m: "" if is_unit_text(f"{m[1]}/{m[2]}") and not is_list else m[0], text)
     if r"\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
     for needles, pattern, replacement in _REWRITES:
@@ -199,5 +210,5 @@ def unwrap_text(text: str) -> str:
 def squeeze(text: str) -> str:
     """Without the spaces that separate nothing: `12 34` keeps its space, `( 1 , 2 )` loses its own."""
     text = re.sub(r"(?<=[A-Za-z])\{(\w)\}", r" \1", text)
-    text = re.sub(r"\{(\w)\}", r"\1", text)
+    text = re.sub(r"\{(\w)\}|(?<=[\^_])([A-Za-z])(?=[A-Za-z])", lambda m: f"{m[1] or m[2]} ", text)
     return re.sub(r"(?<=\d)\s+(?=\d)|(?<=[^\W\d])\s+(?=[^\W\d])|(\s+)", lambda m: "" if m[1] else " ", text.strip())

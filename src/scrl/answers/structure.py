@@ -23,7 +23,7 @@ from scrl.answers.names import (
     without_preamble,
 )
 from scrl.answers.real_sets import EVERYTHING
-from scrl.answers.relations import EQUALITIES, FLIPPED, REALS, Relations, named_sets, real_form, relations_in
+from scrl.answers.relations import EQUALITIES, FLIPPED, REALS, Relations, real_form, relations_in
 from scrl.answers.tokens import Token, Tokens, depths, inside, outside, split, text_of
 from scrl.answers.values import Form, labelled, set_form
 
@@ -95,6 +95,9 @@ class Structure(Relations):
             if "or" in marks or sum(_has_signs(part) for part in parts) > 1:
                 raise Incomputable("several values of several names")
             return self.mapping([pair for found in pairs for pair in found])
+        solutions = {tuple(name for name, _ in found) for found in pairs}
+        if len(solutions) == 1 and len(pairs[0]) > 1 and not any(map(_has_signs, parts)):
+            return set_form(list({form.key: form for form in map(self.mapping, pairs)}.values()))
         if all(found and found <= FLIPPED.keys() for found in relations) and len(variables) == 1:
             return self.inequalities(parts, marks)
         is_first = bool(pairs[0]) and not any(relations[1:])
@@ -160,7 +163,7 @@ class Structure(Relations):
         if r"\not" in marks:
             raise Unreadable("a negated relation")
         if r"\cap" in marks:
-            return named_sets(split(tokens, {r"\cap"})[0], "∩")
+            return self.intersection(split(tokens, {r"\cap"})[0])
         if r"\in" in marks:
             return self.membership(tokens)
         if marks & EQUALITIES:
