@@ -197,7 +197,7 @@ def test_what_verl_cannot_do_is_refused(changes, message):
         ({"scrl": {"optimizer": {}}}, r"scrl\.optimizer: .*Set actor_rollout_ref\.actor\.optim instead"),
         ({"scrl": {"metod": "scrl"}}, r"scrl\.metod: .*Did you mean 'method'"),
         ({"scrl": {"method": "scrll"}}, "Did you mean 'scrl'"),
-        ({"scrl": {"completions": 4}}, "trained: 16 completions of 4"),
+        ({"scrl": {"completions": 4}}, r"trained \(16\) is more than completions \(4\)"),
     ],
 )
 def test_what_verl_would_pass_over_is_refused(changes, message):
