@@ -80,20 +80,16 @@ def test_answers_of_an_earlier_step_than_the_run_has_come_to_say_so(stopped, ste
     write_lines(stopped / "evaluations.jsonl", lines)
     assert main(["answers", str(stopped)]) == 0
     shown = capsys.readouterr().out
-    ways = (
-        f"go on with scrl train --resume {stopped}, or measure now with scrl answers --model {stopped}/checkpoints/last"
-    )
-    assert f"These answers were {when}; the run stands at step 7: {ways} --questions mine.jsonl and the run's" in shown
-    assert {row["note"] for row in read(stopped / "answers.csv")} == {f"{when}; the run stands at step 7"}
+    ways = f"continue with scrl train --resume {stopped}, or measure now with scrl answers --model {stopped}/checkpoints/last"
+    assert f"These answers were {when}; the run is at step 7: {ways} --questions mine.jsonl and the run's" in shown
+    assert {row["note"] for row in read(stopped / "answers.csv")} == {f"{when}; the run is at step 7"}
     write_run_answers(stopped)  # as a run does when it is stopped
-    assert {line["note"] for line in read_lines(stopped / "answers.jsonl")} == {f"{when}; the run stands at step 7"}
+    assert {line["note"] for line in read_lines(stopped / "answers.jsonl")} == {f"{when}; the run is at step 7"}
 
 
 def test_a_step_that_was_asked_for_is_named_without_advice(stopped, capsys):
     assert main(["answers", f"{stopped}@0"]) == 0
-    assert (
-        "These answers were measured at step 0, before training; the run stands at step 7\n" in capsys.readouterr().out
-    )
+    assert "These answers were measured at step 0, before training; the run is at step 7\n" in capsys.readouterr().out
 
 
 def test_answers_of_where_a_run_stands_need_no_note(stopped, capsys):
@@ -106,7 +102,7 @@ def test_answers_of_where_a_run_stands_need_no_note(stopped, capsys):
 def test_a_run_with_all_its_steps_is_not_gone_on_with(stopped, capsys):
     (stopped / "config.yaml").write_text("questions: mine.jsonl\nsteps: 7\n")
     assert main(["answers", str(stopped)]) == 0
-    assert "the run stands at step 7: measure now with scrl answers --model" in capsys.readouterr().out
+    assert "the run is at step 7: measure now with scrl answers --model" in capsys.readouterr().out
 
 
 def fill_in(run, path, is_right):

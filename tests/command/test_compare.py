@@ -209,6 +209,10 @@ def test_a_run_and_an_evaluation_are_made_comparable_by_the_command_that_is_prin
         assert "no benchmark in common. stream: the questions that a run was trained on. Measure " in said
         measure = f"scrl evaluate {run}/checkpoints/last {protocol} --out {run}-measured, then: scrl compare {then}"
         assert f"Measure {run} as {start} was: {measure}" in said
+    (tmp_path / "start" / "evaluation.yaml").write_text(
+        "limit: 2\nreader: number\nprompt: {instruction: '', style: auto}\n"
+    )
+    protocol += " --limit 2 --reader number --prompt.instruction ''"
     other = place("second", line(LOW, benchmark="amc"))
     said = refusal("compare", start, other)
     assert f"Measure {other} as {start} was: scrl evaluate tiny {protocol} --out {other}-measured, then: " in said

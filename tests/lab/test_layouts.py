@@ -274,7 +274,7 @@ def test_questions_with_several_right_answers_are_counted_everywhere(tmp_path):
         for i in (1, 1, 2)
     ]
     path = write_lines(tmp_path / "a.jsonl", rows)
-    note = "2 question(s) have several right answers in the file and count as without gold."
+    note = "2 questions have several right answers in the file; they count as questions without gold."
     commands = (
         ("label", "--method", "ttrl", "--summary", tmp_path / "s"), ("audit", "--out", tmp_path / "a"),
         ("sweep", "--method", "ttrl"),

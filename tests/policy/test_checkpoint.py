@@ -65,7 +65,8 @@ def test_a_checkpoint_takes_the_bytes_that_were_counted(dtype, changes, per_weig
     policy = make_policy(language_model, **changes)
     counted = checkpoint_bytes(policy)
     assert counted == per_weight * 757_888
-    assert counted == bytes_per_weight(getattr(torch, dtype)) * 757_888 or changes
+    if not changes:
+        assert counted == bytes_per_weight(getattr(torch, dtype)) * 757_888
     assert written_bytes(policy, tmp_path) == pytest.approx(counted, rel=0.05)
     assert checkpoint_bytes(policy) == counted  # before the first update as after it
     # `best` has float32, in which the model was published; `last` is there twice while a new one is written

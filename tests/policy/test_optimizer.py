@@ -139,6 +139,18 @@ def test_a_gradient_that_is_no_number_is_reported_and_thrown_away(options, dtype
     assert all(weight.gradient is None for weight in getattr(optimizer, "_weights", ()))
 
 
+def test_an_adamw_that_is_not_fused_steps_and_throws_away_alike():
+    model = layers(torch.float32)
+    optimizer = Optimizer(model.parameters(), OptimizerSettings(), 10)
+    optimizer._adam = torch.optim.AdamW(optimizer._masters, fused=False)  # as on devices without such kernels
+    for value in (1.0, math.nan):
+        before = copies(model)
+        give_gradient(model, 0)
+        model[0].weight.grad[0, 0] = value
+        assert math.isnan(optimizer.step()) == math.isnan(value)
+        assert all(map(torch.equal, model.parameters(), before)) == math.isnan(value)
+
+
 # Saving
 
 

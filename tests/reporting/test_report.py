@@ -250,8 +250,9 @@ def test_the_page_says_that_answers_were_measured_before_a_run_was_stopped(make_
     (folder / "checkpoints" / "last").mkdir(parents=True)
     (folder / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 7}')
     text = Page(page_of(folder)).text
-    ways = "go on with scrl train --resume stopped, or measure now with scrl answers --model stopped/checkpoints/last"
-    assert f"Measured at step 0, before training; the run stands at step 7: {ways} --questions questions.jsonl" in text
+    last = folder / "checkpoints" / "last"
+    ways = f"continue with scrl train --resume {folder}, or measure now with scrl answers --model {last}"
+    assert f"Measured at step 0, before training; the run is at step 7: {ways} --questions questions.jsonl" in text
     assert "1 answers; SCRL's rule would trust 0" in text
     assert "no clear answer" in text
 

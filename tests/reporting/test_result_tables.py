@@ -130,6 +130,14 @@ def test_runs_that_differ_in_the_seed_alone_share_a_row(make_run):
     assert "Of several seeds" in table.caption
 
 
+def test_lines_of_earlier_versions_were_compared_as_the_settings_beside_them_say(make_run):
+    lines = [evaluation_line(0, 0.2), evaluation_line(10, 0.3, significant_digits=3)]
+    run = make_run(config=CONFIG | {"significant_digits": 3}, evaluations=lines)
+    assert [line["significant_digits"] for line in read_place(str(run)).evaluations] == [3, 3]
+    run = make_run("exact", evaluations=[evaluation_line(0, 0.2), evaluation_line(10, 0.3, significant_digits=None)])
+    assert ["significant_digits" in line for line in read_place(str(run)).evaluations] == [False, False]
+
+
 def test_peaks_at_different_steps_name_each_step(make_run):
     early = [graded(0, {"q": 0.0}), graded(15, {"q": 1.0}), graded(30, {"q": 0.5})]
     late = [graded(0, {"q": 0.0}), graded(15, {"q": 0.25}), graded(30, {"q": 0.75})]

@@ -28,7 +28,7 @@ _SAME = {
     "dne": "does not exist", "all reals": "all real numbers", "all real number": "all real numbers",
     "no solutions": "no solution", "there is no solution": "no solution", "there are no solutions": "no solution",
 }  # fmt: skip
-FORMULAS = {"all real numbers": r"\mathbb{R}", "infinity": r"\infty", "negative infinity": r"-\infty"}
+FORMULAS = {"all real numbers": r"\mathbb{R}", "infinity": r"\infty"}
 """Words for which there is a sign."""
 _OR = re.compile(r"\bor\b", re.IGNORECASE)
 _ARTICLE = re.compile(r"^(?:[Tt]he|a|[Aa]n)\s+(?=\S)")
@@ -50,7 +50,7 @@ _PARTS = {"half": 2, "halve": 2, "quarter": 4} | {
     word: n for n, word in enumerate("third fourth fifth sixth seventh eighth ninth tenth".split(), start=3)
 }
 _FRACTION_WORDS = re.compile(rf"({'|'.join(list(_ONES)[1:10])})-({'|'.join(_PARTS)})s?", re.IGNORECASE)
-_NEGATIVE = re.compile(r"(?:negative|minus) (\d[\d.,/]*)", re.IGNORECASE)
+_NEGATIVE = re.compile(r"(?:negative|minus) (?:(?P<number>\d[\d.,/]*)|(?P<words>[a-z -]+))", re.IGNORECASE)
 _CHOICE = re.compile(r"(?:(?i:option|choice)\s+\(?([A-J])|([A-J])(?=[).:]))[).:]{0,2}")
 
 
@@ -69,7 +69,8 @@ def read_formula(text: str) -> str | None:
     if choice := _CHOICE.fullmatch(text):
         return choice[1] or choice[2]
     if negative := _NEGATIVE.fullmatch(text):
-        return f"-{negative[1]}"
+        value = negative["number"] or FORMULAS.get(negative["words"].lower()) or read_formula(negative["words"])
+        return value and f"-{value}"
     if fraction := _FRACTION_WORDS.fullmatch(text):
         return f"{_ONES[fraction[1].lower()]}/{_PARTS[fraction[2].lower()]}"
     return _number(text.rstrip("."))

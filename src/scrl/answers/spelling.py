@@ -175,6 +175,7 @@ def clean(text: str) -> str:
         return re.sub(r"[\s{}]", "", text).replace("^", r"\uparrow ")  # no product, and no number to a power
     is_list = _is_list(text)
     if is_list or "per" in text:
+        text = text.replace("$", r"\$") if text.count("$") == 1 and r"\$" not in text else text
         text = _MONEY.sub(r"\1 dollars ", text)
     if is_list:
         text = re.sub(r"\\?%|\\percent(?![A-Za-z])", " percent ", text)

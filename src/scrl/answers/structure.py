@@ -25,6 +25,7 @@ from scrl.answers.names import (
 from scrl.answers.real_sets import EVERYTHING
 from scrl.answers.relations import EQUALITIES, FLIPPED, REALS, Relations, real_form, relations_in
 from scrl.answers.tokens import Token, Tokens, depths, inside, outside, split, text_of
+from scrl.answers.units import is_measure
 from scrl.answers.values import Form, labelled, set_form
 
 _SEPARATORS = frozenset({",", ";", "and", "or"})
@@ -70,7 +71,7 @@ class Structure(Relations):
         if any(relations):
             return self.related(parts, marks, relations)
         words = [trailing_words(part) for part in parts]
-        is_shared = "or" in marks and not any(words[:-1])  # 2 or 3 cm
+        is_shared = not any(words[:-1]) and ("or" in marks or is_measure(words[-1]))  # 2 or 3 cm; 5, 12, 13 cm
         if len(set(words)) > 1 and not is_shared:
             if "or" in marks:
                 raise Incomputable("alternatives of different things")

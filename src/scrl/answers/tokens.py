@@ -74,8 +74,10 @@ _TOKEN = re.compile(
 _SUBSCRIPT = re.compile(r"\s*_\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d+|\\[A-Za-z]+|\S))")
 _FACTOR = re.compile(r"\s*(?:[({\[\d]|\\(?!cdot|text|mathrm|,|;|\s|cup|quad|q?quad|\}|\\|le|ge|end))")
 """What makes letters before it a product and no unit."""
-_ONE_NUMBER = re.compile(r"[-+]?[\d.]+(?:[eE][-+]?\d+)?(?:\*10\^(?:\d+|\{[-+]?\d+\}))?")
-"""5, -0.5, 3*10^{-8}."""
+_ONE_NUMBER = re.compile(
+    r"[-+]?(?:[\d.]+(?:[eE][-+]?\d+)?(?:\*10\^(?:\d+|\{[-+]?\d+\}))?|\d+/\d+|\\frac\{\d+\}\{\d+\})"
+)
+"""5, -0.5, 3*10^{-8}, 3/4."""
 _TEXT_PIECE = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d{1,3}(?:,\d{3})+(?![\d,])|\d+(?:\.\d+)?|\S")
 
 
@@ -143,7 +145,8 @@ def _is_word(name: str, tokens: list[Token], before: str, rest: str) -> bool:
     if low in SHORT_UNITS and not _FACTOR.match(rest) and _is_behind_value(tokens):
         if name in PRODUCTS or (low in WITHOUT_POWERS and rest.lstrip().startswith("^")):
             return False
-        return low not in ALSO_PRODUCTS or (not before.isalnum() and is_one_number(_last_part(tokens)))
+        is_glued = before.isalnum() or before == "}"
+        return low not in ALSO_PRODUCTS or (not is_glued and is_one_number(_last_part(tokens)))
     return len(name) >= 4 and not before.isalnum() and name[:3] not in FUNCTIONS
 
 
@@ -158,7 +161,7 @@ def _last_part(tokens: Tokens) -> Tokens:
 
 
 def is_one_number(tokens: Tokens) -> bool:
-    """A whole or decimal number, perhaps in scientific notation; no sum, no fraction, no root."""
+    """A whole or decimal number, perhaps in scientific notation, or a fraction of whole numbers; no sum, no root."""
     return bool(_ONE_NUMBER.fullmatch(text_of(tokens)))
 
 

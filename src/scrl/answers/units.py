@@ -12,7 +12,7 @@ SHORT_UNITS = frozenset(
     ).split()
 )
 """Abbreviations: units when they stand behind a value."""
-ALSO_PRODUCTS = frozenset("mg ml ma ms mi lb qt pa ns gb mb db cl dl nm in rad gal min atm".split())
+ALSO_PRODUCTS = frozenset("mg ml ma ms mi lb qt pa ns gb mb db cl dl nm in gal min atm".split())
 """Abbreviations that may be letters: units behind one number and a space (3 ms), products elsewhere (3ms, 2\\pi ms)."""
 PRODUCTS = frozenset({"mg", "ma"})
 """Abbreviations that in a formula are letters: m g, the weight of m; 3\\text{ mg} are milligrams."""
@@ -75,6 +75,13 @@ def scale_of(words: list[str]) -> int | None:
     if not any(is_unit(word) for word in words):
         return None
     return scale if all(is_unit(word) or word in CONNECTING for word in words) else None
+
+
+def is_measure(text: str) -> bool:
+    """`cm`, `cm^2`, `degrees`, `years`: something measured in units that we know, and not counted as apples are."""
+    words = re.findall(r"[A-Za-z]+", text)
+    known = UNIT_WORDS | SHORT_UNITS | CONNECTING
+    return bool(words) and all(word in UNIT_LETTERS or word.casefold() in known for word in words)
 
 
 def is_unit_text(text: str) -> bool:

@@ -162,7 +162,7 @@ def notes(source: Place, step: int) -> Iterator[str]:
     if standing.is_ruined_at(step):
         yield "None of these answers is trusted."
     if when := measured_before(step, standing):
-        ways = f": {how_to_measure(str(source.folder), config, standing)}" if source.step is None else ""
+        ways = f": {how_to_measure(source.folder, config, standing)}" if source.step is None else ""
         yield f"These answers were {when}{ways}"
 
 

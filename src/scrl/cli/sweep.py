@@ -158,7 +158,8 @@ def _rows_table(
         chosen = (f"{value:.12g}" if isinstance(value := row.get(name), float) else value for name in settings)
         numbers = (None if row[name] is None else shown(row[name]) for name in figures)
         lines.append((row["method"], *chosen, *numbers))
-    heads = (*(name.replace("_", "\n") for name in settings), *(head.replace(" ", "\n") for head in figures.values()))
+    names = [name.replace("_", "\n") for name in settings]
+    heads = (*names, *(head.replace("stock wrong", "stock\nwrong") for head in figures.values()))
     return as_terminal(Table(("method", *heads), tuple(lines), title), justify="right")
 
 

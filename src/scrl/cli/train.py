@@ -128,7 +128,8 @@ def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Pat
 
     names, words = zip(*changes, strict=True)
     reason = f"a run goes on with the settings it was started with; {'; '.join(words)}"
-    if engine == "verl" or any(name.split(".")[0] not in MAY_CHANGE for name in names):
+    is_fixed = any(name.split(".")[0] not in MAY_CHANGE for name in names)
+    if engine == "verl" or is_fixed or guard_stop_of(folder):
         start = f"--model {folder}/checkpoints/last"
         return (
             f"{reason}. Leave that out, or start a new run from its weights, with a new optimizer and schedule: {start}"
@@ -145,16 +146,14 @@ def _summarize(folder: RunFolder, note: Callable[[str], None]) -> None:
     steps = [line.fields for line in read_json_lines(folder.path / "metrics.jsonl", note)]
     if not any(step["signal_share"] for step in steps):
         note(f"WARNING: no step had a signal: {why_no_signal(steps, folder.config())}")
-    best_step = best_step_of(folder.path / "checkpoints")
+    best_step, stop = best_step_of(folder.path / "checkpoints"), guard_stop_of(folder.path)
     best = f" and best (step {best_step}, chosen without gold)" if best_step else ""
     note(f"checkpoints: {folder.last}{best}")
     if (folder.path / "report.html").is_file():  # if not, the reason has been given
         note(f"report: {folder.path / 'report.html'}")
     if (folder.path / "answers.csv").is_file():
-        note(
-            f"answers: {folder.path / 'answers.csv'}; scrl answers {folder.path} shows them, and how far to trust them"
-        )
-    stop = guard_stop_of(folder.path)
+        how_far = "" if stop else ", and how far to trust them"
+        note(f"answers: {folder.path / 'answers.csv'}; scrl answers {folder.path} shows them{how_far}")
     if stop and _is_first_process():  # of several, so that none ends another before it has said its last words
         raise CollapseError(f"{stop}. Do not use its answers; lower optimizer.learning_rate or steps.")
 

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import random
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -104,15 +105,16 @@ def digits_of(evaluation: Mapping[str, Any]) -> int | None:
 def measured_before(step: int, standing: Standing) -> str | None:
     """That an evaluation is of an earlier step than where its run stands; None where it is not."""
     when = f"step {step}" if step else "step 0, before training"
-    return f"measured at {when}; the run stands at step {standing.step}" if step < standing.step else None
+    return f"measured at {when}; the run is at step {standing.step}" if step < standing.step else None
 
 
-def how_to_measure(run: str, config: Mapping[str, Any], standing: Standing) -> str:
-    """What to do for the answers of where a run stands."""
-    steps = config.get("steps")
-    go_on = "" if isinstance(steps, int) and standing.step >= steps else f"go on with scrl train --resume {run}, or "
-    words = f"scrl answers --model {run}/checkpoints/last --questions {config.get('questions')}"
-    return f"{go_on}measure now with {words} and the run's settings of prompt and sampling"
+def how_to_measure(run: Path, config: Mapping[str, Any], standing: Standing) -> str:
+    """How to get the answers of the step that a run has come to."""
+    steps, questions = config.get("steps"), str(config.get("questions"))
+    resume = shlex.join(["scrl", "train", "--resume", str(run)])
+    go_on = "" if isinstance(steps, int) and standing.step >= steps else f"continue with {resume}, or "
+    words = ["scrl", "answers", "--model", str(run / "checkpoints" / "last"), "--questions", questions]
+    return f"{go_on}measure now with {shlex.join(words)} and the run's prompt and sampling options"
 
 
 def run_answers(evaluations: Sequence[Mapping[str, Any]], standing: Standing | None) -> list[AnswerRow]:

@@ -117,12 +117,13 @@ def _stored(
 
 
 def several_golds(groups: Sequence[StoredGroup]) -> int:
-    """How many questions have no gold because the file has several right answers; one counts once per step."""
-    return sum(stored.has_several_golds for stored in groups)
+    """How many questions have no gold because the file has several right answers."""
+    return len({stored.question_id for stored in groups if stored.has_several_golds})
 
 
 def several_golds_note(number: int) -> str:
-    return f"{number:,} question(s) have several right answers in the file and count as without gold."
+    who = "1 question has" if number == 1 else f"{number:,} questions have"
+    return f"{who} several right answers in the file; they count as questions without gold."
 
 
 def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:

@@ -25,7 +25,8 @@ def is_plain_lora(module: Any) -> bool:
         type(base) is nn.Linear
         and not any(weight.requires_grad for weight in base.parameters())
         and len(names) == 1
-        and not module.lora_variant
+        and not getattr(module, "lora_variant", None)  # of peft 0.16 and newer
+        and not any(module.use_dora.values())
         and not any(module.lora_bias.values())
         and all(isinstance(dropout, nn.Identity) for dropout in module.lora_dropout.values())
         and module.lora_A[names[0]].weight.dtype == base.weight.dtype

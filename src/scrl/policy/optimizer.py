@@ -120,8 +120,10 @@ class Optimizer(BaseOptimizer):
         for group in self._adam.param_groups:
             group["lr"] = self.learning_rate
         adam: Any = self._adam
-        adam.found_inf = (~norm.isfinite()).float()  # torch's fused kernels then change nothing
-        if adam.defaults["fused"] or not adam.found_inf:
+        if adam.defaults["fused"]:
+            adam.found_inf = (~norm.isfinite()).float()  # where that is 1, fused kernels change nothing
+            adam.step()
+        elif norm.isfinite():
             adam.step()
         self.update += 1
         self._round()

@@ -10,6 +10,8 @@ from string import ascii_uppercase
 
 import numpy as np
 
+from scrl.data.prompts import PromptSettings
+from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
 from scrl.evaluation.transitions import TIES, majority_transitions
@@ -92,6 +94,15 @@ def _measured_alike(behind: Place, ahead: Place, out: str) -> str:
     for option, name in (options | {"seed": "seed"}).items():
         if evaluation.get(name) is not None:
             words += [f"--{option}", str(evaluation[name])]
+    file = ahead.folder / "evaluation.yaml"
+    settings = read_yaml(file) if file.is_file() else {}
+    for name in ("limit", "data_dir", "question_column", "gold_column", "id_column", "reader", "significant_digits"):
+        if settings.get(name) is not None:
+            words += [f"--{name.replace('_', '-')}", str(settings[name])]
+    usual, prompt = PromptSettings().model_dump(mode="json"), settings.get("prompt")
+    for name, value in prompt.items() if isinstance(prompt, Mapping) else ():
+        if value != usual.get(name):
+            words += [f"--prompt.{name.replace('_', '-')}", str(value)]
     return shlex.join([*words, "--out", out])
 
 

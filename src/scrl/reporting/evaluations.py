@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from scrl.data.checkpoint_file import read_checkpoint_file
@@ -69,7 +70,18 @@ def by_protocol(evaluations: Iterable[Evaluation]) -> dict[Protocol, list[Evalua
 
 
 def read_evaluations(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
-    return _read_steps(path, on_cut, lambda key: key in _NUMBERS or PASS_OR_MAJ.fullmatch(key), has_protocol=True)
+    def is_numeric(key: str) -> object:
+        return key in _NUMBERS or PASS_OR_MAJ.fullmatch(key)
+
+    return _read_steps(path, on_cut, is_numeric, has_protocol=True, settings=_settings_beside(path))
+
+
+def _settings_beside(path: Path) -> dict[str, Any]:
+    """Of how answers were compared, for lines of earlier versions, which do not say it themselves."""
+    for name in ("config.yaml", "evaluation.yaml"):
+        if path.name == EVALUATIONS and (file := path.with_name(name)).is_file():
+            return {"significant_digits": read_yaml(file).get("significant_digits")}
+    return {}
 
 
 def read_metrics(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
@@ -77,12 +89,17 @@ def read_metrics(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
 
 
 def _read_steps(
-    path: Path, on_cut: OnCut, is_numeric: Callable[[str], object], *, has_protocol: bool
+    path: Path,
+    on_cut: OnCut,
+    is_numeric: Callable[[str], object],
+    *,
+    has_protocol: bool,
+    settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """The lines without fields that are null, which is another way to say undefined."""
+    """The lines, with `settings` that they lack, without fields that are null, another way to say undefined."""
     steps: dict[object, dict[str, Any]] = {}
     for line in read_json_lines(path, on_cut):
-        fields = {key: value for key, value in line.fields.items() if value is not None}
+        fields = {key: value for key, value in {**settings, **line.fields}.items() if value is not None}
         if has_protocol and not isinstance(fields.get("benchmark"), str):
             raise DataError(path, "field 'benchmark' must be text", line.number)
         step = fields.get("step")

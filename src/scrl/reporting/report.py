@@ -156,7 +156,7 @@ class RunAnswers(NamedTuple):
         note = rows[0].note if rows else None
         is_ruined = standing is not None and note is not None and note == standing.guard_stop
         if standing is not None and note is not None and not is_ruined:
-            note = f"{note}: {how_to_measure(run.name, run.config, standing)}"
+            note = f"{note}: {how_to_measure(run.folder, run.config, standing)}"
         return cls(run.name, rows, note, is_ruined)
 
 

@@ -74,6 +74,7 @@ class Source:
     config: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    folder: Path = Path()
     standing: Standing | None = None
     """Where a run stands, where its last checkpoint says so."""
     totals: Mapping[str, Ratio] = field(default_factory=dict)
@@ -143,6 +144,7 @@ def read_run(folder: Path, name: str) -> Source:
         config=read_yaml(folder / "config.yaml"),
         metrics=read_metrics(folder / "metrics.jsonl", notes.append),
         evaluations=read_evaluations(folder / "evaluations.jsonl", notes.append),
+        folder=folder,
         standing=standing_of(folder),
         questions=load_questions(rollouts, votes),
         num_groups=len(visits),
