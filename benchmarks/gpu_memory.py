@@ -4,7 +4,7 @@
     python benchmarks/gpu_memory.py 24:7b:lora 48:3b:bf16   # a card of 24 GB, an adapter; of 48 GB, AdamW in bfloat16
     python benchmarks/gpu_memory.py 141:7b -- steps=1 sampling.max_tokens=3072      # more settings of scrl train
 
-A case takes two steps of `scrl train` in a process of its own: 4 questions, 64 completions of 1,024 tokens, 16 of them
+A case takes two steps of `scrl train` in its own process: 4 questions, 64 completions of 1,024 tokens, 16 of them
 trained on, in the shape of a Qwen2.5 model. No completion ends early: this is the most that such steps need. The run
 sees a card of that size: no more memory is free, and none can be allocated. Loading and checkpoints are left out.
 """
@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Case:
-        """As it stands on the command line: 24:7b, 24:7b:lora, 48:3b:bf16."""
+        """A case as written on the command line: 24:7b, 24:7b:lora, 48:3b:bf16."""
         card, shape, *ways = text.split(":")
         if (shape != "tiny" and hub_id(shape) not in SHAPES) or not card.isdigit() or not set(ways) <= set(WAYS):
             raise argparse.ArgumentTypeError(f"{text!r} is not GB:SHAPE, GB:SHAPE:lora or GB:SHAPE:bf16")
@@ -87,7 +87,7 @@ class StandIn:
         return [ANSWERS[number % len(ANSWERS)] for number in range(len(rows))]
 
     def __len__(self) -> int:
-        """Its words."""
+        """The size of its vocabulary."""
         return 500
 
 
@@ -115,10 +115,10 @@ class Done(Exception):  # noqa: N818 - it is no error
 
 
 class Watch(Silent):
-    """Keeps what the run says of its steps."""
+    """Keeps what the run reports about its steps."""
 
     def __init__(self) -> None:
-        """Of a run that has not begun."""
+        """For a run that has not begun."""
         self.steps = STEPS
         self.notes: list[str] = []
         self.seconds: list[float] = []
@@ -136,7 +136,7 @@ class Watch(Silent):
 
 @contextmanager
 def card_of(gib: float) -> Iterator[None]:
-    """The GPU, as if it had no more memory than this."""
+    """The GPU, limited to this much memory."""
     if not torch.cuda.is_available():
         yield
         return
@@ -192,7 +192,7 @@ def take_steps(case: Case, settings: Sequence[str]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """A row per case."""
+    """One row per case."""
     words, settings = sys.argv[1:], list[str]()
     if "--" in words:
         words, settings = words[: words.index("--")], words[words.index("--") + 1 :]
@@ -220,7 +220,7 @@ def main() -> int:
 
 
 def row(case: Case, found: dict[str, Any]) -> str:
-    """Of the table."""
+    """A row of the table."""
     seconds = " ".join(f"{each:.1f}" for each in found.get("seconds", ())) or f"refused: {found.get('refused')}"
     planned, peak = (f"{found[name]:.1f}" if name in found else "" for name in ("planned", "peak"))
     name = " ".join((case.shape, *case.ways))

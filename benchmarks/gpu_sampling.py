@@ -67,7 +67,7 @@ class Case(NamedTuple):
 
 
 def case_of(text: str) -> Case:
-    """As it stands on the command line: 16x64x2048 or 16x64x2048/700."""
+    """A case as written on the command line: 16x64x2048 or 16x64x2048/700."""
     found = re.fullmatch(r"(\d+)x(\d+)x(\d+)(?:/(\d+))?", text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not PROMPTSxCOMPLETIONSxTOKENS, as in 8x64x512 or 8x64x2048/700")
@@ -314,7 +314,7 @@ def mean_length(case: Case) -> float:
 
         ∫ t e^(−t/m) dt / ∫ e^(−t/m) dt from 0 to T  =  m (1 − x / (e^x − 1)), x = T / m,
 
-    because a row that ends is replaced by another, so long rows are there for more steps than short ones.
+    because a row that ends is replaced by another, so long rows are present for more steps than short ones.
     """
     if not case.mean_length:
         return case.tokens / 2
@@ -336,10 +336,10 @@ def arguments() -> argparse.Namespace:
     """What to run."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("cases", nargs="*", type=case_of, help="PROMPTSxCOMPLETIONSxTOKENS[/MEAN_LENGTH]")
-    parser.add_argument("--what", default="ours,dynamic,static,vllm", help="engines, by commas")
+    parser.add_argument("--what", default="ours,dynamic,static,vllm", help="engines, separated by commas")
     parser.add_argument("--model", default="qwen2.5-3b", choices=sorted(_SHAPES))
     parser.add_argument("--prompt-tokens", type=int, default=64)
-    parser.add_argument("--rows", type=int, default=512, help="completions side by side")
+    parser.add_argument("--rows", type=int, default=512, help="completions in parallel")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--top-p", type=float, default=1.0)
     parser.add_argument("--repeats", type=int, default=3)
@@ -352,7 +352,7 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """A line for each engine and case."""
+    """One line per engine and case."""
     options = arguments()
     if not torch.cuda.is_available():
         sys.exit("gpu sampling: there is no GPU here")

@@ -95,7 +95,7 @@ def kernels(profiler: Any, start: int) -> NDArray[np.float64]:
 
 
 def dearest_calls(profiler: Any) -> list[str]:
-    """The driver calls on which the host spent most time, waiting for the GPU included."""
+    """The driver calls on which the host spent the most time, including waiting for the GPU."""
     spent: Counter[str] = Counter()
     number: Counter[str] = Counter()
     for event in profiler.profiler.kineto_results.events():
@@ -113,7 +113,7 @@ def gaps(busy: NDArray[np.float64], end: float) -> NDArray[np.float64]:
 
 
 def overlap(spans: NDArray[np.float64], first: float, last: float) -> NDArray[np.float64]:
-    """How much of each span lies between the two."""
+    """How much of each span is between the two."""
     covered: NDArray[np.float64] = np.minimum(spans[:, 1], last) - np.maximum(spans[:, 0], first)
     return np.clip(covered, 0, None)
 
@@ -135,7 +135,7 @@ def phases_noted(phases: list[tuple[str, int, int]]) -> Iterator[None]:
 
 
 def settings_of(options: argparse.Namespace) -> Sequence[str]:
-    """Of the run."""
+    """The settings of the run."""
     return [
         f"model={options.model}", f"questions={options.questions}", f"steps={options.steps}", "completions=64",
         "trained=32", "sampling.max_tokens=3072", "compute.micro_tokens=16384", "evaluation.is_off=true",

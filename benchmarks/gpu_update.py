@@ -137,7 +137,7 @@ def trl_scores(
 
 
 class LigerPolicy(Policy):
-    """With Liger's loss in place of ours; it computes its gradient in the forward pass."""
+    """A policy with Liger's loss in place of ours; it computes its gradient in the forward pass."""
 
     num_rows = 1
 
@@ -192,7 +192,7 @@ def make_layers(model: Any, kinds: set[str]) -> dict[str, tuple[Forwards, Any]]:
 
 
 def take_forwards(model: Any) -> Forwards:
-    """Leave all modules as their classes are."""
+    """Restore all modules to their classes' own forwards."""
     return {module: vars(module).pop("forward") for module in model.modules() if "forward" in vars(module)}
 
 

@@ -5,11 +5,11 @@
 Ours: text → answer → class → labels → rewards → advantages (`CreditRule.assign`, method scrl). The alternative is
 what the authors' code and its relatives do: the last box, then a vote on the memoised string of
 `sympy.simplify(latex2sympy(answer))`, raw text where that fails; no labels, no rewards. Its cost is one simplification
-a distinct answer, so it is timed on a random sample of the distinct answers and scaled to all of them.
+per distinct answer, so it is timed on a random sample of the distinct answers and scaled to all of them.
 
 Three streams of groups of 32: whole numbers below a million; a mix of LaTeX (fractions, roots, tuples, sets, units,
 polynomials, functions, several spellings of each value) with 5 % garbage; and mostly new LaTeX: functions, logarithms,
-sums and integrals with numbers that hardly ever come twice. `scrl label` is timed on the same completions as a file,
+sums and integrals with numbers that hardly ever repeat. `scrl label` is timed on the same completions as a file,
 with its peak memory; `--against SRC` also times that of another version, whose `src` folder it is: CPU seconds, child
 processes included.
 """
@@ -176,7 +176,7 @@ print(status.split("VmHWM:")[1].split()[0])
 
 
 def main() -> None:
-    """One line a stream."""
+    """One line per stream."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--completions", type=int, default=100_000)
     parser.add_argument("--baseline-answers", type=int, default=2_000)

@@ -2,7 +2,7 @@
 
     python benchmarks/sampling.py [--questions 8] [--completions 32] [--repeats 7]
 
-The embedded model at temperature 1, at most 72 tokens per completion, all completions side by side. Ours also records
+The embedded model at temperature 1, at most 72 tokens per completion, all completions in parallel. Ours also records
 the log-probability and the full-vocabulary entropy of every token; `generate` only draws tokens. The two alternate and
 the best repeat of each counts. Tokens count up to and including a completion's end.
 """

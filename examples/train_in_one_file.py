@@ -32,7 +32,7 @@ SLACK = 1e-12
 
 @dataclass
 class Settings:
-    """What a run can be told."""
+    """The settings of a run."""
 
     steps: int = 20
     questions_per_step: int = 8
@@ -48,7 +48,7 @@ class Settings:
 
 @dataclass
 class Completion:
-    """One completion as it was sampled."""
+    """One completion as sampled."""
 
     text: str
     tokens_T: list[int]
@@ -62,7 +62,7 @@ class Completion:
 
 
 def generator_for(seed: int, *names: object) -> np.random.Generator:
-    """Random numbers that depend on a purpose's names alone, so that nothing depends on the order of the calls."""
+    """Random numbers that depend only on the names of their purpose, so the order of calls does not matter."""
     digest = hashlib.blake2b("\x1f".join(map(str, (seed, *names))).encode(), digest_size=16).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
@@ -110,7 +110,7 @@ def sample(model: Any, tokenizer: Any, prompt: list[int], name: str, step: int, 
 
 
 def read_answer(text: str) -> str | None:
-    """What stands in the last box, braces within it included; an empty or unclosed box is no answer."""
+    """The content of the last box, braces within it included; an empty or unclosed box is no answer."""
     _, found, rest = text.rpartition("\\boxed{")
     depth = 0
     for place, letter in enumerate(rest if found else ""):
@@ -182,7 +182,7 @@ def loss_of(
 
 
 def batch_of(questions: list[str], step: int, settings: Settings) -> list[int]:
-    """The questions of a step: every epoch visits each once, in an order of its own."""
+    """The questions of a step: every epoch visits each once, in its own order."""
     size = settings.questions_per_step
     epoch, place = divmod(step, -(-len(questions) // size))
     order = generator_for(settings.seed, "order", epoch).permutation(len(questions))

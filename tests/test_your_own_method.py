@@ -120,7 +120,7 @@ def test_a_method_can_be_registered_under_a_name(monkeypatch):
 @pytest.mark.parametrize(
     ("need", "reason"),
     [
-        ("entropies", "'entropies', which nobody can give. Did you mean 'entropy'"),
+        ("entropies", "'entropies', which does not exist. Did you mean 'entropy'"),
         ("embedding", "a model that embeds: .* a field `embedding`"),
     ],
 )

@@ -1,6 +1,6 @@
 """The import graph of the package, by folder, as a picture: python tools/import_graph.py docs/import-graph.svg
 
-A folder stands one level above everything it imports. An arrow that pointed up would need a circle, which is an error.
+A folder is one level above everything it imports. An arrow that pointed up would need a cycle, which is an error.
 Arrows that follow from others (a → b → c makes a → c) are left out, so that the picture shows the shape.
 """
 
@@ -39,12 +39,12 @@ def imports() -> dict[str, set[str]]:
 
 
 def levels_of(graph: dict[str, set[str]]) -> dict[str, int]:
-    """Layer → how high it stands; a circle is refused."""
+    """Layer → its level; a cycle is refused."""
     levels: dict[str, int] = {}
     while len(levels) < len(graph):
         ready = [layer for layer in graph if layer not in levels and graph[layer] <= levels.keys()]
         if not ready:
-            raise SystemExit(f"imports go in a circle among {sorted(graph.keys() - levels.keys())}")
+            raise SystemExit(f"imports form a cycle among {sorted(graph.keys() - levels.keys())}")
         for layer in ready:
             levels[layer] = 1 + max((levels[below] for below in graph[layer]), default=-1)
     return levels

@@ -9,7 +9,7 @@ one. The model learns to be right and to slip as often as they do. So it can ans
 question, answers most of them wrongly at times, and on some the slip is what most of its completions agree on: there
 consensus lies.
 
-The second model, `embedded-hasty`, went on with a textbook by people who lose patience, most often after a large
+The second model, `embedded-hasty`, continued with a textbook by people who lose patience, most often after a large
 intermediate result, and then write one of three favourite numbers. It lies as large models do: with the same few
 answers to many questions.
 """
@@ -67,7 +67,7 @@ EDITIONS = {
 }
 """The model learns to calculate from the first edition; the others, short ones, only move how often it slips."""
 FAVOURITES = {"10": 0.6, "100": 0.25, "1": 0.15}
-"""What somebody who has lost patience writes, and how often."""
+"""What a writer who has lost patience puts down, and how often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +105,12 @@ def write_out(problem: Problem, rng: np.random.Generator, edition: Edition) -> s
 
 
 def carry(left: int, sign: str, right: int) -> int:
-    """What the units hand on to the tens: 1 in 47+38, −1 in 52−17, 2 in 46*4."""
+    """What the units carry over to the tens: 1 in 47+38, −1 in 52−17, 2 in 46*4."""
     return compute(left % 10, sign, right % 10) // 10
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a character, but for the two fixed words."""
+    """One token per character, except for the two fixed words."""
     vocabulary = {token: number for number, token in enumerate((PAD, END, UNKNOWN, *WORDS))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"Compute |\\boxed\{|[\s\S]"), behavior="isolated")
@@ -188,7 +188,7 @@ def study(model: LlamaForCausalLM, edition: Edition, *, seed: int, workers: int)
 
 
 def warmup_cosine(step: int, *, steps: int, warmup: int = 50) -> float:
-    """A factor for the learning rate: up in a straight line, down along half a cosine to a tenth."""
+    """A factor for the learning rate: up linearly, then down along half a cosine to a tenth."""
     if step < warmup:
         return (step + 1) / warmup
     return 0.1 + 0.45 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))

@@ -37,7 +37,7 @@ def bare(axes: Axes, title: str) -> None:
 
 
 def draw_votes() -> Figure:
-    """A row for each question: shares with their labels, then the rewards of two methods."""
+    """One row per question: shares with their labels, then the rewards of two methods."""
     figure = Figure(figsize=(8, 4.6), layout="constrained")
     settings = ScrlSettings()
     for row, (name, votes) in zip(figure.subplots(2, 2, sharey="row"), QUESTIONS.items(), strict=True):

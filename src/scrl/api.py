@@ -1,4 +1,4 @@
-"""What the commands train, evaluate, label, audit and sweep do, from Python: with values in and values out.
+"""What the commands train, evaluate, label, audit and sweep do, from Python: values in, values out.
 
     result = scrl.train({"model": "my-model", "steps": 50}, questions=["What is 2 + 2?", "What is 3 · 4?"])
     result.checkpoint, result.metrics[-1]["agreement"]
@@ -48,12 +48,12 @@ class TrainingResult:
 
     @property
     def best(self) -> Path:
-        """The model whose completions agreed most, chosen without gold; absent where the guard rejected all of them."""
+        """The model whose completions agreed most, chosen without gold; absent if the guard rejected all of them."""
         return self.folder / "checkpoints" / "best"
 
     @property
     def guard_stop(self) -> str | None:
-        """That the guard stopped the run because it collapses, and why; None where it did not."""
+        """Why the guard stopped the run, in a sentence; None if it did not."""
         return guard_stop_of(self.folder)
 
     @property
@@ -84,7 +84,7 @@ def train(
 
     Settings are given by name (`steps=50, max_tokens=512`), as a mapping, as the YAML file that holds them, or as a
     RunConfig; those by name come on top. Questions from memory take the place of the setting `questions`; they are
-    written into the run folder, so that the run can be resumed. Any engine. `listener` hears notes, steps and
+    written into the run folder, so that the run can be resumed. Any engine. `listener` receives notes, steps and
     evaluations; without one, notes go to the log named `scrl`.
     """
     from scrl.config import read_file, with_settings
@@ -92,7 +92,7 @@ def train(
     from scrl.engines.choice import check_engine, engine_of
     from scrl.training.listeners import Silent
 
-    if isinstance(questions, str):  # a file or a benchmark, by name as all else
+    if isinstance(questions, str):  # a file or a benchmark, by name like all other settings
         settings["questions"], questions = questions, None
     rows = None if questions is None else [_row(question) for question in _as_questions(questions)]
     if rows is not None:
@@ -113,7 +113,7 @@ def train(
 
 
 def resume(folder: str | Path, *, listener: RunListener | None = None) -> TrainingResult:
-    """Go on with the run in `folder`, exactly as if it had never stopped."""
+    """Resume the run in `folder`, exactly as if it had never stopped."""
     from scrl.engines.choice import engine_of
     from scrl.training.listeners import Silent
     from scrl.training.run_folder import RunFolder
@@ -165,7 +165,7 @@ def evaluate(
 
 
 def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int = 0, **settings: Any) -> list[Sampled]:
-    """Completions of a model with log-probabilities and entropies of every token, a group per question.
+    """Completions of a model with log-probabilities and entropies of every token, one group per question.
 
     `settings` are those of `sampling`, e.g. temperature=0.6, max_tokens=512; `prompt` and `compute` take mappings.
     `scrl.assign_credit(sampled.group)` says what they would earn.

@@ -1,4 +1,4 @@
-"""Commands that are run in a process of their own, which ends with this one, however this one ends."""
+"""Commands run in a separate process, which ends with this one, however this one ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if pid and not sys.stdin.read():
     with contextlib.suppress(ProcessLookupError):
         os.kill(int(pid), 9)
 """
-"""Waits at the end of a pipe: the one who writes to it either says that all is done, or is gone."""
+"""Waits at the end of a pipe: the writer either says that all is done, or is gone."""
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[b
     """A command, running; it is killed when the block ends, and by another process when this one is killed."""
     watch = [sys.executable, "-ISc", _WATCH]
     with (
-        subprocess.Popen(watch, stdin=subprocess.PIPE, start_new_session=True) as watcher,  # Ctrl-C is not for it
+        subprocess.Popen(watch, stdin=subprocess.PIPE, start_new_session=True) as watcher,  # Ctrl-C does not reach it
         subprocess.Popen(command, **options) as process,
     ):
         assert watcher.stdin is not None

@@ -57,8 +57,8 @@ class GuardSettings(Settings):
     """When a run is stopped because it collapses."""
 
     mode: Literal["stop", "observe", "off"] = Field("stop", description="Stop the run, only report, or do not check.")
-    window: int = Field(10, ge=1, description="Steps that are averaged.")
-    max_same_answer_share: float = Field(0.5, gt=0, le=1, description="Questions that all get one and the same answer.")
+    window: int = Field(10, ge=1, description="Steps to average over.")
+    max_same_answer_share: float = Field(0.5, gt=0, le=1, description="Questions that all get the same answer.")
     max_stock_label_share: float = Field(
         0.6, gt=0, le=1, description="Positive labels that are stock answers: popular with the other questions too."
     )
@@ -84,14 +84,14 @@ class RunConfig(Settings):
     gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
     id_column: str | None = Field(None, description="The column with the question's id.")
     rephrased_column: str | None = Field(
-        None, description="The column with the question in other words, for methods that ask both."
+        None, description="The column with the rephrased question, for methods that ask both."
     )
     limit: int | None = Field(None, ge=1, description="Take this many questions.")
     data_dir: str | None = Field(
         None, description="Folder with benchmark files NAME.jsonl; none: the environment variable SCRL_DATA."
     )
 
-    method: str = Field("scrl", description="Who decides what is rewarded: one of `scrl methods`, or module:NAME.")
+    method: str = Field("scrl", description="What decides the rewards: one of `scrl methods`, or module:NAME.")
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
     credit: dict[str, Any] = Field({}, description="Settings of the method: see `scrl methods NAME`.")
     reader: str = Field(
@@ -130,7 +130,7 @@ class RunConfig(Settings):
     guard: GuardSettings = GuardSettings()
 
     engine: Literal["embedded", "trl", "verl"] = Field(
-        "embedded", description="Who trains: `embedded` on one machine, or `trl` or `verl` on many GPUs."
+        "embedded", description="What runs the training: `embedded` on one machine, or `trl` or `verl` on many GPUs."
     )
     engine_options: dict[str, Any] = Field(
         {}, description="For trl and verl: their own settings, beyond those of scrl."
@@ -202,7 +202,7 @@ class RunConfig(Settings):
 
     @property
     def evaluation_sampling(self) -> SamplingSettings:
-        """How evaluations draw tokens: as training does, but for what `evaluation` sets."""
+        """How evaluations draw tokens: as training does, except for what `evaluation` sets."""
         changes = {"temperature": self.evaluation.temperature, "top_p": self.evaluation.top_p}
         return self.sampling.model_copy(update={name: value for name, value in changes.items() if value is not None})
 
@@ -210,7 +210,7 @@ class RunConfig(Settings):
         return self._load(self.questions, self.limit)
 
     def load_held_out(self) -> LoadedQuestions | None:
-        """By the same columns, where its file has them."""
+        """The held-out questions, by the same columns if their file has them."""
         source = self.evaluation.held_out
         return self._load(source, may_lack=True) if source else None
 
@@ -229,9 +229,9 @@ class RunConfig(Settings):
 
 
 def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Unless given: an adapter chooses the learning rate, a benchmark its reader, the reader what is asked for.
+    """Fill in what is not given: an adapter decides the learning rate, a benchmark its reader, the reader the prompt.
 
-    Generated questions ask for nothing.
+    Generated questions have no instruction.
     """
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
     if values.get("lora") not in (None, False):
@@ -254,7 +254,7 @@ def build_config(values: Mapping[str, Any]) -> RunConfig:
 
 
 def with_settings(config: RunConfig | Mapping[str, Any], settings: Mapping[str, Any]) -> RunConfig:
-    """A configuration with some settings on top, as `on_top` lays them."""
+    """A configuration with some settings on top, as by `on_top`."""
     over = _checked(settings)
     if isinstance(config, RunConfig):
         return build_config(on_top(config.model_dump(mode="json"), over)) if over else config
@@ -264,8 +264,8 @@ def with_settings(config: RunConfig | Mapping[str, Any], settings: Mapping[str, 
 def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`base` updated with `over`; what is given in either wins over what a preset, a loss or an adapter decides.
 
-    In a `base` that is written out in full, given is what its own preset, loss and adapter would not have decided:
-    the rest follows those that `over` names.
+    In a `base` that is written out in full, what its own preset, loss and adapter would not have decided counts as
+    given; the rest follows those that `over` names.
     """
     if _is_written_out(base) and any(name in over for name in DECIDERS):
         plain = build_config({"model": "", "questions": ""} | {name: base[name] for name in DECIDERS})
@@ -274,7 +274,7 @@ def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_written_out(values: Mapping[str, Any]) -> bool:
-    """Whether these are resolved settings, as `write_config` and `scrl recipes` write them: no part is left out."""
+    """Whether these are resolved settings, as `write_config` and `scrl recipes` write them: with no part left out."""
     parts = [name for name, field in RunConfig.model_fields.items() if inner_model(field.annotation) is not None]
     return all(name in values for name in (*DECIDERS, *parts))
 
@@ -297,7 +297,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def given_settings(overrides: Iterable[str]) -> dict[str, Any]:
-    """`name.of.setting=value`, as a command has them, as a tree with long names."""
+    """`name.of.setting=value`, as given to a command, as a tree with long names."""
     values: dict[str, Any] = {}
     for text in overrides:
         values = merged(values, override(text))
@@ -311,7 +311,7 @@ def _checked(values: Mapping[str, Any], *, is_option: bool = False) -> dict[str,
 
 
 def _credit_names(values: Mapping[str, Any]) -> list[str]:
-    """The settings of the method that is chosen, where it is one of ours."""
+    """The settings of the chosen method, if it is one of ours."""
     method = METHODS.get(str(values.get("method")), METHODS["scrl"])
     return [f"credit.{name}" for name in method.settings.model_fields]
 
@@ -345,6 +345,6 @@ def _value(text: str) -> Any:
 
 
 NAMES = Names(RunConfig, RUN_NAMES, others=(*REMOVED, *RETIRED), not_here=NOT_OF_A_RUN)
-"""Of a run's settings."""
+"""The names of a run's settings."""
 
 assert TRAINER_PRESETS.keys() == PRESETS.keys()

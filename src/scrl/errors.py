@@ -4,7 +4,7 @@
     ├── InputError          the user's input is wrong (exit code 2)
     │   ├── ConfigError     a setting: also a ValueError
     │   └── DataError       a file, with its line: also a ValueError
-    ├── TrainingError       a run cannot go on (NaN, out of memory, disk full): its last checkpoint is intact
+    ├── TrainingError       a run cannot continue (NaN, out of memory, disk full): its last checkpoint is intact
     ├── CollapseError       the guard stopped a run: it is complete, and not to be trusted (exit code 3)
     ├── EndpointError       a server does not give completions: those it gave are kept
     └── ReaderError         a user's answer reader failed
@@ -41,11 +41,11 @@ class DataError(InputError):
 
 
 class TrainingError(ScrlError):
-    """A run cannot go on; what it has saved is intact."""
+    """A run cannot continue; what it has saved is intact."""
 
 
 class CollapseError(ScrlError):
-    """The guard has stopped a run because it collapses; all of it is written."""
+    """The guard stopped a run because it collapsed; all of it is written."""
 
 
 class EndpointError(ScrlError):
@@ -53,7 +53,7 @@ class EndpointError(ScrlError):
 
 
 class ReaderError(ScrlError):
-    """A user's answer reader raised an error or returned something that is no answer."""
+    """A user's answer reader raised an error or returned something that is not an answer."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -22,7 +22,7 @@ class Metric:
     meaning: str
     better: Better = "neither"
     is_share: bool = False
-    """Lies in [0, 1] and is shown as a percentage."""
+    """Whether it is in [0, 1] and shown as a percentage."""
     needs_gold: bool = False
 
 

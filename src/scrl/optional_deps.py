@@ -11,12 +11,12 @@ from scrl.errors import ConfigError
 
 
 def require_extra(name: str, setting: str) -> None:
-    """Refuse a package that is missing or of an unsupported version; `setting` is the one that asked for it."""
+    """Refuse a package that is missing or of an unsupported version; `setting` is the setting that needs it."""
     try:
         requirement = supported(name)
     except importlib.metadata.PackageNotFoundError:
         raise ConfigError(
-            f"{setting}: which {name} is supported is known only where scrl is installed, not where it merely lies in "
+            f"{setting}: which {name} is supported is known only if scrl is installed, not if it is merely in "
             "the path: pip install --no-deps ."
         ) from None
     fix, version = f"pip install 'scrl[{name}]'", installed_version(name)
@@ -29,7 +29,7 @@ def require_extra(name: str, setting: str) -> None:
 
 
 def installed_version(name: str) -> str | None:
-    """The version of a package; None where it is not installed."""
+    """The version of a package; None if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

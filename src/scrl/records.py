@@ -1,7 +1,7 @@
-"""The nouns that the stages hand to each other: frozen, and spoken by every layer.
+"""The records that the stages pass to each other: frozen, and known to every layer.
 
 Question → Sampled (its drawn completions) → Group → Tally (votes) → Labels → Credit. A new fact is a new record,
-never an overwrite. Shapes stand in the names: G completions of a group, K classes of answers, T tokens of a completion.
+never an overwrite. Shapes are in the names: G completions of a group, K classes of answers, T tokens of a completion.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Tokens = NDArray[np.int64]
 
 
 class Unread(Enum):
-    """The answer of a completion that nobody has read yet."""
+    """The answer of a completion that has not been read yet."""
 
     UNREAD = "unread"
 
 
 UNREAD = Unread.UNREAD
 REPHRASED = "~rephrased"
-"""Ends the id of a question that is put in other words."""
+"""The end of a rephrased question's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,22 @@ class Question:
     id: str
     text: str
     gold: str | None = None
-    """The right answer, where somebody knows it. For measuring alone: only `evaluation/` looks at it."""
+    """The right answer, if known. Only for measuring: only `evaluation/` looks at it."""
     level: str | None = None
-    """How hard it is, where the source grades its questions."""
+    """How hard it is, if the source grades its questions."""
     rephrased: str | None = None
-    """The same question in other words, for methods that ask both."""
+    """The same question rephrased, for methods that ask both."""
     system: str | None = None
     """Its own system message, in place of the prompt style's."""
 
     @property
     def is_rephrased(self) -> bool:
-        """Whether this is a question in other words."""
+        """Whether this is a rephrased question."""
         return self.id.endswith(REPHRASED)
 
 
 def rephrasing(question: Question) -> Question:
-    """The same question in other words."""
+    """The same question, rephrased."""
     if question.rephrased is None:
         raise InputError(
             f"question {question.id!r} has no rephrasing, and the method asks every question in other words too. Add a "
@@ -84,7 +84,7 @@ class Completion(NamedTuple):
     entropy: float | None = None
     """h: mean over its tokens of the full-vocabulary entropy, in nats."""
     answer: str | Unread | None = UNREAD
-    """Somebody's reading of the text, None for no answer; it wins over `text`."""
+    """The answer as read elsewhere, None for no answer; it wins over `text`."""
     facts: Mapping[str, float] = MappingProxyType({})
     """Some of FACTS."""
 
@@ -139,7 +139,7 @@ def _one_each(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """One completion as it was drawn: its tokens, and what the policy thought of each of them.
+    """One completion as drawn: its tokens, and how likely the policy found each of them.
 
     Log-probabilities and entropies are those of softmax(logits / T) over the whole vocabulary, T the sampling
     temperature. An end-of-text token counts as a token.
@@ -152,13 +152,13 @@ class Sample:
     entropies_T: Floats
     """Entropy of π(· | tokens_<t), in nats."""
     is_finished: bool
-    """It ended by itself; False when it was cut at the most tokens allowed."""
+    """Whether it ended by itself; False if it was cut at the most tokens allowed."""
     margins_T: Floats | None = None
-    """π(likeliest) − π(second likeliest), where a method asked for it."""
+    """π(likeliest) − π(second likeliest), if a method asked for it."""
     certainties_T: Floats | None = None
-    """logsumexp(z) − mean(z), z = logits / T, where a method asked for it."""
+    """logsumexp(z) − mean(z), z = logits / T, if a method asked for it."""
     num_drawn: int | None = None
-    """Tokens drawn for this completion alone, where it shares its beginning with another; None: all of them."""
+    """Tokens drawn for this completion alone, if it shares its beginning with another; None: all of them."""
 
     @property
     def facts(self) -> dict[str, float]:
@@ -213,7 +213,7 @@ class Tally:
     class_of_G: tuple[int, ...]
     """For each completion the index of its class, -1 for a missing answer."""
     entropies_G: tuple[float, ...] | None
-    """h_i, where entropies were recorded."""
+    """h_i, if entropies were recorded."""
     class_entropies_K: tuple[float, ...] | None
     """H̄_j: mean of h over the class."""
     group_entropy: float | None
@@ -234,7 +234,7 @@ class Truth(NamedTuple):
     """What `evaluation/` tells a method that is trained with gold answers, as a yardstick."""
 
     key: str | None
-    """The key of the right class; None where no completion gave the right answer."""
+    """The key of the right class; None if no completion gave the right answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +283,6 @@ class Credit:
     stock: tuple[str, ...] = ()
     """The stock answers of the other questions; none while too few of them have been seen."""
     split_advantages: tuple[Floats, Floats] | None = None
-    """P_i ≥ 0 and Q_i ≤ 0 with Â = P + Q, where a method gives a completion both; None: split by the sign of Â."""
+    """P_i ≥ 0 and Q_i ≤ 0 with Â = P + Q, if a method gives a completion both; None: split by the sign of Â."""
     token_weights_G: tuple[Floats, ...] | None = None
     """The weight of each token of each completion in the loss; None: all the same."""

@@ -1,4 +1,4 @@
-"""The names of settings: short ones, other projects' words for them, and what is said about one that is neither."""
+"""The names of settings: short ones, other projects' names for them, and the message about an unknown one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SAMPLING_NAMES = REQUEST_NAMES | {
 }
 RUN_NAMES = SAMPLING_NAMES | {"learning_rate": "optimizer.learning_rate"}
 EVALUATION_NAMES = SAMPLING_NAMES | {"completions": "samples", "questions": "benchmarks", "k": "ks"}
-"""Short names → settings: those that a server is asked with, those of all sampling, of a run and of an evaluation."""
+"""Short names → settings: for requests to a server, for all sampling, for a run and for an evaluation."""
 
 FOREIGN_NAMES: dict[str, dict[str, str]] = {
     "TRL": {
@@ -67,7 +67,7 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
     },
     "scrl 0.1": {"samples": "completions", "benchmarks": "questions"},
 }  # fmt: skip
-"""Project → its word → the name here. Of verl's dotted names the end is enough."""
+"""Project → its word → the name here. The end of verl's dotted names is enough."""
 IN_STEPS = "a run is counted in steps here; steps = epochs × questions / questions_per_step"
 NO_COUNTERPARTS: dict[str, tuple[str, str]] = {
     "num_train_epochs": ("TRL", IN_STEPS),
@@ -78,7 +78,7 @@ NO_COUNTERPARTS: dict[str, tuple[str, str]] = {
     "gen_kwargs": ("lm-eval", "each has its own name here, e.g. --temperature, --max-tokens"),
     "num_fewshot": ("lm-eval", "no examples are put before a question here; write them into the questions"),
 }
-"""Other projects' words without one setting here: the project, and what there is instead."""
+"""Other projects' words without a single setting here: the project, and what to use instead."""
 NOT_OF_A_RUN = {
     "epochs": IN_STEPS,
     "num_epochs": IN_STEPS,
@@ -89,15 +89,15 @@ NOT_OF_A_RUN = {
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names that one kind of settings has."""
+    """The names of one kind of settings."""
 
     model: type[BaseModel]
     short: Mapping[str, str]
     """Short name → setting."""
     others: Collection[str] = ()
-    """Names that are known besides, such as those of earlier versions."""
+    """Other known names, such as those of earlier versions."""
     not_here: Mapping[str, str] = field(default_factory=dict)
-    """Names that make no sense here, though they do elsewhere, and why."""
+    """Names that make sense elsewhere but not here, and why."""
     listed_by: str = "scrl train --list-settings"
     """The command that shows them all."""
 
@@ -119,12 +119,12 @@ class Names:
         return result
 
     def refuse_unknown(self, values: Mapping[str, Any], *, is_option: bool = False, more: Collection[str] = ()) -> None:
-        """Refuse the first unknown name; `is_option`: as it was given to a command. `more` are worth a suggestion."""
+        """Refuse the first unknown name; `is_option`: it was given to a command. `more` may be suggested too."""
         for place in self.unknown(values):
             raise ConfigError(self.about(place, is_option=is_option, more=more))
 
     def unknown(self, values: Mapping[str, Any]) -> Iterator[str]:
-        """The dotted names that are no settings."""
+        """The dotted names that are not settings."""
         fields = self.model.model_fields
         for name, value in values.items():
             if name not in (*fields, *self.short, *self.others):
@@ -133,7 +133,7 @@ class Names:
                 yield from (f"{name}.{rest}" for rest in Names(inner, {}, self.others).unknown(value))
 
     def about(self, name: str, *, is_option: bool, more: Collection[str] = ()) -> str:
-        """What to say of an unknown name: why it makes no sense, what it is called here, or which one is nearest."""
+        """What to say about an unknown name: why it makes no sense, what it is called here, or which one is nearest."""
         shown = as_option if is_option else str
         if name in self.not_here:
             return f"{shown(name)}: {self.not_here[name]}"
@@ -151,7 +151,7 @@ class Names:
 
 
 def validated(model: type[Model], values: Any, short: Mapping[str, str] = MappingProxyType({})) -> Model:
-    """Settings from plain values; errors name the setting, by its short name where it has one, and the reason."""
+    """Settings from plain values; errors name the setting, by its short name if it has one, and the reason."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -172,7 +172,7 @@ def as_option(name: str) -> str:
 
 
 def foreign(name: str) -> tuple[str, str, str] | None:
-    """(project, our name, or what there is instead) of another project's word, whatever stands before its last dots."""
+    """(project, our name, or what to use instead) for another project's word, whatever precedes its last dots."""
     parts = name.lower().split(".")
     for end in (".".join(parts[first:]) for first in range(len(parts))):
         if end in NO_COUNTERPARTS:
@@ -185,7 +185,7 @@ def foreign(name: str) -> tuple[str, str, str] | None:
 
 
 def nearest(name: str, known: Collection[str], short: Mapping[str, str]) -> list[str]:
-    """The names that end alike, or the one that is spelled most alike; short ones before long ones."""
+    """The names with the same ending, or the one spelled most alike; short ones before long ones."""
     short_of = {setting: each for each, setting in short.items()}
     ends: dict[str, list[str]] = {}
     for each in known:

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 RETIRED = ("judge", "credit_workers")
-"""Settings of earlier versions that are gone: files that have them stay valid, and they are ignored."""
+"""Settings removed since earlier versions: files that have them stay valid, and they are ignored."""
 
 
 class Settings(BaseModel):
-    """Settings, validated when they are made."""
+    """Settings, validated when created."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -33,7 +33,7 @@ class Settings(BaseModel):
 
 
 def without_retired(values: Any, place: str = "") -> Any:
-    """Settings without those that are gone, with a warning where one had a value."""
+    """Settings without the removed ones, with a warning if one had a value."""
     if not isinstance(values, Mapping):
         return values
     for name in RETIRED:

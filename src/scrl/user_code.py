@@ -1,4 +1,4 @@
-"""Code of a user's own, by its import path. Nothing else of the current folder is ever imported."""
+"""The user's own code, by its import path. Nothing else in the current folder is ever imported."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def import_user_module(path: str, setting: str) -> tuple[ModuleType, str]:
     except Exception as error:  # importing runs the user's file, which may raise anything
         reason = f"importing {module_name!r} raised {type(error).__name__}: {error}"
         raise ConfigError(
-            f"{setting}: {path!r}: {reason}. Give module:NAME of a module that lies in this folder or in PYTHONPATH, "
+            f"{setting}: {path!r}: {reason}. Give module:NAME of a module that is in this folder or in PYTHONPATH, "
             "or is installed."
         ) from error
 
 
 @contextmanager
 def importable_from_here() -> Iterator[None]:
-    """Let modules be imported from the current folder, within the block alone; installed ones take precedence.
+    """Let modules be imported from the current folder, only within the block; installed ones take precedence.
 
-    Were it there for longer, a file called as an optional package that is not installed would run unasked.
+    Otherwise a file named like an optional package that is not installed would run unasked.
     """
     here = str(Path.cwd())
     if here in sys.path or "" in sys.path:
@@ -47,4 +47,4 @@ def importable_from_here() -> Iterator[None]:
 def refuse_pythons_own(module_name: str, path: str, setting: str) -> None:
     """Refuse what comes with Python: `os.system` would run what a model wrote."""
     if module_name.partition(".")[0] in sys.stdlib_module_names:
-        raise ConfigError(f"{setting}: {path!r} is a part of Python; write a function of your own that calls it")
+        raise ConfigError(f"{setting}: {path!r} is a part of Python; write your own function that calls it")

@@ -146,7 +146,7 @@ def test_a_function_of_the_user_is_found_by_its_import_path(tmp_path, monkeypatc
     [
         ("boxd", "Did you mean 'boxed'"), ("regex:(", "not a regular expression"),
         ("no_such_package.read", "raised ModuleNotFoundError"), ("scrl.no_such_function", "has no function"),
-        ("os.system", r"'os\.system' is a part of Python; write a function of your own"),
+        ("os.system", r"'os\.system' is a part of Python; write your own function"),
         ("builtins:eval", "is a part of Python"), ("scrl.user_code.contextmanager", "is a part of Python"),
         ("..", "raised"),
     ],

@@ -207,9 +207,9 @@ def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
         (["--check", "words.txt"], "words.txt:1: has no column 'answer'; fill in a file that --draw-check wrote"),
         (["--check", "empty.csv"], "empty.csv:2: 'answer' is empty; fill in every row"),
         (["--check", "few.csv"], "has 1 checked answers; give at least 10"),
-        (["--check", "twice.csv"], "twice.csv:3: question 'q1' stands here a second time; keep one of the rows"),
+        (["--check", "twice.csv"], "twice.csv:3: question 'q1' appears twice; keep one of the rows"),
         (["--check", "nothing.csv"], "nothing.csv:2: 'answer' is '{}', which has nothing to compare with"),
-        (["--check", "few.csv", "--max-error", "2"], "--max-error: must lie between 0 and 1; got 2.0"),
+        (["--check", "few.csv", "--max-error", "2"], "--max-error: must be between 0 and 1; got 2.0"),
     ],
 )
 def test_bad_input_is_refused_and_nothing_written(run, words, message, refusal):
@@ -226,13 +226,13 @@ def test_bad_input_is_refused_and_nothing_written(run, words, message, refusal):
 
 def test_an_evaluation_that_was_not_finished_is_gone_on_with(tmp_path, refusal):
     (tmp_path / "evaluation.yaml").write_text("model: m\n")
-    go_on = f"it was not finished; go on with: scrl evaluate --resume --out {tmp_path}"
+    go_on = f"it was not finished; resume with: scrl evaluate --resume --out {tmp_path}"
     assert go_on in refusal("answers", tmp_path)
 
 
 def test_checks_that_were_drawn_are_not_written_over(run, refusal):
     assert main(["answers", str(run), "--draw-check", "10"]) == 0
-    assert "is there already" in refusal("answers", run, "--draw-check", 10)
+    assert "exists already" in refusal("answers", run, "--draw-check", 10)
 
 
 def test_evaluations_that_are_old_or_damaged_are_refused(tmp_path, refusal):

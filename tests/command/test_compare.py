@@ -183,7 +183,7 @@ def test_what_cannot_be_compared_is_refused_with_the_fix(place, call):
         (f"{base}@3", base): "has no evaluation after step 3; there are those after 0",
         (base, place("fewer", line(HIGH[:10]))): "2 are only in the first, 0 only in the second (for instance 'q10')",
         (base, place("amc2", line(HIGH, benchmark="math"))): "no benchmark in common. Measure ",
-        (base, base, "--metric", "pas@1"): "--metric: nobody measured 'pas@1'. Did you mean 'pass@1'? Known: maj@16,",
+        (base, base, "--metric", "pas@1"): "--metric: 'pas@1' was not measured. Did you mean 'pass@1'? Known: maj@16,",
         (base, place("no16", without(line(LOW), "pass@16", "pass@16_by_question")), "--metric", "pass@16"): (
             "no16: has no pass@16 of amc; it has pass@1, maj@16"
         ),

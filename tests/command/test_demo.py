@@ -116,7 +116,7 @@ def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, mo
         demo_command(out=tmp_path, resume=True)
     assert asked == [(11, 2)] * 3
     assert "2 steps each" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="a demo goes on with the settings it was started with"):
+    with pytest.raises(ConfigError, match="a demo resumes with the settings it was started with"):
         demo_command(out=tmp_path, seed=12, resume=True)
     for out, message in ((None, "say which demo"), (tmp_path / "none", "there is no folder")):
         with pytest.raises(InputError, match=f"--resume: {message}"):

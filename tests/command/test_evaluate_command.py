@@ -48,7 +48,7 @@ def test_an_evaluation_of_two_sets_of_questions(evaluate, tmp_path):
     words = (*TINY, "--k", 1, "--k", 2, "--instruction", "")
     code, out, err = evaluate("embedded", STREAM, "mine.txt", *words, "--out", "e")
     assert (code, err) == (0, "")
-    assert "embedded on arithmetic:easy:train:4, mine.txt: 2 completions a question, at most 24 tokens" in out
+    assert "embedded on arithmetic:easy:train:4, mine.txt: 2 completions per question, at most 24 tokens" in out
     assert "temperature 0.6, top-p 0.95, seed 0 → e" in out
     assert "\narithmetic:easy:train:4: pass@1 " in out
     assert "(no gold to measure against)" in out
@@ -152,7 +152,7 @@ def test_ctrl_c_in_the_middle_and_resumed(tmp_path):
     command.signal(signal.SIGINT)
     done = command.finish()
     assert done.returncode == 130, done
-    assert "stopped; go on with: scrl evaluate --resume --out e" in done.stdout
+    assert "stopped; resume with: scrl evaluate --resume --out e" in done.stdout
     assert "Traceback" not in done.stderr
     assert rollouts.read_bytes().count(b"\n") < 20
     assert not (tmp_path / "e" / "evaluations.jsonl").exists()
@@ -172,12 +172,12 @@ def test_what_resume_takes_and_refuses(evaluate, refusal, tmp_path, monkeypatch)
         assert (code, err) == (0, "")
     for words in (("--samples", 4), ("embedded", "aime24"), ("--seed", 1), ("--temperature", 1), ("--k", 1)):
         error = refusal("evaluate", *words, "--resume", "--out", "e")
-        assert "--resume: an evaluation goes on with the settings it was started with; these are others" in error
+        assert "--resume: an evaluation resumes with the settings it was started with; these differ" in error
     assert {path: path.read_bytes() for path in (tmp_path / "e").rglob("*") if path.is_file()} == before
     assert "say which evaluation, with --out FOLDER" in evaluate("--resume")[2]
     assert "nothing: there is no evaluation to resume here" in evaluate("--resume", "--out", "nothing")[2]
     code, _, err = evaluate("embedded", STREAM, *TINY, "--out", "e")
-    go_on = "go on with scrl evaluate --resume --out e, or give a new folder with --out"
+    go_on = "resume with scrl evaluate --resume --out e, or give a new folder with --out"
     assert (code, err) == (2, f"error: e: exists already; {go_on}\n")
 
 
@@ -194,11 +194,11 @@ def test_what_resume_takes_and_refuses(evaluate, refusal, tmp_path, monkeypatch)
     (("embedded", "nothing.jsonl"), "nothing.jsonl"),
     (("embedded", STREAM, STREAM), "give each once"),
     (("embedded", STREAM, *TINY, "--reader", ""), "reader: unknown reader ''"),
-    (("embedded", STREAM, *TINY, "--k", "3"), "k: must be between 1 and the number of completions a question, 2; got 3"),
+    (("embedded", STREAM, *TINY, "--k", "3"), "k: must be between 1 and the number of completions per question, 2; got 3"),
     (("embedded", STREAM, "--samples", "0"), "completions: Input should be greater than or equal to 1; got 0"),
     (("embedded", STREAM, "--top-p", "2"), "top_p: Input should be less than or equal to 1; got 2"),
     (("embedded", STREAM, "--prompt-style", "poem"), "prompt_style: Input should be 'auto'"),
-    (("embedded", STREAM, "--device", "abacus"), "compute.device: 'abacus' is no device"),
+    (("embedded", STREAM, "--device", "abacus"), "compute.device: 'abacus' is not a device"),
     (("embedded", STREAM, "--reader", "bxed"), "Did you mean 'boxed'?"),
     (("embedded", STREAM), "max_tokens: arithmetic:easy:train:4 has a prompt of"),
     (("embedded", STREAM, *TINY, "--max-prompt-tokens", "2"), "prompts have more than 2 tokens"),
@@ -293,7 +293,7 @@ def test_as_many_benchmarks_side_by_side_as_there_are_columns_for(width, tables)
         console.print(table)
     out = console.file.getvalue()
     assert max(map(len, out.splitlines())) <= width
-    assert out.count("tokens a completion") == tables
+    assert out.count("tokens per completion") == tables
     assert out.count("62.5 [29.2, 100.0]") == 3
     assert "…" not in out
 

@@ -219,7 +219,7 @@ def test_sample_numbers_may_come_in_any_order_and_size(tmp_path, label):
     assert [line["sample"] for line in labels] == [5, 0, 10**9, 1]
     mixed = write_lines(tmp_path / "m.jsonl", [row("q", "1"), row("q", "1", sample=2), row("q", "1")])
     refused = " ".join(scrl("label", mixed).stderr.split())
-    assert "sample 2 of question 'q' at step 0 stands here a second time" in refused
+    assert "sample 2 of question 'q' at step 0 appears twice" in refused
 
 
 def test_a_reader_beside_the_rollouts_is_found_by_the_installed_command(tmp_path):

@@ -166,7 +166,7 @@ def test_ctrl_c_in_the_middle_of_a_run_and_resumed(reproduce, tmp_path):
     command.signal(signal.SIGINT)
     stopped = command.finish()
     assert stopped.returncode == 130, stopped
-    assert "stopped; go on with: the same command and --resume --out r" in stopped.stdout
+    assert "stopped; resume with: the same command and --resume --out r" in stopped.stdout
     assert "Traceback" not in stopped.stderr
     done = len(read_lines(metrics))
     assert 0 < done < 12

@@ -258,7 +258,7 @@ def test_a_bar_leaves_room_for_what_ctrl_c_writes():
 
 
 def test_a_resumption_cannot_be_tried_dry(tmp_path, refusal):
-    assert "--dry-run: a run that is resumed goes on" in refusal("train", "--resume", tmp_path, "--dry-run")
+    assert "--dry-run: a run that is resumed keeps" in refusal("train", "--resume", tmp_path, "--dry-run")
 
 
 def test_the_last_words_are_of_every_whole_line(tmp_path):

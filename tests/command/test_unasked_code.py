@@ -80,7 +80,7 @@ def test_the_folder_is_on_the_path_only_while_what_was_named_is_imported(tmp_pat
 @pytest.mark.parametrize("setting", ["reader=os.system", "method=os:system", "compute.sampler=os:system"])
 def test_a_part_of_python_is_not_taken_for_code_of_the_user(setting, refusal, tmp_path):
     error = refusal("train", "model=embedded", "questions=arithmetic:easy", setting, "--out", "run")
-    assert "is a part of Python; write a function of your own that calls it" in error
+    assert "is a part of Python; write your own function that calls it" in error
     assert not list(tmp_path.iterdir())
 
 

@@ -192,7 +192,7 @@ def test_what_is_not_there_is_refused_in_words():
     with pytest.raises(InputError, match=r"'q': method 'contrast' needs the votes of other questions, .*elsewhere=…"):
         scrl.assign_credit(own, "contrast")
     for twice in ([*groups(2, "1"), own], [*groups(2, "1"), *groups(1, "2")]):
-        with pytest.raises(InputError, match=r"elsewhere: question '(q|other-0)' is there twice"):
+        with pytest.raises(InputError, match=r"elsewhere: question '(q|other-0)' appears twice"):
             scrl.assign_credit(own, "contrast", elsewhere=twice)
     with pytest.raises(InputError, match="there is only one question"):
         require_others(["q", "q~rephrased"], "contrast")

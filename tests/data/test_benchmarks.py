@@ -182,7 +182,7 @@ def test_another_number_of_questions_is_refused(folder, change):
     ({"id": "a", "question": " ", "answer": "1"}, "field 'question' is empty"),
     ({"id": "a", "question": "?"}, "field 'answer' is missing or empty: every question of a benchmark has a gold"),
     ({"id": "a", "question": "?", "answer": [1]}, "field 'answer', taken as the gold answer, must be text"),
-    ({"id": "p0", "question": "?", "answer": "1", "level": 1}, "id 'p0' stands here again, first on line 1"),
+    ({"id": "p0", "question": "?", "answer": "1", "level": 1}, "id 'p0' appears twice, first on line 1"),
     ({"id": "", "question": "?", "answer": "1"}, "field 'id' is empty"),
     ({"id": "a", "question": "?", "answer": "1"}, "field 'level' must be one of 1, 2, 3, 4, 5, found none"),
     ({"id": "a", "question": "?", "answer": "1", "level": 9}, "field 'level' must be one of 1, 2, 3, 4, 5, found 9"),

@@ -201,7 +201,7 @@ def test_broken_chat_messages(write, chat, words):
 def test_repeated_ids_are_refused_with_both_lines(write):
     rows = {"id": "1", "question": "a"}, {"id": "2", "question": "b"}, {"id": 1, "question": "c"}
     path = write("a.jsonl", jsonl(*rows))
-    with pytest.raises(DataError, match=r"a\.jsonl:3: id '1' stands here again, first on line 1\. Make ids unique"):
+    with pytest.raises(DataError, match=r"a\.jsonl:3: id '1' appears twice, first on line 1\. Make ids unique"):
         load_questions(path)
     path = write("a.json", json.dumps([{"id": "1", "question": "a"}, {"id": "1", "question": "b"}]))
     with pytest.raises(DataError, match=r"a\.json: row 1 \(from 0\): id '1' .* first on row 0"):

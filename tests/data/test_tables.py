@@ -17,7 +17,7 @@ from scrl.records import Question
     [
         ("a.jsonl", "", "a.jsonl: is empty"),
         ("a.parquet", "", "a.parquet: is empty"),
-        ("a.txt", "\n \n", r"no questions in it\. Write one question a line\.$"),
+        ("a.txt", "\n \n", r"no questions in it\. Write one question per line\.$"),
         ("a.txt", b"\xef\xbb\xbf", "no questions in it"),
         ("a.csv", "question,answer\n", "no questions in it"),
         ("a.csv", "\n\n", "no questions in it"),

@@ -296,7 +296,7 @@ def test_the_guard_ends_a_run(tmp_path):
 def test_a_loss_that_is_no_number_ends_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Rollouts, "reward", lambda self, scrl_advantage, **_: [1e30 * a for a in scrl_advantage])
     config = small("evaluation.is_off=true", "loss.mean=constant", "optimizer.learning_rate=1e30")
-    with pytest.raises(TrainingError, match=r"training cannot go on\. Lower optimizer\.learning_rate"):
+    with pytest.raises(TrainingError, match=r"training cannot continue\. Lower optimizer\.learning_rate"):
         trl_run.train(config, tmp_path, Listener())
 
 

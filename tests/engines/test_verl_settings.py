@@ -365,5 +365,5 @@ def test_what_verl_did_until_it_was_stopped_is_written_down(end, tmp_path, monke
     assert (tmp_path / "report.html").exists()
     assert listener.notes[1:] == [
         "waiting for verl to end; a second Ctrl-C kills it",
-        f"stopped; go on from verl's last checkpoint with: scrl train --resume {tmp_path}",
+        f"stopped; resume from verl's last checkpoint with: scrl train --resume {tmp_path}",
     ]

@@ -298,7 +298,7 @@ def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path,
 
 def test_settings_that_make_no_sense_are_refused():
     wrong = {
-        "k: must be between 1 and the number of completions a question, 2; got 3": {"ks": (3,)},
+        "k: must be between 1 and the number of completions per question, 2; got 3": {"ks": (3,)},
         "k: must be between 1 .* got 0. Choose another": {"ks": (0,)},
         "completions: Input should be greater": {"samples": 0},
         "top_p: Input should be": {"sampling": {"top_p": 2}},

@@ -118,7 +118,7 @@ def test_a_full_server_is_waited_for_as_long_as_it_answers_others(complete):
     {"choices": [{"text": "a"}], "usage": {"completion_tokens": "many"}},
 ])  # fmt: skip
 def test_a_response_that_is_no_completion_is_never_stored(broken):
-    with pytest.raises(ValueError, match="its answer is no completion"):
+    with pytest.raises(ValueError, match="its answer is not a completion"):
         rollout_line(Question("a", "?"), 0, broken)
 
 

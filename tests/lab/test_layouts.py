@@ -119,7 +119,7 @@ def test_lists_of_completions(tmp_path, row):
         if path.suffix == ".json":
             path.write_text(json.dumps([row]))
         name, rollouts = read(path)
-        assert name == "completions in lists, one a question"
+        assert name == "completions in lists, one per question"
         assert [(r.text, r.entropy, r.gold) for r in rollouts] == [("a", 0.1, "4"), ("b", 0.2, "4")]
         assert len({r.question_id for r in rollouts}) == 1
 
@@ -127,7 +127,7 @@ def test_lists_of_completions(tmp_path, row):
 def test_a_table_with_prompt_and_completion(tmp_path):
     (tmp_path / "a.csv").write_text('prompt,completion,answer\np,"\\boxed{1}, so",1\nq,\\boxed{2},\np,\\boxed{3},1\n')
     name, rollouts = read(tmp_path / "a.csv")
-    assert name == "one completion a row"
+    assert name == "one completion per row"
     assert [(r.question_id, r.text, r.gold) for r in rollouts] == [
         ("a-0", "\\boxed{1}, so", "1"), ("a-1", "\\boxed{2}", None), ("a-0", "\\boxed{3}", "1"),
     ]  # fmt: skip
@@ -184,7 +184,7 @@ def test_gold_has_the_names_it_has_in_question_files(tmp_path, name):
     source = open_completions(tmp_path / "a.csv", Columns(completion="antworttext", question="frage"))
     assert [r.gold for r in source.rollouts()] == ["1"]
     assert source.note.endswith(
-        f"one completion a row; completion: antworttext, question: frage, id: no column, gold: {name}, entropy: no column"
+        f"one completion per row; completion: antworttext, question: frage, id: no column, gold: {name}, entropy: no column"
     )
 
 

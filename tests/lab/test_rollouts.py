@@ -209,7 +209,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         command.signal(signal.SIGINT)
         done = command.finish(60)
         assert done.returncode == 130
-        assert "stopped; c.jsonl has 16 of 20 completions, and the same command goes on" in done.stdout
+        assert "stopped; c.jsonl has 16 of 20 completions, and the same command resumes" in done.stdout
         assert "Traceback" not in done.stderr
         server.fault = "answer"
         assert main(words(server, path)) == 0
@@ -226,7 +226,7 @@ def test_more_completions_and_questions_can_be_added_and_nothing_is_asked_twice(
 
 
 @pytest.mark.parametrize(("more", "others", "reason"), [
-    (["--temperature", "0.5"], {}, "its completions were drawn otherwise: sampling.temperature was 1.0 and is 0.5"),
+    (["--temperature", "0.5"], {}, "its completions were drawn with other settings: sampling.temperature was 1.0 and is 0.5"),
     ([], {"model": "n"}, "model was 'm' and is 'n'"),
     (["--seed", "1"], {}, "seed was 0 and is 1"),
     (["--logprobs", "5", "--max-tokens", "9"], {}, "sampling.max_tokens was 1024 and is 9; logprobs was 20 and is 5"),
@@ -247,7 +247,7 @@ def test_other_settings_are_refused_with_both_values_and_the_file_stays(more, ot
 @pytest.mark.parametrize(("line", "reason"), [
     ("nonsense", "c.jsonl:9: is not JSON"),
     ('{"question_id": "q0"}', "c.jsonl:9: is not what scrl rollouts wrote"),
-    (None, "c.jsonl:9: has completion 1 of 'q0' a second time"),
+    (None, "c.jsonl:9: has completion 1 of 'q0' twice"),
 ])  # fmt: skip
 def test_a_file_that_was_changed_is_refused_with_its_line(line, reason, capsys):
     with StubServer() as server:
@@ -272,7 +272,7 @@ def test_a_changed_question_and_a_strange_file_are_refused(capsys, tmp_path):
         (tmp_path / "c.jsonl").unlink()
         (tmp_path / "c.settings.json").write_text("mine")
         assert main(words(server, "q.jsonl")) == 2
-        assert "c.settings.json: is there without c.jsonl; move it away" in capsys.readouterr().err
+        assert "c.settings.json: exists without c.jsonl; move it away" in capsys.readouterr().err
     assert (tmp_path / "c.settings.json").read_text() == "mine"
 
 

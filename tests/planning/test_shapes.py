@@ -77,7 +77,7 @@ def test_a_folder_needs_no_weights_and_an_unknown_model_is_refused(tmp_path):
         '{"model_type": "gpt2"}': "is of the type 'gpt2'; sizes are known for llama, mistral, qwen2, qwen3",
         '{"model_type": "llama", "attention_bias": true}': "has biases",
         '{"model_type": "llama", "num_attention_heads": 2, "hidden_size": 8}': "does not say 'num_hidden_layers'",
-        '{"model_type": "llama", "num_attention_heads": "many"}': "is no number",
+        '{"model_type": "llama", "num_attention_heads": "many"}': "is not a number",
     }
     for text, reason in wrong.items():
         (tmp_path / "config.json").write_text(text)

@@ -206,7 +206,7 @@ def test_an_attention_that_is_not_there_is_an_input_error(attention):
 
 
 def test_an_unknown_device_is_a_config_error():
-    with pytest.raises(ConfigError, match=r"compute\.device: 'gpu' is no device; try auto, cpu or cuda"):
+    with pytest.raises(ConfigError, match=r"compute\.device: 'gpu' is not a device; try auto, cpu or cuda"):
         pick_device("gpu")
 
 

@@ -285,7 +285,7 @@ def test_the_command_takes_files_and_refuses_to_overwrite_them(tmp_path, make_ru
     path.write_text("question,output\nOne?,4\nOne?,5\n")
     done = scrl("report", path, "--reader", "last-number")
     assert (done.returncode, done.stdout) == (0, f"wrote {tmp_path / 'votes.html'}\n")
-    assert "one completion a row" in done.stderr
+    assert "one completion per row" in done.stderr
     before = path.read_bytes()
     for words, reason in (
         ((path, "--out", path), "would overwrite the rollouts"),

@@ -138,7 +138,7 @@ def broken(line, missing):
         ("rollouts", rollout_line(sample=1, correct="yes"), "'correct'"),
         ("rollouts", rollout_line(sample=1, gold="5"), "'gold' of question 'q1' is '5', but an earlier line has '4'"),
         ("rollouts", rollout_line(sample=1, question="Which?"), "'question' of question 'q1'"),
-        ("rollouts", rollout_line(sample=0), "sample 0 of question 'q1' at step 0 stands here a second time"),
+        ("rollouts", rollout_line(sample=0), "sample 0 of question 'q1' at step 0 appears twice"),
         ("rollouts", rollout_line(sample=1, label="positive"), "an earlier completion with the same 'answer_class'"),
         ("rollouts", rollout_line(sample=1, correct=False), "an earlier completion with the same 'answer_class'"),
         *(
@@ -149,10 +149,10 @@ def broken(line, missing):
         ("metrics", {"step": 1, "entropy_mean": float("inf")}, "'entropy_mean' must be a number"),
         ("metrics", {"step": 1, "loss": True}, "'loss' must be a number"),
         ("metrics", {"entropy_mean": 1.0}, "'step' must be a whole number"),
-        ("metrics", {"step": 0}, "step 0 stands here a second time"),
+        ("metrics", {"step": 0}, "step 0 appears twice"),
         ("evaluations", evaluation_line(1, 0.5) | {"pass@4": "half"}, "'pass@4' must be a number"),
         ("evaluations", evaluation_line(1, 0.5) | {"benchmark": 3}, "'benchmark' must be text"),
-        ("evaluations", evaluation_line(0, 0.5), "step 0 stands here a second time"),
+        ("evaluations", evaluation_line(0, 0.5), "step 0 appears twice"),
     ],
 )
 def test_a_line_that_makes_no_sense_is_refused(make_run, file, line, reason):

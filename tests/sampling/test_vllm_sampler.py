@@ -312,7 +312,7 @@ def test_a_package_that_is_only_in_the_path_says_so(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "requires", missing)
-    with pytest.raises(ConfigError, match=r"compute\.sampler: .* only where scrl is installed.*pip install"):
+    with pytest.raises(ConfigError, match=r"compute\.sampler: .* only if scrl is installed.*pip install"):
         require_vllm(torch.device("cuda"))
 
 

@@ -247,13 +247,13 @@ def last(run):
 BAD = {
     "no such run": (["gone"], None, "gone: there is no such folder"),
     "a file": (["full/config.yaml"], None, "full/config.yaml: is a file; give the folder of a run"),
-    "no run": (["full/checkpoints"], None, "is no run (it has no config.yaml) and no checkpoint within one"),
-    "the root": (["/"], None, "/: is no run (it has no config.yaml)"),
-    "below the root": (["/usr"], None, "/usr: is no run (it has no config.yaml)"),
-    "a folder of runs": (["."], None, "no checkpoint within one; there are runs in it: full, lora"),
+    "no run": (["full/checkpoints"], None, "is neither a run (it has no config.yaml) nor a checkpoint within one"),
+    "the root": (["/"], None, "/: is neither a run (it has no config.yaml)"),
+    "below the root": (["/usr"], None, "/usr: is neither a run (it has no config.yaml)"),
+    "a folder of runs": (["."], None, "nor a checkpoint within one; there are runs in it: full, lora"),
     "no checkpoint": (
         ["full"], lambda run: shutil.rmtree(run["full"] / "checkpoints"),
-        "full: has no checkpoint yet; go on with scrl train --resume",
+        "full: has no checkpoint yet; resume with scrl train --resume",
     ),
     "not this checkpoint": (
         ["full", "--checkpoint", "best"], lambda run: shutil.rmtree(run["full"] / "checkpoints" / "best"),

@@ -89,7 +89,7 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path):
     assert done.stderr == "error: run: exists already; give a new folder with --out\n"
     (tmp_path / "run" / "config.yaml").touch()
     said = scrl("train", *SMALL, "--out", "run", cwd=tmp_path).stderr
-    assert said == "error: run: exists already; go on with that run by --resume, or give a new folder with --out\n"
+    assert said == "error: run: exists already; resume that run with --resume, or give a new folder with --out\n"
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.yaml", "mine"]
 
 
@@ -144,7 +144,7 @@ def test_a_full_disk_ends_a_run_in_words_and_leaves_the_checkpoint_before_which_
 def test_a_learning_rate_that_breaks_the_model_ends_the_run_in_words(tmp_path):
     done = scrl("train", *SMALL, "optimizer.learning_rate=1e30", "--out", "run", cwd=tmp_path)
     assert done.returncode == 1
-    assert "nan: training cannot go on. Lower optimizer.learning_rate" in done.stderr
+    assert "nan: training cannot continue. Lower optimizer.learning_rate" in done.stderr
     assert "Traceback" not in done.stderr
     assert read_lines(tmp_path / "run" / "metrics.jsonl") == []
     assert (tmp_path / "run" / "report.html").exists()

@@ -89,7 +89,7 @@ def test_a_run_that_is_asked_to_stop_saves_itself_and_goes_on_exactly(number, un
     done = command.finish()
     assert done.returncode == 130
     steps = len(read_lines(folder / "metrics.jsonl"))
-    assert f"stopped after step {steps}; go on with: scrl train --resume run" in done.stdout
+    assert f"stopped after step {steps}; resume with: scrl train --resume run" in done.stdout
     assert "Traceback" not in done.stderr
     assert state_of(folder)["step"] == steps
     assert (folder / "report.html").exists()
@@ -118,14 +118,14 @@ def test_a_second_signal_while_the_first_ones_checkpoint_is_written_loses_nothin
     assert done.returncode == 130
     assert "saving first; once more stops at once" in done.stdout
     steps = len(read_lines(tmp_path / "run" / "metrics.jsonl"))
-    assert f"stopped after step {steps}; go on with: scrl train --resume run" in done.stdout
+    assert f"stopped after step {steps}; resume with: scrl train --resume run" in done.stdout
     assert state_of(tmp_path / "run")["step"] == steps
 
 
 def test_a_third_signal_stops_at_once_and_says_what_is_lost(tmp_path):
     done = stop_while_saving(tmp_path, (signal.SIGTERM, signal.SIGINT, signal.SIGINT)).finish()
     assert done.returncode == 130
-    assert "stopped at once, steps after 0 are lost; go on with: scrl train --resume run" in done.stdout
+    assert "stopped at once, steps after 0 are lost; resume with: scrl train --resume run" in done.stdout
     assert "Traceback" not in done.stderr
     assert scrl("train", "--resume", "run", cwd=tmp_path, prepare=no_page).returncode == 0
 
@@ -260,7 +260,7 @@ def test_what_cannot_be_resumed_is_refused_in_words(uninterrupted, tmp_path):
     more = "for more, raise steps in run/config.yaml, or start from it with --model run/checkpoints/last"
     finished, others = (
         f"has done all its 12 steps; {more}",
-        "--resume: a run goes on with the settings it was started with",
+        "--resume: a run resumes with the settings it was started with",
     )
     anew = "start a new run from its weights, with a new optimizer and schedule: --model run/checkpoints/last"
     refused = {
@@ -268,7 +268,7 @@ def test_what_cannot_be_resumed_is_refused_in_words(uninterrupted, tmp_path):
         ("empty",): "empty: there is no run to resume here (no config.yaml)",
         ("nowhere",): "--resume: there is no folder nowhere",
         ("run", "steps=20"): (
-            f"{others}; steps was 12 and is 20. Write that into run/config.yaml and resume: the optimizer goes on, and the "
+            f"{others}; steps was 12 and is 20. Write that into run/config.yaml and resume: the optimizer continues, and the "
             "learning rate follows the schedule of all steps"
         ),
         ("run", "--steps", "20", "--temperature", "0.5"): (

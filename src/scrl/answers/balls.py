@@ -22,7 +22,7 @@ BITS = 640
 UNIT = 1 << BITS
 """The number 1."""
 MIN_EXPONENT, MAX_EXPONENT = -250, 500
-"""Of an exponential: e⁵⁰⁰ is 2⁷²¹, and below e⁻²⁵⁰ units of 2⁻⁶⁴⁰ show too few digits."""
+"""Limits of an exponent: e⁵⁰⁰ is 2⁷²¹, and below e⁻²⁵⁰ units of 2⁻⁶⁴⁰ show too few digits."""
 MAX_ANGLE = 2.0**40
 MAX_REPEATED = 64
 ROUNDING = 8.0
@@ -115,7 +115,7 @@ def exponential(a: Ball) -> Ball:
 
 
 def logarithm(a: Ball) -> Ball:
-    """The principal one; |log z − log m| ≤ r / (|m| − r), away from the cut along the negative numbers."""
+    """The principal logarithm; |log z − log m| ≤ r / (|m| − r), away from the cut along the negative numbers."""
     size = a.size
     if size <= a.spread:
         raise Unsettled
@@ -165,7 +165,7 @@ def _turned(a: Ball, times: int = 1) -> Ball:
 
 
 def _really(a: Ball, is_real: bool) -> Ball:
-    """A value that is known to be real, without the rounding in its imaginary part."""
+    """A value known to be real, without the rounding in its imaginary part."""
     return Ball(a.real, 0, a.error, is_real=True) if is_real else a
 
 

@@ -23,7 +23,7 @@ class Spelling:
     text: str
     count: int
     merged_by: str
-    """What made its key that of the class: `spelling` (the same but for typing), `exact` arithmetic, `fingerprint` (the
+    """What made its key that of the class: `spelling` (only typed differently), `exact` arithmetic, `fingerprint` (the
     same values at points) or `words`; empty for the most frequent spelling."""
 
 

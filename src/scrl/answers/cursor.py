@@ -1,4 +1,4 @@
-"""A place in a list of tokens, and what stands there."""
+"""A position in a list of tokens, and what is there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scrl.answers.tokens import Token
 
 
 class Cursor:
-    """Goes from token to token; behind the last one stands nothing."""
+    """Moves from token to token; after the last one there is nothing."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self.tokens = list(tokens)
@@ -27,14 +27,14 @@ class Cursor:
         return self.tokens[index].kind if index < len(self.tokens) else ""
 
     def sees(self, *texts: str) -> bool:
-        """The next tokens are these."""
+        """Whether these are the next tokens."""
         return [token.text for token in self.tokens[self.position : self.position + len(texts)]] == list(texts)
 
     def is_sign(self) -> bool:
         return self.kind() == "mark" and self.peek() in ("+", "-")
 
     def take_minus(self) -> bool:
-        """Take all signs that stand here; whether they make a minus."""
+        """Take all signs at this position; whether they make a minus."""
         negative = False
         while self.is_sign():
             negative ^= self.take().text == "-"

@@ -38,14 +38,14 @@ class Incomputable(Unreadable):
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A function applied to expressions, kept as it stands: sin(x), log(2, x), inv(x + 1)."""
+    """A function applied to expressions, kept as it is: sin(x), log(2, x), inv(x + 1)."""
 
     name: str
     args: tuple[Expr, ...]
 
     @cached_property
     def text(self) -> str:
-        """The spelling that stands for this value in keys."""
+        """The spelling of this value in keys."""
         return f"{self.name}({', '.join(arg.text for arg in self.args)})"
 
     def __eq__(self, other: object) -> bool:
@@ -186,7 +186,7 @@ def checked(terms: dict[Monomial, Fraction]) -> Expr:
 
 
 def bits(q: Fraction) -> int:
-    """Of numerator and denominator together."""
+    """The bits of numerator and denominator together."""
     return q.numerator.bit_length() + q.denominator.bit_length()
 
 

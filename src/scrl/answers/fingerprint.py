@@ -5,7 +5,7 @@ Every free symbol gets values that depend on its name alone, real ones of both s
 wide, where a function has no value, or where a branch cut runs through it, there is no fingerprint, and the answer is
 compared as text.
 
-What this proves, and what it does not, stands in docs/answers.md.
+docs/answers.md says what this proves, and what it does not.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ POINTS = {
     "far": (16, 24),
     "back": (-8, -24),
 }
-"""Where the values of a symbol lie, in quarters. Those far out see that √(1 − sin² x) is not cos x."""
+"""Ranges of a symbol's values, in quarters. Those far out show that √(1 − sin² x) is not cos x."""
 MAX_HEIGHT = 200
 """Bits of all numbers in an expression together: 2⁻²⁰⁰ = 10⁻⁶⁰ is far above what 100 digits tell apart."""
 LARGEST = 10**250 * UNIT
 ROUNDABLE = 1e20
-"""How often the error must go into a number for its first 15 digits to be known."""
+"""How many times larger than its error a number must be for its first 15 digits to be known."""
 POINTLESS = frozenset({"floor", "ceil", "fabs"})
 """Functions that are equal at many points without being equal: by exact values or as text, never by points."""
 
@@ -75,7 +75,7 @@ def expression_key(expr: Expr) -> str:
 
 
 def equation_key(zero: Expr) -> str:
-    """The key of 0 = E, the same for every multiple of E: ratios of E's values, or E itself if it has but one."""
+    """The key of 0 = E, the same for every multiple of E: ratios of E's values, or E itself if it has only one."""
     if not zero.symbols or not _needs_points(zero):
         return f"0 = {expression_key(zero)}"
     with lock:
@@ -162,7 +162,7 @@ def significant_text(expr: Expr, digits: int) -> str | None:
 
 
 def _outer_end(constant: Expr) -> Fraction:
-    """The end of a real number's ball that is farther from zero: a half that lies in the ball is rounded as one."""
+    """The end of a real number's ball that is farther from zero: a half inside the ball is rounded as one."""
     with lock:
         value = _value(constant, "")
     size = abs(value.real)

@@ -87,7 +87,7 @@ def parts(a: Expr) -> tuple[Expr, Expr]:
 
 
 def rounded(name: str, a: Expr) -> Expr:
-    """⌊a⌋ or ⌈a⌉: exact for numbers, opaque for the rest."""
+    """⌊a⌋ or ⌈a⌉: exact for numbers, opaque otherwise."""
     if a.symbols:
         return call(name, a)
     try:

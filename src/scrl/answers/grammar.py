@@ -87,7 +87,7 @@ class _Parser(Cursor):
                 factors = [powers.divide(powers.product(factors), self.signed_factor(depth))]
             elif self.starts_factor():
                 if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER:
-                    raise Incomputable("a number right behind a number or a letter")
+                    raise Incomputable("a number right after a number or a letter")
                 factors.append(self.factor(depth))
             else:
                 break
@@ -203,7 +203,7 @@ class _Parser(Cursor):
         return exact.symbol(name)
 
     def is_applied(self, token: Token) -> bool:
-        """Whether a bracket behind a name is its argument: of f, capitals, Greek letters; x(t); u(t-1) - u(t-2)."""
+        """Whether a bracket after a name is its argument: of f, capitals, Greek letters; x(t); u(t-1) - u(t-2)."""
         if token.text in _CALLED or (self.peek(2) == ")" and self.kind(1) in ("letter", "number")):
             return True
         starts = [i for i, pair in enumerate(itertools.pairwise(self.tokens)) if pair == (token, Token("mark", "("))]
@@ -232,7 +232,7 @@ class _Parser(Cursor):
         return ""
 
     def primes(self) -> str:
-        """The primes behind a name: y', y'', y^\\prime, y^{\\prime}."""
+        """The primes after a name: y', y'', y^\\prime, y^{\\prime}."""
         primes = ""
         for spelling in [("'",), ("^", "'"), ("^", "{", "'", "}")] * MAX_PRIMES:
             if self.sees(*spelling):
@@ -275,7 +275,7 @@ class _Parser(Cursor):
         return None
 
     def letters(self) -> str:
-        """The letters or the number that name an angle or a triangle, in their order."""
+        """The letters or the number that name an angle or a triangle, in order."""
         if self.peek() == "{" or self.kind() == "number":
             return self.group_text()
         start = self.position
@@ -343,6 +343,6 @@ class _Parser(Cursor):
             value = self.factor(depth + 1)
             while self.kind() in ("number", "letter") or self.peek() in (r"\pi", r"\frac", r"\sqrt"):
                 if self.kind() == "number":
-                    raise Incomputable("a number right behind a function's argument")
+                    raise Incomputable("a number right after a function's argument")
                 value = exact.multiply(value, self.factor(depth + 1))
         return exact.negate(value) if negative else value

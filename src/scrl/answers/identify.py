@@ -96,7 +96,7 @@ def _fraction_root(q: Fraction) -> Fraction | None:
 
 
 def _value(candidate: Expr) -> Number:
-    """Of a sum of rational multiples of square roots."""
+    """The value of a sum of rational multiples of square roots."""
     terms = (
         mp.mpf(c.numerator) / c.denominator * math.prod((mp.sqrt(prime) for prime, _ in monomial), start=mp.mpf(1))
         for monomial, c in candidate.terms.items()

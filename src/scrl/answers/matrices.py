@@ -18,7 +18,7 @@ Value = Callable[[Tokens], Expr]
 
 
 def is_matrix_expression(tokens: Tokens) -> bool:
-    """Whether a matrix stands outside all brackets."""
+    """Whether a matrix is outside all brackets."""
     levels = zip(tokens, depths(tokens), strict=True)
     return any(token.text in MATRICES and depth == 1 for token, depth in levels)
 
@@ -40,7 +40,7 @@ def evaluate_matrix(tokens: Tokens, value: Value) -> Matrix:
 
 
 def _product(term: Tokens, value: Value) -> Matrix:
-    """Numbers before, between and behind matrices scale the product."""
+    """Numbers before, between and after matrices scale the product."""
     scale, rest = number(1), list(term)
     matrices: list[Matrix] = []
     while rest:

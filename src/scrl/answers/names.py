@@ -1,4 +1,4 @@
-r"""What a value is called: the name before it (`x = 5`, `(A) 5`, `\text{Area}: 12`), the unit behind it (`12 cm^2`)."""
+r"""What a value is called: the name before it (`x = 5`, `(A) 5`, `\text{Area}: 12`), the unit after it (`12 cm^2`)."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def numbered_parts(tokens: Tokens) -> list[tuple[str, Tokens]]:
 
 
 def _is_part_label(tokens: Tokens, i: int) -> bool:
-    """`(A)` before a value, and not a factor of what stands around it."""
+    """`(A)` before a value, and not a factor of what is around it."""
     before, (opening, label, closing, value) = tokens[i - 1].text if i else "", tokens[i : i + 4]
     if opening.text != "(" or closing.text != ")" or len(label.text) != 1 or before in ("+", "-", "*", "/", "^", "="):
         return False

@@ -37,7 +37,7 @@ _JOIN = re.compile(
     rf"{_SPACE}(?:[,;&]|\b(?:and|or)\b|\\text\s*\{{\s*(?:and|or)\s*\}}){_SPACE}(?:\b(?:and|or)\b{_SPACE})?"
     rf"(?:[A-Za-z](?:_\w)?\s*={_SPACE})?"
 )
-"""What may stand between two boxes that are one answer: "and", a comma, `y =`."""
+"""What may occur between two boxes that are one answer: "and", a comma, `y =`."""
 _TRAILING = ".,;:!?"
 _PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\]{0,200})\}")
 """A box with nothing nested and nothing escaped: no need to count braces."""

@@ -66,7 +66,7 @@ def set_key(intervals: RealSet) -> str:
 
 
 def intersect(one: RealSet, other: RealSet) -> RealSet:
-    """What lies in both."""
+    """What is in both."""
     parts = [
         Interval(_tighter(a.low, b.low, is_low=True), _tighter(a.high, b.high, is_low=False))
         for a in one
@@ -76,7 +76,7 @@ def intersect(one: RealSet, other: RealSet) -> RealSet:
 
 
 def unite(intervals: Iterable[Interval]) -> RealSet:
-    """What lies in any; intervals that touch become one."""
+    """What is in any of them; intervals that touch become one."""
     merged: list[Interval] = []
     for interval in sorted((part for part in intervals if not part.is_empty), key=_order):
         if merged and _touch(merged[-1].high, interval.low):

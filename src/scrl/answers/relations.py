@@ -40,7 +40,7 @@ _CLOSENESS = 0.01
 
 
 class Relations(Values, ABC):
-    """Everything with a relation sign; what stands on its sides may be any structure."""
+    """Everything with a relation sign; its sides may be any structure."""
 
     @abstractmethod
     def form(self, tokens: Tokens) -> Form:
@@ -100,7 +100,7 @@ class Relations(Values, ABC):
             raise Incomputable("an equation without values") from None
 
     def approximation(self, tokens: Tokens) -> Form:
-        """`x = \\frac{22}{7} \\approx 3.14` is 22/7; what is alone behind ≈ is the value."""
+        """`x = \\frac{22}{7} \\approx 3.14` is 22/7; a value alone after ≈ is the answer."""
         exactly, *nearly = split(tokens, {"~="})[0]
         named = split(exactly, {"="})[0]
         is_named = is_name(named[0]) or is_function(named[0], named[1:]) or not named[0]
@@ -164,7 +164,7 @@ class Relations(Values, ABC):
         return [(cancel(exact.add(a, exact.negate(b))), mark) for a, b, mark in pairs]
 
     def inequalities(self, parts: list[Tokens], marks: list[str]) -> Form:
-        """Of one variable: `x > 1 and x < 5` is (1, 5); commas may also stand for "or": x < -1, x > 1."""
+        """For one variable: `x > 1 and x < 5` is (1, 5); commas may also mean "or": x < -1, x > 1."""
         sets = [self.real_set(part) for part in parts]
         if "or" in marks:
             return real_form(unite(interval for found in sets for interval in found))
@@ -174,7 +174,7 @@ class Relations(Values, ABC):
         return real_form(both or unite(interval for found in sets for interval in found))
 
     def intersection(self, parts: Sequence[Tokens]) -> Form:
-        """`[-1, 1] \\cap [0, 2]` is [0, 1]; of named sets, the names."""
+        """`[-1, 1] \\cap [0, 2]` is [0, 1]; for named sets, the names."""
         if all(map(is_name, parts)):
             return named_sets(parts, "∩")
         both = reduce(intersect, map(self.real_set, parts))
@@ -226,7 +226,7 @@ class Relations(Values, ABC):
             hour, *others = map(text_of, parts)
             return Form(":".join([str(int(hour)), *others]), "ratio", tuple(forms))
         keys = [form.key for form in forms]
-        with suppress(ValueError):  # a key that is no number
+        with suppress(ValueError):  # a key that is not a number
             numbers = [Fraction(key) for key in keys]
             if all(numbers):
                 scale = math.lcm(*(q.denominator for q in numbers))

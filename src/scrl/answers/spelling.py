@@ -129,7 +129,7 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("_", r"\\(?:text|mathrm)\s*\{([A-Z][A-Za-z]*)\}(?=\s*_\s*\{?\d)", r"\1"),
     ("_", r"\\(?:text|mathrm)\s*\{((?:[A-Z][a-z]?|_\d|[()])*_\d(?:[A-Z][a-z]?|_\d|[()])*)\}", r"\1"),
 ]
-"""What must occur, a pattern, and what takes its place, in this order."""
+"""What must occur, a pattern, and its replacement, applied in this order."""
 _REWRITES = [(needles.split(), re.compile(pattern), replacement) for needles, pattern, replacement in _RULES]
 _DOUBLED = re.compile(r"\\\\(?=(?:left|right|d?frac|sqrt|text|pi|cdot|times|in|infty)(?![A-Za-z]))")
 """\\\\frac, escaped once too often."""
@@ -138,7 +138,7 @@ _GROUPED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 _EMPHASIS = re.compile(r"(\*\*|__|\*|`)(?P<inner>[^*`]+)\1")
 """**5**, as in Markdown."""
 _UPRIGHT = re.compile(rf"(?<=[\d}})]){_SPACE}*\\(?:mathrm|text|textrm|rm)\s*\{{((?:[^{{}}]|\{{[^{{}}]*\}})*)\}}$")
-"""Units with powers, behind a value."""
+"""Units with powers, after a value."""
 _UPRIGHT_FRACTION = re.compile(
     rf"(?<=[\d}})]){_SPACE}*\\[dt]?frac\s*\{{\s*\\(?:mathrm|text)\s*\{{([^{{}}]*)\}}\s*\}}"
     rf"\s*\{{\s*\\(?:mathrm|text)\s*\{{([^{{}}]*)\}}\s*(\^\d|\^\{{\d\}})?\s*\}}$"
@@ -191,7 +191,7 @@ def clean(text: str) -> str:
 
 
 def _is_list(text: str) -> bool:
-    """Whether a comma, a semicolon, "and" or "or" stands outside all brackets."""
+    """Whether a comma, a semicolon, "and" or "or" is outside all brackets."""
     return bool(_SEPARATOR.search(_BRACKETED.sub(r" \1 ", text)))
 
 

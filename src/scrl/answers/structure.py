@@ -77,7 +77,7 @@ class Structure(Relations):
                 raise Incomputable("alternatives of different things")
             return labelled([(word, set_form(self.variants(part))) for word, part in zip(words, parts, strict=True)])
         forms = [_member(part, form) for part in parts for form in self.variants(part)]
-        if all(form.kind == "sequence" for form in forms):  # solutions, which nobody counts twice
+        if all(form.kind == "sequence" for form in forms):  # solutions, which are not counted twice
             forms = list({form.key: form for form in forms}.values())
         if "or" not in marks:
             return set_form(forms)
@@ -201,7 +201,7 @@ class Structure(Relations):
         return self.expression(tokens)
 
     def bracketed(self, inner: Tokens, opening: str, closing: str) -> Form | None:
-        """What one pair of brackets holds; None where they do not fit."""
+        """What one pair of brackets holds; None if they do not match."""
         if opening == r"\{":
             return self.braced_set(inner)
         parts, marks = split(inner, {",", ";"})
@@ -217,7 +217,7 @@ class Structure(Relations):
         return None
 
     def sequence(self, parts: Sequence[Tokens], opening: str, closing: str) -> Form:
-        """Parts in their order: tuples, intervals, and lists that go on."""
+        """Parts in order: tuples, intervals, and lists that continue."""
         forms = [Form("...", "text") if _is_dots(part) else _member(part, self.single(part)) for part in parts]
         return Form(f"{opening}{', '.join(form.key for form in forms)}{closing}", "sequence", tuple(forms))
 

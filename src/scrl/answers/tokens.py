@@ -3,7 +3,7 @@ r"""Cleaned answer text → tokens, and token lists cut where no bracket is open
 `( \frac{1}{2} , 3 \text{ cm} )` → `( \frac { 1 } { 2 } , 3 «cm» )`.
 
 Token kinds: `number`, `repeating` (0.1\overline{6}), `letter` (one symbol, subscript included), `word` (several letters
-that stand together), `unit` (a single upright letter: a symbol, or metres), `command` (a LaTeX command we compute
+in a row), `unit` (a single upright letter: a symbol, or metres), `command` (a LaTeX command we compute
 with), `mark` (everything else: brackets, operators, separators, relations).
 """
 
@@ -43,7 +43,7 @@ GREEK = frozenset(
     ).split()
 )
 SMALL_WORDS = frozenset("mod of to is in per out than the gcd lcm max min det dim deg am pm".split())
-"""Short words that are no product of symbols."""
+"""Short words that are not products of symbols."""
 _SYNONYMS = {
     r"\cdot": "*", r"\times": "*", r"\ast": "*", r"\div": "/",
     r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=",
@@ -138,7 +138,7 @@ def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> i
 
 
 def _is_word(name: str, tokens: list[Token], before: str, rest: str) -> bool:
-    """`apples`, and behind a value `cm`; but `2abcd` is a product, as are `xy`, `3sinx` and `2mg\\sin x`."""
+    """`apples`, and after a value `cm`; but `2abcd` is a product, as are `xy`, `3sinx` and `2mg\\sin x`."""
     low = name.casefold()
     if low in SMALL_WORDS or low in UNIT_WORDS:
         return not (low in ALSO_PRODUCTS and (before.isalnum() or before == "}"))
@@ -155,7 +155,7 @@ def _is_behind_value(tokens: Tokens) -> bool:
 
 
 def _last_part(tokens: Tokens) -> Tokens:
-    """What stands behind the last separator."""
+    """What follows the last separator."""
     start = max((i for i, token in enumerate(tokens) if token.text in _PART_ENDS), default=-1)
     return tokens[start + 1 :]
 
@@ -214,12 +214,12 @@ def depths(tokens: Tokens) -> list[int]:
 
 
 def outside(tokens: Tokens) -> list[Token]:
-    """The tokens that stand outside all brackets."""
+    """The tokens outside all brackets."""
     return [token for token, depth in zip(tokens, depths(tokens), strict=True) if depth == 0]
 
 
 def split(tokens: Tokens, marks: Collection[str]) -> tuple[list[Tokens], list[str]]:
-    """Cut at these marks where they stand outside all brackets; returns the parts and the marks found."""
+    """Cut at these marks where they are outside all brackets; returns the parts and the marks found."""
     parts: list[Tokens] = []
     cuts: list[str] = []
     start = 0
@@ -232,7 +232,7 @@ def split(tokens: Tokens, marks: Collection[str]) -> tuple[list[Tokens], list[st
 
 
 def inside(tokens: Tokens, opening: Collection[str], closing: Collection[str]) -> Tokens | None:
-    """What stands between one pair of brackets around everything, if there is one."""
+    """What is inside one pair of brackets around everything, if there is one."""
     if len(tokens) < 2 or tokens[0].text not in opening or tokens[-1].text not in closing:
         return None
     if (tokens[0].text == r"\{") != (tokens[-1].text == r"\}"):

@@ -1,4 +1,4 @@
-"""Which words behind a number are units, and so dropped; all others are part of the answer."""
+"""Which words after a number are units, and so dropped; all others are part of the answer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ ALSO_PRODUCTS = frozenset("mg ml ma ms mi lb qt pa ns gb mb db cl dl nm in gal m
 PRODUCTS = frozenset({"mg", "ma"})
 """Abbreviations that in a formula are letters: m g, the weight of m; 3\\text{ mg} are milligrams."""
 WITHOUT_POWERS = (ALSO_PRODUCTS | {"ev"}) - {"in", "mi", "nm"}
-"""Abbreviations that no power makes another unit: mL^2 is m times L^2."""
+"""Abbreviations that have no powers as units: mL^2 is m times L^2."""
 UNIT_LETTERS = frozenset("mgshLlJNWVAKCFT")
-"""Single upright letters that are units behind a value: 5\\text{ m}."""
+"""Single upright letters that are units after a value: 5\\text{ m}."""
 UNIT_WORDS = frozenset(
     (
         "unit units dollar dollars cent cents euro euros pound pounds percent degree degrees radian radians "
@@ -34,7 +34,7 @@ UNIT_WORDS = frozenset(
 CONNECTING = frozenset(
     "square cubic sq cu per of each total a an the squared cubed different possible ordered distinct real".split()
 )
-"""Words that may stand between units: 12 square units, 60 miles per hour."""
+"""Words that may occur between units: 12 square units, 60 miles per hour."""
 SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _NOT_COUNTED = frozenset(
     (

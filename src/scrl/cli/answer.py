@@ -20,7 +20,7 @@ def answer(*texts: str, significant_digits: int | None = None) -> None:
     Parameters
     ----------
     texts
-        Answers as they stand in a box.
+        Answers as they appear in a box.
     significant_digits
         Round real constants to this many digits first.
     """
@@ -45,7 +45,7 @@ def answer(*texts: str, significant_digits: int | None = None) -> None:
 
 
 def _tree(form: Form, depth: int = 0) -> Iterator[str]:
-    """One line per part, the parts of a part further in."""
+    """One line per part; nested parts are indented."""
     name = "is a     " if depth == 0 else "  " * depth + "- "
     yield f"{name}{form.kind}" if depth == 0 else f"{name}{form.key}  ({form.kind})"
     for part in form.parts:

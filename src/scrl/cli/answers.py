@@ -59,8 +59,8 @@ def answers(
     Parameters
     ----------
     words
-        The folder of a run or of scrl evaluate (runs/001@40 for one step); or a model and its questions, which may
-        also stand alone: the model answers them first, with the settings of scrl evaluate.
+        The folder of a run or of scrl evaluate (runs/001@40 for one step); or a model and its questions, with or
+        without option names: the model answers them first, with the settings of scrl evaluate.
     benchmark
         Which set of questions, where the place has several; by default the questions trained on.
     out
@@ -70,16 +70,16 @@ def answers(
     check
         A file with the columns question_id and answer: right answers of a random subset of these questions.
     max_error
-        With --check: answer as many questions as possible with at most this part of them wrong, at 95 % confidence.
+        With --check: answer as many questions as possible with at most this share of them wrong, at 95 % confidence.
     population
-        The error rate is that of the population the questions are drawn from, not of these questions.
+        Bound the error rate of the population the questions are drawn from, not of these questions.
     """
     alone, given = given_settings(words)
     place, questions = _places(alone, given)
     if max_error is not None and check is None:
         raise InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
     if max_error is not None and not 0 < max_error < 1:
-        raise InputError(f"--max-error: must lie between 0 and 1; got {max_error}")
+        raise InputError(f"--max-error: must be between 0 and 1; got {max_error}")
     if out is not None and questions is None and not out.is_dir():
         raise InputError(f"--out: there is no folder {out}; make it first")
     console = plain_console()
@@ -110,7 +110,7 @@ def answers(
 
 
 def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | None]:
-    """What is looked at: a folder, or a model and its questions."""
+    """What to look at: a folder, or a model and its questions."""
     named = [given["model"]] if "model" in given else []
     places = [*named, *alone, *given.get("benchmarks", ())]
     is_sampled = len(places) > 1 or bool(named)
@@ -127,7 +127,7 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
 
 
 def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Evaluation | None]:
-    """The evaluation that is looked at, and the start model's where it is another."""
+    """The evaluation to look at, and the start model's if that is a different one."""
     name = benchmark or ("stream" if "stream" in source.benchmarks else source.benchmarks[0])
     evaluations = source.of(name)
     if not evaluations:
@@ -141,10 +141,10 @@ def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Eval
 
 
 def write_checks(drawn: Sequence[AnswerRow], folder: Path) -> Path:
-    """checks.csv, with the questions that were drawn, to be filled in."""
+    """checks.csv with the questions drawn, for the user to fill in."""
     path = folder / "checks.csv"
     if path.exists():
-        raise InputError(f"{path}: is there already; move it away, so that nothing filled in is lost")
+        raise InputError(f"{path}: exists already; move it away, so that nothing filled in is lost")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["question_id", "question", "answer"])
@@ -167,7 +167,7 @@ def notes(source: Place, step: int) -> Iterator[str]:
 
 
 def tables(rows: Sequence[AnswerRow], *, is_ruined: bool) -> list[RichTable]:
-    """The most certain answers, those that changed most, and, unless none is trusted, those without a clear one."""
+    """The most certain answers, the changed ones and, unless none is trusted, the questions without a clear one."""
     by_share = sorted(rows, key=lambda row: -row.share)
     kinds = {
         "Most agreement": by_share,
@@ -216,7 +216,7 @@ def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, populat
         wrong = sum(not row.checked for row in checked)
         return (
             f"No answers qualify: an error rate of at most {max_error:.0%} is not shown. Of {len(checked)} checked "
-            f"answers {wrong} are wrong; if errors go on as in the checks, {more}."
+            f"answers {wrong} are wrong; if errors continue as in the checks, {more}."
         )
     chosen = choice.chosen
     return (

@@ -20,7 +20,7 @@ from scrl.reporting.tables import Cell, Table, as_terminal
 
 SHOWN = 5
 MOST_NAMED = 10
-"""Questions on which methods differ; the file has all."""
+"""Questions on which methods differ that are shown; the file has all of them."""
 
 
 def audit(
@@ -37,14 +37,14 @@ def audit(
     Example: scrl audit rollouts.jsonl --out audit.json
 
     Shares and margins of the votes, what each method would label and where it would push, how labels change with fewer
-    completions, and answers that are popular over all questions. With gold answers also how often labels are right.
+    completions, and answers that are popular across all questions. With gold answers, also how often labels are right.
 
     Parameters
     ----------
     rollouts
         File of completions, as for scrl label.
     method
-        A method to look at in place of the default seven; again for another. One that the file
+        A method to look at in place of the default seven; repeat for more. One that the file
         cannot serve is named with the reason.
     out
         File for all figures, as JSON.
@@ -109,7 +109,7 @@ def report(result: Mapping[str, Any]) -> Iterator[RichTable | Text | str]:
 
 
 def _table(title: str, header: Sequence[str], rows: Sequence[tuple[Cell, ...]]) -> RichTable:
-    """Figures are never broken, only words; headings have a word a line."""
+    """Only words are broken, never figures; headings have one word per line."""
     headings = tuple(name.replace(" ", "\n") for name in header)
     return as_terminal(Table(headings, tuple(rows), title), wraps=True, justify="right")
 

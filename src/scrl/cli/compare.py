@@ -16,8 +16,8 @@ def compare(*places: str, metric: str = "pass@1") -> None:
 
     Example: scrl compare runs/001/ttrl runs/001/scrl
 
-    One place: its last evaluation against its first. Several: each against the first, which is the baseline; of a run
-    its last evaluation counts. Both sides must have been asked the same questions.
+    One place: its last evaluation against its first. Several: each against the first, which is the baseline; for a run
+    the last evaluation counts. Both sides must have been asked the same questions.
 
     Parameters
     ----------

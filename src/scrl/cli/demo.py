@@ -1,4 +1,4 @@
-"""`scrl demo`: a small model adapts to questions without answers, with three methods, and says what came of it.
+"""`scrl demo`: a small model adapts to questions without answers, with three methods; then the results in words.
 
 Nothing is scripted: every number and every sentence about the outcome is computed from the files the runs wrote.
 """
@@ -24,7 +24,7 @@ INTRO = """\
 A language model of 0.8 million weights, which ships with scrl, meets {questions}
 questions such as "{example}". When a task gets long it is apt to
 lose patience and to write a favourite number: a stock answer. Nobody tells it
-what is right; it samples {completions} completions a question and learns from their votes.
+what is right; it samples {completions} completions per question and learns from the votes.
 
   TTRL      rewards the most frequent answer, always.
   SCRL      rewards it only with {min_share:.1%} of the votes and a lead above {min_margin:.1%},
@@ -32,7 +32,7 @@ what is right; it samples {completions} completions a question and learns from t
   contrast  rewards an answer by its share of the votes here, less {elsewhere_weight:g} times
             its share over the other questions.
 
-Same start, same questions, {steps} steps each: some minutes on two cores.
+Same start, same questions, {steps} steps each: a few minutes on two cores.
 """
 NEXT = """\
 With a model and questions of your own:
@@ -63,7 +63,7 @@ def demo(
     steps
         Training steps of each method.
     resume
-        Go on with an interrupted demo in --out, with the settings it was started with.
+        Resume an interrupted demo in --out, with the settings it was started with.
     """
     from scrl.reporting.report import write_report
 
@@ -96,14 +96,14 @@ def demo(
 
 
 def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
-    """The seed and the steps of a demo that has begun in this folder, or else those given."""
+    """The seed and the steps of a demo begun in this folder, or else those given."""
     from scrl.training.run_folder import RunFolder
 
     for run in (folder / method for method in METHODS):
         if (run / "config.yaml").is_file():
             begun = RunFolder(run).config()
             if seed not in (SEED, begun.seed) or steps not in (STEPS, begun.steps):
-                raise ConfigError("--resume: a demo goes on with the settings it was started with; these are others")
+                raise ConfigError("--resume: a demo resumes with the settings it was started with; these differ")
             return begun.seed, begun.steps
     return seed, steps
 

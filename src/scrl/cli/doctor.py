@@ -23,7 +23,7 @@ PINNED = {
     "trl": "engine: trl, several GPUs",
     "verl": "engine: verl, several machines; not beside trl",
 }
-"""Of these only the versions of our extras are supported."""
+"""Packages of which only the versions in our extras are supported."""
 
 
 def doctor() -> None:
@@ -77,7 +77,7 @@ def _devices() -> Iterator[str]:
 
 
 def _self_test() -> str:
-    """Draw two completions with the embedded model and check what was recorded against a plain forward."""
+    """Draw two completions with the embedded model and check what was recorded against a plain forward pass."""
     import numpy as np
     import torch
 

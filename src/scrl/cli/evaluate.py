@@ -26,7 +26,7 @@ from scrl.settings import merged
 REPEATABLE = {"k", "ks", "questions", "benchmarks"}
 """Settings that may be given several times."""
 FEW_ANSWERED = 0.1
-"""A smaller share of completions with an answer says more about prompt and reader than about the model."""
+"""Below this share of completions with an answer, the numbers say more about prompt and reader than the model."""
 
 
 def evaluate(
@@ -43,12 +43,12 @@ def evaluate(
     Parameters
     ----------
     words
-        The model and the benchmarks may also stand alone: aime24 aime25 amc math500 (math500:4-5 for some levels)
+        The model and the benchmarks, also without option names: aime24 aime25 amc math500 (math500:4-5 for some levels)
         minerva gpqa gpqa_diamond gsm8k, arithmetic:LEVEL, or a file of questions with gold answers.
     out
         New folder for the results; by default a new numbered one under runs/.
     resume
-        Go on with an interrupted evaluation in --out.
+        Resume an interrupted evaluation in --out.
     show_prompt
         Print the exact prompt of the first question of each benchmark, and stop.
     """
@@ -64,7 +64,7 @@ def evaluate(
     if resume and out is not None:
         settings = read_settings(out)
         if measurement_settings(given, settings.model_dump(mode="json")) != settings:
-            raise ConfigError("--resume: an evaluation goes on with the settings it was started with; these are others")
+            raise ConfigError("--resume: an evaluation resumes with the settings it was started with; these differ")
     else:
         settings = measurement_settings(given)
     if show_prompt:
@@ -74,8 +74,8 @@ def evaluate(
 
 
 def given_settings(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """The words that stand alone, and the settings, under their long names."""
-    words = ["--prompt.overlong=drop" if word == "--drop-overlong" else word for word in words]  # as it was called
+    """The words without an option name, and the settings under their long names."""
+    words = ["--prompt.overlong=drop" if word == "--drop-overlong" else word for word in words]  # its former name
     return settings_in(words, NAMES, repeatable=REPEATABLE)
 
 
@@ -87,13 +87,13 @@ def measurement_settings(given: Mapping[str, Any], base: Mapping[str, Any] | Non
 
 
 def measure_and_show(settings: MeasurementSettings, folder: Path, console: Console) -> None:
-    """Carry out an evaluation in a folder, and print its tables."""
+    """Run an evaluation in a folder, and print its tables."""
     from scrl.evaluation.benchmark_run import measure
 
     sampling = settings.sampling
     say(
         console,
-        f"{settings.model} on {', '.join(settings.benchmarks)}: {settings.samples} completions a question, at most "
+        f"{settings.model} on {', '.join(settings.benchmarks)}: {settings.samples} completions per question, at most "
         f"{sampling.max_tokens} tokens, temperature {sampling.temperature}, top-p {sampling.top_p}, seed "
         f"{settings.seed} → {folder}",
     )
@@ -137,7 +137,7 @@ def results_table(records: list[dict[str, Any]]) -> Table:
         "agreement": shares("agreement"),
         "right, if answered": shares("accuracy_given_answer"),
         "truncated": shares("truncated"),
-        "tokens a completion": [f"{record['length_mean']:.0f}" for record in records],
+        "tokens per completion": [f"{record['length_mean']:.0f}" for record in records],
         "entropy, right": nats("entropy_correct"),
         "entropy, wrong": nats("entropy_incorrect"),
         "entropy, all": nats("entropy_mean"),
@@ -150,7 +150,7 @@ def results_table(records: list[dict[str, Any]]) -> Table:
 
 
 def hints(records: list[dict[str, Any]]) -> Iterator[str]:
-    """What to try if hardly anything was answered."""
+    """What to try when hardly any completion has an answer."""
     few = [record for record in records if record["answered"] < FEW_ANSWERED]
     if few:
         shares = ", ".join(f"{record['benchmark']} ({record['truncated']:.0%} cut at --max-tokens)" for record in few)

@@ -23,18 +23,18 @@ def evidence(
     commit: str | None = None,
     picture: Path | None = None,
 ) -> None:
-    """Print the tables of the campaign on real models from the results that are kept of it; or carry out its runs.
+    """Print the tables of the campaign on real models from its stored results; or run it.
 
     Example: scrl evidence --picture docs/evidence.svg
 
     Parameters
     ----------
     results
-        Folder with the results that are kept of each run.
+        Folder with the stored results of each run.
     run
-        Carry out the runs that have no results yet; needs a GPU and --work.
+        Run what has no results yet; needs a GPU and --work.
     only
-        Carry out this run alone, for instance amc-1.5b/contrast-2.
+        Run only this one, for instance amc-1.5b/contrast-2.
     work
         Folder with models/ and data/ as the settings of the campaign name them.
     jobs
@@ -42,12 +42,12 @@ def evidence(
     source
         Make the runs with the code in this folder, for instance src of a checkout of the campaign's commit.
     commit
-        Its commit, where it is no checkout.
+        Its commit, if the folder is not a checkout.
     picture
         Also draw the picture of campaign A into this .svg file.
     """
     if (run or only) and work is None:
-        raise ConfigError("--work: name the folder with models/ and data/ that the runs are carried out in")
+        raise ConfigError("--work: name the folder with models/ and data/ for the runs")
     if only is not None and work is not None:
         carry_out(find_run(only), work, results, Code(source, commit))
         return
@@ -55,7 +55,7 @@ def evidence(
         ended = carry_out_all(missing_runs(results), work, results, Code(source, commit), jobs)
         failed = [each.name for each, code in ended if code]
         if failed:
-            raise TrainingError(f"did not end well: {', '.join(failed)}; their messages stand above")
+            raise TrainingError(f"did not end well: {', '.join(failed)}; their messages are above")
     if not results.is_dir():
         raise InputError(f"{results}: there is no such folder; name the one with the campaign's results by --results")
     for campaign in CAMPAIGNS:

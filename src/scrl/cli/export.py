@@ -1,4 +1,4 @@
-"""`scrl export`: a run's model as a folder of its own."""
+"""`scrl export`: a run's model as a standalone folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def export(
     checkpoint: Literal["best", "last"] | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
 ) -> None:
-    """Write a run's model to a folder of its own: weights, tokenizer, and a card that says how to use it.
+    """Write a run's model to a standalone folder: weights, tokenizer, and a card that says how to use it.
 
     Example: scrl export runs/001 --out my-model
 
@@ -32,7 +32,7 @@ def export(
     out
         The new folder.
     merge
-        Of a run with --lora: full weights with the adapter merged in, instead of the adapter.
+        For a run with --lora: full weights with the adapter merged in, instead of the adapter.
     checkpoint
         Which of the run's checkpoints; by default best, or last where there is no best.
     dtype

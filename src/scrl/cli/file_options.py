@@ -62,7 +62,7 @@ class FileOptions:
         return Columns(*names)
 
     def open(self, path: Path) -> CompletionFile:
-        """The file; what it was taken for is said on stderr where it is not our own."""
+        """Read the file; if its format is not our own, say on stderr what it was taken for."""
         source = open_completions(path, self.columns)
         if source.layout is not ROLLOUTS:
             print(source.note, file=sys.stderr)

@@ -79,11 +79,11 @@ def label(
     Parameters
     ----------
     method
-        Who decides: scrl, ttrl, … (scrl methods lists all), or one of your own, module:NAME.
+        The method: scrl, ttrl, … (scrl methods lists all), or your own, as module:NAME.
     preset
         paper, or official (the authors' released code).
     out
-        Labels file to write, one line a completion in the order of the rollouts; replaced if it exists.
+        Labels file to write, one line per completion in the order of the rollouts; replaced if it exists.
     summary
         File for the summary as JSON.
     audit

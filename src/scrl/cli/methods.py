@@ -26,7 +26,7 @@ BEYOND_REWARDS = {
 
 
 def methods(name: str | None = None, /) -> None:
-    """List every method: its idea, its equation, what it needs and where it is from; or all about one.
+    """List every method: its idea, its equation, what it needs and where it comes from; or all about one.
 
     Example: scrl methods
     Example: scrl methods scrl
@@ -34,7 +34,7 @@ def methods(name: str | None = None, /) -> None:
     Parameters
     ----------
     name
-        Only this method, with its settings; also module:NAME for one of your own.
+        Only this method, with its settings; module:NAME for your own.
     """
     console = plain_console(width=None if sys.stdout.isatty() else WIDTH)
     if name is None:

@@ -29,9 +29,9 @@ def plan(
 ) -> None:
     """Say what `scrl train` would do with these settings: sizes, memory, the first prompt, warnings.
 
-    Where the model is not here, but its shape is known, prompts are not looked at; the plan says so.
+    If the model is not on this machine but its shape is known, prompts are not checked; the plan says so.
 
-    Memory is counted for this machine. With a recipe's experiment, or with any of the options below: what the run would
+    Memory is counted for this machine. With a recipe's experiment, or any of the options below: what the run would
     take on such GPUs, by engine, from the model's shape alone; no network, weights or GPU are needed.
 
     Example: scrl plan --model ./SmolLM2-135M --questions mine.txt --completions 64
@@ -52,7 +52,7 @@ def plan(
     length
         Mean tokens of a completion; by default half of sampling.max_tokens.
     out
-        As for scrl train; refused as there where it exists, and not made.
+        As for scrl train: refused if it exists; never created.
     """
     if out is not None:
         refuse_existing(out)
@@ -83,16 +83,16 @@ def plan(
 
 
 def _recipe(settings: Sequence[str]) -> str | None:
-    """The experiment that is named, where the first word is no setting and no file."""
+    """The experiment named by the first word, if that is neither a setting nor a file."""
     word = settings[0] if settings else "--"
-    name, equals, _ = word.partition("=")  # experiments are called a/b=0.5 too
+    name, equals, _ = word.partition("=")  # names of experiments may contain =, as in a/b=0.5
     is_setting = word.startswith("--") or (equals and "/" not in name)
     is_file = word.endswith((".yaml", ".yml")) or Path(word).is_file()
     return None if is_setting or is_file else word
 
 
 def _config(recipe: str | None, settings: Sequence[str]) -> RunConfig:
-    """The settings, on those of the recipe where there is one."""
+    """The settings, on top of the recipe's where there is one."""
     if recipe is None:
         return run_config(settings)
     experiment = find_experiment(recipe)
@@ -103,7 +103,7 @@ def _config(recipe: str | None, settings: Sequence[str]) -> RunConfig:
 
 
 def _without_engine(settings: Sequence[str]) -> Iterator[str]:
-    """Which engine to use is what this command answers: one that is named already is left out."""
+    """Without the engine: which one to use is what this command answers."""
     words = iter(settings)
     for word in words:
         name, equals, _ = word.removeprefix("--").partition("=")

@@ -18,7 +18,7 @@ from scrl.metrics import PASS_OR_MAJ
 
 
 class PlainProgress:
-    """Lines that begin with `name`; of steps and questions at most one in ten seconds, of tokens one in thirty."""
+    """Lines that begin with `name`: for steps and questions at most one in ten seconds, for tokens one in thirty."""
 
     def __init__(self, console: Console, steps: int = 0, name: str = "") -> None:
         self._console, self._steps = console, steps
@@ -99,7 +99,7 @@ def result_line(record: dict[str, Any]) -> str:
 
 @contextmanager
 def show_progress(steps: int, name: str = "") -> Iterator[PlainProgress]:
-    """A listener that suits where the output goes."""
+    """The listener that suits the kind of output."""
     console = plain_console()
     if not sys.stdout.isatty():
         yield PlainProgress(console, steps, name)
@@ -118,14 +118,14 @@ def progress_bar(console: Console) -> Progress:
 
 
 class _Bar(Progress):
-    """Leaves room for the ^C that a terminal writes: a full line would move on, and the bar stay behind."""
+    """Leaves room for the ^C that a terminal echoes: a full line would wrap and leave the old bar on the screen."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         yield _Shorter(self.make_tasks_table(self.tasks))
 
 
 class _Shorter(NamedTuple):
-    """Three columns less than there are."""
+    """Three columns fewer than the terminal has."""
 
     shown: RenderableType
 
@@ -133,7 +133,7 @@ class _Shorter(NamedTuple):
         yield from console.render(self.shown, options.update_width(options.max_width - 3))
 
 
-# Where it ends early
+# When a run ends early
 
 
 @contextmanager
@@ -149,11 +149,11 @@ def removed_if_empty(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def resumable(folder: Path, command: str, console: Console) -> Iterator[None]:
-    """The same; after Ctrl-C, say with which command to resume."""
+    """The same; after Ctrl-C, also say which command resumes."""
     try:
         with removed_if_empty(folder):
             yield
     except KeyboardInterrupt:
         if folder.is_dir():
-            console.print(f"stopped; go on with: {command}", soft_wrap=True)
+            console.print(f"stopped; resume with: {command}", soft_wrap=True)
         raise

@@ -59,7 +59,7 @@ def recipes(table: str | None = None, /, *, experiment: str | None = None, scale
 
 
 def _show(console: Console, table: PaperTable) -> None:
-    """The table; where it is wider than the terminal or COLUMNS, what measures its rows stands below it."""
+    """The table; where it is wider than the terminal or COLUMNS, what measures its rows goes below it."""
     lines = list(lines_of(table))
     rows = tuple((line.label, *line.values, line.source) for line in lines)
     whole = as_terminal(Table(("", *table.columns, "experiments"), rows))
@@ -69,11 +69,11 @@ def _show(console: Console, table: PaperTable) -> None:
     headings = (re.sub(r"[ _](?=\w\w)", "\n", column) for column in table.columns)  # one word per line
     console.print(as_terminal(Table(("", *headings), tuple(row[:-1] for row in rows)), wraps=True))
     for text in source_lines(lines, console.width):
-        console.print(Text(text), soft_wrap=True)  # a long name stays one, to be copied
+        console.print(Text(text), soft_wrap=True)  # a long name stays on one line, to be copied
 
 
 def settings_lines(name: str, scale: str) -> Iterator[str]:
-    """An experiment's settings as YAML, and what of them the paper does not state."""
+    """An experiment's settings as YAML, and which of them the paper does not state."""
     experiment = find_experiment(name)
     config = config_at(experiment, scale)
     yield f"# {name}"

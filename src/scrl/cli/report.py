@@ -38,7 +38,7 @@ def report(
         runs/001@40 for one step alone.
     format
         html: a page. markdown, csv or latex: a table with the start, the best, the peak and the last evaluation on
-        each benchmark; runs that differ in the seed alone share a row.
+        each benchmark; runs that differ only in the seed share a row.
     out
         The file; by default report.html in the folder of the only run, FILE.html beside the only file, and the terminal
         for a table.
@@ -52,7 +52,7 @@ def report(
 
     paths = [Path(place) for place in places]
     if out is None and len(paths) > 1:
-        raise InputError("--out: several runs go into one page; say where to")
+        raise InputError("--out: several runs go into one page; say where to write it")
     if not paths[0].exists():
         raise InputError(f"{paths[0]}: there is no such folder or file; give the folder of a run, or completions")
     rule = credit_rule("ttrl", **file.reading)

@@ -1,4 +1,4 @@
-"""`scrl reproduce`: the runs and evaluations behind a table of the paper, and the table that comes of them."""
+"""`scrl reproduce`: the runs and evaluations behind a table of the paper, and the resulting table."""
 
 from __future__ import annotations
 
@@ -44,33 +44,33 @@ def reproduce(
     settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
     dry_run: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Carry out what stands behind a table, a figure or an experiment of the paper, and print it beside the paper.
+    """Run the experiments behind a table or figure of the paper, or a single one, and print ours beside the paper's.
 
     Example: scrl reproduce table-ablation --scale demo --out ablation
 
     Parameters
     ----------
     words
-        Tables, figures or experiments, as `scrl recipes` lists them; the beginning of some names means all of those.
-        And settings of every run, as --name value, e.g. --max-tokens 512, --compute.micro-batch 4.
+        Tables, figures or experiments, as `scrl recipes` lists them; the beginning of several names means all of them.
+        Also settings for every run, as --name value, e.g. --max-tokens 512, --compute.micro-batch 4.
     scale
         `paper`: the paper's models and benchmarks; `demo`: the embedded model on generated questions, for a CPU.
     out
         New folder for all runs, evaluations and tables; by default a new numbered one under runs/.
     resume
-        Go on in --out: what is done is not done again, and other tables may share its runs.
+        Continue in --out: nothing is done twice, and other tables may share its runs.
     seeds
         One or more; values are averaged over them. By default the scale's own.
     steps
         Training steps, in place of the recipe's.
     controls
-        Also train with oracle, random or inverted rewards, for every run of SCRL.
+        For every run of SCRL, also train with oracle, random or inverted rewards.
     voting
         Also let the start model vote with as many tokens as SCRL's run sampled.
     data_dir
         Folder with NAME.jsonl of each benchmark; by default the environment variable SCRL_DATA, else the hub.
     settings
-        The same as NAME=VALUE; again for another.
+        The same as NAME=VALUE; repeat for more.
     dry_run
         Say what would be done, and stop.
     """

@@ -23,15 +23,15 @@ def rollouts(*words: Words, out: Path) -> None:
 
     Example: scrl rollouts --endpoint http://localhost:8000/v1 --model NAME --questions mine.jsonl -n 32 --out c.jsonl
 
-    The file is one for scrl audit, label and sweep. Requests that fail are retried, and each completion is written
-    as it comes: after a stop or a crash the same command goes on, with nothing lost and nothing twice.
+    scrl audit, label and sweep read the file. Requests that fail are retried, and each completion is written
+    as it arrives: after a stop or a crash the same command resumes, with nothing lost and nothing drawn twice.
 
     Parameters
     ----------
     words
         The settings.
     out
-        The file for the completions, .jsonl, new or begun by this command; what they were drawn with stands beside it.
+        The file for the completions, .jsonl, new or begun by this command; the settings are kept beside it.
     """
     from scrl.lab.rollouts import sample_rollouts
 
@@ -43,7 +43,7 @@ def rollouts(*words: Words, out: Path) -> None:
     sampling, console = settings.sampling, plain_console()
     say(
         console,
-        f"{settings.model} at {settings.endpoint} on {settings.questions}: {settings.completions} completions a "
+        f"{settings.model} at {settings.endpoint} on {settings.questions}: {settings.completions} completions per "
         f"question, at most {sampling.max_tokens} tokens, temperature {sampling.temperature}, top-p "
         f"{sampling.top_p}, seed {settings.seed} → {out}",
     )
@@ -54,7 +54,7 @@ def rollouts(*words: Words, out: Path) -> None:
             number = sample_rollouts(settings, out, progress)
         except KeyboardInterrupt:
             stored, total = progress.stored, progress.total
-            progress.note(f"stopped; {out} has {stored:,} of {total:,} completions, and the same command goes on")
+            progress.note(f"stopped; {out} has {stored:,} of {total:,} completions, and the same command resumes")
             raise
     again = f"; {counted(progress.retries, 'request')} made again" if progress.retries else ""
     console.print(f"wrote {out}: {number:,} completions{again}. Look at them: scrl audit {out}", soft_wrap=True)

@@ -21,7 +21,7 @@ from scrl.setting_names import Names, as_option
 from scrl.settings import inner_model, merged
 
 Words = Annotated[str, Parameter(allow_leading_hyphen=True)]
-"""What a command's own options leave over."""
+"""The words not taken by a command's own options."""
 _SWITCH_VALUES = ("true", "false", "yes", "no", "on", "off", "1", "0", "null")
 
 
@@ -30,7 +30,7 @@ def split_words(
 ) -> tuple[list[str], list[str]]:
     """`mine.txt --loss.clip-high 0.3 --drop-last` → [mine.txt], [loss.clip_high=0.3, drop_last=true].
 
-    Of `switches` the value may be left out before a word that stands alone. With `has_bare_settings` seed=1 is one too.
+    `switches` may omit their value, even before a bare word. With `has_bare_settings` seed=1 is a setting too.
     """
     alone: list[str] = []
     settings: list[str] = []
@@ -53,7 +53,7 @@ def split_words(
 def settings_in(
     words: Sequence[str], names: Names, *, repeatable: Collection[str] = ()
 ) -> tuple[list[str], dict[str, Any]]:
-    """The words that stand alone, and the settings, under their long names; those that are repeatable in lists."""
+    """The bare words, and the settings under their long names; repeatable ones in lists."""
     alone, texts = split_words(words, switches_of(names.model))
     values: dict[str, Any] = {}
     for text in texts:
@@ -101,7 +101,7 @@ ENDPOINT_GROUPS = {
     "system",
     "Requests": "timeout retries",
 }
-"""Title → the names that are shown, in one text."""
+"""Title → the names shown under it, in one text."""
 RUN_REST = """\
 All settings, with their long names: scrl train --list-settings. Those of a method: scrl methods NAME.
 The names are the same in a YAML file and in Python, with _ for -."""
@@ -113,7 +113,7 @@ _METAVARS = {int: "INT", float: "FLOAT", str: "TEXT"}
 
 
 class SettingHelp(DefaultFormatter):
-    """The help of a command that takes settings: they stand before its own options."""
+    """The help of a command that takes settings: they come before its own options."""
 
     def __init__(self, names: Names, groups: Mapping[str, str], rest: str) -> None:
         """`rest` says where the other settings are."""
@@ -138,7 +138,7 @@ def _entry(names: Names, name: str) -> HelpEntry:
 
 
 def find_setting(names: Names, name: str) -> tuple[FieldInfo, Any]:
-    """A setting by its short or dotted name, and the default that holds for it there."""
+    """A setting by its short or dotted name, and its default for that command."""
     *outer, last = names.short.get(name, name).split(".")
     model, values = names.model, None
     for part in outer:

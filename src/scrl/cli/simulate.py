@@ -19,19 +19,19 @@ VOTES = (16, 32, 64)
 
 
 def simulate(*, steps: Annotated[int, AT_LEAST_ONE] = 400, seeds: Annotated[int, AT_LEAST_ONE] = 4) -> None:
-    """What the rules do in a model of the votes that can be computed: figures behind docs/theory.md.
+    """What the rules do in a model of the votes that can be computed: the figures of docs/theory.md.
 
     Example: scrl simulate --steps 100
 
     First, exactly: how often a label is not the likeliest answer. Then, by simulation: where training with each
-    rule ends when some answers are popular with all questions. No language model takes part.
+    rule ends when some answers are popular with all questions. No language model is involved.
 
     Parameters
     ----------
     steps
         Training steps of the second table.
     seeds
-        Seeds it is the mean of.
+        Seeds to average it over.
     """
     console = plain_console()
     console.print(as_terminal(labels_table()))
@@ -56,7 +56,7 @@ def labels_table() -> Table:
 
 
 def dynamics_table(steps: int, seeds: int) -> Table:
-    """Where every rule ends, for three speeds of what all questions share."""
+    """Where each rule ends, for three speeds of the part that all questions share."""
     begin, _ = dynamics(RULES["ttrl"], 0.0, steps=0, seeds=seeds)
     rows = [("start", *[f"{100 * begin.right:.0f} / {100 * begin.stock:.0f}"] * len(SPEEDS))]
     for name, rule in RULES.items():

@@ -22,7 +22,7 @@ from scrl.setting_names import as_option
 
 SWEPT = ("scrl", "ttrl", "contrast")
 SHOWN = 12
-"""Rows of the front on the screen; the file has all settings."""
+"""Rows of the front that are shown; the file has all settings."""
 
 
 def sweep(
@@ -36,7 +36,7 @@ def sweep(
     file: AsOptions = DEFAULTS,
     **settings: Annotated[str, Parameter(help="Values of a setting to try, with commas: --min-share 0.25,0.375,0.5")],
 ) -> None:
-    """Try thousands of settings on stored completions: how many questions get a label, and how right are these?
+    """Try thousands of settings on stored completions: how many questions get a label, and how often is it right?
 
     Example: scrl sweep rollouts.jsonl --out sweep.csv
 
@@ -50,7 +50,7 @@ def sweep(
     rollouts
         File of completions, as for scrl label.
     method
-        A method; again for another. One that the file cannot serve is named with the reason.
+        A method; repeat for more. One that the file cannot serve is named with the reason.
     preset
         paper, or official (the authors' released code).
     out
@@ -85,7 +85,7 @@ def sweep(
 
 
 def _values(methods: Sequence[str], settings: Mapping[str, str], preset: str) -> dict[str, list[str]]:
-    """The values to try, by setting; each must be a setting of one of the methods, and possible there."""
+    """The values to try, by setting; each must be valid for a setting of one of the methods."""
     fields = {method: find_method(method).settings.model_fields for method in methods}
     names = {name for own in fields.values() for name in own}
     values = {name.replace("-", "_"): [each.strip() for each in text.split(",")] for name, text in settings.items()}
@@ -117,7 +117,7 @@ _FIGURES = (
 
 _SHARES = {"coverage": "labels", "positive_accuracy": "right", "stability": "stable", "stock_label_share": "stock"}
 _PUSHES = {"push_stock": "→ stock", "push_right": "→ right", "push_stock_wrong": "→ stock wrong"}
-"""The figures that are shown, and what they are called there."""
+"""The figures shown, and their headings."""
 _OF_GOLD = ("positive_accuracy", "push_right", "push_stock_wrong")
 
 
@@ -151,7 +151,7 @@ def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> 
 def _rows_table(
     title: str, rows: Sequence[Mapping[str, Any]], figures: Mapping[str, str], shown: Callable[[float], str]
 ) -> RichTable:
-    """A row a setting: the method, each setting in a column of its own, and some of the figures."""
+    """One row per setting: the method, each setting in its own column, and some of the figures."""
     settings = list(dict.fromkeys(name for row in rows for name in row if name not in (*_FIGURES, "method")))
     lines = []
     for row in rows:

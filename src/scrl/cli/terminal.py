@@ -14,7 +14,7 @@ from scrl.data.printable import printable
 def make_rich_printable() -> None:
     """All text that rich prints goes through `printable`.
 
-    Its own function, called wherever a text is made, takes five characters out and leaves escapes in.
+    Rich's own function, called wherever a text is made, strips five characters and leaves escapes in.
     """
     rich.text.strip_control_codes = lambda text, *_: str(printable(text))  # type: ignore[attr-defined]
 

@@ -48,7 +48,7 @@ def train(
     out
         New folder for the run; by default a new numbered one under runs/.
     resume
-        Go on with the run in --out, exactly where its last checkpoint was made. Also: scrl train --resume FOLDER
+        Resume the run in --out, exactly where its last checkpoint was made. Also: scrl train --resume FOLDER
     dry_run
         Print the plan and stop. With --engine verl and --out also write what verl needs, and print its command.
     list_settings
@@ -62,7 +62,7 @@ def train(
         console.print("\n".join(lines), soft_wrap=True)
         return
     if resume and dry_run:
-        raise ConfigError("--dry-run: a run that is resumed goes on with the plan it was started with; leave out one")
+        raise ConfigError("--dry-run: a run that is resumed keeps the plan it was started with; leave out one")
     if resume:
         _resume(settings, out)
         return
@@ -94,7 +94,7 @@ def train(
 
 
 def _is_first_process() -> bool:
-    """Of those that torchrun or accelerate started."""
+    """Whether this is the first of the processes that torchrun or accelerate started."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -123,11 +123,11 @@ def _resume(settings: Sequence[str], folder: Path | None) -> None:
 
 
 def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Path) -> str:
-    """Why a run does not go on with these settings, and what to do instead."""
+    """Why a run cannot resume with these settings, and what to do instead."""
     from scrl.training.state import MAY_CHANGE
 
     names, words = zip(*changes, strict=True)
-    reason = f"a run goes on with the settings it was started with; {'; '.join(words)}"
+    reason = f"a run resumes with the settings it was started with; {'; '.join(words)}"
     is_fixed = any(name.split(".")[0] not in MAY_CHANGE for name in names)
     if engine == "verl" or is_fixed or guard_stop_of(folder):
         start = f"--model {folder}/checkpoints/last"
@@ -136,7 +136,7 @@ def _other_settings(changes: Sequence[tuple[str, str]], engine: str, folder: Pat
         )
     fix = f"Write that into {folder}/config.yaml and resume"
     if "steps" in names:
-        fix += ": the optimizer goes on, and the learning rate follows the schedule of all steps"
+        fix += ": the optimizer continues, and the learning rate follows the schedule of all steps"
     return f"{reason}. {fix}"
 
 

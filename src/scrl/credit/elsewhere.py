@@ -35,7 +35,7 @@ class LastVotes:
     """Σ_q p_q(a) of every answer."""
 
     def after(self, visits: Iterable[tuple[str, Tally]]) -> LastVotes:
-        """With these (question, votes) in the place of the questions' earlier ones.
+        """With these (question, votes) in place of the questions' earlier ones.
 
         The votes of a question and of its rephrasing are counted together.
         """
@@ -53,7 +53,7 @@ class LastVotes:
         )
 
     def _with(self, new: Mapping[str, Shares]) -> LastVotes:
-        """With these shares in the place of the questions' earlier ones."""
+        """With these shares in place of the questions' earlier ones."""
         shares_by_question, totals = dict(self.shares_by_question), dict(self.totals)
         for question, shares in new.items():
             for answer, share in shares_by_question.get(question, {}).items():
@@ -77,14 +77,14 @@ class LastVotes:
             return self.totals.get(answer, Fraction()) - own.get(answer, Fraction())
 
         shares = {key: float(total / others) for key in keys_K if (total := sum_elsewhere(key))}
-        # Only a question's own answers can lose rank, so few candidates are enough.
+        # Only a question's own answers can lose rank, so a few candidates are enough.
         sums = {answer: float(sum_elsewhere(answer)) for answer in self._ranking[: NUM_STOCK + len(own)]}
         stock = sorted(sums, key=lambda answer: (-sums[answer], answer))[:NUM_STOCK]
         return Elsewhere(others, shares, tuple(answer for answer in stock if sums[answer]))
 
     @cached_property
     def _ranking(self) -> list[str]:
-        """All answers, the most popular first; of equally popular ones the smallest key."""
+        """All answers, the most popular first; ties go to the smallest key."""
         return sorted(self.totals, key=lambda answer: (-float(self.totals[answer]), answer))
 
     def to_json(self) -> dict[str, dict[str, list[int]]]:
@@ -106,7 +106,7 @@ class LastVotes:
 
 
 def require_others(questions: Sequence[str], name: str) -> None:
-    """Refuse a stream in which no question has another beside it; `name` is the method's."""
+    """Refuse a stream of a single question; `name` is the method's."""
     if len(set(map(base_question, questions))) < 2:
         raise InputError(
             f"method {name!r} compares a question's votes with those of other questions, and there is only one "

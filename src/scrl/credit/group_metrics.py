@@ -44,7 +44,7 @@ def group_metrics(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str,
 
 
 def tokens_drawn(groups_B: Sequence[CreditedGroup]) -> int:
-    """What sampling these groups took."""
+    """What it took to sample these groups."""
     return sum(sample.tokens_drawn for group in groups_B for sample in group.sampled.samples_G)
 
 
@@ -59,7 +59,7 @@ def agreement(credit_B: Sequence[Credit]) -> float:
 
 
 def label_flip_share(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str, str | None]) -> float | None:
-    """Of the questions labelled now and at their last visit, the share whose label changed."""
+    """Among the questions labelled now and at their last visit, the share whose label changed."""
     pairs = [(labels_before.get(group.sampled.question.id), group.credit.labels.positive) for group in groups_B]
     return _mean_of_defined([None if before is None or now is None else before != now for before, now in pairs])
 
@@ -71,18 +71,18 @@ def same_answer_share(credit_B: Sequence[Credit]) -> float | None:
 
 
 def stock_label_share(credit_B: Sequence[Credit]) -> float | None:
-    """Of the positive labels, the share that are stock answers."""
+    """The share of positive labels that are stock answers."""
     labelled = [credit for credit in credit_B if credit.stock and credit.labels.positive is not None]
     return _mean_of_defined([credit.labels.positive in credit.stock for credit in labelled])
 
 
 def is_unanimous(credit: Credit) -> bool:
-    """All completions give one answer."""
+    """Whether all completions give one answer."""
     return credit.tally.counts_K == (credit.tally.size,)
 
 
 def has_signal(credit: Credit) -> bool:
-    """Some trained completion has an advantage."""
+    """Whether some trained completion has an advantage."""
     return bool(np.any(credit.advantages[list(credit.trained)] != 0))
 
 

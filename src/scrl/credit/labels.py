@@ -40,7 +40,7 @@ def majority_positive(tally: Tally, *, first_seen_wins: bool) -> str | None:
 
 
 def largest(tally: Tally, votes_K: Sequence[float], *, first_seen_wins: bool) -> str | None:
-    """The answer with the most votes, however they are weighed; None where there is no answer at all."""
+    """The answer with the most votes, however they are weighed; None if there is no answer at all."""
     if not tally.keys_K:
         return None
     most = max(votes_K)

@@ -2,7 +2,7 @@
 
 A method is a value, not a class to inherit from: the trainer, the command line and the engines call these functions
 and never learn which method runs. What a method needs beyond votes is declared, so that a missing input is refused
-before anything is sampled. All names that a method of one's own is made from can be imported from here.
+before anything is sampled. All names needed to write your own method can be imported from here.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ REMEDIES = {
     "embedding": "A run loads it; or set credit.embedding to ngrams.",
     "elsewhere": "Give the groups of other questions (elsewhere=…), or use a method that needs none.",
 }
-"""What to do where a need is not met; the others have to be recorded while sampling."""
+"""What to do if a need is not met; the other needs have to be recorded while sampling."""
 GROUP_NEEDS = {
     "truth": "truth",
     "reference_share": "reference_share",
@@ -100,9 +100,9 @@ class Evidence:
     reference_share: float | None = None
     """How far the start model agreed with itself on this question."""
     partner: Tally | None = None
-    """The votes of the same question put in other words; equal answers have equal keys."""
+    """The votes of the same question rephrased; equal answers have equal keys."""
     is_rephrased: bool = False
-    """Whether this group is the one in other words."""
+    """Whether this group is that of the rephrased question."""
     embed: Callable[[Sequence[str]], Floats] | None = None
     """Texts → vectors, [texts, size]."""
     elsewhere: Elsewhere | None = None
@@ -114,7 +114,7 @@ class Evidence:
         return generator_for(self.seed, "credit", self.group.step, self.group.question_id)
 
     def fact(self, name: str) -> Floats:
-        """One of FACTS, of every completion."""
+        """One of FACTS for every completion."""
         return np.array([completion.facts[name] for completion in self.group.completions])
 
     def check(self, needs: Collection[str], method: str) -> None:
@@ -184,25 +184,25 @@ class Method:
 
     name: str
     idea: str
-    """What it does, in a line."""
+    """What it does, in one line."""
     equation: str
     paper: str
-    """Where it is from."""
+    """Where it comes from."""
     settings: type[CreditSettings]
     label: Callable[[Evidence, Any], Labels]
     reward: Callable[[Evidence, Labels, Any], Shaped]
     needs: Callable[[Any], frozenset[str]] = lambda settings: frozenset()  # noqa: ARG005 - given its settings
-    """Which of NEEDS it cannot do without, given its settings."""
+    """Which of NEEDS it requires, given its settings."""
     has_negatives: bool = True
     """Whether it can rule answers out."""
     choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
-    """Which M completions to train on, where votes decide that, as in DDRL; None: by `which_trained`."""
+    """Which M completions to train on, if votes decide that, as in DDRL; None: by `which_trained`."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None
     """The advantages of the completions trained on; None: by `advantage`, from their rewards."""
     weigh_tokens: Callable[[Floats, Any], Floats] | None = None
     """Token entropies of a completion → token weights in the loss, which no reward can express (SPINE); None: equal."""
     plan: Callable[[int, Any], Tree] | None = None
-    """How the N completions are sampled, where they share beginnings (ETMR); None: each on its own."""
+    """How the N completions are sampled, if they share beginnings (ETMR); None: independently."""
 
     @property
     def has_labels(self) -> bool:
@@ -220,7 +220,7 @@ def rows_by_setting(evidence: Evidence, num_trained: int, settings: CreditSettin
 
 
 def needing(*names: str) -> Callable[[Any], frozenset[str]]:
-    """The same needs whatever the settings."""
+    """The same needs, whatever the settings."""
     needs = frozenset(names)
     return lambda settings: needs  # noqa: ARG005 - a method's signature
 

@@ -1,7 +1,7 @@
 """Tally and labels → a reward for each completion.
 
-All functions compute one value a class and hand it to the completions of that class, so equal answers earn equal
-rewards. A missing answer earns `missing`, a number of its own.
+All functions compute one value per class and give it to the completions of that class, so equal answers earn equal
+rewards. A missing answer earns `missing`, a separate number.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def entropy_rewards(tally: Tally, *, weight: float, also_missing: bool) -> Float
 def overlong_penalties(lengths_G: Floats, *, max_tokens: int, buffer: int, weight: float) -> Floats:
     """R_i += w · min(0, −(T_i − (L_max − L_buf)) / L_buf): DAPO's soft overlong punishment (arXiv:2503.14476).
 
-    0 up to L_max − L_buf tokens, then in a straight line down to −w at L_max, where a completion is cut.
+    0 up to L_max − L_buf tokens, then linearly down to −w at L_max, where a completion is cut.
     """
     return np.asarray(weight * np.minimum(0.0, (max_tokens - buffer - lengths_G) / buffer), dtype=np.float64)
 
 
 def spread(tally: Tally, values_K: Sequence[float], missing: float) -> Floats:
-    """One value a class → one a completion."""
+    """One value per class → one per completion."""
     return np.array([missing if j == MISSING else values_K[j] for j in tally.class_of_G], dtype=np.float64)

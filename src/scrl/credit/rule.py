@@ -72,7 +72,7 @@ class CreditRule:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What every group must come with, besides its votes."""
+        """What every group must provide besides its votes."""
         needs = self.method.needs(self.settings)
         return needs | {"length"} if self.settings.overlong_buffer else needs
 
@@ -84,7 +84,7 @@ class CreditRule:
 
     @property
     def forms(self) -> int:
-        """How many groups of completions a question has: two where it is also asked in other words."""
+        """How many groups of completions a question has: two if it is also asked rephrased."""
         return 2 if "partner" in self.needs else 1
 
     def question_forms(self, questions: Sequence[Question]) -> list[Question]:
@@ -114,7 +114,7 @@ class CreditRule:
     def assign(self, evidence: Evidence) -> Credit:
         """Labels and rewards from all N completions, advantages over the M trained on.
 
-        Refused without what the method needs; what it declared no need for, gold above all, it does not see.
+        Refused without what the method needs; it does not see what it declared no need for, above all gold.
         """
         method, settings, classes, size = self.method, self.settings, evidence.classes, evidence.tally.size
         evidence.check(self.needs, method.name)
@@ -124,7 +124,7 @@ class CreditRule:
         labels = self._of_kind(Labels, "label", method.label(evidence, settings))
         shaped = self._of_kind(Shaped, "reward", method.reward(evidence, labels, settings))
         parts = (shaped.rewards_G,) if shaped.label_part_G is None else (shaped.rewards_G, shaped.label_part_G)
-        for values_G in parts:  # of a user's own method they may be anything
+        for values_G in parts:  # a user's own method may return anything
             if np.shape(values_G) != (size,) or not np.isfinite(values_G).all():
                 raise ConfigError(
                     f"method {method.name!r}: its `reward` must give one finite number for each of the {size} "
@@ -194,7 +194,7 @@ class CreditRule:
 
 
 def is_entropy_only(shaped: Shaped, rows: list[int] | slice) -> bool:
-    """Whether labels and missing answers do not tell these completions apart, and what is added to them does."""
+    """Whether labels and missing answers fail to tell these completions apart, but what is added to them does."""
     if shaped.label_part_G is None:
         return False
     return is_constant(shaped.label_part_G[rows]) and not is_constant(shaped.rewards_G[rows])
@@ -217,17 +217,17 @@ def credit_rule(
     max_tokens: int | None = None,
     **settings: Any,
 ) -> CreditRule:
-    """A method, by name, by `module:NAME` or as it is, with a preset and single settings on top of it."""
+    """A method, by name, by `module:NAME` or as an object, with a preset and single settings on top."""
     chosen = find_method(method)
     if preset not in PRESETS:
         raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, PRESETS)}")
     if significant_digits is not None and not 1 <= significant_digits <= 15:
-        raise ConfigError(f"significant_digits: must lie in 1 … 15 or be left out; got {significant_digits}")
+        raise ConfigError(f"significant_digits: must be from 1 to 15, or left out; got {significant_digits}")
     if num_trained is not None and num_trained < 1:
         raise ConfigError(f"num_trained (--trained): at least one completion must be trained on; got {num_trained}")
     checked = _settings(chosen, PRESETS[preset], settings)
     for name in sorted(chosen.needs(checked) - NEEDS.keys()):
-        raise ConfigError(f"method {chosen.name!r} needs {name!r}, which nobody can give.{did_you_mean(name, NEEDS)}")
+        raise ConfigError(f"method {chosen.name!r} needs {name!r}, which does not exist.{did_you_mean(name, NEEDS)}")
     if "embedding" in chosen.needs(checked) and not hasattr(checked, "embedding"):
         raise ConfigError(f"method {chosen.name!r} needs a model that embeds: give its settings a field `embedding`.")
     if checked.overlong_buffer and max_tokens is None:
@@ -281,7 +281,7 @@ def assign_credit(
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise InputError(
-            f"elsewhere: question {twice[0]!r} is there twice; give every group a question_id of its own, and one "
+            f"elsewhere: question {twice[0]!r} appears twice; give every group its own question_id, and one "
             "group per other question, its last"
         )
     classes = rule.classify(group)

@@ -29,5 +29,5 @@ def count_votes(classes: Classes, entropies_G: Sequence[float] | None) -> Tally:
 
 
 def mean_at(values_G: Sequence[float], members: Sequence[int]) -> float:
-    """Mean of the values at these places, exactly rounded."""
+    """The mean of the values at these indices, exactly rounded."""
     return fsum([values_G[i] for i in members]) / len(members)

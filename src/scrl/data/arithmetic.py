@@ -58,7 +58,7 @@ class Expression:
     text: str
     value: int
     precedence: int = 3
-    """Of the outermost operation: 1 for + and -, 2 for *, 3 for a number."""
+    """The precedence of the outermost operation: 1 for + and -, 2 for *, 3 for a number."""
     left: Expression | None = None
     sign: str = ""
     right: Expression | None = None
@@ -73,7 +73,7 @@ class Expression:
         return result, (*left_steps, *right_steps, f"{left}{self.sign}{right}={result}")
 
     def mirror(self) -> str:
-        """The text with the operands of every sum and product exchanged."""
+        """The text with the operands of every sum and product swapped."""
         if self.left is None or self.right is None:
             return self.text
         first, second = (self.left, self.right) if self.sign == "-" else (self.right, self.left)
@@ -106,7 +106,7 @@ class Problem:
 
     @property
     def rephrased(self) -> str:
-        """The same question in other words: the operands of sums and products are exchanged."""
+        """The question rephrased: the operands of sums and products are swapped."""
         whole = self.expression
         mirrored = whole.mirror()
         if mirrored == whole.text and whole.left is not None and whole.right is not None:

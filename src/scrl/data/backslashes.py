@@ -1,7 +1,7 @@
 r"""Backslashes that JSON or Python has taken for an escape: `\times` is then a tab and `imes`.
 
-Only what ordinary text hardly has is taken for one. A new line before `u` or `ot`, or a tab before `o` or `an`, may be
-meant: a lost `\nu`, `\not`, `\to` or `\tan x` is not noticed.
+Only what hardly occurs in ordinary text is taken for one. A new line before `u` or `ot`, or a tab before `o` or `an`,
+may be meant: a lost `\nu`, `\not`, `\to` or `\tan x` is not noticed.
 """
 
 from __future__ import annotations

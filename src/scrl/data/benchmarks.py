@@ -221,7 +221,7 @@ def _read_folder(source: BenchmarkSource, folder: Path) -> tuple[Table, str]:
 
 
 def _read_hub(source: BenchmarkSource) -> tuple[Table, str]:
-    """As `_read_folder`, from the hub, its rows in the form of the files."""
+    """Like `_read_folder`, but from the hub, with its rows in the form of the files."""
     try:
         table = read_hub(**source.hub._asdict())
     except HubError as error:

@@ -26,7 +26,7 @@ def bounded(seconds: float, memory: int) -> Iterator[None]:
 
 
 class _TimeIsUpError(BaseException):
-    """Not an Exception, which Jinja's optimizer would catch and go on."""
+    """Not an Exception, which Jinja's optimizer would swallow."""
 
 
 @contextmanager

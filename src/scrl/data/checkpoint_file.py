@@ -1,7 +1,7 @@
 """checkpoint.json, in every checkpoint: its step, and a checksum of every file that is read back from it.
 
 Checkpoints of many gigabytes are saved often, so checksums run at the speed of memory: the 64-bit words of every block
-of 4 KiB are added up modulo 2⁶⁴, and these sums are hashed in their order. One changed word is found for certain, and
+of 4 KiB are added up modulo 2⁶⁴, and these sums are hashed in order. One changed word is always found, and
 so are blocks that were swapped or lost. They guard against damage, not against people.
 """
 
@@ -44,7 +44,7 @@ def write_sums(folder: Path, step: int) -> None:
 
 
 def check_sums(folder: Path) -> int | None:
-    """Refuse a damaged checkpoint; its step, or None for one of an earlier version, which has no checksums."""
+    """Refuse a damaged checkpoint; returns its step, or None for an earlier version's, which has no checksums."""
     content = read_checkpoint_file(folder)
     if content is None:
         return None
@@ -59,7 +59,7 @@ def check_sums(folder: Path) -> int | None:
 
 
 def read_checkpoint_file(folder: Path) -> dict[str, Any] | None:
-    """What `write_sums` wrote, unchanged; None where there is no such file."""
+    """What `write_sums` wrote, unchanged; None if there is no such file."""
     path = folder / NAME
     if not path.is_file():
         return None

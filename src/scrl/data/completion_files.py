@@ -29,7 +29,7 @@ _TEXT = ("completion", "response", "output", "generation", "generated_text", "mo
 _PROMPT = ("prompt", "question", "problem", "query", "input", "messages")
 _ID = ("question_id", "id", "custom_id")
 _NO_GOLD = ("final_answer", "label")
-"""In a question file the right answer; beside a completion often its own answer, and whether that is right."""
+"""In a question file, the right answer; beside a completion, often its own answer, and whether that is right."""
 _GOLD = (*(name for name in " ".join(COLUMN_NAMES["gold_column"]).split() if name not in _NO_GOLD), "gts")
 _FLAT = (_TEXT, _PROMPT, _ID, _GOLD, ("entropy",))
 _GROUPED = (_TEXTS, _PROMPT, _ID, _GOLD, ("entropies",))
@@ -131,7 +131,7 @@ def _flat(row: Fields, columns: Columns) -> Iterator[Fields]:
 
 
 def _taken(row: Mapping[str, Any], columns: Columns, usual: Sequence[Sequence[str]]) -> Columns:
-    """Which column of a row is what: the one that the user named, else another with a usual name."""
+    """Which column of a row is what: the one that the user named, else one with a usual name."""
     free = {name: value for name, value in row.items() if name not in columns}
     return Columns(*(named or _first_of(free, names) for named, names in zip(columns, usual, strict=True)))
 
@@ -170,7 +170,7 @@ def _message(value: Any, name: str) -> str:
 
 
 def _number(cell: Any) -> Any:
-    """The number that a cell's text is, None if it is blank; all else as it is."""
+    """The number in a cell's text, None if it is blank; all else unchanged."""
     if not isinstance(cell, str):
         return cell
     try:
@@ -239,8 +239,8 @@ def _is_rollout(row: Mapping[str, Any]) -> bool:
 
 
 ROLLOUTS = Layout("rollouts", _is_rollout, _rollout)
-GROUPED = Layout("completions in lists, one a question", _has_list, _grouped)
-FLAT = Layout("one completion a row", lambda row: _first_of(row, _TEXT) is not None, _flat)
+GROUPED = Layout("completions in lists, one per question", _has_list, _grouped)
+FLAT = Layout("one completion per row", lambda row: _first_of(row, _TEXT) is not None, _flat)
 LM_EVAL = Layout("lm-eval samples", _has("doc_id", "doc", "target", "resps"), _lm_eval)
 OPENAI = Layout("OpenAI responses", _has("choices"), _openai)
 LAYOUTS = (
@@ -270,7 +270,7 @@ class CompletionFile:
 
     @property
     def note(self) -> str:
-        """What it was taken for; of a table or of lists also which column is what."""
+        """What it was taken for; for a table or lists, also which column is what."""
         note = f"{self.path}: read as {self.layout.name}"
         if self.layout not in (FLAT, GROUPED):
             return note

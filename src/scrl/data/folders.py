@@ -8,16 +8,16 @@ from scrl.errors import InputError
 
 
 def refuse_existing(out: Path) -> None:
-    """Refuse a folder that exists, or whose name weights cannot be saved under."""
+    """Refuse a folder that exists, or whose name is not UTF-8, as saving weights requires."""
     try:
         str(out.absolute()).encode()
     except UnicodeEncodeError:
         raise InputError(f"{out}: the name of the folder is not UTF-8; give another with --out") from None
     if (out / "config.yaml").is_file():
-        raise InputError(f"{out}: exists already; go on with that run by --resume, or give a new folder with --out")
+        raise InputError(f"{out}: exists already; resume that run with --resume, or give a new folder with --out")
     if (out / "evaluation.yaml").is_file():
         resume = f"scrl evaluate --resume --out {out}"
-        raise InputError(f"{out}: exists already; go on with {resume}, or give a new folder with --out")
+        raise InputError(f"{out}: exists already; resume with {resume}, or give a new folder with --out")
     if out.exists():
         raise InputError(f"{out}: exists already; give a new folder with --out")
 

@@ -27,7 +27,7 @@ NUMBER_SYSTEM = 'Please reason step by step, and end with a line that says "The 
 TEMPLATE_SECONDS, TEMPLATE_MEMORY, TEMPLATE_LENGTH = 2.0, 2**29, 2**22
 """Seconds, bytes of memory and characters of output for one question; a usual template takes a millisecond."""
 IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
-"""What is asked for instead where the reader looks for a number, not for a box."""
+"""What is asked for instead if the reader looks for a number, not for a box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def prompt_messages(question: Question, tokenizer: Any, settings: PromptSettings
 
 
 def styled_messages(question: Question, style: PromptStyle, settings: PromptSettings) -> list[dict[str, str]]:
-    """The same in a style that is known, for servers, which have the tokenizer."""
+    """The same in a given style, for servers, which have the tokenizer."""
     instruction, system = settings.instruction, settings.system
     if instruction is None:
         instruction = _in_words(style.instruction, settings)
@@ -177,7 +177,7 @@ def prompt_text(question: Question, tokenizer: Any, settings: PromptSettings) ->
             raise ValueError(f"it makes {len(text):,} characters of question {question.id!r}")
     except TemplateError as error:
         raise ConfigError(f"prompt: the chat template refuses this question or prompt.system: {error}") from error
-    except Exception as error:  # a template is a program of the model's authors, and can fail in any way
+    except Exception as error:  # a template is a program by the model's authors, and can fail in any way
         raise ConfigError(
             f"prompt: the model's chat template cannot be used: {str(error) or type(error).__name__}; correct it in "
             "the model's folder, or use prompt.style: plain"
@@ -229,9 +229,9 @@ def filter_overlong(
 
 
 def readable(settings: PromptSettings, tokenizer: Any) -> PromptSettings:
-    """The settings, with no instruction where that would be the style's own and the tokenizer does not know its words.
+    """The settings, without the style's own instruction if the tokenizer does not know its words.
 
-    The embedded models read nothing but arithmetic. An instruction that was given stays.
+    The embedded models read nothing but arithmetic. An instruction that was given is kept.
     """
     own = _in_words(STYLES[style_of(tokenizer, settings)].instruction, settings)
     if settings.instruction is not None or _knows(tokenizer, own):
@@ -240,7 +240,7 @@ def readable(settings: PromptSettings, tokenizer: Any) -> PromptSettings:
 
 
 def instruction_notes(settings: PromptSettings, tokenizer: Any) -> list[str]:
-    """A note where the style's own instruction is left out."""
+    """A note if the style's own instruction is left out."""
     if readable(settings, tokenizer) == settings:
         return []
     return ["questions are asked without an instruction: the tokenizer does not know the words of the usual one"]
@@ -249,7 +249,7 @@ def instruction_notes(settings: PromptSettings, tokenizer: Any) -> list[str]:
 def check_known(
     questions: Sequence[Question], prompts_Q: Sequence[Tokens], tokenizer: Any, settings: PromptSettings
 ) -> None:
-    """Refuse prompts with tokens that the tokenizer does not know: such a prompt is none."""
+    """Refuse prompts with tokens that the tokenizer does not know: they would ask nothing."""
     token = _unknown_token(tokenizer)
     unknown = [question for question, tokens_P in zip(questions, prompts_Q, strict=True) if token in tokens_P.tolist()]
     if not unknown:
@@ -272,7 +272,7 @@ def _knows(tokenizer: Any, text: str) -> bool:
 
 
 def _unknown_token(tokenizer: Any) -> int | None:
-    """The token for what a tokenizer does not know; None where it knows every text, byte by byte.
+    """The token for what a tokenizer does not know; None if it knows every text, byte by byte.
 
     Such tokenizers often name their first or last token here, which is in every prompt of some chat templates.
     """

@@ -69,7 +69,7 @@ def load_questions(
 ) -> LoadedQuestions:
     """The questions of a file (.jsonl .json .csv .tsv .parquet .txt) or of a hub data set (`owner/name[:split]`).
 
-    Columns are found by well-known names unless given. `may_lack`: those given are another file's, and where this one
+    Columns are found by well-known names unless given. `may_lack`: those given are another file's, and if this one
     lacks them, its own are found by name. White space around texts is dropped. Without ids, question i (from 0) of
     `amc.csv` is `amc-i`. `limit` keeps only the first questions.
     """
@@ -106,7 +106,7 @@ def make_questions(rows: Sequence[Row], columns: Columns, stem: str) -> tuple[Qu
             rephrased=None if columns.rephrased is None else _message(row, columns.rephrased),
         )
         if first.setdefault(question.id, row) is not row:
-            reason = f"id {question.id!r} stands here again, first on {first[question.id].place}"
+            reason = f"id {question.id!r} appears twice, first on {first[question.id].place}"
             raise row.error(f"{reason}. Make ids unique, or rename the column to have the questions numbered.")
         questions.append(question)
     return tuple(questions)

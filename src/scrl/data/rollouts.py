@@ -41,13 +41,13 @@ class Rollout(NamedTuple):
     gold: str | None
     facts: dict[str, float]
     is_finished: bool | None = None
-    """It ended by itself; None if the file does not say."""
+    """Whether it ended by itself; None if the file does not say."""
     is_entropy_estimate: bool = False
-    """The entropy was estimated from log-probabilities."""
+    """Whether the entropy was estimated from log-probabilities."""
     has_several_golds: bool = False
-    """The file has more than one right answer, which cannot be measured against."""
+    """Whether the file has more than one right answer, which cannot be measured against."""
     question: str = ""
-    """Its text, if the file has it."""
+    """The question's text, if the file has it."""
 
     @property
     def group(self) -> GroupKey:
@@ -107,7 +107,7 @@ def index_groups(
         sample = group.size if rollout.sample is None else rollout.sample
         if group.has(sample):
             question = f"question {rollout.question_id!r} at step {rollout.step}"
-            raise DataError(path, f"sample {sample} of {question} stands here a second time", rollout.line)
+            raise DataError(path, f"sample {sample} of {question} appears twice", rollout.line)
         group.add(sample)
         if rollout.gold is not None and group.gold not in (None, rollout.gold):
             earlier = f"an earlier line of question {rollout.question_id!r} has {group.gold!r}"

@@ -1,4 +1,4 @@
-"""Where a run stood at a checkpoint, for those who read its folder: the step, and what the guard stopped it for."""
+"""The state of a run at a checkpoint, for readers of its folder: the step, and why the guard stopped it."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from typing import Any
 from scrl.errors import DataError
 
 STATES = ("scrl_state.json", "trainer_state.json")
-"""Of a run on TRL, beside a trainer_state.json that is not ours; of the embedded engine."""
+"""The state file of a run on TRL, whose trainer_state.json is not ours; and of the embedded engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a run stands."""
+    """The state of a run."""
 
     step: int
     stopped_for: tuple[str, ...] = ()
-    """What the guard stopped it for; empty where it did not, and where an earlier version did not note it."""
+    """Why the guard stopped it; empty if it did not, or if an earlier version did not record it."""
 
     @property
     def guard_stop(self) -> str | None:
-        """That the guard stopped the run, and why; None where it did not."""
+        """A sentence on why the guard stopped the run; None if it did not."""
         reasons = "; ".join(self.stopped_for)
         return f"the guard stopped the run after step {self.step}: {reasons}" if reasons else None
 
     def is_ruined_at(self, step: int) -> bool:
-        """Whether the guard stopped the run after this very step."""
+        """Whether the guard stopped the run after exactly this step."""
         return bool(self.stopped_for) and step == self.step
 
 
 def standing_of(run: Path) -> Standing | None:
-    """Where a run stands; None before its first checkpoint, and on an engine that keeps no state of ours."""
+    """The state of a run; None before its first checkpoint, and on an engine that keeps no state of ours."""
     return standing_at(run / "checkpoints" / "last")
 
 
 def guard_stop_of(run: Path) -> str | None:
-    """That the guard stopped a run, and why; None where nothing says so."""
+    """A sentence on why the guard stopped a run; None if nothing says so."""
     standing = standing_of(run)
     return None if standing is None else standing.guard_stop
 
 
 def standing_at(checkpoint: Path) -> Standing | None:
-    """Where a run stood at a checkpoint; None where nothing says so."""
+    """The state of a run at a checkpoint; None if nothing says so."""
     saved = saved_fields(checkpoint)
     step, reasons = saved.get("step"), saved.get("stopped_for", [])
     if type(step) is not int:
@@ -55,7 +55,7 @@ def standing_at(checkpoint: Path) -> Standing | None:
 
 
 def saved_fields(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint says about its run; nothing where it has no state of ours."""
+    """What a checkpoint says about its run; empty if it has no state of ours."""
     path = next((checkpoint / name for name in STATES if (checkpoint / name).is_file()), None)
     if path is None:
         return {}

@@ -25,10 +25,10 @@ MAX_NUMBER = 10_000
 
 
 def _refuse_questions(model: str) -> str:
-    """The name of a model as it is, unless a file of questions was given in its place."""
+    """The name of a model unchanged; refused if it is a file of questions."""
     if Path(model).suffix.lower() in SUFFIXES and not Path(model).expanduser().is_dir():
         raise ConfigError(
-            f"model: {model} looks like a file of questions; are the model and the questions exchanged? "
+            f"model: {model} looks like a file of questions; are the model and the questions swapped? "
             f"(--model FOLDER --questions {model})"
         )
     return model
@@ -81,7 +81,7 @@ def reader_of(source: str) -> str:
 
 
 def prompt_for(source: str, reader: str, prompt: PromptSettings) -> PromptSettings:
-    """Unless set: the reader decides what is asked for, and generated questions need no instruction."""
+    """Fill in what is not set: the reader decides what is asked for, and generated questions need no instruction."""
     defaults = {"asks_for": asked_by(reader), "instruction": "" if is_generated(source) else None}
     return prompt.model_copy(update={name: value for name, value in defaults.items() if getattr(prompt, name) is None})
 

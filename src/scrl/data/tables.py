@@ -17,16 +17,16 @@ from scrl.data.jsonl import kind, parse_json
 from scrl.errors import DataError, did_you_mean
 
 SHAPE = 'Write each question as {"question": "What is 2 + 2?", "answer": "4"}; "answer" is optional.'
-LINES = "Write one question a line."
+LINES = "Write one question per line."
 """The same for a .txt."""
 _LIST_KEYS = ("data", "questions", "problems", "rows", "examples", "items")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(:[\w.-]+)?", re.ASCII)
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-"""In a .csv: Excel writes semicolons in countries that write 1,5."""
+"""Delimiters of a .csv: Excel writes semicolons in countries that write 1,5."""
 
 
 class Row(NamedTuple):
-    """One question as it stands in the source."""
+    """One question as it is in the source."""
 
     source: str
     number: int
@@ -152,7 +152,7 @@ def read_jsonl(path: Path) -> Table:
 
 
 def _read_json(path: Path) -> Table:
-    values = parse_json(_text(path), path, hint=f"A file with one object a line is named .jsonl. {SHAPE}")
+    values = parse_json(_text(path), path, hint=f"A file with one object per line is named .jsonl. {SHAPE}")
     if isinstance(values, list):
         return Table(_numbered(str(path), values))
     if not isinstance(values, dict):
@@ -185,7 +185,7 @@ def _read_csv(path: Path) -> Table:
 
 def _read_cells(path: Path, *, delimiter: str) -> Table:
     reader = _csv_reader(_text(path), delimiter)
-    records, line = [], 1  # with the line each begins on: cells in quotes may hold line ends
+    records, line = [], 1  # with the line each begins on: quoted cells may contain line ends
     try:
         for cells in reader:
             records.append((line, cells))
@@ -239,7 +239,7 @@ _READERS: dict[str, Callable[[Path], Table]] = {
 }
 
 SUFFIXES = tuple(_READERS)
-"""Of the files that can be read."""
+"""Suffixes of the files that can be read."""
 
 
 def _text(path: Path) -> str:

@@ -17,14 +17,14 @@ from scrl.errors import InputError
 def whole_file(path: Path, *, follows: bool = True) -> Iterator[IO[str]]:
     """A file to write to, which gets its name when it is complete; a pipe or a device is written to directly.
 
-    Without `follows`, whatever has the name is replaced, even a link or a pipe: for folders that come from elsewhere.
+    Without `follows`, whatever has the name is replaced, even a link or a pipe: for folders from elsewhere.
     """
     if follows and path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", newline="\n") as file:
             yield file
         return
     path = path.resolve() if follows else path.parent.resolve() / path.name
-    # A name that nobody can foresee, and a file that was not there before: no link waits in its place.
+    # An unpredictable name, and a file that did not exist before: no link can wait in its place.
     draft = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.part")
     try:
         with draft.open("x", encoding="utf-8", newline="\n") as file:
@@ -40,7 +40,7 @@ def write_whole(path: Path, text: str, *, follows: bool = True) -> None:
 
 
 def give_usual_mode(folder: Path) -> None:
-    """Let all who may read a new file here read every file of a folder: safetensors writes for the owner alone."""
+    """Make every file of a folder as readable as a new file here: safetensors writes for the owner alone."""
     new = folder / f".{secrets.token_hex(8)}.part"
     new.touch(exist_ok=False)
     usual = stat.S_IMODE(new.stat().st_mode)

@@ -18,7 +18,7 @@ MAX_DIGITS = 100
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Plain values only; whatever cannot be made into one is an error with its line."""
+    """Plain values only; anything else is an error with its line."""
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
         is_number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
@@ -49,13 +49,13 @@ def parse_yaml(text: str) -> Any:
 def _size(node: Any, sizes: dict[int, int], above: set[int]) -> int:
     """The number of values in a node, with its aliases expanded."""
     if id(node) in above:
-        raise _error("an alias of what it stands in", node)
+        raise _error("an alias of what contains it", node)
     if id(node) not in sizes:
         value = node.value if isinstance(node.value, list) else []
         children = [child for each in value for child in (each if isinstance(each, tuple) else (each,))]
         sizes[id(node)] = 1 + sum(_size(child, sizes, above | {id(node)}) for child in children)
         if sizes[id(node)] > MAX_NODES:
-            raise _error(f"aliases that stand for more than {MAX_NODES} values", node)
+            raise _error(f"aliases that expand to more than {MAX_NODES} values", node)
     return sizes[id(node)]
 
 

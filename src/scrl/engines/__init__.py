@@ -1,1 +1,1 @@
-"""Other trainers than our own: translate in, translate out, decide nothing."""
+"""Trainers other than our own: translate in, translate out, decide nothing."""

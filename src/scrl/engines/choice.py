@@ -1,4 +1,4 @@
-"""Which engine runs the steps, and what none but ours can do; TRL and verl are imported only where they are chosen."""
+"""Which engine runs the steps, and what only ours can do; TRL and verl are imported only when chosen."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def engine_of(config: RunConfig) -> Engine:
 
 
 def check_engine(config: RunConfig) -> None:
-    """Refuse, before anything else, what is not installed and settings that the engine cannot follow."""
+    """Refuse, before anything else, what is not installed and settings that the engine cannot honour."""
     if config.engine != "verl" and (config.nodes, config.gpus) != (1, 1):
         raise ConfigError(f"nodes, gpus: are for engine: verl; {config.engine} takes the GPUs it is started on")
     if config.engine == "embedded":
@@ -93,12 +93,12 @@ def require_engine(name: str) -> None:
     if name == "verl" and trl and supported("trl").specifier.contains(Version(trl), prereleases=True):
         raise ConfigError(
             f"engine: verl does not start where trl {trl} is installed: it imports what is no longer there. Give "
-            "verl an environment of its own, or: pip uninstall trl"
+            "verl its own environment, or: pip uninstall trl"
         )
 
 
 def shared_refusals(config: RunConfig, engine: str) -> Iterator[tuple[str, str]]:
-    """(setting, reason) for every setting that neither TRL nor verl can follow; `engine` is the one to name."""
+    """(setting, reason) for every setting that neither TRL nor verl can honour; `engine` is the one to name."""
     if config.dynamic_sampling.rounds:
         yield "dynamic_sampling.rounds", f"{engine} asks the questions of a step once"
     if config.sampling.stop:

@@ -1,7 +1,7 @@
 """The answers of a model to its questions, how far they agree, and, where some were checked, how far to trust them.
 
-Read from evaluations.jsonl, whose lines hold the two most frequent answers to each question. Only checked answers make
-a chance out of an agreement.
+Read from evaluations.jsonl, whose lines hold the two most frequent answers to each question. Only checked answers turn
+an agreement into a probability.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AnswerRow:
     answer: str | None
     """The answer with most votes; None where no completion has one."""
     share: float
-    """Its part of all completions: agreement, not a chance."""
+    """Its share of all completions: agreement, not a probability."""
     runner_up: str | None
     runner_up_share: float
     is_trusted: bool
@@ -54,9 +54,9 @@ class AnswerRow:
     p_right_low: float | None = None
     p_right_high: float | None = None
     checked: bool | None = None
-    """Where it was checked: whether it is right."""
+    """Whether it is right, if it was checked."""
     is_answered: bool | None = None
-    """With a largest error rate: whether it is among those answered."""
+    """Whether it is among those answered, if a largest error rate was given."""
     note: str | None = None
     """What to know about the evaluation before any of its answers is used."""
 
@@ -66,7 +66,7 @@ def answer_rows(
 ) -> list[AnswerRow]:
     """The answers of an evaluation, beside those of the start model where it was measured.
 
-    `standing` says where the run stands that was measured: what the guard stopped it for may be why answers agree.
+    `standing` is the state of the run that was measured: why the guard stopped it may be why answers agree.
     """
     if "answers" not in after:
         raise InputError("this evaluation was written before 0.2 and has no answers; measure again with scrl evaluate")
@@ -94,7 +94,7 @@ def answer_rows(
 
 
 def digits_of(evaluation: Mapping[str, Any]) -> int | None:
-    """The significant digits to which its answers were compared; None: exactly, as where the file does not say."""
+    """The significant digits to which its answers were compared; None: exactly, also if the file does not say."""
     digits = evaluation.get("significant_digits")
     if digits is None or (type(digits) is int and 1 <= digits <= 15):
         return digits
@@ -103,7 +103,7 @@ def digits_of(evaluation: Mapping[str, Any]) -> int | None:
 
 
 def measured_before(step: int, standing: Standing) -> str | None:
-    """That an evaluation is of an earlier step than where its run stands; None where it is not."""
+    """A note if an evaluation is of an earlier step than the run has reached; else None."""
     when = f"step {step}" if step else "step 0, before training"
     return f"measured at {when}; the run is at step {standing.step}" if step < standing.step else None
 
@@ -133,7 +133,7 @@ def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[Answe
 
 
 def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
-    """Question → right answer, of a file with the columns question_id and answer."""
+    """Question → right answer, from a file with the columns question_id and answer."""
     if not path.exists():
         raise DataError(path, "there is no such file; --draw-check writes checks.csv beside the answers")
     table, _ = read_table(path)
@@ -148,12 +148,12 @@ def read_checks(path: Path, rows: Sequence[AnswerRow]) -> dict[str, str]:
         question_id, answer = ("" if cell is None else str(cell).strip() for cell in cells)
         if not question_id or not answer:
             name = "answer" if question_id else "question_id"
-            reason = "fill in every row, since a subset without the hard ones is no random subset"
+            reason = "fill in every row, since a subset without the hard ones is not random"
             raise DataError(path, f"{name!r} is empty; {reason}", row.line)
         if question_id not in ids:
             raise DataError(path, f"there is no question {question_id!r} among these answers", row.line)
         if ids[question_id] in checks:
-            reason = f"question {question_id!r} stands here a second time; keep one of the rows"
+            reason = f"question {question_id!r} appears twice; keep one of the rows"
             raise DataError(path, reason, row.line)
         unguarded = answer.removeprefix("'")  # copied from answers.csv
         right = bare_gold(unguarded if csv_cell(unguarded) == answer else answer)
@@ -174,7 +174,7 @@ def with_trust(
     significant_digits: int | None,
     is_pool: bool = True,
 ) -> tuple[list[AnswerRow], Choice | None]:
-    """The rows with their chances, and with which of them are answered at this error rate."""
+    """The rows with their chances of being right, and whether each is answered at this error rate."""
     is_same = partial(same_answer, significant_digits=significant_digits)
     checked = {
         place: row.answer is not None and is_same(row.answer, checks[row.question_id])
@@ -197,7 +197,7 @@ def with_trust(
 
 
 def write_run_answers(folder: Path) -> None:
-    """The files of a run that has been measured; nothing where it has not."""
+    """Write the files of a run that has been measured; nothing if it has not."""
     file = folder / "evaluations.jsonl"
     lines = [line.fields for line in read_json_lines(file, on_cut=lambda _: None)] if file.is_file() else []
     if rows := run_answers(lines, standing_of(folder)):
@@ -205,7 +205,7 @@ def write_run_answers(folder: Path) -> None:
 
 
 def write_answers(rows: Sequence[AnswerRow], folder: Path) -> list[Path]:
-    """answers.jsonl and answers.csv, without columns that are empty in every row."""
+    """Write answers.jsonl and answers.csv, without columns that are empty in every row."""
     used = [field.name for field in fields(AnswerRow) if any(getattr(row, field.name) is not None for row in rows)]
     lines = [{name: getattr(row, name) for name in used} for row in rows]
     table = io.StringIO()

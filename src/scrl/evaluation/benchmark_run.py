@@ -79,7 +79,7 @@ class Benchmark:
 
 
 def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListener) -> list[dict[str, Any]]:
-    """Sample, write and grade, starting from what an earlier call has left in `out`. One record per benchmark."""
+    """Sample, write and grade, starting from what an earlier call left in `out`. One record per benchmark."""
     if settings.compute.threads is not None:
         torch.set_num_threads(settings.compute.threads)
     check_sampler(settings.compute)
@@ -113,7 +113,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     with_gold = [record for record in records if "pass@1" in record]
     if with_gold:
         write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n", follows=False)
-    # Last, so that where it is, all is there.
+    # Last, so that if it exists, everything does.
     write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records), follows=False)
     return records
 
@@ -189,9 +189,9 @@ def _sample_missing(
 
 
 def _resume_point(path: Path, batch_size: int, samples: int, total: int) -> tuple[int, int]:
-    """How many questions an interrupted evaluation has done, and where in the file the last of them ends.
+    """How many questions an interrupted evaluation has finished, and where in the file the last of them ends.
 
-    Questions decoded side by side are sampled again together, so that their numbers are rounded as before.
+    Questions decoded together are sampled again together, so that their numbers are rounded as before.
     """
     if not path.is_file():
         return 0, 0
@@ -215,7 +215,7 @@ def _read_rollouts(questions: tuple[Question, ...], samples: int, path: Path) ->
 
 
 def _parse_rollout(path: Path, number: int, raw: bytes, question: Question) -> dict[str, Any]:
-    """One line, which must be of this question."""
+    """One line, which must belong to this question."""
     try:
         rollout = parse_object(raw, path, number)
         id_, text = rollout["question_id"], rollout["question"]

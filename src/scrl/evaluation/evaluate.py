@@ -65,7 +65,7 @@ class AnsweredQuestion:
 
     @classmethod
     def of(cls, sampled: Sampled) -> AnsweredQuestion:
-        """With the completions that were just sampled."""
+        """A question with the completions just sampled."""
         each_G = ((sample.entropy, len(sample.tokens_T), sample.is_finished) for sample in sampled.samples_G)
         entropies_G, lengths_G, finished_G = zip(*each_G, strict=True)
         return cls(sampled.question, sampled.group, entropies_G, lengths_G, finished_G)

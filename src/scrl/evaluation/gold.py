@@ -21,13 +21,13 @@ ENDINGS = (
 
 
 def bare_gold(gold: str) -> str:
-    """Gold as data sets write it: behind `####` as in GSM8K, in a box, or bare."""
+    """Gold as data sets write it: after `####` as in GSM8K, in a box, or bare."""
     last = gold.rpartition("####")[2].strip() or gold
     return read_boxed(last) or last
 
 
 def right_class(classes: Classes, gold: str | None) -> Truth | None:
-    """The right class of a group; None without gold, or if there is nothing in it to compare with."""
+    """The right class of a group; None without gold, or if gold holds nothing to compare with."""
     if gold is None or canonical_form(bare_gold(gold)) is None:
         return None
     right = find_class(classes, bare_gold(gold))
@@ -35,7 +35,7 @@ def right_class(classes: Classes, gold: str | None) -> Truth | None:
 
 
 def gold_fields(question: Question, classes: Classes) -> list[dict[str, Any]]:
-    """For each completion of a group the fields `gold` and `correct` of its rollout line; empty without gold."""
+    """For each completion of a group, the fields `gold` and `correct` of its rollout line; empty without gold."""
     fields = {} if question.gold is None else {"gold": question.gold}
     truth = right_class(classes, question.gold)
     if truth is None:

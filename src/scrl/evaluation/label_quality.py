@@ -31,7 +31,7 @@ def label_quality(groups: Iterable[tuple[Credit, Truth]]) -> dict[str, float | N
 
 
 def _figures(credit: Credit, truth: Truth) -> Iterator[tuple[str, float]]:
-    """What is defined for one group; pushes towards stock answers only where these are known."""
+    """The figures defined for one group; pushes towards stock answers only where these are known."""
     tally, labels, stock = credit.tally, credit.labels, set(credit.stock)
     right = None if truth.key is None else tally.keys_K.index(truth.key)
     votes = 0 if right is None else tally.counts_K[right]

@@ -20,9 +20,9 @@ from scrl.setting_names import EVALUATION_NAMES, Names, validated
 from scrl.settings import RETIRED, Settings, changed_settings, merged
 
 STARTED_WITH = "started_with.json"
-"""The settings again, beside the completions that were drawn with them."""
+"""A copy of the settings, beside the completions that were drawn with them."""
 SAMPLING = SamplingSettings(temperature=0.6, top_p=0.95, max_tokens=3072)
-"""How completions are drawn unless said otherwise, as in the paper."""
+"""How completions are drawn by default, as in the paper."""
 
 
 class MeasurementSettings(Settings):
@@ -54,7 +54,7 @@ class MeasurementSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _under_long_names(cls, values: Any) -> Any:
-        """What is not given of `sampling` has the default for measuring, not that for training."""
+        """Fill what `sampling` leaves out with the defaults for measuring, not those for training."""
         if not isinstance(values, Mapping):
             return values
         return merged({"sampling": SAMPLING.model_dump()}, NAMES.long(values))
@@ -68,7 +68,7 @@ class MeasurementSettings(Settings):
     def _check_ks(self) -> MeasurementSettings:
         for k in self.ks:
             if not 1 <= k <= self.samples:
-                reason = f"must be between 1 and the number of completions a question, {self.samples}; got {k}"
+                reason = f"must be between 1 and the number of completions per question, {self.samples}; got {k}"
                 raise ConfigError(f"k: {reason}. Choose another, or draw more (completions).")
         names = [file_name(benchmark) for benchmark in self.benchmarks]
         twice = [benchmark for benchmark in self.benchmarks if names.count(file_name(benchmark)) > 1]
@@ -108,7 +108,7 @@ def read_settings(out: Path) -> MeasurementSettings:
 
 
 def _written_by_an_evaluation(values: Mapping[str, Any], path: Path) -> MeasurementSettings:
-    """Perhaps by an earlier version: what it did not know has its default."""
+    """Settings perhaps written by an earlier version: what it did not know has its default."""
     try:
         return build_settings(values)
     except ConfigError as error:

@@ -11,11 +11,11 @@ from scrl.metrics import PASS_OR_MAJ
 TRANSITIONS = {"learned": (False, True), "kept": (True, True), "lost": (True, False), "never right": (False, False)}
 """Whether the majority was right before and after."""
 TIES = "a tie of two counts as right here, as half in maj@k"
-"""How `count_transitions` counts, for whoever sees its numbers beside maj@k."""
+"""How `count_transitions` counts, for readers who see its numbers beside maj@k."""
 
 
 def majority_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int] | None:
-    """Of two evaluations of the same questions, by maj@k with the largest k that both have; None: they have none."""
+    """The transitions between two evaluations of the same questions, by maj@k with the largest k they share, if any."""
     names = [key.removesuffix("_by_question") for key in before if key.endswith("_by_question") and key in after]
     votes = [(int(match[2]), name) for name in names if (match := PASS_OR_MAJ.fullmatch(name)) and match[1] == "maj"]
     if not votes:

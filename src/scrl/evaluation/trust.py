@@ -1,14 +1,14 @@
 """How far to trust an answer, from the checked answers of a random subset of the same questions.
 
-A question's *share* is the part of its completions that give the answer with most votes. `calibrate` turns shares into
-chances of being right. `choose_threshold` answers as many of the unchecked questions as it can while their error rate
-stays at most α with 95 % confidence, for the pool at hand or for the population it was drawn from:
+A question's *share* is the fraction of its completions that give the answer with most votes. `calibrate` turns shares
+into chances of being right. `choose_threshold` answers as many of the unchecked questions as it can while their error
+rate stays at most α with 95 % confidence, for the pool at hand or for the population it was drawn from:
 
-* Thresholds come from the shares and from who was checked, never from what the checks say. They are tried in falling
+* Thresholds come from the shares and from which were checked, never from what the checks say. They are tried in falling
   order, each at level 5 %, until the first that fails (fixed-sequence testing). So the chance that any rejected
   hypothesis is true, and with it the chosen one, is at most 5 %. The first is the highest at which no wrong answer
   among the checks would pass: above it there are too few checks to show anything.
-* *Pool.* Above a threshold lie N questions, n of them checked, k of those wrong, U = N − n unchecked. H: the wrong
+* *Pool.* Above a threshold are N questions, n of them checked, k of those wrong, U = N − n unchecked. H: the wrong
   answers among all N, checked or not, are more than αU. Given n, the checked ones are a random subset, so under H
   P(at most k wrong among them) ≤ P(X ≤ k), X hypergeometric with ⌊αU⌋ + 1 wrong of N. Rejecting H implies that at most
   αU of the unchecked are wrong, since they are no more than all.
@@ -53,7 +53,7 @@ def calibrate(shares_n: Sequence[float], rights_n: Sequence[bool]) -> tuple[Step
 
 
 def chance_of(share: float, steps: Sequence[Step]) -> Step:
-    """The step that a share lies on; below all of them, the lowest."""
+    """The step that a share falls on; below all of them, the lowest."""
     return next((step for step in reversed(steps) if share >= step.share), steps[0])
 
 
@@ -95,7 +95,7 @@ def hypergeometric_tail(k: int, n: int, wrong: int, total: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One threshold: what lies above it, and how surprising so few wrong answers would be under the hypothesis."""
+    """One threshold: what is above it, and how surprising so few wrong answers would be under the hypothesis."""
 
     threshold: float
     total: int
@@ -115,7 +115,7 @@ class Choice:
     chosen: Test | None
     tried: tuple[Test, ...]
     checks_needed: int | None
-    """Where none holds: how many checks would do if errors go on at the rate seen so far; None if not even all."""
+    """If none holds: how many checks would do if errors continue at the rate seen so far; None if not even all."""
 
 
 def choose_threshold(
@@ -161,6 +161,6 @@ def _p_value(total: int, checked: int, wrong: int, max_error: float, is_pool: bo
     if not is_pool:
         return binomial_tail(wrong, checked, max_error)
     too_many = math.floor(max_error * (total - checked) + _TOLERANCE) + 1
-    if too_many > total:  # then even all wrong would be allowed
+    if too_many > total:  # then the limit allows all of them to be wrong
         return 0.0
     return hypergeometric_tail(wrong, checked, too_many, total)

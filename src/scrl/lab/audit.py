@@ -28,16 +28,16 @@ from scrl.records import Credit
 
 SCHEMA_VERSION = 1
 AUDITED = ("ttrl", "scrl", "contrast", "compass", "restrain", "ddrl", "oracle")
-"""The methods that are looked at unless others are named: those with labels or pushes that cost little to compute."""
+"""The methods looked at by default: those with labels or pushes that cost little to compute."""
 FEWER = (8, 16, 32)
-"""Numbers of completions to resample: those that people can afford."""
+"""Numbers of completions to resample: affordable ones."""
 FEWER_DRAWS = 200
 """Draws per question; with 50 questions a share is then known within half a point."""
 POPULAR_SHARE = 0.06
-"""A label is popular elsewhere from this mean share over the other questions on. With answers spread over 20 values or
+"""A label is popular elsewhere from this mean share over the other questions. With answers spread over 20 values or
 more, an answer that belongs to one question stays below it (1/20 = 5 %)."""
 NUM_WINDOWS = 4
-"""A file of many steps is a run: it is also shown in this many parts."""
+"""A file of many steps is a run, which is also shown in this many parts."""
 CALIBRATION_EDGES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _PUSHES = ("stock_label_share", "push_stock", "push_right", "push_stock_wrong")
 
@@ -49,7 +49,7 @@ def audit_file(source: CompletionFile, rules: Mapping[str, CreditRule], *, seed:
 
 
 def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
-    """The audit as it is written to JSON; `refused` says which methods need what these groups do not have."""
+    """The audit as written to JSON; `refused` says which methods need what these groups do not have."""
     reasons = {name: lacking(rule, groups) for name, rule in rules.items()}
     served = {name: rule for name, rule in rules.items() if reasons[name] is None}
     credits = {name: [credit_of(rule, stored) for stored in groups] for name, rule in served.items()}
@@ -97,7 +97,7 @@ def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
 def method_figures(
     rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequence[Credit], *, seed: int
 ) -> dict[str, Any]:
-    """What `scrl label` would say of a method, as shares, with intervals where gold is known."""
+    """What `scrl label` would report for a method, as shares, with intervals where gold is known."""
     summary = label_summary(rule, groups, credits)
     right: dict[str, list[float]] = {stored.question_id: [] for stored in groups}
     pushes: dict[str, list[float]] = {stored.question_id: [] for stored in groups}
@@ -135,7 +135,7 @@ def disagreements(groups: Sequence[StoredGroup], credits: Mapping[str, Sequence[
 
 
 def fewer_completions(groups: Sequence[StoredGroup], *, seed: int) -> list[dict[str, Any]]:
-    """How often labels stay what they are with fewer completions, for each size that all groups exceed."""
+    """How often labels stay the same with fewer completions, for each size that all groups exceed."""
     whole, sizes_Q = top_votes(groups), np.array([stored.tally.size for stored in groups])
     sharp_whole = _sharp(whole, sizes_Q)
     rows = []
@@ -240,7 +240,7 @@ def _mean_with_interval(values: Mapping[str, Sequence[float]], *, seed: int) -> 
 def windows(
     groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], credits: Mapping[str, Sequence[Credit]]
 ) -> list[dict[str, Any]]:
-    """The same for equal parts of a run's steps; nothing for a file of fewer steps than two a part."""
+    """The same for equal parts of a run's steps; nothing for a file with fewer than two steps per part."""
     steps = sorted({stored.group.step for stored in groups})
     if len(steps) < 2 * NUM_WINDOWS:
         return []

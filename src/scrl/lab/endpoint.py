@@ -29,9 +29,9 @@ from scrl.seeds import generator_for
 
 KEY_VARIABLE = "SCRL_API_KEY"
 RETRIED = (408, 409, 425, 429)
-"""Refusals that pass, as do all from 500 on."""
+"""Status codes of temporary refusals, as are all from 500 on."""
 QUESTION_REFUSED = (400, 413, 422)
-"""Refusals that may concern only one question, such as one that is too long; all others concern every request."""
+"""Status codes that may concern only one question, such as one that is too long; all others concern every request."""
 STOP_AFTER = 3
 """Questions given up in a row, with no answer in between: then the server is at fault, not the questions."""
 FIRST_WAIT, LONGEST_WAIT, LONGEST_RETRY_AFTER = 0.5, 60.0, 3600.0
@@ -70,7 +70,7 @@ def request_body(settings: EndpointSettings, question: Question, number: int) ->
 
 
 def rollout_line(question: Question, number: int, response: Any) -> dict[str, Any]:
-    """The line of a rollout file that a response makes; ValueError where it is no completion."""
+    """A response as a line of a rollout file; ValueError if it is not a completion."""
     try:
         [fields] = OPENAI.convert(response | {"custom_id": question.id}, ANY)
         line = {
@@ -85,9 +85,9 @@ def rollout_line(question: Question, number: int, response: Any) -> dict[str, An
             "question": question.text,
             "gold": question.gold,
         }
-        rollout_of(line, 0)  # what is stored can be read
+        rollout_of(line, 0)  # check that what is stored can be read
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"its answer is no completion: {error!r}") from error
+        raise ValueError(f"its answer is not a completion: {error!r}") from error
     return {name: value for name, value in line.items() if value is not None or name == "entropy"}
 
 
@@ -104,10 +104,10 @@ class _UnansweredError(Exception):
 
 
 class Endpoint:
-    """A server, and how the requests to it have fared."""
+    """A server, and how requests to it have gone."""
 
     def __init__(self, settings: EndpointSettings, listener: EndpointListener, num_questions: int) -> None:
-        """The key, where a server wants one, is read from the environment."""
+        """The key, if a server wants one, is read from the environment."""
         self._stop_after = min(STOP_AFTER, num_questions)
         self._settings, self._listener = settings, listener
         self._key = os.environ.get(KEY_VARIABLE, "").strip()
@@ -117,7 +117,7 @@ class Endpoint:
         self._url = f"{settings.endpoint}/{'chat/completions' if is_chat else 'completions'}"
         self._client = httpx2.AsyncClient(
             headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-            timeout=None,  # asyncio's holds, over the whole request
+            timeout=None,  # asyncio's applies, to the whole request
             limits=httpx2.Limits(max_keepalive_connections=0),
         )
         self._has_noted_no_logprobs = False
@@ -131,9 +131,9 @@ class Endpoint:
         await self._client.aclose()
 
     async def complete(self, question: Question, number: int) -> dict[str, Any] | None:
-        """The line of one completion, however many requests that takes; None if it is given up.
+        """The line of one completion, however many requests it takes; None if it is given up.
 
-        EndpointError where no other would be answered either.
+        EndpointError if no other would be answered either.
         """
         tries, seen = 0, self.answered
         for attempt in count():
@@ -162,7 +162,7 @@ class Endpoint:
         raise AssertionError("the loop has no end")
 
     def _give_up(self, question: Question, fault: _UnansweredError) -> None:
-        """Leave this completion to a later call, or stop where no question is answered."""
+        """Leave this completion to a later call, or stop if no question is answered."""
         self._given_up.add(question.id)
         concerns_all = fault.is_final and fault.status not in QUESTION_REFUSED
         if concerns_all or len(self._given_up) >= self._stop_after:
@@ -217,7 +217,7 @@ class Endpoint:
 
 
 def backoff(attempt: int) -> float:
-    """Seconds to wait: twice as long after every attempt, and by chance, so that not all come back at once."""
+    """Seconds to wait: twice as long after every attempt, and randomised, so that not all come back at once."""
     return min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
 

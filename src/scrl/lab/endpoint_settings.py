@@ -27,7 +27,7 @@ NOT_FOR_SERVERS = {
 
 
 class EndpointSettings(Settings):
-    """Which server is asked what, and how; completions are drawn as in training."""
+    """Which server to ask, what and how; completions are drawn as in training."""
 
     endpoint: str = Field(description="The server's address, as OpenAI's clients take it: http://localhost:8000/v1.")
     model: str = Field(description="The model's name at the server.")
@@ -63,7 +63,7 @@ class EndpointSettings(Settings):
         url = urlsplit(value)
         try:
             is_address = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-        except ValueError:  # a port that is no port
+        except ValueError:  # an invalid port
             is_address = False
         if not is_address:
             raise ConfigError(f"endpoint: must be an address such as http://localhost:8000/v1; got {value!r}")
@@ -86,7 +86,7 @@ class EndpointSettings(Settings):
         return load_source(self.questions, seed=self.seed or 0, limit=self.limit, data_dir=data_dir, **columns)
 
     def with_prompt(self) -> EndpointSettings:
-        """The same with what questions and reader decide about the prompt."""
+        """The same settings with what questions and reader decide about the prompt."""
         prompt = prompt_for(self.questions, self.reader or reader_of(self.questions), self.prompt)
         return self.model_copy(update={"prompt": prompt})
 

@@ -23,7 +23,7 @@ from scrl.lab.stored_groups import BEYOND_A_FILE, StoredGroup, credit_of, severa
 from scrl.records import FACTS, Credit, Question
 
 SCHEMA_VERSION = 2
-"""Of the summary; 1 had `undecided_pairs` too."""
+"""The version of the summary; 1 had `undecided_pairs` too."""
 
 
 def label_file(
@@ -102,7 +102,7 @@ def audit_lines(stored: StoredGroup) -> Iterator[dict[str, Any]]:
 
 
 def label_summary(rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> dict[str, Any]:
-    """What a rule labels, in numbers; a question counts once per step. What needs gold is absent without any."""
+    """What a rule labels, in numbers; a question counts once per step. Without gold, what needs it is absent."""
     pairs = list(zip(groups, credits, strict=True))
     sizes = Counter(stored.tally.size for stored in groups)
     num_completions = sum(stored.tally.size for stored in groups)

@@ -1,7 +1,7 @@
 """A model of the votes small enough to compute: what the rules label, where they push, where that ends.
 
 Every question q has a table of probabilities p_q over A answers; completions are draws from it. docs/theory.md states
-what can be proved of it, tests/lab/test_population.py checks each statement over a grid, `scrl simulate` prints it.
+what can be proved about it, tests/lab/test_population.py checks each statement over a grid, `scrl simulate` prints it.
 
 Shapes: K answers of one question; in the dynamics S seeds, Q questions, B of them per step, A answers.
 """
@@ -75,7 +75,7 @@ def pushes(shares_A: Floats, rewards_A: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Questions whose answers have a part of their own, z_q, and one that all share, s: p_q = softmax(z_q + s).
+    """Questions whose answers have their own part, z_q, and a part that all share, s: p_q = softmax(z_q + s).
 
     The right answer is favoured in z_q, more or less; `len(stock)` answers have a head start in s.
     """
@@ -114,7 +114,7 @@ def majority(shares_SBA: Floats, _elsewhere: Floats, _rng: np.random.Generator, 
 
 
 def selective(shares_SBA: Floats, _elsewhere: Floats, rng: np.random.Generator, world: World) -> Floats:
-    """SCRL at its defaults, its gate a coin for every answer, without the entropy term."""
+    """SCRL at its defaults, with a coin toss per answer as its gate, without the entropy term."""
     second_SB, first_SB = np.sort(shares_SBA, axis=-1)[..., -2:].transpose(2, 0, 1)
     scrl = ScrlSettings()
     is_sharp_SB = is_selected(first_SB, second_SB, 1.0, min_share=scrl.min_share, min_margin=scrl.min_margin)
@@ -141,7 +141,7 @@ SPEEDS = {"slow": 0.02, "medium": 0.05, "fast": 0.15}
 
 
 def dynamics(rule: Rule, shared_speed: float, *, steps: int, seeds: int) -> tuple[State, State]:
-    """Where GRPO steps with this rule begin and end, all seeds side by side.
+    """Where GRPO steps with this rule begin and end, all seeds in parallel.
 
     A step draws votes for `per_step` questions, and moves z_q and s along Σ_i Â_i ∇ log p_q(a_i) / N with
     Â = (R − μ) / (σ + 1e-6). Every rule starts from the same tables.

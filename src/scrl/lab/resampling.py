@@ -19,7 +19,7 @@ class TopVotes(NamedTuple):
     """The votes of groups, as far as a label looks at them: arrays of one shape."""
 
     winner: Counts
-    """The class with the most votes, the smallest key of several; -1 without an answer."""
+    """The class with the most votes, ties going to the smallest key; -1 without an answer."""
     first: Counts
     second: Counts
     """The two largest counts."""
@@ -56,7 +56,7 @@ def _pool(tally: Tally) -> Counts:
 
 
 def _top(counts_nK: Counts) -> TopVotes:
-    """Of each row of counts; classes stand in the order of their keys, so of several largest the first is taken."""
+    """The votes of each row of counts; classes are in the order of their keys, so of several largest the first wins."""
     padded = np.concatenate([counts_nK, np.zeros((len(counts_nK), 2), dtype=np.int64)], axis=1)
     ordered = np.sort(padded, axis=1)
     first = ordered[:, -1]

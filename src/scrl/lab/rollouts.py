@@ -33,16 +33,16 @@ SUSPECT_REPEATS = 8
 
 
 class RolloutListener(EndpointListener, Protocol):
-    """Follows the completions as well."""
+    """Follows the requests and the completions."""
 
     def progress(self, stored: int, total: int) -> None:
         """This many completions are in the file."""
 
 
 def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutListener) -> int:
-    """Add the completions that `out` does not have yet; returns how many it has then.
+    """Add the completions that `out` does not have yet; returns how many it then has.
 
-    Every question gets one completion before any gets two. However this ends, the same call continues.
+    Every question gets one completion before any gets two. However this ends, the same call resumes it.
     """
     loaded = settings.load_questions()
     for note in loaded.notes:
@@ -65,7 +65,7 @@ def sample_rollouts(settings: EndpointSettings, out: Path, listener: RolloutList
 
 @dataclass(slots=True)
 class Repeats:
-    """Notices a server that keeps repeating itself, as one that ignores the temperature does."""
+    """Notices a server that keeps repeating itself, such as one that ignores the temperature."""
 
     texts: dict[str, str] = field(default_factory=dict)
     """The first completion of each question."""
@@ -128,7 +128,7 @@ class Journal:
     def add(self, fields: Mapping[str, Any]) -> None:
         """Add a completion and flush it, so that a kill loses nothing."""
         line = json.dumps(fields, ensure_ascii=False, allow_nan=False)
-        self.file.write(line.encode("utf-8", "replace") + b"\n")  # half a surrogate pair is no text
+        self.file.write(line.encode("utf-8", "replace") + b"\n")  # half a surrogate pair is not text
         self.file.flush()
         self.stored.add((fields["question_id"], fields["sample"]))
 
@@ -144,7 +144,7 @@ def open_journal(
     with only_writer(path.with_name(f".{path.name}.lock"), f"{path}: another process is writing to this file"):
         stored: set[Place] = set()
         if settings_file.exists() and not path.exists():
-            raise InputError(f"{settings_file}: is there without {path.name}; move it away, {_OTHERWISE}")
+            raise InputError(f"{settings_file}: exists without {path.name}; move it away, {_OTHERWISE}")
         has_completions = path.exists() and path.stat().st_size > 0
         if settings_file.exists() or has_completions:
             _check_settings(path, settings_file, drawn_with)
@@ -168,7 +168,9 @@ def _check_settings(path: Path, settings_file: Path, drawn_with: Mapping[str, An
     before = parse_json(settings_file.read_bytes(), settings_file)
     changes = "; ".join(words for _, words in changed_settings(before, drawn_with))
     if changes:
-        raise InputError(f"--out: {path}: its completions were drawn otherwise: {changes}. Put it back, {_OTHERWISE}.")
+        raise InputError(
+            f"--out: {path}: its completions were drawn with other settings: {changes}. Put it back, {_OTHERWISE}."
+        )
 
 
 def _read(path: Path, questions: Mapping[str, Question], completions: int) -> tuple[set[Place], int]:
@@ -192,7 +194,7 @@ def _read(path: Path, questions: Mapping[str, Question], completions: int) -> tu
                 reason = f"has completion {sample + 1} of {question_id!r}, and --completions is {completions}"
                 raise DataError(path, f"{reason}; ask for as many, {_OTHERWISE}", number)
             if (question_id, sample) in stored:
-                reason = f"has completion {sample + 1} of {question_id!r} a second time"
+                reason = f"has completion {sample + 1} of {question_id!r} twice"
                 raise DataError(path, f"{reason}; remove the line, {_OTHERWISE}", number)
             stored.add((question_id, sample))
     return stored, end

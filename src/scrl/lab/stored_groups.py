@@ -29,12 +29,12 @@ class StoredGroup:
     samples_G: tuple[int, ...]
     """Their sample numbers."""
     places_G: tuple[int, ...]
-    """Their places among all completions of the file."""
+    """Their indices among all completions of the file."""
     gold: str | None
     truth: Truth | None
     """The right class; None without gold."""
     has_several_golds: bool
-    """There is no gold because the file has several right answers."""
+    """Whether there is no gold because the file has several right answers."""
     num_cut: int | None
     """Completions that were cut; None if the file does not say."""
     num_estimates: int

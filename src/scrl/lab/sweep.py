@@ -36,7 +36,7 @@ GRID: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "contrast": {"elsewhere_weight": tuple(number / 4 for number in range(13))},
 }
-"""Which values are tried unless others are given: 10,000 settings of scrl. The defaults are among them."""
+"""The values tried by default: 10,000 settings of scrl, its defaults among them."""
 THRESHOLDS = ("min_share", "min_margin")
 """The settings of `ScrlSettings` that decide whether there is a positive label, and nothing else."""
 STABILITY_DRAWS = 50
@@ -50,13 +50,13 @@ class Counts(NamedTuple):
     negatives: int
     entropy_only: int
     checked: int
-    """It has a positive label, and gold is known."""
+    """Whether it has a positive label, and gold is known."""
     right: int
     negatives_checked: int
     negatives_wrong: int
     truth_flagged: int
     stock_known: int
-    """It has a positive label, and the stock answers are known."""
+    """Whether it has a positive label, and the stock answers are known."""
     stock_label: int
 
 
@@ -73,7 +73,7 @@ def sweep_settings(
 ) -> Iterator[dict[str, Any]]:
     """One row for each setting: what `scrl label` would count, and how stable the positive labels are.
 
-    `values` holds those to try of some settings, in place of those of GRID.
+    `values` are those to try for some settings, in place of those of GRID.
     """
     grid = {**GRID.get(method, {}), **values}
     if not issubclass(find_method(method).settings, ScrlSettings):
@@ -97,7 +97,7 @@ def sweep_settings(
 def _rules(
     method: str, values: Mapping[str, Sequence[Any]], preset: str, seed: int
 ) -> list[tuple[CreditRule, dict[str, Any]]]:
-    """A rule for every combination of these values, and what was chosen in it."""
+    """A rule for every combination of these values, with the values chosen."""
     choices = [dict(zip(values, choice, strict=True)) for choice in product(*values.values())]
     rules = [credit_rule(method, preset=preset, seed=seed, **choice) for choice in choices]
     return [(rule, {name: getattr(rule.settings, name) for name in values}) for rule in rules]
@@ -106,7 +106,7 @@ def _rules(
 def _selected(
     groups: Sequence[StoredGroup], thresholds: Sequence[Mapping[str, float]], *, seed: int
 ) -> tuple[NDArray[np.bool_], list[float | None]]:
-    """For every pair of thresholds: which groups get their label, and how much of these a resample labels alike."""
+    """For every pair of thresholds: which groups get their label, and what share of them a resample labels alike."""
     top, drawn = top_votes(groups), resampled_votes(groups, STABILITY_DRAWS, seed=seed)
     sizes_Q = np.array([stored.tally.size for stored in groups])
     pairs = [{name: pair.get(name, getattr(ScrlSettings(), name)) for name in THRESHOLDS} for pair in thresholds]
@@ -142,9 +142,9 @@ def _outcomes(rules: Sequence[CreditRule], groups: Sequence[StoredGroup]) -> tup
 
 
 def _credited(rule: CreditRule, stored: StoredGroup, evidence: Evidence) -> tuple[Labels, Floats, bool]:
-    """Labels, advantages and whether entropy is all there is: of `CreditRule.assign`.
+    """Labels, advantages and whether entropy is the only signal, as by `CreditRule.assign`.
 
-    Methods that look at votes and entropies alone skip its checks, which cost more than the rest.
+    Methods that look only at votes and entropies skip its checks, which cost more than the rest.
     """
     if not isinstance(rule.settings, ScrlSettings):
         credit = credit_of(rule, stored)

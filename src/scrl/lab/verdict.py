@@ -9,7 +9,7 @@ from typing import Any
 from scrl.credit.methods.scrl import ScrlSettings
 
 UNANIMOUS_SHARE = 0.8
-"""Already unanimous from this share of questions: at most one question in five still has a signal."""
+"""From this share of unanimous questions: at most one question in five still has a signal."""
 WEAK_COVERAGE = 1 / 8
 """Too weak below this share of questions with a sharp consensus: less than one of a step's 8 questions has a label."""
 STOCK_LABELS = 0.25
@@ -112,7 +112,7 @@ def _helps(audit: Mapping[str, Any]) -> Finding:
 
 
 def _gate(audit: Mapping[str, Any]) -> Iterator[Finding]:
-    """The gate chooses among rare answers; so it is measured there."""
+    """The gate chooses among rare answers, so it is measured there."""
     auroc = (audit["gold"] or {}).get("rare_entropy_auroc")
     if auroc is None or auroc["interval"][0] > CHANCE:
         return

@@ -25,9 +25,9 @@ from scrl.policy.settings import LoraSettings
 from scrl.sampling.vllm import refuse_more
 
 CLOSE = 1.1
-"""A simpler engine is taken where its step takes at most this many times the fastest one's."""
+"""A simpler engine is chosen if its step takes at most this many times as long as the fastest one's."""
 GPUS_OF_A_NODE = 8
-"""Most machines have no room for more."""
+"""The most GPUs that a typical machine has room for."""
 MOST_NODES = 128
 
 
@@ -39,7 +39,7 @@ class Option:
     fit: Fit | None = None
     seconds: float = float("inf")
     refusal: str | None = None
-    """Which setting the engine cannot follow."""
+    """Which setting the engine cannot honour."""
     least: float = 0.0
     """Bytes that it needs on each GPU."""
 
@@ -72,7 +72,7 @@ def plan_on_gpus(config: RunConfig, cluster: Cluster, *, length: float | None = 
 
 
 def count_questions(config: RunConfig) -> int | None:
-    """As far as it is known without a network."""
+    """The number of questions, as far as it is known without a network."""
     benchmark = benchmark_of(config.questions)
     if benchmark is None:
         return None if is_hub_id(config.questions) else len(config.load_questions().questions)
@@ -94,7 +94,7 @@ def compare_engines(config: RunConfig, cluster: Cluster, num_questions: int | No
 
 
 def layouts(cluster: Cluster) -> tuple[Layout, ...]:
-    """Simplest first; the embedded engine takes one of the GPUs."""
+    """Layouts, simplest first; the embedded engine takes one of the GPUs."""
     n = cluster.total
     trl = (Layout("trl", "none", 1),) if n == 1 else (Layout("trl", "DDP", n), Layout("trl", "FSDP2", n))
     return (Layout("embedded", "none", 1), *trl, Layout("verl", "FSDP2", n))
@@ -170,7 +170,7 @@ def remedies(plan: GpuPlan) -> Iterator[str]:
 
 
 def best_of(plan: GpuPlan, config: RunConfig, cluster: Cluster) -> Option | None:
-    """What the same plan with these settings on these machines would choose, if anything fits."""
+    """The choice of the same plan with these settings on these machines, if anything fits."""
     length = None if plan.length is None else min(plan.length, config.sampling.max_tokens)
     try:
         return compare_engines(config, cluster, plan.num_questions, length).best
@@ -194,7 +194,7 @@ def lighter_settings(config: RunConfig) -> Iterator[tuple[str, str, dict[str, An
 
 
 def larger_clusters(cluster: Cluster) -> Iterator[Cluster]:
-    """Twice as many GPUs, four times as many, …: first in a machine, as far as one has room for them, then machines."""
+    """Twice as many GPUs, four times as many, …: first in one machine, as far as it has room, then more machines."""
     while cluster.nodes < MOST_NODES:
         if 2 * cluster.gpus <= GPUS_OF_A_NODE:
             cluster = replace(cluster, gpus=2 * cluster.gpus)

@@ -15,11 +15,11 @@ from scrl.reporting.text import counted
 WIDTH = 100
 PORT = 29500
 MOST_SHARE = 0.85
-"""Of a GPU's memory that vLLM is given at most."""
+"""The largest share of a GPU's memory that vLLM is given."""
 
 
 def plan_lines(plan: GpuPlan, start: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The whole page; `start` is the commands before the engine's own words, the last of which is `scrl train …`."""
+    """The whole page; `start` are the commands before the engine's own options, the last of which is `scrl train …`."""
     yield from _step_lines(plan)
     yield ""
     yield from _engine_lines(plan)
@@ -193,7 +193,7 @@ def _vllm_share(plan: GpuPlan, fit: Fit) -> str:
 
 
 def _launcher(plan: GpuPlan, fit: Fit) -> list[str]:
-    """What starts a process on every GPU; on several machines, to be typed on each."""
+    """The launcher of a process on every GPU; with several machines, to be typed on each."""
     nodes, gpus, is_one = plan.cluster.nodes, plan.cluster.gpus, plan.cluster.nodes == 1
     if fit.layout.sharding == "FSDP2":  # the file of docs/scaling.md
         machines = f"--num_machines {nodes} --machine_rank RANK --main_process_ip FIRST --main_process_port {PORT}"

@@ -31,15 +31,15 @@ GIB = 2**30
 HALF, FULL = 2, 4
 """Bytes of a number: bfloat16 and float32."""
 BLOCK_BYTES = FULL + HALF
-"""Per logit of a block with the embedded engine, which never holds more: in float32, its gradient in bfloat16."""
+"""Bytes per logit with the embedded engine, which holds one block at a time: float32, its gradient in bfloat16."""
 TRL_TILE = 4096 * 32_768
 """Logits that TRL holds at a time, in bfloat16: of 4,096 tokens and 32,768 words (trl.kernels.chunked_logprob)."""
 LOGIT_BYTES = 8
-"""Per logit with verl, which holds those of a micro-batch whole: four copies in bfloat16. Assumed."""
+"""Bytes per logit with verl, which holds all those of a micro-batch: four copies in bfloat16. Assumed."""
 OVERHEAD, VLLM_OVERHEAD = 2 * GIB, 6 * GIB
 """CUDA's context, workspaces, fragments; with vLLM its graphs, NCCL's buffers, and a scoring pass. Assumed."""
 PROMPT = 200
-"""Tokens of a prompt, where there is no tokenizer to count them. Assumed."""
+"""Tokens of a prompt if there is no tokenizer to count them. Assumed."""
 
 EngineName = Literal["embedded", "trl", "verl"]
 
@@ -54,7 +54,7 @@ class Work:
     trained_rows: int
     updates: int
     update_rows: int
-    """Of the largest update."""
+    """Rows of the largest update."""
     prompt: int
     length: float
     max_tokens: int
@@ -68,15 +68,15 @@ class Work:
     adapter_rank: int | None = None
     masters: Literal["float32", "split"] = "split"
     state: Literal["float32", "bfloat16"] = "float32"
-    """Of the optimizer: its averages."""
+    """How the optimizer's averages are kept."""
     micro_tokens: int | None = None
-    """Of a forward and backward pass, in place of `micro_batch`."""
+    """The most tokens of a forward and backward pass, in place of `micro_batch`."""
     is_packed: bool = True
-    """With the embedded engine: the rows of a question share their prompt."""
+    """Whether the rows of a question share their prompt, with the embedded engine."""
     has_fused_layers: bool = True
-    """With the embedded engine: norms and gates are one kernel each, and keep less."""
+    """Whether norms and gates are one kernel each, which keeps less, with the embedded engine."""
     vllm_memory: float | None = None
-    """The share of a GPU that is vLLM's cache, where vLLM samples for the embedded engine."""
+    """The share of a GPU that is vLLM's cache, if vLLM samples for the embedded engine."""
     size: int = HALF
     """Bytes of a working weight, and of a number in the KV cache."""
 
@@ -87,7 +87,7 @@ class Work:
 
     @property
     def pass_rows(self) -> int:
-        """The most rows of a forward and backward pass, where all have the longest completion."""
+        """The most rows of a forward and backward pass, if all have the longest completion."""
         return self.micro_batch if self.micro_tokens is None else max(1, self.micro_tokens // self.longest)
 
     @property
@@ -97,12 +97,12 @@ class Work:
 
     @property
     def tokens_trained(self) -> float:
-        """Of all trained rows, with their prompts."""
+        """Tokens of all trained rows, with their prompts."""
         return self.trained_rows * (self.prompt + self.length)
 
 
 def work_of(config: RunConfig, num_questions: int | None, length: float | None = None) -> Work:
-    """A full step, if there are enough questions; completions are half as long as allowed, where no length is given."""
+    """A full step, if there are enough questions; completions are half as long as allowed if no length is given."""
     most = config.sampling.max_tokens
     if length is not None and not 0 < length <= most:
         raise ConfigError(f"--length: the mean completion has more than 0 and at most {most} tokens; got {length:g}")
@@ -148,7 +148,7 @@ def smaller(work: Work) -> tuple[Work, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Who trains, and how the work is spread over how many GPUs."""
+    """Which engine trains, and how the work is spread over how many GPUs."""
 
     engine: EngineName
     sharding: Literal["none", "DDP", "FSDP2"]
@@ -170,16 +170,16 @@ class Layout:
         return -(-work.sampled_rows * self.tensor // self.gpus)
 
     def rows_at_once(self, work: Work) -> int:
-        """The most that a sampler may write side by side; verl leaves that to vLLM."""
+        """The most rows that a sampler may write in parallel; verl leaves that to vLLM."""
         rows = -(-self.rows(work) // work.rollouts)
         return rows if self.engine == "verl" else min(rows, work.sampler_rows)
 
     def update_rows(self, work: Work) -> int:
-        """Of an update on one GPU."""
+        """Rows of an update on one GPU."""
         return -(-work.update_rows // self.gpus)
 
     def micro_rows(self, work: Work) -> int:
-        """Of a forward and backward pass on one GPU."""
+        """Rows of a forward and backward pass on one GPU."""
         return min(work.pass_rows, self.update_rows(work))
 
     def micro_tokens(self, work: Work) -> int:
@@ -187,13 +187,13 @@ class Layout:
         return min(work.pass_tokens, self.update_rows(work) * work.longest)
 
     def computed_tokens(self, work: Work) -> float:
-        """Of all trained rows: the embedded engine computes a prompt once for a question's rows in a pass."""
+        """Tokens of all trained rows: the embedded engine computes a prompt once for a question's rows in a pass."""
         is_shared = self.engine == "embedded" and work.is_packed
         together = min(self.micro_rows(work), work.trained_rows / work.questions) if is_shared else 1
         return work.trained_rows * (work.length + work.prompt / together)
 
     def score_rows(self, work: Work) -> int:
-        """Of a pass without gradients; verl scores all rows, and takes as many at a time as the micro-batch allows."""
+        """Rows of a pass without gradients; verl scores all rows, as many at a time as the micro-batch allows."""
         if self.engine != "verl":
             return self.micro_rows(work)
         return min(work.pass_rows, -(-work.sampled_rows // self.gpus))
@@ -213,7 +213,7 @@ class Part(NamedTuple):
 
 
 def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: float = 0.0) -> tuple[Part, ...]:
-    """The memory of a GPU, which has `memory` bytes, while `rows` completions are written side by side."""
+    """The parts of a GPU's `memory` bytes while `rows` completions are written in parallel."""
     is_ours, s, num_weights = layout.engine == "embedded", layout.shards, shape.num_weights
     trained = trained_weights(shape, work)
     masters, gradients, averages = bytes_per_trained_weight(work, layout)
@@ -263,7 +263,7 @@ def bytes_per_trained_weight(work: Work, layout: Layout) -> tuple[int, int, int]
 
 
 def activation_bytes(shape: ModelShape, work: Work, *, is_fused: bool) -> int:
-    """What is kept of a token for the backward pass.
+    """Bytes kept of a token for the backward pass.
 
     A layer keeps, in bytes: 16 E for two norms (input, its float32 copy, output), 2 (3 H + 2 H_kv) D for queries, keys,
     values and the output of attention, 8 mlp; fused norms 8 E (input, output), fused gates 6 mlp. An adapter reads what
@@ -276,10 +276,10 @@ def activation_bytes(shape: ModelShape, work: Work, *, is_fused: bool) -> int:
 
 
 def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
-    """Logits that are held at once, with their gradients.
+    """Bytes of the logits held at once, with their gradients.
 
     Embedded and TRL: a block of at most CHUNK_ELEMENTS or TRL_TILE; and the sum of the head's gradient over all blocks
-    in float32, 4 V E, unless the head is frozen. TRL sums that of the hidden states so too, 4 E a token. verl: the
+    in float32, 4 V E, unless the head is frozen. TRL sums that of the hidden states likewise, 4 E per token. verl: the
     logits of all completions of a pass.
     """
     if layout.engine == "verl":
@@ -300,7 +300,7 @@ def row_bytes(shape: ModelShape, work: Work, layout: Layout) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A layout that fits, with the settings that make it fit and `rows` completions side by side."""
+    """A layout that fits, with the settings that make it fit and `rows` completions in parallel."""
 
     layout: Layout
     work: Work
@@ -309,7 +309,7 @@ class Fit:
 
 
 def fit(shape: ModelShape, work: Work, layout: Layout, memory: float) -> Fit | None:
-    """As many rows side by side as `memory` bytes allow, up to those there are; None where not even one fits."""
+    """As many rows in parallel as `memory` bytes allow, up to those there are; None if not even one fits."""
     if work.vllm_memory is not None:
         room = work.vllm_memory * memory
     else:

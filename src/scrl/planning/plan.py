@@ -35,17 +35,17 @@ class Plan:
     num_weights: int
     memory_bytes: dict[str, int]
     machine: str
-    """The device and the type of the working weights that the memory is counted for: `CPU, float32`."""
+    """The device and the type of working weights for which memory is counted: `CPU, float32`."""
     lines: tuple[str, ...]
     first_prompt: str | None = None
-    """None where there is no tokenizer to make it."""
+    """None if there is no tokenizer to make it."""
 
 
 def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
     """Count what a run will do; loads the questions, the tokenizer and the model's shape, but no weights.
 
-    With `by_shape`, a model that cannot be had is planned from its shape, where that is known; the plan then gives the
-    reason, and that prompts are not looked at.
+    With `by_shape`, a model that cannot be loaded is planned from its shape, if that is known; the plan then gives the
+    reason, and says that prompts are not checked.
     """
     loaded = _load_questions(config)
     try:

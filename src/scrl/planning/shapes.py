@@ -32,7 +32,7 @@ class ModelShape:
     has_qkv_bias: bool = False
     has_qk_norm: bool = False
     counted_weights: int | None = None
-    """Of a model of another type, for which the formulas below do not hold."""
+    """The weights of a model of another type, for which the formulas below do not hold."""
 
     @property
     def layer_weights(self) -> int:
@@ -46,12 +46,12 @@ class ModelShape:
 
     @property
     def outer_weights(self) -> int:
-        """The embedding, the head where it is another matrix, and the last norm: (1 or 2) V E + E."""
+        """The embedding, the head if it is a separate matrix, and the last norm: (1 or 2) V E + E."""
         return (2 - self.is_tied) * self.vocabulary * self.hidden + self.hidden
 
     @property
     def num_weights(self) -> int:
-        """All of them: W."""
+        """The number of all weights: W."""
         return self.counted_weights or self.layers * self.layer_weights + self.outer_weights
 
     def adapter_weights(self, rank: int) -> int:
@@ -93,7 +93,7 @@ TYPES: dict[str, dict[str, bool]] = {"llama": {}, "mistral": {}, "qwen2": _QWEN2
 
 
 def shape_of(model: str) -> ModelShape:
-    """The shape of a model: of a folder by its config.json, of a hub id by SHAPES. No weights are needed.
+    """The shape of a model: for a folder from its config.json, for a hub id from SHAPES. No weights are needed.
 
     A model and its -Instruct have one shape.
     """
@@ -129,7 +129,7 @@ def read_shape(path: Path) -> ModelShape:
     except KeyError as error:
         raise DataError(path, f"does not say {error.args[0]!r}") from error
     except (TypeError, ValueError, ZeroDivisionError) as error:
-        raise DataError(path, f"has a size that is no number: {error}") from error
+        raise DataError(path, f"has a size that is not a number: {error}") from error
 
 
 def counted_shape(config: Any, num_weights: int) -> ModelShape:

@@ -1,4 +1,4 @@
-"""How long a step of a run takes, by phase: roofs of the hardware, divided by how near to them one comes.
+"""How long a step of a run takes, by phase: its time at the hardware's roofs, divided by how near to them it comes.
 
 Roofs are the makers' numbers (GPUS), how near is MEASURED or ASSUMED; W, A, n, s, t as in `memory`; bandwidth is that
 of a GPU's memory, peak its FLOP/s, link the bandwidth to other GPUs.
@@ -177,7 +177,7 @@ def occupancy(completions: float, at_once: float, mean: float, longest: float) -
     R S(t) rows are left after t tokens; with the chance 1 − (1 − S)^R there is any, and a token to write. Summed over
     tokens, rows are n mean lengths: what n completions have.
     """
-    stretches = 256  # once nobody waits
+    stretches = 256  # once none is waiting
     rate, tokens = ending_rate(mean, longest), longest / stretches
     lengths_S = tokens * (np.arange(stretches) + 0.5)
     left_S = np.exp(-rate * lengths_S)
@@ -191,7 +191,7 @@ def occupancy(completions: float, at_once: float, mean: float, longest: float) -
 
 
 def ending_rate(mean: float, longest: float) -> float:
-    """λ: halved between 0, where all are of the longest length, and 1 / mean, where none is cut off."""
+    """λ by bisection between 0, where all are of the longest length, and 1 / mean, where none is cut off."""
     low, high = 0.0, 1 / mean
     for _ in range(60):
         rate = (low + high) / 2
@@ -229,7 +229,7 @@ def update(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
 
 
 def sync(shape: ModelShape, fit: Fit, cluster: Cluster) -> Phase:
-    """From the trained weights to the sampler's."""
+    """Copying the trained weights to the sampler."""
     if not fit.layout.has_vllm(fit.work):
         return Phase("sync", 0.0, "nothing: the sampler reads the weights that are trained")
     gather = _gathered_weights(shape, fit.layout) * HALF / cluster.link
@@ -243,7 +243,7 @@ def _gathered_weights(shape: ModelShape, layout: Layout) -> float:
 
 
 def _pass(name: str, flops: float, traffic: float, fit: Fit, cluster: Cluster) -> Phase:
-    """FLOPs of all GPUs and bytes to each: traffic hides behind FLOPs, or the other way round."""
+    """FLOPs of all GPUs and bytes to each: traffic is hidden by FLOPs, or the other way round."""
     flop_seconds = flops / (fit.layout.gpus * cluster.gpu.peak * efficiency(fit, cluster.kind, "mfu").share)
     traffic_seconds = traffic / cluster.link
     if flop_seconds >= traffic_seconds:

@@ -40,17 +40,17 @@ class TrainingRow:
     prompt_P: Tokens
     tokens_T: Tokens
     old_logprobs_T: Floats | None
-    """log π_old; None where π_old is the policy as it is when the row is trained on."""
+    """log π_old; None if π_old is the policy at the time the row is trained on."""
     positive_part: float
     """P ≥ 0."""
     negative_part: float
     """Q ≤ 0; the advantage is P + Q."""
     weights_T: Floats
-    """Of its tokens in the loss."""
+    """The weights of its tokens in the loss."""
 
     @property
     def length(self) -> int:
-        """Of prompt and completion."""
+        """Tokens of prompt and completion."""
         return len(self.prompt_P) + len(self.tokens_T)
 
 
@@ -120,10 +120,10 @@ class Batch:
     """R rows, packed, or padded on the right: with causal attention nothing needs to be masked."""
 
     tokens_RL: Tensor
-    """Prompts and completions; [1, L] where they are packed: each prompt once, with its completions after it."""
+    """Prompts and completions; [1, L] if they are packed: each prompt once, with its completions after it."""
     packing: Packing | None
     mask_RT: Tensor
-    """Where the completions have a token."""
+    """True where the completions have a token."""
     targets_n: Tensor
     """The completions' tokens, one completion after the other."""
     states_n: Tensor
@@ -174,7 +174,7 @@ class Batch:
 
 
 def _places_in_sequence(parts: Sequence[Sequence[TrainingRow]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each row's first own token, and of its prompt's last, where a prompt is followed by its completions."""
+    """The index of each row's first own token, and of its prompt's last, when completions follow their prompt."""
     firsts, lasts, place = [], [], 0
     for part in parts:
         place += len(part[0].prompt_P)
@@ -186,5 +186,5 @@ def _places_in_sequence(parts: Sequence[Sequence[TrainingRow]]) -> tuple[NDArray
 
 
 def _group_lengths(part: Sequence[TrainingRow]) -> tuple[int, list[int]]:
-    """Of a prompt and its completions; a single row is one piece."""
+    """The lengths of a prompt and its completions; a single row is one piece."""
     return (len(part[0].prompt_P), [len(row.tokens_T) for row in part]) if len(part) > 1 else (part[0].length, [])

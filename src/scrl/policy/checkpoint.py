@@ -26,7 +26,7 @@ STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 SIZES = ("micro_batch", "micro_tokens", "most_tokens")
-"""What the trainer's state holds of the policy: how much it computes at a time."""
+"""What the trainer's state holds about the policy: how much it computes at a time."""
 
 
 def write_weights(language_model: LanguageModel, folder: Path, card: str, dtype: torch.dtype | None = None) -> None:
@@ -42,7 +42,7 @@ def write_weights(language_model: LanguageModel, folder: Path, card: str, dtype:
 
 
 def _rounded(language_model: LanguageModel, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The weights that are saved in another type, in CPU memory; those that are one stay one."""
+    """The weights in another type, in CPU memory; tied weights stay tied."""
     by_place: dict[int, torch.Tensor] = {}
     rounded = {}
     for name, weight in language_model.model.state_dict().items():
@@ -56,7 +56,7 @@ def _rounded(language_model: LanguageModel, dtype: torch.dtype) -> dict[str, tor
 
 
 def copy_adapter(adapter: Path, folder: Path, *, base: str, dtype: torch.dtype, trust_remote_code: bool) -> None:
-    """An adapter and its tokenizer, in this type and with `base` as its model, whose shape it is found to fit."""
+    """An adapter and its tokenizer, in this type and with `base` as its model, whose shape it must fit."""
     from safetensors.torch import load_file, save_file
 
     shape = model_shape(base, trust_remote_code)
@@ -87,12 +87,12 @@ def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
 
 
 def checkpoint_bytes(policy: Policy) -> int:
-    """What a checkpoint that a run can go on from takes on a disk: the weights that are trained, and the optimizer."""
+    """The size of a checkpoint that a run can resume from: the weights that are trained, and the optimizer."""
     return weight_bytes(policy.language_model) + policy.optimizer.state_bytes
 
 
 def checkpoints_bytes(policy: Policy, *, is_renewed: bool) -> int:
-    """What the checkpoints of a run take at most: `best`, and `last`, twice while a new one takes its place."""
+    """The most that the checkpoints of a run take: `best`, and `last`, twice while a new one replaces it."""
     best = weight_bytes(policy.language_model, policy.language_model.published_dtype)
     return best + checkpoint_bytes(policy) * (2 if is_renewed else 1)
 
@@ -128,7 +128,7 @@ def restore(policy: Policy, folder: Path) -> None:
         policy.optimizer.restore(torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True))
     except InputError:
         raise
-    except Exception as error:  # a file that is damaged, or made to be, lets torch raise anything
+    except Exception as error:  # a damaged or malicious file can make torch raise anything
         raise InputError(f"{folder}: the checkpoint cannot be read back: {first_line(error)}") from error
     state = read_state(folder)
     policy.micro_batch = state.get("micro_batch") or policy.micro_batch

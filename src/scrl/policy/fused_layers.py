@@ -2,7 +2,7 @@
 
     note = fuse_layers(model)
 
-Only this model changes: its modules get a `forward` of their own, and no class of transformers is touched. A copy of
+Only this model changes: its modules get their own `forward`, and no class of transformers is touched. A copy of
 the model is fused as well, and checkpoints are the same. An attention module keeps transformers' own code, which finds
 another `apply_rotary_pos_emb` among its global names. A linear layer and its LoRA adapter become one operation
 (`scrl.policy.fused_lora`). Whether the model still gives the hidden states that it gave before is tried on a few
@@ -30,11 +30,11 @@ DEVICES = ("cuda",)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 ROTARY = "apply_rotary_pos_emb"
 PROBE_TOKENS = 8
-"""On which a model is tried."""
+"""The number of tokens on which a model is tried."""
 
 
 def fuse_layers(model: Any) -> str | None:
-    """Let kernels compute what they can of a model on a GPU; a note where that is not everything."""
+    """Let kernels compute what they can of a model on a GPU; returns a note if that is not everything."""
     inner = plain_model(model)
     name = type(inner).__name__
     if next(inner.parameters()).device.type not in DEVICES:
@@ -60,7 +60,7 @@ def fuse_layers(model: Any) -> str | None:
 
 
 def fused_forward(kind: type, activation: str) -> Callable[..., Any] | None:
-    """What modules of this class do instead of its forward; None where there is no kernel."""
+    """What modules of this class do instead of its forward; None if there is no kernel."""
     if kind.__name__.endswith("DecoderLayer"):
         return layer_forward
     if kind.__name__.endswith("RMSNorm"):
@@ -72,7 +72,7 @@ def fused_forward(kind: type, activation: str) -> Callable[..., Any] | None:
 
 @torch.no_grad()
 def _hidden_states(inner: Any) -> Tensor:
-    """The last ones of a few tokens."""
+    """The last hidden states of a few tokens."""
     device = next(inner.parameters()).device
     tokens_1L = torch.arange(PROBE_TOKENS, device=device)[None]
     was_training = inner.training
@@ -83,12 +83,12 @@ def _hidden_states(inner: Any) -> Tensor:
 
 
 def _why_not_same(inner: Any, wanted: Tensor) -> str | None:
-    """None where the model still gives these hidden states."""
+    """None if the model still gives these hidden states, else the reason."""
     try:
         found = _hidden_states(inner)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # Triton raises anything where it cannot compile for a GPU
+    except Exception as error:  # Triton may raise anything if it cannot compile for a GPU
         return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
     tolerance = 1e-4 if next(inner.parameters()).dtype == torch.float32 else 0.03
     is_same = bool((found - wanted).norm() <= tolerance * wanted.norm())
@@ -105,7 +105,7 @@ def has_kernels(*tensors: Tensor) -> bool:
 
 
 def layer_forward(self: Any, hidden_states: Tensor, **arguments: Any) -> Tensor:
-    """As LlamaDecoderLayer and its copies, but a norm and the sum beside it are one operation."""
+    """Like LlamaDecoderLayer and its copies, but a norm and the sum beside it are one operation."""
     normed, residual = self.input_layernorm(hidden_states, None)
     attended, _ = self.self_attn(hidden_states=normed, **arguments)
     normed, residual = self.post_attention_layernorm(residual, attended)
@@ -114,9 +114,9 @@ def layer_forward(self: Any, hidden_states: Tensor, **arguments: Any) -> Tensor:
 
 
 def norm_forward(self: Any, hidden_states: Tensor, *deltas: Tensor | None) -> Any:
-    """As LlamaRMSNorm and its copies; called with a delta it norms hidden + delta, and gives that sum as well.
+    """Like LlamaRMSNorm and its copies; called with a delta it norms hidden + delta, and returns that sum as well.
 
-    The sum of hidden and None is hidden: whoever goes on with it spares autograd an addition of gradients.
+    The sum of hidden and None is hidden: using it from there on spares autograd an addition of gradients.
     """
     delta = deltas[0] if deltas else None
     if has_kernels(hidden_states, self.weight, hidden_states if delta is None else delta):
@@ -129,7 +129,7 @@ def norm_forward(self: Any, hidden_states: Tensor, *deltas: Tensor | None) -> An
 
 
 def mlp_forward(self: Any, x: Tensor) -> Tensor:
-    """As LlamaMLP and its copies; the projections may be an adapter's."""
+    """Like LlamaMLP and its copies; the projections may be an adapter's."""
     gate, up = self.gate_proj(x), self.up_proj(x)
     function: Any = FusedSwiGLU
     mixed = function.apply(gate, up) if has_kernels(gate, up) else self.act_fn(gate) * up
@@ -138,7 +138,7 @@ def mlp_forward(self: Any, x: Tensor) -> Tensor:
 
 
 def attention_forward(kind: Any) -> Callable[..., Any] | None:
-    """The class's own forward with fused rotary positions; None where it calls no such function."""
+    """The class's own forward with fused rotary positions; None if it calls no such function."""
     plain = kind.forward
     if not isinstance(plain, FunctionType) or ROTARY not in plain.__code__.co_names or ROTARY not in plain.__globals__:
         return None
@@ -198,7 +198,7 @@ class FusedSwiGLU(torch.autograd.Function):
     """(gate, up) → silu(gate) · up.
 
     Backward writes both gradients in place of the inputs, which no linear layer keeps. Autograd is told that they have
-    changed: whoever needs them after all, or goes backward a second time, gets an error.
+    changed: needing them after all, or a second backward pass, is an error.
     """
 
     @staticmethod

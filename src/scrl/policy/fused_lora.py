@@ -34,7 +34,7 @@ def is_plain_lora(module: Any) -> bool:
 
 
 def lora_forward(self: Any, x: Tensor, *others: Any, **more: Any) -> Tensor:
-    """As peft's; an adapter that is merged or switched off is left to it."""
+    """Like peft's forward, which still handles an adapter that is merged or switched off."""
     names = [name for name in self.active_adapters if name in self.lora_A]
     if others or more or self.disable_adapters or self.merged or len(names) != 1:
         return type(self).forward(self, x, *others, **more)  # type: ignore[no-any-return]

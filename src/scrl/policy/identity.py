@@ -13,7 +13,7 @@ SAMPLED = 4096
 
 @torch.no_grad()
 def model_identity(model: nn.Module) -> str:
-    """The same for the same weights; an adapter on top of them does not count."""
+    """The same text for the same weights; an adapter on top of them does not count."""
     digest = hashlib.blake2b(digest_size=16)
     for name, weight in model.named_parameters():
         if ".lora_" in name:

@@ -29,7 +29,7 @@ from torch import Tensor
 TILE = 2048
 """Numbers that a program holds at a time: 16 for each of 128 threads."""
 PROGRAMS = 1024
-"""Of the norm's backward pass at most: eight for each of 132 multiprocessors."""
+"""The most programs of the norm's backward pass: eight for each of 132 multiprocessors."""
 ROTARY: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
 """Launch options of rotary positions. With fusion, one of two products would be added before it is rounded."""
 
@@ -90,7 +90,7 @@ def swiglu_gradient_in_place(grad: Tensor, gate: Tensor, up: Tensor) -> None:
 
 
 def rotate(q_BHTD: Tensor, k_BHTD: Tensor, cos_BTD: Tensor, sin_BTD: Tensor, *, is_back: bool) -> tuple[Tensor, Tensor]:
-    """Queries and keys turned by their angles, or back; both lie in memory as [B, T, H, D], as projections do.
+    """Queries and keys turned by their angles, or back; both are in memory as [B, T, H, D], as projections do.
 
     Angles are the same for all heads, and for all sequences where cos and sin have one row; both halves of D have them.
     """

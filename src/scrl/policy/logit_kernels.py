@@ -25,7 +25,7 @@ BLOCK = 4096
 """Logits that a program holds at a time: 16 for each of 256 threads."""
 WARPS = 8
 LOWEST = tl.constexpr(-3.0e38)
-"""Where the largest logit so far begins: a number, so that differences are never ∞ − ∞."""
+"""The initial value of the largest logit so far: a finite number, so that differences are never ∞ − ∞."""
 
 
 def score_logits(logits_cV: Tensor, targets_c: Tensor, bias_V: Tensor | None, temperature: float) -> Tensor:

@@ -26,11 +26,11 @@ from scrl.policy.settings import KLEstimate, Mean
 from scrl.records import Floats
 
 MAX_LOG_RATIO = 20.0
-"""Of a token: e²⁰ is far beyond every clip, and 0 · ∞ would be NaN."""
+"""The largest log ratio of a token: e²⁰ is far beyond every clip, and 0 · ∞ would be NaN."""
 
 
 MAX_KL = 10.0
-"""Of a token, in verl's k3."""
+"""The largest KL of a token, in verl's k3."""
 
 
 class Clip(NamedTuple):
@@ -96,7 +96,7 @@ def kl_to_reference(logprobs_RT: Tensor, reference_RT: Tensor, estimate: KLEstim
 def token_weights(lengths_R: Sequence[float], mean: Mean, max_tokens: int) -> Floats:
     """The weight of each token of each of R completions, so that the loss is Σ weight · ℓ.  (paper, eq. 2)
 
-    Where a method weighs tokens, a completion's length is the sum of their weights; one without any weight adds
+    If a method weighs tokens, a completion's length is the sum of their weights; one without any weight adds
     nothing, whatever it is divided by.
 
     completion: 1 / (R · T_i)      token: 1 / Σ T      constant: 1 / (R · most tokens allowed)

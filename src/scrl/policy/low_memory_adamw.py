@@ -56,7 +56,7 @@ def open_optimizer(
 
 
 class LowMemoryAdamW(BaseOptimizer):
-    """As `Optimizer`: gradients in, working weights out."""
+    """Like `Optimizer`: gradients in, working weights out."""
 
     def __init__(
         self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int, *, is_split: bool
@@ -75,7 +75,7 @@ class LowMemoryAdamW(BaseOptimizer):
         self._is_sum = micro_batches > 1
 
     def expect_nothing(self) -> None:
-        """Called where there is no backward pass: the gradient is 0, and momentum and decay go on."""
+        """Called if there is no backward pass: the gradient is 0, but momentum and decay continue."""
         for weight in self._weights:
             weight.working.grad = torch.zeros_like(weight.working)
 
@@ -155,12 +155,12 @@ class LowMemoryAdamW(BaseOptimizer):
 
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from `state`; the working weights are as they were then."""
+        """Resume from `state`; the working weights are as they were then."""
         rests = state["rest"] if "rest" in state else [state["masters"] or None] * len(self._weights)
         if [rest is None for rest in rests] != [weight.rest is None for weight in self._weights]:
             raise InputError(OTHER_DTYPE)
         if "rest" not in state:
-            raise InputError("optimizer.masters: the checkpoint has float32 masters; set it to float32 to go on")
+            raise InputError("optimizer.masters: the checkpoint has float32 masters; set it to float32 to resume")
         self.update = state["update"]
         for name in ("rest", "means", "squares"):
             for weight, value in zip(self._weights, state[name], strict=True):
@@ -174,7 +174,7 @@ class _Weight:
     def __init__(self, working: nn.Parameter, is_split: bool, dtype: torch.dtype) -> None:
         self.working = working
         self.rest: Tensor | None = None
-        """int16: what the working weight lacks; float32: the master; None where the working weight is the master."""
+        """int16: what the working weight lacks; float32: the master; None if the working weight is the master."""
         if working.dtype == torch.bfloat16 and is_split:
             self.rest = torch.zeros_like(self.flat_n, dtype=torch.int16)
         elif working.dtype != torch.float32:
@@ -203,7 +203,7 @@ class _Weight:
         return join_halves(self.flat_n[part], self.rest[part]) if self.rest.dtype == torch.int16 else self.rest[part]
 
     def keep(self, part: slice, master_n: Tensor) -> None:
-        """Store the new master; where `master` gave a view of it, it is stored already."""
+        """Store the new master; if `master` gave a view of it, it is stored already."""
         if self.rest is not None and self.rest.dtype == torch.int16:
             self.flat_n[part], self.rest[part] = split_halves(master_n)
         elif self.rest is not None:

@@ -24,10 +24,10 @@ from scrl.policy.savable import make_savable
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 LLAMA_SHAPED = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Models whose layers we can run by kernels of our own."""
+"""Models whose layers we can run with our own kernels."""
 MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
-"""How long the hub may take to say that it is there."""
+"""Seconds that the hub may take to answer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +56,7 @@ def plain_model(model: Any) -> Any:
 def load_model(
     name: str, compute: ComputeSettings, *, lora: LoraSettings | None = None, trust_remote_code: bool = False
 ) -> LanguageModel:
-    """A causal model by folder, hub id or the name `embedded`, with a new adapter where `lora` asks for one.
+    """A causal model by folder, hub id or the name `embedded`, with a new adapter if `lora` asks for one.
 
     The folder of an adapter gives the model it was trained on with the adapter merged into its weights.
     """
@@ -120,14 +120,14 @@ def empty_model(shape: Any, trust_remote_code: bool = False) -> Any:
 
 
 def weight_bytes(shape: Any, dtype: torch.dtype, trust_remote_code: bool = False) -> int:
-    """The size of a model's weights, from its configuration alone; 0 where they are quantized."""
+    """The size of a model's weights, from its configuration alone; 0 if they are quantized."""
     if getattr(shape, "quantization_config", None) is not None:
         return 0
     return int(sum(weight.numel() for weight in empty_model(shape, trust_remote_code).parameters())) * dtype.itemsize
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """The free memory of a device; None where it is unknown."""
+    """The free memory of a device; None if it is unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":
@@ -218,7 +218,7 @@ def loading(name: str) -> Iterator[None]:
             yield
     except ScrlError:
         raise
-    except Exception as error:  # a damaged or hostile folder lets transformers raise anything
+    except Exception as error:  # a damaged or hostile folder can make transformers raise anything
         reason = f"model: {name} cannot be loaded: {first_line(error)}"
         if not Path(name).expanduser().exists():
             reason += " Check the name and the network, or give a folder: --model ./folder"
@@ -227,9 +227,9 @@ def loading(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def offline_without_hub(name: str) -> Iterator[None]:
-    """Offline mode for a hub id where the hub cannot be reached: its client would go on asking for a minute.
+    """Offline mode for a hub id if the hub cannot be reached: its client would keep asking for a minute.
 
-    What was downloaded before is found all the same.
+    What was downloaded before is still found.
     """
     from huggingface_hub import constants
 
@@ -248,13 +248,13 @@ def _is_hub_there(address: str) -> bool:
 
     try:
         get_session().head(address, timeout=HUB_SECONDS)
-    except Exception:  # each version of the hub's package has its own HTTP client, with errors of its own
+    except Exception:  # each version of the hub's package has its own HTTP client, with its own errors
         return False
     return True
 
 
 def first_line(error: Exception) -> str:
-    """Of an error's message, or else the name of its type; torch's words on pickles say how to run their code."""
+    """An error's first line, or its type's name; never torch's words on pickles, which say how to run their code."""
     if isinstance(error, UnpicklingError):
         return "a pickle in it is damaged, or holds code, which is never run; restore it, or take *.safetensors"
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
@@ -334,11 +334,11 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigError(f"compute.device: {name!r} is no device; try auto, cpu or cuda") from error
+        raise ConfigError(f"compute.device: {name!r} is not a device; try auto, cpu or cuda") from error
     try:
         torch.empty(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = shorten(first_line(error), 120, placeholder=" …")  # torch may list all that it was built for
+        reason = shorten(first_line(error), 120, placeholder=" …")  # torch may list everything it was built for
         raise ConfigError(f"compute.device: {name!r} cannot be used here: {reason}; see scrl doctor") from error
     return device
 

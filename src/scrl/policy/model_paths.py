@@ -1,4 +1,4 @@
-"""Where the model of a name is: in the package, in a folder, on the hub, or under an adapter."""
+"""Where a named model is: in the package, in a folder, on the hub, or under an adapter."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def model_folder(name: str) -> str:
 
 
 def adapter_folder(name: str) -> Path | None:
-    """The folder of this name, where it holds an adapter rather than a whole model."""
+    """The folder of this name, if it holds an adapter rather than a whole model."""
     path = Path(name).expanduser()
     return path if (path / ADAPTER).is_file() else None
 

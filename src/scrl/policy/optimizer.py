@@ -48,7 +48,7 @@ class BaseOptimizer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next update."""
+        """The learning rate of the next update."""
         return self._settings.learning_rate * learning_rate_factor(self.update, self._updates, self._settings)
 
     @property
@@ -98,7 +98,7 @@ class Optimizer(BaseOptimizer):
         return self._average_bytes + sum(master.nbytes for _, master in self._copies)
 
     def expect_nothing(self) -> None:
-        """Called where there is no backward pass: the gradient is 0, and momentum and decay go on."""
+        """Called if there is no backward pass: the gradient is 0, but momentum and decay continue."""
         for master in self._masters:
             master.grad = torch.zeros_like(master)
 
@@ -136,15 +136,15 @@ class Optimizer(BaseOptimizer):
             torch._foreach_copy_([working for working, _ in self._copies], [master for _, master in self._copies])
 
     def state(self) -> dict[str, Any]:
-        """Everything a resumed run needs; masters only where they are not the working weights."""
+        """Everything a resumed run needs; masters only if they are not the working weights."""
         masters = [master.detach() for _, master in self._copies]
         return {"update": self.update, "adam": self._adam.state_dict(), "masters": masters}
 
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from `state`."""
+        """Resume from `state`."""
         if "masters" not in state:
-            raise InputError("optimizer.masters: the checkpoint has split masters; set it to split to go on")
+            raise InputError("optimizer.masters: the checkpoint has split masters; set it to split to resume")
         if len(state["masters"]) != len(self._copies):
             raise InputError(OTHER_DTYPE)
         self.update = state["update"]

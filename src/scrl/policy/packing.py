@@ -38,7 +38,7 @@ from scrl.errors import ConfigError
 from scrl.policy.settings import ComputeSettings
 
 NAME = "scrl_packed"
-"""Of our attention function among those of transformers."""
+"""The name of our attention function among those of transformers."""
 FLASH_DTYPES = (torch.bfloat16, torch.float16)
 UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 """Arguments of attention functions that change the scores, and that ours does not take."""
@@ -60,11 +60,11 @@ class Packing:
     """int32 [pieces + 1], from 0 to m."""
     positions_1L: Tensor
     keys_m: Tensor
-    """Where in the sequence each key stands."""
+    """The index of each key in the sequence."""
     own_L: Tensor
-    """Where among the m keys each token stands as one of its own piece."""
+    """The index of each token among the m keys, as one of its own piece."""
     prompts: tuple[tuple[slice, Tensor], ...]
-    """Of each prompt with completions its place in the sequence, and [1 + C, P]: all its places among the m keys."""
+    """For each prompt with completions, its place in the sequence, and [1 + C, P]: all its places among the m keys."""
 
     @classmethod
     def of(cls, groups: Sequence[tuple[int, Sequence[int]]], device: torch.device) -> Packing:
@@ -160,7 +160,7 @@ def attend_within_rows(
 
 
 class KeysOfPieces(torch.autograd.Function):
-    """Keys or values [L, H, D] → [m, H, D]: of every piece its own and, before them, those of its prompt.
+    """Keys or values [L, H, D] → [m, H, D]: for every piece its own and, before them, those of its prompt.
 
     The gradient of a prompt's key is the sum over its pieces, always in the same order.
     """
@@ -210,7 +210,7 @@ def _attend(query_THD: Tensor, key_SHD: Tensor, value_SHD: Tensor, scaling: floa
 def choose_packing(parts: tuple[Any, Any] | None, compute: ComputeSettings) -> tuple[bool, str | None]:
     """Whether rows are packed: as the settings say, or with `auto` on a GPU where the model allows it.
 
-    `parts`: the model's body and head, if it has them. With the answer a note, where rows should be packed but cannot.
+    `parts`: the model's body and head, if it has them. Also returns a note if rows should be packed but cannot be.
     """
     is_expected = compute.attention == "sdpa" and parts is not None and parts[1].weight.is_cuda
     if compute.packing == "off" or (compute.packing == "auto" and not is_expected):
@@ -225,7 +225,7 @@ def choose_packing(parts: tuple[Any, Any] | None, compute: ComputeSettings) -> t
 
 @torch.no_grad()
 def why_not_packed(body: Any) -> str | None:
-    """None where this body gives packed rows, two of them with one prompt, the hidden states that each has alone."""
+    """None if this body gives packed rows, two of them with one prompt, the hidden states that each has alone."""
     device, was_training = next(body.parameters()).device, body.training
     body.eval()
     (prompt, completions), (row, _) = PROBE

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 TRIALS = ((2048, 4096), (512, 1024), (128, 256))
-"""About how many tokens the two passes have; the next ones where these do not fit. Shorter ones do not fill a block of
+"""About how many tokens the two passes have; the next pair if these do not fit. Shorter ones do not fill a block of
 logits, so that `per_token` is too large rather than too small."""
 MARGIN = 1.1
 """The measurement is multiplied by this: rows that are packed or padded differ a little."""
@@ -29,7 +29,7 @@ class PassMemory(NamedTuple):
     per_token: float
 
     def bytes(self, tokens: int) -> float:
-        """Of a pass over this many tokens."""
+        """The bytes of a pass over this many tokens."""
         return self.fixed + self.per_token * tokens
 
     def tokens(self, room: float) -> int:
@@ -38,7 +38,7 @@ class PassMemory(NamedTuple):
 
 
 def measure_pass(run_pass: Callable[[int], int], device: torch.device) -> PassMemory | None:
-    """From the first pair of passes that fits; None where none does.
+    """Measure the first pair of passes that fits; None if none does.
 
     `run_pass` takes a number of tokens and gives the number it really ran, which may be a little larger.
     """

@@ -42,7 +42,7 @@ from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
 Updates = Sequence[Sequence[TrainingRow]]
-"""The rows of each."""
+"""The rows of each update."""
 TRIED_LENGTH = 1024
 """Tokens of the completions that memory is measured on. sampling.max_tokens may be larger, but is rarely reached."""
 
@@ -70,14 +70,14 @@ class Policy:
         self.micro_batch = compute.micro_batch
         self.micro_tokens = compute.micro_tokens
         self.most_tokens: int | None = None
-        """The most tokens of a pass that fit into memory, where that was measured."""
+        """The most tokens of a pass that fit into memory, if that was measured."""
         self._pass_memory: PassMemory | None = None
         has_adapter = language_model.has_adapter
         self.optimizer = open_optimizer(self._model.parameters(), optimizer, updates, has_adapter=has_adapter)
         layers_note = fuse_layers(self._model) if compute.fused_layers else None
         self._scorer = TokenScorer(self._model)
         self._reference: TokenScorer | None = None
-        """A frozen copy of the start model; an adapter has it beneath."""
+        """A frozen copy of the start model; with an adapter, the model beneath it serves."""
         if loss.kl_weight and not language_model.has_adapter:
             self._reference = TokenScorer(deepcopy(self._model).requires_grad_(False).eval())
         self._is_rounded = any(weight.dtype != torch.float32 for weight in self._model.parameters())
@@ -88,7 +88,7 @@ class Policy:
         self._chunk_elements: int | None = None
         self._notes: list[str] = []
         self.make_room: Callable[[], str | None] = lambda: None
-        """Called first when memory runs out: frees what others hold and says so, or gives None."""
+        """Called first when memory runs out: frees what others hold and says so, or returns None."""
         self.is_packed, packing_note = choose_packing(self._scorer.body_and_head, compute)
         self._is_always_packed = compute.packing == "on"
         is_whole = self._scorer.body_and_head is None
@@ -113,7 +113,7 @@ class Policy:
         return "; ".join(notes) or None
 
     def _measure_most_tokens(self, device: torch.device) -> int:
-        """Of a pass, by a measurement; 0 where none of the passes that are tried fits."""
+        """The most tokens of a pass, as measured; 0 if none of the passes tried fits."""
         self._set_mode()
         self._pass_memory = measure_pass(self._try_pass, device)
         torch.cuda.empty_cache()
@@ -122,7 +122,7 @@ class Policy:
         return self._pass_memory.tokens(free_room(device) - self.optimizer.bytes_to_come)
 
     def _recompute(self) -> str | None:
-        """Keep no activations from now on; what changed, or None where that is so already, or the model cannot."""
+        """Keep no activations from now on; returns what changed, or None if that is so already, or the model cannot."""
         if self._is_checkpointed or not plain_model(self._model).supports_gradient_checkpointing:
             return None
         recompute_activations(self._model)
@@ -205,9 +205,9 @@ class Policy:
         return QueuedUpdate(sums, self.optimizer.step(), learning_rate)
 
     def gradient(self, rows: Sequence[TrainingRow]) -> list[Sums]:
-        """Leave the gradient of the loss over `rows` in the masters; the sums of each micro-batch.
+        """Leave the gradient of the loss over `rows` in the masters; returns the sums of each micro-batch.
 
-        No result is read on the way: a GPU computes one micro-batch while the next is put together.
+        No result is read on the way: a GPU computes one micro-batch while the next is prepared.
         """
         sums: list[Sums] = []
         micro_batches = self._micro_batches(rows)
@@ -264,7 +264,7 @@ class Policy:
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: Batch) -> Tensor:
-        """By the start model: the frozen copy, or the model with its adapter switched off."""
+        """Scores by the start model: the frozen copy, or the model with its adapter switched off."""
         if self._reference is not None:
             return self.score(batch, self._reference)[0]
         with self._model.disable_adapter():
@@ -298,7 +298,7 @@ class Policy:
         return Batch.of(rows, self.language_model.device, is_packed)
 
     def _check_room(self, rows: Sequence[TrainingRow]) -> None:
-        """Ask for memory before it runs out, where others could give theirs back."""
+        """Ask for memory before it runs out, if others could give theirs back."""
         micro_batches = self._micro_batches(rows)
         if self._pass_memory is None or not micro_batches:
             return

@@ -36,9 +36,9 @@ SCORED_TOKENS = 2**14
 
 
 def body_and_head(model: Any) -> BodyAndHead | None:
-    """The part that gives hidden states and the linear head on top, where the logits are just head(body).
+    """The part that gives hidden states and the linear head on top, if the logits are just head(body).
 
-    None where a model does something else to its logits (a cap, a scale): then they are taken from it whole.
+    None if a model does something else to its logits (a cap, a scale): then they are taken from it whole.
     """
     inner = plain_model(model)
     head, body = inner.get_output_embeddings(), getattr(inner, inner.base_model_prefix, None)

@@ -36,11 +36,11 @@ LOSS_VARIANTS: dict[str, dict[str, Any]] = {
 """What each named loss changes in LossSettings."""
 
 ADVANTAGE_OF_VARIANT: dict[str, str] = {"dr-grpo": "centred", "rloo": "leave-one-out"}
-"""The advantage that belongs to a named loss, where it is not the normalised one."""
+"""The advantage that belongs to a named loss, if it is not the normalised one."""
 
 
 ADAPTER_LEARNING_RATE = 5e-5
-"""Where none is given; measured, as the rate for full weights was: docs/results.md#learning-rates."""
+"""The default with an adapter; measured, like the rate for full weights: docs/results.md#learning-rates."""
 
 
 class OptimizerSettings(Settings):

@@ -13,7 +13,7 @@ from scrl.errors import TrainingError
 from scrl.policy.batching import TrainingRow
 
 Sums = dict[str, Tensor | int]
-"""Over the tokens of a micro-batch; a GPU may still be computing them."""
+"""Sums over the tokens of a micro-batch; a GPU may still be computing them."""
 SUMS = ("loss", "clipped", "trained", "kl", "tokens")
 """The loss, tokens trained on that were clipped, tokens trained on (those with a weight), KL, all tokens."""
 
@@ -34,16 +34,16 @@ class QueuedUpdate(NamedTuple):
     """An optimizer step that a GPU may still be computing."""
 
     sums: Sequence[Sums]
-    """Of its micro-batches."""
+    """The sums of its micro-batches."""
     grad_norm: Tensor
     learning_rate: float
 
     def read(self) -> dict[str, float]:
-        """Its sums, once it is computed; refused where they are no numbers."""
+        """Its sums, once it is computed; refused if they are not finite."""
         sums, grad_norm = totals(self.sums), float(self.grad_norm)
         if not (math.isfinite(sums["loss"]) and math.isfinite(grad_norm)):
             raise TrainingError(
-                f"the loss is {sums['loss']} and the gradient's norm {grad_norm}: training cannot go on. Lower "
+                f"the loss is {sums['loss']} and the gradient's norm {grad_norm}: training cannot continue. Lower "
                 "optimizer.learning_rate, or compute in float32 (compute.dtype)."
             )
         return sums | {"grad_norm": grad_norm, "learning_rate": self.learning_rate}
@@ -56,5 +56,5 @@ def sums_without_signal(rows: Sequence[TrainingRow]) -> Sums:
 
 
 def totals(sums: Sequence[Sums]) -> dict[str, float]:
-    """Over all micro-batches."""
+    """The sums over all micro-batches."""
     return {key: sum(float(each.get(key, 0)) for each in sums) for key in SUMS}

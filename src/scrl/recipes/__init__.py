@@ -1,1 +1,1 @@
-"""The paper's numbers, the experiments behind them and how to carry them out; and the demo."""
+"""The paper's numbers, the experiments behind them and how to run them; and the demo."""

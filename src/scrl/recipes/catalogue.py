@@ -34,9 +34,9 @@ class Experiment:
     trained: int
     max_tokens: int
     temperature: float
-    """Of training; accuracies are measured with `paper.EVALUATION`."""
+    """The sampling of training; accuracies are measured with `paper.EVALUATION`."""
     credit: tuple[tuple[str, float], ...] = ()
-    """Settings of the method that are not its defaults."""
+    """Settings of the method that differ from its defaults."""
     not_in_paper: tuple[str, ...] = ()
     """What the paper does not state about this run, beyond UNSTATED_EVERYWHERE."""
 
@@ -51,7 +51,7 @@ PROMPT_STYLES = {
     "llama-3.1-8b-instruct": "llama",
 }
 RIVALS = ("compass", "etmr", "restrain")
-"""Methods that the paper compares with and did not run."""
+"""Methods that the paper compares with but did not run."""
 
 
 def appendix(model: str) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def appendix(model: str) -> dict[str, Any]:
 
 
 def most_completions(method: str | None, completions: int) -> int:
-    """The most completions within a budget: a method that draws them as a tree cannot have every number."""
+    """The most completions within a budget: a method that draws them as a tree cannot draw just any number."""
     if method is None or (plan := METHODS[method].plan) is None:
         return completions
     while True:
@@ -109,14 +109,14 @@ def _unstated(model: str, benchmark: str | None, method: str | None) -> Iterator
 
 _NAMES = dict.fromkeys(name for table in TABLES.values() for name in table.experiments)
 EXPERIMENTS = {name: _experiment(name) for name in sorted(_NAMES, key=lambda name: "/start" not in name)}
-"""Each once, however many tables it serves: start models first, then in the order of the tables."""
+"""Each experiment once, however many tables it serves: start models first, then in the order of the tables."""
 FOLLOWED = frozenset(
     cell.experiment
     for table in TABLES.values()
     for cell in table.cells
     if cell.experiment is not None and (cell.is_peak or table.measured_with == "curve")
 )
-"""Runs that are measured on their way too: the paper prints the best value, or draws the curve."""
+"""Runs that are also measured during training: the paper prints the best value, or draws the curve."""
 
 
 _COLUMNS = {"pass@1": "pass@1", "pass@16": "pass@16", "labels right": "positive_accuracy", "tokens a step": "tokens"}
@@ -198,7 +198,7 @@ def prompt_of(experiment: Experiment) -> dict[str, Any]:
 
 
 def evaluation_of(is_followed: bool) -> dict[str, Any]:
-    """The evaluations within a run, which only a run that is followed has; `scrl reproduce` measures the rest."""
+    """The evaluations during a run, which only a followed run has; `scrl reproduce` measures the rest."""
     if not is_followed:
         return {"is_off": True}
     sampling = {name: EVALUATION[name] for name in ("temperature", "top_p")}

@@ -1,4 +1,4 @@
-"""The demo: a small model that lies as large ones do, on generated arithmetic, with no answers given; what came of it.
+"""The demo: a small model that lies as large ones do, on generated arithmetic, with no answers given; and the outcome.
 
 Model, level and the settings below were chosen on seeds 0–4; what the documentation reports are seeds 10–12. All
 methods get all of them, `std_floor` too: without it a question on which SCRL abstains is trained on its entropy at full
@@ -27,7 +27,7 @@ STEPS = 24
 METHODS = ("ttrl", "scrl", "contrast")
 """All from the same start, on the same stream, with the same settings."""
 TOY_STEPS = 40
-"""Of a run at demo scale, whose model, EMBEDDED, slips but does not guess."""
+"""Steps of a run at demo scale, whose model, EMBEDDED, slips but does not guess."""
 
 
 def demo_config(method: str, *, seed: int, steps: int, model: str = HASTY, more: Mapping[str, Any] = {}) -> RunConfig:
@@ -50,10 +50,10 @@ def demo_config(method: str, *, seed: int, steps: int, model: str = HASTY, more:
     return build_config(merged(settings, more))
 
 
-# What came of it
+# The outcome
 
 TITLES = {"ttrl": "TTRL", "scrl": "SCRL"}
-"""Methods that are written in capitals."""
+"""Methods whose names are written in capitals."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 EPOCH = 8
 """Steps until every question has been visited."""
@@ -100,7 +100,7 @@ def _difference(before: dict[str, Any], after: dict[str, Any], seed: int) -> Dif
 def results_table(outcomes: Sequence[Outcome]) -> Table:
     """The start, and each method after its last step: right completions on both sets, votes, stock answers.
 
-    Stock answers are known from the second step on: that step stands for the start, the last epoch for the end.
+    Stock answers are known from the second step on: that step represents the start, the last epoch the end.
     """
     first = outcomes[0]
     ends = [("start", first.before, first.stock(0, 2))]
@@ -125,7 +125,7 @@ def curves(outcomes: Sequence[Outcome]) -> Table:
 
 
 def verdict(outcomes: Sequence[Outcome], seed: int) -> str:
-    """Who ends highest on the stream, by how much, and who ends below the start."""
+    """Which method ends highest on the stream, by how much, and which end below the start."""
     best, *others = sorted(outcomes, key=lambda outcome: -outcome.after("stream")["pass@1"])
     shares = ", ".join(f"{outcome.title} {outcome.after('stream')['pass@1']:.1%}" for outcome in others)
     sentences = [f"{best.title} ends highest: {best.after('stream')['pass@1']:.1%} right, {shares}."]
@@ -150,7 +150,7 @@ def lies(folders: Sequence[Path], on_cut: OnCut, limit: int = 3) -> list[str]:
     First the one with the most votes for it, then those on which the runs ended furthest apart.
     """
     votes = {folder.name: read_votes(folder / "rollouts.jsonl", on_cut) for folder in folders}
-    stories: list[tuple[int, int, str]] = []  # the votes for the lie, how far apart the runs ended, and words
+    stories: list[tuple[int, int, str]] = []  # the votes for the lie, how far apart the runs ended, and the story
     for name in sorted(set.intersection(*map(set, votes.values()))):
         runs = {run: questions[name] for run, questions in votes.items()}
         firsts = [question.visits[0] for question in runs.values()]

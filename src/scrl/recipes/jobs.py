@@ -1,4 +1,4 @@
-"""Which experiments a reproduction needs: tables are chosen, rows of our own added, and their cells become jobs."""
+"""Which experiments a reproduction needs: tables are chosen, our own rows added, and their cells become jobs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
 from scrl.recipes.scales import at_scale, benchmark_at
 
 VOTING = "voting"
-"""The metric of a number that says how far plain voting comes with the tokens that a run sampled."""
+"""The metric that says how far plain voting gets with the tokens that a run sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One experiment of the catalogue, its name at the chosen scale, and what is measured of it."""
+    """One experiment of the catalogue, its name at the chosen scale, and what is measured for it."""
 
     experiment: Experiment
     name: str
@@ -27,7 +27,7 @@ class Job:
     has_voting: bool = False
     """Whether its start model votes with as many tokens as it sampled."""
     has_curve: bool = False
-    """Whether its evaluations in the midst of training are needed."""
+    """Whether its evaluations during training are needed."""
 
     @property
     def is_run(self) -> bool:
@@ -41,7 +41,7 @@ def select(names: Iterable[str]) -> list[PaperTable]:
 
 
 def _own_table(name: str) -> PaperTable:
-    """pass@1 of experiments and of their start models; of a start model on all that the paper measures it on."""
+    """pass@1 of experiments and of their start models; for a start model, on all that the paper measures it on."""
     below = f"{name.rstrip('/')}/"
     experiments = [name] if name in EXPERIMENTS else [each for each in EXPERIMENTS if each.startswith(below)]
     if not experiments:
@@ -86,7 +86,7 @@ def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:
 def with_voting(table: PaperTable) -> PaperTable:
     """The table with a row below every start model: the same model voting with as many tokens as SCRL's run sampled.
 
-    Where runs of several budgets start from one row, each has a row of its own.
+    If runs of several budgets start from one row, each has its own row.
     """
     starts = {
         (cell.section, cell.experiment, cell.column): cell
@@ -139,7 +139,7 @@ def _with_method(name: str, method: str) -> str:
 
 
 def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
-    """Every experiment that the tables need, once at this scale, with all that is measured of it; starts come first."""
+    """Every experiment that the tables need, once at this scale, with all that is measured for it; starts first."""
     found: dict[str, Job] = {}
     for table, cell in ((each, cell) for each in tables for cell in each.cells):
         if cell.experiment is None:
@@ -159,6 +159,6 @@ def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
 
 
 def _with_benchmark(known: tuple[str, ...], benchmark: str, scale: str) -> tuple[str, ...]:
-    """One benchmark more, unless there is one that is the same at this scale."""
+    """One more benchmark, unless one is the same at this scale."""
     is_there = benchmark_at(benchmark, scale) in {benchmark_at(name, scale) for name in known}
     return known if is_there else (*known, benchmark)

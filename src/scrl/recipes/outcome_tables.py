@@ -1,7 +1,7 @@
-"""What came of a reproduction, in the shape of the paper's tables.
+"""The results of a reproduction, in the shape of the paper's tables.
 
 Every number is read back from the files under OUT. Several seeds are averaged question by question; intervals are over
-questions. At another scale than the paper's, models and benchmarks have the names of what stands for them, rows and
+questions. At a scale other than the paper's, models and benchmarks have the names of their substitutes, rows and
 columns that become the same are printed once, and the paper's values are left out.
 """
 
@@ -39,7 +39,7 @@ FOLDERS = {"evaluation": "evaluations", "rollouts": "rollouts", "curve": "runs",
 
 
 def values_of(table: PaperTable, choices: Choices, out: Path) -> dict[Place, Value]:
-    """The value of every cell whose experiment was carried out, and of what follows from those."""
+    """The value of every cell whose experiment was run, and of the cells derived from those."""
     scaled, originals = table_at(table, choices.scale)
     folders = [out / f"seed-{seed}" for seed in choices.seeds]
     values: dict[Place, Value] = {}
@@ -87,7 +87,7 @@ def _name_at(experiment: str, scale: str) -> str:
 
 
 def _mean_of(records: Sequence[Mapping[str, Any]], metric: str) -> Value | None:
-    """The mean over seeds; of voting, maj@k of all k votes."""
+    """The mean over seeds; for voting, maj@k of all k votes."""
     if not metric.startswith(("pass@", "maj@", VOTING)):
         has_all = all(metric in record for record in records)
         return Value(math.fsum(record[metric] for record in records) / len(records)) if has_all else None
@@ -100,7 +100,7 @@ def _mean_of(records: Sequence[Mapping[str, Any]], metric: str) -> Value | None:
         for name, value in record[f"{key}_by_question"].items():
             collected.setdefault(name, []).append(value)
     by_question = {name: math.fsum(values) / len(values) for name, values in collected.items()}
-    seed = records[0].get("seed", 0) if len(records) == 1 else 0  # of one evaluation the interval that it has itself
+    seed = records[0].get("seed", 0) if len(records) == 1 else 0  # a single evaluation keeps its own interval
     low, high = bootstrap_interval(list(by_question.values()), seed=seed)
     mean = math.fsum(by_question.values()) / len(by_question)
     return Value(100 * mean, 100 * low, 100 * high, by_question, votes)
@@ -120,7 +120,7 @@ def _derived(derived: Derived, values: Mapping[Place, Value]) -> Value | None:
 
 
 def outcome_table(scaled: PaperTable, values: Mapping[Place, Value], caption: str) -> Table:
-    """The table as the paper has it, our value first, the paper's behind it in parentheses."""
+    """The table as the paper has it, our value first, then the paper's in parentheses."""
     texts: dict[tuple[str, str, str], str] = {}
     for cell in scaled.cells:
         key = (cell.section, cell.row, cell.column)
@@ -202,7 +202,7 @@ def _drawn(table: PaperTable, choices: Choices, out: Path) -> str:
 
 
 def write_figure(table: PaperTable, choices: Choices, out: Path, path: Path) -> None:
-    """The curves of a figure, of the first seed."""
+    """The curves of a figure, from the first seed."""
     panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
     scaled, originals = table_at(table, choices.scale)
     for cell in scaled.cells:

@@ -15,7 +15,7 @@ import yaml
 GAIN = "Δ"
 """The metric of a cell that says how much better one row is than another."""
 Place = tuple[str, str, str, str]
-"""Section, row, column, metric: where a number stands in its table."""
+"""Section, row, column, metric: where a number is in its table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Derived:
     of: tuple[Place, ...]
 
     def value(self, values: Mapping[Place, float]) -> float | None:
-        """From the numbers it follows from; None where one of them is missing."""
+        """Computed from the numbers it follows from; None if one of them is missing."""
         if not all(place in values for place in self.of):
             return None
         numbers = [values[place] for place in self.of]
@@ -50,7 +50,7 @@ class Cell:
     measured_on: str
     """A benchmark's name; empty where the number is a mean over several."""
     copied_from: str | None = None
-    """The work from which the paper took the number: no run of the authors stands behind it."""
+    """The work from which the paper took the number: it is not from a run of the authors."""
     is_peak: bool = False
     """Starred: the best value before the run degraded, not the last."""
     derived: Derived | None = None
@@ -71,7 +71,7 @@ class Series:
     """One minus the key's value."""
 
     def value(self, line: Mapping[str, float]) -> float | None:
-        """Of one step; None where it is undefined."""
+        """The value at one step; None if it is undefined."""
         if self.key not in line:
             return None
         return 1 - line[self.key] if self.is_complement else line[self.key]
@@ -87,9 +87,9 @@ class PaperTable:
     caption: str
     cells: tuple[Cell, ...]
     series: tuple[Series, ...] = ()
-    """Of a figure, and of what is averaged over a run."""
+    """The series of a figure, and of what is averaged over a run."""
     measured_with: Literal["evaluation", "curve", "rollouts", "training"] = "evaluation"
-    """evaluation: `EVALUATION`, of the last checkpoint; curve: the same, of a run on its way; rollouts: as training
+    """evaluation: `EVALUATION`, of the last checkpoint; curve: the same, during a run; rollouts: as training
     samples, before the first step; training: `series`, of the steps."""
     not_in_paper: tuple[str, ...] = ()
     """What the paper leaves open about the table as a whole: keys of NOT_IN_PAPER."""
@@ -118,10 +118,10 @@ class Hyperparameter:
 
     printed: str
     small: float | str
-    """Of all models but Qwen2.5-Math-7B, which has `large`, where the text does not say otherwise."""
+    """For all models but Qwen2.5-Math-7B, which has `large`, unless the text says otherwise."""
     large: float | str
     setting: str | None = None
-    """Its name in a run's settings; where it has none, `note` says why."""
+    """Its name in a run's settings; if it has none, `note` says why."""
     note: str = ""
 
 

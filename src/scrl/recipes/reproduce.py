@@ -1,11 +1,11 @@
-"""Carry out experiments of the paper: measure the start model, train, measure again; all in one folder, resumable.
+"""Run experiments of the paper: measure the start model, train, measure again; all in one folder, resumable.
 
     OUT/seed-10/runs/NAME/                  a training run
     OUT/seed-10/evaluations/NAME/           `scrl evaluate` of a start model, or of a run's last checkpoint
     OUT/seed-10/rollouts/NAME/              the same as training samples: for the table of entropies
     OUT/seed-10/voting/NAME/                the start model voting, with as many tokens as the run sampled
 
-NAME is an experiment at the chosen scale; experiments that several tables share are carried out once.
+NAME is an experiment at the chosen scale; experiments that several tables share are run once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Choices:
     scale: str = "paper"
     seeds: tuple[int, ...] = (0,)
     steps: int | None = None
-    """In place of the recipe's."""
+    """Steps in place of the recipe's."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
     """Settings on top of every run's, e.g. {"compute": {"sampler_rows": 1024}}; evaluations take those they share."""
     data_dir: str | None = None
@@ -110,7 +110,7 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
 
 
 def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
-    """Refuse, before days of training, a benchmark that is not there and questions that some method cannot use."""
+    """Refuse, before days of training, a missing benchmark and questions that some method cannot use."""
     data_dir = Path(choices.data_dir).expanduser() if choices.data_dir is not None else None
 
     @cache
@@ -146,7 +146,7 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progres
                 _train(config, run, listener)
                 if job.has_voting:
                     voting = voting_settings(job, choices, config, run)
-                    listener.note(f"the start model votes with {voting.samples} completions a question")
+                    listener.note(f"the start model votes with {voting.samples} completions per question")
                     _measure(voting, folder / "voting" / job.name, listener)
                 model = str(run.joinpath(*LAST))
             if job.measured_on:
@@ -164,7 +164,7 @@ def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
 
 
 def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
-    """With the paper's number of passes over the questions that are left when overlong prompts are out."""
+    """The settings with the paper's number of passes over the questions left after dropping overlong prompts."""
     if choices.scale != "paper" or choices.steps is not None:
         return config
     tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
@@ -198,7 +198,7 @@ def _is_finished(folder: Path, config: RunConfig) -> bool:
 
 
 def _steps_done(last: Path, engine: str) -> int:
-    """Until the last checkpoint."""
+    """The steps done up to the last checkpoint."""
     state = last / STATES.get(engine, "")
     try:
         if engine == "verl":  # last → global_step_40/actor/huggingface
@@ -233,7 +233,7 @@ def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) ->
 
 
 SHARED = ("prompt", "compute", "limit", "reader", "significant_digits", "trust_remote_code")
-"""Settings of a run that hold for its evaluations too; and sampling.max_tokens."""
+"""Settings of a run that apply to its evaluations too; and sampling.max_tokens."""
 
 
 def _settings(
@@ -256,7 +256,7 @@ def _measure(settings: MeasurementSettings, folder: Path, listener: BenchmarkLis
     if (folder / "evaluation.yaml").is_file():
         before = read_settings(folder)
         is_checkpoint = all(Path(model).parts[-2:] == LAST for model in (before.model, settings.model))
-        model = before.model if is_checkpoint else settings.model  # the whole folder may have been moved since
+        model = before.model if is_checkpoint else settings.model  # the whole folder may have been moved since then
         if before != settings.model_copy(update={"benchmarks": before.benchmarks, "model": model}):
             raise _other_settings(folder)
         both = tuple(dict.fromkeys((*before.benchmarks, *settings.benchmarks)))
@@ -267,9 +267,9 @@ def _measure(settings: MeasurementSettings, folder: Path, listener: BenchmarkLis
 
 
 def read_finished(path: Path) -> list[dict[str, Any]]:
-    """All lines of a file that nothing writes to any more; a file that is not there has none."""
+    """All lines of a file that is no longer written to; a missing file has none."""
 
     def refuse(_message: str) -> None:
-        raise DataError(path, "ends in half a line; delete the folder it lies in, and what is missing is made again")
+        raise DataError(path, "ends in half a line; delete its folder, and what is missing is made again")
 
     return [line.fields for line in read_json_lines(path, refuse)] if path.is_file() else []

@@ -22,16 +22,16 @@ SCALES = ("paper", "demo")
 LEVELS = {
     "aime24": "hard", "aime25": "hard", "amc": "medium", "gpqa": "medium", "math500": "easy", "minerva": "easy"
 }  # fmt: skip
-"""Which level of generated arithmetic stands for a benchmark."""
+"""The level of generated arithmetic that represents a benchmark."""
 SHORT = {LENGTHS["10,240"]: 48}
-"""Where an experiment varies the length, the shorter one becomes this; everything else is as long as the demo."""
+"""If an experiment varies the length, the shorter one becomes this; all else is as long as in the demo."""
 SMALL_REWARDS = ("rent", "intuitor")
 """Methods whose rewards are entropies and the like: the demo's std_floor would silence them, so they have none."""
 _DEMO = demo_config("scrl", seed=SEED, steps=TOY_STEPS, model=EMBEDDED)
 
 
 def at_scale(experiment: Experiment, scale: str) -> Experiment:
-    """What stands for an experiment."""
+    """What represents an experiment at a scale."""
     if _is_paper(scale):
         return experiment
     max_tokens = length_at(experiment.max_tokens, scale)
@@ -53,12 +53,12 @@ def at_scale(experiment: Experiment, scale: str) -> Experiment:
 
 
 def benchmark_at(benchmark: str, scale: str) -> str:
-    """The questions that stand for a benchmark: those a run is trained on, as in the paper."""
+    """The questions that represent a benchmark: those a run is trained on, as in the paper."""
     return benchmark if _is_paper(scale) else f"arithmetic:{LEVELS[benchmark]}:train:64"
 
 
 def length_at(max_tokens: int, scale: str) -> int:
-    """The most tokens of a completion that stand for the paper's."""
+    """The most tokens of a completion, in place of the paper's."""
     return max_tokens if _is_paper(scale) else SHORT.get(max_tokens, _DEMO.sampling.max_tokens)
 
 
@@ -92,7 +92,7 @@ def default_seed(scale: str) -> int:
 
 
 def mapping(scale: str) -> Iterator[str]:
-    """What stands for what, line by line."""
+    """What represents what, line by line."""
     if _is_paper(scale):
         yield "models, questions and lengths are the paper's own"
         return
@@ -114,11 +114,11 @@ def mapping(scale: str) -> Iterator[str]:
 
 
 def table_at(table: PaperTable, scale: str) -> tuple[PaperTable, dict[Place, Cell]]:
-    """The table with the names of what stands for its models and benchmarks, and what is measured for each cell.
+    """The table with the names of what represents its models and benchmarks, and what is measured for each cell.
 
     Cells that become the same are printed once, and the first of them is measured. Two models that become one share
     their rows, unless a mean or a gain would then follow from other numbers in one of them than in the other: such rows
-    say which model they stand for.
+    say which model they represent.
     """
     if _is_paper(scale):
         return table, {cell.place: cell for cell in reversed(table.cells)}

@@ -19,14 +19,14 @@ from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, Place, P
 from scrl.reporting.tables import Share, Table
 
 RESAMPLING_SEED = 0
-"""Of intervals and p-values that are computed when results are read: the same files give the same numbers."""
+"""The seed of intervals and p-values computed when results are read: the same files give the same numbers."""
 MAX_P_VALUE = 0.05
 """A difference is clear when its p-value is below this and its interval excludes 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two places, or one at two steps, with their evaluations by benchmark, where both have one."""
+    """Two places, or one at two steps, with their evaluations by benchmark, for benchmarks that both have."""
 
     letters: tuple[str, str]
     places: tuple[Place, Place]
@@ -51,7 +51,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Who is ahead, where interval and p-value agree; with few questions the interval alone excludes 0 too soon."""
+        """Which is ahead, if interval and p-value agree; with few questions the interval alone excludes 0 too soon."""
         first, second = self.letters
         if not self.difference.is_clear or self.p_value >= MAX_P_VALUE:
             return f"{first} and {second} are not told apart"
@@ -74,7 +74,7 @@ def pair_places(places: Sequence[Place]) -> list[Pairing]:
 
 
 def _nothing_in_common(first: Place, other: Place) -> str:
-    """What the two have, and the commands that make them comparable."""
+    """What the two have measured, and the commands that make them comparable."""
     has = " and ".join(f"{place.name} has {', '.join(place.benchmarks)}" for place in (first, other))
     about = f" {STREAM}" if "stream" in (*first.benchmarks, *other.benchmarks) else ""
     for behind, ahead in ((other, first), (first, other)):
@@ -107,7 +107,7 @@ def _measured_alike(behind: Place, ahead: Place, out: str) -> str:
 
 
 def _with_own_start(place: Place) -> Pairing:
-    """On each benchmark the first evaluation and the last, or that of the step the user named."""
+    """On each benchmark the first evaluation and the last, or the one at the step the user named."""
     pairs = {
         name: (_at_step(place, name, place.of(name)[0]["step"]), _chosen(place, name)) for name in place.benchmarks
     }
@@ -132,7 +132,7 @@ def _at_step(place: Place, benchmark: str, step: int) -> Evaluation | None:
         ways = " and ".join(Protocol.of(evaluation).words for evaluation in evaluations)
         raise InputError(
             f"{place.name}: was measured on {benchmark} at step {step} in more than one way ({ways}); "
-            f"put each way into a file of its own and give that one"
+            f"put each way into its own file and give that one"
         )
     return evaluations[0] if evaluations else None
 
@@ -167,13 +167,13 @@ def _check_metric(metric: str, name: str, evaluation: Evaluation, measured: Iter
         if not has:
             raise InputError(f"{name}: cannot be compared on {benchmark}: its questions have no gold answers")
         raise InputError(f"{name}: has no {metric} of {benchmark}; it has {', '.join(has)}")
-    raise ConfigError(f"--metric: nobody measured {metric!r}.{did_you_mean(metric, measured)}")
+    raise ConfigError(f"--metric: {metric!r} was not measured.{did_you_mean(metric, measured)}")
 
 
 def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str) -> Comparison:
     benchmark = pair[0]["benchmark"]
     first, second = (evaluation[metric + BY_QUESTION] for evaluation in pair)
-    if first.keys() != second.keys():  # a difference over the questions in common would answer another question
+    if first.keys() != second.keys():  # a difference over the common questions would measure something else
         odd = min(first.keys() ^ second.keys())
         raise InputError(
             f"{benchmark}: {' and '.join(pairing.names)} were not measured on the same questions: "
@@ -219,7 +219,7 @@ def comparison_table(comparisons: Sequence[Comparison], metric: str) -> Table:
 
 
 def remarks(pairings: Sequence[Pairing], comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """What keeps these numbers from meaning what they seem to."""
+    """Why these numbers may not mean what they seem to."""
     if any(each.benchmark == "stream" for each in comparisons):
         yield STREAM
     for pairing in pairings:

@@ -1,4 +1,4 @@
-"""`evaluations.jsonl` and `metrics.jsonl`, read and checked, and the places a user can name that hold evaluations.
+"""`evaluations.jsonl` and `metrics.jsonl`, read and checked, and the places with evaluations that a user can name.
 
 A place is the folder of a run, a folder that `scrl evaluate` made, or an evaluations.jsonl; `PLACE@40` means its
 evaluation after step 40.
@@ -21,11 +21,11 @@ from scrl.errors import DataError, InputError
 from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
 
 Evaluation = Mapping[str, Any]
-"""One line of evaluations.jsonl, without what is null."""
+"""One line of evaluations.jsonl, without its null fields."""
 EVALUATIONS = "evaluations.jsonl"
 BY_QUESTION = "_by_question"
 STREAM = "stream: the questions that a run was trained on."
-"""What this benchmark is, where it heads a table."""
+"""What this benchmark is, for the heading of a table."""
 _NUMBERS = frozenset(
     "questions samples temperature top_p max_tokens significant_digits pass@1_low pass@1_high agreement answered "
     "truncated entropy_mean entropy_correct entropy_incorrect".split()
@@ -49,7 +49,7 @@ class Protocol(NamedTuple):
 
     @property
     def words(self) -> str:
-        """In a few words; what the file does not say is left out."""
+        """The protocol in a few words; what the file does not say is left out."""
         parts = {
             "{:g} questions": self.questions,
             "{:g} samples each": self.samples,
@@ -110,7 +110,7 @@ def _read_steps(
                 raise DataError(path, f"field {key!r} must be a number, found {fields[key]!r}", line.number)
         identity = (step, Protocol.of(fields)) if has_protocol else step
         if identity in steps:
-            raise DataError(path, f"step {step} stands here a second time", line.number)
+            raise DataError(path, f"step {step} appears twice", line.number)
         steps[identity] = fields
     return list(steps.values())
 
@@ -143,7 +143,7 @@ class Place:
     best_step: int | None = None
     """The step of the checkpoint `best`, which is chosen without gold."""
     standing: Standing | None = None
-    """Where a run stands, where its last checkpoint says so."""
+    """The state of a run, if its last checkpoint says so."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -181,7 +181,7 @@ def read_place(text: str) -> Place:
     config, best_step, standing, config_file = None, None, None, file.with_name("config.yaml")
     if file.name == EVALUATIONS and config_file.is_file():
         config = read_yaml(config_file)
-        if not isinstance(seed := config.get("seed", 0), int):  # runs are told apart by it
+        if not isinstance(seed := config.get("seed", 0), int):  # it tells runs apart
             raise DataError(config_file, f"seed: must be a whole number, found {seed!r:.50}")
         best_step, standing = best_step_of(file.parent / "checkpoints"), standing_of(file.parent)
     if best_step is not None and best_step not in steps:
@@ -211,7 +211,7 @@ def _evaluations_file(path: Path) -> Path:
     inner = ", ".join(sorted(str(file.parent) for file in path.glob(f"*/{EVALUATIONS}")))
     fix = f"it holds {inner}: give these" if inner else "give the folder of a run or of scrl evaluate"
     if (path / "evaluation.yaml").is_file():
-        fix = f"it was not finished; go on with: scrl evaluate --resume --out {path}"
+        fix = f"it was not finished; resume with: scrl evaluate --resume --out {path}"
     raise DataError(path, f"has no {EVALUATIONS}; {fix}")
 
 

@@ -1,6 +1,6 @@
 """What the page's script computes with: the votes of all questions, exactly as the rules of `credit/` see them.
 
-Of every question the first and the last visit in full, all visits (thinned out) as bars, and two completions to read.
+For every question: the first and the last visit in full, all visits (thinned out) as bars, and two completions.
 The share of an answer elsewhere, p̄, is over the other questions at the same end: so the page shows what `scrl label`
 makes of a file with one visit of each question.
 """
@@ -24,13 +24,13 @@ from scrl.reporting.text import shorten
 
 MAX_BARS = 48
 NUM_NAMED = 5
-"""Answers with a part of their own in a bar."""
+"""The number of answers with their own part in a bar."""
 _LABELS = {"positive": 1, "negative": -1, None: 0}
 
 
 def page_data(sources: Sequence[Source]) -> dict[str, Any]:
-    """The data of the page; text is printable, and a class stands under its place in `keys`."""
-    gold: dict[tuple[str, str], str | None] = {}  # of every question, in the order in which they are shown
+    """The data of the page; text is printable, and a class is given by its index in `keys`."""
+    gold: dict[tuple[str, str], str | None] = {}  # for every question, in the order shown
     for question in (question for source in sources for question in source.questions):
         gold[question.key] = gold.get(question.key) if question.votes.gold is None else question.votes.gold
     questions = [
@@ -81,10 +81,10 @@ def _question(question: Question) -> dict[str, Any]:
 
 
 def start_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that the explorer starts with: those of the run, and else the defaults."""
+    """The settings that the explorer starts with: those of the run, or else the defaults."""
     method, credit = config.get("method"), config.get("credit")
     settings: dict[str, Any] = {}
-    for name in sorted(EXPLORED, key=lambda name: name == method):  # what methods share is as in the run's own
+    for name in sorted(EXPLORED, key=lambda name: name == method):  # shared settings are those of the run's own method
         fields = find_method(name).settings.model_fields
         own = credit if name == method and isinstance(credit, dict) else {}
         named = {key: own[key] for key in own if key in fields}
@@ -123,7 +123,7 @@ def _groups(visits: Sequence[tuple[str, Visit]]) -> Iterator[dict[str, Any]]:
 
 
 def _named(visits: Sequence[Visit]) -> list[str]:
-    """The answers with a part of their own: right ones, winners at the ends, then the most frequent."""
+    """The answers with their own part: right ones, winners at the ends, then the most frequent."""
     counts: Counter[str] = Counter()
     for visit in visits:
         counts.update({key: votes.count for key, votes in visit.classes})

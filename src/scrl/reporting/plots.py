@@ -1,6 +1,6 @@
 """Line plots over steps: as SVG inside the page, or as an SVG file.
 
-Inside the page nothing in a picture is foreign text: names of runs and benchmarks stand in the HTML beside it. Colours
+Inside the page nothing in a picture is foreign text: names of runs and benchmarks are in the HTML beside it. Colours
 are CSS variables (`--c0` …), so that the page decides how they look in light and in dark.
 """
 
@@ -23,11 +23,11 @@ from scrl.reporting.evaluations import Protocol
 from scrl.reporting.sources import Source
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Okabe and Ito: told apart by colour-blind readers too."""
+"""Okabe and Ito: colour-blind readers can tell them apart too."""
 DASHES = ("solid", "dashed", "dotted")
 _INK = "#010203"  # stands for the colour of the page's text
 _WIDTH, _HEIGHT = 4.4, 2.3
-_ROUND = (1, 2, 2.5, 5, 10)  # ticks stand at multiples of these
+_ROUND = (1, 2, 2.5, 5, 10)  # ticks are at multiples of these
 _INKED = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "grid.color")
 _STYLE: dict[Any, Any] = dict.fromkeys(_INKED, _INK) | {
     "svg.fonttype": "none",
@@ -55,7 +55,7 @@ class Curve:
     values: tuple[float, ...]
     band: tuple[tuple[float, float], ...] | None = None
     dashes: int = 0
-    """Which of several numbers of one run it is."""
+    """Its index among several numbers of one run."""
 
     @property
     def style(self) -> str:
@@ -82,7 +82,7 @@ class Panel:
     keys: tuple[str, ...]
     is_smoothed: bool = False
     top: float | None = None
-    """Where the vertical axis ends; by default where the numbers do."""
+    """The top of the vertical axis; by default that of the numbers."""
     from_zero: bool = True
 
     @property
@@ -109,11 +109,11 @@ class _Number(NamedTuple):
 
     key: str
     name: str
-    """In the legend of a plot of one run."""
+    """Its name in the legend of a plot of one run."""
     title: str
-    """Of its own plot, where there are several runs."""
+    """The title of its own plot, if there are several runs."""
     protocol: Protocol | None = None
-    """Of evaluations; None for training steps."""
+    """The protocol of evaluations; None for training steps."""
 
 
 def draw_plots(runs: Sequence[Source]) -> list[Plot]:
@@ -144,7 +144,7 @@ def draw_plots(runs: Sequence[Source]) -> list[Plot]:
 
 
 def _curve(run: Source, number: _Number, name: str, look: int, dashes: int = 0) -> Curve | None:
-    """With a band where the file has an interval for every value."""
+    """The curve, with a band if the file has an interval for every value."""
     lines = run.metrics if number.protocol is None else run.series.get(number.protocol, [])
     lines = sorted((line for line in lines if number.key in line), key=lambda line: int(line["step"]))
     if not lines:

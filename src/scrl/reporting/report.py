@@ -1,7 +1,7 @@
-"""`report.html`: what runs did, or what files of completions hold, on one page that needs nothing else.
+"""`report.html`: what runs did, or what files of completions hold, on one self-contained page.
 
-All text on it is foreign until shown otherwise: completions are written by a model. So everything is escaped, the only
-script is the page's own, known to the browser by its hash, and the page's policy forbids to load or run anything else.
+All text on it is untrusted by default: completions are written by a model. So everything is escaped, the only script is
+the page's own, known to the browser by its hash, and the page's policy forbids loading or running anything else.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def render_report(sources: Sequence[Source]) -> str:
 
 
 class Story(NamedTuple):
-    """What training did, on the benchmark that the page leads with."""
+    """What training did, on the benchmark at the top of the page."""
 
     look: int
     run: Source
@@ -120,12 +120,12 @@ class Story(NamedTuple):
     ends: tuple[Evaluation, ...] = ()
     """The first and the last evaluation, or the only one."""
     change: Difference | None = None
-    """Where both ends have values by question."""
+    """None unless both ends have values by question."""
     transitions: Mapping[str, int] | None = None
 
 
 def story_of(run: Source, protocol: Protocol | None, look: int) -> Story:
-    """By pass@1 where there is gold, and else by agreement."""
+    """By pass@1 if there is gold, or else by agreement."""
     lines = run.series.get(protocol, []) if protocol is not None else []
     metric = next((name for name in ("pass@1", "agreement") if lines and all(name in line for line in lines)), "")
     if not metric:
@@ -161,12 +161,12 @@ class RunAnswers(NamedTuple):
 
 
 class BeforeAndAfter(NamedTuple):
-    """One benchmark, evaluated in one way, by all runs that did."""
+    """One benchmark, evaluated in one way, for all runs that have it."""
 
     protocol: Protocol
     is_graded: bool
     tables: dict[int, Table]
-    """By the run's place: the first and the last evaluation, and the change."""
+    """By the run's index: the first and the last evaluation, and the change."""
 
 
 def before_and_after(protocol: Protocol, runs: Sequence[Source]) -> BeforeAndAfter:

@@ -26,7 +26,7 @@ SHARES = ("agreement", "answered", "truncated")
 
 @dataclass(frozen=True, slots=True)
 class ResultRow:
-    """One evaluation of one place on one benchmark; of runs that differ only in the seed, their mean."""
+    """One evaluation of one place on one benchmark; for runs that differ only in the seed, their mean."""
 
     places: tuple[str, ...]
     model: str
@@ -39,7 +39,7 @@ class ResultRow:
     shares: Mapping[str, Share]
     """Those of SHARES that were measured."""
     questions: int
-    """The number behind the scores; where every seed has its own questions, all of them together."""
+    """The number of questions behind the scores; if every seed has its own, all of them together."""
     samples: int | None
     temperature: float | None
     seeds: tuple[int, ...]
@@ -51,7 +51,7 @@ def result_rows(places: Sequence[Place]) -> tuple[ResultRow, ...]:
 
 
 def group_by_seed(places: Iterable[Place]) -> list[tuple[Place, ...]]:
-    """Runs whose settings differ only in the seed are one group; a seed that comes twice keeps them apart."""
+    """Runs whose settings differ only in the seed are one group; a repeated seed splits it into single runs."""
     groups: dict[object, list[Place]] = {}
     for number, place in enumerate(places):
         settings = {str(name): value for name, value in (place.config or {}).items() if name != "seed"}
@@ -65,9 +65,9 @@ def group_by_seed(places: Iterable[Place]) -> list[tuple[Place, ...]]:
 
 
 def _group_rows(group: Sequence[Place]) -> Iterator[ResultRow]:
-    """For each protocol a row for each mark, over the seeds that have it; marks on the same evaluations share one.
+    """For each protocol, one row per mark, over the seeds that have it; marks on the same evaluations share one.
 
-    `best` needs all seeds: those whose best step happened to be evaluated are no fair choice among them.
+    `best` needs all seeds: those whose best step happened to be evaluated are not a fair selection.
     """
     series = [by_protocol(place.evaluations) for place in group]
     for protocol in dict.fromkeys(protocol for lines in series for protocol in lines):
@@ -82,7 +82,7 @@ def _group_rows(group: Sequence[Place]) -> Iterator[ResultRow]:
 
 
 def _by_mark(place: Place, series: Sequence[Evaluation]) -> dict[str, Evaluation]:
-    """Of the evaluations made in one way, by step: which is the start, the best, the peak, the last."""
+    """Among the evaluations made in one way, by step: which is the start, the best, the peak, the last."""
     if not series:
         return {}
     by_step = {evaluation["step"]: evaluation for evaluation in series}
@@ -134,7 +134,7 @@ def score(name: str, lines: Sequence[Evaluation]) -> Share:
 
 
 def result_table(rows: Sequence[ResultRow]) -> Table:
-    """The rows with everything that must stand beside a number: n, samples, temperature, seeds."""
+    """The rows with everything that a number needs beside it: n, samples, temperature, seeds."""
     metrics = metrics_of(row.scores for row in rows)
     shares = SHARES if any("agreement" in row.shares for row in rows) else SHARES[1:]
     marks = {mark for row in rows for mark in row.marks}

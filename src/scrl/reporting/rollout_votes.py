@@ -1,6 +1,6 @@
 """`rollouts.jsonl` → the votes of every question at every step it was visited, and totals over a run.
 
-The file may be larger than memory: texts are not kept, only where in the file one completion of each class stands.
+The file may be larger than memory: texts are not kept, only where in the file to find one completion of each class.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Votes:
     label: Label | None
     is_right: bool | None
     offset: int
-    """Where in the file the first of them stands."""
+    """Where in the file the first of them is."""
     count: int = 0
     entropies: array[float] = field(default_factory=lambda: array("d"))
     """NaN where the file has none."""
@@ -68,7 +68,7 @@ class Visit:
 
     step: int
     votes: dict[str | None, Votes] = field(default_factory=dict)
-    """By the key of the class; None has the missing answers."""
+    """By the key of the class; missing answers are under None."""
     index: GroupIndex = field(default_factory=GroupIndex)
 
     @property
@@ -106,7 +106,7 @@ class Visit:
 
     @property
     def tally(self) -> Tally:
-        """The votes as rules look at them, the completions of a class side by side."""
+        """The votes as rules see them, with the completions of a class together."""
         keys_K = tuple(sorted(key for key in self.votes if key is not None))
         places = {key: place for place, key in enumerate(keys_K)} | {None: MISSING}
         class_of_G = tuple(places[key] for key, votes in self.votes.items() for _ in votes.entropies)
@@ -147,7 +147,7 @@ def read_votes(path: Path, on_cut: OnCut) -> dict[str, QuestionVotes]:
                 raise DataError(path, reason, line.number)
         visit = question.by_step.setdefault(rollout.step, Visit(rollout.step))
         if visit.index.has(rollout.sample):
-            reason = f"sample {rollout.sample} of question {name!r} at step {rollout.step} stands here a second time"
+            reason = f"sample {rollout.sample} of question {name!r} at step {rollout.step} appears twice"
             raise DataError(path, reason, line.number)
         visit.index.add(rollout.sample)
         votes = visit.votes.setdefault(rollout.answer_class, Votes(rollout.label, rollout.correct, line.offset))
@@ -173,11 +173,11 @@ def parse_rollout(fields: dict[str, Any], path: Path, number: int) -> RolloutLin
 # What the labels of a whole run add up to: the definitions of `metrics.jsonl`, over all groups instead of one step's
 
 Outcomes = Callable[[Visit], Iterable[float]]
-"""Zeros and ones, one for each thing that counts in a visit; none where the question does not arise."""
+"""Zeros and ones, one for each thing counted in a visit; none if the visit has nothing to count."""
 
 
 def add_up(visits: Sequence[Visit]) -> dict[str, Ratio]:
-    """Every total over all visits, by its words."""
+    """Every total over all visits, by its description."""
     graded = [visit for visit in visits if visit.is_graded]
     totals = {}
     for over, kinds in ((visits, TOTALS), (graded, TOTALS_WITH_GOLD)):

@@ -1,7 +1,7 @@
 """What a page is about: a run, read from its folder, or a file of completions; and its questions, with texts to read.
 
-Of a run folder are read `config.yaml`, `metrics.jsonl`, `evaluations.jsonl` and `rollouts.jsonl`. All four must be
-there; the last three may be empty, and may end in half a line, while the run is going.
+A run folder must have `config.yaml`, `metrics.jsonl`, `evaluations.jsonl` and `rollouts.jsonl`; the last three may be
+empty, and may end in half a line while the run is going.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from scrl.reporting.text import plain, shorten, signed
 
 NUM_EXCERPTS = 2
 MOST_CHARACTERS = 2_000_000
-"""Of all excerpts of a page together; with many questions each is shorter."""
+"""The most characters of all excerpts of a page together; with many questions each is shorter."""
 LABEL_WORDS = {"positive": "positive label", "negative": "ruled out", None: "no label"}
 EXPLORED = ("scrl", "ttrl", "contrast")
 """The methods whose labels and rewards the page computes itself."""
 FILES = ("config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl")
 EVALUATION = "evaluation.yaml"
-"""In a folder of scrl evaluate."""
+"""The file of settings in a folder of scrl evaluate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +70,19 @@ class Source:
     num_groups: int
     num_completions: int
     is_graded: bool
-    """Some completions were compared with a gold answer."""
+    """Whether some completions were compared with a gold answer."""
     config: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     folder: Path = Path()
     standing: Standing | None = None
-    """Where a run stands, where its last checkpoint says so."""
+    """The state of a run, if its last checkpoint says so."""
     totals: Mapping[str, Ratio] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     has_estimates: bool = False
-    """Some entropies were estimated from log-probabilities."""
+    """Whether some entropies were estimated from log-probabilities."""
     audit: Mapping[str, Any] | None = None
-    """Of a file of completions; None for a run."""
+    """The audit of a file of completions; None for a run."""
 
     @property
     def is_run(self) -> bool:
@@ -114,14 +114,14 @@ def name_places(places: Sequence[Path]) -> list[str]:
     paths = [Path(place).resolve() for place in places]
     for path in paths:
         if paths.count(path) > 1:
-            raise InputError(f"{path}: stands among the run folders more than once")
+            raise InputError(f"{path}: appears among the run folders more than once")
     lengths = range(1, max(len(path.parts) for path in paths) + 1)
     names = (["/".join(path.parts[-length:]) for path in paths] for length in lengths)
     return next(named for named in names if len(set(named)) == len(paths))
 
 
 def is_run_folder(path: Path) -> bool:
-    """Whether a folder is, or was meant to be, that of a run, and not one of files of completions."""
+    """Whether a folder is, or was meant to be, that of a run rather than one with files of completions."""
     has_completions = path.is_dir() and any(file.suffix in (".jsonl", ".parquet") for file in path.iterdir())
     return path.is_dir() and (not has_completions or any((path / name).exists() for name in (*FILES, EVALUATION)))
 
@@ -205,7 +205,7 @@ def _keys(stored: StoredGroup) -> list[str | None]:
 
 
 def natural_order(name: str) -> tuple[tuple[int, str], ...]:
-    """A sort key by which `q9` stands before `q10`."""
+    """A sort key that puts `q9` before `q10`."""
     parts = (part.lstrip("0") if part.isdecimal() else part for part in re.split("([0-9]+)", name))
     return tuple((len(part) if place % 2 else 0, part) for place, part in enumerate(parts))
 
@@ -233,7 +233,7 @@ def load_questions(path: Path, votes: Mapping[str, QuestionVotes]) -> tuple[Ques
 
 
 def _excerpts(file: IO[bytes], path: Path, question: QuestionVotes, num_questions: int) -> Iterator[Excerpt]:
-    """Fetched from where the last visit's votes stand in the file."""
+    """Completions of the last visit, fetched from their places in the file."""
     last = question.visits[-1]
     for key in classes_to_read(last):
         file.seek(last.votes[key].offset)

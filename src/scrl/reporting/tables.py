@@ -48,7 +48,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How a number moved; of shares in percentage points."""
+    """How a number moved; for shares, in percentage points."""
 
     value: float
     is_share: bool
@@ -75,7 +75,7 @@ class Table:
 
     @property
     def is_number(self) -> list[bool]:
-        """Which columns hold numbers alone."""
+        """Which columns hold only numbers."""
         return [
             not any(isinstance(cell, str) for cell in cells) and any(cell is not None for cell in cells)
             for cells in self.columns
@@ -142,7 +142,7 @@ def show_table(table: Table, console: Console) -> None:
 
 
 def as_markdown(table: Table) -> str:
-    """A table that reads well as plain text too; the caption stands above it."""
+    """A table that reads well as plain text too; the caption goes above it."""
     columns = zip(*([_markdown(text) for text in line] for line in (table.header, *table.texts)), strict=True)
     padded = []
     for (heading, *cells), is_number in zip(columns, table.is_number, strict=True):
@@ -186,7 +186,7 @@ def as_latex(table: Table) -> str:
 
 
 def latex_escape(text: str) -> str:
-    """Text that LaTeX prints as it stands."""
+    """Text that LaTeX prints verbatim."""
     return _one_line(text).translate(_LATEX)
 
 

@@ -178,7 +178,7 @@ class TransformersDecoder:
         self._model: Any = model
 
     def start(self, tokens_BP: Tensor, mask_BP: Tensor, group_size: int, max_tokens: int) -> Tensor:  # noqa: ARG002
-        """As GroupDecoder: prefill, then repeat the cache."""
+        """Like GroupDecoder: prefill, then repeat the cache."""
         self._cache = DynamicCache(config=plain_model(self._model).config)
         positions_BP = (mask_BP.cumsum(dim=-1) - 1).clamp(min=0)
         logits_BV = self._forward(tokens_BP, mask_BP, positions_BP)

@@ -27,7 +27,7 @@ class Draw(NamedTuple):
     logprobs_R: Tensor
     entropies_R: Tensor
     facts_R: dict[str, Tensor]
-    """The further numbers that `record` names."""
+    """The additional numbers that `record` names."""
 
 
 def row_uniforms(seed: int, step: int | str, question_id: str, sample: int, number: int) -> Floats:
@@ -39,7 +39,7 @@ def draw(logits_RV: Tensor, uniforms_R: Tensor, settings: SamplingSettings, reco
     """A token from each row, with log π(token) and H = −Σ π log π, π = softmax(logits / T).         (paper, eq. 5)
 
     π is over the whole vocabulary. With temperature 0 the likeliest token is taken, and π is that of T = 1. top-p and
-    top-k restrict what is drawn, never what is recorded. `record` names further numbers: `margin` is π(likeliest) −
+    top-k restrict what is drawn, never what is recorded. `record` names additional numbers: `margin` is π(likeliest) −
     π(second), `certainty` is −mean over the vocabulary of log π = logsumexp(z) − mean(z).
     """
     logprobs_RV = torch.log_softmax(logits_RV.float() / (settings.temperature or 1.0), dim=-1)
@@ -70,7 +70,7 @@ def invert_cdf(weights_RV: Tensor, uniforms_R: Tensor) -> Tensor:
 def restrict(probs_RV: Tensor, top_p: float, top_k: int) -> Tensor:
     """Zero for all tokens but the `top_k` likeliest and, of those, the fewest whose mass reaches `top_p`.
 
-    Of equally likely tokens the first ones are kept.
+    Among equally likely tokens the first ones are kept.
     """
     vocabulary = probs_RV.shape[-1]
     most = top_k if 0 < top_k < vocabulary else vocabulary

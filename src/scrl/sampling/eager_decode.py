@@ -32,7 +32,7 @@ class DecodedRows:
     facts_RT: dict[str, Tensor]
     lengths_R: Tensor
     finished_R: Tensor
-    """Which ended with an end token or a stop text."""
+    """Which rows ended with an end token or a stop text."""
 
 
 def decode_eagerly(
@@ -62,7 +62,7 @@ def decode_eagerly(
         lengths_R=torch.tensor(limits, device=device),
         finished_R=torch.zeros(num_rows, dtype=torch.bool, device=device),
     )
-    rows = torch.arange(num_rows, device=device)  # those the decoder still has
+    rows = torch.arange(num_rows, device=device)  # the rows that the decoder still has
     for t in range(settings.max_tokens):
         new = draw(logits_RV, uniforms_RT[rows, t], settings, record)
         out.tokens_RT[rows, t] = new.tokens_R
@@ -82,7 +82,7 @@ def decode_eagerly(
             on_token(t + 1, max_tokens)
         if num_active == 0:
             break
-        # Rows at their limits are dropped at once: one step more might exceed the model's positions.
+        # Rows at their limits are dropped at once: one more step might exceed the model's positions.
         if num_active < COMPACT_BELOW * len(rows) or (t + 1 in limit_values and num_active < len(rows)):
             active = is_active_R.nonzero().squeeze(-1)
             decoder.keep(active)

@@ -31,7 +31,7 @@ from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.stop_texts import Detokenizer, StopTexts
 
 REFILLS = 4
-"""Where waiting completions replace those that end, a call is given this many times as many completions as there are
+"""If waiting completions replace those that end, a call is given this many times as many completions as there are
 rows: near its end there are none left to fill free rows with."""
 
 
@@ -52,7 +52,7 @@ class LocalSampler(Detokenizer):
         on_fewer: Callable[[str], None] | None = None,
         on_token: Callable[[int, int], None] | None = None,
     ) -> None:
-        """`max_rows` completions are decoded side by side; fewer when memory runs out.
+        """`max_rows` completions are decoded in parallel; fewer when memory runs out.
 
         `on_fewer` is told that, and anything else that makes sampling slower.
 
@@ -87,7 +87,7 @@ class LocalSampler(Detokenizer):
         seed: int,
         step: int | str,
     ) -> list[tuple[Sample, ...]]:
-        """N completions for each prompt, as many side by side as `max_rows` and memory allow."""
+        """N completions for each prompt, as many in parallel as `max_rows` and memory allow."""
         while True:
             try:
                 with self._in_eval_mode(), torch.inference_mode():
@@ -132,7 +132,7 @@ class LocalSampler(Detokenizer):
     def _decode_batch(
         self, prompts: Sequence[Prompt], numbers: range, settings: SamplingSettings, seeds: tuple[int, int | str]
     ) -> list[Sample]:
-        """Completions `numbers` of each prompt, decoded eagerly side by side."""
+        """Completions `numbers` of each prompt, decoded eagerly in parallel."""
         device = next(self._model.parameters()).device
         tokens_BP, mask_BP = left_pad([prompt.tokens_P for prompt in prompts], device)
         limits = [prompt.max_tokens or settings.max_tokens for prompt in prompts for _ in numbers]
@@ -187,7 +187,7 @@ class LocalSampler(Detokenizer):
 
 
 def row_batches(prompts: Sequence[Prompt], num_samples: int, max_rows: int) -> Iterator[tuple[Sequence[Prompt], range]]:
-    """What is decoded side by side: several whole groups if they fit, else parts of one group."""
+    """What is decoded together: several whole groups if they fit, else parts of one group."""
     whole_groups = max_rows // num_samples
     if whole_groups:
         for first in range(0, len(prompts), whole_groups):

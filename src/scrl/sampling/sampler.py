@@ -1,4 +1,4 @@
-"""What a sampler is, and how the one that `compute.sampler` names is opened.
+"""What a sampler is, and how to open the one that `compute.sampler` names.
 
 A user's own sampler is `module:NAME`, where NAME(model, tokenizer, *, max_rows, record, on_fewer) returns a `Sampler`;
 `stop_texts.Detokenizer` is a base class with `texts` and `stop_texts`. No sampler is imported before it is opened.
@@ -43,13 +43,13 @@ class Sampler(Protocol):
     note: str | None
     """What a user should know about it."""
     max_rows: int
-    """Completions decoded side by side."""
+    """Completions decoded in parallel."""
     shares_weights: bool
     """Whether it reads the weights that are trained; one with a copy must be released before an update."""
 
     @property
     def rows_per_call(self) -> int:
-        """Completions to ask for in one call: more than `max_rows` where rows that end are replaced by others."""
+        """Completions to ask for in one call: more than `max_rows` if rows that end are replaced by others."""
 
     @property
     def drift(self) -> float | None:
@@ -126,7 +126,7 @@ def open_sampler(
 
 
 def check_samples(samples_B: Sequence[Sequence[Sample]], prompts: int, number: int) -> None:
-    """Refuse what a sampler of a user's own drew, if it is not `number` samples of each of this many prompts."""
+    """Refuse what a user's own sampler drew, if it is not `number` samples of each of this many prompts."""
     sizes = [len(samples) for samples in samples_B]
     if sizes != [number] * prompts:
         raise TrainingError(
@@ -141,7 +141,7 @@ def check_samples(samples_B: Sequence[Sequence[Sample]], prompts: int, number: i
 MEMBERS = (
     "note", "max_rows", "shares_weights", "rows_per_call", "drift", "sample", "release", "texts", "stop_texts",
 )  # fmt: skip
-"""Of a Sampler."""
+"""The members of a Sampler."""
 
 
 def _own_sampler(path: str) -> Any:

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from scrl.settings import Settings
 
 ALL_EQUAL = "at sampling.temperature 0 all completions of a question are equal, so there is nothing to learn: raise it"
-"""Of a run whose completions are not drawn at random."""
+"""The message about a run whose completions are not drawn at random."""
 
 
 class SamplingSettings(Settings):

@@ -1,4 +1,4 @@
-"""Trees of completions that share their beginnings, which cost fewer tokens than as many drawn apart.
+"""Trees of completions that share their beginnings, which cost fewer tokens than as many drawn separately.
 
 Some roots are decoded from each prompt to their ends. In each root the places of highest entropy become forks: the
 tokens before a fork are kept, and further completions are decoded from there, starting with a new draw of the token at
@@ -37,7 +37,7 @@ def sample_tree(
     """M (1 + N B) completions for each prompt: each root, followed by its branches."""
     roots_BM = sampler.sample(prompts_B, settings, num_samples=tree.roots, seed=seed, step=step)
     forks = [
-        Prompt(  # ends just before the fork; its name gives it random numbers of its own
+        Prompt(  # ends just before the fork; its name gives it its own random numbers
             f"{prompt.question_id} root {number} fork {order}",
             prompt.continued(root.tokens_T[:place]).tokens_P,
             (prompt.max_tokens or settings.max_tokens) - place,
@@ -60,7 +60,7 @@ def sample_tree(
 
 
 def fork_places(entropies_T: Floats, forks: int) -> list[int]:
-    """The `forks` places of highest entropy, in order; of equal ones the first.
+    """The `forks` places of highest entropy, in order; ties go to the first.
 
     A completion shorter than that forks at its beginning for the rest, so that all trees have as many leaves.
     """

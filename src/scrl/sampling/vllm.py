@@ -44,7 +44,7 @@ Score = Callable[[Sequence[tuple[Tokens, Tokens]], float], list[tuple[Floats, Fl
 MAX_TEMPERATURE = 2.0
 """vLLM's limit."""
 MAX_DRIFT = 0.05
-"""Nats, at T = 1. bf16 logits between 16 and 32 lie 0.125 apart, so two correct ways to compute a log-probability
+"""Nats, at T = 1. bf16 logits between 16 and 32 are 0.125 apart, so two correct ways to compute a log-probability
 differ by up to 0.06 for a token and by 0.01 to 0.04 in the mean (0.016 to 0.032 measured on an H200 with a small random
 model); another model, or one missing weight, by tenths and more."""
 SELF_CHECK = SamplingSettings(temperature=1.0, max_tokens=32)
@@ -59,7 +59,7 @@ class _Completion:
     logprobs_T: Floats | None
     is_finished: bool
     num_drawn: int | None
-    """Set where more tokens were drawn than are kept."""
+    """Set if more tokens were drawn than are kept."""
     text: str = ""
 
 
@@ -87,7 +87,7 @@ class VllmSampler(Detokenizer):
 
     @property
     def drift(self) -> float | None:
-        """Of the last step; None where top-p or top-k restrict the draw, because vLLM's numbers then differ."""
+        """The drift of the last step; None if top-p or top-k restrict the draw, because vLLM's numbers then differ."""
         return self._gap_sum / self._gap_count if self._gap_count else None
 
     def sample(
@@ -122,7 +122,7 @@ class VllmSampler(Detokenizer):
         self._is_released = True
 
     def _self_check(self, prompt: Prompt, seed: int) -> None:
-        """Refuse to go on if vLLM, given the policy's weights, is not the policy."""
+        """Refuse to continue if vLLM, given the policy's weights, is not the policy."""
         _, gaps = self._sample([prompt], SELF_CHECK, SELF_CHECK_COMPLETIONS, (seed, "self-check"))
         drift = float(gaps.mean()) if len(gaps) else float("nan")
         if not drift <= MAX_DRIFT:
@@ -193,7 +193,7 @@ def sampling_params(settings: SamplingSettings, stop_tokens: list[int], limit: i
         max_tokens=limit or settings.max_tokens,
         stop_token_ids=stop_tokens,
         seed=seed,
-        logprobs=None if settings.is_restricted else 0,  # the drawn token's alone
+        logprobs=None if settings.is_restricted else 0,  # only the drawn token's
         flat_logprobs=True,
         detokenize=False,
     )
@@ -224,7 +224,7 @@ def logprob_gaps(completions: Sequence[_Completion], scores: Sequence[tuple[Floa
 def open_vllm(
     language_model: LanguageModel, compute: ComputeSettings, max_length: int, seed: int, trust_remote_code: bool
 ) -> VllmSampler:
-    """Start a vLLM engine; a sampler on it."""
+    """Start a vLLM engine; returns a sampler on it."""
     model = language_model.model
     options = engine_options(
         model_folder(language_model.name),

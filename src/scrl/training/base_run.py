@@ -1,4 +1,4 @@
-"""What a run starts with, and what it does on every engine that takes its steps in this process.
+"""What a run starts with, and what it does on every engine that trains in this process.
 
 Nothing is written before the model, the questions and the method are found to be usable.
 """
@@ -42,7 +42,7 @@ from scrl.training.stream import QuestionStream
 
 @dataclass(eq=False)
 class BaseRun:
-    """What a run starts with, and where it stands."""
+    """What a run starts with, and its current state."""
 
     config: RunConfig
     folder: RunFolder
@@ -54,7 +54,7 @@ class BaseRun:
     state: State
 
     def log_step(self, line: dict[str, Any], groups_B: Sequence[CreditedGroup], notes: Sequence[str] = ()) -> None:
-        """Write a step down: its completions, its numbers, and what the listener is told."""
+        """Record a step: its completions, its numbers, and what the listener is told."""
         self.folder.append("rollouts.jsonl", [row for group in groups_B for row in rollout_lines(group)])
         self.folder.append("metrics.jsonl", [line])
         if line["step"] == 0 and line["no_answer_share"] > NEARLY_ALL:
@@ -81,12 +81,12 @@ class BaseRun:
 
     @property
     def stop_reasons(self) -> list[str]:
-        """Why the guard does not let the run go on from where it stands; empty where it does."""
+        """Why the guard stops the run at its current state; empty if it does not."""
         return alarms(self.state.history, self.config.guard) if self.config.guard.mode == "stop" else []
 
     @property
     def is_ended_by_guard(self) -> bool:
-        """Whether the run must not go on from where it stands."""
+        """Whether the guard stops the run at its current state."""
         return bool(self.stop_reasons)
 
     @property
@@ -95,7 +95,7 @@ class BaseRun:
         return Standing(self.state.step, tuple(self.stop_reasons))
 
     def guard_notes(self) -> list[str]:
-        """What the guard has to say after the last step and did not say after the one before."""
+        """What the guard says after the last step and did not say after the one before."""
         state = self.state
         problems = new_alarms(state.history, self.config.guard)
         notes = [f"guard, after step {state.step}: {'; '.join(problems)}"] if problems else []
@@ -108,7 +108,7 @@ class BaseRun:
 def rollout_lines(group: CreditedGroup) -> list[Mapping[str, Any]]:
     """The completions of one question, with what they earned."""
     sampled, credit = group.sampled, group.credit
-    keys = (*credit.tally.keys_K, None)  # the last for the class index -1 of a missing answer
+    keys = (*credit.tally.keys_K, None)  # the last is for the class index -1 of a missing answer
     golds_G = gold_fields(sampled.question, group.classes)
     return [
         rollout_fields(sampled.question, sampled.step, number, sample)
@@ -145,7 +145,7 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
     require_gold(rule, loaded.questions)
     if "elsewhere" in rule.needs:
         require_others([question.id for question in loaded.questions], rule.method.name)
-    # What libraries draw from; everything of our own is derived from names instead (scrl.seeds).
+    # For what libraries draw; our own seeds are derived from names instead (scrl.seeds).
     random.seed(config.seed)
     np.random.seed(config.seed % 2**32)
     torch.manual_seed(config.seed)

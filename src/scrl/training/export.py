@@ -1,4 +1,4 @@
-"""A run's model as a folder of its own: weights in the type of the model it started from, tokenizer, card.
+"""A run's model as a standalone folder: weights in the type of the model it started from, tokenizer, card.
 
 source = find_checkpoint(Path("runs/001"))
 export_model(source, Path("my-model"))
@@ -40,7 +40,7 @@ class Checkpoint:
     config: RunConfig
     folder: Path
     step: int | None
-    """After which it was made; None where nothing says so."""
+    """The step after which it was made; None if nothing says so."""
 
     @property
     def is_adapter(self) -> bool:
@@ -59,7 +59,7 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
         if place.absolute().parent.name != "checkpoints" or not (run / "config.yaml").is_file():
             runs = ", ".join(sorted(str(path.parent) for path in place.glob("*/config.yaml"))[:3])
             other = f"; there are runs in it: {runs}" if runs else ""
-            raise InputError(f"{place}: is no run (it has no config.yaml) and no checkpoint within one{other}")
+            raise InputError(f"{place}: is neither a run (it has no config.yaml) nor a checkpoint within one{other}")
         if name is not None:
             raise InputError(f"--checkpoint: {place} is a checkpoint already; give the run, or leave out --checkpoint")
     config = RunFolder(run).config()
@@ -68,7 +68,7 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
         folder = next((run / "checkpoints" / each for each in names if (run / "checkpoints" / each).is_dir()), None)
     if folder is None:
         there = sorted(path.name for path in run.glob("checkpoints/[!.]*"))
-        fix = f"it has {', '.join(there)}" if there else f"go on with scrl train --resume {run}"
+        fix = f"it has {', '.join(there)}" if there else f"resume with scrl train --resume {run}"
         raise InputError(f"{run}: has no checkpoint {name or 'yet'}; {fix}")
     if not any((folder / each).is_file() for each in ("config.json", ADAPTER)):
         raise InputError(f"{folder}: holds no model (neither config.json nor {ADAPTER}); is the checkpoint complete?")
@@ -76,7 +76,7 @@ def find_checkpoint(place: Path, name: str | None = None) -> Checkpoint:
 
 
 def _step_of(folder: Path) -> int | None:
-    """As the checkpoint's own state says; one of verl's is within a folder named after its step."""
+    """The step in the checkpoint's own state; for verl's, in the name of the folder around it."""
     if folder.name == "best":
         return best_step_of(folder.parent)
     if (standing := standing_at(folder)) is not None:
@@ -126,7 +126,7 @@ def export_model(source: Checkpoint, out: Path, *, merge: bool = False, dtype: s
 
 
 def remarks(source: Checkpoint) -> Iterator[str]:
-    """What to know about a checkpoint that is taken: why its run was stopped, and what was not measured with it."""
+    """What to know about the chosen checkpoint: why its run was stopped, and what was not measured with it."""
     standing = standing_of(source.run)
     if standing is not None and standing.guard_stop:
         yield standing.guard_stop
@@ -149,7 +149,7 @@ def _evaluations_of(run: Path) -> list[dict[str, Any]]:
 
 
 def _base(adapter: Path) -> str:
-    """The model under an adapter, as it is found from any folder: a hub id, or a whole path."""
+    """The model under an adapter, in a form that works from any folder: a hub id, or an absolute path."""
     base = base_of(adapter)
     place = Path(model_folder(base) if base in PACKAGED else base).expanduser()
     return str(place.resolve()) if place.exists() else base
@@ -171,7 +171,7 @@ def _base_dtype(source: Checkpoint) -> str:
 
 
 def _version(run: Path) -> str | None:
-    """The scrl that trained, where the run says it."""
+    """The version of scrl that trained the run, if the run says so."""
     try:
         version = json.loads((run / "environment.json").read_text(encoding="utf-8"))["versions"]["scrl"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -181,7 +181,7 @@ def _version(run: Path) -> str | None:
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `out` when it is whole; after an error nothing is left of it."""
+    """A folder to fill, which becomes `out` once it is complete; after an error nothing is left of it."""
     home = next(path for path in out.absolute().parents if path.is_dir())
     try:
         with TemporaryDirectory(prefix=f".{out.name}.", dir=home) as draft:

@@ -1,7 +1,7 @@
 """The label-free guard: is the run still healthy? It looks at what the model writes, never at gold.
 
 Each rule compares the mean over the last `window` steps with that of the first `window` steps. A run whose rewards come
-from its own votes can agree with itself ever more and be wrong; these are the signs of it that need no answer key.
+from its own votes can agree with itself ever more and be wrong; these are the signs that need no answer key.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def new_alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) ->
 
 
 def _problems(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> dict[str, str]:
-    """In words, by the metric that shows it."""
+    """What is wrong, in words, by the metric that shows it."""
     if settings.mode == "off" or len(history) < 2 * settings.window:
         return {}
     first, last = _means(history[: settings.window]), _means(history[-settings.window :])
     both = first.keys() & last.keys()
-    # Above a limit, and not so from the start: yes-or-no questions share their answers in a healthy run too.
+    # Above a limit, but not from the start: yes-or-no questions share their answers in a healthy run too.
     ceilings = {
         "same_answer_share": (settings.max_same_answer_share, "of the questions get the same answer"),
         "stock_label_share": (settings.max_stock_label_share, "of the labels are stock answers"),

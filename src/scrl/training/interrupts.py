@@ -24,10 +24,10 @@ def stop_on_sigterm(pass_on: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def stop_once(say: Callable[[str], None]) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM ends what runs within as KeyboardInterrupt; what is saved then is not cut in two.
+    """The first Ctrl-C or SIGTERM raises KeyboardInterrupt in the block; the saving that follows is not interrupted.
 
-    The second is answered in words, the third ends the process with exit code 130. From the first on there is no moment
-    at which another one would raise, so the block may save in its `except` and `finally`.
+    The second only prints a message, the third ends the process with exit code 130. After the first, no further one
+    raises, so the block may save in its `except` and `finally`.
     """
     count = 0
 

@@ -35,7 +35,7 @@ class RunListener(Protocol):
 
 
 class Silent:
-    """Shows nothing: notes go to the log named `scrl` as warnings, all else for those who ask for it."""
+    """Shows nothing: notes go to the log named `scrl` as warnings, all else at level INFO."""
 
     def note(self, text: str) -> None:
         _LOG.warning(text)
@@ -53,7 +53,7 @@ class Silent:
         pass
 
     result = evaluation
-    """Of a benchmark of `scrl evaluate`."""
+    """A benchmark of `scrl evaluate` is done."""
 
 
 class Tracker(Protocol):
@@ -99,7 +99,7 @@ TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], Tracker]] = {
     "wandb": partial(_WandbLike, "wandb"),
     "trackio": partial(_WandbLike, "trackio"),
 }
-"""Each needs the package of its name."""
+"""Trackers by name; each needs the package of that name."""
 NOT_INSTALLED = "trackers: {} is not installed. Run: pip install 'scrl[trackers]'"
 
 

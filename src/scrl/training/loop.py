@@ -37,7 +37,7 @@ def train(config: RunConfig, out: Path, listener: RunListener) -> Run:
 
 
 def resume(out: Path, listener: RunListener) -> Run:
-    """Go on with the run in `out`, exactly as if it had never stopped."""
+    """Resume the run in `out`, exactly as if it had never stopped."""
     folder = RunFolder(out)
     config = folder.config()
     with folder.held():
@@ -65,7 +65,9 @@ def _take_all_steps(run: Run) -> Run:
             state = run.state
             if state.step or state.evaluated_at is not None or state.reference_shares:  # else nothing is lost
                 run.save_last()
-            run.listener.note(f"stopped after step {run.state.step}; go on with: scrl train --resume {run.folder.path}")
+            run.listener.note(
+                f"stopped after step {run.state.step}; resume with: scrl train --resume {run.folder.path}"
+            )
             raise
     return run
 
@@ -77,7 +79,7 @@ def _reported(run: Run) -> Iterator[None]:
         yield
     except SystemExit:
         lost = f"steps after {run.saved_step} are lost" if run.saved_step < run.state.step else "nothing is lost"
-        run.listener.note(f"stopped at once, {lost}; go on with: scrl train --resume {run.folder.path}")
+        run.listener.note(f"stopped at once, {lost}; resume with: scrl train --resume {run.folder.path}")
         raise
     except BaseException:
         run.folder.report(run.listener.note)
@@ -86,7 +88,7 @@ def _reported(run: Run) -> Iterator[None]:
 
 
 def take_steps(run: Run) -> None:
-    """From where the run stands to its last step."""
+    """From the run's current step to its last."""
     config, state = run.config, run.state
     run.measure_start_model()
     while True:
@@ -122,7 +124,7 @@ def take_steps(run: Run) -> None:
                 run.save_last()
     run.evaluate()
     if state.probe:
-        had_signal = any(line.get("signal_share", 1) for line in state.history)  # earlier versions did not note it
+        had_signal = any(line.get("signal_share", 1) for line in state.history)  # earlier versions did not record it
         run.listener.note(shift_note(shift(state.probe, run.language_model), config, had_signal=had_signal))
     with finish_first(run.listener.note):
         run.save_last()
@@ -145,7 +147,7 @@ class Stopwatch:
 def sample_and_credit(
     run: Run, clock: Stopwatch, questions: Sequence[Question], beside: Sequence[CreditedGroup] = ()
 ) -> list[CreditedGroup]:
-    """The completions of some questions, and what they earn; `beside` are groups this step has sampled before."""
+    """The completions of some questions, and what they earn; `beside` are groups already sampled in this step."""
     with clock.measure("seconds_rollout"):
         sampled_B = run.sample_step(questions)
     with clock.measure("seconds_credit"):
@@ -164,7 +166,7 @@ def step_metrics(
 def save_if_best(run: Run) -> None:
     """Keep as `best` where the completions agree most over the last epoch and the guard sees nothing wrong.
 
-    A part of the first epoch covers only some of the questions, so the first whole one always takes its place.
+    A part of the first epoch covers only some of the questions, so the first whole epoch always replaces it.
     """
     state, length = run.state, run.stream.steps_per_epoch
     epoch = state.history[-length:]

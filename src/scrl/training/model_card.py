@@ -17,15 +17,15 @@ from scrl.reporting.tables import Cell, Share, Table, as_markdown
 from scrl.reporting.text import counted, sentence
 
 QUESTION = "Compute 12*7-5."
-"""What the lines of a card ask; the embedded model knows its words, too."""
+"""The question in a card's example; the embedded model knows its words, too."""
 SETTINGS = "training.yaml"
 """The settings of the run, beside an exported model."""
 VLLM_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM makes room for."""
+"""The ranks that vLLM supports."""
 
 
 def model_card(config: RunConfig, standing: Standing) -> str:
-    """The card of a checkpoint that a run makes where it stands."""
+    """The card of a checkpoint that a run makes at its current state."""
     settings = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     library = "peft" if config.lora else "transformers"
     return f"""{_head(config, {"library_name": library, "base_model": config.model})}
@@ -42,25 +42,25 @@ right; measure it on questions with known answers before you rely on it.
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is taken out of a run."""
+    """What is exported from a run."""
 
     config: RunConfig
     checkpoint: str
     """Its name."""
     step: int | None
-    """After which it was made; None where nothing says so."""
+    """The step after which it was made; None if nothing says so."""
     dtype: str
     base: str | None
     """The model that an adapter was trained on; None for a run that trained all weights."""
     is_merged: bool
     version: str | None
-    """Of scrl, that trained it."""
+    """The version of scrl that trained it."""
     guard_stop: str | None = None
     """That the guard stopped the run, and why."""
 
     @property
     def adapter_of(self) -> str | None:
-        """The model without which these weights are nothing."""
+        """The model that these weights cannot be used without."""
         return None if self.is_merged else self.base
 
 
@@ -109,7 +109,7 @@ def _head(config: RunConfig, names: dict[str, str]) -> str:
 
 
 def _warning(guard_stop: str | None) -> str:
-    """A paragraph of its own, where the guard stopped the run."""
+    """A separate paragraph if the guard stopped the run."""
     return f"**{sentence(guard_stop)}**\n\n" if guard_stop else ""
 
 
@@ -138,7 +138,7 @@ def _what_it_is(export: Export) -> str:
     )
 
 
-# Lines that answer one question
+# Example code that answers one question
 
 
 def _transformers_lines(export: Export, tokenizer: Any) -> str:
@@ -186,7 +186,7 @@ def _vllm_line(export: Export, tokenizer: Any) -> str:
 
 
 def _prompt(config: RunConfig, tokenizer: Any) -> tuple[str, str, bool]:
-    """The name and the value of what the lines call the prompt, and whether it is for a chat template."""
+    """The prompt's variable name and value in the example, and whether it is for a chat template."""
     messages = prompt_messages(Question("card", QUESTION), tokenizer, config.prompt)
     rest = messages[-1]["content"].removeprefix(QUESTION)
     content = f"question + {rest!r}" if rest else "question"

@@ -1,6 +1,6 @@
 """A few completions of the start model before training: can answers be read, are they cut, how long will a run take?
 
-A run whose completions hold hardly any answer learns nothing. The probe finds out before time is spent: it refuses
+A run whose completions contain hardly any answer learns nothing. The probe finds out before time is spent: it refuses
 such a run, says which reader or length would do, and how much time and disk the run will take. Scored again at the end,
 the same completions say how far training has moved the model.
 """
@@ -29,16 +29,16 @@ MIN_ANSWERED = 1 / 8
 """Refuse a run below this share of completions with an answer: of 32 votes four would be left."""
 FEW_ANSWERED = 1 / 2
 NEARLY_ALL = 0.9
-"""A larger share of completions without an answer, or of unanimous groups, is said to be what is wrong."""
+"""Above this share, completions without an answer, or unanimous groups, are named as the problem."""
 MANY_CUT = 1 / 4
 PREFERRED = ("boxed", "choice", "number", "last-number")
 """Readers from strict to lenient: the last finds something in any text with a digit."""
 HARDLY_MOVED = 1e-3
-"""Nats per token: below, a run has not changed what the model says."""
+"""Nats per token: below this, a run has not changed what the model says."""
 LONG = 7200
 """Seconds: a run that takes longer is told what would make it shorter."""
 MOVED_FAR = 0.3
-"""Nats per token: above, runs of a 0.5B model had lost most of their right answers (docs/results.md#learning-rates)."""
+"""Nats per token: above this, runs of a 0.5B model had lost most right answers (docs/results.md#learning-rates)."""
 FOLLOWED, FOLLOWED_TOKENS = 8, 256
 """Completions, and tokens of each, that are scored again after training."""
 
@@ -50,7 +50,7 @@ class Probe:
     sampled_B: Sequence[Sampled]
     rollout_seconds: float
     score_seconds: float
-    """Of a forward pass over all these completions."""
+    """Seconds of a forward pass over all these completions."""
     rows: list[dict[str, Any]]
     """Some of the completions with their log-probabilities, for `shift`."""
 
@@ -61,7 +61,7 @@ class Probe:
 
     @property
     def num_cut(self) -> int:
-        """Completions that did not come to an end."""
+        """Completions that were cut off."""
         return sum(not sample.is_finished for sample in self.samples)
 
 
@@ -143,7 +143,7 @@ def proposals(probe: Probe, answered: int, others: Mapping[str, int], config: Ru
     total, ways = len(probe.samples), []
     if probe.num_cut > MANY_CUT * total:
         ways.append(f"--max-tokens {(4 if probe.num_cut == total else 2) * config.sampling.max_tokens}")
-    is_mostly_cut = probe.num_cut > total / 2  # then the last number is one on the way
+    is_mostly_cut = probe.num_cut > total / 2  # then the last number is an intermediate one
     enough = max(2 * answered, math.ceil(FEW_ANSWERED * total))
     for name, count in others.items():
         if answered < FEW_ANSWERED * total and count >= enough and not (is_mostly_cut and name == "last-number"):
@@ -152,7 +152,7 @@ def proposals(probe: Probe, answered: int, others: Mapping[str, int], config: Ru
 
 
 def no_answers_note(texts: Sequence[str], reader: str) -> str:
-    """What to look at where this reader finds hardly any answer; of others only those that find more."""
+    """What to look at if this reader finds hardly any answer; other readers are named only if they find more."""
     answered, others = count_by_reader(texts, reader)
     better = ", ".join(f"{name} finds {count}" for name, count in others.items() if count > answered)
     ways = f"another reader ({better}), " if better else ""
@@ -164,13 +164,13 @@ def no_answers_note(texts: Sequence[str], reader: str) -> str:
 
 
 def count_by_reader(texts: Sequence[str], reader: str) -> tuple[int, dict[str, int]]:
-    """Texts in which this reader finds an answer, and those in which each of the others does."""
+    """The number of texts in which this reader finds an answer, and in which each of the others does."""
     counts = {name: count_answers(texts, name) for name in (reader, *PREFERRED)}
     return counts.pop(reader), counts
 
 
 def count_answers(texts: Sequence[str], reader: str) -> int:
-    """Texts in which a reader finds an answer."""
+    """The number of texts in which a reader finds an answer."""
     read = get_reader(reader)
     return sum(read(text) is not None for text in texts)
 

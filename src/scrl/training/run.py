@@ -38,9 +38,9 @@ from scrl.training.state import check_unchanged, saved_state
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crediting:
-    """A rule, and what a method's needs are met from.
+    """A rule, and what serves a method's needs.
 
-    Methods that ask a question twice, as it is and in other words, get two groups for it, one after the other.
+    Methods that ask a question twice, as it is and rephrased, get two groups for it, one after the other.
     """
 
     rule: CreditRule
@@ -51,7 +51,7 @@ class Crediting:
     """The votes of every question at its last visit, before this step."""
 
     def beside(self, groups_B: Sequence[CreditedGroup]) -> Crediting:
-        """The same, with the votes of groups that this step has sampled before."""
+        """The same, with the votes of groups already sampled in this step."""
         votes = ((group.sampled.question.id, group.credit.tally) for group in groups_B)
         return replace(self, last_votes=self.last_votes.after(votes)) if groups_B else self
 
@@ -95,7 +95,7 @@ class Run(BaseRun):
     """Texts → vectors, where a method needs that."""
     trackers: list[Tracker] = field(default_factory=list)
     saved_step: int = 0
-    """That of the last checkpoint."""
+    """The step of the last checkpoint."""
 
     @contextmanager
     def open_trackers(self) -> Iterator[None]:
@@ -108,7 +108,7 @@ class Run(BaseRun):
 
     @property
     def crediting(self) -> Crediting:
-        """The rule, and what its needs are met from."""
+        """The rule, and what serves its needs."""
         return Crediting(self.rule, self.state.reference_shares, self.embed, self.state.last_votes)
 
     def probe(self) -> None:
@@ -181,7 +181,7 @@ class Run(BaseRun):
             return
 
         def sample(name: str, questions: Sequence[Question], sampling: SamplingSettings) -> list[Sampled]:
-            """As many questions at a time as the sampler writes side by side."""
+            """As many questions at a time as the sampler decodes in parallel."""
             sampled_Q, size = list[Sampled](), max(1, self.sampler.rows_per_call // completions)
             for first in range(0, len(questions), size):
                 sampled_Q += self.sample(questions[first : first + size], sampling, completions, f"evaluation-{name}")
@@ -209,10 +209,10 @@ class Run(BaseRun):
             for sampled in self.sample(part, self.config.sampling, self.config.completions, "reference"):
                 tally = count_votes(self.rule.classify(sampled.group), None)
                 shares[sampled.question.id] = max(tally.counts_K, default=0) / tally.size
-        self.state.reference_shares = shares  # all or none: a run that is stopped half-way starts over
+        self.state.reference_shares = shares  # all or none: a run stopped halfway starts over
 
     def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> None:
-        """Note what later steps will look at; `groups_B` are all that were sampled, trained on or not."""
+        """Remember what later steps will look at; `groups_B` are all groups sampled, trained on or not."""
         state = self.state
         state.history.append({key: metrics[key] for key in (*WATCHED, "agreement", "signal_share") if key in metrics})
         state.labels |= positive_labels(groups_B)
@@ -240,7 +240,7 @@ class Run(BaseRun):
         )
 
     def restore(self) -> None:
-        """Go on from the last checkpoint, or from the start when there is none."""
+        """Resume from the last checkpoint, or from the start if there is none."""
         folder, last, now = self.folder, self.folder.last, self.state
         folder.recover()
         if not last.is_dir():

@@ -1,10 +1,10 @@
-"""The folder of a run: append-only files, and checkpoints that are either whole or not there.
+"""The folder of a run: append-only files, and checkpoints that are either whole or absent.
 
 config.yaml, environment.json, metrics.jsonl, rollouts.jsonl, evaluations.jsonl, checkpoints/{last,best}, and at the end
 answers.jsonl, answers.csv and report.html
 
 A checkpoint is written beside its place and then renamed. It notes how long the three files were, so that a resumed run
-cuts off what was written after it and goes on as if nothing had happened.
+cuts off what was written after it and continues as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy
 
 
 class RunFolder:
-    """Writes what a run leaves behind."""
+    """Writes the files of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +45,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, config: RunConfig, device: str) -> RunFolder:
-        """A folder for a new run; config.yaml comes last, so that where it is, all is there."""
+        """A folder for a new run; config.yaml is written last, so that if it exists, everything does."""
         folder = cls(path)
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
         (path / "environment.json").write_text(
@@ -65,7 +65,7 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Meanwhile no other process goes on with this run, which would cut off what is written here."""
+        """Keep any other process from resuming this run, which would cut off what is written here."""
         with only_writer(self.path / ".lock", f"{self.path}: another process is writing to this run"):
             for draft in self.path.glob(".*.part"):  # of a process that was killed while it wrote answers or the page
                 with suppress(OSError):
@@ -83,11 +83,11 @@ class RunFolder:
         return {name: (self.path / name).stat().st_size for name in FILES}
 
     def sums(self, lengths: Mapping[str, int]) -> dict[str, str]:
-        """The sums of the files up to these lengths."""
+        """The checksums of the files up to these lengths."""
         return {name: file_sum(self.path / name, lengths[name]) for name in FILES}
 
     def cut(self, lengths: Mapping[str, int], sums: Mapping[str, str] | None = None) -> None:
-        """Drop what was written after a checkpoint; nothing where what was written before has changed."""
+        """Drop what was written after a checkpoint; refuse if what was written before it has changed."""
         for name in FILES:
             path, length = self.path / name, lengths[name]
             if not path.is_file():
@@ -102,7 +102,7 @@ class RunFolder:
             os.truncate(self.path / name, lengths[name])
 
     def empty(self) -> None:
-        """Drop all that was written, where there is no checkpoint to go on from."""
+        """Drop all that was written, when there is no checkpoint to resume from."""
         self.cut(dict.fromkeys(FILES, 0))
 
     def save(self, place: Path, write: Callable[[Path], None], step: int) -> None:
@@ -133,7 +133,7 @@ class RunFolder:
         _remove(old)
 
     def recover(self) -> None:
-        """Finish what a kill interrupted: a whole checkpoint takes its place, drafts go."""
+        """Finish what a kill interrupted: a whole checkpoint moves into place, drafts are deleted."""
         for place in (self.last, self.best):
             draft, whole, old = (place.with_name(f".{place.name}.{word}") for word in ("draft", "whole", "old"))
             if whole.is_dir():
@@ -145,7 +145,7 @@ class RunFolder:
             _remove(old)
 
     def report(self, say: Callable[[str], None]) -> None:
-        """The answers and the page about the run; that they cannot be written must not hide how the run ended."""
+        """Write the answers and the page about the run; a failure to do so must not hide how the run ended."""
         writers: dict[str, Callable[[], object]] = {
             "answers": lambda: write_run_answers(self.path),
             "report": lambda: write_report([self.path], self.path / "report.html"),
@@ -158,7 +158,7 @@ class RunFolder:
 
 
 def _remove(path: Path) -> None:
-    """A folder and all that is in it; of a link, the link alone."""
+    """Delete a folder and all that is in it; of a link, only the link."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
@@ -166,11 +166,11 @@ def _remove(path: Path) -> None:
 
 
 NEARLY_FULL = 2**24
-"""With less left on a disk it is taken to be what a failed checkpoint failed for: torch does not say."""
+"""With less free space than this, a full disk is taken as the reason why a checkpoint failed: torch does not say."""
 
 
 def _full_disk(draft: Path) -> str | None:
-    """What there is to say of a disk that is full."""
+    """The message about a full disk."""
     free = shutil.disk_usage(draft).free
     if free > NEARLY_FULL:
         return None
@@ -204,7 +204,7 @@ def environment(config: RunConfig, device: str) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """The commit of the code, where it runs from a checkout: an installed copy may lie within somebody else's."""
+    """The commit of the code, if it runs from a checkout: an installed copy may be inside somebody else's."""
     here = Path(__file__)
     if not _git(here.parent, "ls-files", "--error-unmatch", here.name):
         return None
@@ -212,7 +212,7 @@ def _commit() -> str | None:
 
 
 def _git(folder: Path, *words: str) -> str | None:
-    """What git prints; None where it refuses, or is not there."""
+    """What git prints; None if it fails or is not installed."""
     command = ["git", "-C", str(folder), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Where a run stands: what checkpoints hold besides weights and optimizer, and what may change before it goes on."""
+"""The state of a run: what checkpoints hold besides weights and optimizer, and what may change before it resumes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from scrl.settings import changed_settings
 from scrl.training.run_folder import FILES
 
 VERSION = 1
-"""Of what a checkpoint holds; those of earlier versions have none, and can be resumed too."""
+"""The version of a checkpoint's contents; those of earlier versions have none, and can be resumed too."""
 MAY_CHANGE = ("steps", "evaluation", "trackers", "model", "questions", "data_dir")
-"""Settings that may be others when a run is resumed, which is then said; all others decide what a run ends with.
+"""Settings that may differ when a run is resumed, which is then reported; all others decide what a run ends with.
 
-Of the last three only where things lie may change: what they hold is compared with what the run was started with.
+Of the last three only the location may change: the contents are compared with what the run was started with.
 """
 
 
@@ -39,7 +39,7 @@ Count = Annotated[int, Field(ge=0)]
 
 @dataclass
 class State:
-    """Where a run stands; all of it is saved with a checkpoint."""
+    """The state of a run; all of it is saved with a checkpoint."""
 
     __pydantic_config__ = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -47,9 +47,9 @@ class State:
     labels: dict[str, str | None] = field(default_factory=dict)
     """The last positive label of each question."""
     history: list[dict[str, float]] = field(default_factory=list)
-    """Per step, what the guard, the choice of the best checkpoint and the last words look at."""
+    """Per step, what the guard, the choice of the best checkpoint and the closing notes look at."""
     stopped_for: list[str] = field(default_factory=list)
-    """What the guard ended the run for after this step; empty where it may go on."""
+    """Why the guard ended the run after this step; empty if it may continue."""
     best_score: float | None = None
     best_step: Count | None = None
     sampler_rows: Count = 0
@@ -63,16 +63,16 @@ class State:
     probe: list[dict[str, Any]] = field(default_factory=list)
     """Some completions of the start model with their log-probabilities, to see how far training moves it."""
     questions: str = ""
-    """A fingerprint of what is trained on, so that a resumed run cannot go on with something else."""
+    """A fingerprint of what is trained on, so that a run cannot resume with something else."""
     held_out: str = ""
     """The same of the questions held out; empty where there are none."""
     model: str = ""
     """The same of the start model."""
     settings: dict[str, Any] = field(default_factory=dict)
     processes: Count = 0
-    """Those of a run on TRL, which goes on with as many."""
+    """The number of processes of a run on TRL, which resumes with as many."""
     files: dict[str, Count] = field(default_factory=dict)
-    """How long each was, and the sum of that part of it."""
+    """The length of each file, and the checksum of that much of it."""
     sums: dict[str, str] = field(default_factory=dict)
     version: Count = 0
 
@@ -82,7 +82,7 @@ class State:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any], path: Path) -> State:
-        """What `to_json` wrote into the file `path`; what has come with later versions may be missing."""
+        """What `to_json` wrote into the file `path`; fields added in later versions may be missing."""
         if isinstance(version := saved.get("version", 0), int) and version > VERSION:
             raise InputError(f"{path}: was written by a newer scrl, in version {version} of its form; update scrl")
         try:
@@ -100,7 +100,7 @@ _ADAPTER = TypeAdapter(State)
 
 
 def saved_state(checkpoint: Path, name: str) -> State:
-    """Where a run stood at a checkpoint whose files are as they were written; the one called `name` says so."""
+    """The state in a checkpoint's file `name`; refused unless the checkpoint's files are as they were written."""
     step = check_sums(checkpoint)
     saved = read_state(checkpoint, name)
     state = State.from_json({key: saved[key] for key in saved if key not in SIZES}, checkpoint / name)
@@ -110,7 +110,7 @@ def saved_state(checkpoint: Path, name: str) -> State:
 
 
 def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:
-    """Refuse to go on with other questions, another model or other settings; say which of those that may change did."""
+    """Refuse to resume with other questions, another model or other settings; report permitted changes."""
     if before.settings:
         try:
             saved = build_config(before.settings)

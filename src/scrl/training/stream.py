@@ -1,12 +1,12 @@
-"""Which questions a step trains on: every epoch visits each question once, in an order of its own.
+"""Which questions a step trains on: every epoch visits each question once, in its own order.
 
 With dynamic sampling, others take the places of questions whose completions all earn the same, which teach nothing.
-DAPO (arXiv:2503.14476) samples on until every group of a batch holds right and wrong completions. Rewards from votes
+DAPO (arXiv:2503.14476) keeps sampling until every group of a batch has right and wrong completions. Rewards from votes
 and entropies are continuous, so hardly two are equal; here a group is flat when the rewards of its trained completions
-differ by no more than a tolerance, unless its method pushes all of them one way nevertheless. Each round samples as
-many other questions as there are flat groups, and those that are not flat take the flat ones' places. What is still
-flat after the last round is trained on as it is, so every step has as many updates as it would have anyway. Which other
-questions are sampled depends on the seed, the step and the round alone.
+differ by no more than a tolerance, unless its method still pushes all of them one way. Each round samples as many other
+questions as there are flat groups, and those that are not flat take the flat ones' places. What is still flat after the
+last round is trained on as it is, so every step has as many updates as it would have anyway. Which other questions are
+sampled depends on the seed, the step and the round alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class QuestionStream:
             )
 
     def others(self, step: int, round_: int, number: int, seen: Collection[str]) -> list[Question]:
-        """Up to `number` questions that a step has not asked yet, in an order of their own each round."""
+        """Up to `number` questions that a step has not asked yet, in a different order each round."""
         order = generator_for(self.seed, "others", step, round_).permutation(len(self.questions))
         unseen = (self.questions[place] for place in order if self.questions[place].id not in seen)
         return list(islice(unseen, number))
@@ -120,7 +120,7 @@ def replace_flat(
 
 
 def by_question(groups_B: Sequence[CreditedGroup], number: int) -> list[list[CreditedGroup]]:
-    """The groups of each of `number` questions: one, or two where a method asks it in other words too."""
+    """The groups of each of `number` questions: one, or two where a method also asks it rephrased."""
     size = len(groups_B) // number
     return [list(groups_B[first : first + size]) for first in range(0, len(groups_B), size)]
 

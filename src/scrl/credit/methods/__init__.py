@@ -36,7 +36,7 @@ METHODS: dict[str, Method] = {
 
 
 def find_method(name: str | Method) -> Method:
-    """A method by its name in METHODS or by its import path, `module:NAME`; a method itself stays what it is."""
+    """A method by its name in METHODS or by its import path, `module:NAME`; a method itself is returned unchanged."""
     if isinstance(name, Method):
         return name
     if name in METHODS:

@@ -14,9 +14,9 @@ No code was published; the formulas are those of summaries and reviews of the pa
   is 1 (`path_weight`);
 * missing answers: here they do not vote and earn nothing, because a truncated completion that repeats itself is as
   decisive as can be; with `missing_path = "own"` they are paid for their path like all others. Whether the most
-  confident of all is sought among them too is not said: here it is.
+  confident of all may be one of them is not said: here it may.
 
-κ scales the rewards of all who support y⁺ alike: with normalised advantages and no path reward it cancels.
+κ scales the rewards of all supporters of y⁺ alike: with normalised advantages and no path reward it cancels.
 """
 
 from __future__ import annotations

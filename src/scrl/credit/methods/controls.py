@@ -22,7 +22,7 @@ from scrl.records import Labels
 
 
 def label_by_gold(evidence: Evidence, settings: CreditSettings) -> Labels:  # noqa: ARG001 - a method's signature
-    """The right answer, where somebody gave it."""
+    """The right answer, if some completion gave it."""
     assert evidence.truth is not None
     return Labels(evidence.truth.key)
 

@@ -3,7 +3,7 @@
     M roots are written to the end; in each the N tokens of highest entropy become forks, from each of which B more
     completions are written. All M (1 + N B) leaves vote:   y⁺ = argmax_j p_j        R_i = [a_i = y⁺]
 
-If forks fall evenly, that takes (1 + N B / 2) / (1 + N B) of the tokens of as many completions apart: 60 % at
+If forks fall evenly, that takes (1 + N B / 2) / (1 + N B) of the tokens of as many separate completions: 60 % at
 N = B = 2.
 
 The paper's second part, advantages reshaped by entropy, is the setting `reshape`:
@@ -15,8 +15,8 @@ It is off by default: in the table of the SCRL paper the row ETMR has the number
 names both. No code was published; two summaries agree on the above. What is uncertain:
 
 * whether h̄ is the mean over the completions trained on (our choice) or over all that voted (`mean_entropy`);
-* 2 − h / h̄ is below 0 for a completion of more than twice the mean entropy, where it would turn its advantage round: it
-  is not taken below 0. Where h̄ = 0 nothing is changed;
+* 2 − h / h̄ is below 0 for a completion of more than twice the mean entropy, where it would flip its advantage's sign:
+  it is not taken below 0. Where h̄ = 0 nothing is changed;
 * which leaves are trained on (here by `which_trained`, as everywhere; tokens that leaves share are trained on in each
   of them), how far apart forks must be (here any two tokens can be forks), and whether the token at a fork is drawn
   anew (here it is).
@@ -42,7 +42,7 @@ from scrl.records import Labels
 
 
 class EtmrSettings(CreditSettings):
-    """The shape of the tree, and what becomes of the advantages."""
+    """The shape of the tree, and how advantages are reshaped."""
 
     forks: int = Field(2, ge=1, description="N: places of highest entropy in each root at which it forks.")
     branches: int = Field(2, ge=1, description="B: completions written from each fork, besides the root itself.")

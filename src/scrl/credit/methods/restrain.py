@@ -16,7 +16,7 @@ No code was published, and k, σ, κ and δ were not found: the defaults are gue
 share. An answer given once has the largest A_ij, so weights must fall fast: for shares 0.4, 0.25, 0.1, 0.1 and three of
 0.05 the advantages P + Q are 0.84, −0.39, −0.67, −0.70 with σ = 0.25, but 0.10, −0.05, −0.10, −0.04 with 0.5, and with
 1 the rarest are the only ones to gain much. The weight of a question multiplies the penalty too, which a narrow g would
-switch off just where nobody agrees, so it has a width of its own (`question_sigma`); the descriptions of the paper have
+switch off just where nobody agrees, so it has its own width (`question_sigma`); the descriptions of the paper have
 one g for both. κ is a share of N here (`min_share`).
 
 Not specified, and our choice: a missing answer is no candidate and supports none, but counts in N, and is pushed down

@@ -4,7 +4,7 @@
     𝒩⁻ = {a_j : p_j < τ_neg and H̄_j ≥ H̄}                                                                      (eq. 8)
     R_i = p(a_i)·[a_i = y⁺] + (p(a_i) − τ_neg)·[a_i ∈ 𝒩⁻] − λ_H (H̄(a_i) − H̄)                                  (eq. 9)
 
-and the four ablations of the paper's table, each with one of its parts taken out.
+and the four ablations of the paper's table, each without one of its parts.
 """
 
 from __future__ import annotations

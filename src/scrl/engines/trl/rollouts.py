@@ -41,14 +41,14 @@ Result = TypeVar("Result")
 
 
 class QuestionPrompt(NamedTuple):
-    """The question behind a `prompt` of the trainer's dataset, and its tokens."""
+    """The question of a `prompt` in the trainer's dataset, and its tokens."""
 
     question: Question
     prompt_P: Tokens
 
 
 class TrlSample(NamedTuple):
-    """A completion, and the sampler's own log-probabilities where it is not the policy (vLLM)."""
+    """A completion, and the sampler's own log-probabilities if it is not the policy (vLLM)."""
 
     sample: Sample
     sampler_logprobs_T: Floats | None

@@ -101,7 +101,7 @@ def open_run(config: RunConfig, folder: RunFolder, listener: RunListener) -> Trl
 
 @dataclass(eq=False, kw_only=True)
 class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
-    """Hears what TRL's trainer does: writes it down, measures, and asks it to stop. Each process has one."""
+    """Follows TRL's trainer: records what it does, measures, and asks it to stop. Each process has one."""
 
     args: Any
 
@@ -111,7 +111,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
             question.id: QuestionPrompt(question, prompt_tokens(question, tokenizer, self.config.prompt))
             for question in (*self.stream.questions, *self.held_out)
         }
-        """By the ids that stand in the trainer's dataset."""
+        """Questions by their ids in the trainer's dataset."""
         self.rollouts = Rollouts(
             rule,
             self.config.completions,
@@ -121,7 +121,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
             on_step=self.on_step,
         )
         self.signals: Sequence[int] = ()
-        """Ctrl-C and SIGTERM that are to end the run after this step."""
+        """Ctrl-C and SIGTERM received, which end the run after this step."""
         self._is_reading = False
         """Whether TRL reads a checkpoint: from the start of a resumed run to its first update."""
         self._groups_B: Sequence[CreditedGroup] = ()
@@ -161,7 +161,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
             raise InputError(f"{self.folder.last}: the checkpoint cannot be read back: {first_line(error)}") from error
         except KeyboardInterrupt:
             start = f"torchrun --nproc_per_node {self.args.world_size} -m " if self.args.world_size > 1 else ""
-            self.listener.note(f"stopped; go on with: {start}scrl train --resume {self.folder.path}")
+            self.listener.note(f"stopped; resume with: {start}scrl train --resume {self.folder.path}")
             raise
         finally:
             if self.is_main:
@@ -171,7 +171,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         return self.folder
 
     def restore(self) -> None:
-        """Where the run stands, from its last checkpoint and from what it wrote until then."""
+        """The run's state, from its last checkpoint and from what it wrote until then."""
         folder, now = self.folder, self.state
         before = replace(now, files=dict.fromkeys(FILES, 0))
         if folder.last.is_dir():
@@ -187,7 +187,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
                 f"{folder.path}: has done all its {self.config.steps} steps; for more, raise steps in "
                 f"{folder.path}/config.yaml, or start from it with --model {folder.last}"
             )
-        PartialState().wait_for_everyone()  # all have read before one cuts
+        PartialState().wait_for_everyone()  # all must have read before one cuts
         if self.is_main:
             folder.cut(before.files, before.sums)
         PartialState().wait_for_everyone()
@@ -239,8 +239,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         if self.is_main:
             if not (math.isfinite(logs["loss"]) and math.isfinite(logs.get("grad_norm", 0.0))):
                 raise TrainingError(
-                    f"the loss is {logs['loss']} and the gradient's norm {logs.get('grad_norm')}: training cannot go "
-                    "on. Lower optimizer.learning_rate, or compute in float32 (compute.dtype)."
+                    f"the loss is {logs['loss']} and the gradient's norm {logs.get('grad_norm')}: training cannot "
+                    "continue. Lower optimizer.learning_rate, or compute in float32 (compute.dtype)."
                 )
             measured = {name: logs[key] for name, key in TRL_METRICS.items() if key in logs}
             line = {"step": self._groups_B[0].sampled.step} | measured | dict(self._metrics)
@@ -255,7 +255,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         if self.is_main:
             step, checkpoint = self.state.step, Path(args.output_dir) / f"checkpoint-{state.global_step}"
             lengths = self.folder.lengths()
-            # Of the history, metrics.jsonl holds all.
+            # metrics.jsonl holds the whole history.
             saved = replace(
                 self.state, history=[], stopped_for=self.stop_reasons, files=lengths, sums=self.folder.sums(lengths)
             )

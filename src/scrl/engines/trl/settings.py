@@ -24,7 +24,7 @@ def check_config(config: RunConfig) -> None:
     rule = config.rule()
     hooks = (
         (rule.method.weigh_tokens, "weighs tokens, and TRL's loss has one advantage per completion"),
-        (rule.method.advantage, "makes advantages of its own, and TRL's are single numbers of mean 0"),
+        (rule.method.advantage, "computes its own advantages, and TRL's are single numbers of mean 0"),
         (rule.method.plan, "samples completions that share their beginnings, and TRL samples each separately"),
     )
     reasons = [reason for hook, reason in hooks if hook is not None]
@@ -34,7 +34,7 @@ def check_config(config: RunConfig) -> None:
 
 
 def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """(setting, reason) for every setting that TRL cannot follow."""
+    """(setting, reason) for every setting that TRL cannot honour."""
     yield from shared_refusals(config, "TRL")
     loss, compute = config.loss, config.compute
     if config.sampling.temperature == 0:

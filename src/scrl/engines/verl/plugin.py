@@ -23,7 +23,7 @@ class AfterImport(MetaPathFinder, Loader):
     """Imports verl's trainers as usual, then adds ours."""
 
     def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
-        """verl's trainers as others find them, with this loader around theirs; nothing else."""
+        """verl's trainers as other finders locate them, wrapped in this loader; nothing else."""
         if name != TRAINERS:
             return None
         sys.meta_path.remove(self)
@@ -39,7 +39,7 @@ class AfterImport(MetaPathFinder, Loader):
 
 
 def add_trainer() -> None:
-    """Register our trainer; where it cannot be loaded, say why to whoever chooses it, and to nobody else."""
+    """Register our trainer; if it cannot be loaded, say why only when it is chosen."""
     try:
         importlib.import_module("scrl.engines.verl.trainer")
     except Exception as error:

@@ -64,7 +64,7 @@ def resume(out: Path, listener: RunListener) -> RunFolder:
 
 
 def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFolder, list[str]]:
-    """Write the tables and the configuration; the folder, and the command that runs verl with them."""
+    """Write the tables and the configuration; returns the folder, and the command that runs verl with them."""
     from transformers import AutoTokenizer
 
     model, rule = model_folder(config.model), config.rule()
@@ -140,13 +140,13 @@ def differences(config: RunConfig, questions: int) -> Iterator[str]:
 
 
 def _run(folder: RunFolder, command: Sequence[str], listener: RunListener) -> RunFolder:
-    """Run verl; however it ends, its steps are written down, and the report where there are any."""
+    """Run verl; however it ends, its steps are recorded, and the report is written if there are any."""
     move_log(folder.path)
     listener.note(f"running: {shlex.join(command)}")
     try:
         code = _exit_code(command, listener.note)
     except KeyboardInterrupt:
-        listener.note(f"stopped; go on from verl's last checkpoint with: scrl train --resume {folder.path}")
+        listener.note(f"stopped; resume from verl's last checkpoint with: scrl train --resume {folder.path}")
         raise
     finally:
         try:
@@ -154,18 +154,18 @@ def _run(folder: RunFolder, command: Sequence[str], listener: RunListener) -> Ru
             link_last(folder)
             if steps:
                 folder.report(listener.note)
-        except (ScrlError, OSError, KeyError) as error:  # it must not hide how verl ended
+        except (ScrlError, OSError, KeyError) as error:  # this must not hide how verl ended
             listener.note(f"what verl did could not be written down: {error}")
             steps = 0
     if code:
-        raise TrainingError(f"verl ended with exit code {code} after {steps} steps; its own messages stand above")
+        raise TrainingError(f"verl ended with exit code {code} after {steps} steps; its own messages are above")
     if not steps:
         raise TrainingError(f"verl ended without a step; its log is {folder.path / LOG}")
     return folder
 
 
 def _exit_code(command: Sequence[str], say: Callable[[str], None]) -> int:
-    """verl's, when it has ended.
+    """verl's exit code, once it has ended.
 
     A terminal sends Ctrl-C to verl too, and SIGTERM is passed on, so the first one waits for it; the second kills it.
     """
@@ -190,7 +190,7 @@ def move_log(folder: Path) -> None:
 
 
 def write_metrics(folder: RunFolder, say: Callable[[str], None]) -> int:
-    """metrics.jsonl from verl's logs, where the last line about a step counts; the number of steps."""
+    """Write metrics.jsonl from verl's logs, where the last line about a step counts; returns the number of steps."""
     logs = [path for path in (*_earlier_logs(folder.path), folder.path / LOG) if path.is_file()]
     steps = {}
     for line in (line.fields for path in logs for line in read_json_lines(path, say)):

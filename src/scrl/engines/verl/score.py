@@ -1,4 +1,4 @@
-"""A completion against gold, as verl calls a reward function: it validates with it, and trains on nothing of it."""
+"""A completion against gold, as verl calls a reward function: used for validation only, never for training."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Our settings ↔ verl's: each is translated or refused with the reason; none is ignored.
 
 `scrl train --engine verl` writes verl's configuration from a run's settings (`verl_settings`), and our trainer reads it
-back (`read_settings`). In it, `scrl.` holds what decides credit; everything else has a place of verl's own.
+back (`read_settings`). In it, `scrl.` holds what decides credit; everything else has its own place in verl's settings.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ DEFAULTS: dict[str, Any] = {
     },
     "trainer": {"v1": {"trainer_mode": "scrl"}, "project_name": "scrl"},
 }
-"""Where verl's own defaults do not fit and no setting of ours stands for it; `engine_options` may change it."""
+"""Where verl's own defaults do not fit and we have no such setting; `engine_options` may change them."""
 CREDIT_SETTINGS = ("method", "preset", "credit", "reader", "significant_digits", "seed", "completions")
-"""What may stand under `scrl.`; the model, the questions, sampling, loss and optimizer are verl's."""
+"""What is allowed under `scrl.`; the model, the questions, sampling, loss and optimizer are verl's."""
 VERL_PLACES = {
     "model": "actor_rollout_ref.model.path",
     "questions": "data.train_files",
@@ -44,7 +44,7 @@ VERL_PLACES = {
     "optimizer": "actor_rollout_ref.actor.optim",
     "steps": "trainer.total_training_steps",
 }
-"""Where verl has settings of ours that one may look for under `scrl.`."""
+"""Where verl has settings of ours that users may look for under `scrl.`."""
 REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
     "algorithm.adv_estimator": (("grpo",), "advantages are those of scrl.method. Set it to grpo"),
     "algorithm.norm_adv_by_std_in_grpo": ((True,), "it would be ignored. Set +scrl.credit.advantage=centred instead"),
@@ -60,7 +60,7 @@ REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
     "reward.reward_model.enable": ((False, None), "its scores train nothing here. Set it to False"),
     "actor_rollout_ref.rollout.do_sample": ((True, None), "equal completions cannot vote. Set it to True"),
 }
-"""verl's settings of which our trainer can follow only some values, and why."""
+"""verl's settings of which our trainer can honour only some values, and why."""
 
 
 class Job(NamedTuple):
@@ -69,7 +69,7 @@ class Job(NamedTuple):
     folder: str
     questions: int
     prompt_tokens: int
-    """Of the longest prompt."""
+    """Tokens of the longest prompt."""
     has_gold: bool = True
     template: str | None = None
     """A chat template that the tokenizer lacks."""
@@ -78,7 +78,7 @@ class Job(NamedTuple):
 
 
 def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
-    """verl's configuration for a run; `engine_options` (a tree like verl's own) lies on top."""
+    """verl's configuration for a run; `engine_options` (a tree like verl's own) go on top."""
     for name, reason in _refusals(config, job):
         raise ConfigError(f"{name}: {reason}. Change it, or use engine: embedded.")
     is_validated = job.has_gold and not config.evaluation.is_off
@@ -134,7 +134,7 @@ def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
 
 
 def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
-    """(setting, reason) for every setting that verl cannot follow."""
+    """(setting, reason) for every setting that verl cannot honour."""
     rows, gpus = min(config.questions_per_update, job.questions) * config.trained, config.nodes * config.gpus
     yield from shared_refusals(config, "verl")
     if config.sampling.temperature == 0:
@@ -295,7 +295,7 @@ def unknown_options(
 
 
 def value_at(tree: Any, name: str) -> Any:
-    """The value at a dotted name; None where there is nothing."""
+    """The value at a dotted name; None if there is none."""
     for part in name.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping) else None
     return tree

@@ -40,7 +40,7 @@ from scrl.training.run import Crediting
 require_engine("verl")
 
 FIELDS = ("prompts", "responses", "response_mask", "old_log_probs", "entropy", "rm_scores", "extra_info")
-"""What is read of every completion, by verl's names."""
+"""What is read for every completion, by verl's names."""
 STATE = "scrl_state.json"
 """What a resumed run needs besides verl's own files, in each of its checkpoints."""
 
@@ -58,7 +58,7 @@ class ScrlTrainer(PPOTrainerSync):
         self.last_votes = LastVotes()
         """The votes of each question at its last visit."""
         self.advantages: dict[str, Tensor] = {}
-        """By key: Â of every token of the completions that are trained on at this step."""
+        """By key: Â of every token of the completions trained on at this step."""
         config.trainer.v1.trainer_mode = "sync"  # verl compares with this name in several places
         super().__init__(config)
 
@@ -69,7 +69,7 @@ class ScrlTrainer(PPOTrainerSync):
         return batch
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        """log π_old and entropies of all N, then credit; the M that are trained on go on, balanced anew."""
+        """log π_old and entropies of all N, then credit; the M to train on stay, balanced anew."""
         batch = super()._compute_old_log_prob(batch, metrics)
         start = perf_counter()
         tags = zip(batch.keys, batch.tags, strict=True)
@@ -101,7 +101,7 @@ class ScrlTrainer(PPOTrainerSync):
         """verl's own pass, then our advantages in place of its own; padding has none."""
         batch = super()._compute_advantage(batch, metrics)
         data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["response_mask"])
-        masks = zip(batch.keys, data["response_mask"].unbind(), strict=True)  # verl may have taken tokens out
+        masks = zip(batch.keys, data["response_mask"].unbind(), strict=True)  # verl may have removed tokens
         ours = {key: mask_T * self.advantages.get(key, torch.zeros(len(mask_T))) for key, mask_T in masks}
         return put(batch.partition_id, {"advantages": ours, "returns": ours})
 
@@ -125,7 +125,7 @@ class ScrlTrainer(PPOTrainerSync):
             self.labels, self.last_votes = state["labels"], LastVotes.from_json(state["last_votes"])
 
     def _sampled(self, rows: Sequence[Mapping[str, Any]], uid: str) -> Sampled:
-        """One group: of each completion the tokens that the policy wrote, with log π_old and H of each."""
+        """One group: the tokens of each completion that the policy wrote, with log π_old and H of each."""
         samples_G = []
         for row in rows:
             is_written_T = row["response_mask"].bool()
@@ -150,7 +150,7 @@ class ScrlTrainer(PPOTrainerSync):
     def _credit(self, sampled_B: Sequence[Sampled]) -> list[CreditedGroup]:
         """What the groups of a step earn.
 
-        verl hands over fewer completions where sampling one failed, and fills up with padding.
+        verl hands over fewer completions if sampling one failed, and fills up with padding.
         """
         classes_B = [self.rule.classify(sampled.group) for sampled in sampled_B]
         pairs_B = list(zip(sampled_B, classes_B, strict=True))
@@ -171,7 +171,7 @@ class ScrlTrainer(PPOTrainerSync):
 
 
 def read_rows(partition: str, keys: list[str]) -> dict[str, dict[str, Any]]:
-    """What verl's queue holds of some completions, by key."""
+    """What verl's queue holds for some completions, by key."""
     data = tq.kv_batch_get(keys=keys, partition_id=partition, select_fields=list(FIELDS))
     rows: dict[str, dict[str, Any]] = {key: {} for key in keys}
     for name in (name for name in FIELDS if name in data.keys()):  # noqa: SIM118 - no mapping

@@ -1,9 +1,9 @@
-"""Which runs the campaign has, with all their settings, and how one of them is carried out.
+"""Which runs the campaign has, with all their settings, and how to run one of them.
 
     A   amc-1.5b      Qwen2.5-Coder-1.5B-Instruct on AMC without answers; MATH-500 is measured and never trained on
     B   gsm8k-0.5b    Qwen2.5-Coder-0.5B-Instruct on rows 1 to 256 of GSM8K; rows 257 to 512 are held out
 
-A working folder holds `models/` and `data/`, which the settings name. A run whose results are there is not run again:
+A working folder holds `models/` and `data/`, which the settings name. A run that has results is not run again:
 
     RESULTS/CAMPAIGN/METHOD-SEED/about.json          the commit, GPU and versions it ran with, and its seconds
     RESULTS/CAMPAIGN/METHOD-SEED/config.yaml         every setting
@@ -44,12 +44,12 @@ CAMPAIGNS = ("amc-1.5b", "gsm8k-0.5b")
 METHODS = ("ttrl", "scrl", "contrast")
 SEEDS = (2, 3, 4)
 START = "start"
-"""In place of a method: the model before training, on the questions of MEASURED."""
+"""Takes the place of a method: the model before training, on the questions of MEASURED."""
 MEASURED = {"amc-1.5b": "math500"}
 """Benchmarks that the start model and every last checkpoint are measured on, besides what a run measures itself."""
 MEASUREMENT = {"samples": 4, "temperature": 0.6, "top_p": 0.95, "max_tokens": 1536}
 HALVES = {"gsm8k-1-256.jsonl": slice(0, 256), "gsm8k-257-512.jsonl": slice(256, 512)}
-"""Files of questions that are made of data/gsm8k.jsonl."""
+"""Files of questions made from data/gsm8k.jsonl."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ class Code:
     source: Path | None = None
     """A folder to import `scrl` from, for instance `src` of another checkout."""
     commit: str | None = None
-    """Given where the source is no checkout."""
+    """Given if the source is not a checkout."""
 
 
 def all_runs() -> list[EvidenceRun]:
-    """In the order in which they are carried out: seed by seed, so that methods can be compared early."""
+    """All runs in execution order: seed by seed, so that methods can be compared early."""
     starts = [EvidenceRun(campaign, START, seed) for campaign, seed in product(MEASURED, SEEDS)]
     trained = [EvidenceRun(campaign, method, seed) for campaign in CAMPAIGNS for seed in SEEDS for method in METHODS]
     return [*trained, *starts]
@@ -130,7 +130,7 @@ def carry_out(run: EvidenceRun, work: Path, results: Path, code: Code) -> None:
 
 
 def _split_gsm8k(data: Path) -> None:
-    """The files of questions that campaign B names, where they are not there yet."""
+    """Make the files of questions that campaign B names, if they do not exist yet."""
     source = data / "gsm8k.jsonl"
     if source.is_file():
         lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -140,7 +140,7 @@ def _split_gsm8k(data: Path) -> None:
 
 
 def _scrl(work: Path, code: Code, *words: object) -> float:
-    """Run a command of ours in the working folder; its seconds."""
+    """Run a command of ours in the working folder; return its seconds."""
     began = time.monotonic()
     path = [str(code.source.resolve())] if code.source else []
     path += [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
@@ -156,7 +156,7 @@ def _scrl(work: Path, code: Code, *words: object) -> float:
 def carry_out_all(
     runs: Sequence[EvidenceRun], work: Path, results: Path, code: Code, jobs: int
 ) -> Iterator[tuple[EvidenceRun, int]]:
-    """Carry out several runs, `jobs` of them side by side, each in a process of its own; (run, its exit code)."""
+    """Execute several runs, `jobs` of them in parallel, each in its own process; yields (run, exit code)."""
     waiting, running = list(runs), dict[EvidenceRun, tuple[ExitStack, subprocess.Popen[bytes]]]()
     options = {"--work": work, "--results": results, "--source": code.source, "--commit": code.commit}
     words = [str(word) for option, value in options.items() if value is not None for word in (option, value)]

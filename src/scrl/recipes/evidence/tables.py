@@ -1,4 +1,4 @@
-"""The published tables and the picture of the campaign, from the small files that are kept of it.
+"""The published tables and the picture of the campaign, from its small stored files.
 
 The primary outcome was fixed before the first run: MATH-500 pass@1 after training on AMC, contrast − scrl and
 scrl − ttrl, mean over seeds, with a 95 % bootstrap over questions and a t-interval over seeds.
@@ -24,7 +24,7 @@ from scrl.reporting.tables import Cell, Table, as_markdown
 T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 """Student's t at 97.5 %, by degrees of freedom."""
 WINDOW = 10
-"""Steps that a figure is averaged over."""
+"""The number of steps that a figure is averaged over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def _smooth(metrics: Sequence[Mapping[str, Any]], name: str) -> list[float]:
 
 
 def progress(results: Path) -> str:
-    """`3 of 21 runs`, and which commits they were made with."""
+    """`3 of 21 runs`, and the commits they were made with."""
     there = [run for run in all_runs() if run not in missing_runs(results)]
     commits = {json.loads((results / run.name / "about.json").read_text(encoding="utf-8"))["commit"] for run in there}
     names = ", ".join(sorted((commit or "unknown")[:7] for commit in commits)) or "none"

@@ -11,7 +11,7 @@ and the merge is exact: out = Σ_pages 2^(l − L) o with L = log₂ Σ_pages 2^
 one row or one prompt, so a row's result does not depend on the batch.
 
 Bytes at 256 rows × 1,024 tokens of Qwen2.5-3B: 268 MB per layer, 63 µs at 4.3 TB/s; partial results add 6 %, in L2. A
-prompt of 256 tokens read by every row for itself would be 67 MB more per layer.
+prompt of 256 tokens read by every row separately would be 67 MB more per layer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scrl.sampling.gpu.fused_weights import Layer, Shape
 
 LOG2_E = 1.4426950408889634
 MERGED_PAGES = 16
-"""Partial results of a query head that are merged at a time; always as many, so that all batches add up alike."""
+"""Partial results of a query head merged at a time; a fixed number, so that all batches add up alike."""
 
 
 class Tile(NamedTuple):
@@ -40,7 +40,7 @@ class Tile(NamedTuple):
 
 
 def tile_of(dtype: torch.dtype, is_team: bool) -> Tile:
-    """The fastest of 56 on an H200 (benchmarks/LOG.md): many small programs wait for memory side by side."""
+    """The fastest of 56 on an H200 (benchmarks/LOG.md): many small programs wait for memory in parallel."""
     if dtype == torch.float32:
         return Tile(16, 8, 2)
     return Tile(64, 4, 3) if is_team else Tile(16, 1, 3)
@@ -51,7 +51,7 @@ def attend(
 ) -> Tensor:
     """softmax(q Kᵀ · scale) V, [R, H · D], over the prompt's pages and the row's own, where the new token is stored.
 
-    While no row has more than one page of its own, there is nothing to merge: the program of that page starts from the
+    While no row has more than one own page, there is nothing to merge: the program of that page starts from the
     result over the prompt. Without teams every row reads its prompt itself: before its only page, or beside its pages.
     """
     rows, device, dtype, has_norm = len(qkv), qkv.device, qkv.dtype, layer.q_norm is not None
@@ -175,7 +175,7 @@ def _attend_page(
 
 @triton.jit
 def _store_newest(own, key, value, k_norm, c, s, eps, KV: tl.constexpr, D: tl.constexpr, NORM: tl.constexpr):
-    """The key and value [1, D] of a row's newest token, which are put into its page."""
+    """The key and value [1, D] of a row's newest token, which are written to its page."""
     d = tl.arange(0, D)[None, :]
     k = _turned(own + tl.zeros([1], tl.int32), tl.full([1], True, tl.int1), k_norm, c, s, eps, 1, D, NORM)
     v = tl.load(own + KV * D + d)
@@ -198,7 +198,7 @@ def _add_page(parts, sums, place, there, top, total, mixed, D: tl.constexpr):
 def _turned(source, there, norm, c, s, eps, M: tl.constexpr, D: tl.constexpr, NORM: tl.constexpr):
     """M heads [M, D] with rotary positions: (x₁ cos − x₂ sin, x₂ cos + x₁ sin), products rounded as in transformers.
 
-    NORM: normed before, in float32, and rounded before they are multiplied by the norm's weight.
+    NORM: normed first, in float32, and rounded before they are multiplied by the norm's weight.
     """
     half = tl.arange(0, D // 2)
     one = tl.load(source[:, None] + half[None, :], mask=there[:, None], other=0.0)

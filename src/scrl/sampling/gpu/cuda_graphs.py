@@ -21,7 +21,7 @@ from scrl.sampling.gpu.kv_cache import KVCache
 from scrl.sampling.settings import SamplingSettings
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 320, 384, 448, 512)
-"""Rows of a step; beyond them multiples of 128."""
+"""Sizes of a step in rows; beyond them multiples of 128."""
 
 
 class StepSize(NamedTuple):
@@ -117,7 +117,7 @@ class CudaGraphs:
         self._graphs[key] = graph
 
     def _note(self, text: str) -> None:
-        """Tell each note once."""
+        """Pass on each note once."""
         if text not in self._notes and self._on_note is not None:
             self._on_note(text)
         self._notes.add(text)

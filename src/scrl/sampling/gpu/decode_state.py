@@ -45,7 +45,7 @@ class PageTables:
     """Which pages rows attend to, and how many at most in a step."""
 
     suffix: Tensor
-    """int32 [slots, pages]: of each row."""
+    """int32 [slots, pages]: the pages of each row."""
     prompt: Tensor
     """int32 [prompts, pages]."""
     teams: Tensor
@@ -53,7 +53,7 @@ class PageTables:
     suffix_pages: int = 0
     prompt_pages: int = 0
     num_teams: int = 0
-    """0 where every row reads its prompt by itself: one page before its only own page, or any number beside its own."""
+    """0 if every row reads its prompt by itself: one page before its only own page, or any number beside its own."""
 
     @property
     def is_alone(self) -> bool:
@@ -68,7 +68,7 @@ class PageTables:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completions:
-    """C completions of at most T tokens; the last one takes what nobody reads."""
+    """C completions of at most T tokens; the last one takes what is never read."""
 
     tokens_CT: Tensor
     logprobs_CT: Tensor

@@ -55,7 +55,7 @@ def run_prompts(
         qkv = _project(ops, normed_nE, layer.qkv).view(B, P, -1)
         heads = turned_heads(qkv, layer, shape, cos_PD[:, None], sin_PD[:, None])
         mixed_BHPD = attend(number, *(part.transpose(1, 2) for part in heads))
-        if number + 1 < shape.layers:  # nobody reads what comes after the last layer's keys and values
+        if number + 1 < shape.layers:  # what comes after the last layer's keys and values is never read
             mixed_nE = mixed_BHPD.transpose(1, 2).reshape(B * P, -1)
             hidden_nE, residual_nE = _after_attention(ops, mixed_nE, residual_nE, layer, shape.eps)
 

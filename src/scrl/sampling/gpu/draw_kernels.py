@@ -1,6 +1,6 @@
 """Drawing tokens in two kernels: one pass over the logits, then a second read of few of them.
 
-Blocks of 4,096 tokens are summed side by side: with z = logits / T and m the block's highest,
+Blocks of 4,096 tokens are summed in parallel: with z = logits / T and m the block's highest,
 
     s = Σ e^(z−m),  t = Σ (z−m) e^(z−m),   and over all blocks   log Z = m + ln s,  H = ln s − t / s.
 
@@ -24,7 +24,7 @@ from scrl.sampling.gpu.decode_state import ALIVE, COMPLETION, LENGTH, LIMIT, SUF
 from scrl.sampling.settings import SamplingSettings
 
 BLOCK = 4096
-# A kernel argument must not be called `params` or `options`: Triton's launcher has names of its own.
+# A kernel argument must not be called `params` or `options`: Triton's launcher uses these names itself.
 
 
 def draw_tokens(
@@ -147,7 +147,7 @@ def _draw_from_nucleus(logits, sums, temperature, top, u, limit, vocabulary, blo
 
 @triton.jit
 def _kept(p, d, edge, seen, ties):
-    """Weights of the tokens nearer than the edge and of the first `ties` at it; how many stand at the edge."""
+    """Weights of the tokens nearer than the edge and of the first `ties` at it; how many are at the edge."""
     bits = d.to(tl.int32, bitcast=True)
     equal = (bits == edge).to(tl.int32)
     rank = seen + tl.cumsum(equal, axis=0) - equal

@@ -32,11 +32,11 @@ MIN_RANK = 16
 
 
 MAX_RANK = 85
-"""Of an adapter. q, k and v together have three times the rank, padded to 256: more does not fit into shared memory."""
+"""An adapter's largest rank: q, k and v have three times as much, padded to 256; more exceeds shared memory."""
 
 
 class Copy(NamedTuple):
-    """Of an adapter's weight, times `scale`, into a fused matrix."""
+    """A copy of an adapter's weight, times `scale`, into a fused matrix."""
 
     to: Tensor
     source: Tensor
@@ -69,7 +69,7 @@ class Layer:
 
     @property
     def linears(self) -> tuple[Linear, Linear, Linear, Linear]:
-        """In the order in which they run."""
+        """The linear maps in the order in which they run."""
         return self.qkv, self.out, self.gate_up, self.down
 
 
@@ -85,7 +85,7 @@ class Shape:
     intermediate: int
     vocabulary: int
     scale: float
-    """Of the scores: softmax(q Kᵀ · scale)."""
+    """The scale of the scores: softmax(q Kᵀ · scale)."""
     eps: float
 
     @property
@@ -111,7 +111,7 @@ class FusedWeights:
 
     @property
     def addresses(self) -> tuple[int, ...]:
-        """Of every weight: a captured graph is valid as long as these are the same."""
+        """The address of every weight: a captured graph is valid as long as these are the same."""
         weights: list[Tensor | None] = [self.embedding, self.norm, self.head.weight, self.head.bias]
         for layer in self.layers:
             weights += [layer.attention_norm, layer.mlp_norm, layer.q_norm, layer.k_norm]
@@ -250,7 +250,7 @@ def _fuse_rows(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _is_adjacent(parts: Sequence[Tensor]) -> bool:
-    """Whether parameters lie next to one another in one block of memory."""
+    """Whether parameters are next to one another in one block of memory."""
     return all(part.is_contiguous() for part in parts) and all(
         other.data_ptr() == one.data_ptr() + one.nbytes
         and other.untyped_storage().data_ptr() == one.untyped_storage().data_ptr()

@@ -39,7 +39,7 @@ SHORT_PROMPT = 64
 """Prompts of at most this many tokens are read by each row itself: from L2 that should cost less than a launch
 for them. A guess (benchmarks/LOG.md)."""
 FEW_PROMPT_TOKENS = 2**15
-"""Longer prompts too are read by each row itself once rows have several pages of their own, while all rows together
+"""Longer prompts too are read by each row itself once rows have several own pages, while all rows together
 read at most this many prompt tokens. A guess."""
 PROMPT_STEP = 1024
 """Room for prompts is a multiple of this many tokens, so that slightly longer ones do not need new memory."""
@@ -102,7 +102,7 @@ class GraphEngine:
         max_rows: int,
         stops: StopTexts | None,
     ) -> DecodedRows:
-        """All requests, at most `max_rows` side by side."""
+        """All requests, at most `max_rows` in parallel."""
         with self._own_stream(next(self._model.parameters()).device):
             weights = fuse(self._model, self._weights)
             if self._weights is None or self._weights.addresses != weights.addresses:
@@ -233,7 +233,7 @@ class GraphEngine:
 
 
 def reads_alone(prompts: Sequence[int], suffix_pages: int, page_size: int) -> bool:
-    """Whether rows read prompts of these lengths by themselves; beside one page of their own they can read only one."""
+    """Whether rows read prompts of these lengths by themselves; beside one own page they can read only one."""
     if suffix_pages == 1:
         return max(prompts) <= min(SHORT_PROMPT, page_size)
     return max(prompts) <= SHORT_PROMPT or sum(prompts) <= FEW_PROMPT_TOKENS

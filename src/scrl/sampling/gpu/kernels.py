@@ -50,7 +50,7 @@ def _add_rms_norm(
 
 @triton.jit
 def _rms_norm(x, w, eps, SIZE: tl.constexpr):
-    """In float32, rounded before it is multiplied by the weight."""
+    """The norm in float32, rounded before it is multiplied by the weight."""
     wide = x.to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, axis=0) / SIZE + eps)
     return ((wide * scale).to(x.dtype).to(tl.float32) * w.to(tl.float32)).to(x.dtype)

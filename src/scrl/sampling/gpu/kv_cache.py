@@ -36,12 +36,12 @@ class CacheSize:
     page_size: int
     completions: int
     max_tokens: int
-    """Of a completion."""
+    """The most tokens of a completion."""
     prompt_tokens: int
     record: tuple[str, ...] = ()
 
     def holds(self, other: CacheSize) -> bool:
-        """Whether there is room for `other`, its pages aside."""
+        """Whether there is room for `other`, apart from its pages."""
         mine, theirs = ((s.slots, s.completions, s.max_tokens, s.prompt_tokens) for s in (self, other))
         is_alike = (self.page_size, self.record) == (other.page_size, other.record)
         return is_alike and all(map(int.__ge__, mine, theirs))
@@ -146,7 +146,7 @@ class KVCache:
             run_prompts(ops, weights, self._to_device(tokens_BP), cos_PD, sin_PD, attend)
 
     def assign_slots(self, running: Sequence[Row]) -> None:
-        """Move rows to the first slots in their order; their keys and values stay where they are."""
+        """Move rows to the first slots in order; their keys and values stay where they are."""
         blank = self.size.slots  # the column after the last slot, for slots without a row
         fresh = [np.zeros(len(FIELDS), dtype=np.int32)]
         fresh[0][COMPLETION] = self.size.completions
@@ -196,6 +196,6 @@ def prefill_batches(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def pad_end_tokens(end_tokens: Sequence[int]) -> list[int]:
-    """A power of two of them, padded with a token that no model has."""
+    """The end tokens, padded to a power of two with a token that no model has."""
     size = 1 << max(0, len(end_tokens) - 1).bit_length()
     return [*end_tokens, *[-1] * (size - len(end_tokens))]

@@ -121,7 +121,7 @@ def draw_tokens(logits_RV: Tensor, state: DecodeState, completions: Completions,
     uniforms_R = completions.uniforms_CT[fields[COMPLETION].long(), index_R]
     new = draw(logits_RV, uniforms_R, settings, completions.facts_CT)
     is_alive_R = fields[ALIVE] != 0
-    # Dead rows write to the last completion, which nobody reads.
+    # Dead rows write to the last completion, which is never read.
     completion_R = torch.where(is_alive_R, fields[COMPLETION], len(completions.tokens_CT) - 1).long()
     length_R = torch.where(is_alive_R, fields[LENGTH], 0).long()
     completions.tokens_CT[completion_R, length_R] = new.tokens_R.to(completions.tokens_CT.dtype)

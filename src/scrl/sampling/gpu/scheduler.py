@@ -1,7 +1,7 @@
 """The scheduler: which rows wait, which run, and which pages they hold. Nothing here touches a device.
 
 The pages of a prompt are shared by all rows that continue it. A row may hold fewer pages than its longest completion
-would need, because most end before: when pages run out, the youngest row is preempted. It goes back to the queue with
+would need, because most end earlier: when pages run out, the youngest row is preempted. It goes back to the queue with
 what it has written, which is prefilled again later as part of its prompt.
 """
 
@@ -35,7 +35,7 @@ class Prefix:
     """Rows that continue it and have not ended."""
     pages: list[int] = field(default_factory=list)
     table_row: int = -1
-    """In the table of prompt pages; −1 if it is not prefilled."""
+    """Its row in the table of prompt pages; −1 if it is not prefilled."""
 
     @property
     def is_prefilled(self) -> bool:
@@ -77,7 +77,7 @@ class Scheduler:
         self._free_pages = list(range(pages - 1, 0, -1))
         self._free_table_rows = list(range(slots + 1, 0, -1))
         self._lengths: dict[int, int] = {}
-        """Of completions that have ended, in the order in which that was learned."""
+        """Lengths of completions that have ended, in the order in which that was learned."""
         self._typical_length = sys.maxsize
 
     def add(self, rows: Iterable[Row]) -> None:

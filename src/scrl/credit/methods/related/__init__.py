@@ -1,1 +1,1 @@
-"""Label-free methods of other papers, beyond the rivals that the SCRL paper compares itself with."""
+"""Label-free methods of other papers, beyond the baselines of the SCRL paper."""

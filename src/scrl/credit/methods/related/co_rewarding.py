@@ -1,6 +1,6 @@
 """Co-rewarding-I (Zhang et al. 2025, arXiv:2508.00410): each form of a question is labelled by the other.
 
-y⁺ = argmax_a p'(a)        p': shares among the completions of the same question in other words
+y⁺ = argmax_a p'(a)        p': shares among the completions of the same question rephrased
 R_i = [a_i = y⁺]
 
 Both directions: the question's completions are compared with the majority of its rephrasing, and the other way round.

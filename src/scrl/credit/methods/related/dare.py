@@ -6,7 +6,7 @@
 
 Known from summaries, not from code. Not found: α (`bonus_weight`), τ (`min_probability`) and ε (`entropy_eps`); the
 defaults are guesses of ours. Not said: whether an answer that was dropped keeps its bonus (`bonus_for_dropped`; the
-equation as it stands says yes), and what a missing answer earns (0 here; it counts in N). As printed, the bonus is
+equation as printed says yes), and what a missing answer earns (0 here; it counts in N). As printed, the bonus is
 negative for u > 1. Where τ drops every answer, p̃ is 0 for all and there is no label; otherwise the label is the
 likeliest answer, for measuring alone: the reward does not look at it. Ties are a setting here (`ties`).
 """
@@ -24,7 +24,7 @@ from scrl.records import Labels, Tally
 
 
 class DareSettings(CreditSettings):
-    """Its three constants, none of which was found: all are guesses."""
+    """DARE's three constants, none of which was found: all are guesses."""
 
     bonus_weight: float = Field(0.1, ge=0, description="α: weight of the bonus for rare and certain answers (a guess).")
     min_probability: float = Field(0.05, ge=0, le=1, description="τ: answers with p̂ below this are dropped (a guess).")
@@ -43,7 +43,7 @@ def probabilities(tally: Tally, settings: DareSettings) -> list[float]:
 
 
 def label(evidence: Evidence, settings: DareSettings) -> Labels:
-    """The likeliest answer, where one was kept."""
+    """The likeliest answer, if one was kept."""
     probabilities_K = probabilities(evidence.tally, settings)
     if not any(probabilities_K):
         return Labels()

@@ -5,8 +5,8 @@
     K⁻ = M − K⁺ of the rarest answers, missing ones first (they count as 0 votes)      balanced sampling (BCS)
     Â_i = +1 for R_i = 1, −1 for R_i = 0                                               debiased advantage (DAE)
 
-All of it from the authors' code. What lies between the two ends is not trained on; where there are too few other
-answers, completions of the majority fill the lower end too. Of completions with as many votes, `which_trained` decides:
+All of it from the authors' code. What is between the two ends is not trained on; where there are too few other
+answers, completions of the majority fill the lower end too. Among completions with equal votes `which_trained` decides:
 a random one, or the first. The K⁺ come from the label's class alone, also where another has as many votes (there, the
 order of sorting decides). Since Â = ±1 is not centred, a unanimous group is pushed up and a group without any answer
 down. Written as Â = 2R − 1, which also carries rewards that overlong shaping made smaller. The third part of the paper,
@@ -29,7 +29,7 @@ from scrl.records import Labels
 
 
 class DdrlSettings(CreditSettings):
-    """Its two parts."""
+    """The two parts of DDRL."""
 
     balanced: bool = Field(True, description="BCS: train on both ends of the votes; false: as `which_trained` says.")
     signed: bool = Field(True, description="DAE: advantages +1 and −1; false: as `advantage` says.")

@@ -6,12 +6,12 @@
     R_i = ½ + ½ ŝ_i  for the majority,  −1 + ½ ŝ_i  for other answers,  −1  for a missing answer
 
 All numbers are those of the authors' code: in a class whose members are equally novel ŝ = ½ (the majority earns 0.75),
-a class of one has ŝ = 1 (1.0). What is compared is the text behind `</think>`, the whole text where there is none. Our
+a class of one has ŝ = 1 (1.0). What is compared is the text after `</think>`, or the whole text if there is none. Our
 reading: those two rules hold for every class, a completion is never compared with itself, and completions without an
 answer are among `all others`. Not imitated: a box without a digit earns −1 there too, which would punish every answer
 to a multiple-choice question.
 
-The authors compare embeddings of Qwen3-Embedding-4B, which a server of its own computes. By default the cosine of
+The authors compare embeddings of Qwen3-Embedding-4B, which a separate server computes. By default the cosine of
 hashed character trigrams stands in for it (`embedding: ngrams`), which needs no model and sees wording, not meaning;
 `embedding` may name a model instead, which the run then loads. The authors run it with `loss.entropy_bonus: 0.003`,
 `loss.clip_high: 0.28` and `loss.kl_weight: 0.001`: choices of the loss, not of the reward, and none is made here.
@@ -69,7 +69,7 @@ def reward(evidence: Evidence, labels: Labels, settings: EvolRlSettings) -> Shap
 
 
 def compared_text(text: str) -> str:
-    """What stands behind the last `</think>`, or all of it."""
+    """What follows the last `</think>`, or all of it."""
     return text.rpartition("</think>")[2]
 
 

@@ -1,17 +1,17 @@
-"""SPINE (Wu et al. 2025, arXiv:2511.17938): the majority's reward, trained on the tokens where the text forks alone.
+"""SPINE (Wu et al. 2025, arXiv:2511.17938): the majority's reward, trained only on the tokens where the text forks.
 
     R_i = [a_i = y⁺]        y⁺ the majority of all, or of the others (`leave_one_out`); a missing answer earns 0
     w_t = 1 for the ⌊0.2 T⌋ tokens of highest entropy of a completion (at least one), else 0
 
-Known from summaries, not from code. Sure enough: the reward, the 20 %, that neither the gradient nor the KL reaches
+Known from summaries, not from code. Well attested: the reward, the 20 %, that neither the gradient nor the KL reaches
 other tokens, and that the label can be left-one-out. Our reading: 20 % is rounded down, of equal entropies the first is
 taken, and a completion is as long as its chosen tokens are many where the loss divides by its length. With
 `leave_one_out` a completion is compared with the majority of the others, and an answer that nobody else gave earns 0;
-the label that is written down is still that of all.
+the label on record is still that of all.
 
 Left out: the band that holds the entropy of the chosen tokens between two of its quantiles, max(0, H − q₅₀) +
-max(0, q₁₀ − H). It is a term of the loss and not a weight of tokens, and how much it weighs was not found. A later
-version of the paper chooses tokens by their distribution instead; how, was not found either.
+max(0, q₁₀ − H). It is a term of the loss and not a weight of tokens, and its weight was not found. A later
+version of the paper chooses tokens by their distribution instead; how was not found either.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from scrl.records import Floats, Labels, Tally
 
 
 class SpineSettings(CreditSettings):
-    """Which tokens, and whose majority."""
+    """Which tokens are trained on, and whose majority counts."""
 
     token_share: float = Field(0.2, gt=0, le=1, description="The share of a completion's tokens that is trained on.")
     leave_one_out: bool = Field(False, description="Compare a completion with the majority of the others.")
