@@ -124,7 +124,7 @@ def test_reproduce_takes_them_for_every_run(call):
     ("evaluate --model embedded --batch-size 8".split(), "--batch-size is lm-eval's name; here it is --sampler-rows"),
     ("train --model embedded --questions a.txt --method SCRL".split(), "unknown method 'SCRL'. Did you mean 'scrl'?"),
     ("train --model a.txt --questions embedded".split(), "model: a.txt looks like a file of questions; are the model and the"),
-    ("evaluate A.JSONL embedded".split(), "model: A.JSONL looks like a file of questions; are the model and the questions exch"),
+    ("evaluate A.JSONL embedded".split(), "model: A.JSONL looks like a file of questions; are the model and the questions swapped"),
     ("plan --model embedded --questions arithmetic:easy:train:1 --method contrast --max-tokens 40".split(), "only one question"),
     ("plan --model embedded --questions arithmetic:easy:train:1 --method contrast --gpus 1".split(), "there is only one question"),
 ])  # fmt: skip
