@@ -261,7 +261,7 @@ def measured(work: Callable[[], Any], device: torch.device) -> tuple[float, floa
 def gradient_of(way: str, policy: Policy, rows: Sequence[TrainingRow]) -> None:
     """Leave the gradient in the weights."""
     with patch("scrl.policy.scoring.token_scores", SCORES[way]):
-        policy._retry(policy.gradient, rows)
+        policy._retry(lambda: policy.gradient(rows), [rows], keeps_activations=True)
 
 
 def norm_of_gradient(language_model: LanguageModel) -> float:
