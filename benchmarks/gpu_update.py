@@ -211,7 +211,7 @@ def with_layers(model: Any, forwards: Forwards, rotation: Any) -> Iterator[None]
 class NoOptimizer:
     """Gradients stay where autograd leaves them."""
 
-    def __init__(self, weights: Iterable[Tensor], *_: Any) -> None:
+    def __init__(self, weights: Iterable[Tensor], *_: Any, **__: Any) -> None:
         self._weights = list(weights)
 
     def expect(self, micro_batches: int) -> None:
