@@ -1,8 +1,8 @@
 """A linear layer and its LoRA adapter as one operation: y = x Wᵀ + b + s (x Aᵀ) Bᵀ, where W and b are frozen.
 
-Forward three matrix products, backward five, each sum inside of one: peft takes a dozen operations more, half of them
-over all outputs, and small models wait for the host that launches them. y is rounded after W and after B, as by the
-sampler; kept for the backward pass are x and x Aᵀ.
+Forward three matrix products, backward five, each sum inside one of them. peft takes four more passes over whole
+outputs or inputs, to scale and to add, forward and backward. y is rounded after W and after B, as by the sampler; x and
+x Aᵀ are kept for the backward pass.
 
 Shapes: n tokens, I inputs, O outputs, r the adapter's rank.
 """
