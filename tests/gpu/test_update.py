@@ -307,3 +307,22 @@ def test_a_whole_update_moves_the_masters():
     assert sums["clipped"] == 0
     assert 0 < sums["grad_norm"] < 100
     assert all((weight.master(slice(None)) != old).any() for weight, old in zip(held, before, strict=True))
+
+
+@pytest.mark.parametrize("packing", ["on", "off"])
+@pytest.mark.parametrize("masters", ["float32", "split"])
+def test_an_update_is_queued_without_waiting_for_the_gpu(packing, masters):
+    compute = ComputeSettings(device=CUDA, packing=packing, micro_tokens=600)
+    options = {"updates": 2, "temperature": 1.0, "max_tokens": 512}
+    policy = Policy(random_model(), LossSettings(), OptimizerSettings(masters=masters), compute, **options)
+    policy._set_mode()
+    (rows,) = policy.rescore([random_rows()])
+    policy._step(rows).read()  # compiles
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        old_RT = policy._old_logprobs(rows)
+        step = policy._step(rows)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert old_RT.isfinite().all()
+    assert step.read()["trained"] == sum(len(row.tokens_T) for row in rows)

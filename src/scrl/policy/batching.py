@@ -129,10 +129,20 @@ class Batch:
     states_n: Tensor
     """The flat index into `tokens_RL` of the hidden state that predicts each of them: that of the token before it, or
     of the prompt's last."""
+    places_n: Tensor
+    """The flat index of each of them in [R, T]."""
     old_logprobs_RT: Tensor | None
     positive_part_R: Tensor
     negative_part_R: Tensor
     weights_RT: Tensor
+
+    def spread(self, values_n: Tensor) -> Tensor:
+        """A number of each completion token as [R, T], with zeros as padding.
+
+        Its gradient is an indexing. That of `masked_scatter` would count the mask, and wait for the GPU to do so.
+        """
+        blank_RT = torch.zeros(self.mask_RT.shape, dtype=values_n.dtype, device=values_n.device)
+        return blank_RT.view(-1).index_copy(0, self.places_n, values_n).view_as(blank_RT)
 
     def attention(self, parts: tuple[Any, Any] | None) -> AbstractContextManager[None]:
         """The context for forward and backward passes over this batch; `parts`: the model's body and head, if any."""
@@ -166,6 +176,7 @@ class Batch:
             mask_RT=to_device(mask_RT, device),
             targets_n=to_device(np.concatenate([row.tokens_T for row in rows]).astype(np.int64), device),
             states_n=to_device(states_n, device),
+            places_n=to_device(mask_RT.ravel().nonzero()[0], device),
             old_logprobs_RT=to_device(pad_rows(old_R, np.float32), device) if old_R else None,
             positive_part_R=positive_part_R,
             negative_part_R=negative_part_R,

@@ -279,8 +279,7 @@ class Policy:
                 batch.tokens_RL, batch.states_n, batch.targets_n, self._temperature,
                 chunk_elements=self._chunk_elements, **arguments,
             )  # fmt: skip
-        blank_RT = torch.zeros(batch.mask_RT.shape, device=batch.targets_n.device)
-        logprobs_RT, entropies_RT = (blank_RT.masked_scatter(batch.mask_RT, score_n) for score_n in scores)
+        logprobs_RT, entropies_RT = map(batch.spread, scores)
         return logprobs_RT, entropies_RT
 
     def _micro_batches(self, rows: Sequence[TrainingRow]) -> list[Sequence[TrainingRow]]:
