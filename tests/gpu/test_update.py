@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from scrl.policy.batching import TrainingRow
+from scrl.policy.batching import TrainingRow, num_tokens
 from scrl.policy.low_memory_adamw import LowMemoryAdamW, open_optimizer
 from scrl.policy.model import LanguageModel
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
@@ -130,6 +130,19 @@ def test_the_memory_of_a_pass_is_what_was_measured(packing, is_checkpointed):
     gradient(policy, rows)
     taken = torch.cuda.max_memory_allocated() - before
     assert taken <= policy._pass_memory.bytes(tokens) < 1.6 * taken
+
+
+def test_the_gradients_of_earlier_passes_count_as_memory():
+    """Here they take more than the activations of the passes that are measured, which alone would set the peak."""
+    policy = policy_of(random_model(mlp=16 * 1024), "on")
+    policy.measure_passes()
+    rows = random_rows([512] * 30)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    policy.micro_batch = 15
+    gradient(policy, rows)
+    taken = torch.cuda.max_memory_allocated() - before
+    assert taken <= policy._pass_memory.bytes(num_tokens(rows[:15], True)) < 1.6 * taken
 
 
 def gradient(policy, rows):

@@ -95,7 +95,7 @@ class LowMemoryAdamW(BaseOptimizer):
     def step(self) -> Tensor:
         """One update; the norm of the gradient before it was scaled down."""
         grads = [grad for weight in self._weights if (grad := weight.gradient) is not None]
-        norms = torch._foreach_norm(grads, dtype=torch.float32) if grads else []  # few kernels for all of them
+        norms = [*torch._foreach_norm(grads, dtype=torch.float32)] if grads else []  # few kernels for all of them
         norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
         is_kernel = norm.is_cuda and find_spec("triton") is not None
         step = self._step_by_kernel if is_kernel else self._step_by_chunks

@@ -132,17 +132,23 @@ class Policy:
         return "activations are computed twice (compute.gradient_checkpointing)"
 
     def _try_pass(self, tokens: int) -> int:
-        """The gradient over at least this many tokens, which is thrown away; how many there were."""
+        """The gradient over at least this many tokens, which is thrown away; how many there were.
+
+        A tiny pass goes first: like all but the first pass of an update, the one that is measured adds to a gradient.
+        """
         length = min(TRIED_LENGTH, self._max_tokens, tokens)
-        row = TrainingRow(np.zeros(1, np.int64), np.zeros(length, np.int64), None, 1.0, 0.0, np.ones(length))
+        tiny, row = (
+            TrainingRow(np.zeros(1, np.int64), np.zeros(T, np.int64), None, 1.0, 0.0, np.ones(T)) for T in (1, length)
+        )
         in_all, each = (tokens - 1, length) if self.is_packed else (tokens, row.length)  # packed, they share the prompt
         rows = [row] * -(-in_all // each)
-        batch = self._batch(rows)
         self.optimizer.expect(2)
         try:
-            with batch.attention(self._scorer.body_and_head):
-                self._batch_loss(batch)[0].backward()  # type: ignore[no-untyped-call, unused-ignore]
-            self.optimizer.collect()
+            for part in ([tiny], rows):
+                batch = self._batch(part)
+                with batch.attention(self._scorer.body_and_head):
+                    self._batch_loss(batch)[0].backward()  # type: ignore[no-untyped-call, unused-ignore]
+                self.optimizer.collect()
         finally:
             self.optimizer.clear()
         return num_tokens(rows, self.is_packed)
