@@ -156,6 +156,29 @@ def test_rephrasings_of_ones_own_are_read_from_a_column(questions, tmp_path, no_
     assert found == set(texts)
 
 
+def test_a_question_whose_rephrasing_is_too_long_is_left_out(questions, tmp_path, no_report):
+    long = f"Compute {'1+' * 30}1."
+    source = questions("all.jsonl", [long, "Compute 1+1."])
+    settings = (*TINY[1:], "steps=1", "questions_per_step=1", "method=co-rewarding", "rephrased_column=other words")
+    limits = ("prompt.max_tokens=40", "prompt.overlong=drop")
+    do(tmp_path / "run", source, *settings, *limits)
+    assert {line["question_id"] for line in read_lines(tmp_path / "run" / "rollouts.jsonl")} == {
+        "all-1",
+        "all-1~rephrased",
+    }
+    with pytest.raises(InputError, match=r"1 of 2 prompts have more than 40 tokens, the longest .*: all-0"):
+        train(small(source, *settings, limits[0]), tmp_path / "other", Listener())
+
+
+def test_questions_held_out_need_no_rephrasing(questions, tmp_path, no_report):
+    source = questions("all.jsonl", ["Compute 1+1.", "Compute 1+2."])
+    (tmp_path / "held-out.jsonl").write_text('{"question": "Compute 2+2.", "answer": "4"}\n')
+    settings = (*TINY[1:], "steps=1", "method=co-rewarding", "rephrased_column=other words", "evaluation.is_off=false")
+    do(tmp_path / "run", source, *settings, f"evaluation.held_out={tmp_path / 'held-out.jsonl'}")
+    rows = read_lines(tmp_path / "run" / "evaluations.jsonl")
+    assert {row["questions"] for row in rows if row["benchmark"] == "held-out"} == {1}
+
+
 @pytest.mark.parametrize("column", ["rephrased_column=other words", "seed=0"])
 def test_a_question_without_a_rephrasing_is_refused_before_anything_is_written(questions, tmp_path, column):
     source = questions("some.jsonl", ["Compute 1+1.", None])

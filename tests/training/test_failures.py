@@ -15,10 +15,12 @@ from transformers import AutoModelForCausalLM
 
 from scrl.data.prompts import prompt_text
 from scrl.errors import InputError
+from scrl.planning.plan import make_plan
 from scrl.policy.model import load_tokenizer, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
 from scrl.training.base_run import prepare, usable_questions
+from scrl.training.loop import train
 from scrl.training.run_folder import RunFolder
 
 EMBEDDED = Path(model_folder("embedded"))
@@ -67,6 +69,17 @@ def test_every_prompt_is_looked_at_for_tokens_that_the_model_does_not_know(texts
         usable_questions(small(), tokenizer, model_shape(str(EMBEDDED)), questions)
     first = "prompt: the tokenizer does not know some tokens of 1 of 2 prompts, first that of question 'What', 'What is"
     assert str(error.value).startswith(first)
+
+
+def test_a_plan_refuses_the_held_out_prompts_that_a_run_refuses(tmp_path):
+    (tmp_path / "long.txt").write_text("Compute " + "1+" * 150 + "1.\nCompute 1+1.\n")
+    settings = (f"evaluation.held_out={tmp_path / 'long.txt'}", "prompt.max_tokens=100")
+    config = small(*settings)
+    for start in (lambda: make_plan(config), lambda: train(config, tmp_path / "run", Listener())):
+        with pytest.raises(InputError, match=r"prompt.max_tokens: 1 of 2 prompts have more than"):
+            start()
+    lines = make_plan(small(*settings, "prompt.overlong=drop")).lines
+    assert any("they are left out (prompt.overlong: drop)" in line for line in lines)
 
 
 def test_an_instruction_that_is_left_out_is_said_once(tmp_path):

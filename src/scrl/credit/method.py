@@ -146,7 +146,7 @@ class Shaped:
     """The part that the rule has added for length, whatever the method; None: overlong shaping is off."""
 
     def with_overlong(self, overlong_G: Floats) -> Shaped:
-        """With this added to every reward."""
+        """With a part for length added to every reward."""
         label_part_G = None if self.label_part_G is None else self.label_part_G + overlong_G
         return Shaped(self.rewards_G + overlong_G, label_part_G, overlong_G)
 

@@ -47,7 +47,7 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
     With `by_shape`, a model that cannot be loaded is planned from its shape, if that is known; the plan then gives the
     reason, and says that prompts are not checked.
     """
-    loaded = _load_questions(config)
+    loaded, held_out = _load_questions(config)
     try:
         model_config, tokenizer, num_weights = _load_model(config)
     except InputError as error:
@@ -60,16 +60,18 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
         longest = min(PROMPT, config.prompt.max_tokens)
         why = f"planned from its shape alone: prompts are not looked at, and taken to have {longest} tokens"
         return _plan(config, loaded.questions, (*loaded.notes, str(error), why), shape, longest)
-    questions, too_long = usable_questions(config, tokenizer, model_config, loaded.questions)
-    forms = config.rule().question_forms(questions)
-    longest = max(len(prompt_tokens(form, tokenizer, config.prompt)) for form in forms)
+    forms = config.rule().question_forms
+    questions, notes = usable_questions(config, tokenizer, model_config, loaded.questions, forms)
+    if held_out:
+        notes += usable_questions(config, tokenizer, model_config, held_out)[1]
+    longest = max(len(prompt_tokens(form, tokenizer, config.prompt)) for form in forms(questions))
     shape = counted_shape(model_config, num_weights)
-    plan = _plan(config, questions, (*loaded.notes, *too_long), shape, longest)
+    plan = _plan(config, questions, tuple(dict.fromkeys((*loaded.notes, *notes))), shape, longest)
     return replace(plan, first_prompt=prompt_text(questions[0], tokenizer, config.prompt))
 
 
-def _load_questions(config: RunConfig) -> LoadedQuestions:
-    """The questions, if a run could start with them."""
+def _load_questions(config: RunConfig) -> tuple[LoadedQuestions, Sequence[Question]]:
+    """The questions, if a run could start with them, and those held out."""
     loaded, held_out = config.load_questions(), config.load_held_out()
     rule = config.rule()
     require_gold(rule, loaded.questions)
@@ -80,7 +82,7 @@ def _load_questions(config: RunConfig) -> LoadedQuestions:
     shared = sum(question.text in trained for question in others)
     note = f"{shared} of the {len(others)} held-out questions are trained on: they are not held out"
     about = (*(f"Held out: {note}" for note in notes), *[note] * bool(shared))
-    return replace(loaded, notes=(*loaded.notes, *about))
+    return replace(loaded, notes=(*loaded.notes, *about)), others
 
 
 def _load_model(config: RunConfig) -> tuple[Any, Any, int]:

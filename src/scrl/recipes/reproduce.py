@@ -168,7 +168,8 @@ def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
     if choices.scale != "paper" or choices.steps is not None:
         return config
     tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
-    questions, _ = filter_overlong(config.load_questions().questions, tokenizer, config.prompt)
+    forms = config.rule().question_forms
+    questions, _ = filter_overlong(config.load_questions().questions, tokenizer, config.prompt, forms)
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     return config.model_copy(update={"steps": episodes_of(job.experiment) * stream.steps_per_epoch})
 

@@ -19,7 +19,7 @@ from scrl.credit.elsewhere import few_others, require_others
 from scrl.credit.group_metrics import has_signal, is_unanimous
 from scrl.credit.method import Method
 from scrl.credit.rule import CreditedGroup, CreditRule
-from scrl.data.prompts import check_known, filter_overlong, instruction_notes, no_room, prompt_tokens
+from scrl.data.prompts import Forms, check_known, filter_overlong, instruction_notes, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
 from scrl.data.run_state import Standing
 from scrl.errors import InputError
@@ -151,10 +151,11 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
     torch.manual_seed(config.seed)
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
     check_savable(config.model, model.model)
-    questions, notes = usable_questions(config, model.tokenizer, model.model.config, loaded.questions)
+    where = (model.tokenizer, model.model.config)
+    questions, notes = usable_questions(config, *where, loaded.questions, rule.question_forms)
     held_out_questions: Sequence[Question] = ()
     if held_out is not None:
-        held_out_questions, more = usable_questions(config, model.tokenizer, model.model.config, held_out.questions)
+        held_out_questions, more = usable_questions(config, *where, held_out.questions)
         notes = list(dict.fromkeys((*notes, *more)))
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(
@@ -175,17 +176,20 @@ def _fingerprint(questions: Sequence[Question]) -> str:
 
 
 def usable_questions(
-    config: RunConfig, tokenizer: Any, model_config: Any, questions: Sequence[Question]
+    config: RunConfig, tokenizer: Any, model_config: Any, questions: Sequence[Question], forms: Forms = list
 ) -> tuple[list[Question], list[str]]:
-    """The questions whose prompts are not too long, and notes on how they are asked; every prompt left can be used."""
-    kept, notes = filter_overlong(questions, tokenizer, config.prompt)
-    forms = config.rule().question_forms(kept)
-    prompts = [prompt_tokens(form, tokenizer, config.prompt) for form in forms]
-    longest, form = max(zip(map(len, prompts), forms, strict=True), key=lambda pair: pair[0])
+    """The questions whose prompts are not too long, and notes on how they are asked; every prompt left can be used.
+
+    `forms`: what is asked of them, if that is more than the questions themselves.
+    """
+    kept, notes = filter_overlong(questions, tokenizer, config.prompt, forms)
+    asked = forms(kept)
+    prompts = [prompt_tokens(form, tokenizer, config.prompt) for form in asked]
+    longest, form = max(zip(map(len, prompts), asked, strict=True), key=lambda pair: pair[0])
     problem = no_room(longest, config.sampling.max_tokens, model_config)
     if problem is not None:
         raise InputError(
             f"sampling.max_tokens: question {form.id!r} has the longest prompt, {longest} tokens; {problem}"
         )
-    check_known(forms, prompts, tokenizer, config.prompt)
+    check_known(asked, prompts, tokenizer, config.prompt)
     return kept, [*instruction_notes(config.prompt, tokenizer), *notes]
