@@ -43,7 +43,7 @@ STEP_METRICS: dict[str, Metric] = {
         Metric("advantage_abs_mean", "mean |advantage| over trained completions: 0 is a step without signal"),
         _share("positive_share", "questions with a positive label"),
         _share("unanimous_share", "questions on which all completions agree"),
-        _share("signal_share", "questions whose trained completions differ in advantage"),
+        _share("signal_share", "questions with a trained completion whose advantage is not 0"),
         _share("agreement", "completions that give the most frequent answer of their question"),
         Metric("distinct_answers", "distinct answers per question"),
         Metric("negative_answers", "answers ruled out per question"),

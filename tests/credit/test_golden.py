@@ -177,6 +177,7 @@ def test_amplification_of_a_positive_label(positives):
 def test_equal_rewards_and_groups_of_one_have_advantage_zero():
     assert group_advantages(np.full(7, 0.1)).tolist() == [0.0] * 7
     assert group_advantages(np.array([3.0])).tolist() == [0.0]
+    assert group_advantages(np.array([1.0, 1.0 + 1e-15, 1.0]), eps=0.0).tolist() == [0.0] * 3  # equal but for rounding
     assert credit_of({"1": 1}, {"1": 0.4}).advantages.tolist() == [0.0]
 
 

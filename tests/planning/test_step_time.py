@@ -41,7 +41,7 @@ def test_a_rollout_and_an_update_of_1_5b_were_measured():
     assert planned * (194_526 + 256 * 150) / computed == pytest.approx(6.13, rel=0.1)
 
 
-@pytest.mark.parametrize(("tokens", "seconds"), [(303_818, 13.4), (399_713, 14.8), (378_293, 14.6), (333_564, 13.8)])
+@pytest.mark.parametrize(("tokens", "seconds"), [(303_818, 13.5), (391_071, 14.7), (393_242, 14.5), (344_877, 13.4)])
 def test_whole_steps_of_1_5b_were_measured(tokens, seconds):
     work = replace(PAPER, sampled_rows=512, trained_rows=256, update_rows=32, length=tokens / 512, micro_tokens=16384)
     shape = SHAPES["Qwen/Qwen2.5-1.5B"]
@@ -49,10 +49,10 @@ def test_whole_steps_of_1_5b_were_measured(tokens, seconds):
 
 
 def test_where_the_plan_is_known_to_be_off():
-    # 0.5B, 8 × 32 completions of at most 512 tokens: 2.4 to 3.2 s; such a model does not fill the GPU
+    # 0.5B, 8 × 32 completions of at most 512 tokens: 1.8 s; the host launches such small kernels too slowly
     tiny = SHAPES["Qwen/Qwen2.5-0.5B"]
     step = fit(tiny, replace(PAPER, length=256, max_tokens=512), OURS, ONE.memory)
-    assert 0.25 * 2.4 < step_seconds(tiny, step, ONE) < 0.5 * 2.4
+    assert 0.35 * 1.8 < step_seconds(tiny, step, ONE) < 0.6 * 1.8
     # Qwen3-4B, 32 completions of 10,240 tokens: 3,139 tokens per second; long rows come nearer to the roof
     work = replace(PAPER, sampled_rows=32, prompt=64, length=10_240, max_tokens=10_240)
     seconds = rollout(SHAPES["Qwen/Qwen3-4B"], Fit(OURS, work, 32, ()), ONE).seconds

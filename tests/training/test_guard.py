@@ -68,6 +68,16 @@ def test_steps_without_a_value_are_left_out_of_its_mean():
     assert alarms([{}, {}, {}, {}], TWO) == []
 
 
+def test_a_metric_that_begins_late_is_judged_by_half_a_window():
+    """Labels can change from the second epoch on: the first step of it has at most eight questions."""
+    four, late = GuardSettings(window=4), [{}] * 8
+    assert alarms([*late, {"label_flip_share": 1.0}], four) == []
+    assert alarms([*late, {"label_flip_share": 1.0}, {"label_flip_share": 0.0}], four) == []
+    assert alarms([*late, {"label_flip_share": 1.0}, {"label_flip_share": 0.3}], four) == [
+        "65% of the labels change between visits"
+    ]
+
+
 def test_several_alarms_are_all_told():
     bad = {"same_answer_share": 1.0, "entropy_mean": 0.0, "length_mean": 1.0}
     assert len(alarms(history({}, {}, bad, bad), TWO)) == 3
@@ -75,7 +85,7 @@ def test_several_alarms_are_all_told():
 
 @pytest.mark.parametrize(
     ("run", "first"),
-    [("full-5e-7", None), ("full-2e-6", None), ("lora-5e-5", None), ("full-8e-6", 33), ("lora-2e-4", None)],
+    [("full-5e-7", None), ("full-2e-6", None), ("lora-5e-5", None), ("full-8e-6", 38), ("lora-2e-4", None)],
 )
 def test_what_the_guard_says_of_kept_runs(run, first):
     """The last two ruined the model (docs/results.md#learning-rates): one is noticed, one is not."""

@@ -17,9 +17,8 @@ from pydantic import ValidationError
 
 from scrl.answers.classes import Classes, classify
 from scrl.answers.readers import Reader, get_reader
-from scrl.credit.advantages import reward_advantages, split_by_sign
+from scrl.credit.advantages import is_constant, reward_advantages, split_by_sign
 from scrl.credit.elsewhere import LastVotes
-from scrl.credit.labels import SLACK
 from scrl.credit.method import (
     GROUP_NEEDS,
     NEEDS,
@@ -198,12 +197,6 @@ def is_entropy_only(shaped: Shaped, rows: list[int] | slice) -> bool:
     if shaped.label_part_G is None:
         return False
     return is_constant(shaped.label_part_G[rows]) and not is_constant(shaped.rewards_G[rows])
-
-
-def is_constant(values_G: Floats) -> bool:
-    """Equal up to rounding: the mean of equal entropies may miss them by a last digit."""
-    values: list[float] = values_G.tolist()
-    return max(values) - min(values) <= SLACK
 
 
 def credit_rule(

@@ -108,9 +108,10 @@ Rule = Callable[[Floats, Floats, np.random.Generator, World], Floats]
 """(shares, elsewhere, rng, world) → the reward of every answer, arrays [S, B, A]."""
 
 
-def majority(shares_SBA: Floats, _elsewhere: Floats, _rng: np.random.Generator, _world: World) -> Floats:
-    """TTRL: R(a) = [a = argmax p]."""
-    return np.asarray(np.arange(shares_SBA.shape[-1]) == shares_SBA.argmax(axis=-1)[..., None], dtype=float)
+def majority(shares_SBA: Floats, _elsewhere: Floats, rng: np.random.Generator, world: World) -> Floats:
+    """TTRL: R(a) = [a = argmax p]; a tie is broken at random."""
+    winners_SB = (shares_SBA + rng.random(shares_SBA.shape) / (2 * world.votes)).argmax(axis=-1)
+    return np.asarray(np.arange(shares_SBA.shape[-1]) == winners_SB[..., None], dtype=float)
 
 
 def selective(shares_SBA: Floats, _elsewhere: Floats, rng: np.random.Generator, world: World) -> Floats:
@@ -118,7 +119,7 @@ def selective(shares_SBA: Floats, _elsewhere: Floats, rng: np.random.Generator, 
     second_SB, first_SB = np.sort(shares_SBA, axis=-1)[..., -2:].transpose(2, 0, 1)
     scrl = ScrlSettings()
     is_sharp_SB = is_selected(first_SB, second_SB, 1.0, min_share=scrl.min_share, min_margin=scrl.min_margin)
-    positive_SBA = is_sharp_SB[..., None] & (majority(shares_SBA, _elsewhere, rng, world) > 0)
+    positive_SBA = is_sharp_SB[..., None] & (shares_SBA == first_SB[..., None])
     is_rare_SBA = (shares_SBA < scrl.max_negative_share) & (rng.random(shares_SBA.shape) < world.gate)
     return np.asarray(shares_SBA * positive_SBA + (shares_SBA - scrl.max_negative_share) * is_rare_SBA)
 

@@ -164,14 +164,18 @@ def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
 
 
 def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
-    """The settings with the paper's number of passes over the questions left after dropping overlong prompts."""
+    """The settings with the paper's number of passes over the questions that are trained on."""
     if choices.scale != "paper" or choices.steps is not None:
         return config
-    tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
-    forms = config.rule().question_forms
-    questions, _ = filter_overlong(config.load_questions().questions, tokenizer, config.prompt, forms)
-    stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
+    stream = QuestionStream(_questions(config), config.questions_per_step, config.seed, config.drop_last)
     return config.model_copy(update={"steps": episodes_of(job.experiment) * stream.steps_per_epoch})
+
+
+def _questions(config: RunConfig) -> list[Question]:
+    """The questions that a run trains on: those without overlong prompts."""
+    tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
+    loaded, forms = config.load_questions().questions, config.rule().question_forms
+    return filter_overlong(loaded, tokenizer, config.prompt, forms)[0]
 
 
 def _train(config: RunConfig, folder: Path, listener: Listener) -> None:
@@ -228,7 +232,7 @@ def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) ->
     """The start model with as many completions per question as the run's tokens would have bought."""
     lines = read_finished(run / "metrics.jsonl")
     completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
-    votes = max(1, round(completions / len(config.load_questions().questions)))
+    votes = max(1, round(completions / len(_questions(config))))
     benchmarks = [trained_benchmark(job.experiment)]
     return _settings(job, choices, benchmarks, AS_MEASURED, samples=votes, seed=config.seed, model=config.model)
 

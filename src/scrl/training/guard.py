@@ -7,6 +7,7 @@ from its own votes can agree with itself ever more and be wrong; these are the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from scrl.config import GuardSettings
@@ -33,7 +34,8 @@ def _problems(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> 
     """What is wrong, in words, by the metric that shows it."""
     if settings.mode == "off" or len(history) < 2 * settings.window:
         return {}
-    first, last = _means(history[: settings.window]), _means(history[-settings.window :])
+    first = _means(history[: settings.window], least=1)
+    last = _means(history[-settings.window :], least=settings.window / 2)
     both = first.keys() & last.keys()
     # Above a limit, but not from the start: yes-or-no questions share their answers in a healthy run too.
     ceilings = {
@@ -51,9 +53,9 @@ def _problems(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> 
     }
     problems = {}
     for key, (limit, words) in ceilings.items():
-        start = first.get(key, 0.0)
-        if key in last and last[key] > max(limit, start + 0.1):
-            problems[key] = f"{last[key]:.0%} {words}, up from {start:.0%}"
+        if key in last and last[key] > max(limit, first.get(key, 0.0) + 0.1):
+            rise = f", up from {first[key]:.0%}" if key in first else ""
+            problems[key] = f"{last[key]:.0%} {words}{rise}"
     for key, (limit, words) in rises.items():
         if key in both and last[key] - first[key] > limit:
             problems[key] = f"{last[key]:.0%} {words}, up from {first[key]:.0%}"
@@ -66,7 +68,10 @@ def _problems(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> 
     return problems
 
 
-def _means(window: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The mean of each metric over the steps that have it."""
+def _means(window: Sequence[Mapping[str, Any]], *, least: float) -> dict[str, float]:
+    """The mean of each metric over the steps that have it, if these are enough.
+
+    Labels can change only from the second epoch on, and the first step of that has a handful of questions.
+    """
     values = {key: [line[key] for line in window if line.get(key) is not None] for key in WATCHED}
-    return {key: sum(of_key) / len(of_key) for key, of_key in values.items() if of_key}
+    return {key: fmean(of_key) for key, of_key in values.items() if len(of_key) >= least}
