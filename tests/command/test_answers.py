@@ -6,7 +6,7 @@ import pytest
 from line_files import read_lines, write_lines
 
 from scrl.cli.main import main
-from scrl.evaluation.answer_sheet import answer_rows, write_run_answers
+from scrl.evaluation.answer_sheet import AnswerRow, answer_rows, with_trust, write_run_answers
 
 
 def votes(*pairs, question="?"):
@@ -103,6 +103,15 @@ def test_a_run_with_all_its_steps_is_not_gone_on_with(stopped, capsys):
     (stopped / "config.yaml").write_text("questions: mine.jsonl\nsteps: 7\n")
     assert main(["answers", str(stopped)]) == 0
     assert "the run is at step 7: measure now with scrl answers --model" in capsys.readouterr().out
+
+
+def test_a_question_without_an_answer_has_no_chance():
+    rows = [AnswerRow(f"q{n}", "?", "1", 0.5, None, 0.0, True) for n in range(20)]
+    empty = AnswerRow("empty", "?", None, 0.0, None, 0.0, False)
+    found, _ = with_trust([*rows, empty], {row.question_id: "1" for row in rows}, 0.5, significant_digits=None)
+    assert (found[-1].p_right, found[-1].p_right_low, found[-1].p_right_high) == (0, 0, 0)
+    assert found[-1].is_answered is False
+    assert found[0].p_right == 1
 
 
 def fill_in(run, path, is_right):

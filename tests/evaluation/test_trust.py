@@ -1,5 +1,6 @@
 """Chances and thresholds from checked answers: golden numbers, the guarantee by simulation."""
 
+import math
 import random
 from fractions import Fraction
 from itertools import accumulate
@@ -9,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scrl.evaluation.trust import (
+    Calibration,
     binomial_tail,
-    calibrate,
-    chance_of,
     choose_threshold,
     hypergeometric_tail,
-    rate_interval,
+    least_rate,
+    lower_bound,
 )
 
 
@@ -53,40 +54,74 @@ def test_binomial_tails_of_whole_benchmarks(n, rate):
 
 def test_every_question_of_gsm8k_can_be_checked():
     # 660 of 1,319 are right; the normal approximation is 0.50038 ± 1.96 √(0.25/1319) = 0.50038 ± 0.02698
-    (step,) = calibrate([0.5] * 1_319, [place % 2 == 0 for place in range(1_319)])
-    assert (step.rate, step.checks) == (660 / 1_319, 1_319)
-    assert (step.low, step.high) == pytest.approx((0.50038 - 0.02698, 0.50038 + 0.02698), abs=5e-4)
+    calibration = Calibration([0.5] * 1_319, [place % 2 == 0 for place in range(1_319)])
+    (step,), chance = calibration.steps, calibration.chance(0.5)
+    assert (step.rate, step.checks) == (660 / 1_319, 1_319) == (chance.rate, 1_319)
+    assert (chance.low, chance.high) == pytest.approx((0.50038 - 0.02698, 0.50038 + 0.02698), abs=5e-4)
     # of 10,000 checked 100 are wrong: at a rate of 5 % there would be 500 ± 22
     choice = choose_threshold([1.0] * 20_000, {q: q % 100 > 0 for q in range(10_000)}, 0.05, is_pool=False)
     assert (choice.chosen.checked, choice.chosen.wrong) == (10_000, 100)
 
 
-def test_intervals_are_clopper_and_pearsons():
-    assert rate_interval(0, 10) == pytest.approx((0, 1 - 0.025**0.1), abs=1e-8)  # (1 − p)^10 = 0.025
-    assert rate_interval(10, 10) == pytest.approx((0.025**0.1, 1), abs=1e-8)
-    assert rate_interval(5, 10) == pytest.approx((0.187086, 0.812914), abs=1e-6)  # as in tables
+def test_bounds_are_clopper_and_pearsons():
+    assert least_rate(0, 10, 0.025) == 0
+    assert least_rate(10, 10, 0.025) == pytest.approx(0.025**0.1, abs=1e-8)  # p^10 = 0.025
+    assert least_rate(5, 10, 0.025) == pytest.approx(0.187086, abs=1e-6)  # as in tables
+    # the nearest 2 of 6, or all: the larger of 0.0125^(1/2) = 0.1118 and, with 4 of 6, 0.1839
+    checks = [(0.9, True), (0.8, True), (0.7, False), (0.6, True), (0.5, False), (0.4, True)]
+    assert lower_bound(checks) == pytest.approx(least_rate(4, 6, 0.0125))
+    assert lower_bound([*checks[:2], *((share, False) for share, _ in checks[2:])]) == pytest.approx(0.0125**0.5)
+    # three with the second's share go with it: 3 of 4
+    assert lower_bound(
+        [(0.9, True), (0.8, True), (0.8, True), (0.8, False), (0.5, False), (0.4, False)]
+    ) == pytest.approx(least_rate(3, 4, 0.0125))
+    assert lower_bound([]) == 0
 
 
 def test_chances_rise_with_the_share():
     # 0.2: 0 of 1, 0.4: 1 of 1 and 0.6: 0 of 1 are out of order and pooled to 1 of 2, 0.8: 1 of 1
-    steps = calibrate([0.8, 0.4, 0.6, 0.2], [True, True, False, False])
-    assert [(step.share, step.rate, step.checks) for step in steps] == [(0.2, 0, 1), (0.4, 0.5, 2), (0.8, 1, 1)]
-    assert chance_of(0.7, steps).rate == 0.5
-    assert chance_of(0.1, steps).rate == 0
+    calibration = Calibration([0.8, 0.4, 0.6, 0.2], [True, True, False, False])
+    assert calibration.steps == ((0.2, 0, 1), (0.4, 0.5, 2), (0.8, 1, 1))
+    assert calibration.chance(0.7).rate == 0.5
+    assert calibration.chance(0.1).rate == 0
+
+
+def test_below_all_checks_nothing_bounds_a_chance_from_below():
+    calibration = Calibration([0.5 + place / 50 for place in range(20)], [True] * 20)
+    assert calibration.chance(0.06) == (1, 0, 1)
+    assert calibration.chance(0.9).low == pytest.approx(0.0125 ** (1 / 20))  # all 20 are right
+
+
+@pytest.mark.parametrize("checks", [20, 100])
+@pytest.mark.parametrize(
+    "curve",
+    [lambda x: 1 / (1 + math.exp(-12 * (x - 0.5))), lambda x: x * x, lambda x: 0.5, lambda x: 0.05 + 0.9 * (x > 0.5)],
+)
+def test_intervals_hold_for_every_rising_curve(curve, checks):
+    """At each share, over 200 draws of the checks: at most 5 % may miss, and 19 of 200 would be a surprise."""
+    rng, shares = random.Random(checks), [place / 16 for place in range(1, 17)]
+    misses = dict.fromkeys(shares, 0)
+    for _ in range(200):
+        drawn = [rng.choice(shares) for _ in range(checks)]
+        calibration = Calibration(drawn, [rng.random() < curve(share) for share in drawn])
+        for share in shares[1::3]:
+            _, low, high = calibration.chance(share)
+            misses[share] += not low <= curve(share) <= high
+    assert max(misses.values()) < 19
 
 
 def test_answers_with_equal_shares_have_equal_chances():
     # right of checked: 0 of 6, 1 of 8, 2 of 4, 1 of 2; the last two are pooled to 3 of 6
     right_and_checked = {0.17: (0, 6), 0.33: (1, 8), 0.5: (2, 4), 0.67: (1, 2)}
     checks = [(share, place < k) for share, (k, n) in right_and_checked.items() for place in range(n)]
-    steps = calibrate(*zip(*checks, strict=True))
+    steps = Calibration(*zip(*checks, strict=True)).steps
     assert [(step.share, step.rate, step.checks) for step in steps] == [(0.17, 0, 6), (0.33, 0.125, 8), (0.5, 0.5, 6)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40))
 def test_calibration_is_isotonic_regression(checks):
     """By its other formula: at x the largest, over a ≤ x, of the smallest mean over a to b ≥ x."""
-    steps = calibrate([share / 8 for share, _ in checks], [right for _, right in checks])
+    calibration = Calibration([share / 8 for share, _ in checks], [right for _, right in checks])
     shares = sorted({share for share, _ in checks})
 
     def mean(a, b):
@@ -95,16 +130,18 @@ def test_calibration_is_isotonic_regression(checks):
 
     for x in shares:
         wanted = max(min(mean(a, b) for b in shares if b >= x) for a in shares if a <= x)
-        assert chance_of(x / 8, steps).rate == pytest.approx(wanted)
+        assert calibration.chance(x / 8).rate == pytest.approx(wanted)
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40))
 def test_calibration_is_monotone_and_keeps_the_mean(checks):
-    steps = calibrate([share / 8 for share, _ in checks], [right for _, right in checks])
-    rates = [step.rate for step in steps]
+    calibration = Calibration([share / 8 for share, _ in checks], [right for _, right in checks])
+    rates = [step.rate for step in calibration.steps]
     assert rates == sorted(rates)
-    assert sum(step.rate * step.checks for step in steps) == pytest.approx(sum(right for _, right in checks))
-    assert all(step.low <= step.rate <= step.high for step in steps)
+    in_all = sum(step.rate * step.checks for step in calibration.steps)
+    assert in_all == pytest.approx(sum(right for _, right in checks))
+    chances = [calibration.chance(share / 8) for share in range(9)]
+    assert all(0 <= low <= rate <= high <= 1 for rate, low, high in chances)
 
 
 def test_the_threshold_goes_down_until_the_first_failure():

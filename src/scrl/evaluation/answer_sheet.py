@@ -29,7 +29,7 @@ from scrl.data.tables import read_table
 from scrl.data.whole_files import write_whole
 from scrl.errors import DataError, InputError
 from scrl.evaluation.gold import bare_gold
-from scrl.evaluation.trust import Choice, calibrate, chance_of, choose_threshold
+from scrl.evaluation.trust import Calibration, Chance, Choice, choose_threshold
 
 MIN_CHECKS = 10
 
@@ -181,17 +181,17 @@ def with_trust(
         for place, row in enumerate(rows)
         if row.question_id in checks
     }
-    steps = calibrate([rows[place].share for place in checked], list(checked.values()))
+    calibration = Calibration([rows[place].share for place in checked], list(checked.values()))
     choice, least_share = None, math.inf
     if max_error is not None:
         choice = choose_threshold([row.share for row in rows], checked, max_error, is_pool=is_pool)
         least_share = math.inf if choice.chosen is None else choice.chosen.threshold
     trusted = []
     for place, row in enumerate(rows):
-        step = chance_of(row.share, steps)
+        chance = Chance(0.0, 0.0, 0.0) if row.answer is None else calibration.chance(row.share)
         trusted.append(replace(
-            row, p_right=step.rate, p_right_low=step.low, p_right_high=step.high, checked=checked.get(place),
-            is_answered=None if choice is None else row.share >= least_share,
+            row, p_right=chance.rate, p_right_low=chance.low, p_right_high=chance.high, checked=checked.get(place),
+            is_answered=None if choice is None else row.answer is not None and row.share >= least_share,
         ))  # fmt: skip
     return trusted, choice
 

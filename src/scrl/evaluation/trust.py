@@ -1,6 +1,6 @@
 """How far to trust an answer, from the checked answers of a random subset of the same questions.
 
-A question's *share* is the fraction of its completions that give the answer with most votes. `calibrate` turns shares
+A question's *share* is the fraction of its completions that give the answer with most votes. `Calibration` turns shares
 into chances of being right. `choose_threshold` answers as many of the unchecked questions as it can while their error
 rate stays at most α with 95 % confidence, for the pool at hand or for the population it was drawn from:
 
@@ -22,46 +22,80 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import accumulate, islice
+from itertools import accumulate, groupby, islice
+from operator import itemgetter
+from typing import NamedTuple
 
 MAX_THRESHOLDS = 20
 LEVEL = 0.05
 _TOLERANCE = 1e-9
+Check = tuple[float, bool]
+"""The share of a checked answer, and whether it is right."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Answers with at least this share are right at this rate."""
+class Step(NamedTuple):
+    """Answers with at least this share are right at this rate, by this many checks."""
 
     share: float
     rate: float
-    low: float
-    high: float
     checks: int
 
 
-def calibrate(shares_n: Sequence[float], rights_n: Sequence[bool]) -> tuple[Step, ...]:
-    """The rising step function closest to what was checked (pool adjacent violators), with 95 % intervals."""
+class Chance(NamedTuple):
+    """The chance that an answer is right, and its 95 % interval."""
+
+    rate: float
+    low: float
+    high: float
+
+
+class Calibration:
+    """Shares → chances of being right, from checks.
+
+    The rate is that of the rising step function closest to the checks. Its interval relies on nothing but that chances
+    rise with the share: the checks up to a share x are right no more often than p(x), so many right ones among them are
+    evidence that p(x) is high. low is the larger of two Clopper–Pearson bounds, from the nearest third of these checks
+    and from all of them, each at 1.25 %. The checks from x on bound p(x) from above in the same way.
+    """
+
+    def __init__(self, shares_n: Sequence[float], rights_n: Sequence[bool]) -> None:
+        self._checks = sorted(zip(shares_n, rights_n, strict=True))
+        self.steps = rising_steps(self._checks)
+        self.chance = cache(self._chance)
+
+    def _chance(self, share: float) -> Chance:
+        """Of an answer with this share; below all checks the rate is the lowest step's, if anything too high."""
+        rate = next((step.rate for step in reversed(self.steps) if share >= step.share), self.steps[0].rate)
+        below = [check for check in reversed(self._checks) if check[0] <= share]
+        above = [(each, not right) for each, right in self._checks if each >= share]
+        return Chance(rate, min(lower_bound(below), rate), max(1 - lower_bound(above), rate))
+
+
+def rising_steps(checks: Sequence[Check]) -> tuple[Step, ...]:
+    """The rising step function closest to what was checked (pool adjacent violators); shares in rising order."""
     pools: list[tuple[float, int, int]] = []  # (lowest share, right, checked)
-    for share in sorted(set(shares_n)):
-        rights = [right for each, right in zip(shares_n, rights_n, strict=True) if each == share]
+    for share, same in groupby(checks, key=itemgetter(0)):
+        rights = [right for _, right in same]
         pools.append((share, sum(rights), len(rights)))
         while len(pools) > 1 and pools[-2][1] / pools[-2][2] >= pools[-1][1] / pools[-1][2]:
             (_, right_above, checked_above), (lowest, right, checked) = pools.pop(), pools.pop()
             pools.append((lowest, right + right_above, checked + checked_above))
-    return tuple(Step(share, k / n, *rate_interval(k, n), n) for share, k, n in pools)
+    return tuple(Step(share, k / n, n) for share, k, n in pools)
 
 
-def chance_of(share: float, steps: Sequence[Step]) -> Step:
-    """The step that a share falls on; below all of them, the lowest."""
-    return next((step for step in reversed(steps) if share >= step.share), steps[0])
+def lower_bound(checks: Sequence[Check]) -> float:
+    """A bound, at 97.5 %, for a rate that no check exceeds; the nearest come first, and equal shares stay together."""
+    nearest = -(-len(checks) // 3)
+    while 0 < nearest < len(checks) and checks[nearest][0] == checks[nearest - 1][0]:
+        nearest += 1
+    sizes = {nearest, len(checks)}
+    return max(least_rate(sum(right for _, right in checks[:n]), n, LEVEL / 2 / len(sizes)) for n in sizes)
 
 
-def rate_interval(k: int, n: int) -> tuple[float, float]:
-    """Clopper–Pearson, 95 %: the rates for which neither k or more nor k or fewer of n are rarer than 2.5 %."""
-    low = _rate_where(lambda rate: 1 - binomial_tail(k - 1, n, rate), LEVEL / 2) if k else 0.0
-    high = _rate_where(lambda rate: 1 - binomial_tail(k, n, rate), 1 - LEVEL / 2) if k < n else 1.0
-    return low, high
+@cache
+def least_rate(k: int, n: int, level: float) -> float:
+    """Clopper–Pearson: the rate at which k or more of n are as rare as `level`; 0 if k is."""
+    return _rate_where(lambda rate: 1 - binomial_tail(k - 1, n, rate), level) if k else 0.0
 
 
 def _rate_where(rising: Callable[[float], float], target: float) -> float:

@@ -163,7 +163,10 @@ def _differences(runs: Sequence[Kept], campaign: str) -> Table:
 
 
 def _labels(runs: Sequence[Kept]) -> Table:
-    """What the rules did, over all steps; a push is a covariance with the advantage, times 100."""
+    """What the rules did, the mean over steps, of which the last of an epoch may have fewer questions.
+
+    A push is a covariance with the advantage, times 100.
+    """
     columns = {
         "labelled questions, %": ("positive_share", None, 0),
         "labels right, %": ("positive_accuracy", "positive_share", 0),
@@ -177,7 +180,7 @@ def _labels(runs: Sequence[Kept]) -> Table:
         steps = [line for run in runs if run.method == method for line in run.metrics]
         if steps:
             rows.append((method, *(step_mean(steps, *column) for column in columns.values())))
-    return Table(("over all steps", *columns), tuple(rows))
+    return Table(("mean over steps", *columns), tuple(rows))
 
 
 def step_mean(steps: Sequence[Mapping[str, Any]], name: str, weight: str | None = None, digits: int = 0) -> str:
