@@ -25,7 +25,7 @@ SIGNATURES = {
     "explain_answer": "(answer, significant_digits=None)",
     "get_reader": "(name)",
     "label": "(rollouts, method='scrl', *, out=None, **choices)",
-    "label_file": "(rollouts, rule, *, out=None, audit=None, columns=Columns(completion=None, question=None, id=None, gold=None, entropy=None), on_bytes=None)",
+    "label_file": "(rollouts, rule, *, out=None, audit=None, on_bytes=None)",
     "resume": "(folder, *, listener=None)",
     "same_answer": "(first, second, *, significant_digits=None)",
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",

@@ -14,7 +14,7 @@ from scrl.credit.elsewhere import require_others
 from scrl.credit.method import NEEDS
 from scrl.credit.pushes import push_to_stock, stock_share
 from scrl.credit.rule import CreditRule
-from scrl.data.completion_files import ANY, Columns, open_completions
+from scrl.data.completion_files import CompletionFile, open_completions
 from scrl.data.whole_files import whole_file
 from scrl.errors import DataError
 from scrl.evaluation.gold import require_gold
@@ -27,23 +27,23 @@ SCHEMA_VERSION = 2
 
 
 def label_file(
-    rollouts: Path | str,
+    rollouts: CompletionFile | Path | str,
     rule: CreditRule,
     *,
     out: Path | str | None = None,
     audit: Path | str | None = None,
-    columns: Columns = ANY,
     on_bytes: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Label every completion of a file, in its order; returns the summary. Files appear whole or not at all."""
-    path = Path(rollouts)
+    path = rollouts.path if isinstance(rollouts, CompletionFile) else Path(rollouts)
     for need in sorted(rule.needs & BEYOND_A_FILE):
         raise DataError(
             path,
             f"method {rule.method.name!r} needs {NEEDS[need]}, which a rollout file does not have; "
             "it works in training (scrl train --method)",
         )
-    source, needs = open_completions(path, columns), sorted(rule.needs & {"entropy", *FACTS})
+    source = rollouts if isinstance(rollouts, CompletionFile) else open_completions(path)
+    needs = sorted(rule.needs & {"entropy", *FACTS})
     groups = stored_groups(source, rule, keep_texts="text" in rule.needs, needs=needs, on_bytes=on_bytes)
     for stored in groups:
         if rule.num_trained is not None and stored.tally.size < rule.num_trained:
