@@ -85,11 +85,11 @@ def train(
 
     Settings are given by name (`steps=50, max_tokens=512`), as a mapping, as the YAML file that holds them, or as a
     RunConfig; those by name come on top. Questions from memory take the place of the setting `questions`; they are
-    written into the run folder, so that the run can be resumed. Any engine. `listener` receives notes, steps and
-    evaluations; without one, notes go to the log named `scrl`.
+    written into the run folder, so that the run can be resumed. Any engine; under torchrun give `out`, and questions in
+    a file. `listener` receives notes, steps and evaluations; without one, notes go to the log named `scrl`.
     """
     from scrl.config import read_file, with_settings
-    from scrl.data.folders import new_run_folder
+    from scrl.data.folders import is_first_process, num_processes, shared_run_folder
     from scrl.engines.choice import check_engine, engine_of
     from scrl.training.listeners import Silent
 
@@ -101,7 +101,9 @@ def train(
     values = read_file(Path(config)) if isinstance(config, str | Path) else config or {}
     chosen = with_settings(values, settings)
     check_engine(chosen)
-    folder = new_run_folder(None if out is None else Path(out))
+    if rows is not None and num_processes() > 1:
+        raise InputError("questions: several processes need them in a file that all can read: give the name of one")
+    folder = shared_run_folder(None if out is None else Path(out))
     if rows is not None:
         file = folder / "questions.jsonl"
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
@@ -109,7 +111,7 @@ def train(
     try:
         return TrainingResult(engine_of(chosen).train(chosen, folder, listener or Silent()).path)
     finally:
-        if not (folder / "config.yaml").is_file():  # refused before it began
+        if is_first_process() and not (folder / "config.yaml").is_file():  # refused before it began
             shutil.rmtree(folder)
 
 
