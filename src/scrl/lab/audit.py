@@ -86,7 +86,7 @@ def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
         "sharp_share": float(np.mean(_sharp(top, sizes_Q))),
         "unanimous_share": float(np.mean(top.first == sizes_Q)),
         "distinct_answers": float(np.mean([len(stored.tally.keys_K) for stored in groups])),
-        "no_answer_share": float(np.mean([stored.tally.class_of_G.count(-1) / stored.tally.size for stored in groups])),
+        "no_answer_share": float(np.mean([stored.tally.num_missing / stored.tally.size for stored in groups])),
         "cut_share": _mean(cut),
         "entropy": origin if is_known else None,
         "entropy_mean": float(np.mean(entropies)) if is_known else None,

@@ -10,9 +10,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from scrl.answers.classes import MISSING
 from scrl.credit.elsewhere import require_others
 from scrl.credit.method import NEEDS
-from scrl.credit.pushes import push_to_stock, stock_share
+from scrl.credit.pushes import stock_values
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile, open_completions
 from scrl.data.whole_files import whole_file
@@ -75,14 +76,14 @@ def label_lines(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Ite
     for _, i, g in in_file_order:
         stored, credit = groups[i], credits[i]
         j, advantage = credit.tally.class_of_G[g], float(credit.advantages[g])
-        answer_class = credit.tally.keys_K[j] if j >= 0 else None
+        answer_class = None if j == MISSING else credit.tally.keys_K[j]
         yield {
             "question_id": stored.question_id,
             "step": stored.group.step,
             "sample": stored.samples_G[g],
             "answer": credit.answers[g],
             "answer_class": answer_class,
-            "share": credit.tally.counts_K[j] / credit.tally.size if j >= 0 else None,
+            "share": None if j == MISSING else credit.tally.counts_K[j] / credit.tally.size,
             "label": credit.labels.of(answer_class),
             "reward": float(credit.rewards[g]),
             "advantage": None if math.isnan(advantage) else advantage,
@@ -129,19 +130,8 @@ def label_summary(rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequ
         summary["estimated_entropies"] = num_estimates
     if number := several_golds(groups):
         summary["several_golds"] = number
-    summary |= _stock_figures(credits)
+    summary |= {name: math.fsum(values) / len(values) for name, values in stock_values(credits).items()}
     if any(stored.gold is not None for stored in groups):
         truths = ((credit, stored.truth) for stored, credit in pairs)
         summary |= label_quality((credit, truth) for credit, truth in truths if truth is not None)
     return summary
-
-
-def _stock_figures(credits: Sequence[Credit]) -> dict[str, float]:
-    """Means over the groups whose stock answers are known; no gold is needed."""
-    labelled = [credit for credit in credits if credit.stock and credit.labels.positive is not None]
-    values_by_name = {
-        "stock_share": [share for credit in credits if (share := stock_share(credit)) is not None],
-        "stock_label_share": [float(credit.labels.positive in credit.stock) for credit in labelled],
-        "push_stock": [push for credit in credits if (push := push_to_stock(credit)) is not None],
-    }
-    return {name: math.fsum(values) / len(values) for name, values in values_by_name.items() if values}

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scrl.answers.classes import MISSING
 from scrl.credit.advantages import reward_advantages
 from scrl.credit.labels import is_selected
 from scrl.credit.method import Evidence, Method
@@ -139,7 +140,7 @@ def _selected(
 def majority_stability(groups: Sequence[StoredGroup], *, seed: int) -> float | None:
     """How often a resample has the same majority."""
     top, drawn = top_votes(groups), resampled_votes(groups, STABILITY_DRAWS, seed=seed)
-    has_answer_Q = top.winner >= 0
+    has_answer_Q = top.winner != MISSING
     return float(np.mean((drawn.winner == top.winner)[:, has_answer_Q])) if has_answer_Q.any() else None
 
 
