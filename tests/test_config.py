@@ -177,6 +177,7 @@ def test_the_words_of_the_command_are_settings():
 @pytest.mark.parametrize("words", [["run.yaml", "--seed", "1"], ["--seed", "1", "run.yaml"], ["seed=1", "run.yaml"]])
 def test_the_file_may_stand_anywhere(words):
     assert file_and_overrides(words) == (Path("run.yaml"), ["seed=1"])
+    assert file_and_overrides(["settings", "--seed", "1"]) == (Path("settings"), ["seed=1"])  # first, by any name
 
 
 @pytest.mark.parametrize(("words", "reason"), [

@@ -2,6 +2,7 @@
 
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ from safetensors.torch import load_file
 
 import scrl
 from scrl.config import read_config
+from scrl.engines.choice import Engine
 from scrl.policy.model_paths import model_folder
+from scrl.training.run_folder import RunFolder
 
 SIGNATURES = {
     "assign_credit": "(group, method='scrl', *, elsewhere=None, **choices)",
@@ -25,7 +28,7 @@ SIGNATURES = {
     "explain_answer": "(answer, significant_digits=None)",
     "get_reader": "(name)",
     "label": "(rollouts, method='scrl', *, out=None, **choices)",
-    "label_file": "(rollouts, rule, *, out=None, audit=None, columns=Columns(completion=None, question=None, id=None, gold=None, entropy=None), on_bytes=None)",
+    "label_file": "(rollouts, rule, *, out=None, audit=None, on_bytes=None)",
     "resume": "(folder, *, listener=None)",
     "same_answer": "(first, second, *, significant_digits=None)",
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
@@ -144,6 +147,40 @@ def test_settings_may_be_given_by_name(tmp_path, no_report):
     with pytest.raises(scrl.ConfigError, match="max_gen_toks is lm-eval's name; here it is max_tokens"):
         scrl.evaluate("embedded", "arithmetic:easy:train:2", max_gen_toks=40)
     assert not (tmp_path / "bad").exists()
+
+
+def test_of_several_processes_the_first_alone_makes_and_removes_the_folder(tmp_path, monkeypatch):
+    out, settings = tmp_path / "run", {"engine": "trl", "questions": str(tmp_path / "q.txt")}
+    is_refused = False
+
+    def fake_train(_config, folder, _listener):
+        assert folder == out
+        if is_refused:
+            raise scrl.InputError("refused")
+        if os.environ["RANK"] == "0":
+            (folder / "config.yaml").touch()
+        return RunFolder(folder)
+
+    monkeypatch.setattr("scrl.engines.choice.check_engine", lambda config: None)
+    monkeypatch.setattr("scrl.engines.choice.engine_of", lambda config: Engine(fake_train, None))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    scrl.train(SMALL, **settings, out=out)
+    assert not out.exists()  # it is made by the first
+    monkeypatch.setenv("RANK", "0")
+    assert scrl.train(SMALL, **settings, out=out).folder == out
+    with pytest.raises(scrl.InputError, match="exists already"):
+        scrl.train(SMALL, **settings, out=out)
+    (out / "config.yaml").unlink()  # as before the first process has written anything
+    is_refused = True
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(scrl.InputError, match="refused"):
+        scrl.train(SMALL, **settings, out=out)
+    assert out.is_dir()
+    with pytest.raises(scrl.ConfigError, match="several processes write to one folder: name it"):
+        scrl.train(SMALL, **settings)
+    with pytest.raises(scrl.InputError, match="questions: several processes need them in a file"):
+        scrl.train(SMALL, TEXTS, engine="trl", out=out)
 
 
 def test_a_system_message_of_a_question_stays_with_it(tmp_path, no_report):

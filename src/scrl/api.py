@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrl.credit.rule import credit_rule
+from scrl.credit.method import Method
+from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import open_completions
 from scrl.data.jsonl import read_json_lines
 from scrl.data.run_state import guard_stop_of
-from scrl.errors import InputError
+from scrl.errors import ConfigError, InputError
 from scrl.lab.audit import AUDITED, audit_file
 from scrl.lab.label import label_file
-from scrl.lab.stored_groups import lacking, stored_groups
+from scrl.lab.stored_groups import groups_for, lacking
 from scrl.lab.sweep import sweep_settings
 from scrl.records import Question, Sampled
 from scrl.setting_names import Names, validated
@@ -84,11 +85,11 @@ def train(
 
     Settings are given by name (`steps=50, max_tokens=512`), as a mapping, as the YAML file that holds them, or as a
     RunConfig; those by name come on top. Questions from memory take the place of the setting `questions`; they are
-    written into the run folder, so that the run can be resumed. Any engine. `listener` receives notes, steps and
-    evaluations; without one, notes go to the log named `scrl`.
+    written into the run folder, so that the run can be resumed. Any engine; under torchrun give `out`, and questions in
+    a file. `listener` receives notes, steps and evaluations; without one, notes go to the log named `scrl`.
     """
     from scrl.config import read_file, with_settings
-    from scrl.data.folders import new_run_folder
+    from scrl.data.folders import is_first_process, num_processes, shared_run_folder
     from scrl.engines.choice import check_engine, engine_of
     from scrl.training.listeners import Silent
 
@@ -100,7 +101,9 @@ def train(
     values = read_file(Path(config)) if isinstance(config, str | Path) else config or {}
     chosen = with_settings(values, settings)
     check_engine(chosen)
-    folder = new_run_folder(None if out is None else Path(out))
+    if rows is not None and num_processes() > 1:
+        raise InputError("questions: several processes need them in a file that all can read: give the name of one")
+    folder = shared_run_folder(None if out is None else Path(out))
     if rows is not None:
         file = folder / "questions.jsonl"
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
@@ -108,7 +111,7 @@ def train(
     try:
         return TrainingResult(engine_of(chosen).train(chosen, folder, listener or Silent()).path)
     finally:
-        if not (folder / "config.yaml").is_file():  # refused before it began
+        if is_first_process() and not (folder / "config.yaml").is_file():  # refused before it began
             shutil.rmtree(folder)
 
 
@@ -199,24 +202,32 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
 
 
 def label(
-    rollouts: str | Path, method: str = "scrl", *, out: str | Path | None = None, **choices: Any
+    rollouts: str | Path, method: str | Method = "scrl", *, out: str | Path | None = None, **choices: Any
 ) -> dict[str, Any]:
     """Label a file of completions, as `scrl label` does; its summary. `choices` are those of `credit_rule`."""
     return label_file(rollouts, credit_rule(method, **choices), out=out)
 
 
 def audit(
-    rollouts: str | Path, method: str | Sequence[str] = AUDITED, *, seed: int = 0, **choices: Any
+    rollouts: str | Path,
+    method: str | Method | Sequence[str | Method] = AUDITED,
+    *,
+    seed: int = 0,
+    **choices: Any,
 ) -> dict[str, Any]:
     """Would consensus lie on these questions? All figures of `scrl audit`; `choices` are those of `credit_rule`."""
-    methods = [method] if isinstance(method, str) else method
-    rules = {name: credit_rule(name, seed=seed, **choices) for name in methods}
+    rules: dict[str, CreditRule] = {}
+    for each in [method] if isinstance(method, str | Method) else method:
+        name, rule = each if isinstance(each, str) else each.name, credit_rule(each, seed=seed, **choices)
+        if name in rules and rules[name].method is not rule.method:
+            raise ConfigError(f"method: two methods are named {name!r}; give each a name of its own")
+        rules[name] = rule
     return audit_file(open_completions(Path(rollouts)), rules, seed=seed)
 
 
 def sweep(
     rollouts: str | Path,
-    method: str = "scrl",
+    method: str | Method = "scrl",
     *,
     preset: str = "paper",
     reader: str = "boxed",
@@ -226,9 +237,9 @@ def sweep(
 ) -> list[dict[str, Any]]:
     """One row per setting that `scrl sweep` tries of a method; `values` replace its own: min_share=[0.25, 0.5]."""
     rule = credit_rule(method, preset=preset, reader=reader, significant_digits=significant_digits)
-    groups = stored_groups(open_completions(Path(rollouts)), rule, keep_texts=False)
+    groups = groups_for(open_completions(Path(rollouts)), [rule])
     reason = lacking(rule, groups)
     if reason is not None:
-        raise InputError(f"{rollouts}: method {method!r} needs {reason}")
+        raise InputError(f"{rollouts}: method {rule.method.name!r} needs {reason}")
     lists = {name: [value] if isinstance(value, str | int | float) else list(value) for name, value in values.items()}
     return list(sweep_settings(groups, method, lists, preset=preset, seed=seed))

@@ -211,7 +211,7 @@ class Tally:
     counts_K: tuple[int, ...]
     """n_j: how many completions gave this answer."""
     class_of_G: tuple[int, ...]
-    """For each completion the index of its class, -1 for a missing answer."""
+    """For each completion the index of its class; for a missing answer MISSING of `answers.classes`, -1."""
     entropies_G: tuple[float, ...] | None
     """h_i, if entropies were recorded."""
     class_entropies_K: tuple[float, ...] | None
@@ -223,6 +223,11 @@ class Tally:
     def size(self) -> int:
         """N: all completions, with an answer or without."""
         return len(self.class_of_G)
+
+    @property
+    def num_missing(self) -> int:
+        """N − Σ n_j: completions without an answer."""
+        return self.size - sum(self.counts_K)
 
     @property
     def shares_K(self) -> tuple[float, ...]:

@@ -175,7 +175,9 @@ def test_what_resume_takes_and_refuses(evaluate, refusal, tmp_path, monkeypatch)
         assert "--resume: an evaluation resumes with the settings it was started with; these differ" in error
     assert {path: path.read_bytes() for path in (tmp_path / "e").rglob("*") if path.is_file()} == before
     assert "say which evaluation, with --out FOLDER" in evaluate("--resume")[2]
-    assert "nothing: there is no evaluation to resume here" in evaluate("--resume", "--out", "nothing")[2]
+    assert "--resume: there is no folder nothing" in evaluate("--resume", "--out", "nothing")[2]
+    (tmp_path / "empty").mkdir()
+    assert "empty: there is no evaluation to resume here" in evaluate("--resume", "--out", "empty")[2]
     code, _, err = evaluate("embedded", STREAM, *TINY, "--out", "e")
     go_on = "resume with scrl evaluate --resume --out e, or give a new folder with --out"
     assert (code, err) == (2, f"error: e: exists already; {go_on}\n")

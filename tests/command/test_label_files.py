@@ -11,6 +11,9 @@ from commands import COMMAND, row, scrl, untraced
 from line_files import read_lines, write_lines
 
 from scrl import __version__ as scrl_version
+from scrl.cli.main import main
+from scrl.data import completion_files
+from scrl.data.tables import read_table
 
 
 def refusal(*words):
@@ -18,6 +21,15 @@ def refusal(*words):
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     return " ".join(done.stderr.split())
+
+
+def test_a_table_is_read_twice_once_to_recognise_it(tmp_path, monkeypatch):
+    (tmp_path / "a.csv").write_text("frage,antwort,prompt\nx,\\boxed{1},z\nx,\\boxed{2},z\n")
+    read = []
+    monkeypatch.setattr(completion_files, "read_table", lambda path: read.append(path) or read_table(path))
+    columns = ("--completion-column", "antwort", "--question-column", "frage")
+    assert main(["label", str(tmp_path / "a.csv"), "--method", "ttrl", *columns]) == 0
+    assert len(read) == 2
 
 
 GOOD = json.dumps(row("q", "1"))

@@ -15,8 +15,8 @@ import scrl
 from scrl.answers.classes import Classes
 from scrl.config import GuardSettings
 from scrl.credit.elsewhere import MIN_OTHERS, LastVotes, few_others, require_others
-from scrl.credit.group_metrics import same_answer_share, stock_label_share
-from scrl.credit.pushes import gives, push, push_to_stock, stock_share
+from scrl.credit.group_metrics import same_answer_share
+from scrl.credit.pushes import gives, push, push_to_stock, stock_label, stock_share, stock_values
 from scrl.credit.rule import credit_rule
 from scrl.credit.tally import count_votes
 from scrl.errors import InputError
@@ -210,10 +210,15 @@ def test_a_push_is_the_covariance_of_advantage_and_event():
     assert push(found, gives(found.tally, ("1",))) == pytest.approx(-0.5, abs=1e-5)
     assert push_to_stock(found) == push(found, gives(found.tally, ("1",)))
     assert stock_share(found) == 0.5
+    assert stock_values([found]) == {
+        "stock_share": [0.5],
+        "push_stock": [push_to_stock(found)],
+    }  # contrast has no labels
     assert push(found, gives(found.tally, ("2",))) == pytest.approx(0.5, abs=1e-5)
     assert push(found, gives(found.tally, ())) == 0.0
     unknown = credit({"1": 2, "2": 2}, Elsewhere(3))
-    assert (push_to_stock(unknown), stock_share(unknown), stock_label_share([unknown])) == (None, None, None)
+    assert (push_to_stock(unknown), stock_share(unknown), stock_label(unknown)) == (None, None, None)
+    assert stock_values([unknown]) == {}
 
 
 def test_missing_answers_give_nothing_and_only_trained_completions_count():
@@ -309,7 +314,8 @@ def history(run):
     """What the guard would have seen of a stored run."""
     for _, credits in credited_steps(run, credit_rule(run)):
         credit_B = [credit_ for credit_, _ in credits]
-        found = {"same_answer_share": same_answer_share(credit_B), "stock_label_share": stock_label_share(credit_B)}
+        found = {"same_answer_share": same_answer_share(credit_B)}
+        found |= {name: np.mean(values) for name, values in stock_values(credit_B).items()}
         yield {name: value for name, value in found.items() if value is not None}
 
 

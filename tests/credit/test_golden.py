@@ -58,6 +58,7 @@ def test_scrl_on_the_worked_example():
         }
     )
     assert credit.tally.group_entropy == pytest.approx(MEAN)
+    assert (credit.tally.size, credit.tally.num_missing) == (16, 2)
     assert credit.tally.shares_K == (0.5, 0.25, 0.0625, 0.0625)
 
 

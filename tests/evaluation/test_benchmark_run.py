@@ -198,6 +198,21 @@ def test_an_interrupted_evaluation_ends_with_the_same_bytes(whole, tmp_path, sto
     assert contents(tmp_path) == contents(whole)
 
 
+def test_nobody_else_writes_to_an_evaluation_that_goes_on(whole, tmp_path):
+    class Intruder(Listener):
+        """Tries to resume the evaluation whenever some of its questions are done."""
+
+        def progress(self, benchmark, questions, total):
+            before = contents(tmp_path, FILES[-1:])
+            with pytest.raises(InputError, match="another process is writing to this evaluation; wait until it has"):
+                measure(read_settings(tmp_path), tmp_path, Listener())
+            assert contents(tmp_path, FILES[-1:]) == before
+
+    measure(settings_of(), tmp_path, Intruder())
+    assert contents(tmp_path) == contents(whole)
+    assert not (tmp_path / ".lock").exists()
+
+
 @pytest.mark.parametrize("share", [0.0, 0.35, 0.999])
 def test_a_file_cut_anywhere_ends_with_the_same_bytes(whole, tmp_path, share):
     rollouts = (whole / FILES[-1]).read_bytes()

@@ -1,5 +1,6 @@
 """`scrl audit`: figures by hand, and what the verdict says about completions made to be lied about."""
 
+import dataclasses
 import json
 import random
 import re
@@ -8,9 +9,12 @@ import pytest
 from line_files import read_lines, write_lines
 from processes import scrl
 
+from scrl import audit
 from scrl.cli.main import main
+from scrl.credit.methods.ttrl import TTRL
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
+from scrl.errors import ConfigError
 from scrl.evaluation.statistics import clustered_interval
 from scrl.lab.audit import audit_groups
 from scrl.lab.label import label_file
@@ -161,6 +165,18 @@ def test_methods_that_the_file_cannot_serve_are_refused_by_name(tmp_path):
     assert found["refused"]["scrl"] == "an entropy for every completion"
     assert set(found["refused"]) == {"scrl", "restrain", "compass", "oracle"}
     assert found["votes"]["entropy"] is None
+    found = audit(tmp_path / "r.jsonl", ["ttrl", "evol-rl"])  # of which one would read texts
+    assert (list(found["methods"]), found["refused"]) == (["ttrl"], {"evol-rl": "the text of every completion"})
+
+
+def test_methods_may_be_given_as_they_are(tmp_path):
+    path = stock_file(tmp_path / "r.jsonl", gold=True)
+    mine = dataclasses.replace(TTRL, name="mine")
+    alone = audit(path, mine)
+    assert alone["methods"] == {"mine": audit(path, "ttrl")["methods"]["ttrl"]}
+    assert audit(path, ["ttrl", mine])["methods"].keys() == {"ttrl", "mine"}
+    with pytest.raises(ConfigError, match="method: two methods are named 'ttrl'; give each a name of its own"):
+        audit(path, ["ttrl", dataclasses.replace(TTRL, idea="another")])
 
 
 def test_the_command_writes_and_prints(tmp_path):

@@ -1,16 +1,22 @@
 """`scrl sweep` is `scrl label` at every setting, exactly; its front and its stability."""
 
 import csv
+import dataclasses
 import random
 
+import numpy as np
 import pytest
-from line_files import write_lines
+from line_files import read_lines, write_lines
 from processes import scrl
 
+import scrl as package
 from scrl.cli.main import main
+from scrl.credit.method import Shaped, SplitAdvantage, needing
 from scrl.credit.methods import find_method
+from scrl.credit.methods.scrl import SCRL, ScrlSettings, shaped_reward
 from scrl.credit.rule import credit_rule
 from scrl.data.completion_files import open_completions
+from scrl.errors import InputError
 from scrl.lab.label import label_file
 from scrl.lab.stored_groups import stored_groups
 from scrl.lab.sweep import front, sweep_settings
@@ -54,6 +60,56 @@ def test_every_figure_equals_that_of_scrl_label_exactly(tmp_path):
         assert figures == {key: summary[key] for key in figures}
 
 
+def squared_advantage(_evidence, _labels, shaped, rows, _settings):
+    rewards_M = shaped.rewards_G[list(rows)]
+    return SplitAdvantage(rewards_M**2, np.minimum(rewards_M, 0))
+
+
+def length_reward(evidence, labels, settings):
+    return Shaped(shaped_reward(evidence, labels, settings).rewards_G - evidence.fact("length") / 100)
+
+
+class StricterSettings(ScrlSettings):
+    """SCRL with another default."""
+
+    min_share: float = 0.6
+
+
+@pytest.mark.parametrize("parts", [
+    {"advantage": squared_advantage}, {"settings": StricterSettings}, {"name": "scrl", "advantage": squared_advantage},
+    {"reward": length_reward, "needs": needing("entropy", "length")},
+])  # fmt: skip
+def test_a_method_made_from_scrl_is_swept_with_its_own_parts(tmp_path, parts):
+    rows = read_lines(random_file(tmp_path / "r.jsonl"))
+    path = write_lines(tmp_path / "r.jsonl", [line | {"num_tokens": n % 7} for n, line in enumerate(rows)])
+    mine = dataclasses.replace(SCRL, **{"name": "mine", **parts})
+    swept = package.sweep(path, mine, min_margin=[0.0, 0.125])
+    assert [(row["method"], row["min_margin"]) for row in swept] == [(mine.name, 0.0), (mine.name, 0.125)]
+    for row in swept:
+        summary = package.label(path, mine, min_margin=row["min_margin"])
+        figures = {key: row[key] for key in row if key in summary}
+        assert len(figures) >= 10
+        assert figures == {key: summary[key] for key in figures}
+    given = {"min_share": 0.375, "min_margin": 0.125, "max_negative_share": 0.125, "entropy_weight": 0.1}
+    (row,) = package.sweep(path, **given)
+    assert swept[1]["push_stock"] != row["push_stock"]  # so the parts matter here
+
+
+def test_a_method_that_looks_at_texts_is_swept_where_the_file_has_them(tmp_path, capsys):
+    rows = [{"question_id": q, "completion": f"{n} so \\boxed{{{n % 3}}}"} for q in "ab" for n in range(8)]
+    texts = write_lines(tmp_path / "texts.jsonl", rows)
+    (row,) = package.sweep(texts, "evol-rl")
+    summary = package.label(texts, "evol-rl")
+    assert {key: row[key] for key in row if key in summary} == {key: summary[key] for key in row if key in summary}
+    assert main(["sweep", str(texts), "--method", "ttrl", "--method", "evol-rl"]) == 0
+    assert "2 settings on 2 groups." in capsys.readouterr().out
+    answers = write_lines(tmp_path / "answers.jsonl", [{"question_id": q, "answer": "1"} for q in "aabb"])
+    with pytest.raises(InputError, match=r"answers\.jsonl: method 'evol-rl' needs the text of every completion"):
+        package.sweep(answers, "evol-rl")
+    assert main(["sweep", str(answers), "--method", "ttrl", "--method", "evol-rl"]) == 0
+    assert "evol-rl was left out: it needs the text of every completion." in capsys.readouterr().out
+
+
 def test_without_gold_the_figures_of_gold_are_none(tmp_path):
     groups = groups_of(random_file(tmp_path / "r.jsonl", gold=False))
     for row in sweep_settings(groups, "scrl", {"min_share": (0.2, 0.9), "min_margin": (0,), "entropy_weight": (0.1,)}):
@@ -67,6 +123,10 @@ def test_stability_is_that_of_a_binomial_majority(tmp_path):
     path = write_lines(tmp_path / "r.jsonl", rows)
     (row,) = sweep_settings(groups_of(path), "ttrl", {})
     assert row["stability"] == pytest.approx(0.942, abs=0.01)
+    path = write_lines(path, [line | {"entropy": 0.1} for line in rows])
+    for share in (0.0, 1.0):  # a threshold that this ablation does not look at
+        (other,) = sweep_settings(groups_of(path), "scrl-without-selective", {"min_share": (share,)})
+        assert (other["coverage"], other["stability"]) == (1.0, row["stability"])
 
 
 def test_the_front_is_what_nothing_beats_in_both(tmp_path):

@@ -15,7 +15,7 @@ from rich.text import Text
 from scrl.cli.progress import PlainProgress, resumable
 from scrl.cli.settings import Words, settings_in
 from scrl.cli.terminal import plain_console, say
-from scrl.data.folders import new_run_folder
+from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.errors import ConfigError
 from scrl.evaluation.settings import NAMES, MeasurementSettings, build_settings, read_settings
 from scrl.reporting.evaluations import metrics_of
@@ -59,10 +59,9 @@ def evaluate(
         raise ConfigError(f"{alone[0]!r}: the questions are given with --questions already; repeat that for more")
     if alone:
         given["benchmarks"] = tuple(alone)
-    if resume and out is None:
-        raise ConfigError("--resume: say which evaluation, with --out FOLDER")
-    if resume and out is not None:
-        settings = read_settings(out)
+    begun = folder_to_resume(out, "evaluation") if resume else None
+    if begun is not None:
+        settings = read_settings(begun)
         if measurement_settings(given, settings.model_dump(mode="json")) != settings:
             raise ConfigError("--resume: an evaluation resumes with the settings it was started with; these differ")
     else:
@@ -70,7 +69,7 @@ def evaluate(
     if show_prompt:
         _show_prompts(settings, plain_console())
         return
-    measure_and_show(settings, out if resume and out is not None else new_run_folder(out), plain_console())
+    measure_and_show(settings, begun or new_run_folder(out), plain_console())
 
 
 def given_settings(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

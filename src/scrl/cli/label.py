@@ -102,9 +102,9 @@ def label(
     choices: dict[str, Any] = {**file.reading, **chosen_settings}
     rule = credit_rule(method, preset=preset, num_trained=trained, seed=seed, max_tokens=max_tokens, **choices)
     check_outputs(rollouts, out, summary, audit)
-    file.open(rollouts)
+    source = file.open(rollouts)
     with progress_bar(rollouts) as on_bytes:
-        result = label_file(rollouts, rule, out=out, audit=audit, columns=file.columns, on_bytes=on_bytes)
+        result = label_file(source, rule, out=out, audit=audit, on_bytes=on_bytes)
     if summary is not None:
         write_whole(summary, json.dumps(result, indent=2) + "\n")
     console = plain_console()

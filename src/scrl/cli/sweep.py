@@ -15,7 +15,7 @@ from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.lab.stored_groups import StoredGroup, lacking, several_golds, several_golds_note, stored_groups
+from scrl.lab.stored_groups import StoredGroup, groups_for, lacking, several_golds, several_golds_note
 from scrl.lab.sweep import front, sweep_settings
 from scrl.reporting.tables import Table, as_csv, as_terminal, show_whole
 from scrl.setting_names import as_option
@@ -60,16 +60,16 @@ def sweep(
     """
     tried = _values(method, settings, preset)
     check_outputs(rollouts, out)
-    rule = credit_rule(method[0], preset=preset, **file.reading)
-    groups = stored_groups(file.open(rollouts), rule, keep_texts=False)
+    rules = {name: credit_rule(name, preset=preset, **file.reading) for name in method}
+    groups = groups_for(file.open(rollouts), list(rules.values()))
     console = plain_console()
     rows: list[dict[str, Any]] = []
-    for name in method:
-        reason = lacking(credit_rule(name, preset=preset), groups)
+    for name, rule in rules.items():
+        reason = lacking(rule, groups)
         if reason is not None:
             console.print(f"{name} was left out: it needs {reason}.")
             continue
-        values = {key: tried[key] for key in tried if key in find_method(name).settings.model_fields}
+        values = {key: tried[key] for key in tried if key in rule.method.settings.model_fields}
         rows += sweep_settings(groups, name, values, preset=preset, seed=seed)
     if not rows:
         raise InputError(f"{rollouts}: no method is left. Use --method ttrl, which needs votes alone.")

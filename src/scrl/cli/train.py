@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,10 +17,10 @@ from scrl.cli.settings import Words, split_words, switches_of
 from scrl.cli.terminal import plain_console, say
 from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
-from scrl.data.folders import new_run_folder, refuse_existing
+from scrl.data.folders import folder_to_resume, is_first_process, refuse_existing, shared_run_folder
 from scrl.data.jsonl import read_json_lines
 from scrl.data.run_state import guard_stop_of
-from scrl.errors import CollapseError, ConfigError, InputError
+from scrl.errors import CollapseError, ConfigError
 from scrl.reporting.evaluations import best_step_of
 from scrl.settings import changed_settings, setting_rows
 
@@ -55,7 +54,7 @@ def train(
         Print every setting with its default and stop; those of methods other than scrl: scrl methods NAME.
     """
     console = plain_console()
-    console.quiet = not _is_first_process()
+    console.quiet = not is_first_process()
     if list_settings:
         rows = (*setting_rows(RunConfig), *setting_rows(METHODS["scrl"].settings, "credit."))
         lines = (f"{name} = {default}    {description}" for name, default, description in rows)
@@ -66,7 +65,7 @@ def train(
     if resume:
         _resume(settings, out)
         return
-    if out is not None and _is_first_process():
+    if out is not None and is_first_process():
         refuse_existing(out)
     config = run_config(settings)
     from scrl.engines.choice import check_engine, engine_of
@@ -78,9 +77,7 @@ def train(
         console.print("verl's own files and command are written where --out names a folder", soft_wrap=True)
     if dry_run and (out is None or config.engine != "verl"):
         return
-    if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("--out: several processes write to one folder: name it")
-    folder = new_run_folder(out) if out is None or _is_first_process() else out
+    folder = shared_run_folder(out)
     console.print(f"writing to {folder}", soft_wrap=True)
     with removed_if_empty(folder):
         if dry_run:
@@ -93,22 +90,14 @@ def train(
                 _summarize(engine_of(config).train(config, folder, listener), listener.note)
 
 
-def _is_first_process() -> bool:
-    """Whether this is the first of the processes that torchrun or accelerate started."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def _show_progress(steps: int) -> AbstractContextManager[PlainProgress]:
-    return show_progress(steps) if _is_first_process() else nullcontext(PlainProgress(Console(quiet=True), steps))
+    return show_progress(steps) if is_first_process() else nullcontext(PlainProgress(Console(quiet=True), steps))
 
 
 def _resume(settings: Sequence[str], folder: Path | None) -> None:
-    if folder is None:
-        if not settings or settings[0].startswith("-"):
-            raise ConfigError("--resume: say which run, with --out FOLDER or --resume FOLDER")
+    if folder is None and settings and not settings[0].startswith("-"):
         folder, settings = Path(settings[0]), settings[1:]
-    if not folder.is_dir():
-        raise InputError(f"--resume: there is no folder {folder}")
+    folder = folder_to_resume(folder, "run", "--out FOLDER or --resume FOLDER")
     from scrl.engines.choice import check_engine, engine_of
     from scrl.training.run_folder import RunFolder
 
@@ -154,7 +143,7 @@ def _summarize(folder: RunFolder, note: Callable[[str], None]) -> None:
     if (folder.path / "answers.csv").is_file():
         how_far = "" if stop else ", and how far to trust them"
         note(f"answers: {folder.path / 'answers.csv'}; scrl answers {folder.path} shows them{how_far}")
-    if stop and _is_first_process():  # of several, so that none ends another before it has said its last words
+    if stop and is_first_process():  # of several, so that none ends another before it has said its last words
         raise CollapseError(f"{stop}. Do not use its answers; lower optimizer.learning_rate or steps.")
 
 
@@ -166,7 +155,8 @@ def run_config(settings: Sequence[str], base: Mapping[str, Any] | None = None) -
 def file_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
     """`run.yaml --loss.clip-high 0.3 --drop-last seed=1` → run.yaml, [loss.clip_high=0.3, drop_last=true, seed=1]."""
     alone, overrides = split_words(words, switches_of(RunConfig), has_bare_settings=True)
-    for word in alone[words[0] == alone[0] :] if alone else ():
+    begins_with_file = bool(alone) and words[0] == alone[0]  # which may have any name
+    for word in alone[1:] if begins_with_file else alone:
         if not word.endswith((".yaml", ".yml")):
             raise ConfigError(f"{word!r}: settings are given as --name value, or in a file that ends in .yaml")
     if len(alone) > 1:

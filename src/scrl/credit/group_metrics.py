@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scrl.credit.labels import majority_positive
-from scrl.credit.pushes import push_to_stock, stock_share
+from scrl.credit.pushes import stock_values
 from scrl.credit.rule import CreditedGroup
 from scrl.records import Credit
 
@@ -28,10 +28,8 @@ def group_metrics(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str,
         "agreement": agreement(credit_B),
         "distinct_answers": _mean([len(credit.tally.keys_K) for credit in credit_B]),
         "negative_answers": _mean([len(credit.labels.negatives) for credit in credit_B]),
-        "no_answer_share": _mean([credit.tally.class_of_G.count(-1) / credit.tally.size for credit in credit_B]),
-        "stock_share": _mean_of_defined([stock_share(credit) for credit in credit_B]),
-        "stock_label_share": stock_label_share(credit_B),
-        "push_stock": _mean_of_defined([push_to_stock(credit) for credit in credit_B]),
+        "no_answer_share": _mean([credit.tally.num_missing / credit.tally.size for credit in credit_B]),
+        **{name: _mean(values) for name, values in stock_values(credit_B).items()},
         "entropy_only_share": _mean([credit.is_entropy_only for credit in credit_B]),
         "label_flip_share": label_flip_share(groups_B, labels_before),
         "same_answer_share": same_answer_share(first_forms),
@@ -68,12 +66,6 @@ def same_answer_share(credit_B: Sequence[Credit]) -> float | None:
     """The share of questions whose most frequent answer is the one most questions have; None below four questions."""
     tops = [majority_positive(c.tally, first_seen_wins=False) for c in credit_B if c.tally.keys_K]
     return Counter(tops).most_common(1)[0][1] / len(tops) if len(tops) >= 4 else None
-
-
-def stock_label_share(credit_B: Sequence[Credit]) -> float | None:
-    """The share of positive labels that are stock answers."""
-    labelled = [credit for credit in credit_B if credit.stock and credit.labels.positive is not None]
-    return _mean_of_defined([credit.labels.positive in credit.stock for credit in labelled])
 
 
 def is_unanimous(credit: Credit) -> bool:

@@ -9,7 +9,7 @@ of an event e by push(e), times a constant. Two events need no gold beyond votes
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def push(credit: Credit, event_G: Floats) -> float:
 
 def gives(tally: Tally, answers: Container[str | None]) -> Floats:
     """e_i: 1 where a completion gives one of these answers."""
-    keys = (*tally.keys_K, None)  # the last for the index -1 of a missing answer
+    keys = (*tally.keys_K, None)  # the last has the index of a missing answer, MISSING = -1
     return np.array([float(keys[j] is not None and keys[j] in answers) for j in tally.class_of_G])
 
 
@@ -37,3 +37,26 @@ def push_to_stock(credit: Credit) -> float | None:
 def stock_share(credit: Credit) -> float | None:
     """The share of completions that give a stock answer; None while too few other questions have been seen."""
     return float(gives(credit.tally, credit.stock).mean()) if credit.stock else None
+
+
+def stock_label(credit: Credit) -> float | None:
+    """1 if the positive label is a stock answer, 0 if not; None without a label, or while stock answers are unknown."""
+    is_known = bool(credit.stock) and credit.labels.positive is not None
+    return float(credit.labels.positive in credit.stock) if is_known else None
+
+
+STOCK_FIGURES: dict[str, Callable[[Credit], float | None]] = {
+    "stock_share": stock_share,
+    "stock_label_share": stock_label,
+    "push_stock": push_to_stock,
+}
+"""Figures about stock answers, which need no gold; each is reported as its mean over the groups that have it."""
+
+
+def stock_values(credits: Sequence[Credit]) -> dict[str, list[float]]:
+    """Each of STOCK_FIGURES for the groups that have it; absent where none has."""
+    values_by_name = {
+        name: [value for credit in credits if (value := figure(credit)) is not None]
+        for name, figure in STOCK_FIGURES.items()
+    }
+    return {name: values for name, values in values_by_name.items() if values}

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import ValidationError
 
-from scrl.answers.classes import Classes, classify
+from scrl.answers.classes import MISSING, Classes, classify
 from scrl.answers.readers import Reader, get_reader
 from scrl.credit.advantages import is_constant, reward_advantages, split_by_sign
 from scrl.credit.elsewhere import LastVotes
@@ -147,7 +147,9 @@ class CreditRule:
         positive_G, negative_G = np.full(size, np.nan), np.full(size, np.nan)
         positive_G[rows], negative_G[rows] = split.positive_part_M, split.negative_part_M
         return Credit(
-            answers=tuple(None if j < 0 else a for a, j in zip(classes.answers_G, classes.class_of_G, strict=True)),
+            answers=tuple(
+                None if j == MISSING else a for a, j in zip(classes.answers_G, classes.class_of_G, strict=True)
+            ),
             tally=evidence.tally,
             labels=labels,
             rewards=shaped.rewards_G,

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from scrl.errors import InputError
+from scrl.errors import ConfigError, InputError
+
+
+def is_first_process() -> bool:
+    """Whether this is the first of the processes that torchrun or accelerate started, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def num_processes() -> int:
+    """How many processes torchrun or accelerate started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def refuse_existing(out: Path) -> None:
@@ -22,10 +33,10 @@ def refuse_existing(out: Path) -> None:
         raise InputError(f"{out}: exists already; give a new folder with --out")
 
 
-def folder_to_resume(out: Path | None, what: str) -> Path:
-    """The folder in which `what` was begun."""
+def folder_to_resume(out: Path | None, what: str, ways: str = "--out FOLDER") -> Path:
+    """The folder in which `what` was begun; `ways` to name it."""
     if out is None:
-        raise InputError(f"--resume: say which {what}, with --out FOLDER")
+        raise InputError(f"--resume: say which {what}, with {ways}")
     if not out.is_dir():
         raise InputError(f"--resume: there is no folder {out}")
     return out
@@ -40,3 +51,10 @@ def new_run_folder(out: Path | None) -> Path:
     refuse_existing(out)
     out.mkdir(parents=True)
     return out
+
+
+def shared_run_folder(out: Path | None) -> Path:
+    """The folder of a run: the first process makes it, and the others, which cannot know its number, need its name."""
+    if out is None and num_processes() > 1:
+        raise ConfigError("--out: several processes write to one folder: name it")
+    return new_run_folder(out) if out is None or is_first_process() else out

@@ -34,7 +34,7 @@ from scrl.data.prompts import (
 )
 from scrl.data.rollouts import rollout_fields
 from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of
-from scrl.data.whole_files import write_whole
+from scrl.data.whole_files import only_writer, write_whole
 from scrl.errors import DataError, InputError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import BOX_READERS, gold_problem
@@ -98,23 +98,24 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
     if sampler.note:
         listener.note(sampler.note)
     (out / "rollouts").mkdir(parents=True, exist_ok=True)
-    (out / STARTED_WITH).unlink(missing_ok=True)  # a kill between the two files must not look like an edit
-    values = settings.model_dump(mode="json")
-    write_whole(out / "evaluation.yaml", yaml.safe_dump(values, sort_keys=False), follows=False)
-    write_whole(out / STARTED_WITH, json.dumps(values) + "\n", follows=False)
-    records = []
-    ks = settings.ks or (settings.samples,)
-    for benchmark in benchmarks:
-        _sample_missing(benchmark, language_model.tokenizer, sampler, settings, out / benchmark.file, listener)
-        answered_Q = list(_read_rollouts(benchmark.questions, settings.samples, out / benchmark.file))
-        conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
-        records.append(evaluate(answered_Q, benchmark.rule, conditions))
-        listener.result(records[-1])
-    with_gold = [record for record in records if "pass@1" in record]
-    if with_gold:
-        write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n", follows=False)
-    # Last, so that if it exists, everything does.
-    write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records), follows=False)
+    with only_writer(out / ".lock", f"{out}: another process is writing to this evaluation"):
+        (out / STARTED_WITH).unlink(missing_ok=True)  # a kill between the two files must not look like an edit
+        values = settings.model_dump(mode="json")
+        write_whole(out / "evaluation.yaml", yaml.safe_dump(values, sort_keys=False), follows=False)
+        write_whole(out / STARTED_WITH, json.dumps(values) + "\n", follows=False)
+        records = []
+        ks = settings.ks or (settings.samples,)
+        for benchmark in benchmarks:
+            _sample_missing(benchmark, language_model.tokenizer, sampler, settings, out / benchmark.file, listener)
+            answered_Q = list(_read_rollouts(benchmark.questions, settings.samples, out / benchmark.file))
+            conditions = Conditions(benchmark.name, settings.model, settings.sampling, ks, settings.seed)
+            records.append(evaluate(answered_Q, benchmark.rule, conditions))
+            listener.result(records[-1])
+        with_gold = [record for record in records if "pass@1" in record]
+        if with_gold:
+            write_whole(out / "results.json", json.dumps(results_json(with_gold), indent=2) + "\n", follows=False)
+        # Last, so that if it exists, everything does.
+        write_whole(out / "evaluations.jsonl", "".join(json.dumps(record) + "\n" for record in records), follows=False)
     return records
 
 

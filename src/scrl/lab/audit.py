@@ -22,7 +22,7 @@ from scrl.evaluation.label_quality import entropy_auroc, majority_accuracy
 from scrl.evaluation.statistics import clustered_interval
 from scrl.lab.label import label_summary
 from scrl.lab.resampling import TopVotes, fewer_votes, top_votes
-from scrl.lab.stored_groups import StoredGroup, credit_of, lacking, several_golds, stored_groups
+from scrl.lab.stored_groups import StoredGroup, credit_of, groups_for, lacking, several_golds
 from scrl.lab.verdict import PAPER, verdict
 from scrl.records import Credit
 
@@ -44,8 +44,7 @@ _PUSHES = ("stock_label_share", "push_stock", "push_right", "push_stock_wrong")
 
 def audit_file(source: CompletionFile, rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
     """The audit of a file; the first rule says how its answers are read and compared."""
-    keep_texts = any("text" in rule.needs for rule in rules.values())
-    return audit_groups(stored_groups(source, next(iter(rules.values())), keep_texts=keep_texts), rules, seed=seed)
+    return audit_groups(groups_for(source, list(rules.values())), rules, seed=seed)
 
 
 def audit_groups(groups: Sequence[StoredGroup], rules: Mapping[str, CreditRule], *, seed: int = 0) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def vote_figures(groups: Sequence[StoredGroup]) -> dict[str, Any]:
         "sharp_share": float(np.mean(_sharp(top, sizes_Q))),
         "unanimous_share": float(np.mean(top.first == sizes_Q)),
         "distinct_answers": float(np.mean([len(stored.tally.keys_K) for stored in groups])),
-        "no_answer_share": float(np.mean([stored.tally.class_of_G.count(-1) / stored.tally.size for stored in groups])),
+        "no_answer_share": float(np.mean([stored.tally.num_missing / stored.tally.size for stored in groups])),
         "cut_share": _mean(cut),
         "entropy": origin if is_known else None,
         "entropy_mean": float(np.mean(entropies)) if is_known else None,

@@ -10,11 +10,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from scrl.answers.classes import MISSING
 from scrl.credit.elsewhere import require_others
 from scrl.credit.method import NEEDS
-from scrl.credit.pushes import push_to_stock, stock_share
+from scrl.credit.pushes import stock_values
 from scrl.credit.rule import CreditRule
-from scrl.data.completion_files import ANY, Columns, open_completions
+from scrl.data.completion_files import CompletionFile, open_completions
 from scrl.data.whole_files import whole_file
 from scrl.errors import DataError
 from scrl.evaluation.gold import require_gold
@@ -27,23 +28,23 @@ SCHEMA_VERSION = 2
 
 
 def label_file(
-    rollouts: Path | str,
+    rollouts: CompletionFile | Path | str,
     rule: CreditRule,
     *,
     out: Path | str | None = None,
     audit: Path | str | None = None,
-    columns: Columns = ANY,
     on_bytes: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Label every completion of a file, in its order; returns the summary. Files appear whole or not at all."""
-    path = Path(rollouts)
+    path = rollouts.path if isinstance(rollouts, CompletionFile) else Path(rollouts)
     for need in sorted(rule.needs & BEYOND_A_FILE):
         raise DataError(
             path,
             f"method {rule.method.name!r} needs {NEEDS[need]}, which a rollout file does not have; "
             "it works in training (scrl train --method)",
         )
-    source, needs = open_completions(path, columns), sorted(rule.needs & {"entropy", *FACTS})
+    source = rollouts if isinstance(rollouts, CompletionFile) else open_completions(path)
+    needs = sorted(rule.needs & {"entropy", *FACTS})
     groups = stored_groups(source, rule, keep_texts="text" in rule.needs, needs=needs, on_bytes=on_bytes)
     for stored in groups:
         if rule.num_trained is not None and stored.tally.size < rule.num_trained:
@@ -75,14 +76,14 @@ def label_lines(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Ite
     for _, i, g in in_file_order:
         stored, credit = groups[i], credits[i]
         j, advantage = credit.tally.class_of_G[g], float(credit.advantages[g])
-        answer_class = credit.tally.keys_K[j] if j >= 0 else None
+        answer_class = None if j == MISSING else credit.tally.keys_K[j]
         yield {
             "question_id": stored.question_id,
             "step": stored.group.step,
             "sample": stored.samples_G[g],
             "answer": credit.answers[g],
             "answer_class": answer_class,
-            "share": credit.tally.counts_K[j] / credit.tally.size if j >= 0 else None,
+            "share": None if j == MISSING else credit.tally.counts_K[j] / credit.tally.size,
             "label": credit.labels.of(answer_class),
             "reward": float(credit.rewards[g]),
             "advantage": None if math.isnan(advantage) else advantage,
@@ -129,19 +130,8 @@ def label_summary(rule: CreditRule, groups: Sequence[StoredGroup], credits: Sequ
         summary["estimated_entropies"] = num_estimates
     if number := several_golds(groups):
         summary["several_golds"] = number
-    summary |= _stock_figures(credits)
+    summary |= {name: math.fsum(values) / len(values) for name, values in stock_values(credits).items()}
     if any(stored.gold is not None for stored in groups):
         truths = ((credit, stored.truth) for stored, credit in pairs)
         summary |= label_quality((credit, truth) for credit, truth in truths if truth is not None)
     return summary
-
-
-def _stock_figures(credits: Sequence[Credit]) -> dict[str, float]:
-    """Means over the groups whose stock answers are known; no gold is needed."""
-    labelled = [credit for credit in credits if credit.stock and credit.labels.positive is not None]
-    values_by_name = {
-        "stock_share": [share for credit in credits if (share := stock_share(credit)) is not None],
-        "stock_label_share": [float(credit.labels.positive in credit.stock) for credit in labelled],
-        "push_stock": [push for credit in credits if (push := push_to_stock(credit)) is not None],
-    }
-    return {name: math.fsum(values) / len(values) for name, values in values_by_name.items() if values}

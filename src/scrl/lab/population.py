@@ -99,7 +99,6 @@ class State:
 
     right: float
     """Probability of the right answer: pass@1."""
-    majority_right: float
     stock: float
     """Probability of the stock answers."""
 
@@ -183,8 +182,5 @@ def _softmax(logits: Floats) -> Floats:
 def _state(own_SQA: Floats, shared_SA: Floats, right_SQ: NDArray[np.int64], world: World) -> State:
     tables_SQA = _softmax(own_SQA + shared_SA[:, None])
     right = np.take_along_axis(tables_SQA, right_SQ[..., None], 2)
-    return State(
-        float(right.mean()),
-        float((tables_SQA.argmax(axis=-1) == right_SQ).mean()),
-        float(tables_SQA[..., : len(world.stock)].sum(axis=-1).mean()),
-    )
+    stock = tables_SQA[..., : len(world.stock)].sum(axis=-1)
+    return State(float(right.mean()), float(stock.mean()))

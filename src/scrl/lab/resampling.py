@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scrl.answers.classes import MISSING
 from scrl.lab.stored_groups import StoredGroup
 from scrl.records import Tally
 from scrl.seeds import generator_for
@@ -19,7 +20,7 @@ class TopVotes(NamedTuple):
     """The votes of groups, as far as a label looks at them: arrays of one shape."""
 
     winner: Counts
-    """The class with the most votes, ties going to the smallest key; -1 without an answer."""
+    """The class with the most votes, ties going to the smallest key; MISSING without an answer."""
     first: Counts
     second: Counts
     """The two largest counts."""
@@ -52,7 +53,7 @@ def fewer_votes(groups: Sequence[StoredGroup], size: int, draws: int, *, seed: i
 
 def _pool(tally: Tally) -> Counts:
     """Votes by class, missing answers last."""
-    return np.array([*tally.counts_K, tally.class_of_G.count(-1)], dtype=np.int64)
+    return np.array([*tally.counts_K, tally.num_missing], dtype=np.int64)
 
 
 def _top(counts_nK: Counts) -> TopVotes:
@@ -60,4 +61,4 @@ def _top(counts_nK: Counts) -> TopVotes:
     padded = np.concatenate([counts_nK, np.zeros((len(counts_nK), 2), dtype=np.int64)], axis=1)
     ordered = np.sort(padded, axis=1)
     first = ordered[:, -1]
-    return TopVotes(np.where(first > 0, padded.argmax(axis=1), -1), first, ordered[:, -2])
+    return TopVotes(np.where(first > 0, padded.argmax(axis=1), MISSING), first, ordered[:, -2])

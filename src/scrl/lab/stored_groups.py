@@ -116,6 +116,14 @@ def _stored(
     )
 
 
+def groups_for(source: CompletionFile, rules: Sequence[CreditRule]) -> list[StoredGroup]:
+    """The groups of a file for several rules; the first says how answers are read and compared.
+
+    What a rule needs may be absent, which `lacking` tells.
+    """
+    return stored_groups(source, rules[0], keep_texts=any("text" in rule.needs for rule in rules))
+
+
 def several_golds(groups: Sequence[StoredGroup]) -> int:
     """How many questions have no gold because the file has several right answers."""
     return len({stored.question_id for stored in groups if stored.has_several_golds})
@@ -138,6 +146,8 @@ def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:
         if need == "entropy" and any(stored.tally.entropies_G is None for stored in groups):
             return NEEDS[need]
         completions = (completion for stored in groups for completion in stored.group.completions)
+        if need == "text" and any(isinstance(c.answer, str) and not c.text for c in completions):  # as `Evidence.check`
+            return NEEDS[need]
         if need in FACTS and any(need not in completion.facts for completion in completions):
             return f"the field {'num_tokens' if need == 'length' else need!r} for every completion"
     return None

@@ -2,7 +2,8 @@
 
 Answers are read and classed once. The thresholds of a sharp consensus, τ_pos and τ_marg, decide only *whether* a group
 has its positive label; so for each choice of the other settings a group is credited twice, with the label and without
-it, and every setting takes one of the two. All figures equal those of `scrl label`.
+it, and every setting takes one of the two. A method other than SCRL and its ablations is credited at every setting. All
+figures equal those of `scrl label`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scrl.answers.classes import MISSING
 from scrl.credit.advantages import reward_advantages
 from scrl.credit.labels import is_selected
-from scrl.credit.method import Evidence
-from scrl.credit.methods import find_method
-from scrl.credit.methods.scrl import ScrlSettings
+from scrl.credit.method import Evidence, Method
+from scrl.credit.methods import METHODS, find_method
+from scrl.credit.methods.scrl import WITHOUT_SELECTIVE, ScrlSettings
+from scrl.credit.methods.ttrl import TTRL
 from scrl.credit.pushes import gives
 from scrl.credit.rule import CreditRule, credit_rule, is_entropy_only
 from scrl.lab.resampling import resampled_votes, top_votes
@@ -39,6 +42,8 @@ GRID: dict[str, dict[str, tuple[Any, ...]]] = {
 """The values tried by default: 10,000 settings of scrl, its defaults among them."""
 THRESHOLDS = ("min_share", "min_margin")
 """The settings of `ScrlSettings` that decide whether there is a positive label, and nothing else."""
+MAJORITY = (TTRL.label, WITHOUT_SELECTIVE.label)
+"""Rules by which the majority gets the label, whatever the thresholds."""
 STABILITY_DRAWS = 50
 """Resamples of every group; over 100 questions a share of labels is then known within half a point."""
 
@@ -65,7 +70,7 @@ PUSHES = ("push_stock", "push_right", "push_stock_wrong")
 
 def sweep_settings(
     groups: Sequence[StoredGroup],
-    method: str,
+    method: str | Method,
     values: Mapping[str, Sequence[Any]],
     *,
     preset: str = "paper",
@@ -75,27 +80,38 @@ def sweep_settings(
 
     `values` are those to try for some settings, in place of those of GRID.
     """
-    grid = {**GRID.get(method, {}), **values}
-    if not issubclass(find_method(method).settings, ScrlSettings):
-        stability = majority_stability(groups, seed=seed) if method == "ttrl" else None
-        for rule, chosen in _rules(method, grid, preset, seed):
+    found = find_method(method)
+    name = method if isinstance(method, str) else method.name
+    grid = {**(GRID.get(name, {}) if _is_built_in(found) else {}), **values}
+    if found.label in MAJORITY or not _is_scrl(found):
+        stability = majority_stability(groups, seed=seed) if found.label in MAJORITY else None
+        for rule, chosen in _rules(found, grid, preset, seed):
             (row,) = _rows(groups, [rule], np.ones((1, len(groups)), dtype=bool))
             is_known = rule.settings.ties == "smallest"
-            yield {"method": method, **chosen, **row, "stability": stability if is_known else None}
+            yield {"method": name, **chosen, **row, "stability": stability if is_known else None}
         return
     threshold_values = {name: grid.pop(name) for name in THRESHOLDS if name in grid}
-    thresholds = [chosen for _, chosen in _rules(method, threshold_values, preset, seed)]
+    thresholds = [chosen for _, chosen in _rules(found, threshold_values, preset, seed)]
     selected_SQ, stability_S = _selected(groups, thresholds, seed=seed)
-    for rule, chosen in _rules(method, grid, preset, seed):
+    for rule, chosen in _rules(found, grid, preset, seed):
         # With thresholds of 0 every majority without a tie is labelled, with thresholds of 1 none is.
         settings = [rule.settings.model_copy(update=dict.fromkeys(THRESHOLDS, value)) for value in (0.0, 1.0)]
         rows = _rows(groups, [replace(rule, settings=extreme) for extreme in settings], selected_SQ)
         for threshold, row, stability in zip(thresholds, rows, stability_S, strict=True):
-            yield {"method": method, **threshold, **chosen, **row, "stability": stability}
+            yield {"method": name, **threshold, **chosen, **row, "stability": stability}
+
+
+def _is_built_in(method: Method) -> bool:
+    return METHODS.get(method.name) is method
+
+
+def _is_scrl(method: Method) -> bool:
+    """Whether it is SCRL or one of its ablations; a method made from one of them may have any parts."""
+    return _is_built_in(method) and method.settings is ScrlSettings
 
 
 def _rules(
-    method: str, values: Mapping[str, Sequence[Any]], preset: str, seed: int
+    method: Method, values: Mapping[str, Sequence[Any]], preset: str, seed: int
 ) -> list[tuple[CreditRule, dict[str, Any]]]:
     """A rule for every combination of these values, with the values chosen."""
     choices = [dict(zip(values, choice, strict=True)) for choice in product(*values.values())]
@@ -124,7 +140,7 @@ def _selected(
 def majority_stability(groups: Sequence[StoredGroup], *, seed: int) -> float | None:
     """How often a resample has the same majority."""
     top, drawn = top_votes(groups), resampled_votes(groups, STABILITY_DRAWS, seed=seed)
-    has_answer_Q = top.winner >= 0
+    has_answer_Q = top.winner != MISSING
     return float(np.mean((drawn.winner == top.winner)[:, has_answer_Q])) if has_answer_Q.any() else None
 
 
@@ -144,9 +160,9 @@ def _outcomes(rules: Sequence[CreditRule], groups: Sequence[StoredGroup]) -> tup
 def _credited(rule: CreditRule, stored: StoredGroup, evidence: Evidence) -> tuple[Labels, Floats, bool]:
     """Labels, advantages and whether entropy is the only signal, as by `CreditRule.assign`.
 
-    Methods that look only at votes and entropies skip its checks, which cost more than the rest.
+    SCRL and its ablations skip its checks, which cost more than the rest.
     """
-    if not isinstance(rule.settings, ScrlSettings):
+    if not _is_scrl(rule.method):
         credit = credit_of(rule, stored)
         return credit.labels, credit.advantages, credit.is_entropy_only
     labels = rule.method.label(evidence, rule.settings)
