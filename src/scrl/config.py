@@ -182,9 +182,7 @@ class RunConfig(Settings):
             raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
         if self.engine == "embedded" and self.engine_options:
             raise ConfigError(f"engine_options: the embedded engine has none; got {', '.join(self.engine_options)}")
-        rule = self.rule()
-        if rule.method.plan is not None:
-            rule.method.plan(self.completions, rule.settings)
+        self.rule().check_plan(self.completions)
         return self
 
     def rule(self) -> CreditRule:
