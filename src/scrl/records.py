@@ -279,7 +279,8 @@ class Credit:
     trained: tuple[int, ...]
     """The M completions to train on."""
     is_entropy_only: bool
-    """Trap: no label tells the completions apart, so the advantage is the entropy term alone at full strength."""
+    """Whether no label tells the completions apart, so that the entropy term alone, normalised to full strength, is the
+    advantage."""
     stock: tuple[str, ...] = ()
     """The stock answers of the other questions; none while too few of them have been seen."""
     split_advantages: tuple[Floats, Floats] | None = None

@@ -57,7 +57,7 @@ def resume(out: Path, listener: RunListener) -> Run:
 
 
 def _take_all_steps(run: Run) -> Run:
-    """Take all steps; whatever ends them, what was done is saved and the report written."""
+    """Take all steps. Ctrl-C and SIGTERM save first; the report is written however they end, but for a third Ctrl-C."""
     with run.open_trackers(), stop_once(run.listener.note), _reported(run):
         try:
             take_steps(run)
@@ -157,7 +157,10 @@ def sample_and_credit(
 def step_metrics(
     groups_B: Sequence[CreditedGroup], update: UpdateReport, labels_before: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """One line of `metrics.jsonl` without the seconds; `labels_before` holds each question's last positive label."""
+    """One line of `metrics.jsonl` without the seconds.
+
+    `labels_before`: the positive label of each question at its last visit; None where the rule abstained.
+    """
     names = ("loss", "learning_rate", "grad_norm", "kl", "clipped_share")
     metrics = {name: value for name in names if (value := getattr(update, name)) is not None}
     return metrics | group_metrics(groups_B, labels_before)

@@ -72,7 +72,7 @@ class Rollouts:
         self._embed, self._prompt_of, self._on_step = embed, prompt_of or trl_prompt, on_step
         self._metrics: dict[str, float] = {}
         self.labels: dict[str, str | None] = {}
-        """The last positive label of each question."""
+        """The positive label of each question at its last visit; None where the rule abstained."""
         self.last_votes = LastVotes()
         """The votes of each question at its last visit."""
 
