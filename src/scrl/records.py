@@ -258,7 +258,7 @@ class Labels:
     negatives: frozenset[str] = frozenset()
     """𝒩⁻: the keys of the classes ruled out."""
 
-    def of(self, key: str | None) -> str | None:
+    def label_of(self, key: str | None) -> str | None:
         """`positive`, `negative` or None, as files have it; the key of a missing answer is None."""
         if key is None:
             return None

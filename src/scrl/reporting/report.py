@@ -26,7 +26,7 @@ from scrl.evaluation.statistics import Difference, paired_difference
 from scrl.evaluation.transitions import TIES, majority_transitions
 from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.comparison import RESAMPLING_SEED
-from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Protocol, metrics_of
+from scrl.reporting.evaluations import BY_QUESTION, Evaluation, EvaluationProtocol, metrics_of
 from scrl.reporting.page_data import page_data
 from scrl.reporting.plots import COLOURS, DASHES, EVALUATION, draw_plots
 from scrl.reporting.result_rows import SHARES, score
@@ -114,7 +114,7 @@ class Story(NamedTuple):
 
     look: int
     run: Source
-    protocol: Protocol | None
+    protocol: EvaluationProtocol | None
     """None: nothing was measured."""
     metric: str = ""
     ends: tuple[Evaluation, ...] = ()
@@ -124,7 +124,7 @@ class Story(NamedTuple):
     transitions: Mapping[str, int] | None = None
 
 
-def story_of(run: Source, protocol: Protocol | None, look: int) -> Story:
+def story_of(run: Source, protocol: EvaluationProtocol | None, look: int) -> Story:
     """By pass@1 if there is gold, or else by agreement."""
     lines = run.series.get(protocol, []) if protocol is not None else []
     metric = next((name for name in ("pass@1", "agreement") if lines and all(name in line for line in lines)), "")
@@ -163,13 +163,13 @@ class RunAnswers(NamedTuple):
 class BeforeAndAfter(NamedTuple):
     """One benchmark, evaluated in one way, for all runs that have it."""
 
-    protocol: Protocol
+    protocol: EvaluationProtocol
     is_graded: bool
     tables: dict[int, Table]
     """By the run's index: the first and the last evaluation, and the change."""
 
 
-def before_and_after(protocol: Protocol, runs: Sequence[Source]) -> BeforeAndAfter:
+def before_and_after(protocol: EvaluationProtocol, runs: Sequence[Source]) -> BeforeAndAfter:
     series = {place: run.series[protocol] for place, run in enumerate(runs) if protocol in run.series}
     ends = {place: lines[:1] if len(lines) == 1 else [lines[0], lines[-1]] for place, lines in series.items()}
     keys = {key for lines in ends.values() for line in lines for key in line}

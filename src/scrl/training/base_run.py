@@ -114,7 +114,7 @@ def rollout_lines(group: CreditedGroup) -> list[Mapping[str, Any]]:
         rollout_fields(sampled.question, sampled.step, number, sample)
         | {
             "answer_class": keys[j],
-            "label": credit.labels.of(keys[j]),
+            "label": credit.labels.label_of(keys[j]),
             "reward": float(credit.rewards[number]),
             "advantage": float(credit.advantages[number]) if number in credit.trained else None,
         }
