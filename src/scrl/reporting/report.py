@@ -21,7 +21,7 @@ from scrl.data.completion_files import CompletionFile
 from scrl.data.printable import printable
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
-from scrl.evaluation.answer_sheet import AnswerRow, how_to_measure, run_answers
+from scrl.evaluation.answer_sheet import AnswerRow, how_to_measure, run_answers, with_answers
 from scrl.evaluation.statistics import Difference, paired_difference
 from scrl.evaluation.transitions import TIES, majority_transitions
 from scrl.lab.stored_groups import several_golds_note
@@ -154,7 +154,7 @@ class RunAnswers(NamedTuple):
     def of(cls, run: Source) -> RunAnswers:
         rows, standing = sorted(run_answers(run.evaluations, run.standing), key=lambda row: -row.share), run.standing
         note = rows[0].note if rows else None
-        is_ruined = standing is not None and note is not None and note == standing.guard_stop
+        is_ruined = bool(rows and standing and standing.is_ruined_at(with_answers(run.evaluations)[-1]["step"]))
         if standing is not None and note is not None and not is_ruined:
             note = f"{note}: {how_to_measure(run.folder, run.config, standing)}"
         return cls(run.name, rows, note, is_ruined)
