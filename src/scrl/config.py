@@ -19,7 +19,7 @@ from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import ModelName, is_generated, load_source, reader_of
 from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
-from scrl.evaluation.evaluate import EvaluationSettings
+from scrl.evaluation.settings import EvaluationSettings
 from scrl.policy.settings import (
     ADAPTER_LEARNING_RATE,
     ADVANTAGE_OF_VARIANT,
@@ -220,7 +220,7 @@ class RunConfig(Settings):
             seed=self.seed,
             limit=limit,
             may_lack=may_lack,
-            data_dir=Path(self.data_dir).expanduser() if self.data_dir is not None else None,
+            data_dir=Path(self.data_dir) if self.data_dir is not None else None,
             question_column=self.question_column,
             gold_column=self.gold_column,
             id_column=self.id_column,
