@@ -14,7 +14,6 @@ import torch
 from scrl.config import RunConfig
 from scrl.credit.group_metrics import group_metrics, tokens_drawn
 from scrl.credit.rule import CreditedGroup
-from scrl.errors import InputError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question
@@ -45,13 +44,7 @@ def resume(out: Path, listener: RunListener) -> Run:
         step = run.state.step
         is_measured = config.evaluation.is_off or run.state.evaluated_at == step
         if is_measured and (out / "report.html").is_file():
-            if run.is_ended_by_guard:
-                raise InputError(f"{out}: the guard ended this run after step {step}; its checkpoints are in {out}")
-            if step >= config.steps:
-                raise InputError(
-                    f"{out}: has done all its {config.steps} steps; for more, raise steps in {out}/config.yaml, or "
-                    f"start from it with --model {out}/checkpoints/last"
-                )
+            run.refuse_if_ended()
         listener.note(f"resuming after step {step}")
         return _take_all_steps(run)
 
