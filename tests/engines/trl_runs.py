@@ -17,7 +17,7 @@ from scrl.data.arithmetic import arithmetic_questions
 from scrl.engines.trl.rollouts import QuestionPrompt, Rollouts
 from scrl.metrics import STEP_METRICS
 from scrl.records import Sample, Sampled
-from scrl.training.run import Crediting
+from scrl.training.crediting import Crediting
 from scrl.training.stream import QuestionStream
 
 SMALL = (

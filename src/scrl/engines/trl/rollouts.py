@@ -31,7 +31,7 @@ from scrl.engines.choice import require_engine
 from scrl.errors import ConfigError
 from scrl.records import Floats, Question, Sample, Sampled, Tokens
 from scrl.sampling.embedding import Embed
-from scrl.training.run import Crediting
+from scrl.training.crediting import Crediting
 
 require_engine("trl")
 from accelerate.utils import gather_object  # noqa: E402 - comes with the engine

@@ -35,7 +35,7 @@ from scrl.engines.choice import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError
 from scrl.records import Credit, Question, Sample, Sampled
-from scrl.training.run import Crediting
+from scrl.training.crediting import Crediting
 
 require_engine("verl")
 
