@@ -144,6 +144,7 @@ def test_how_a_methods_name_is_found(code, named):
 @pytest.mark.parametrize(("module", "heavy"), [
     ("scrl", ("torch", "transformers", "matplotlib", "sympy", "math_verify", "rich", "cyclopts")),
     ("scrl.cli.main", ("torch", "transformers", "matplotlib")),
+    ("scrl.training.crediting", ("scrl.policy.policy", "scrl.sampling.local")),
 ])  # fmt: skip
 def test_imports_are_light(module, heavy):
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"

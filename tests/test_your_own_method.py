@@ -14,7 +14,8 @@ from processes import scrl as run
 
 import scrl
 from scrl.cli.main import main
-from scrl.credit.method import CreditSettings, Labels, Method, Shaped, needing, spread
+from scrl.config import build_config
+from scrl.credit.method import CreditSettings, Labels, Method, Shaped, SplitAdvantage, Tree, needing, spread
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError
@@ -162,9 +163,58 @@ def test_what_a_method_has_not_declared_it_does_not_see():
     assert seen == [None]
 
 
-@pytest.mark.parametrize("part", ["label", "reward"])
+@pytest.mark.parametrize("part", ["label", "reward", "advantage"])
 def test_a_part_that_gives_back_the_wrong_thing_is_named(part):
     method = dataclasses.replace(scrl.METHODS["ttrl"], **{part: lambda *given: [1.0]})
     rule = dataclasses.replace(scrl.credit_rule("ttrl"), method=method)
     with pytest.raises(scrl.ConfigError, match=rf"method 'ttrl': its `{part}` must return \w+, got list"):
         rule.credit(scrl.Group.from_answers(["1", "2"]))
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "field"),
+    [
+        (0.5, [-0.25] * 2, "positive_part_M; got 0.5"),
+        ([0.5] * 2, -0.25, "negative_part_M; got -0.25"),
+        ([0.5] * 3, [0.0] * 2, "positive_part_M"),
+        ([0.5, float("nan")], [0.0] * 2, "positive_part_M"),
+        ([0.5] * 2, [0.0, float("-inf")], "negative_part_M"),
+        ([-1.0, 0.0], [1.0, 0.0], "positive_part_M"),  # their sum would be logged as 0, and yet be trained on
+        ([0.0] * 2, [1.0, 0.0], "negative_part_M"),
+        (["a", None], [0.0] * 2, "positive_part_M"),
+    ],
+)
+def test_advantages_that_do_not_fit_the_completions_trained_on_are_refused(positive, negative, field):
+    method = plain(advantage=lambda *given: SplitAdvantage(positive, negative))
+    message = (
+        rf"method 'mine': its `advantage` must give one finite number [≥≤] 0 for each of the 2 completions .*{field}"
+    )
+    with pytest.raises(ConfigError, match=message):
+        scrl.assign_credit(scrl.Group.from_answers(["1", "2", "2"]), method, num_trained=2)
+
+
+def test_advantages_may_be_lists():
+    method = plain(advantage=lambda *given: SplitAdvantage([0.5, 0.0], [0.0, -0.25]))
+    credit = scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), method)
+    assert credit.advantages.tolist() == [0.5, -0.25]
+
+
+@pytest.mark.parametrize(
+    "weights", [[1.0] * 2, [1.0] * 4, 1.0, [1.0, -1.0, 1.0], [1.0, float("nan"), 1.0], [[1.0, 1.0, 1.0]]]
+)
+def test_token_weights_that_do_not_fit_the_tokens_are_refused(weights):
+    rule = credit_rule(plain(weigh_tokens=lambda entropies_T, settings: np.array(weights)))
+    message = (
+        "method 'mine': its `weigh_tokens` must give one finite number ≥ 0 for each of the 3 tokens of a completion"
+    )
+    with pytest.raises(ConfigError, match=message):
+        rule.token_weights([np.zeros(3)])
+
+
+def test_a_plan_with_another_number_of_leaves_than_completions_is_refused(monkeypatch):
+    monkeypatch.setitem(scrl.METHODS, "mine", plain(plan=lambda number, settings: Tree(number - 1, 1, 1)))
+    given = {"model": "embedded", "questions": "arithmetic:easy", "method": "mine", "completions": 8, "trained": 4}
+    with pytest.raises(ConfigError, match=r"method 'mine': its `plan` must give .* as completions, 8; .* has 14"):
+        build_config(given)
+    monkeypatch.setitem(scrl.METHODS, "mine", plain(plan=lambda number, settings: Tree(number // 2, 1, 1)))
+    assert build_config(given).completions == 8

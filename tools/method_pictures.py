@@ -46,8 +46,10 @@ def draw_votes() -> Figure:
         group = scrl.Group.from_answers(answers, entropies)
         credits = {method: scrl.assign_credit(group, method) for method in ("scrl", "ttrl")}
         labels = credits["scrl"].labels
-        colours = [{"positive": BLUE, "negative": RED, None: GREY}[labels.of(answer)] for answer in votes]
-        words = [{"positive": "trusted", "negative": "ruled out", None: ""}[labels.of(answer)] for answer in votes]
+        colours = [{"positive": BLUE, "negative": RED, None: GREY}[labels.label_of(answer)] for answer in votes]
+        words = [
+            {"positive": "trusted", "negative": "ruled out", None: ""}[labels.label_of(answer)] for answer in votes
+        ]
         places = range(len(votes))
         bars = row[0].barh(places, [count / len(answers) for count, _ in votes.values()], color=colours)
         row[0].bar_label(bars, words, padding=4, fontsize=8.5)

@@ -19,7 +19,7 @@ from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import ModelName, is_generated, load_source, reader_of
 from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
-from scrl.evaluation.evaluate import EvaluationSettings
+from scrl.evaluation.settings import EvaluationSettings
 from scrl.policy.settings import (
     ADAPTER_LEARNING_RATE,
     ADVANTAGE_OF_VARIANT,
@@ -62,9 +62,15 @@ class GuardSettings(Settings):
     max_stock_label_share: float = Field(
         0.6, gt=0, le=1, description="Positive labels that are stock answers: popular with the other questions too."
     )
-    min_entropy_ratio: float = Field(0.02, ge=0, description="Entropy against that of the first steps.")
-    min_length_ratio: float = Field(0.33, ge=0, description="Length against that of the first steps.")
-    max_length_ratio: float = Field(3.0, gt=1, description="Length against that of the first steps.")
+    min_entropy_ratio: float = Field(
+        0.02, ge=0, description="Stop when the mean entropy falls below this multiple of the first window's."
+    )
+    min_length_ratio: float = Field(
+        0.33, ge=0, description="Stop when the mean length falls below this multiple of the first window's."
+    )
+    max_length_ratio: float = Field(
+        3.0, gt=1, description="Stop when the mean length rises above this multiple of the first window's."
+    )
     max_truncated_rise: float = Field(0.3, gt=0, description="Rise of the share of completions that are cut.")
     max_no_answer_rise: float = Field(0.3, gt=0, description="Rise of the share of completions without an answer.")
     max_label_flip_share: float = Field(0.5, gt=0, le=1, description="Questions whose label changes between visits.")
@@ -101,18 +107,14 @@ class RunConfig(Settings):
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
     probe: int = Field(
-        4,
-        ge=0,
-        description="Completions of each question of the first step that the start model writes before training.",
+        4, ge=0, description="Completions of each first-step question that the start model writes before training."
     )
     force: bool = Field(False, description="Train even if the probe finds hardly any answer.")
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
     questions_per_update: int = Field(
-        1,
-        ge=1,
-        description="Questions whose completions share an optimizer step; a rephrased question counts separately.",
+        1, ge=1, description="Questions whose completions share an optimizer step; rephrased ones count separately."
     )
     completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
@@ -182,9 +184,7 @@ class RunConfig(Settings):
             raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
         if self.engine == "embedded" and self.engine_options:
             raise ConfigError(f"engine_options: the embedded engine has none; got {', '.join(self.engine_options)}")
-        rule = self.rule()
-        if rule.method.plan is not None:
-            rule.method.plan(self.completions, rule.settings)
+        self.rule().check_plan(self.completions)
         return self
 
     def rule(self) -> CreditRule:
@@ -220,7 +220,7 @@ class RunConfig(Settings):
             seed=self.seed,
             limit=limit,
             may_lack=may_lack,
-            data_dir=Path(self.data_dir).expanduser() if self.data_dir is not None else None,
+            data_dir=Path(self.data_dir) if self.data_dir is not None else None,
             question_column=self.question_column,
             gold_column=self.gold_column,
             id_column=self.id_column,

@@ -263,7 +263,7 @@ class Labels:
     negatives: frozenset[str] = frozenset()
     """𝒩⁻: the keys of the classes ruled out."""
 
-    def of(self, key: str | None) -> str | None:
+    def label_of(self, key: str | None) -> str | None:
         """`positive`, `negative` or None, as files have it; the key of a missing answer is None."""
         if key is None:
             return None
@@ -284,7 +284,8 @@ class Credit:
     trained: tuple[int, ...]
     """The M completions to train on."""
     is_entropy_only: bool
-    """Trap: no label tells the completions apart, so the advantage is the entropy term alone at full strength."""
+    """Whether no label tells the completions apart, so that the entropy term alone, normalised to full strength, is the
+    advantage."""
     stock: tuple[str, ...] = ()
     """The stock answers of the other questions; none while too few of them have been seen."""
     split_advantages: tuple[Floats, Floats] | None = None

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -98,6 +99,8 @@ def test_the_folder_may_be_named_by_the_environment(folder, monkeypatch, tmp_pat
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SCRL_DATA", "~")
     assert len(load_benchmark("amc", data_dir=None).questions) == 83
+    monkeypatch.setenv("SCRL_DATA", "elsewhere")
+    assert len(load_benchmark("amc", data_dir=Path("~")).questions) == 83
 
 
 def test_ids_rephrasings_and_answers_are_those_of_the_file(folder):

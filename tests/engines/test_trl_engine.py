@@ -273,7 +273,7 @@ def test_the_last_visit_of_each_question_is_read_back(tmp_path):
     (folder.last / trl_run.STATE).write_text(json.dumps(state))
     run = SimpleNamespace(
         config=small("steps=3"), folder=folder, listener=Listener(), state=State(questions="these", processes=1),
-        is_main=True, is_ended_by_guard=False, rollouts=SimpleNamespace(labels={}),
+        is_main=True, refuse_if_ended=lambda: None, rollouts=SimpleNamespace(labels={}),
     )  # fmt: skip
     trl_run.TrlRun.restore(run)
     assert (run.state.step, run.rollouts.labels) == (2, {"q": "2", "r": None})
@@ -291,6 +291,8 @@ def test_the_guard_ends_a_run(tmp_path):
     assert any(note.startswith("the guard ends the run after step 2") for note in listener.notes)
     assert guard_stop_of(tmp_path).startswith("the guard stopped the run after step 2: completions have become ")
     assert len(lines(tmp_path / "metrics.jsonl")) == 2
+    with pytest.raises(InputError, match="the guard ended this run after step 2; its checkpoints are in"):
+        trl_run.resume(tmp_path, Listener())
 
 
 def test_a_loss_that_is_no_number_ends_a_run(tmp_path, monkeypatch):

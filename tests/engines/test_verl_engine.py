@@ -30,7 +30,7 @@ from scrl.engines.verl.settings import check_options
 from scrl.errors import ConfigError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
-from scrl.training.run import Crediting
+from scrl.training.crediting import Crediting
 
 pytestmark = [
     pytest.mark.verl,

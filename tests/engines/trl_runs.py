@@ -17,7 +17,7 @@ from scrl.data.arithmetic import arithmetic_questions
 from scrl.engines.trl.rollouts import QuestionPrompt, Rollouts
 from scrl.metrics import STEP_METRICS
 from scrl.records import Sample, Sampled
-from scrl.training.run import Crediting
+from scrl.training.crediting import Crediting
 from scrl.training.stream import QuestionStream
 
 SMALL = (
@@ -157,7 +157,9 @@ def check_run(out, config):
         is_compared |= any(not np.array_equal(credit.rewards, alone.rewards) for credit, alone in pairs)
         for lines_G, credit in zip(lines_B, credit_B, strict=True):
             assert [line["sample"] for line in lines_G] == list(range(config.completions))
-            assert [line["label"] for line in lines_G] == [credit.labels.of(line["answer_class"]) for line in lines_G]
+            assert [line["label"] for line in lines_G] == [
+                credit.labels.label_of(line["answer_class"]) for line in lines_G
+            ]
             np.testing.assert_allclose([line["reward"] for line in lines_G], credit.rewards, atol=1e-6)
             trained = [line["sample"] for line in lines_G if line["advantage"] is not None]
             assert tuple(trained) == credit.trained

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from scrl.credit.rule import credit_rule
-from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, EvaluationSettings, evaluate, questions_digest
+from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate, questions_digest
+from scrl.evaluation.settings import EvaluationSettings
 from scrl.records import Question, Sample, Sampled
 from scrl.sampling.settings import SamplingSettings
 

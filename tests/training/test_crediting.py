@@ -13,8 +13,8 @@ from scrl.errors import InputError
 from scrl.policy.model_paths import model_folder
 from scrl.records import REPHRASED, Group, Question, Sample, Sampled, rephrasing
 from scrl.sampling.embedding import load_embedder
+from scrl.training.crediting import Crediting
 from scrl.training.loop import train
-from scrl.training.run import Crediting
 
 BOTH = ("self-harmony", "co-rewarding")
 TINY = ("questions=arithmetic:easy:train:4", "steps=2", "sampling.max_tokens=40", "evaluation.is_off=true")

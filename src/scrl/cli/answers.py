@@ -129,7 +129,7 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
 def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Evaluation | None]:
     """The evaluation to look at, and the start model's if that is a different one."""
     name = benchmark or ("stream" if "stream" in source.benchmarks else source.benchmarks[0])
-    evaluations = source.of(name)
+    evaluations = source.evaluations_on(name)
     if not evaluations:
         raise InputError(f"--benchmark: {source.name} has no {name!r}; it has {', '.join(source.benchmarks)}")
     wanted = [evaluation for evaluation in evaluations if source.step in (None, evaluation["step"])]

@@ -15,7 +15,10 @@ from scrl.records import Credit
 
 
 def group_metrics(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str, str | None]) -> dict[str, float]:
-    """Labels, rewards and completions of a step; `labels_before` holds each question's last positive label."""
+    """Labels, rewards and completions of a step.
+
+    `labels_before`: the positive label of each question at its last visit; None where the rule abstained.
+    """
     samples = [sample for group in groups_B for sample in group.sampled.samples_G]
     credit_B = [group.credit for group in groups_B]
     first_forms = [group.credit for group in groups_B if not group.sampled.question.is_rephrased]

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -27,6 +27,7 @@ from scrl.credit.method import (
     Method,
     Shaped,
     SplitAdvantage,
+    Tree,
     rows_by_setting,
 )
 from scrl.credit.methods import find_method
@@ -121,29 +122,9 @@ class CreditRule:
         undeclared: dict[str, Any] = {field: None for need, field in GROUP_NEEDS.items() if need not in self.needs}
         evidence = replace(evidence, **undeclared)
         labels = self._of_kind(Labels, "label", method.label(evidence, settings))
-        shaped = self._of_kind(Shaped, "reward", method.reward(evidence, labels, settings))
-        parts = (shaped.rewards_G,) if shaped.label_part_G is None else (shaped.rewards_G, shaped.label_part_G)
-        for values_G in parts:  # a user's own method may return anything
-            if np.shape(values_G) != (size,) or not np.isfinite(values_G).all():
-                raise ConfigError(
-                    f"method {method.name!r}: its `reward` must give one finite number for each of the {size} "
-                    f"completions (`spread` makes them from one per class); got {values_G!r}"
-                )
-        if settings.overlong_buffer:
-            assert self.max_tokens is not None
-            penalties_G = overlong_penalties(
-                evidence.fact("length"),
-                max_tokens=self.max_tokens,
-                buffer=settings.overlong_buffer,
-                weight=settings.overlong_weight,
-            )
-            shaped = shaped.with_overlong(penalties_G)
+        shaped = self._shaped(evidence, labels)
         rows = self._trained(evidence, labels)
-        if method.advantage is None:
-            split = split_by_sign(reward_advantages(shaped.rewards_G[rows], settings))
-        else:
-            split = method.advantage(evidence, labels, shaped, rows, settings)
-            self._of_kind(SplitAdvantage, "advantage", split)
+        split = self._split_advantage(evidence, labels, shaped, rows)
         positive_G, negative_G = np.full(size, np.nan), np.full(size, np.nan)
         positive_G[rows], negative_G[rows] = split.positive_part_M, split.negative_part_M
         return Credit(
@@ -160,6 +141,38 @@ class CreditRule:
             split_advantages=(positive_G, negative_G) if method.advantage else None,
         )
 
+    def _shaped(self, evidence: Evidence, labels: Labels) -> Shaped:
+        """The rewards of all N completions, with the part for length."""
+        settings, size, of = self.settings, evidence.tally.size, "completions (`spread` makes them from one per class)"
+        shaped = self._of_kind(Shaped, "reward", self.method.reward(evidence, labels, settings))
+        shaped = replace(shaped, rewards_G=self._numbers("reward", shaped.rewards_G, size, of))
+        if shaped.label_part_G is not None:
+            shaped = replace(shaped, label_part_G=self._numbers("reward", shaped.label_part_G, size, of))
+        if not settings.overlong_buffer:
+            return shaped
+        assert self.max_tokens is not None
+        penalties_G = overlong_penalties(
+            evidence.fact("length"),
+            max_tokens=self.max_tokens,
+            buffer=settings.overlong_buffer,
+            weight=settings.overlong_weight,
+        )
+        return shaped.with_overlong(penalties_G)
+
+    def _split_advantage(
+        self, evidence: Evidence, labels: Labels, shaped: Shaped, rows: Sequence[int]
+    ) -> SplitAdvantage:
+        """The advantages of the M completions trained on: by the method, or from their rewards."""
+        if self.method.advantage is None:
+            return split_by_sign(reward_advantages(shaped.rewards_G[list(rows)], self.settings))
+        given = self.method.advantage(evidence, labels, shaped, rows, self.settings)
+        split, number = self._of_kind(SplitAdvantage, "advantage", given), len(rows)
+        of = "completions trained on, as {}"
+        return SplitAdvantage(
+            self._numbers("advantage", split.positive_part_M, number, of.format("positive_part_M"), sign=1),
+            self._numbers("advantage", split.negative_part_M, number, of.format("negative_part_M"), sign=-1),
+        )
+
     def _of_kind(self, kind: type[Kind], part: str, value: object) -> Kind:
         """What a part of a method returned, which must be of this type."""
         if not isinstance(value, kind):
@@ -167,6 +180,21 @@ class CreditRule:
                 f"method {self.method.name!r}: its `{part}` must return {kind.__name__}, got {type(value).__name__}"
             )
         return value
+
+    def _numbers(self, part: str, values: Any, number: int, of: str, sign: Literal[-1, 0, 1] = 0) -> Floats:
+        """What a part of a method returned, which must be one finite number for each of `of`; `sign`: ≥ 0 or ≤ 0."""
+        try:
+            values_n = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):  # a user's own method may return anything
+            values_n = np.array(np.nan)
+        is_fit = values_n.shape == (number,) and np.isfinite(values_n).all() and (sign * values_n >= 0).all()
+        if not is_fit:
+            bound = {-1: " ≤ 0", 0: "", 1: " ≥ 0"}[sign]
+            raise ConfigError(
+                f"method {self.method.name!r}: its `{part}` must give one finite number{bound} for each of the "
+                f"{number} {of}; got {values!r:.200}"
+            )
+        return values_n
 
     def _trained(self, evidence: Evidence, labels: Labels) -> list[int]:
         """The M completions to train on."""
@@ -191,7 +219,24 @@ class CreditRule:
     def token_weights(self, entropies_G: Sequence[Floats]) -> tuple[Floats, ...] | None:
         """The weights of the tokens of some completions in the loss; None: all the same."""
         weigh = self.method.weigh_tokens
-        return None if weigh is None else tuple(weigh(entropies_T, self.settings) for entropies_T in entropies_G)
+        if weigh is None:
+            return None
+        weights_G = [weigh(entropies_T, self.settings) for entropies_T in entropies_G]
+        return tuple(
+            self._numbers("weigh_tokens", weights_T, len(entropies_T), "tokens of a completion", sign=1)
+            for weights_T, entropies_T in zip(weights_G, entropies_G, strict=True)
+        )
+
+    def check_plan(self, completions: int) -> None:
+        """Refuse a method whose `plan` does not draw this many completions per question."""
+        if self.method.plan is None:
+            return
+        tree = self._of_kind(Tree, "plan", self.method.plan(completions, self.settings))
+        if tree.leaves != completions:
+            raise ConfigError(
+                f"method {self.method.name!r}: its `plan` must give a Tree with as many leaves as completions, "
+                f"{completions}; got {tree}, which has {tree.leaves}"
+            )
 
 
 def is_entropy_only(shaped: Shaped, rows: list[int] | slice) -> bool:

@@ -119,8 +119,13 @@ def how_to_measure(run: Path, config: Mapping[str, Any], standing: Standing) -> 
 
 def run_answers(evaluations: Sequence[Mapping[str, Any]], standing: Standing | None) -> list[AnswerRow]:
     """The answers of a run to the questions it is trained on; none where these were not measured."""
-    measured = [line for line in evaluations if line.get("benchmark") == "stream" and line.get("answers")]
+    measured = with_answers(evaluations)
     return answer_rows(measured[-1], measured[0] if len(measured) > 1 else None, standing) if measured else []
+
+
+def with_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The evaluations of a run on the questions it is trained on that hold answers."""
+    return [line for line in evaluations if line.get("benchmark") == "stream" and line.get("answers")]
 
 
 # Checked answers

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from scrl.answers.classes import Classes
 from scrl.credit.rule import CreditRule
@@ -24,20 +23,6 @@ from scrl.evaluation.gold import right_class
 from scrl.evaluation.statistics import bootstrap_interval, majority_at_k, pass_at_k
 from scrl.records import Group, Question, Sampled, Tally
 from scrl.sampling.settings import SamplingSettings
-from scrl.settings import Settings
-
-
-class EvaluationSettings(Settings):
-    """When and on what a run is measured."""
-
-    every: int = Field(0, ge=0, description="Steps between evaluations; 0: before the first step and after the last.")
-    completions: int = Field(16, ge=1, description="Completions per question.")
-    k: int | None = Field(None, ge=1, description="The k of pass@k and maj@k; none: all completions.")
-    questions: int | None = Field(None, ge=1, description="Measure on this many training questions; none: all.")
-    held_out: str | None = Field(None, description="A second set of questions, never trained on.")
-    temperature: float | None = Field(None, ge=0, description="None: as in training.")
-    top_p: float | None = Field(None, gt=0, le=1, description="None: as in training.")
-    is_off: bool = Field(False, description="No evaluation at all.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The settings of `scrl evaluate` and `scrl answers`."""
+"""The settings of evaluations: those of a run, and those of `scrl evaluate` and `scrl answers`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ STARTED_WITH = "started_with.json"
 """A copy of the settings, beside the completions that were drawn with them."""
 SAMPLING = SamplingSettings(temperature=0.6, top_p=0.95, max_tokens=3072)
 """How completions are drawn by default, as in the paper."""
+
+
+class EvaluationSettings(Settings):
+    """When and on what a run is measured."""
+
+    every: int = Field(0, ge=0, description="Steps between evaluations; 0: before the first step and after the last.")
+    completions: int = Field(16, ge=1, description="Completions per question.")
+    k: int | None = Field(None, ge=1, description="The k of pass@k and maj@k; none: all completions.")
+    questions: int | None = Field(None, ge=1, description="Measure on this many training questions; none: all.")
+    held_out: str | None = Field(None, description="A second set of questions, never trained on.")
+    temperature: float | None = Field(None, ge=0, description="None: as in training.")
+    top_p: float | None = Field(None, gt=0, le=1, description="None: as in training.")
+    is_off: bool = Field(False, description="No evaluation at all.")
 
 
 class MeasurementSettings(Settings):

@@ -84,7 +84,7 @@ def label_lines(groups: Sequence[StoredGroup], credits: Sequence[Credit]) -> Ite
             "answer": credit.answers[g],
             "answer_class": answer_class,
             "share": None if j == MISSING else credit.tally.counts_K[j] / credit.tally.size,
-            "label": credit.labels.of(answer_class),
+            "label": credit.labels.label_of(answer_class),
             "reward": float(credit.rewards[g]),
             "advantage": None if math.isnan(advantage) else advantage,
         }

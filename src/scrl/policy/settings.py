@@ -59,8 +59,8 @@ class OptimizerSettings(Settings):
     )
     masters: Literal["auto", "float32", "split"] = Field(
         "auto",
-        description="Of bfloat16 weights: a float32 copy, or split: the 2 bytes they lack; both exact. auto: split, "
-        "except for an adapter.",
+        description="How bfloat16 weights keep float32 precision: float32, a full copy; split, only the 16 bits they "
+        "lack. Both are exact. auto: split, except for an adapter.",
     )
 
 
@@ -103,7 +103,8 @@ class ComputeSettings(Settings):
     )
     gradient_checkpointing: bool = Field(
         False,
-        description="Recompute activations, not keep them; turned on by itself where one completion would not fit.",
+        description="Recompute activations instead of keeping them; turned on automatically where one completion would "
+        "not fit.",
     )
     fused_layers: bool = Field(
         True, description="Embedded engine, on a GPU: norms, gates and rotary positions by one kernel each: faster."

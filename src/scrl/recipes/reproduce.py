@@ -111,7 +111,7 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
 
 def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
     """Refuse, before days of training, a missing benchmark and questions that some method cannot use."""
-    data_dir = Path(choices.data_dir).expanduser() if choices.data_dir is not None else None
+    data_dir = Path(choices.data_dir) if choices.data_dir is not None else None
 
     @cache
     def load(source: str) -> tuple[Question, ...]:

@@ -15,7 +15,7 @@ from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
 from scrl.evaluation.transitions import TIES, majority_transitions
-from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, Place, Protocol, metrics_of
+from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, EvaluationProtocol, Place, metrics_of
 from scrl.reporting.tables import Share, Table
 
 RESAMPLING_SEED = 0
@@ -109,7 +109,8 @@ def _measured_alike(behind: Place, ahead: Place, out: str) -> str:
 def _with_own_start(place: Place) -> Pairing:
     """On each benchmark the first evaluation and the last, or the one at the step the user named."""
     pairs = {
-        name: (_at_step(place, name, place.of(name)[0]["step"]), _chosen(place, name)) for name in place.benchmarks
+        name: (_at_step(place, name, place.evaluations_on(name)[0]["step"]), _chosen(place, name))
+        for name in place.benchmarks
     }
     later = {name: (one, two) for name, (one, two) in pairs.items() if one and two and one["step"] < two["step"]}
     if not later:
@@ -122,14 +123,14 @@ def _with_own_start(place: Place) -> Pairing:
 
 def _chosen(place: Place, benchmark: str) -> Evaluation | None:
     """The evaluation at the step the user named, or else the last."""
-    series = place.of(benchmark)
+    series = place.evaluations_on(benchmark)
     return _at_step(place, benchmark, series[-1]["step"] if place.step is None else place.step) if series else None
 
 
 def _at_step(place: Place, benchmark: str, step: int) -> Evaluation | None:
-    evaluations = [evaluation for evaluation in place.of(benchmark) if evaluation["step"] == step]
+    evaluations = [evaluation for evaluation in place.evaluations_on(benchmark) if evaluation["step"] == step]
     if len(evaluations) > 1:
-        ways = " and ".join(Protocol.of(evaluation).words for evaluation in evaluations)
+        ways = " and ".join(EvaluationProtocol.of(evaluation).words for evaluation in evaluations)
         raise InputError(
             f"{place.name}: was measured on {benchmark} at step {step} in more than one way ({ways}); "
             f"put each way into its own file and give that one"

@@ -32,8 +32,8 @@ _NUMBERS = frozenset(
 )
 
 
-class Protocol(NamedTuple):
-    """How an evaluation was made; only evaluations made the same way can be compared."""
+class EvaluationProtocol(NamedTuple):
+    """How an evaluation was made; those made alike form one series."""
 
     benchmark: str
     questions: float | None
@@ -44,7 +44,7 @@ class Protocol(NamedTuple):
     significant_digits: float | None
 
     @classmethod
-    def of(cls, evaluation: Evaluation) -> Protocol:
+    def of(cls, evaluation: Evaluation) -> EvaluationProtocol:
         return cls(*(evaluation.get(name) for name in cls._fields))  # type: ignore[arg-type]
 
     @property
@@ -61,11 +61,11 @@ class Protocol(NamedTuple):
         return ", ".join(words.format(value) for words, value in parts.items() if value is not None)
 
 
-def by_protocol(evaluations: Iterable[Evaluation]) -> dict[Protocol, list[Evaluation]]:
+def by_protocol(evaluations: Iterable[Evaluation]) -> dict[EvaluationProtocol, list[Evaluation]]:
     """The evaluations by how they were made, each in the order of its steps."""
-    series: dict[Protocol, list[Evaluation]] = {}
+    series: dict[EvaluationProtocol, list[Evaluation]] = {}
     for evaluation in sorted(evaluations, key=lambda evaluation: int(evaluation["step"])):
-        series.setdefault(Protocol.of(evaluation), []).append(evaluation)
+        series.setdefault(EvaluationProtocol.of(evaluation), []).append(evaluation)
     return series
 
 
@@ -108,7 +108,7 @@ def _read_steps(
         for key in sorted(filter(is_numeric, fields)):
             if not _is_number(fields[key]):
                 raise DataError(path, f"field {key!r} must be a number, found {fields[key]!r}", line.number)
-        identity = (step, Protocol.of(fields)) if has_protocol else step
+        identity = (step, EvaluationProtocol.of(fields)) if has_protocol else step
         if identity in steps:
             raise DataError(path, f"step {step} appears twice", line.number)
         steps[identity] = fields
@@ -161,7 +161,7 @@ class Place:
         """Whether it is a training run: what `scrl evaluate` measured has no step, whatever the model."""
         return self.config is not None or any(evaluation["step"] for evaluation in self.evaluations)
 
-    def of(self, benchmark: str) -> tuple[Evaluation, ...]:
+    def evaluations_on(self, benchmark: str) -> tuple[Evaluation, ...]:
         return tuple(evaluation for evaluation in self.evaluations if evaluation["benchmark"] == benchmark)
 
 

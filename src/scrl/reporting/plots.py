@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from scrl.metrics import STEP_METRICS
-from scrl.reporting.evaluations import Protocol
+from scrl.reporting.evaluations import EvaluationProtocol
 from scrl.reporting.sources import Source
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -112,7 +112,7 @@ class _Number(NamedTuple):
     """Its name in the legend of a plot of one run."""
     title: str
     """The title of its own plot, if there are several runs."""
-    protocol: Protocol | None = None
+    protocol: EvaluationProtocol | None = None
     """The protocol of evaluations; None for training steps."""
 
 

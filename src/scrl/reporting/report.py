@@ -21,12 +21,12 @@ from scrl.data.completion_files import CompletionFile
 from scrl.data.printable import printable
 from scrl.data.whole_files import write_whole
 from scrl.errors import InputError
-from scrl.evaluation.answer_sheet import AnswerRow, how_to_measure, run_answers
+from scrl.evaluation.answer_sheet import AnswerRow, how_to_measure, run_answers, with_answers
 from scrl.evaluation.statistics import Difference, paired_difference
 from scrl.evaluation.transitions import TIES, majority_transitions
 from scrl.lab.stored_groups import several_golds_note
 from scrl.reporting.comparison import RESAMPLING_SEED
-from scrl.reporting.evaluations import BY_QUESTION, Evaluation, Protocol, metrics_of
+from scrl.reporting.evaluations import BY_QUESTION, Evaluation, EvaluationProtocol, metrics_of
 from scrl.reporting.page_data import page_data
 from scrl.reporting.plots import COLOURS, DASHES, EVALUATION, draw_plots
 from scrl.reporting.result_rows import SHARES, score
@@ -114,7 +114,7 @@ class Story(NamedTuple):
 
     look: int
     run: Source
-    protocol: Protocol | None
+    protocol: EvaluationProtocol | None
     """None: nothing was measured."""
     metric: str = ""
     ends: tuple[Evaluation, ...] = ()
@@ -124,7 +124,7 @@ class Story(NamedTuple):
     transitions: Mapping[str, int] | None = None
 
 
-def story_of(run: Source, protocol: Protocol | None, look: int) -> Story:
+def story_of(run: Source, protocol: EvaluationProtocol | None, look: int) -> Story:
     """By pass@1 if there is gold, or else by agreement."""
     lines = run.series.get(protocol, []) if protocol is not None else []
     metric = next((name for name in ("pass@1", "agreement") if lines and all(name in line for line in lines)), "")
@@ -154,7 +154,7 @@ class RunAnswers(NamedTuple):
     def of(cls, run: Source) -> RunAnswers:
         rows, standing = sorted(run_answers(run.evaluations, run.standing), key=lambda row: -row.share), run.standing
         note = rows[0].note if rows else None
-        is_ruined = standing is not None and note is not None and note == standing.guard_stop
+        is_ruined = bool(rows and standing and standing.is_ruined_at(with_answers(run.evaluations)[-1]["step"]))
         if standing is not None and note is not None and not is_ruined:
             note = f"{note}: {how_to_measure(run.folder, run.config, standing)}"
         return cls(run.name, rows, note, is_ruined)
@@ -163,13 +163,13 @@ class RunAnswers(NamedTuple):
 class BeforeAndAfter(NamedTuple):
     """One benchmark, evaluated in one way, for all runs that have it."""
 
-    protocol: Protocol
+    protocol: EvaluationProtocol
     is_graded: bool
     tables: dict[int, Table]
     """By the run's index: the first and the last evaluation, and the change."""
 
 
-def before_and_after(protocol: Protocol, runs: Sequence[Source]) -> BeforeAndAfter:
+def before_and_after(protocol: EvaluationProtocol, runs: Sequence[Source]) -> BeforeAndAfter:
     series = {place: run.series[protocol] for place, run in enumerate(runs) if protocol in run.series}
     ends = {place: lines[:1] if len(lines) == 1 else [lines[0], lines[-1]] for place, lines in series.items()}
     keys = {key for lines in ends.values() for line in lines for key in line}

@@ -23,7 +23,7 @@ from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
 from scrl.lab.audit import audit_groups
 from scrl.lab.stored_groups import StoredGroup, stored_groups
-from scrl.reporting.evaluations import Evaluation, Protocol, by_protocol, read_evaluations, read_metrics
+from scrl.reporting.evaluations import Evaluation, EvaluationProtocol, by_protocol, read_evaluations, read_metrics
 from scrl.reporting.rollout_votes import QuestionVotes, RolloutLine, Visit, Votes, add_up, parse_rollout, read_votes
 from scrl.reporting.tables import Ratio
 from scrl.reporting.text import plain, shorten, signed
@@ -99,7 +99,7 @@ class Source:
         return isinstance(evaluation, dict) and bool(evaluation.get("is_off"))
 
     @property
-    def series(self) -> dict[Protocol, list[Evaluation]]:
+    def series(self) -> dict[EvaluationProtocol, list[Evaluation]]:
         return by_protocol(self.evaluations)
 
     @property

@@ -89,6 +89,17 @@ class BaseRun:
         """Whether the guard stops the run at its current state."""
         return bool(self.stop_reasons)
 
+    def refuse_if_ended(self) -> None:
+        """Refuse to resume a run that the guard ended, or that has done all its steps."""
+        out, step = self.folder.path, self.state.step
+        if self.is_ended_by_guard:
+            raise InputError(f"{out}: the guard ended this run after step {step}; its checkpoints are in {out}")
+        if step >= self.config.steps:
+            raise InputError(
+                f"{out}: has done all its {self.config.steps} steps; for more, raise steps in {out}/config.yaml, or "
+                f"start from it with --model {self.folder.last}"
+            )
+
     @property
     def standing(self) -> Standing:
         """What a checkpoint made now says about the run."""
@@ -114,7 +125,7 @@ def rollout_lines(group: CreditedGroup) -> list[Mapping[str, Any]]:
         rollout_fields(sampled.question, sampled.step, number, sample)
         | {
             "answer_class": keys[j],
-            "label": credit.labels.of(keys[j]),
+            "label": credit.labels.label_of(keys[j]),
             "reward": float(credit.rewards[number]),
             "advantage": float(credit.advantages[number]) if number in credit.trained else None,
         }

@@ -14,7 +14,6 @@ import torch
 from scrl.config import RunConfig
 from scrl.credit.group_metrics import group_metrics, tokens_drawn
 from scrl.credit.rule import CreditedGroup
-from scrl.errors import InputError
 from scrl.evaluation.label_quality import step_label_quality
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question
@@ -45,19 +44,13 @@ def resume(out: Path, listener: RunListener) -> Run:
         step = run.state.step
         is_measured = config.evaluation.is_off or run.state.evaluated_at == step
         if is_measured and (out / "report.html").is_file():
-            if run.is_ended_by_guard:
-                raise InputError(f"{out}: the guard ended this run after step {step}; its checkpoints are in {out}")
-            if step >= config.steps:
-                raise InputError(
-                    f"{out}: has done all its {config.steps} steps; for more, raise steps in {out}/config.yaml, or "
-                    f"start from it with --model {out}/checkpoints/last"
-                )
+            run.refuse_if_ended()
         listener.note(f"resuming after step {step}")
         return _take_all_steps(run)
 
 
 def _take_all_steps(run: Run) -> Run:
-    """Take all steps; whatever ends them, what was done is saved and the report written."""
+    """Take all steps. Ctrl-C and SIGTERM save first; the report is written however they end, but for a third Ctrl-C."""
     with run.open_trackers(), stop_once(run.listener.note), _reported(run):
         try:
             take_steps(run)
@@ -157,7 +150,10 @@ def sample_and_credit(
 def step_metrics(
     groups_B: Sequence[CreditedGroup], update: UpdateReport, labels_before: Mapping[str, str | None]
 ) -> dict[str, Any]:
-    """One line of `metrics.jsonl` without the seconds; `labels_before` holds each question's last positive label."""
+    """One line of `metrics.jsonl` without the seconds.
+
+    `labels_before`: the positive label of each question at its last visit; None where the rule abstained.
+    """
     names = ("loss", "learning_rate", "grad_norm", "kl", "clipped_share")
     metrics = {name: value for name in names if (value := getattr(update, name)) is not None}
     return metrics | group_metrics(groups_B, labels_before)

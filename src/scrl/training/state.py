@@ -45,7 +45,7 @@ class State:
 
     step: Count = 0
     labels: dict[str, str | None] = field(default_factory=dict)
-    """The last positive label of each question."""
+    """The positive label of each question at its last visit; None where the rule abstained."""
     history: list[dict[str, float]] = field(default_factory=list)
     """Per step, what the guard, the choice of the best checkpoint and the closing notes look at."""
     stopped_for: list[str] = field(default_factory=list)

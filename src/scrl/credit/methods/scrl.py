@@ -24,7 +24,9 @@ class ScrlSettings(CreditSettings):
     """The thresholds of SCRL, with the paper's values."""
 
     min_share: float = Field(0.375, ge=0, le=1, description="τ_pos: the winning answer needs at least this share of N.")
-    min_margin: float = Field(0.125, ge=0, le=1, description="τ_marg: and a lead over the second of more than this.")
+    min_margin: float = Field(
+        0.125, ge=0, le=1, description="τ_marg: the winner must lead the runner-up by more than this share of N."
+    )
     max_negative_share: float = Field(
         0.125, ge=0, le=1, description="τ_neg: only answers with a share below this can be negative."
     )

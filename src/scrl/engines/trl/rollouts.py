@@ -31,7 +31,7 @@ from scrl.engines.choice import require_engine
 from scrl.errors import ConfigError
 from scrl.records import Floats, Question, Sample, Sampled, Tokens
 from scrl.sampling.embedding import Embed
-from scrl.training.run import Crediting
+from scrl.training.crediting import Crediting
 
 require_engine("trl")
 from accelerate.utils import gather_object  # noqa: E402 - comes with the engine
@@ -72,7 +72,7 @@ class Rollouts:
         self._embed, self._prompt_of, self._on_step = embed, prompt_of or trl_prompt, on_step
         self._metrics: dict[str, float] = {}
         self.labels: dict[str, str | None] = {}
-        """The last positive label of each question."""
+        """The positive label of each question at its last visit; None where the rule abstained."""
         self.last_votes = LastVotes()
         """The votes of each question at its last visit."""
 

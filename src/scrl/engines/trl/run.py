@@ -182,11 +182,6 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
                 f"it with as many: torchrun --nproc_per_node {before.processes} -m scrl train --resume {folder.path}"
             )
         check_unchanged(before, now, self.config, self.listener.note if self.is_main else lambda _: None)
-        if before.step >= self.config.steps:
-            raise InputError(
-                f"{folder.path}: has done all its {self.config.steps} steps; for more, raise steps in "
-                f"{folder.path}/config.yaml, or start from it with --model {folder.last}"
-            )
         PartialState().wait_for_everyone()  # all must have read before one cuts
         if self.is_main:
             folder.cut(before.files, before.sums)
@@ -194,8 +189,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         now.step = before.step
         for line in read_json_lines(folder.path / "metrics.jsonl", self.listener.note):
             now.history.append({key: line.fields[key] for key in WATCHED if key in line.fields})
-        if self.is_ended_by_guard:
-            raise InputError(f"{folder.path}: the guard ended this run after step {now.step}")
+        self.refuse_if_ended()
         votes = {}
         for question in read_votes(folder.path / "rollouts.jsonl", self.listener.note).values():
             last = question.visits[-1]

@@ -35,7 +35,7 @@ from scrl.engines.choice import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError
 from scrl.records import Credit, Question, Sample, Sampled
-from scrl.training.run import Crediting
+from scrl.training.crediting import Crediting
 
 require_engine("verl")
 
@@ -54,7 +54,7 @@ class ScrlTrainer(PPOTrainerSync):
         self.settings = read_settings(OmegaConf.to_container(config, resolve=True))
         self.rule = self.settings.rule()
         self.labels: dict[str, str | None] = {}
-        """The last positive label of each question."""
+        """The positive label of each question at its last visit; None where the rule abstained."""
         self.last_votes = LastVotes()
         """The votes of each question at its last visit."""
         self.advantages: dict[str, Tensor] = {}
