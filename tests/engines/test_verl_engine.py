@@ -330,3 +330,17 @@ def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
     assert len(table) == 6
     assert table[0]["prompt"][0]["role"] == "user"
     assert table[0]["extra_info"] == {"index": 0, "question_id": table[0]["extra_info"]["question_id"]}
+
+
+def test_a_completion_whose_tokens_all_weigh_nothing_has_advantage_zero():
+    import torch
+
+    from scrl.engines.verl.trainer import token_advantages
+
+    credit, mask_T = (
+        SimpleNamespace(advantages=np.array([2.0]), token_weights_G=(np.zeros(2),)),
+        torch.tensor([1, 1, 0]),
+    )
+    assert token_advantages(credit, 0, mask_T).tolist() == [0, 0, 0]
+    weighed = SimpleNamespace(advantages=np.array([2.0]), token_weights_G=(np.array([1.0, 3.0]),))
+    assert token_advantages(weighed, 0, mask_T).tolist() == [1, 3, 0]  # 2 · w · 2 / 4

@@ -203,13 +203,13 @@ def groups_of(keys: Iterable[str]) -> dict[str, list[str]]:
 
 
 def token_advantages(credit: Credit, g: int, mask_T: Tensor) -> Tensor:
-    """Â_t = Â · w_t · T / Σ w: the mean over T tokens is then the mean that w weighs; 0 where the mask is."""
+    """Â_t = Â · w_t · T / Σ w: the mean over T tokens is then the mean that w weighs; 0 where the mask is, or Σ w."""
     is_written_T = mask_T.bool()
     length = int(is_written_T.sum())
     own_T = np.full(length, credit.advantages[g])
     if credit.token_weights_G is not None:
         weights_T = credit.token_weights_G[g]
-        own_T = own_T * weights_T * length / weights_T.sum()
+        own_T = own_T * weights_T * length / (weights_T.sum() or 1.0)
     advantages_T = torch.zeros(len(mask_T))
     advantages_T[is_written_T] = torch.from_numpy(own_T).float()
     return advantages_T
