@@ -1,5 +1,6 @@
 """`scrl plan`, `scrl doctor` and `scrl report`: what is said before and after a run."""
 
+import json
 import re
 import shutil
 import sys
@@ -113,7 +114,7 @@ def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
     assert (plan.memory_bytes["vLLM's weights"], plan.memory_bytes["sampler's cache"]) == (4 * 757_888, 0)
     on_top = "and activations and vLLM's cache (a share of 0.3 of the GPU) on top"
     assert any(line.endswith(on_top) for line in plan.lines)
-    monkeypatch.setattr("scrl.planning.plan.device_of", lambda compute: torch.device("cuda"))
+    monkeypatch.setattr("scrl.planning.plan.pick_device", lambda name: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=10 * 2**30))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
     on_a_gpu = make_plan(shared)
@@ -148,6 +149,15 @@ def test_the_plan_refuses_what_the_run_would_refuse():
         make_plan(config(limit=5, drop_last=True))
     with pytest.raises(InputError, match=r"model: there is no folder \./nowhere"):
         make_plan(config(model="./nowhere"))
+
+
+def test_a_model_of_thousands_of_layers_is_refused_before_it_is_made(tmp_path, monkeypatch):
+    folder = Path(shutil.copytree(model_folder("embedded"), tmp_path / "model"))
+    shape = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 2100, "layer_types": None}
+    (folder / "config.json").write_text(json.dumps(shape))
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_config", lambda *_, **__: pytest.fail("made"))
+    with pytest.raises(InputError, match=r"its config\.json asks for 2,100 layers; at most 2,000 are possible"):
+        make_plan(config(model=str(folder)))
 
 
 def test_the_plan_looks_at_gold_at_held_out_questions_and_at_the_folder_as_the_run_does(tmp_path, call, refusal):

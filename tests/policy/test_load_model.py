@@ -28,7 +28,7 @@ from transformers import (
 from updates import CPU, cohere, small_model
 
 from scrl.errors import ConfigError, InputError
-from scrl.policy.model import device_of, load_model, pick_device, pick_dtype, remove_dropout
+from scrl.policy.model import load_model, pick_device, pick_dtype, remove_dropout
 from scrl.policy.model_paths import model_folder
 from scrl.policy.scoring import body_and_head
 from scrl.policy.settings import ComputeSettings, LoraSettings
@@ -231,30 +231,3 @@ def test_a_model_that_changes_its_logits_has_no_plain_head():
     model, tokens = small_model().model, torch.tensor([[3, 4, 5]])
     body, head = body_and_head(model)
     torch.testing.assert_close(head(body(tokens).last_hidden_state), model(tokens).logits)
-
-
-# The allocator
-
-
-EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-
-
-@pytest.mark.parametrize(
-    ("compute", "before", "after"),
-    [
-        ({"device": "cuda"}, {}, EXPANDABLE),
-        *(
-            ({"device": "cuda"}, chosen, chosen)
-            for chosen in ({"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:512"}, {"PYTORCH_ALLOC_CONF": "backend:native"})
-        ),
-        ({"device": "cuda", "sampler": "vllm"}, {}, {}),  # which could not give such memory back
-        ({"device": "cpu"}, {}, {}),
-    ],
-)  # fmt: skip
-def test_torch_is_told_how_to_allocate_before_it_takes_any_memory(compute, before, after, monkeypatch):
-    environment, seen = dict(before), []
-    monkeypatch.setattr("scrl.policy.model.os.environ", environment)
-    monkeypatch.setattr("scrl.policy.model.torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("scrl.policy.model.pick_device", lambda name: seen.append(dict(environment)))
-    device_of(ComputeSettings(**compute))
-    assert seen == [after]

@@ -294,3 +294,18 @@ def test_files_that_were_shortened_since_the_checkpoint_are_not_gone_on_from(tmp
     os.truncate(tmp_path / "run" / "rollouts.jsonl", 10)
     with pytest.raises(InputError, match=r"rollouts\.jsonl: is shorter than when the last checkpoint was made"):
         go_on(tmp_path / "run")
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_the_allocator_is_set_up_before_a_model_is_loaded(resumes, tmp_path, monkeypatch):
+    order = []
+
+    def load(*_, **__):
+        order.append("model")
+        raise InputError("that is all")
+
+    monkeypatch.setattr("scrl.training.run.set_up_allocator", lambda compute: order.append(compute))
+    monkeypatch.setattr("scrl.training.base_run.load_model", load)
+    with pytest.raises(InputError, match="that is all"):
+        run.open_run(small(), tmp_path / "run", Listener(), resume=resumes)
+    assert order == [small().compute, "model"]

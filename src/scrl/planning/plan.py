@@ -17,7 +17,7 @@ from scrl.errors import InputError
 from scrl.evaluation.gold import require_gold
 from scrl.planning.memory import GIB, PROMPT, Layout, Work, parts, work_of
 from scrl.planning.shapes import ModelShape, counted_shape, shape_of
-from scrl.policy.model import device_of, load_tokenizer, loading, pick_device, pick_dtype
+from scrl.policy.model import empty_model, load_tokenizer, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
 from scrl.reporting.text import counted
@@ -87,16 +87,10 @@ def _load_questions(config: RunConfig) -> tuple[LoadedQuestions, Sequence[Questi
 
 def _load_model(config: RunConfig) -> tuple[Any, Any, int]:
     """The model's configuration, its tokenizer, and how many weights it has."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    trust = {"trust_remote_code": config.trust_remote_code}
-    folder = model_folder(config.model)
-    with loading(folder):
-        model_config = AutoConfig.from_pretrained(folder, **trust)
-        tokenizer = load_tokenizer(config.model, **trust)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(model_config, **trust)
-    return model_config, tokenizer, sum(weight.numel() for weight in model.parameters())
+    trust = config.trust_remote_code
+    model_config = model_shape(model_folder(config.model), trust)
+    tokenizer = load_tokenizer(config.model, trust_remote_code=trust)
+    return model_config, tokenizer, sum(weight.numel() for weight in empty_model(model_config, trust).parameters())
 
 
 def _plan(
@@ -106,7 +100,7 @@ def _plan(
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     stream.check_others(config.dynamic_sampling)
     work = replace(work_of(config, len(questions)), prompt=longest)
-    forms = len(config.rule().question_forms(questions)) // len(questions)
+    forms = config.rule().forms
     updates = stream.updates(config.steps, config.questions_per_update, forms)
     epochs = config.steps / stream.steps_per_epoch
     groups = config.steps * work.rollouts * work.questions
@@ -131,19 +125,15 @@ def _plan(
     return Plan(updates, epochs, shape.num_weights, memory, _machine(config), lines)
 
 
-def _device(config: RunConfig) -> torch.device:
-    return device_of(config.compute) if config.engine == "embedded" else pick_device(config.compute.device)
-
-
 def _machine(config: RunConfig) -> str:
-    device = _device(config)
+    device = pick_device(config.compute.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     return f"{name}, {str(pick_dtype(config.compute.dtype, device)).removeprefix('torch.')}"
 
 
 def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
     """The large parts of memory with the embedded engine; what an adapter adds is small and left out."""
-    device = _device(config)
+    device = pick_device(config.compute.device)
     size = pick_dtype(config.compute.dtype, device).itemsize
     work = replace(work, size=size, adapter_rank=0 if config.lora else None)
     has_share = device.type == "cuda" and work.vllm_memory is not None  # vLLM takes a share of the GPU

@@ -6,7 +6,6 @@ policy_model = load_model("path/or/hub-id", compute, lora=None)
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -312,19 +311,6 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
         return get_peft_model(model, config, autocast_adapter_dtype=False)  # the masters are the optimizer's
     except ValueError as error:  # no module has this name, or it cannot have an adapter
         raise ConfigError(f"lora.targets: {error}") from error
-
-
-def device_of(compute: ComputeSettings) -> torch.device:
-    """The device of a run of the embedded engine; on a GPU torch's allocator is set up before its first use.
-
-    No two updates have rows of the same lengths, and a memory block that is a little too small would have to be
-    allocated anew, which takes milliseconds: segments that can grow avoid that. vLLM could not give such memory back,
-    and a variable that the user has set is left alone.
-    """
-    is_ours = compute.sampler == "local" and compute.device != "cpu" and torch.cuda.is_available()
-    if is_ours and not {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} & os.environ.keys():
-        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-    return pick_device(compute.device)
 
 
 def pick_device(name: str) -> torch.device:

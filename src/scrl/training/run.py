@@ -15,6 +15,7 @@ from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
+from scrl.policy.allocator import set_up_allocator
 from scrl.policy.checkpoint import STATE, checkpoints_bytes, restore, write_state, write_weights
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
@@ -206,6 +207,7 @@ class Run(BaseRun):
 
 def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: bool = False) -> Run:
     """Load what a run needs; nothing is written before model and questions are found to be usable."""
+    set_up_allocator(config.compute)
     check_sampler(config.compute)
     check_trackers(config.trackers)
     base = prepare(config, RunFolder(out), listener, config.compute)
