@@ -91,13 +91,13 @@ def test_activations_are_computed_twice_where_one_completion_does_not_fit(monkey
     monkeypatch.setattr(policy, "language_model", SimpleNamespace(device=torch.device("cuda")))
 
     def measured(*_):
-        tokens = most if policy._is_checkpointed else kept
+        tokens = most if policy.is_checkpointed else kept
         return PassMemory(0, GIB / tokens) if tokens else None
 
     monkeypatch.setattr(policy_module, "measure_pass", measured)
     monkeypatch.setattr(policy_module, "free_room", lambda _: GIB)
     assert policy.measure_passes() == note
-    assert policy._is_checkpointed == language_model.model.is_gradient_checkpointing == (kept < 1024)
+    assert policy.is_checkpointed == language_model.model.is_gradient_checkpointing == (kept < 1024)
     monkeypatch.setattr(policy, "language_model", language_model)
     monkeypatch.setattr(policy, "_check_room", lambda _: None)
     found = policy.update([group], [CREDIT])

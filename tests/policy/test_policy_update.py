@@ -1,6 +1,7 @@
 """Whole updates: KL to the start, entropy bonus, several questions, the old policy, NaN."""
 
 import math
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from updates import (
     ADVANTAGES,
     Memory,
     assert_close,
+    cohere,
     collected_gradient,
     credit_of,
     disturb,
@@ -188,6 +190,25 @@ def test_in_bfloat16_the_old_policy_is_scored_again_for_all_updates_but_the_firs
     if dtype == torch.bfloat16:  # the sampler's log-probabilities are not used
         assert (first == 1).all()
     assert float((second - 1).abs().max()) > 1e-3  # the first update has moved the policy
+
+
+@pytest.mark.parametrize("make", [small_model, cohere])
+def test_the_old_policy_attends_as_the_gradient_pass_does(make, monkeypatch):
+    """Also where a model has no plain head: other kernels round differently, and the ratio must start at 1."""
+    inside, seen = [], []
+
+    @contextmanager
+    def attention():
+        inside.append(True)
+        yield
+        inside.pop()
+
+    monkeypatch.setattr("scrl.policy.batching.attention_without_cudnn", attention)
+    policy = make_policy(make())
+    rows = policy.rows([(draw_group(make()), credit_of())])
+    policy.language_model.model.get_input_embeddings().register_forward_hook(lambda *_: seen.append(bool(inside)))
+    policy.gradient(policy.rescore([rows])[0])
+    assert seen == [True, True]
 
 
 def policy_with_dropout(**compute):

@@ -85,11 +85,13 @@ def test_few_answers_are_a_note_hardly_any_a_refusal():
     assert len(list(probe_notes(probe_of(*texts[1:]), small("force=true")))) == 2
 
 
-def noted_cost(*changes, num_held_out=0):
-    """Of 6 questions, after a probe of 4 completions."""
+def noted_cost(*changes, num_held_out=0, recomputes=False):
+    """Of 6 questions, after a probe of 4 completions; `recomputes`: not enough memory to keep activations."""
     config, model = small(*changes), load_model("embedded", ComputeSettings(device="cpu"))
     settings = (config.loss, config.optimizer, config.compute)
     policy = Policy(model, *settings, updates=1, temperature=1.0, max_tokens=48)
+    if recomputes:
+        policy._recompute()
     probe = probe_of(*["abc"] * 4)
     return cost_note(probe, config, policy, rows=512, num_questions=6, num_held_out=num_held_out)
 
@@ -123,6 +125,15 @@ def test_what_a_run_will_take():
 def test_held_out_questions_other_words_and_the_start_models_answers_count(method, num_held_out, expected):
     note = noted_cost("steps=10", "evaluation.completions=4", f"method={method}", num_held_out=num_held_out)
     assert note.startswith(f"estimated from the probe: {expected}")
+
+
+@pytest.mark.parametrize(
+    "how", [{"recomputes": True}, {"changes": ["compute.gradient_checkpointing=true"]}], ids=["by itself", "asked for"]
+)
+def test_activations_computed_twice_take_longer(how):
+    # rollout 8 s as above; update 4 × 0.5 s × 8 / 4 = 4 s
+    note = noted_cost("steps=10", *how.pop("changes", ()), **how)
+    assert note.startswith("estimated from the probe: about 12 s per step")
 
 
 def test_a_run_says_how_far_the_model_has_moved(tmp_path):

@@ -88,16 +88,16 @@ def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
 
 def checkpoint_bytes(policy: Policy) -> int:
     """The size of a checkpoint that a run can resume from: the weights that are trained, and the optimizer."""
-    return weight_bytes(policy.language_model) + policy.optimizer.state_bytes
+    return saved_weight_bytes(policy.language_model) + policy.optimizer.state_bytes
 
 
 def checkpoints_bytes(policy: Policy, *, is_renewed: bool) -> int:
     """The most that the checkpoints of a run take: `best`, and `last`, twice while a new one replaces it."""
-    best = weight_bytes(policy.language_model, policy.language_model.published_dtype)
+    best = saved_weight_bytes(policy.language_model, policy.language_model.published_dtype)
     return best + checkpoint_bytes(policy) * (2 if is_renewed else 1)
 
 
-def weight_bytes(language_model: LanguageModel, dtype: torch.dtype | None = None) -> int:
+def saved_weight_bytes(language_model: LanguageModel, dtype: torch.dtype | None = None) -> int:
     """What `write_weights` writes: the weights that are trained."""
     trained = [weight for weight in language_model.model.parameters() if weight.requires_grad]
     return sum(weight.numel() * (dtype or weight.dtype).itemsize for weight in trained)
@@ -117,7 +117,9 @@ def read_state(folder: Path, name: str = STATE) -> dict[str, Any]:
         raise InputError(f"{folder / name}: the trainer's state cannot be read: {error}") from error
     sizes = [state.get(size) for size in SIZES] if isinstance(state, dict) else [""]
     if not all(size is None or (type(size) is int and size > 0) for size in sizes):
-        raise InputError(f"{folder / name}: is damaged: {' and '.join(SIZES)} must be counts; restore it")
+        raise InputError(
+            f"{folder / name}: is damaged: {', '.join(SIZES)} must be whole numbers above 0, or null; restore it"
+        )
     return state
 
 

@@ -174,8 +174,8 @@ class KeysOfPieces(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (grad_mHD,), packing = grads, ctx.packing
         grad_LHD = grad_mHD.index_select(0, packing.own_L)
-        for prompt, places_CP in packing.prompts:
-            grad_LHD[prompt] = grad_mHD[places_CP].sum(dim=0)
+        for prompt, places in packing.prompts:
+            grad_LHD[prompt] = grad_mHD[places].sum(dim=0)
         return grad_LHD, None
 
 

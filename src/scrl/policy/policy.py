@@ -1,4 +1,4 @@
-"""Advantages → weights: one optimizer step for each question's trained completions.
+"""Advantages → weights: one optimizer step for every `questions_per_update` questions.
 
     policy = Policy(language_model, loss, optimizer, compute, updates=1920, temperature=1.0, max_tokens=1024)
     report = policy.update(sampled_B, credit_B)
@@ -9,7 +9,6 @@ Shapes: B questions, R completions of a micro-batch, T tokens, n tokens of all R
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from typing import TypeVar
@@ -84,7 +83,8 @@ class Policy:
         self._has_dropout = any(
             "lora_dropout" in name and getattr(m, "p", 0) for name, m in self._model.named_modules()
         )
-        self._is_checkpointed = compute.gradient_checkpointing
+        self.is_checkpointed = compute.gradient_checkpointing
+        """Whether activations are computed twice; a policy that runs out of memory may begin to."""
         self._chunk_elements: int | None = None
         self._notes: list[str] = []
         self.make_room: Callable[[], str | None] = lambda: None
@@ -123,10 +123,10 @@ class Policy:
 
     def _recompute(self) -> str | None:
         """Keep no activations from now on; returns what changed, or None if that is so already, or the model cannot."""
-        if self._is_checkpointed or not plain_model(self._model).supports_gradient_checkpointing:
+        if self.is_checkpointed or not plain_model(self._model).supports_gradient_checkpointing:
             return None
         recompute_activations(self._model)
-        self._is_checkpointed = True
+        self.is_checkpointed = True
         self._pass_memory = self.most_tokens = None  # those of passes that keep them
         self._set_mode()
         return "activations are computed twice (compute.gradient_checkpointing)"
@@ -183,7 +183,7 @@ class Policy:
 
     def _set_mode(self) -> None:
         """No dropout but the adapter's own. Gradient checkpointing works in training mode only."""
-        self._model.train(self._is_checkpointed)
+        self._model.train(self.is_checkpointed)
         for name, module in self._model.named_modules():
             if "lora_dropout" in name:
                 module.train()
@@ -280,7 +280,7 @@ class Policy:
         """log π and H of every completion token, [R, T], by this model or another."""
         scorer = scorer or self._scorer
         arguments = {} if batch.packing is None else batch.packing.arguments()
-        with batch.attention(scorer.body_and_head) if scorer.body_and_head else nullcontext():
+        with batch.attention(scorer.body_and_head):
             scores = scorer(
                 batch.tokens_RL, batch.states_n, batch.targets_n, self._temperature,
                 chunk_elements=self._chunk_elements, **arguments,

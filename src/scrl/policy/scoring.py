@@ -3,9 +3,9 @@
     score = scorer(model)
     scores_R = score(pairs_R, temperature)          pairs (prompt_P, tokens_T) → (log π_T, H_T)
 
-`scorer` is for samplers that draw without recording either: one forward pass over prompt and completion, without
-gradient. Completions of similar length share a batch of at most SCORED_TOKENS tokens, padding included; they are padded
-on the right, where causal attention never looks.
+`scorer` is for samplers that draw without recording either, and for a run's probe: one forward pass over prompt and
+completion, without gradient. Completions of similar length share a batch of at most SCORED_TOKENS tokens, padding
+included; they are padded on the right, where causal attention never looks.
 
 Shapes: R completions, L columns, n completion tokens of a batch, E hidden size.
 """

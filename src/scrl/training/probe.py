@@ -190,7 +190,7 @@ def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_qu
         return probe.rollout_seconds * math.ceil(questions * completions / rows)
 
     groups = min(config.questions_per_step, num_questions) * rule.forms
-    passes = 4 if config.compute.gradient_checkpointing else 3
+    passes = 4 if policy.is_checkpointed else 3
     step = rollout(groups, config.completions) + passes * probe.score_seconds * groups * config.trained / n
     total = config.steps * step
     if "reference_share" in rule.needs:
