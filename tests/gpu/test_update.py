@@ -9,8 +9,9 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from scrl.policy.batching import TrainingRow, num_tokens
-from scrl.policy.low_memory_adamw import LowMemoryAdamW, open_optimizer
+from scrl.policy.low_memory_adamw import LowMemoryAdamW
 from scrl.policy.model import LanguageModel
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy
 from scrl.policy.scoring import body_and_head

@@ -24,7 +24,7 @@ from scrl.planning.memory import (
 )
 from scrl.planning.shapes import SHAPES
 from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, block_rows
-from scrl.policy.low_memory_adamw import open_optimizer
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
 SMALL = SHAPES["Qwen/Qwen2.5-3B"]

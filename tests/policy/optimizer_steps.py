@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from scrl.policy.optimizer import Optimizer
+from scrl.policy.adamw import MasterAdamW
 
 LOW_MEMORY = [{"masters": "split"}, {"state": "bfloat16"}, {"masters": "split", "state": "bfloat16"}]
 """Settings that choose LowMemoryAdamW."""
@@ -30,7 +30,7 @@ def take_step(model, optimizer, number, passes=1):
 
 
 def masters_of(optimizer):
-    if isinstance(optimizer, Optimizer):
+    if isinstance(optimizer, MasterAdamW):
         return [master.detach().flatten() for master in optimizer._masters]
     return [torch.cat([weight.master(part) for part in weight.parts()]) for weight in optimizer._weights]
 

@@ -9,14 +9,14 @@ from updates import credit_of, draw_group, make_policy, small_model, weights_of
 
 from scrl.errors import InputError
 from scrl.policy import low_memory_adamw
+from scrl.policy.adamw import MasterAdamW
 from scrl.policy.low_memory_adamw import (
     LowMemoryAdamW,
     join_halves,
-    open_optimizer,
     round_stochastically,
     split_halves,
 )
-from scrl.policy.optimizer import Optimizer
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
 STEADY = {"warmup": 0.0, "schedule": "constant", "learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}
@@ -54,10 +54,10 @@ def test_a_split_by_hand():
 def test_the_settings_choose():
     assert all(isinstance(open_for(layers(), **options), LowMemoryAdamW) for options in LOW_MEMORY)
     assert isinstance(open_for(layers()), LowMemoryAdamW)  # bfloat16
-    assert isinstance(open_for(layers(), masters="float32"), Optimizer)
-    assert isinstance(open_for(layers().float()), Optimizer)
+    assert isinstance(open_for(layers(), masters="float32"), MasterAdamW)
+    assert isinstance(open_for(layers().float()), MasterAdamW)
     adapter = {"has_adapter": True}
-    assert isinstance(open_for(layers(), **adapter), Optimizer)
+    assert isinstance(open_for(layers(), **adapter), MasterAdamW)
     assert isinstance(open_for(layers(), masters="split", **adapter), LowMemoryAdamW)
     short = open_for(layers(), state="bfloat16", **adapter).state()
     assert {rest.dtype for rest in short["rest"]} == {torch.float32}

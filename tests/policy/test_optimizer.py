@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from optimizer_steps import LOW_MEMORY, assert_equal, copies, give_gradient, layers, masters_of, take_step
 from torch import nn
 
-from scrl.policy.low_memory_adamw import open_optimizer
-from scrl.policy.optimizer import Optimizer, learning_rate_factor
+from scrl.policy.adamw import MasterAdamW
+from scrl.policy.optimizer import learning_rate_factor, open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
 STEADY = OptimizerSettings(warmup=0.0, schedule="constant", weight_decay=0.0)
@@ -40,7 +40,7 @@ class Line(nn.Linear):
 def test_one_small_step_moves_the_masters_but_hardly_a_bfloat16_weight():
     line = Line()
     before = line.weight.detach().clone()
-    optimizer = Optimizer([line.weight], STEADY, updates=2000)
+    optimizer = MasterAdamW([line.weight], STEADY, updates=2000)
     [master] = optimizer._masters
     master_before = master.detach().clone()
     line.give_gradient()
@@ -54,7 +54,7 @@ def test_one_small_step_moves_the_masters_but_hardly_a_bfloat16_weight():
 def test_many_small_steps_move_bfloat16_weights_that_plain_bfloat16_adamw_leaves_where_they_are():
     line, plain = Line(), Line()
     before = line.weight.detach().clone()
-    optimizer = Optimizer([line.weight], STEADY.model_copy(update={"learning_rate": 2e-6}), updates=500)
+    optimizer = MasterAdamW([line.weight], STEADY.model_copy(update={"learning_rate": 2e-6}), updates=500)
     adamw = torch.optim.AdamW([plain.weight], lr=2e-6, weight_decay=0.0)
     for number in range(500):
         line.give_gradient(number % 7)
@@ -74,7 +74,7 @@ def test_many_small_steps_move_bfloat16_weights_that_plain_bfloat16_adamw_leaves
 
 def test_float32_weights_are_their_own_masters():
     model = layers(torch.float32)
-    optimizer = Optimizer(model.parameters(), STEADY, updates=10)
+    optimizer = MasterAdamW(model.parameters(), STEADY, updates=10)
     assert all(one is other for one, other in zip(optimizer._masters, model.parameters(), strict=True))
     assert optimizer.state()["masters"] == []
 
@@ -94,7 +94,7 @@ def test_frozen_weights_and_those_without_a_gradient_are_left_alone(options):
 @both_dtypes
 def test_gradients_are_added_up_over_micro_batches(dtype):
     model, others = layers(dtype), [layers(dtype) for _ in range(2)]
-    optimizer = Optimizer(model.parameters(), STEADY, updates=10)
+    optimizer = MasterAdamW(model.parameters(), STEADY, updates=10)
     for number, other in enumerate(others):
         give_gradient(model, number)
         optimizer.collect()
@@ -110,7 +110,7 @@ def test_a_step_is_adamws_own():
     numbers = {"learning_rate": 1e-2, "weight_decay": 0.1, "max_grad_norm": 0.5}
     settings = OptimizerSettings(warmup=0.0, schedule="constant", **numbers)
     model, plain = layers(torch.float32), layers(torch.float32)
-    optimizer = Optimizer(model.parameters(), settings, updates=10)
+    optimizer = MasterAdamW(model.parameters(), settings, updates=10)
     adamw = torch.optim.AdamW(plain.parameters(), lr=1e-2, betas=(0.9, 0.999), weight_decay=0.1)
     for number in range(5):
         norm = take_step(model, optimizer, number)
@@ -141,7 +141,7 @@ def test_a_gradient_that_is_no_number_is_reported_and_thrown_away(options, dtype
 
 def test_an_adamw_that_is_not_fused_steps_and_throws_away_alike():
     model = layers(torch.float32)
-    optimizer = Optimizer(model.parameters(), OptimizerSettings(), 10)
+    optimizer = MasterAdamW(model.parameters(), OptimizerSettings(), 10)
     optimizer._adam = torch.optim.AdamW(optimizer._masters, fused=False)  # as on devices without such kernels
     for value in (1.0, math.nan):
         before = copies(model)
@@ -181,9 +181,9 @@ def test_a_restored_optimizer_goes_on_exactly(options, dtype):
 
 def test_restored_masters_are_rounded_into_the_working_weights():
     model, other = layers(), layers()
-    optimizer = Optimizer(model.parameters(), STEADY.model_copy(update={"learning_rate": 0.1}), updates=10)
+    optimizer = MasterAdamW(model.parameters(), STEADY.model_copy(update={"learning_rate": 0.1}), updates=10)
     take_step(model, optimizer, 0)
-    Optimizer(other.parameters(), STEADY, updates=10).restore(state_through_a_file(optimizer))
+    MasterAdamW(other.parameters(), STEADY, updates=10).restore(state_through_a_file(optimizer))
     assert_equal(other.parameters(), model.parameters())
 
 
@@ -224,7 +224,7 @@ def test_the_factor_is_above_0_and_at_most_1_and_never_rises_after_the_warm_up(u
 
 def test_the_learning_rate_is_that_of_the_next_update():
     model = layers(torch.float32)
-    optimizer = Optimizer(model.parameters(), OptimizerSettings(learning_rate=1.0, warmup=0.2), updates=10)
+    optimizer = MasterAdamW(model.parameters(), OptimizerSettings(learning_rate=1.0, warmup=0.2), updates=10)
     rates = []
     for number in range(10):
         rates.append(optimizer.learning_rate)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from scrl.errors import InputError
-from scrl.policy.low_memory_adamw import open_optimizer
 from scrl.policy.model import (
     LanguageModel,
     empty_model,
@@ -19,6 +18,7 @@ from scrl.policy.model import (
     model_shape,
     quiet_progress,
 )
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.policy import Policy
 from scrl.policy.settings import OptimizerSettings
 

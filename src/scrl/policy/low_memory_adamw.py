@@ -1,11 +1,11 @@
 """AdamW in fewer bytes, with the same float32 masters.
 
-| bytes per weight of a bfloat16 model | `Optimizer` | here                                                       |
-|--------------------------------------|-------------|------------------------------------------------------------|
-| working weights                      | 2           | 2                                                          |
-| masters                              | 4           | 4, or 2: split, see below                                  |
-| gradient                             | 4 + 2       | 2 where an update is one backward pass, 4 where it is more |
-| AdamW's averages                     | 8           | 8, or 4: bfloat16                                          |
+| bytes per weight of a bfloat16 model | `MasterAdamW` | here                                                       |
+|--------------------------------------|---------------|------------------------------------------------------------|
+| working weights                      | 2             | 2                                                          |
+| masters                              | 4             | 4, or 2: split, see below                                  |
+| gradient                             | 4 + 2         | 2 where an update is one backward pass, 4 where it is more |
+| AdamW's averages                     | 8             | 8, or 4: bfloat16                                          |
 
 Split masters: a float32 has 32 bits, and the working weight already holds its upper half. With u the bits of the master
 as an integer, the working weight is h = ⌊(u + 2¹⁵) / 2¹⁶⌋ (the nearest bfloat16) and the rest u − 2¹⁶ h is kept in 16
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from scrl.errors import InputError
-from scrl.policy.optimizer import OTHER_DTYPE, BaseOptimizer, Optimizer
+from scrl.policy.optimizer import OTHER_DTYPE, Optimizer
 from scrl.policy.settings import OptimizerSettings
 
 CHUNK = 2**25
@@ -39,24 +39,8 @@ CHUNK = 2**25
 EPSILON = 1e-8
 
 
-def open_optimizer(
-    weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int, *, has_adapter: bool = False
-) -> Optimizer | LowMemoryAdamW:
-    """The optimizer that the settings ask for.
-
-    auto splits no weights in float32, which are their own masters, and none of an adapter: float32 copies of those take
-    little, and all its hundreds of small weights are stepped in a few kernels.
-    """
-    weights = list(weights)
-    is_float32 = all(weight.dtype == torch.float32 for weight in weights if weight.requires_grad)
-    is_whole = settings.masters == "float32" or (settings.masters == "auto" and (is_float32 or has_adapter))
-    if is_whole and settings.state == "float32":
-        return Optimizer(weights, settings, updates)
-    return LowMemoryAdamW(weights, settings, updates, is_split=not is_whole)
-
-
-class LowMemoryAdamW(BaseOptimizer):
-    """Like `Optimizer`: gradients in, working weights out."""
+class LowMemoryAdamW(Optimizer):
+    """Adds up gradients as they come, and steps the weights one after the other."""
 
     def __init__(
         self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int, *, is_split: bool
@@ -85,6 +69,9 @@ class LowMemoryAdamW(BaseOptimizer):
         if self._is_sum and grad is not None:
             weight.grad = grad.float() if weight.grad is None else weight.grad.add_(grad)
             weight.working.grad = None
+
+    def collect(self) -> None:
+        """Nothing is left to do: hooks add up gradients as they come."""
 
     def clear(self) -> None:
         """Drop all gradients."""

@@ -1,20 +1,20 @@
-"""AdamW on float32 master weights.
+"""What an optimizer is, and how to open the one that the settings ask for.
 
 A learning rate of 5e-7 moves a weight by less than bfloat16 can show, so the working weights (what is sampled and
-differentiated, possibly bfloat16) are rounded copies of float32 masters. Where the working weights are float32 they
-are the masters.
+differentiated, possibly bfloat16) are rounded copies of float32 masters. `MasterAdamW` keeps the masters whole,
+`LowMemoryAdamW` in fewer bytes; neither is imported before it is opened.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from scrl.errors import InputError
 from scrl.policy.settings import OptimizerSettings
 
 OTHER_DTYPE = (
@@ -33,11 +33,10 @@ def learning_rate_factor(update: int, updates: int, settings: OptimizerSettings)
     return 0.5 * (1 + math.cos(math.pi * min(1.0, (update - warmup) / max(1, updates - warmup))))
 
 
-class BaseOptimizer:
-    """Counts updates and knows the learning rate of the next one.
+class Optimizer(ABC):
+    """Gradients in, working weights out; counts updates and knows the learning rate of the next one.
 
-    `step` gives the norm of the gradient without waiting for a GPU to compute it. If it turns out not to be finite, the
-    update was counted but changed nothing.
+    An update is `expect`, backward passes with `collect` after each, then `step`; `clear` gives it up.
     """
 
     def __init__(self, settings: OptimizerSettings, updates: int) -> None:
@@ -51,104 +50,63 @@ class BaseOptimizer:
         """The learning rate of the next update."""
         return self._settings.learning_rate * learning_rate_factor(self.update, self._updates, self._settings)
 
+    @abstractmethod
+    def expect(self, micro_batches: int) -> None:
+        """Called before the first backward pass with the number of passes that the gradient is the sum of."""
+
+    @abstractmethod
+    def expect_nothing(self) -> None:
+        """Called if there is no backward pass: the gradient is 0, but momentum and decay continue."""
+
+    @abstractmethod
+    def collect(self) -> None:
+        """Called after every backward pass."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Drop all gradients."""
+
+    @abstractmethod
+    def step(self) -> Tensor:
+        """One update; the norm of the gradient before it was scaled down, without waiting for a GPU to compute it.
+
+        If the norm turns out not to be finite, the update was counted but changed nothing.
+        """
+
     @property
     def bytes_to_come(self) -> int:
         """Bytes of its state that the first step will allocate."""
         return 0
 
-    def expect(self, micro_batches: int) -> None:
-        """Called before the first backward pass with the number of passes that the gradient is the sum of."""
-
-    def collect(self) -> None:
-        """Called after every backward pass."""
-
-
-class Optimizer(BaseOptimizer):
-    """Collects gradients in float32, steps the masters, and rounds them into the working weights."""
-
-    def __init__(self, weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int) -> None:
-        super().__init__(settings, updates)
-        self._working = [weight for weight in weights if weight.requires_grad]
-        self._masters = [
-            weight if weight.dtype == torch.float32 else nn.Parameter(weight.detach().float().clone())
-            for weight in self._working
-        ]
-        pairs = zip(self._working, self._masters, strict=True)
-        self._copies = [(working, master) for working, master in pairs if working is not master]
-        self._adam = torch.optim.AdamW(
-            self._masters,
-            lr=settings.learning_rate,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
-            fused=all(master.device.type in ("cpu", "cuda") for master in self._masters),
-        )
-
     @property
-    def bytes_to_come(self) -> int:
-        """AdamW's two averages, before its first step."""
-        return 0 if self._adam.state else self._average_bytes
-
-    @property
-    def _average_bytes(self) -> int:
-        return 2 * sum(master.nbytes for master in self._masters)
-
-    @property
+    @abstractmethod
     def state_bytes(self) -> int:
         """Bytes of `state` after the first step."""
-        return self._average_bytes + sum(master.nbytes for _, master in self._copies)
 
-    def expect_nothing(self) -> None:
-        """Called if there is no backward pass: the gradient is 0, but momentum and decay continue."""
-        for master in self._masters:
-            master.grad = torch.zeros_like(master)
-
-    def collect(self) -> None:
-        """Add the working weights' gradients to the masters' and clear them."""
-        for working, master in self._copies:
-            if working.grad is not None:
-                master.grad = working.grad.float() if master.grad is None else master.grad.add_(working.grad)
-                working.grad = None
-
-    def clear(self) -> None:
-        """Drop all gradients."""
-        for weight in (*self._working, *self._masters):
-            weight.grad = None
-
-    def step(self) -> Tensor:
-        """One update; the norm of the gradient before it was scaled down."""
-        norm: Tensor = torch.nn.utils.clip_grad_norm_(self._masters, self._settings.max_grad_norm)
-        for group in self._adam.param_groups:
-            group["lr"] = self.learning_rate
-        adam: Any = self._adam
-        if adam.defaults["fused"]:
-            adam.found_inf = (~norm.isfinite()).float()  # where that is 1, fused kernels change nothing
-            adam.step()
-        elif norm.isfinite():
-            adam.step()
-        self.update += 1
-        self._round()
-        self.clear()
-        return norm
-
-    @torch.no_grad()
-    def _round(self) -> None:
-        if self._copies:  # few kernels for all of them
-            torch._foreach_copy_([working for working, _ in self._copies], [master for _, master in self._copies])
-
+    @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Everything a resumed run needs; masters only if they are not the working weights."""
-        masters = [master.detach() for _, master in self._copies]
-        return {"update": self.update, "adam": self._adam.state_dict(), "masters": masters}
+        """Everything a resumed run needs besides the working weights."""
 
-    @torch.no_grad()
+    @abstractmethod
     def restore(self, state: dict[str, Any]) -> None:
-        """Resume from `state`."""
-        if "masters" not in state:
-            raise InputError("optimizer.masters: the checkpoint has split masters; set it to split to resume")
-        if len(state["masters"]) != len(self._copies):
-            raise InputError(OTHER_DTYPE)
-        self.update = state["update"]
-        self._adam.load_state_dict(state["adam"])
-        for (_, master), value in zip(self._copies, state["masters"], strict=True):
-            master.copy_(value)
-        self._round()
+        """Resume from `state`; the working weights are as they were then."""
+
+
+def open_optimizer(
+    weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int, *, has_adapter: bool = False
+) -> Optimizer:
+    """The optimizer that the settings ask for.
+
+    auto splits no weights in float32, which are their own masters, and none of an adapter: float32 copies of those take
+    little, and all its hundreds of small weights are stepped in a few kernels.
+    """
+    weights = list(weights)
+    is_float32 = all(weight.dtype == torch.float32 for weight in weights if weight.requires_grad)
+    is_whole = settings.masters == "float32" or (settings.masters == "auto" and (is_float32 or has_adapter))
+    if is_whole and settings.state == "float32":
+        from scrl.policy.adamw import MasterAdamW
+
+        return MasterAdamW(weights, settings, updates)
+    from scrl.policy.low_memory_adamw import LowMemoryAdamW
+
+    return LowMemoryAdamW(weights, settings, updates, is_split=not is_whole)
