@@ -47,6 +47,7 @@ from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import token_scores
+from scrl.policy.update_report import Sums
 from scrl.records import Credit, Labels, Question, Sample, Sampled, Tally
 
 SHAPES: dict[str, dict[str, Any]] = {  # of Qwen2.5
@@ -155,7 +156,7 @@ class LigerPolicy(Policy):
             batch.positive_part_R + batch.negative_part_R, old_per_token_logps=batch.old_logprobs_RT,
         )  # fmt: skip
         loss = loss * len(mask_RT) / self.num_rows  # from a mean over the rows of a pass to one over all
-        return loss, {"clipped": 0, "tokens": len(batch.targets_n), "loss": loss.detach()}
+        return loss, Sums(loss=loss.detach(), clipped=0, trained=0, tokens=len(batch.targets_n), kl=0)
 
 
 SCORES: dict[str, Any] = {

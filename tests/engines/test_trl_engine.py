@@ -20,7 +20,7 @@ from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, OptimizerSettings
-from scrl.policy.update_report import totals
+from scrl.policy.update_report import total
 from scrl.records import Sampled
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
@@ -158,11 +158,11 @@ def test_the_gradient_is_that_of_the_embedded_engine(name, groups, tmp_path, mon
     of_trl = torch.cat([weight.grad.flatten() for weight in language_model.model.parameters()])
     language_model.model.zero_grad()
     credit_B = embedded_credit(rule, groups)
-    measured = totals(policy.gradient(policy.rows(list(zip(groups, credit_B, strict=True)))))
+    measured = total(policy.gradient(policy.rows(list(zip(groups, credit_B, strict=True)))))
     ours = torch.cat([weight.grad.flatten() for weight in language_model.model.parameters()])
-    assert measured["clipped"] > 0
+    assert measured.clipped > 0
     assert float((ours - of_trl).norm()) <= 3e-5 * float(ours.norm())  # float32, by two ways to the logits
-    assert measured["loss"] == pytest.approx(float(found.detach()), abs=1e-5)
+    assert measured.loss == pytest.approx(float(found.detach()), abs=1e-5)
 
 
 # A trainer of one's own

@@ -317,9 +317,9 @@ def test_a_whole_update_moves_the_masters():
     held = policy.optimizer._weights
     before = [weight.master(slice(None)).clone() for weight in held]
     policy._set_mode()
-    sums = policy._step(policy.rescore([rows])[0]).read()
-    assert sums["clipped"] == 0
-    assert 0 < sums["grad_norm"] < 100
+    update = policy._step(policy.rescore([rows])[0]).read()
+    assert update.sums.clipped == 0
+    assert 0 < update.grad_norm < 100
     assert all((weight.master(slice(None)) != old).any() for weight, old in zip(held, before, strict=True))
 
 

@@ -25,7 +25,7 @@ from updates import (
 
 from scrl.policy.batching import TrainingRow
 from scrl.policy.settings import LossSettings
-from scrl.policy.update_report import totals
+from scrl.policy.update_report import total
 from scrl.records import Question, Sample, Sampled
 
 VARIANTS = VARIANTS | {"tight": {"clip_low": 0.01, "clip_high": 0.01}}
@@ -59,7 +59,7 @@ def test_the_gradient_is_that_of_a_plain_implementation(variant, temperature):
     wanted, loss = plain_gradient(language_model, sampled, credit, LossSettings(**VARIANTS[variant]), **options)
     assert float(wanted.norm()) > 1e-4
     assert_close(found, wanted, 1e-5)
-    assert sums["loss"] == pytest.approx(loss, abs=1e-6)
+    assert sums.loss == pytest.approx(loss, abs=1e-6)
 
 
 @pytest.mark.parametrize("make", [small_model, tied_gpt2, cohere])
@@ -124,7 +124,7 @@ def test_micro_batches_change_no_gradient(group, variant):
     for micro_batch in (1, 2, 5, 16):
         policy = make_policy(language_model, micro_batch=micro_batch, max_tokens=24, **VARIANTS[variant])
         gradients[micro_batch], sums = collected_gradient(policy, group, credit_of())
-        assert sums["tokens"] == sum(len(sample.tokens_T) for sample in group.samples_G)
+        assert sums.tokens == sum(len(sample.tokens_T) for sample in group.samples_G)
     for gradient in gradients.values():
         assert_close(gradient, gradients[16], 1e-6)
 
@@ -164,7 +164,7 @@ def test_on_fresh_samples_every_ratio_is_1(variant, temperature):
 def test_an_advantage_of_0_gives_a_gradient_of_0(group):
     found, sums = collected_gradient(make_policy(embedded(), max_tokens=24), group, credit_of([0.0] * 6))
     assert float(found.abs().max()) == 0
-    assert sums["loss"] == 0
+    assert sums.loss == 0
 
 
 def test_a_step_up_makes_good_completions_likelier_and_bad_ones_less_likely(group):
@@ -193,6 +193,6 @@ def test_an_empty_completion_adds_nothing(group, variant):
     policy = make_policy(language_model, micro_batch=1, max_tokens=24, **VARIANTS[variant])
     policy.optimizer.clear()
     empty = TrainingRow(group.prompt_P, np.zeros(0, dtype=np.int64), np.zeros(0), 1.0, 0.0, np.zeros(0))
-    sums = totals(policy.gradient([empty]))
-    assert (sums["loss"], sums["tokens"]) == (0, 0)
+    sums = total(policy.gradient([empty]))
+    assert (sums.loss, sums.tokens) == (0, 0)
     assert all(master.grad is None or not master.grad.any() for master in policy.optimizer._masters)

@@ -71,7 +71,7 @@ def test_the_gradient_of_an_update_is_that_of_all_candidates_together(variant, d
     found, sums = collected_gradient(make_policy(language_model, **options), sampled, split_credit())
     apart = [plain_gradient(language_model, sampled, credit_of(label), LossSettings(**options)) for label in LABELS]
     assert_close(found, sum(weight * gradient for weight, (gradient, _) in zip(WEIGHTS, apart, strict=True)), 1e-5)
-    assert sums["loss"] == pytest.approx(sum(w * loss for w, (_, loss) in zip(WEIGHTS, apart, strict=True)), abs=1e-6)
+    assert sums.loss == pytest.approx(sum(w * loss for w, (_, loss) in zip(WEIGHTS, apart, strict=True)), abs=1e-6)
 
 
 def test_off_policy_one_advantage_gives_another_gradient_and_on_policy_the_same():

@@ -86,7 +86,7 @@ def test_the_gradient_is_that_of_the_chosen_tokens_alone(drawn, mean, more):
     wanted, loss = plain_gradient(language_model, sampled, credit, settings, plain_loss=chosen_loss)
     assert float(wanted.norm()) > 1e-4
     assert_close(found, wanted, 1e-5)
-    assert sums["loss"] == pytest.approx(loss, abs=1e-6)
+    assert sums.loss == pytest.approx(loss, abs=1e-6)
     everything, _ = collected_gradient(policy, sampled, credit_of(trained=TRAINED))
     assert float((found - everything).norm()) > 1e-3 * float(everything.norm())
 
@@ -120,16 +120,16 @@ def test_a_completion_without_weight_adds_nothing(drawn):
     nothing = weighed([np.zeros(len(sample.tokens_T)) for sample in sampled.samples_G])
     found, sums = collected_gradient(policy, sampled, nothing)
     assert not found.any()
-    assert sums["loss"] == 0
+    assert sums.loss == 0
 
 
 def test_tokens_without_a_weight_are_not_counted_as_clipped(drawn):
     language_model, sampled = drawn
     policy = make_policy(language_model, max_tokens=MAX_TOKENS, clip_low=0.0, clip_high=0.0)
     _, of_all = collected_gradient(policy, sampled, credit_of(trained=TRAINED))
-    assert of_all["trained"] == of_all["tokens"] == sum(len(sampled.samples_G[row].tokens_T) for row in TRAINED)
+    assert of_all.trained == of_all.tokens == sum(len(sampled.samples_G[row].tokens_T) for row in TRAINED)
     weights_G = top_tokens(sampled)
     _, of_some = collected_gradient(policy, sampled, weighed(weights_G))
     chosen = sum(float(weights_G[row].sum()) for row in TRAINED)
-    assert 0 < of_some["clipped"] <= of_some["trained"] == chosen < of_some["tokens"] == of_all["tokens"]
-    assert of_some["clipped"] < of_all["clipped"]
+    assert 0 < of_some.clipped <= of_some.trained == chosen < of_some.tokens == of_all.tokens
+    assert of_some.clipped < of_all.clipped

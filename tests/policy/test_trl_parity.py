@@ -81,7 +81,7 @@ def test_the_gradient_is_trls(variant, temperature, kl_weight, tmp_path):
     policy = make_policy(language_model, temperature=temperature, kl_weight=kl_weight, **LOSS_VARIANTS[variant])
     disturb(language_model)  # so that some ratios are clipped
     found, sums = collected_gradient(policy, sampled, credit_of())
-    assert 0 < sums["clipped"] < sums["tokens"]
+    assert 0 < sums.clipped < sums.tokens
 
     policy.optimizer.clear()
     trainer = make_trainer(language_model, tmp_path, temperature, **TRL_OPTIONS[variant])
@@ -91,4 +91,4 @@ def test_the_gradient_is_trls(variant, temperature, kl_weight, tmp_path):
     loss.backward()
     wanted = torch.cat([weight.grad.flatten() for weight in trainer.model.parameters()])
     assert_close(found, wanted, 1e-5)
-    assert sums["loss"] == pytest.approx(float(loss.detach()), abs=1e-5)
+    assert sums.loss == pytest.approx(float(loss.detach()), abs=1e-5)

@@ -10,7 +10,7 @@ from scrl.policy.losses import token_weights
 from scrl.policy.model import LanguageModel, load_model, load_tokenizer
 from scrl.policy.policy import Policy
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, LoraSettings, LossSettings, OptimizerSettings
-from scrl.policy.update_report import totals
+from scrl.policy.update_report import total
 from scrl.records import Credit, Labels, Question, Sampled, Tally
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
@@ -100,7 +100,7 @@ def credit_of(advantages=ADVANTAGES, trained=None):
 def collected_gradient(policy, sampled, credit):
     """What `Policy.gradient` leaves behind, as one vector, and its sums."""
     policy.optimizer.clear()
-    sums = totals(policy.gradient(policy.rows([(sampled, credit)])))
+    sums = total(policy.gradient(policy.rows([(sampled, credit)])))
     masters = policy.optimizer._masters
     return torch.cat([torch.zeros(m.numel()) if m.grad is None else m.grad.flatten() for m in masters]), sums
 

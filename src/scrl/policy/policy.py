@@ -36,7 +36,7 @@ from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
 from scrl.policy.scoring import TokenScorer
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.policy.token_scores import CHUNK_ELEMENTS
-from scrl.policy.update_report import QueuedUpdate, Sums, UpdateReport, sums_without_signal
+from scrl.policy.update_report import Queued, QueuedUpdate, Sums, UpdateReport, sums_without_signal, total
 from scrl.records import Credit, Sampled
 
 Result = TypeVar("Result")
@@ -166,14 +166,14 @@ class Policy:
             # In a step's first update π_old is π itself: the ratio is 1, also under the mask of an adapter's dropout.
             updates[0] = [replace(row, old_logprobs_T=None) for row in updates[0]]
             updates[1:] = self._retry(lambda: self.rescore(updates[1:]), updates[1:])
-        sums = [step.read() for step in [self._step(rows) for rows in updates]]  # all are queued before one is read
-        tokens = max(1.0, sum(each["tokens"] for each in sums))
+        done = [step.read() for step in [self._step(rows) for rows in updates]]  # all are queued before one is read
+        sums = total([update.sums for update in done])
         return UpdateReport(
-            loss=float(np.mean([each["loss"] for each in sums])),
-            grad_norm=float(np.mean([each["grad_norm"] for each in sums])),
-            clipped_share=sum(each["clipped"] for each in sums) / max(1.0, sum(each["trained"] for each in sums)),
-            learning_rate=sums[-1]["learning_rate"],
-            kl=sum(each["kl"] for each in sums) / tokens if self._loss.kl_weight else None,
+            loss=float(np.mean([update.sums.loss for update in done])),
+            grad_norm=float(np.mean([update.grad_norm for update in done])),
+            clipped_share=sums.clipped / max(1.0, sums.trained),
+            learning_rate=done[-1].learning_rate,
+            kl=sums.kl / max(1.0, sums.tokens) if self._loss.kl_weight else None,
             notes=tuple(self._notes),
         )
 
@@ -210,12 +210,12 @@ class Policy:
         sums = self._retry(lambda: self.gradient(rows), [rows], keeps_activations=True)
         return QueuedUpdate(sums, self.optimizer.step(), learning_rate)
 
-    def gradient(self, rows: Sequence[TrainingRow]) -> list[Sums]:
+    def gradient(self, rows: Sequence[TrainingRow]) -> list[Sums[Queued]]:
         """Leave the gradient of the loss over `rows` in the masters; returns the sums of each micro-batch.
 
         No result is read on the way: a GPU computes one micro-batch while the next is prepared.
         """
-        sums: list[Sums] = []
+        sums: list[Sums[Queued]] = []
         micro_batches = self._micro_batches(rows)
         self.optimizer.expect(len(micro_batches))
         if micro_batches and all(map(self.is_without_signal, micro_batches)):
@@ -240,7 +240,7 @@ class Policy:
         has_more = self._loss.kl_weight or self._loss.entropy_bonus or self._has_dropout
         return not has_more and not any(row.positive_part or row.negative_part for row in rows)
 
-    def _batch_loss(self, batch: Batch) -> tuple[Tensor, Sums]:
+    def _batch_loss(self, batch: Batch) -> tuple[Tensor, Sums[Queued]]:
         """−J of eq. 2 over the completions of a micro-batch, and what is counted beside it.
 
         J = Σ_i Σ_t w_it min(ρ_it Â_i, clip(ρ_it, 1 − ε_low, 1 + ε_high) Â_i) − β KL, with w_it = 1 / (M |o_i|) unless
@@ -258,15 +258,16 @@ class Policy:
         token_loss_RT = clipped_surrogate(ratios_RT, *parts_R, clip)
         trained_RT = batch.weights_RT > 0
         clipped_RT = is_clipped(ratios_RT, *parts_R, clip) & trained_RT
-        sums: Sums = {"clipped": clipped_RT.sum(), "trained": trained_RT.sum(), "tokens": len(batch.targets_n)}
+        kl: Queued = 0
         if loss.kl_weight:
             kl_RT = kl_to_reference(logprobs_RT, self._reference_logprobs(batch), loss.kl)
             token_loss_RT = token_loss_RT + loss.kl_weight * kl_RT
-            sums["kl"] = (kl_RT.detach() * mask_RT).sum()
+            kl = (kl_RT.detach() * mask_RT).sum()
         if loss.entropy_bonus:
             token_loss_RT = token_loss_RT - loss.entropy_bonus * entropies_RT
-        total = (torch.where(mask_RT, token_loss_RT, 0.0) * batch.weights_RT).sum()
-        return total, sums | {"loss": total.detach()}
+        loss_sum = (torch.where(mask_RT, token_loss_RT, 0.0) * batch.weights_RT).sum()
+        counts = (clipped_RT.sum(), trained_RT.sum(), len(batch.targets_n))
+        return loss_sum, Sums(loss_sum.detach(), *counts, kl)
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: Batch) -> Tensor:

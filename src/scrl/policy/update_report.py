@@ -5,17 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from scrl.errors import TrainingError
 from scrl.policy.batching import TrainingRow
 
-Sums = dict[str, Tensor | int]
-"""Sums over the tokens of a micro-batch; a GPU may still be computing them."""
-SUMS = ("loss", "clipped", "trained", "kl", "tokens")
-"""The loss, tokens trained on that were clipped, tokens trained on (those with a weight), KL, all tokens."""
+Number_co = TypeVar("Number_co", covariant=True)
+Queued = Tensor | float
+"""A number that a GPU may still be computing."""
+
+
+class Sums(NamedTuple, Generic[Number_co]):
+    """Sums over the tokens of a micro-batch, or of all micro-batches of an update."""
+
+    loss: Number_co
+    clipped: Number_co
+    """Tokens trained on that were clipped."""
+    trained: Number_co
+    """Tokens trained on: those with a weight."""
+    tokens: Number_co
+    kl: Number_co
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +41,39 @@ class UpdateReport:
     notes: tuple[str, ...] = ()
 
 
+class Update(NamedTuple):
+    """An optimizer step that is computed."""
+
+    sums: Sums[float]
+    grad_norm: float
+    learning_rate: float
+
+
 class QueuedUpdate(NamedTuple):
     """An optimizer step that a GPU may still be computing."""
 
-    sums: Sequence[Sums]
+    sums: Sequence[Sums[Queued]]
     """The sums of its micro-batches."""
     grad_norm: Tensor
     learning_rate: float
 
-    def read(self) -> dict[str, float]:
-        """Its sums, once it is computed; refused if they are not finite."""
-        sums, grad_norm = totals(self.sums), float(self.grad_norm)
-        if not (math.isfinite(sums["loss"]) and math.isfinite(grad_norm)):
+    def read(self) -> Update:
+        """Its numbers, once they are computed; refused if they are not finite."""
+        sums, grad_norm = total(self.sums), float(self.grad_norm)
+        if not (math.isfinite(sums.loss) and math.isfinite(grad_norm)):
             raise TrainingError(
-                f"the loss is {sums['loss']} and the gradient's norm {grad_norm}: training cannot continue. Lower "
+                f"the loss is {sums.loss} and the gradient's norm {grad_norm}: training cannot continue. Lower "
                 "optimizer.learning_rate, or compute in float32 (compute.dtype)."
             )
-        return sums | {"grad_norm": grad_norm, "learning_rate": self.learning_rate}
+        return Update(sums, grad_norm, self.learning_rate)
 
 
-def sums_without_signal(rows: Sequence[TrainingRow]) -> Sums:
+def sums_without_signal(rows: Sequence[TrainingRow]) -> Sums[Queued]:
     """What the passes would have counted: a loss of 0, nothing clipped."""
     trained = sum(int((row.weights_T > 0).sum()) for row in rows)
-    return {"clipped": 0, "trained": trained, "tokens": sum(len(row.tokens_T) for row in rows), "loss": 0}
+    return Sums(loss=0, clipped=0, trained=trained, tokens=sum(len(row.tokens_T) for row in rows), kl=0)
 
 
-def totals(sums: Sequence[Sums]) -> dict[str, float]:
-    """The sums over all micro-batches."""
-    return {key: sum(float(each.get(key, 0)) for each in sums) for key in SUMS}
+def total(sums: Sequence[Sums[Queued]]) -> Sums[float]:
+    """The sums over all micro-batches, once they are computed."""
+    return Sums(*(sum(float(getattr(each, name)) for each in sums) for name in Sums._fields))
