@@ -270,7 +270,7 @@ def test_the_last_visit_of_each_question_is_read_back(tmp_path):
     )  # fmt: skip
     folder.last.mkdir()
     state = {"step": 2, "questions": "these", "files": folder.lengths()}
-    (folder.last / trl_run.STATE).write_text(json.dumps(state))
+    (folder.last / trl_run.ENGINE_STATE).write_text(json.dumps(state))
     run = SimpleNamespace(
         config=small("steps=3"), folder=folder, listener=Listener(), state=State(questions="these", processes=1),
         is_main=True, refuse_if_ended=lambda: None, rollouts=SimpleNamespace(labels={}),

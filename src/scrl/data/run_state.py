@@ -9,8 +9,10 @@ from typing import Any
 
 from scrl.errors import DataError
 
-STATES = ("scrl_state.json", "trainer_state.json")
-"""The state file of a run on TRL, whose trainer_state.json is not ours; and of the embedded engine."""
+STATE = "trainer_state.json"
+"""The state file in a checkpoint of the embedded engine."""
+ENGINE_STATE = "scrl_state.json"
+"""What a run on TRL or verl keeps beside the files of theirs, of which trainer_state.json is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,12 @@ def standing_at(checkpoint: Path) -> Standing | None:
 
 def saved_fields(checkpoint: Path) -> dict[str, Any]:
     """What a checkpoint says about its run; empty if it has no state of ours."""
-    path = next((checkpoint / name for name in STATES if (checkpoint / name).is_file()), None)
-    if path is None:
-        return {}
+    path = next((checkpoint / name for name in (ENGINE_STATE, STATE) if (checkpoint / name).is_file()), None)
+    return {} if path is None else read_fields(path)
+
+
+def read_fields(path: Path) -> dict[str, Any]:
+    """The fields of a state file."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -26,6 +26,7 @@ from scrl.credit.elsewhere import LastVotes
 from scrl.credit.rule import CreditedGroup
 from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import prompt_tokens
+from scrl.data.run_state import ENGINE_STATE
 from scrl.engines.trl.rollouts import QuestionPrompt, Rollouts
 from scrl.engines.trl.settings import differences, grpo_settings, step_size, with_options
 from scrl.errors import ConfigError, InputError, TrainingError
@@ -49,8 +50,6 @@ from datasets import Dataset  # isort: skip
 from transformers import PrinterCallback, TrainerCallback  # isort: skip
 from trl import GRPOConfig, GRPOTrainer  # isort: skip
 
-STATE = "scrl_state.json"
-"""What a resumed run needs besides TRL's own files."""
 TRL_METRICS = {name: name for name in ("loss", "learning_rate", "grad_norm", "kl")}
 TRL_METRICS["clipped_share"] = "clip_ratio/region_mean"
 """Our metrics that TRL measures, with its names for them."""
@@ -175,7 +174,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         folder, now = self.folder, self.state
         before = replace(now, files=dict.fromkeys(FILES, 0))
         if folder.last.is_dir():
-            before = saved_state(folder.last, STATE)
+            before = saved_state(folder.last, ENGINE_STATE)
         if before.processes not in (0, now.processes):  # 0: unknown, in earlier versions
             raise InputError(
                 f"{folder.path}: was trained by {before.processes} process(es), and these are {now.processes}. Resume "
@@ -257,7 +256,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
             def write(place: Path) -> None:
                 for path in list(checkpoint.iterdir()):
                     shutil.move(path, place / path.name)
-                (place / STATE).write_text(json.dumps(saved.to_json()), encoding="utf-8")
+                (place / ENGINE_STATE).write_text(json.dumps(saved.to_json()), encoding="utf-8")
                 (place / "README.md").write_text(model_card(self.config, self.standing), encoding="utf-8")
 
             self.folder.save(self.folder.last, write, step)

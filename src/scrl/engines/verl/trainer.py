@@ -31,6 +31,7 @@ from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics, positive_labels
 from scrl.credit.rule import CreditedGroup
 from scrl.credit.tally import count_votes
+from scrl.data.run_state import ENGINE_STATE
 from scrl.engines.choice import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError
@@ -41,8 +42,6 @@ require_engine("verl")
 
 FIELDS = ("prompts", "responses", "response_mask", "old_log_probs", "entropy", "rm_scores", "extra_info")
 """What is read for every completion, by verl's names."""
-STATE = "scrl_state.json"
-"""What a resumed run needs besides verl's own files, in each of its checkpoints."""
 
 
 @register_trainer("scrl")
@@ -110,7 +109,7 @@ class ScrlTrainer(PPOTrainerSync):
         folder = Path(self.config.trainer.default_local_dir, f"global_step_{self.global_steps}")
         folder.mkdir(parents=True, exist_ok=True)
         state = {"labels": self.labels, "last_votes": self.last_votes.to_json()}
-        (folder / STATE).write_text(json.dumps(state), encoding="utf-8")
+        (folder / ENGINE_STATE).write_text(json.dumps(state), encoding="utf-8")
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
@@ -120,8 +119,8 @@ class ScrlTrainer(PPOTrainerSync):
         folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
         if trainer.resume_mode == "resume_path":
             folder = Path(trainer.resume_from_path)
-        if self.global_steps and ((folder / STATE).is_file() or "elsewhere" in self.rule.needs):
-            state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+        if self.global_steps and ((folder / ENGINE_STATE).is_file() or "elsewhere" in self.rule.needs):
+            state = json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
             self.labels, self.last_votes = state["labels"], LastVotes.from_json(state["last_votes"])
 
     def _sampled(self, rows: Sequence[Mapping[str, Any]], uid: str) -> Sampled:
