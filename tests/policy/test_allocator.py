@@ -1,25 +1,24 @@
-"""How torch allocates a GPU's memory is settled before a run takes any, however the run was started."""
+"""How torch allocates a GPU's memory is settled before a plan or a run looks at the GPU."""
 
 import os
 
 import pytest
 import torch
 
-from scrl.policy.allocator import GROWING, VARIABLES, set_up_allocator
+from scrl.config import read_config
+from scrl.planning.plan import make_plan
+from scrl.policy.allocator import VARIABLES, set_up_allocator
 from scrl.policy.settings import ComputeSettings
 
-GROW = {"PYTORCH_CUDA_ALLOC_CONF": GROWING}
+GROW = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    """A machine with a GPU: gives what its allocator is told by variables, and by calls."""
-    told = []
+def variables(monkeypatch):
+    """On a machine with a GPU: what torch would read."""
     monkeypatch.setattr("scrl.policy.allocator.os.environ", {})
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", told.append, raising=False)
-    return lambda: ({name: os.environ[name] for name in VARIABLES if name in os.environ}, told)
+    return lambda: {name: os.environ[name] for name in VARIABLES if name in os.environ}
 
 
 @pytest.mark.parametrize(
@@ -35,23 +34,15 @@ def gpu(monkeypatch):
         ({"device": "cpu"}, {}, {}),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("is_initialized", [False, True])
-def test_segments_grow_unless_the_user_or_vllm_wants_otherwise(
-    compute, before, after, is_initialized, gpu, monkeypatch
-):
+def test_segments_grow_unless_the_user_or_vllm_wants_otherwise(compute, before, after, variables):
     os.environ |= before
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: is_initialized)
     set_up_allocator(ComputeSettings(**compute))
-    if is_initialized:  # torch has read the variable already
-        assert gpu() == (before, [GROWING] * (after == GROW))
-    else:
-        assert gpu() == (after, [])
+    assert variables() == after
 
 
-def test_an_older_torch_is_told_by_its_own_function(gpu, monkeypatch):
-    told = []
-    monkeypatch.delattr(torch._C, "_accelerator_setAllocatorSettings")
-    monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", told.append, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    set_up_allocator(ComputeSettings())
-    assert (told, gpu()) == ([GROWING], ({}, []))
+def test_a_plan_sets_it_up_before_it_looks_at_the_gpu(variables, monkeypatch):
+    seen = []
+    monkeypatch.setattr("scrl.planning.plan.pick_device", lambda _: seen.append(variables()) or torch.device("cpu"))
+    make_plan(read_config(None, ["model=embedded", "questions=arithmetic:easy:train:4", "prompt.style=plain"]))
+    assert seen
+    assert all(each == GROW for each in seen)

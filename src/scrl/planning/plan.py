@@ -17,6 +17,7 @@ from scrl.errors import InputError
 from scrl.evaluation.gold import require_gold
 from scrl.planning.memory import GIB, PROMPT, Layout, Work, parts, work_of
 from scrl.planning.shapes import ModelShape, counted_shape, shape_of
+from scrl.policy.allocator import set_up_allocator
 from scrl.policy.model import empty_model, load_tokenizer, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
@@ -47,6 +48,8 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
     With `by_shape`, a model that cannot be loaded is planned from its shape, if that is known; the plan then gives the
     reason, and says that prompts are not checked.
     """
+    if config.engine == "embedded":
+        set_up_allocator(config.compute)
     loaded, held_out = _load_questions(config)
     try:
         model_config, tokenizer, num_weights = _load_model(config)
