@@ -43,6 +43,11 @@ def test_segments_grow_unless_the_user_or_vllm_wants_otherwise(compute, before, 
 def test_a_plan_sets_it_up_before_it_looks_at_the_gpu(variables, monkeypatch):
     seen = []
     monkeypatch.setattr("scrl.planning.plan.pick_device", lambda _: seen.append(variables()) or torch.device("cpu"))
-    make_plan(read_config(None, ["model=embedded", "questions=arithmetic:easy:train:4", "prompt.style=plain"]))
+    make_plan(
+        read_config(
+            None,
+            ["model=embedded", "questions=arithmetic:easy:train:4", "prompt.style=plain", "sampling.max_tokens=40"],
+        )
+    )
     assert seen
     assert all(each == GROW for each in seen)
