@@ -18,7 +18,7 @@ from scrl.config import build_config
 from scrl.credit.method import CreditSettings, Labels, Method, Shaped, SplitAdvantage, Tree, needing, spread
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
-from scrl.errors import ConfigError
+from scrl.errors import ConfigError, InputError
 
 PAGE = (Path(__file__).parent.parent / "docs" / "your-own-method.md").read_text(encoding="utf-8")
 METHOD, SCRIPT, SETTINGS, READER, SAMPLER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -153,6 +153,26 @@ def test_the_reader_and_the_sampler_of_the_page_work(folder):
 def test_rewards_that_do_not_fit_the_group_are_refused(rewards, message):
     method = plain(reward=lambda *given: Shaped(np.array(rewards), np.array(rewards)))
     with pytest.raises(ConfigError, match=rf"its `reward` must give {message}|must give .*{message}"):
+        scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), method)
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        (Labels("3"), "names '3', which nobody answered"),
+        (Labels(None, frozenset({"3"})), "names '3', which nobody answered"),
+        (Labels("1", frozenset({"1", "2"})), "rules out '1', which it calls right"),
+    ],
+)
+def test_labels_that_do_not_fit_the_answers_are_refused(labels, why):
+    with pytest.raises(ConfigError, match=f"method 'mine': its `label` {why}"):
+        scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), plain(label=lambda *given: labels))
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_one_value_per_class_is_spread_over_completions(number):
+    method = plain(reward=lambda evidence, *given: Shaped(spread(evidence.tally, [1.0] * number, missing=0.0)))
+    with pytest.raises(InputError, match=f"spread: needs one value per class of answers: 2, not {number}"):
         scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), method)
 
 

@@ -135,7 +135,7 @@ def test_checked_answers_make_chances_and_a_guarantee(run, tmp_path, capsys):
     assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--max-error", "0.3"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "unchecked questions are answered, those with an agreement of at least 50%" in shown
-    assert "With 95 % confidence at most 30% of these are wrong; 0 of" in shown
+    assert "With 95 % confidence at most 30% of these are wrong; of the" in shown
     rows = read(run / "answers.csv")
     assert float(rows[7]["p_right"]) == 1  # share 1
     assert float(rows[0]["p_right"]) == 0  # share 1/8
@@ -200,7 +200,7 @@ def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
     assert main(["answers", str(run), "--check", str(tmp_path / "filled.csv"), "--max-error", "0.1"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "No answers qualify" in shown
-    assert "no number of checks would do" in shown
+    assert "checking more of these 40 questions would not show it" in shown
     assert {row["is_answered"] for row in read(run / "answers.csv")} == {"False"}
 
 
@@ -218,7 +218,7 @@ def test_where_nothing_qualifies_it_says_so(run, tmp_path, capsys):
         (["--check", "few.csv"], "has 1 checked answers; give at least 10"),
         (["--check", "twice.csv"], "twice.csv:3: question 'q1' appears twice; keep one of the rows"),
         (["--check", "nothing.csv"], "nothing.csv:2: 'answer' is '{}', which has nothing to compare with"),
-        (["--check", "few.csv", "--max-error", "2"], "--max-error: must be between 0 and 1; got 2.0"),
+        (["--check", "few.csv", "--max-error", "2"], "--max-error: must be above 0 and below 1; got 2.0"),
     ],
 )
 def test_bad_input_is_refused_and_nothing_written(run, words, message, refusal):

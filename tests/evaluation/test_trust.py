@@ -164,6 +164,10 @@ def test_where_nothing_holds_the_number_of_checks_that_would_is_said():
     assert 20 < needed < 60
     assert choose_threshold(shares, dict.fromkeys(range(needed), True), max_error=0.1).chosen is not None
     assert choose_threshold(shares, dict.fromkeys(range(50), False), max_error=0.1).checks_needed is None
+    # of a population more can be checked than the questions at hand: (1 − 0.2)^14 = 0.044
+    few = [0.9] * 10
+    assert choose_threshold(few, dict.fromkeys(range(5), True), max_error=0.2).checks_needed is None
+    assert choose_threshold(few, dict.fromkeys(range(5), True), max_error=0.2, is_pool=False).checks_needed == 14
 
 
 @pytest.mark.parametrize("is_pool", [True, False])

@@ -177,7 +177,10 @@ def test_no_value_of_a_setting_is_cut_however_narrow_the_terminal(tmp_path, monk
     assert {"contrast", "1.2345678", "0.0123456", "centred", "first-seen"} < set(row.split())
 
 
-def test_without_labels_only_pushes_are_shown(tmp_path, capsys):
+@pytest.mark.parametrize("method", ["contrast", "empo"])
+def test_without_labels_only_pushes_are_shown(tmp_path, capsys, method):
     path = str(random_file(tmp_path / "r.jsonl"))
-    assert main(["sweep", path, "--method", "contrast"]) == 0
-    assert "labels" not in capsys.readouterr().out.partition("where")[2]
+    assert main(["sweep", path, "--method", method]) == 0
+    shown = capsys.readouterr().out
+    assert "Without labels: where it pushes" in shown
+    assert "labels" not in shown.partition("where")[2]

@@ -79,7 +79,7 @@ def answers(
     if max_error is not None and check is None:
         raise InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
     if max_error is not None and not 0 < max_error < 1:
-        raise InputError(f"--max-error: must be between 0 and 1; got {max_error}")
+        raise InputError(f"--max-error: must be above 0 and below 1; got {max_error}")
     if out is not None and questions is None and not out.is_dir():
         raise InputError(f"--out: there is no folder {out}; make it first")
     console = plain_console()
@@ -207,11 +207,15 @@ def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
 
 def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, population: bool) -> str:
     """What the checks allow, in a sentence."""
-    of = "of the population these questions come from" if population else "of these"
     unchecked = sum(row.checked is None for row in rows)
     if choice.chosen is None:
         needed = choice.checks_needed
-        more = f"about {needed} checks would do" if needed else "no number of checks would do"
+        none = (
+            "no number of checks would do"
+            if population
+            else f"checking more of these {len(rows)} questions would not show it"
+        )
+        more = f"about {needed} checks would do" if needed else none
         checked = [row for row in rows if row.checked is not None]
         wrong = sum(not row.checked for row in checked)
         return (
@@ -219,8 +223,9 @@ def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, populat
             f"answers {wrong} are wrong; if errors continue as in the checks, {more}."
         )
     chosen = choice.chosen
+    whose = "the answers to all such questions with this agreement" if population else "these"
     return (
         f"{chosen.unchecked} of {unchecked} unchecked questions are answered, those with an agreement of at least "
-        f"{chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} {of} are wrong; "
-        f"{chosen.wrong} of {chosen.checked} checked ones there were."
+        f"{chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} of {whose} are wrong; "
+        f"of the {chosen.checked} checked with this agreement, {chosen.wrong} are."
     )

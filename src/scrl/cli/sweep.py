@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,7 +75,8 @@ def sweep(
         raise InputError(f"{rollouts}: no method is left. Use --method ttrl, which needs votes alone.")
     if out is not None:
         write_whole(out, as_csv(all_settings(rows)))
-    for part in report(rows, groups):
+    unlabelled = {name for name, rule in rules.items() if not rule.method.has_labels}
+    for part in report(rows, groups, unlabelled):
         if isinstance(part, RichTable):
             show_whole(part, console)
         else:
@@ -121,8 +122,10 @@ _PUSHES = {"push_stock": "→ stock", "push_right": "→ right", "push_stock_wro
 _OF_GOLD = ("positive_accuracy", "push_right", "push_stock_wrong")
 
 
-def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> Iterator[RichTable | str]:
-    """The front for people, and where it and the methods without labels push."""
+def report(
+    rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup], unlabelled: Collection[str]
+) -> Iterator[RichTable | str]:
+    """The front for people, and where it and the methods without labels, `unlabelled`, push."""
     has_gold = any(stored.truth is not None for stored in groups)
     quality = "positive_accuracy" if has_gold else "stability"
     shares, pushes = (
@@ -130,12 +133,12 @@ def report(rows: Sequence[Mapping[str, Any]], groups: Sequence[StoredGroup]) -> 
     )
     best = front(rows, quality)
     shown = best if len(best) <= SHOWN else [best[round(i * (len(best) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
-    yield f"{len(rows):,} settings on {len(groups):,} groups."
+    yield f"{len(rows):,} setting{'s' * (len(rows) != 1)} on {len(groups):,} group{'s' * (len(groups) != 1)}."
     if shown:
         title = f"No setting beats these in both coverage and {'precision' if has_gold else 'stability'}"
         yield _rows_table(f"{title} ({len(shown)} of {len(best)})", shown, shares, "{:.1%}".format)
         yield _rows_table("Where these push, × 1,000", shown, pushes, _thousandths)
-    without = [row for row in rows if not row["coverage"] and row["method"] == "contrast"]
+    without = [row for row in rows if row["method"] in unlabelled]
     if without:
         yield _rows_table("Without labels: where it pushes, × 1,000", without, pushes, _thousandths)
     if any(stored.num_estimates for stored in groups):

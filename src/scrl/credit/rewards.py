@@ -12,6 +12,7 @@ import numpy as np
 
 from scrl.answers.classes import MISSING
 from scrl.credit.tally import mean_at
+from scrl.errors import InputError
 from scrl.records import Floats, Labels, Tally
 
 
@@ -60,4 +61,6 @@ def overlong_penalties(lengths_G: Floats, *, max_tokens: int, buffer: int, weigh
 
 def spread(tally: Tally, values_K: Sequence[float], missing: float) -> Floats:
     """One value per class → one per completion."""
+    if len(values_K) != len(tally.keys_K):
+        raise InputError(f"spread: needs one value per class of answers: {len(tally.keys_K)}, not {len(values_K)}")
     return np.array([missing if j == MISSING else values_K[j] for j in tally.class_of_G], dtype=np.float64)

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -30,11 +30,23 @@ from scrl.credit.method import (
     Tree,
     rows_by_setting,
 )
+from scrl.credit.method_results import checked_labels, finite_numbers, of_kind
 from scrl.credit.methods import find_method
 from scrl.credit.rewards import overlong_penalties
 from scrl.credit.tally import count_votes
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.records import Credit, Elsewhere, Floats, Group, Labels, Question, Sampled, Unread, base_question, rephrasing
+from scrl.records import (
+    Credit,
+    Elsewhere,
+    Floats,
+    Group,
+    Labels,
+    Question,
+    Sampled,
+    Unread,
+    base_question,
+    rephrasing,
+)
 
 Kind = TypeVar("Kind")
 
@@ -121,7 +133,7 @@ class CreditRule:
         stock = evidence.elsewhere.stock if evidence.elsewhere else ()
         undeclared: dict[str, Any] = {field: None for need, field in GROUP_NEEDS.items() if need not in self.needs}
         evidence = replace(evidence, **undeclared)
-        labels = self._of_kind(Labels, "label", method.label(evidence, settings))
+        labels = checked_labels(method, method.label(evidence, settings), evidence.tally)
         shaped = self._shaped(evidence, labels)
         rows = self._trained(evidence, labels)
         split = self._split_advantage(evidence, labels, shaped, rows)
@@ -144,10 +156,10 @@ class CreditRule:
     def _shaped(self, evidence: Evidence, labels: Labels) -> Shaped:
         """The rewards of all N completions, with the part for length."""
         settings, size, of = self.settings, evidence.tally.size, "completions (`spread` makes them from one per class)"
-        shaped = self._of_kind(Shaped, "reward", self.method.reward(evidence, labels, settings))
-        shaped = replace(shaped, rewards_G=self._numbers("reward", shaped.rewards_G, size, of))
+        shaped = of_kind(self.method, Shaped, "reward", self.method.reward(evidence, labels, settings))
+        shaped = replace(shaped, rewards_G=finite_numbers(self.method, "reward", shaped.rewards_G, size, of))
         if shaped.label_part_G is not None:
-            shaped = replace(shaped, label_part_G=self._numbers("reward", shaped.label_part_G, size, of))
+            shaped = replace(shaped, label_part_G=finite_numbers(self.method, "reward", shaped.label_part_G, size, of))
         if not settings.overlong_buffer:
             return shaped
         assert self.max_tokens is not None
@@ -166,35 +178,16 @@ class CreditRule:
         if self.method.advantage is None:
             return split_by_sign(reward_advantages(shaped.rewards_G[list(rows)], self.settings))
         given = self.method.advantage(evidence, labels, shaped, rows, self.settings)
-        split, number = self._of_kind(SplitAdvantage, "advantage", given), len(rows)
+        split, number = of_kind(self.method, SplitAdvantage, "advantage", given), len(rows)
         of = "completions trained on, as {}"
         return SplitAdvantage(
-            self._numbers("advantage", split.positive_part_M, number, of.format("positive_part_M"), sign=1),
-            self._numbers("advantage", split.negative_part_M, number, of.format("negative_part_M"), sign=-1),
+            finite_numbers(
+                self.method, "advantage", split.positive_part_M, number, of.format("positive_part_M"), sign=1
+            ),
+            finite_numbers(
+                self.method, "advantage", split.negative_part_M, number, of.format("negative_part_M"), sign=-1
+            ),
         )
-
-    def _of_kind(self, kind: type[Kind], part: str, value: object) -> Kind:
-        """What a part of a method returned, which must be of this type."""
-        if not isinstance(value, kind):
-            raise ConfigError(
-                f"method {self.method.name!r}: its `{part}` must return {kind.__name__}, got {type(value).__name__}"
-            )
-        return value
-
-    def _numbers(self, part: str, values: Any, number: int, of: str, sign: Literal[-1, 0, 1] = 0) -> Floats:
-        """What a part of a method returned, which must be one finite number for each of `of`; `sign`: ≥ 0 or ≤ 0."""
-        try:
-            values_n = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError):  # a user's own method may return anything
-            values_n = np.array(np.nan)
-        is_fit = values_n.shape == (number,) and np.isfinite(values_n).all() and (sign * values_n >= 0).all()
-        if not is_fit:
-            bound = {-1: " ≤ 0", 0: "", 1: " ≥ 0"}[sign]
-            raise ConfigError(
-                f"method {self.method.name!r}: its `{part}` must give one finite number{bound} for each of the "
-                f"{number} {of}; got {values!r:.200}"
-            )
-        return values_n
 
     def _trained(self, evidence: Evidence, labels: Labels) -> list[int]:
         """The M completions to train on."""
@@ -223,7 +216,7 @@ class CreditRule:
             return None
         weights_G = [weigh(entropies_T, self.settings) for entropies_T in entropies_G]
         return tuple(
-            self._numbers("weigh_tokens", weights_T, len(entropies_T), "tokens of a completion", sign=1)
+            finite_numbers(self.method, "weigh_tokens", weights_T, len(entropies_T), "tokens of a completion", sign=1)
             for weights_T, entropies_T in zip(weights_G, entropies_G, strict=True)
         )
 
@@ -231,7 +224,7 @@ class CreditRule:
         """Refuse a method whose `plan` does not draw this many completions per question."""
         if self.method.plan is None:
             return
-        tree = self._of_kind(Tree, "plan", self.method.plan(completions, self.settings))
+        tree = of_kind(self.method, Tree, "plan", self.method.plan(completions, self.settings))
         if tree.leaves != completions:
             raise ConfigError(
                 f"method {self.method.name!r}: its `plan` must give a Tree with as many leaves as completions, "

@@ -132,6 +132,10 @@ def with_answers(evaluations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
 
 
 def draw_checks(rows: Sequence[AnswerRow], number: int, seed: int) -> list[AnswerRow]:
+    if len(rows) < MIN_CHECKS:
+        raise InputError(
+            f"--draw-check: needs at least {MIN_CHECKS} questions, and there are {len(rows)}: check them all"
+        )
     if not MIN_CHECKS <= number <= len(rows):
         raise InputError(f"--draw-check: from {MIN_CHECKS} to {len(rows)}, the number of questions; got {number}")
     return random.Random(seed).sample(rows, number)  # noqa: S311 - no secret

@@ -175,12 +175,16 @@ def choose_threshold(
 
 
 def _checks_needed(tests: Sequence[Test], checks: int, questions: int, max_error: float, is_pool: bool) -> int | None:
-    for more in range(checks + 1, questions, max(1, questions // 50)):
+    """By a grid of at most some hundred numbers; of a pool no more than it has, of a population up to 100,000."""
+    more, most = checks + 1, questions if is_pool else 100_000
+    while more < most:
         for test in tests:
-            n = min(test.total - 1, round(more * test.total / questions))
+            n = round(more * test.total / questions)
+            n = min(test.total - 1, n) if is_pool else n
             wrong = math.ceil(test.wrong / max(1, test.checked) * n)
             if n > 0 and _p_value(test.total, n, wrong, max_error, is_pool) <= LEVEL:
                 return more
+        more += max(1, more // 20)
     return None
 
 
