@@ -19,6 +19,8 @@ from scrl.credit.method import CreditSettings, Labels, Method, Shaped, SplitAdva
 from scrl.credit.methods import find_method
 from scrl.credit.rule import credit_rule
 from scrl.errors import ConfigError, InputError
+from scrl.training.state import State, check_unchanged
+from scrl.user_code import import_user_module, source_digest
 
 PAGE = (Path(__file__).parent.parent / "docs" / "your-own-method.md").read_text(encoding="utf-8")
 METHOD, SCRIPT, SETTINGS, READER, SAMPLER = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -110,6 +112,21 @@ def plain(**changes):
 
     parts = {"settings": CreditSettings, "label": lambda evidence, settings: Labels(), "reward": reward} | changes
     return Method("mine", "an idea", "R = p", "mine", **parts)
+
+
+def test_a_resumed_run_says_that_the_code_of_its_method_has_changed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "rule_of_mine", raising=False)
+    file, paths, said = tmp_path / "rule_of_mine.py", ("rule_of_mine:RULE", "boxed", "local"), []
+    file.write_text("RULE = 1\n")
+    import_user_module("rule_of_mine:RULE", "method")
+    before = State(user_code=source_digest(paths))
+    assert source_digest(paths) == before.user_code != source_digest(("scrl", "boxed", "local")) == ""
+    config = build_config({"model": "embedded", "questions": "arithmetic:easy"})
+    check_unchanged(before, State(user_code=source_digest(paths)), config, said.append)
+    file.write_text("RULE = 2\n")
+    check_unchanged(before, State(user_code=source_digest(paths)), config, said.append)
+    assert said == ["the code of a method, a reader or a sampler of your own has changed since the run was started"]
 
 
 def test_a_method_can_be_registered_under_a_name(monkeypatch):

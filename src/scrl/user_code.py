@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,18 @@ def import_user_module(path: str, setting: str) -> tuple[ModuleType, str]:
             f"{setting}: {path!r}: {reason}. Give module:NAME of a module that is in this folder or in PYTHONPATH, "
             "or is installed."
         ) from error
+
+
+def source_digest(paths: Iterable[str]) -> str:
+    """The same for the same source files of the modules among these settings; empty where none names a module."""
+    digest, files = hashlib.blake2b(digest_size=16), set[Path]()
+    for path in paths:
+        module = sys.modules.get(path.partition(":")[0]) if ":" in path else None
+        if module is not None and module.__file__:
+            files.add(Path(module.__file__))
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest() if files else ""
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from scrl.training.probe import NEARLY_ALL, no_answers_note
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
 from scrl.training.stream import QuestionStream
+from scrl.user_code import source_digest
 
 
 @dataclass(eq=False)
@@ -173,6 +174,7 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
         questions=_fingerprint(rule.question_forms(questions)),
         held_out=_fingerprint(held_out_questions),
         model=model_identity(model.model),
+        user_code=source_digest((config.method, config.reader.removeprefix("regex:"), config.compute.sampler)),
         settings=config.model_dump(mode="json"),
     )
     for note in notes:

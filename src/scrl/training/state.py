@@ -68,6 +68,8 @@ class State:
     """The same of the questions held out; empty where there are none."""
     model: str = ""
     """The same of the start model."""
+    user_code: str = ""
+    """The same of the modules with a method, a reader or a sampler of the user's own; empty where there are none."""
     settings: dict[str, Any] = field(default_factory=dict)
     processes: Count = 0
     """The number of processes of a run on TRL, which resumes with as many."""
@@ -131,6 +133,8 @@ def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[
         raise InputError(
             f"model: {config.model} has other weights than when the run was started; put it back to resume"
         )
+    if before.user_code and before.user_code != now.user_code:
+        say("the code of a method, a reader or a sampler of your own has changed since the run was started")
     if before.held_out and now.held_out and before.held_out != now.held_out:
         raise InputError(
             f"evaluation.held_out: {config.evaluation.held_out} holds other questions than before, and the page would "
