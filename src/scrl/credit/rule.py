@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
@@ -47,8 +47,6 @@ from scrl.records import (
     base_question,
     rephrasing,
 )
-
-Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,15 +176,11 @@ class CreditRule:
         if self.method.advantage is None:
             return split_by_sign(reward_advantages(shaped.rewards_G[list(rows)], self.settings))
         given = self.method.advantage(evidence, labels, shaped, rows, self.settings)
-        split, number = of_kind(self.method, SplitAdvantage, "advantage", given), len(rows)
-        of = "completions trained on, as {}"
+        split, of = of_kind(self.method, SplitAdvantage, "advantage", given), "completions trained on, as"
+        positive, negative = (f"{of} {part}_part_M" for part in ("positive", "negative"))
         return SplitAdvantage(
-            finite_numbers(
-                self.method, "advantage", split.positive_part_M, number, of.format("positive_part_M"), sign=1
-            ),
-            finite_numbers(
-                self.method, "advantage", split.negative_part_M, number, of.format("negative_part_M"), sign=-1
-            ),
+            finite_numbers(self.method, "advantage", split.positive_part_M, len(rows), positive, sign=1),
+            finite_numbers(self.method, "advantage", split.negative_part_M, len(rows), negative, sign=-1),
         )
 
     def _trained(self, evidence: Evidence, labels: Labels) -> list[int]:

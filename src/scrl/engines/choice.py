@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from packaging.version import Version
 
 from scrl.config import RunConfig
+from scrl.data.folders import num_processes
 from scrl.errors import ConfigError
 from scrl.optional_deps import installed_version, require_extra, supported
 from scrl.policy.model_paths import adapter_folder
@@ -50,7 +51,7 @@ def check_engine(config: RunConfig) -> None:
     if config.engine != "verl" and (config.nodes, config.gpus) != (1, 1):
         raise ConfigError(f"nodes, gpus: are for engine: verl; {config.engine} takes the GPUs it is started on")
     if config.engine == "embedded":
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if num_processes() > 1:
             raise ConfigError("engine: embedded is one process; start it without torchrun, or use engine: trl")
         check_sampler(config.compute)
         check_trackers(config.trackers)

@@ -52,10 +52,10 @@ class Chance(NamedTuple):
 class Calibration:
     """Shares → chances of being right, from checks.
 
-    The rate is that of the rising step function closest to the checks. Its interval relies on nothing but that chances
-    rise with the share: the checks up to a share x are right no more often than p(x), so many right ones among them are
-    evidence that p(x) is high. low is the larger of two Clopper–Pearson bounds, from the nearest third of these checks
-    and from all of them, each at 1.25 %. The checks from x on bound p(x) from above in the same way.
+    The rate is that of the rising step function closest to the checks. Its interval assumes only that p(x), the chance
+    at share x, rises with x. None of the checks at or below x then has a chance above p(x), so the rate at which they
+    are right bounds p(x) from below: `low` is the larger of two Clopper–Pearson bounds, from the nearest third of these
+    checks and from all of them, each at 1.25 %. The checks at or above x bound p(x) from above in the same way.
     """
 
     def __init__(self, shares_n: Sequence[float], rights_n: Sequence[bool]) -> None:
@@ -175,7 +175,7 @@ def choose_threshold(
 
 
 def _checks_needed(tests: Sequence[Test], checks: int, questions: int, max_error: float, is_pool: bool) -> int | None:
-    """By a grid of at most some hundred numbers; of a pool no more than it has, of a population up to 100,000."""
+    """The first number of checks, in steps of 5 %, that would do: within the pool, or up to 100,000 of a population."""
     more, most = checks + 1, questions if is_pool else 100_000
     while more < most:
         for test in tests:

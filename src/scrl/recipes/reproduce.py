@@ -11,7 +11,6 @@ NAME is an experiment at the chosen scale; experiments that several tables share
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scrl.config import RunConfig, with_settings
+from scrl.data.folders import num_processes
 from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import filter_overlong
 from scrl.data.sources import load_source
@@ -87,7 +87,7 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
     for name in choices.overrides:
         if name in REFUSED:
             raise ConfigError(f"{name}: cannot be set in a reproduction; {REFUSED[name]}")
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if num_processes() > 1:
         raise ConfigError("scrl reproduce: is one process, which starts its runs itself; leave out torchrun")
     for job in all_jobs:
         if job.has_curve and choices.engine != "embedded":

@@ -163,11 +163,11 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
     torch.manual_seed(config.seed)
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
     check_savable(config.model, model.model)
-    where = (model.tokenizer, model.model.config)
-    questions, notes = usable_questions(config, *where, loaded.questions, rule.question_forms)
+    tokenizer, model_config = model.tokenizer, model.model.config
+    questions, notes = usable_questions(config, tokenizer, model_config, loaded.questions, rule.question_forms)
     held_out_questions: Sequence[Question] = ()
     if held_out is not None:
-        held_out_questions, more = usable_questions(config, *where, held_out.questions)
+        held_out_questions, more = usable_questions(config, tokenizer, model_config, held_out.questions)
         notes = list(dict.fromkeys((*notes, *more)))
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(

@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.rule import CreditedGroup
+from scrl.data.folders import num_processes
 from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import prompt_tokens
 from scrl.data.run_state import ENGINE_STATE
@@ -82,7 +83,7 @@ def resume(out: Path, listener: RunListener) -> RunFolder:
 
 def open_run(config: RunConfig, folder: RunFolder, listener: RunListener) -> TrlRun:
     """Load what a run needs; nothing is written before the settings, the model and the questions can be used."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    processes = num_processes()
     is_cpu = config.compute.device == "cpu" or not torch.cuda.is_available()
     # TRL moves the model, and keeps its weights in float32 whatever it computes in.
     compute = config.compute.model_copy(update={"device": "cpu", "dtype": "float32", "gradient_checkpointing": False})

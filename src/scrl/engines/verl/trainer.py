@@ -202,7 +202,7 @@ def groups_of(keys: Iterable[str]) -> dict[str, list[str]]:
 
 
 def token_advantages(credit: Credit, g: int, mask_T: Tensor) -> Tensor:
-    """Â_t = Â · w_t · T / Σ w: the mean over T tokens is then the mean that w weighs; 0 where the mask is, or Σ w."""
+    """Â_t = Â · w_t · T / Σ w, so that the mean over T tokens is weighted by w; 0 outside the mask, and if Σ w = 0."""
     is_written_T = mask_T.bool()
     length = int(is_written_T.sum())
     own_T = np.full(length, credit.advantages[g])
