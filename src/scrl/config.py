@@ -89,9 +89,6 @@ class RunConfig(Settings):
     question_column: str | None = Field(None, description="The column with the question; none: found by its name.")
     gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
     id_column: str | None = Field(None, description="The column with the question's id.")
-    rephrased_column: str | None = Field(
-        None, description="The column with the rephrased question, for methods that ask both."
-    )
     limit: int | None = Field(None, ge=1, description="Take this many questions.")
     data_dir: str | None = Field(
         None, description="Folder with benchmark files NAME.jsonl; none: the environment variable SCRL_DATA."
@@ -113,9 +110,7 @@ class RunConfig(Settings):
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
-    questions_per_update: int = Field(
-        1, ge=1, description="Questions whose completions share an optimizer step; rephrased ones count separately."
-    )
+    questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
     completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
@@ -224,7 +219,6 @@ class RunConfig(Settings):
             question_column=self.question_column,
             gold_column=self.gold_column,
             id_column=self.id_column,
-            rephrased_column=self.rephrased_column,
         )
 
 

@@ -7,7 +7,7 @@ never an overwrite. Shapes are in the names: G completions of a group, K classes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -28,8 +28,6 @@ class Unread(Enum):
 
 
 UNREAD = Unread.UNREAD
-REPHRASED = "~rephrased"
-"""The end of a rephrased question's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +40,8 @@ class Question:
     """The right answer, if known. Only for measuring: only `evaluation/` looks at it."""
     level: str | None = None
     """How hard it is, if the source grades its questions."""
-    rephrased: str | None = None
-    """The same question rephrased, for methods that ask both."""
     system: str | None = None
     """Its own system message, in place of the prompt style's."""
-
-    @property
-    def is_rephrased(self) -> bool:
-        """Whether this is a rephrased question."""
-        return self.id.endswith(REPHRASED)
-
-
-def rephrasing(question: Question) -> Question:
-    """The same question, rephrased."""
-    if question.rephrased is None:
-        raise InputError(
-            f"question {question.id!r} has no rephrasing, and the method asks every question in other words too. Add a "
-            "column `rephrased`, or use a method that needs none."
-        )
-    return replace(question, id=question.id + REPHRASED, text=question.rephrased, rephrased=None)
-
-
-def base_question(question_id: str) -> str:
-    """The id of the question itself, also for its rephrasing."""
-    return question_id.removesuffix(REPHRASED)
 
 
 FACTS: dict[str, str] = {

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from scrl.credit.tally import count_votes
 from scrl.records import FACTS, Elsewhere, Group, Truth
 
 
@@ -17,7 +16,6 @@ def credit_of_all(rule, votes, **choices):
     given = {
         "truth": Truth("1" if any(a == "1" for a, _ in votes) else None),  # only a method that is told it sees it
         "reference_share": 0.5,
-        "partner": count_votes(rule.classify(group), None),
         "elsewhere": Elsewhere(20, {"1": 0.25, "2": 0.125}, ("1", "2")),
         "embed": lambda texts: np.array([[1.0, float(text)] for text in texts]),
     }

@@ -21,7 +21,6 @@ def group_metrics(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str,
     """
     samples = [sample for group in groups_B for sample in group.sampled.samples_G]
     credit_B = [group.credit for group in groups_B]
-    first_forms = [group.credit for group in groups_B if not group.sampled.question.is_rephrased]
     metrics: dict[str, float | None] = {
         "reward_mean": _mean([credit.rewards.mean() for credit in credit_B]),
         "advantage_abs_mean": _mean([np.abs(credit.advantages[list(credit.trained)]).mean() for credit in credit_B]),
@@ -35,7 +34,7 @@ def group_metrics(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str,
         **{name: _mean(values) for name, values in stock_values(credit_B).items()},
         "entropy_only_share": _mean([credit.is_entropy_only for credit in credit_B]),
         "label_flip_share": label_flip_share(groups_B, labels_before),
-        "same_answer_share": same_answer_share(first_forms),
+        "same_answer_share": same_answer_share(credit_B),
         "entropy_mean": _mean([sample.entropy for sample in samples]),
         "length_mean": _mean([len(sample.tokens_T) for sample in samples]),
         "truncated_share": _mean([not sample.is_finished for sample in samples]),

@@ -64,7 +64,6 @@ NEEDS: dict[str, str] = {
     "text": "the text of every completion",
     "truth": "the right answer of every question",
     "reference_share": "the share of the most frequent answer among completions of the start model",
-    "partner": "completions of the same question put in other words",
     "embedding": "a model that turns texts into vectors",
     "elsewhere": "the votes of other questions",
 }
@@ -72,7 +71,6 @@ NEEDS: dict[str, str] = {
 REMEDIES = {
     "entropy": "Record entropies while sampling, or use method 'ttrl'.",
     "truth": "Give every question a gold answer, or use a method that needs none.",
-    "partner": "Give every question a rephrasing (column `rephrased`), or use a method that needs none.",
     "reference_share": "A run computes it; or use a method that needs none.",
     "embedding": "A run loads it; or set credit.embedding to ngrams.",
     "elsewhere": "Give the groups of other questions (elsewhere=…), or use a method that needs none.",
@@ -81,7 +79,6 @@ REMEDIES = {
 GROUP_NEEDS = {
     "truth": "truth",
     "reference_share": "reference_share",
-    "partner": "partner",
     "embedding": "embed",
     "elsewhere": "elsewhere",
 }
@@ -99,10 +96,6 @@ class Evidence:
     """The right answer."""
     reference_share: float | None = None
     """How far the start model agreed with itself on this question."""
-    partner: Tally | None = None
-    """The votes of the same question rephrased; equal answers have equal keys."""
-    is_rephrased: bool = False
-    """Whether this group is that of the rephrased question."""
     embed: Callable[[Sequence[str]], Floats] | None = None
     """Texts → vectors, [texts, size]."""
     elsewhere: Elsewhere | None = None

@@ -35,18 +35,7 @@ from scrl.credit.methods import find_method
 from scrl.credit.rewards import overlong_penalties
 from scrl.credit.tally import count_votes
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.records import (
-    Credit,
-    Elsewhere,
-    Floats,
-    Group,
-    Labels,
-    Question,
-    Sampled,
-    Unread,
-    base_question,
-    rephrasing,
-)
+from scrl.records import Credit, Elsewhere, Floats, Group, Labels, Sampled, Unread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,17 +80,6 @@ class CreditRule:
         """What the sampler must record of every token besides log-probability and entropy."""
         names = {"margin_std": "margin", "decisiveness": "margin", "certainty": "certainty"}
         return tuple(sorted({names[need] for need in self.needs if need in names}))
-
-    @property
-    def forms(self) -> int:
-        """How many groups of completions a question has: two if it is also asked rephrased."""
-        return 2 if "partner" in self.needs else 1
-
-    def question_forms(self, questions: Sequence[Question]) -> list[Question]:
-        """What is asked: each question, and its rephrasing too where the method needs that."""
-        if self.forms == 1:
-            return list(questions)
-        return [form for question in questions for form in (question, rephrasing(question))]
 
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
@@ -304,7 +282,7 @@ def assign_credit(
     rule = credit_rule(method, **choices)
     if elsewhere is None or isinstance(elsewhere, Elsewhere):
         return rule.credit(group, elsewhere=elsewhere)
-    counts = Counter(base_question(each.question_id) for each in (group, *elsewhere))
+    counts = Counter(each.question_id for each in (group, *elsewhere))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise InputError(

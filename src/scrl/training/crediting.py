@@ -15,10 +15,7 @@ from scrl.sampling.embedding import Embed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crediting:
-    """A rule, and what serves a method's needs.
-
-    Methods that ask a question twice, as it is and rephrased, get two groups for it, one after the other.
-    """
+    """A rule, and what serves a method's needs."""
 
     rule: CreditRule
     reference_shares: dict[str, float] = field(default_factory=dict)
@@ -34,8 +31,7 @@ class Crediting:
 
     def credit(self, sampled_B: Sequence[Sampled], classes_B: Sequence[Classes] | None = None) -> list[CreditedGroup]:
         """What the completions of every group earn; their answers may have been classified already."""
-        rule, has_partner = self.rule, "partner" in self.rule.needs
-        evidence_B = []
+        rule, evidence_B = self.rule, []
         for place, sampled in enumerate(sampled_B):
             classes = rule.classify(sampled.group) if classes_B is None else classes_B[place]
             evidence = rule.evidence(
@@ -48,15 +44,9 @@ class Crediting:
             evidence_B.append(evidence)
         votes = self.last_votes.after((each.group.question_id, each.tally) for each in evidence_B)
         groups = []
-        for place, (sampled, evidence) in enumerate(zip(sampled_B, evidence_B, strict=True)):
-            credit = rule.assign(
-                replace(
-                    evidence,
-                    elsewhere=votes.elsewhere(sampled.question.id, evidence.tally.keys_K),
-                    partner=evidence_B[place ^ 1].tally if has_partner else None,  # the other of the pair
-                    is_rephrased=has_partner and place % 2 == 1,
-                )
-            )
+        for sampled, evidence in zip(sampled_B, evidence_B, strict=True):
+            elsewhere = votes.elsewhere(sampled.question.id, evidence.tally.keys_K)
+            credit = rule.assign(replace(evidence, elsewhere=elsewhere))
             weights_G = rule.token_weights([sample.entropies_T for sample in sampled.samples_G])
             groups.append(CreditedGroup(sampled, evidence.classes, replace(credit, token_weights_G=weights_G)))
         return groups

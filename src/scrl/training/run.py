@@ -78,8 +78,7 @@ class Run(BaseRun):
         """The N completions of each question at this step."""
         plan, number = self.rule.method.plan, self.config.completions
         tree = plan(number, self.rule.settings) if plan else None
-        forms = self.rule.question_forms(questions)
-        return self.sample(forms, self.config.sampling, number, self.state.step, tree)
+        return self.sample(questions, self.config.sampling, number, self.state.step, tree)
 
     def sample(
         self,
@@ -149,13 +148,13 @@ class Run(BaseRun):
         """The share of the start model's most frequent answer on every question, for methods that need it."""
         if "reference_share" not in self.rule.needs or self.state.reference_shares:
             return
-        forms, size = self.rule.question_forms(self.stream.questions), self.config.questions_per_step
+        questions, size = self.stream.questions, self.config.questions_per_step
         self.listener.note(
-            f"{self.config.completions} completions of each of {len(forms)} questions by the start model"
+            f"{self.config.completions} completions of each of {len(questions)} questions by the start model"
         )
         shares = {}
-        for first in range(0, len(forms), size):  # not all at once: they would not fit into memory
-            part = forms[first : first + size]
+        for first in range(0, len(questions), size):  # not all at once: they would not fit into memory
+            part = questions[first : first + size]
             for sampled in self.sample(part, self.config.sampling, self.config.completions, "reference"):
                 tally = count_votes(self.rule.classify(sampled.group), None)
                 shares[sampled.question.id] = max(tally.counts_K, default=0) / tally.size
@@ -228,7 +227,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         config.loss,
         config.optimizer,
         config.compute,
-        updates=stream.updates(config.steps, config.questions_per_update, rule.forms),
+        updates=stream.updates(config.steps, config.questions_per_update),
         temperature=config.sampling.temperature,
         max_tokens=config.sampling.max_tokens,
     )
