@@ -1,7 +1,5 @@
 """Credit for a group that comes with all that any method may ask for."""
 
-import numpy as np
-
 from scrl.records import FACTS, Elsewhere, Group, Truth
 
 
@@ -17,6 +15,5 @@ def credit_of_all(rule, votes, **choices):
         "truth": Truth("1" if any(a == "1" for a, _ in votes) else None),  # only a method that is told it sees it
         "reference_share": 0.5,
         "elsewhere": Elsewhere(20, {"1": 0.25, "2": 0.125}, ("1", "2")),
-        "embed": lambda texts: np.array([[1.0, float(text)] for text in texts]),
     }
     return rule.credit(group, **given | choices)

@@ -64,7 +64,6 @@ NEEDS: dict[str, str] = {
     "text": "the text of every completion",
     "truth": "the right answer of every question",
     "reference_share": "the share of the most frequent answer among completions of the start model",
-    "embedding": "a model that turns texts into vectors",
     "elsewhere": "the votes of other questions",
 }
 """What a method may declare a need for, besides the votes."""
@@ -72,17 +71,11 @@ REMEDIES = {
     "entropy": "Record entropies while sampling, or use method 'ttrl'.",
     "truth": "Give every question a gold answer, or use a method that needs none.",
     "reference_share": "A run computes it; or use a method that needs none.",
-    "embedding": "A run loads it; or set credit.embedding to ngrams.",
     "elsewhere": "Give the groups of other questions (elsewhere=…), or use a method that needs none.",
 }
 """What to do if a need is not met; the other needs have to be recorded while sampling."""
-GROUP_NEEDS = {
-    "truth": "truth",
-    "reference_share": "reference_share",
-    "embedding": "embed",
-    "elsewhere": "elsewhere",
-}
-"""Needs that a group meets as a whole → the field of Evidence; the others are met by every completion."""
+GROUP_NEEDS = frozenset({"truth", "reference_share", "elsewhere"})
+"""Needs that a group meets as a whole, in a field of Evidence; the others are met by every completion."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,8 +89,6 @@ class Evidence:
     """The right answer."""
     reference_share: float | None = None
     """How far the start model agreed with itself on this question."""
-    embed: Callable[[Sequence[str]], Floats] | None = None
-    """Texts → vectors, [texts, size]."""
     elsewhere: Elsewhere | None = None
     """What the other questions answered."""
     seed: int = 0
@@ -117,7 +108,7 @@ class Evidence:
             words = f"method {method!r} needs {NEEDS[need]}"
             remedy = REMEDIES.get(need, "Record it while sampling, or use method 'ttrl'.")
             if need in GROUP_NEEDS:
-                if getattr(self, GROUP_NEEDS[need]) is None:
+                if getattr(self, need) is None:
                     raise InputError(f"{place}: {words}, and this one has none. {remedy}")
                 continue
             for number, completion in enumerate(self.group.completions):

@@ -107,7 +107,7 @@ class CreditRule:
         method, settings, classes, size = self.method, self.settings, evidence.classes, evidence.tally.size
         evidence.check(self.needs, method.name)
         stock = evidence.elsewhere.stock if evidence.elsewhere else ()
-        undeclared: dict[str, Any] = {field: None for need, field in GROUP_NEEDS.items() if need not in self.needs}
+        undeclared: dict[str, Any] = dict.fromkeys(GROUP_NEEDS - self.needs)
         evidence = replace(evidence, **undeclared)
         labels = checked_labels(method, method.label(evidence, settings), evidence.tally)
         shaped = self._shaped(evidence, labels)
@@ -233,8 +233,6 @@ def credit_rule(
     checked = _settings(chosen, PRESETS[preset], settings)
     for name in sorted(chosen.needs(checked) - NEEDS.keys()):
         raise ConfigError(f"method {chosen.name!r} needs {name!r}, which does not exist.{did_you_mean(name, NEEDS)}")
-    if "embedding" in chosen.needs(checked) and not hasattr(checked, "embedding"):
-        raise ConfigError(f"method {chosen.name!r} needs a model that embeds: give its settings a field `embedding`.")
     if checked.overlong_buffer and max_tokens is None:
         raise ConfigError(
             "overlong_buffer: needs to know at how many tokens completions are cut (max_tokens), which a run takes "

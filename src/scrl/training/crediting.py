@@ -10,7 +10,6 @@ from scrl.credit.elsewhere import LastVotes
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.evaluation.gold import truth_for
 from scrl.records import Sampled
-from scrl.sampling.embedding import Embed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +19,6 @@ class Crediting:
     rule: CreditRule
     reference_shares: dict[str, float] = field(default_factory=dict)
     """By question: the share of the start model's most frequent answer."""
-    embed: Embed | None = None
     last_votes: LastVotes = field(default_factory=LastVotes)
     """The votes of every question at its last visit, before this step."""
 
@@ -39,7 +37,6 @@ class Crediting:
                 classes,
                 truth=truth_for(rule, sampled.question, classes),
                 reference_share=self.reference_shares.get(sampled.question.id),
-                embed=self.embed,
             )
             evidence_B.append(evidence)
         votes = self.last_votes.after((each.group.question_id, each.tally) for each in evidence_B)

@@ -20,7 +20,6 @@ from scrl.policy.checkpoint import STATE, checkpoints_bytes, restore, write_stat
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
-from scrl.sampling.embedding import Embed, load_embedder
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, check_samples, open_sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.tree import sample_tree
@@ -41,8 +40,6 @@ class Run(BaseRun):
 
     sampler: Sampler
     policy: Policy
-    embed: Embed | None = None
-    """Texts → vectors, where a method needs that."""
     trackers: list[Tracker] = field(default_factory=list)
     saved_step: int = 0
     """The step of the last checkpoint."""
@@ -59,7 +56,7 @@ class Run(BaseRun):
     @property
     def crediting(self) -> Crediting:
         """The rule, and what serves its needs."""
-        return Crediting(self.rule, self.state.reference_shares, self.embed, self.state.last_votes)
+        return Crediting(self.rule, self.state.reference_shares, self.state.last_votes)
 
     def probe(self) -> None:
         """Look at a few completions of the start model; refuse to train where hardly any has an answer."""
@@ -233,8 +230,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
     )
     if not resume:
         check_room(out, checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every))
-    embed = load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None
-    run = Run(**vars(base), sampler=sampler, policy=policy, embed=embed)
+    run = Run(**vars(base), sampler=sampler, policy=policy)
     for note in (sampler.note, policy.note, policy.measure_passes()):
         if note:
             listener.note(note)
