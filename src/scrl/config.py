@@ -12,6 +12,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from scrl.credit.label_votes import LabelVotesName
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings, asked_by
@@ -113,6 +114,14 @@ class RunConfig(Settings):
     questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
     completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
+    label_votes: LabelVotesName = Field(
+        "present",
+        description="Whose votes decide labels and shares: those of the completions trained on (present), the start "
+        "model's (start), or those drawn before each pass over the questions, a label once given being kept (round).",
+    )
+    label_completions: int | None = Field(
+        None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
+    )
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
 
     prompt: PromptSettings = PromptSettings()

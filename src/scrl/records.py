@@ -185,24 +185,36 @@ class Tally:
     keys_K: tuple[str, ...]
     """The classes of answers, in the order of their keys."""
     counts_K: tuple[int, ...]
-    """n_j: how many completions gave this answer."""
+    """n_j: how many votes this answer has."""
     class_of_G: tuple[int, ...]
     """For each completion the index of its class; for a missing answer MISSING of `answers.classes`, -1."""
     entropies_G: tuple[float, ...] | None
     """h_i, if entropies were recorded."""
     class_entropies_K: tuple[float, ...] | None
-    """H̄_j: mean of h over the class."""
+    """H̄_j: mean of h over the class; NaN for an answer that has votes but that no completion gives."""
     group_entropy: float | None
     """H̄: mean of h over all N completions, missing answers included."""
+    class_of_votes: tuple[int, ...] | None = None
+    """For each vote the index of its class, where others than these completions voted (`label_votes`)."""
+
+    @property
+    def votes(self) -> tuple[int, ...]:
+        """For each vote the index of its class: the completions vote unless others did."""
+        return self.class_of_G if self.class_of_votes is None else self.class_of_votes
 
     @property
     def size(self) -> int:
-        """N: all completions, with an answer or without."""
+        """N: all votes, for an answer or for none."""
+        return len(self.votes)
+
+    @property
+    def num_completions(self) -> int:
+        """The completions of the group, which are N too unless others voted."""
         return len(self.class_of_G)
 
     @property
     def num_missing(self) -> int:
-        """N − Σ n_j: completions without an answer."""
+        """N − Σ n_j: votes for no answer."""
         return self.size - sum(self.counts_K)
 
     @property
@@ -216,6 +228,8 @@ class Truth(NamedTuple):
 
     key: str | None
     """The key of the right class; None if no completion gave the right answer."""
+    gold: str | None = None
+    """The key that a class of right answers has, whether or not there is one; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pydantic import Field
 from scrl.answers.classes import Classes
 from scrl.credit.labels import majority_positive
 from scrl.credit.rewards import spread
+from scrl.credit.tally import count_votes
 from scrl.errors import InputError
 from scrl.records import FACTS, Elsewhere, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
@@ -85,13 +86,22 @@ class Evidence:
     group: Group
     classes: Classes
     tally: Tally
+    """The votes that decide: those of the group, or by `label_votes` those of the start model or of a round."""
     truth: Truth | None = None
     """The right answer."""
     reference_share: float | None = None
     """How far the start model agreed with itself on this question."""
     elsewhere: Elsewhere | None = None
-    """What the other questions answered."""
+    """What the other questions answered, by the votes that decide."""
+    kept_label: str | None = None
+    """The positive label that the question has been given, by `label_votes`; it stays."""
     seed: int = 0
+
+    @property
+    def present(self) -> Tally:
+        """The votes of the group itself."""
+        tally = self.tally
+        return tally if tally.class_of_votes is None else count_votes(self.classes, tally.entropies_G)
 
     def generator(self) -> np.random.Generator:
         """Random numbers of this group, the same at every call."""
@@ -179,6 +189,8 @@ class Method:
     """Which of NEEDS it requires, given its settings."""
     has_negatives: bool = True
     """Whether it can rule answers out."""
+    is_silent_without_label: Callable[[Any], bool] = lambda settings: False  # noqa: ARG005 - given its settings
+    """Whether all completions of a question without a positive label earn the same, given its settings."""
     choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
     """Which M completions to train on, if votes decide that, as in DDRL; None: by `which_trained`."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None

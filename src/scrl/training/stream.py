@@ -12,7 +12,7 @@ sampled depends on the seed, the step and the round alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
 
@@ -35,6 +35,8 @@ class QuestionStream:
     batch_size: int
     seed: int
     drop_last: bool = False
+    is_even: bool = False
+    """Whether the batches of an epoch differ by one question at most, instead of the last being the smallest."""
 
     def __post_init__(self) -> None:
         if self.steps_per_epoch == 0:
@@ -54,7 +56,14 @@ class QuestionStream:
         epoch, place = divmod(step, self.steps_per_epoch)
         order = generator_for(self.seed, "order", epoch).permutation(len(self.questions))
         chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
+        if self.is_even:
+            chosen = np.array_split(order, self.steps_per_epoch)[place]
         return [self.questions[number] for number in chosen]
+
+    def only(self, ids: Collection[str]) -> QuestionStream:
+        """The questions with these ids alone, in batches of nearly equal size, none larger than before."""
+        questions = [question for question in self.questions if question.id in ids]
+        return replace(self, questions=questions, drop_last=False, is_even=True)
 
     def check_others(self, settings: DynamicSamplingSettings) -> None:
         """Refuse to draw other questions where every step asks them all."""

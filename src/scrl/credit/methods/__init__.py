@@ -14,6 +14,7 @@ METHODS: dict[str, Method] = {
         scrl.SCRL,
         ttrl.TTRL,
         contrast.CONTRAST,
+        contrast.CONTRAST_LABEL,
         compass.COMPASS,
         etmr.ETMR,
         restrain.RESTRAIN,

@@ -83,7 +83,7 @@ def cosines(counts_GE: Floats) -> Floats:
 
 def class_novelties(tally: Tally, similar_GG: Floats) -> Floats:
     """ŝ of every completion: 1 for one alone in its class, ½ where all of a class are alike; 0 without an answer."""
-    novelties_G = np.zeros(tally.size)
+    novelties_G = np.zeros(tally.num_completions)
     for j in range(len(tally.keys_K)):
         members = [i for i, own in enumerate(tally.class_of_G) if own == j]
         if len(members) == 1:
