@@ -195,7 +195,7 @@ SPREAD = (("trl", "DDP"), ("trl", "FSDP2"), ("verl", "FSDP2"))
 
 @given(st.sampled_from(sorted(SHAPES)), works(), st.sampled_from(SPREAD), st.integers(1, 64), st.integers(1, 64))
 def test_more_gpus_never_need_more_memory_each(name, work, engine, fewer, more):
-    few, many = Layout(*engine, fewer), Layout(*engine, fewer + more)
+    few, many = Layout(*engine, gpus=fewer), Layout(*engine, gpus=fewer + more)
     before, after = (peaks(parts(SHAPES[name], work, layout, layout.rows(work))) for layout in (few, many))
     assert after[0] <= before[0]
     assert after[1] <= before[1]
@@ -203,7 +203,7 @@ def test_more_gpus_never_need_more_memory_each(name, work, engine, fewer, more):
 
 @given(works() | works(vllm_memory=st.floats(0.01, 0.9)), st.sampled_from(SPREAD))
 def test_the_least_memory_is_where_it_begins_to_fit(work, engine):
-    for layout in (OURS, Layout(*engine, 4)) if work.vllm_memory is None else (OURS,):
+    for layout in (OURS, Layout(*engine, gpus=4)) if work.vllm_memory is None else (OURS,):
         least = least_memory(SMALL, work, layout)
         assert fit(SMALL, work, layout, least * 1.000001) is not None
         assert fit(SMALL, work, layout, least * 0.999999) is None

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 from line_files import read_lines, write_lines
-from runs import Listener, differences, do, go_on, metrics, no_reports, small, stop_after_a_step
+from listeners import Listener
+from runs import differences, do, go_on, metrics, no_reports, small, stop_after_a_step
 from transformers import AutoTokenizer
 
 from scrl.credit.rule import credit_rule
