@@ -70,9 +70,7 @@ def plan(
     for line in gpu_lines(gpu_plan):
         console.print(Text(line), soft_wrap=True)
     if not gpu_plan.fits:
-        raise ScrlError(
-            "no engine can run this on these GPUs; take more or larger ones, --lora true, or fewer --max-tokens"
-        )
+        raise ScrlError("no engine can run this on these GPUs; what each needs or refuses is said above")
 
 
 def _recipe(settings: Sequence[str]) -> str | None:
