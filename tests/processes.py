@@ -40,7 +40,7 @@ class Command:
         with suppress(ProcessLookupError):  # it has ended
             os.kill(self.process.pid, number)
 
-    def wait_for(self, is_there, seconds=120):
+    def wait_for(self, is_there, seconds=600):
         """Until something is true, or the process ends."""
         deadline = time.monotonic() + seconds
         while not is_there() and self.process.is_alive() and time.monotonic() < deadline:

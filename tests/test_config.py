@@ -1,13 +1,14 @@
 """Settings: presets, named losses, the words of the command, and what is said about a wrong one."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 import scrl
 from scrl.cli.train import file_and_overrides
-from scrl.config import RunConfig, build_config, override, read_config, with_settings, write_config
+from scrl.config import GuardSettings, RunConfig, build_config, override, read_config, with_settings, write_config
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError, DataError
 from scrl.planning.plan import warnings
@@ -15,7 +16,6 @@ from scrl.policy.settings import LoraSettings, OptimizerSettings
 from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
 from scrl.settings import merged, setting_rows
-from scrl.training.guard import GuardSettings
 
 BARE = {"model": "embedded", "questions": "arithmetic:easy"}
 SMALL = ("model=embedded", "questions=arithmetic:easy", "completions=8", "trained=4", "evaluation.completions=4")
@@ -80,7 +80,7 @@ def test_the_official_preset_is_what_the_authors_code_does():
     loss = config.loss
     assert (loss.kl_weight, loss.kl, loss.mean, loss.dual_clip) == (0.001, "k3-capped", "pairs", 3.0)
     assert config.drop_last is True
-    rule = config.rule().settings
+    rule: Any = config.rule().settings
     assert (rule.missing_reward, rule.std, rule.ties, rule.which_trained) == (-1.0, "sample", "first-seen", "first")
     assert (rule.min_share, rule.min_margin, rule.max_negative_share) == (0.375, 0.125, 0.125)
 

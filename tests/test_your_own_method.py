@@ -150,8 +150,8 @@ def test_the_reader_and_the_sampler_of_the_page_work(folder):
     assert run(*words, cwd=folder).returncode == 0
     assert [line["answer_class"] for line in read_lines(folder / "own-labels.jsonl")] == ["4", "4", None]
     tiny = "--steps 1 --completions 4 --trained 2 --sampling.max-tokens 24 --evaluation.is-off true --out sampled"
-    words = f"train --model embedded --questions arithmetic:easy:train:2 --compute.sampler samplers:Logged {tiny}"
-    done = run(*words.split(), cwd=folder)
+    command = f"train --model embedded --questions arithmetic:easy:train:2 --compute.sampler samplers:Logged {tiny}"
+    done = run(*command.split(), cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "2 prompts at step 0" in done.stdout
 

@@ -18,6 +18,7 @@ from scrl.errors import InputError
 from scrl.evaluation.settings import MeasurementSettings
 from scrl.policy import model
 from scrl.policy.checkpoint import write_weights
+from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 TINY = ("--samples", "2", "--max-tokens", "24", "--sampler-rows", "4")
@@ -250,7 +251,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(evaluate, tmp_
 
 def test_weights_are_counted_once_and_by_their_type():
     num_weights = model.load_model("embedded", ComputeSettings(device="cpu")).num_weights
-    shape = model.model_shape(model.model_folder("embedded"))
+    shape = model.model_shape(model_folder("embedded"))
     for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
         assert model.weight_bytes(shape, dtype) == size * num_weights
 
@@ -290,10 +291,10 @@ def test_as_many_benchmarks_side_by_side_as_there_are_columns_for(width, tables)
         "answered": 1.0, "agreement": 0.875, "truncated": 0.0, "length_mean": 24.0,
     }  # fmt: skip
     records = [record | {"benchmark": f"arithmetic:{level}:6"} for level in ("easy", "medium", "hard")]
-    console = Console(file=io.StringIO(), width=width)
+    console = Console(file=(file := io.StringIO()), width=width)
     for table in results_tables(records, console):
         console.print(table)
-    out = console.file.getvalue()
+    out = file.getvalue()
     assert max(map(len, out.splitlines())) <= width
     assert out.count("tokens per completion") == tables
     assert out.count("62.5 [29.2, 100.0]") == 3

@@ -150,9 +150,9 @@ def test_a_switch_may_stand_before_a_file(call, tmp_path):
 
 
 def help_of(command, width):
-    console = Console(file=io.StringIO(), width=width)
-    app.help_print([command], console=console)
-    return console.file.getvalue()
+    file = io.StringIO()
+    app.help_print([command], console=Console(file=file, width=width))
+    return file.getvalue()
 
 
 def test_the_help_of_train_shows_the_settings_that_matter_first_each_with_its_default():

@@ -151,7 +151,7 @@ def test_groups_are_step_and_question(label):
 def test_an_answer_read_elsewhere_wins_over_the_completion(label):
     written = {"completion": r"\boxed{5}"}
     rows = [{"answer": "4"} | written, {"answer": None} | written, {"answer": 4.0}, {"answer": ""}]
-    labels, _, _ = label([{"question_id": 3} | line for line in rows], "--method", "ttrl")
+    labels, _, _ = label([{"question_id": 3, **line} for line in rows], "--method", "ttrl")
     assert [line["answer"] for line in labels] == ["4", None, "4.0", None]
     assert [line["reward"] for line in labels] == [1.0, 0.0, 1.0, 0.0]
 
@@ -226,7 +226,7 @@ def test_a_reader_beside_the_rollouts_is_found_by_the_installed_command(tmp_path
     (tmp_path / "beside.py").write_text("def read(text):\n    return '7'\n")
     source = write_lines(tmp_path / "r.jsonl", [row("q", "1")])
     command = [Path(sys.executable).with_name("scrl"), "label", source, "--reader", "beside:read", "--out", "l.jsonl"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert read_lines(tmp_path / "l.jsonl")[0]["answer"] == "7"
 

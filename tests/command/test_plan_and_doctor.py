@@ -40,6 +40,8 @@ def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, call):
     # 12 · 8 updates; 64 questions are 8 steps; 12 · 8 · 32 completions of 72 tokens
     assert "12 steps, 96 updates, 1.5 epochs of 64 questions; up to 221,184 tokens sampled" in lines
     assert any(line.startswith("757,888 weights; about ") for line in lines)
+    # best has 4 bytes a weight, last 12, twice while the second replaces the first
+    assert any(line.startswith("up to 0.021 GB on disk for checkpoints") for line in lines)
     assert re.fullmatch(r"first prompt: 'Compute \S+\.\\n'", lines[-1])
     assert call("train", *words, "--dry-run")[:2] == (0, plan.replace(first, "for this machine: CPU, float32"))
     assert list(tmp_path.iterdir()) == []

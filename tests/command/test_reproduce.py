@@ -205,13 +205,13 @@ def test_one_that_was_killed_is_finished_by_a_second_call(reproduce, tmp_path):
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_on_a_narrow_terminal_the_words_are_cut_and_the_bar_stays(width):
-    console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
+    console = Console(file=(file := StringIO()), width=width, force_terminal=True, color_system=None)
     progress = progress_bar(console)
     words = "7 of 8 questions had a label and 3 of them ruled something out"
     listener = BarProgress(console, 30, "embedded/easy/32-16/scrl", progress)
     listener.step({"step": 11, "agreement": 0.5, "entropy_mean": 0.25}, words)
     console.print(progress.get_renderable())
-    (line,) = console.file.getvalue().splitlines()
+    (line,) = file.getvalue().splitlines()
     assert len(line) <= width
     assert line.startswith("embedded/easy/32-16/scrl ━━━")
     assert " 12/30 -:--:-- " in line

@@ -234,7 +234,7 @@ def test_a_long_call_of_the_sampler_shows_that_it_goes_on(monkeypatch):
 
 
 def test_on_a_terminal_a_bar_moves():
-    console = Console(file=io.StringIO(), width=100, force_terminal=True)
+    console = Console(file=(file := io.StringIO()), width=100, force_terminal=True)
     with Progress(TextColumn("{task.completed}/{task.total} {task.fields[words]}"), console=console) as progress:
         listener = BarProgress(console, 3, "SCRL", progress)
         listener.step(step(1), "all well")
@@ -244,16 +244,16 @@ def test_on_a_terminal_a_bar_moves():
         listener.tokens(7, 512)
     assert (task.completed, task.total, shown) == (2, 3, "50% agree, entropy 0.250; all well")
     assert task.fields["words"] == f"token 7 of at most 512; {shown}"
-    assert "SCRL: a note" in console.file.getvalue()
+    assert "SCRL: a note" in file.getvalue()
 
 
 def test_a_bar_leaves_room_for_what_ctrl_c_writes():
     """A terminal echoes ^C behind the bar: on a full line that would begin a new one, and the bar would stay."""
-    console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    console = Console(file=(file := io.StringIO()), width=80, force_terminal=True, color_system=None)
     with progress_bar(console) as bar:
         BarProgress(console, 3, "SCRL", bar).step(step(1), "words that are longer than the line " * 3)
         bar.refresh()
-    drawn = [re.sub(r"\x1b\[[0-9?;]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", console.file.getvalue())]
+    drawn = [re.sub(r"\x1b\[[0-9?;]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", file.getvalue())]
     assert max(map(len, drawn)) == 77
 
 

@@ -97,7 +97,9 @@ def test_it_asks_for_what_it_needs_and_no_more():
         assign_credit(Group.from_answers(["1", "2"], question_id="q"), "compass")
     with pytest.raises(ConfigError, match="exponent_sign"):
         credit_rule("compass", exponent_sign=2)
-    assert credit_rule("compass", exponent_sign="-1").settings.exponent_sign == -1  # as the command line gives it
+    assert (
+        credit_rule("compass", exponent_sign="-1").settings.model_dump()["exponent_sign"] == -1
+    )  # as the command line gives it
 
 
 VOTES = st.lists(

@@ -132,7 +132,7 @@ def test_empo_can_leave_out_questions_by_their_confidence(answers, is_kept):
 
 def test_empo_takes_bounds_as_the_command_line_gives_them():
     for text in ("0.3,1", "[0.3, 1]"):
-        assert credit_rule("empo", keep_shares=text).settings.keep_shares == (0.3, 1.0)
+        assert credit_rule("empo", keep_shares=text).settings.model_dump()["keep_shares"] == (0.3, 1.0)
 
 
 @pytest.mark.parametrize("bad", [(0.5, 0.5), (-0.1, 1), (0.3, 1.1), (1, 0.3)])

@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -50,7 +51,7 @@ def hub(monkeypatch):
                 raise rows
             return rows
 
-        fake = ModuleType("datasets")
+        fake: Any = ModuleType("datasets")
         fake.load_dataset = load_dataset
         monkeypatch.setitem(sys.modules, "datasets", fake)
         return calls

@@ -3,6 +3,7 @@
 import sys
 from decimal import Decimal
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from question_files import ROWS, TWO
@@ -153,7 +154,7 @@ class FakeArrowError(Exception):
 
 
 def test_parquet_is_read_through_pyarrow(write, monkeypatch):
-    fake = ModuleType("pyarrow")
+    fake: Any = ModuleType("pyarrow")
     fake.parquet = ModuleType("pyarrow.parquet")
     fake.parquet.ParquetFile = FakeParquetFile
     fake.ArrowException = FakeArrowError
@@ -177,7 +178,7 @@ def hub(monkeypatch):
             raise ConnectionError(f"{name} does not exist on the hub")
         return list(data[name])
 
-    fake = ModuleType("datasets")
+    fake: Any = ModuleType("datasets")
     fake.get_dataset_split_names = split_names
     fake.load_dataset = lambda name, split: data[name][split]
     monkeypatch.setitem(sys.modules, "datasets", fake)

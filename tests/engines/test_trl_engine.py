@@ -15,7 +15,7 @@ from packaging.version import Version
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
 from scrl.data.prompts import PromptSettings, prompt_tokens
-from scrl.data.run_state import guard_stop_of
+from scrl.data.run_state import ENGINE_STATE, guard_stop_of
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
@@ -270,7 +270,7 @@ def test_the_last_visit_of_each_question_is_read_back(tmp_path):
     )  # fmt: skip
     folder.last.mkdir()
     state = {"step": 2, "questions": "these", "files": folder.lengths()}
-    (folder.last / trl_run.ENGINE_STATE).write_text(json.dumps(state))
+    (folder.last / ENGINE_STATE).write_text(json.dumps(state))
     run = SimpleNamespace(
         config=small("steps=3"), folder=folder, listener=Listener(), state=State(questions="these", processes=1),
         is_main=True, refuse_if_ended=lambda: None, rollouts=SimpleNamespace(labels={}),

@@ -91,7 +91,7 @@ def command(*words, processes=1):
     start = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)] if processes > 1 else []
     environment = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     called = [sys.executable, *start, *map(str, words)]
-    done = subprocess.run(called, capture_output=True, text=True, env=environment, cwd=Path.cwd(), timeout=280)
+    done = subprocess.run(called, capture_output=True, text=True, env=environment, cwd=Path.cwd())
     return done.returncode, done.stdout + done.stderr
 
 

@@ -11,6 +11,7 @@ import tempfile
 import types
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ def register_cpu():
     from verl.plugin.platform.platform_base import PlatformBase
     from verl.plugin.platform.platform_manager import PlatformRegistry
 
-    module = types.ModuleType("torch_cpu")
+    module: Any = types.ModuleType("torch_cpu")
     for name in dir(torch.cpu):
         setattr(module, name, getattr(torch.cpu, name))
     for name in ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved"):

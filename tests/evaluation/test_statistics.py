@@ -170,7 +170,7 @@ def test_how_often_an_interval_holds_the_mean(shape, questions, covered, above):
     generator, mean = generator_for(0, "coverage", *map(str, shape), questions), shape[0] / sum(shape)
     missed = {"below": 0, "above": 0}
     for number in range(400):
-        values_Q = generator.binomial(16, generator.beta(*shape, size=questions)) / 16
+        values_Q = generator.binomial(16, generator.beta(shape[0], shape[1], questions)) / 16
         low, high = bootstrap_interval(values_Q, seed=number, draws=500)
         missed["below"] += mean < low
         missed["above"] += mean > high

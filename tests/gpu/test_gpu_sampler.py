@@ -14,6 +14,7 @@ from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
 
+CUDA = "cuda"
 WORDS = 1003  # no multiple of anything
 LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -55,7 +56,7 @@ def model_of(name, words=WORDS, dtype=torch.bfloat16):
         for weight in model.parameters():
             if weight.dim() == 1:
                 weight.add_(0.1 * torch.randn_like(weight))
-    return model.to("cuda", dtype).eval()
+    return model.to(CUDA, dtype).eval()
 
 
 NAMES = ("qwen2.5-0.5b", "qwen2.5-3b", "qwen3-4b", "llama-3.2-3b")
@@ -72,7 +73,7 @@ def sampler_of(model, max_rows=256, record=()):
     sampler = LocalSampler(model, Silent(), max_rows=max_rows, record=record, on_fewer=notes.append)
     assert sampler.note is None
     assert sampler._engine is not None
-    sampler.notes = notes
+    sampler.notes = notes  # type: ignore[attr-defined]
     return sampler
 
 
@@ -83,7 +84,7 @@ def tokens_of(samples_BG):
 @torch.no_grad()
 def plain_logits(model, prompt, sample):
     """float32 logits [T, V] of a completion by one forward over all of it, with float32 arithmetic."""
-    joined = torch.from_numpy(np.concatenate((prompt.tokens_P, sample.tokens_T))).to("cuda")[None]
+    joined = torch.from_numpy(np.concatenate((prompt.tokens_P, sample.tokens_T))).to(CUDA)[None]
     return model(input_ids=joined, use_cache=False).logits[0, len(prompt.tokens_P) - 1 : -1].float()
 
 
@@ -91,13 +92,13 @@ def differences(model, prompts_B, samples_BG, temperature=1.0):
     """|Δ log-prob| and |Δ entropy| of all tokens against the model in float32, or a float32 copy of it."""
     wide = model
     if model.dtype != torch.float32:
-        wide = type(model)(model.config).to("cuda").eval()
+        wide = type(model)(model.config).to(CUDA).eval()
         wide.load_state_dict(model.state_dict())
     found = []
     for prompt, samples_G in zip(prompts_B, samples_BG, strict=True):
         for sample in samples_G:
             logprobs_TV = torch.log_softmax(plain_logits(wide, prompt, sample) / temperature, dim=-1)
-            tokens_T = torch.from_numpy(sample.tokens_T).to("cuda")
+            tokens_T = torch.from_numpy(sample.tokens_T).to(CUDA)
             entropies_T = torch.special.entr(logprobs_TV.exp()).sum(-1)
             logprobs_T = logprobs_TV.gather(1, tokens_T[:, None])[:, 0]
             pairs = ((sample.logprobs_T, logprobs_T), (sample.entropies_T, entropies_T))
@@ -263,12 +264,12 @@ def test_memory_is_freed_and_new_weights_are_seen():
 def drawn_by(ops, logits_RV, settings):
     """One token per row, and its scores."""
     rows = len(logits_RV)
-    fields = torch.zeros(len(FIELDS), rows, dtype=torch.int32, device="cuda")
+    fields = torch.zeros(len(FIELDS), rows, dtype=torch.int32, device=CUDA)
     fields[ALIVE], fields[LIMIT], fields[COMPLETION] = 1, 9, torch.arange(rows)
-    draw_params = torch.tensor([settings.temperature or 1.0, settings.top_p], device="cuda")
-    state = DecodeState(fields, None, None, torch.tensor([-1], dtype=torch.int32, device="cuda"), draw_params)
-    uniforms = torch.from_numpy(np.random.default_rng(1).random((rows + 1, 1), dtype=np.float32)).to("cuda")
-    blank = torch.zeros(rows + 1, 1, device="cuda")
+    draw_params = torch.tensor([settings.temperature or 1.0, settings.top_p], device=CUDA)
+    state = DecodeState(fields, None, None, torch.tensor([-1], dtype=torch.int32, device=CUDA), draw_params)
+    uniforms = torch.from_numpy(np.random.default_rng(1).random((rows + 1, 1), dtype=np.float32)).to(CUDA)
+    blank = torch.zeros(rows + 1, 1, device=CUDA)
     completions = Completions(blank.int(), blank.clone(), blank.clone(), blank[:, 0].int(), uniforms, {})
     ops.draw_tokens(logits_RV, state, completions, settings)
     return completions
@@ -280,7 +281,7 @@ def test_tokens_are_drawn_as_often_as_they_should_be(top_p):
     from scrl.sampling.gpu import kernels
 
     rows = 65_536
-    logits_V = torch.randn(40, generator=torch.Generator().manual_seed(3)).to("cuda")
+    logits_V = torch.randn(40, generator=torch.Generator().manual_seed(3)).to(CUDA)
     settings = SamplingSettings(top_p=top_p)
     tokens = drawn_by(kernels, logits_V.expand(rows, -1).contiguous(), settings).tokens_CT[:rows, 0]
     probs_V = logits_V.softmax(0).double()
@@ -302,7 +303,7 @@ def test_tokens_are_drawn_as_often_as_they_should_be(top_p):
 def test_a_real_vocabulary_is_drawn_from_as_by_plain_torch(top_p, spread):
     from scrl.sampling.gpu import kernels
 
-    logits_RV = spread * torch.randn(128, 151_936, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    logits_RV = spread * torch.randn(128, 151_936, device=CUDA, generator=torch.Generator(CUDA).manual_seed(0))
     settings = SamplingSettings(temperature=0.6, top_p=top_p)
     found, expected = (drawn_by(ops, logits_RV, settings) for ops in (kernels, reference_ops))
     torch.testing.assert_close(found.entropies_CT, expected.entropies_CT, atol=1e-3, rtol=1e-4)

@@ -314,7 +314,7 @@ def test_a_whole_update_moves_the_masters():
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
     settings = OptimizerSettings(learning_rate=1e-4, schedule="constant", warmup=0, masters="split", state="bfloat16")
     policy = Policy(language_model, LossSettings(), settings, compute, **options)
-    held = policy.optimizer._weights
+    held = policy.optimizer._weights  # type: ignore[attr-defined]
     before = [weight.master(slice(None)).clone() for weight in held]
     policy._set_mode()
     update = policy._step(policy.rescore([rows])[0]).read()
@@ -339,4 +339,4 @@ def test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(masters)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert old_RT.isfinite().all()
-    assert step.read()["trained"] == sum(len(row.tokens_T) for row in rows)
+    assert step.read().sums.trained == sum(len(row.tokens_T) for row in rows)

@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
     pytest.mark.filterwarnings("ignore"),  # vLLM's own, and those of what it imports
 ]
+CUDA = "cuda"
 CACHE_BYTES = 2**30
 SETTINGS = SamplingSettings(max_tokens=24)
 PROMPTS = [
@@ -46,7 +47,7 @@ def random_model(folder=None, seed=0):
     if folder is not None:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    return model.to("cuda"), tokenizer
+    return model.to(CUDA), tokenizer
 
 
 def rebound(rig, model):
@@ -128,10 +129,10 @@ def test_the_likeliest_tokens_are_the_policys(rig):
     samples_BG = drawn(rig.sampler, SamplingSettings(max_tokens=16, temperature=0.0), num_samples=2)
     for prompt, (sample, copy) in zip(PROMPTS, samples_BG, strict=True):
         assert sample.tokens_T.tolist() == copy.tokens_T.tolist()
-        joined = torch.from_numpy(np.concatenate((prompt.tokens_P, sample.tokens_T)))[None].to("cuda")
+        joined = torch.from_numpy(np.concatenate((prompt.tokens_P, sample.tokens_T)))[None].to(CUDA)
         with torch.no_grad():
             logits_TV = rig.model(input_ids=joined).logits[0, len(prompt.tokens_P) - 1 : -1].float()
-        chosen_T = logits_TV.gather(-1, torch.from_numpy(sample.tokens_T).to("cuda")[:, None]).squeeze(-1)
+        chosen_T = logits_TV.gather(-1, torch.from_numpy(sample.tokens_T).to(CUDA)[:, None]).squeeze(-1)
         assert (logits_TV.amax(dim=-1) - chosen_T).max() < 0.1  # two ways to round
 
 

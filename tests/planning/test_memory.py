@@ -11,9 +11,11 @@ from torch.utils._pytree import tree_leaves
 
 from scrl.planning.memory import (
     GIB,
+    LOGIT_BYTES,
     Layout,
     Work,
     bytes_per_trained_weight,
+    disk_bytes,
     fit,
     least_memory,
     logit_bytes,
@@ -22,18 +24,21 @@ from scrl.planning.memory import (
     row_bytes,
     smaller,
 )
-from scrl.planning.shapes import SHAPES
+from scrl.planning.shapes import SHAPES, shape_of
+from scrl.policy.checkpoint import checkpoints_bytes
 from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, block_rows
+from scrl.policy.model import load_model
 from scrl.policy.optimizer import open_optimizer
-from scrl.policy.settings import OptimizerSettings
+from scrl.policy.policy import Policy
+from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 
 SMALL = SHAPES["Qwen/Qwen2.5-3B"]
 W = 3_085_938_688
 PAPER = Work(
-    questions=8, sampled_rows=256, trained_rows=128, updates=8, update_rows=16, prompt=200, length=1536, max_tokens=3072,
+    questions=8, sampled_rows=256, trained_rows=128, updates=8, update_rows=16, prompt=200, max_tokens=3072,
     micro_batch=16, sampler_rows=512,
 )  # fmt: skip
-BENCHMARK = replace(PAPER, prompt=64, length=3072, updates=1, masters="split", state="bfloat16")
+BENCHMARK = replace(PAPER, prompt=64, updates=1, masters="split", state="bfloat16")
 OURS = Layout("embedded", "none", 1)
 H200 = 139 * GIB
 
@@ -78,13 +83,13 @@ def test_a_gradient_of_3b_with_trl_was_measured(micro_batch, is_checkpointed, pe
 
 
 def test_a_sampler_was_measured():
-    work = replace(PAPER, sampled_rows=32, prompt=64, length=10_240, max_tokens=10_240)
+    work = replace(PAPER, sampled_rows=32, prompt=64, max_tokens=10_240)
     memory = amounts(SHAPES["Qwen/Qwen3-4B"], work, OURS, 32)
     assert (memory["weights"] + memory["sampler's cache"]) / GIB == pytest.approx(52.7, abs=0.1)
 
 
 def test_a_step_of_1_5b_was_measured():
-    work = replace(PAPER, sampled_rows=512, trained_rows=256, update_rows=32, length=728, micro_tokens=16_384)
+    work = replace(PAPER, sampled_rows=512, trained_rows=256, update_rows=32, micro_tokens=16_384)
     work = replace(work, has_fused_layers=False)
     found = fit(SHAPES["Qwen/Qwen2.5-1.5B"], work, OURS, H200)
     cache = {part.name: part.bytes for part in found.parts}["sampler's cache"]
@@ -116,6 +121,15 @@ def test_bytes_of_a_trained_weight_are_those_that_the_optimizer_holds(dtype, mas
         bytes_per_trained_weight(replace(work, micro_batch=15), OURS)[1] == several_passes
     )  # 16 completions of an update
     assert 2 + sum(bytes_per_trained_weight(replace(PAPER, micro_batch=15), OURS)) == 16  # `scrl doctor` counts so
+
+
+@pytest.mark.parametrize("is_renewed", [False, True])
+def test_checkpoints_take_what_the_trainer_counts(is_renewed):
+    loaded = load_model("embedded", ComputeSettings(device="cpu", dtype="float32"))
+    options = {"updates": 1, "temperature": 1.0, "max_tokens": 8}
+    policy = Policy(loaded, LossSettings(), OptimizerSettings(), ComputeSettings(device="cpu"), **options)
+    planned = disk_bytes(shape_of("embedded"), replace(PAPER, size=4), is_renewed=is_renewed)
+    assert planned == checkpoints_bytes(policy, is_renewed=is_renewed)
 
 
 def test_the_block_of_logits_that_is_counted_is_the_largest_there_is():
@@ -161,7 +175,7 @@ def test_rows_are_as_many_as_memory_allows():
     assert fit(SMALL, work, OURS, room + 300 * row).rows == 256  # there are no more
     assert fit(SMALL, replace(work, sampled_rows=3 * 256, rollouts=3), OURS, H200).rows == 256  # one after the other
     by_vllm = replace(work, vllm_memory=0.01)
-    assert fit(SMALL, by_vllm, OURS, H200).rows == 23  # 1.39 GiB // (1,736 tokens · 36,864 bytes)
+    assert fit(SMALL, by_vllm, OURS, H200).rows == 12  # 1.39 GiB // (3,272 tokens · 36,864 bytes)
 
 
 def tokens_set(micro_tokens):
@@ -173,7 +187,8 @@ def test_less_memory_is_tried_in_an_order_that_costs_least():
     assert tries == [(5, False), (2, False), (1, False), (5, True), (2, True), (1, True)]
     passes = [(OURS.micro_tokens(each), OURS.micro_rows(each)) for each in map(tokens_set, (10_000, 1000, 10**6))]
     assert passes == [(10_000, 3), (3272, 1), (16 * 3272, 16)]  # one completion is taken whole
-    assert Layout("verl", "FSDP2", 8).score_rows(tokens_set(10_000)) == 3
+    three_rows = 3 * 3072 * SMALL.vocabulary * LOGIT_BYTES
+    assert logit_bytes(SMALL, tokens_set(10_000), Layout("verl", "FSDP2", 8)) == three_rows
     by_tokens = smaller(replace(PAPER, micro_tokens=10_000, is_checkpointed=True))
     assert [(less.micro_tokens, less.micro_batch) for less in by_tokens] == [(10_000, 16), (5000, 16), (2500, 16)]
 
@@ -182,7 +197,7 @@ def works(vllm_memory=st.none()):  # noqa: B008 - a strategy is a constant
     return st.builds(
         Work, questions=st.just(8), sampled_rows=st.integers(1, 4096), trained_rows=st.integers(8, 1024),
         updates=st.integers(1, 8), update_rows=st.integers(1, 1024), prompt=st.integers(1, 512),
-        length=st.floats(1, 1000), max_tokens=st.integers(1000, 8192), micro_batch=st.integers(1, 32),
+        max_tokens=st.integers(1, 8192), micro_batch=st.integers(1, 32),
         sampler_rows=st.integers(1, 512), is_checkpointed=st.booleans(), has_reference=st.booleans(),
         adapter_rank=st.sampled_from([None, 16]), masters=st.sampled_from(["float32", "split"]),
         state=st.sampled_from(["float32", "bfloat16"]), micro_tokens=st.none() | st.integers(1, 100_000),
@@ -195,15 +210,15 @@ SPREAD = (("trl", "DDP"), ("trl", "FSDP2"), ("verl", "FSDP2"))
 
 @given(st.sampled_from(sorted(SHAPES)), works(), st.sampled_from(SPREAD), st.integers(1, 64), st.integers(1, 64))
 def test_more_gpus_never_need_more_memory_each(name, work, engine, fewer, more):
-    few, many = Layout(*engine, fewer), Layout(*engine, fewer + more)
-    before, after = (peaks(parts(SHAPES[name], work, layout, layout.rows(work))) for layout in (few, many))
+    few, many = Layout(*engine, gpus=fewer), Layout(*engine, gpus=fewer + more)
+    before, after = (peaks(parts(SHAPES[name], work, layout, layout.rows_at_once(work))) for layout in (few, many))
     assert after[0] <= before[0]
     assert after[1] <= before[1]
 
 
 @given(works() | works(vllm_memory=st.floats(0.01, 0.9)), st.sampled_from(SPREAD))
 def test_the_least_memory_is_where_it_begins_to_fit(work, engine):
-    for layout in (OURS, Layout(*engine, 4)) if work.vllm_memory is None else (OURS,):
+    for layout in (OURS, Layout(*engine, gpus=4)) if work.vllm_memory is None else (OURS,):
         least = least_memory(SMALL, work, layout)
         assert fit(SMALL, work, layout, least * 1.000001) is not None
         assert fit(SMALL, work, layout, least * 0.999999) is None

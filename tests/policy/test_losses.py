@@ -34,7 +34,7 @@ def loss_and_gradient(target, old_prob, advantage, clip=CLIP):
     logprobs_RT = torch.log_softmax(logits_V, dim=-1)[target].view(1, 1)
     old_RT = torch.tensor([[math.log(old_prob)]], dtype=torch.float64)
     ratios_RT = token_ratios(logprobs_RT, old_RT)
-    loss = clipped_surrogate(ratios_RT, *split(advantage), clip).sum()
+    loss = clipped_surrogate(ratios_RT, *split(advantage), clip=clip).sum()
     [grad] = torch.autograd.grad(loss, logits_V)
     return float(loss.detach()), grad.tolist()
 
@@ -73,7 +73,7 @@ def test_clipped_surrogate_by_hand(old_prob, advantage, loss, grad):
     assert found_grad == pytest.approx(grad, abs=1e-12)
     ratio = torch.tensor([[0.3 / old_prob]], dtype=torch.float64)
     flat = advantage != 0 and not any(grad)
-    assert bool(is_clipped(ratio, *split(advantage), CLIP)) == flat
+    assert bool(is_clipped(ratio, *split(advantage), clip=CLIP)) == flat
 
 
 def test_dual_clip_bounds_the_loss_of_a_bad_token_that_became_likely():
@@ -91,7 +91,7 @@ def test_dual_clip_bounds_the_loss_of_a_bad_token_that_became_likely():
 def test_the_surrogate_never_promises_more_than_the_unclipped_one(ratio, advantage, low, high, dual):
     ratios = torch.tensor([[ratio]], dtype=torch.float64)
     loss, dual_loss = (
-        float(clipped_surrogate(ratios, *split(advantage), Clip(low, high, most))) for most in (None, dual)
+        float(clipped_surrogate(ratios, *split(advantage), clip=Clip(low, high, most))) for most in (None, dual)
     )
     assert loss >= -ratio * advantage - 1e-12
     assert dual_loss <= loss
@@ -102,7 +102,7 @@ def test_the_surrogate_never_promises_more_than_the_unclipped_one(ratio, advanta
 def test_a_ratio_that_overflows_gives_numbers(advantage):
     logprobs_RT = torch.tensor([[0.0]], requires_grad=True)
     ratios_RT = token_ratios(logprobs_RT, torch.tensor([[-200.0]]))
-    loss = clipped_surrogate(ratios_RT, *(part_R.float() for part_R in split(advantage)), CLIP).sum()
+    loss = clipped_surrogate(ratios_RT, *(part_R.float() for part_R in split(advantage)), clip=CLIP).sum()
     loss.backward()
     # Â > 0: clipped at 1.28, ℓ = −1.28 · 2; Â < 0: ℓ = 2 e²⁰
     assert float(loss.detach()) == pytest.approx({2.0: -2.56, 0.0: 0.0, -2.0: 2 * math.exp(20)}[advantage])
@@ -112,7 +112,7 @@ def test_a_ratio_that_overflows_gives_numbers(advantage):
 def test_what_dual_clip_takes_away_is_clipped_too():
     ratios_RT = torch.tensor([[0.5, 1.0, 2.9, 3.1]])
     for clip, expected in ((CLIP, [True, False, False, False]), (DUAL_CLIP, [True, False, False, True])):
-        assert is_clipped(ratios_RT, *split(-1.0), clip)[0].tolist() == expected
+        assert is_clipped(ratios_RT, *split(-1.0), clip=clip)[0].tolist() == expected
 
 
 # GSPO

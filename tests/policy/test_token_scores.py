@@ -52,7 +52,7 @@ def assert_all_close(found, wanted, tolerance=1e-5):
 def test_scores_from_whole_logits_are_the_same(temperature):
     *leaves, targets_n = problem()
     scores = logit_scores(torch.nn.functional.linear(*leaves), targets_n, temperature)
-    expected = full_scores(*leaves, targets_n, temperature)
+    expected = full_scores(*leaves, targets_n=targets_n, temperature=temperature)
     assert_all_close(scores, expected)
     assert_all_close(gradients(scores, upstreams(), leaves), gradients(expected, upstreams(), leaves))
 
@@ -64,7 +64,7 @@ def test_scores_and_gradients_are_those_of_the_full_computation(chunk_elements, 
     hidden_nE, weight_VE, bias_V, targets_n = problem(bias=bias)
     leaves, options = (hidden_nE, weight_VE, bias_V), {"temperature": temperature, "chunk_elements": chunk_elements}
     scores = token_scores(hidden_nE, weight_VE, targets_n, bias_V=bias_V, **options)
-    expected = full_scores(*leaves, targets_n, temperature)
+    expected = full_scores(*leaves, targets_n=targets_n, temperature=temperature)
     assert_all_close(scores, expected)
     found = gradients(scores, upstreams(), leaves)
     assert len(found) == 2 + bias
@@ -75,7 +75,7 @@ def test_scores_and_gradients_are_those_of_the_full_computation(chunk_elements, 
 def test_one_of_the_two_scores_can_be_differentiated_alone(which):
     *leaves, targets_n = problem()
     scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2], temperature=0.8, chunk_elements=4 * V)
-    expected = full_scores(*leaves, targets_n, 0.8)
+    expected = full_scores(*leaves, targets_n=targets_n, temperature=0.8)
     assert_all_close(gradients(scores, upstreams(which), leaves), gradients(expected, upstreams(which), leaves))
 
 
@@ -85,7 +85,7 @@ def test_any_problem_in_any_chunks(seed, tokens, temperature, chunk_elements):
     hidden_nE, weight_VE, bias_V, targets_n = problem(seed=seed, tokens=tokens)
     leaves, options = (hidden_nE, weight_VE, bias_V), {"temperature": temperature, "chunk_elements": chunk_elements}
     scores = token_scores(hidden_nE, weight_VE, targets_n, bias_V=bias_V, **options)
-    expected, upstream = full_scores(*leaves, targets_n, temperature), upstreams(tokens=tokens)
+    expected, upstream = full_scores(*leaves, targets_n=targets_n, temperature=temperature), upstreams(tokens=tokens)
     for one, other in zip(gradients(scores, upstream, leaves), gradients(expected, upstream, leaves), strict=True):
         scale = 1 + float(other.abs().max())
         torch.testing.assert_close(one / scale, other / scale, atol=2e-5, rtol=0)
@@ -138,7 +138,7 @@ def test_three_tokens_by_hand():
 def test_scores_are_float32_and_gradients_have_the_type_of_the_inputs(dtype, of_scores, of_gradients):
     *leaves, targets_n = problem(dtype=dtype)
     scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2], chunk_elements=3 * V)
-    expected = full_scores(*leaves, targets_n, 1.0)
+    expected = full_scores(*leaves, targets_n=targets_n, temperature=1.0)
     assert {score.dtype for score in scores} == {torch.float32}
     for score, full in zip(scores, expected, strict=True):
         torch.testing.assert_close(score.double(), full, atol=of_scores, rtol=0)

@@ -17,7 +17,7 @@ from scrl.policy.fused_token_scores import ROWS, block_rows
 def test_the_kernels_do_what_plain_torch_does():
     script = Path(__file__).parent / "interpreted_kernels.py"
     environment = os.environ | {"TRITON_INTERPRET": "1"}  # read when Triton is imported
-    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ok") == 8 + 12
 

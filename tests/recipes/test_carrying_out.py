@@ -14,6 +14,7 @@ from scrl.recipes import reproduce
 from scrl.recipes.demo import demo_config
 from scrl.recipes.jobs import jobs, select
 from scrl.recipes.reproduce import Choices
+from scrl.training.run_folder import RunFolder
 
 
 def test_how_far_a_run_came_is_read_from_each_engines_checkpoint(tmp_path):
@@ -88,7 +89,7 @@ def test_measured_with_other_settings_is_refused(measured, tmp_path):
 
 def test_a_run_with_other_settings_is_refused(monkeypatch, tmp_path):
     def train(config, folder, observer):
-        reproduce.RunFolder.create(folder, config, "cpu")
+        RunFolder.create(folder, config, "cpu")
 
     gone_on = []
     engine = Engine(train, lambda folder, observer: gone_on.append(folder))

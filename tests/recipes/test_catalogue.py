@@ -134,7 +134,7 @@ def test_our_choices_are_what_the_reasons_say():
     assert (config.optimizer.betas, config.optimizer.weight_decay) == ((0.9, 0.999), 0.01)
     assert config.optimizer.max_grad_norm == 1
     assert (settings.which_trained, settings.std, settings.eps) == ("random", "population", 1e-6)
-    assert settings.missing_reward == "negative"
+    assert settings.model_dump()["missing_reward"] == "negative"
     assert config_of(EXPERIMENTS["qwen2.5-3b/amc/32-16/scrl"], seed=3).seed == 3
 
 

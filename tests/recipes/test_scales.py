@@ -90,7 +90,7 @@ def test_bad_scales_and_start_models_are_refused():
     reason = r"scale: there is no 'dmeo'\. Did you mean 'demo'\? Known: demo, paper\."
     for call, *given in ((at_scale, RUNS[0]), (config_at, RUNS[0]), (benchmark_at, "amc"), (mapping,)):
         with pytest.raises(ConfigError, match=reason):
-            list(call(*given, "dmeo"))
+            list(call(*given, scale="dmeo"))
     for scale in SCALES:
         with pytest.raises(ConfigError, match="a start model is measured as it is"):
             config_at(EXPERIMENTS["qwen2.5-3b/start"], scale)

@@ -317,9 +317,9 @@ def test_a_narrow_terminal_breaks_words_and_no_number():
     table = Table(("benchmark", "n", "B − A", "p", "verdict"), (row, row))
     shown = {}
     for is_terminal in (True, False):
-        console = Console(file=io.StringIO(), width=80, force_terminal=is_terminal, color_system=None)
+        console = Console(file=(file := io.StringIO()), width=80, force_terminal=is_terminal, color_system=None)
         show_table(table, console)
-        shown[is_terminal] = console.file.getvalue()
+        shown[is_terminal] = file.getvalue()
     assert shown[False] == as_markdown(table)
     assert max(map(len, shown[True].splitlines())) <= 80
     assert shown[True].count("+1.2 [−10.0, +12.5]") == 2  # 1.25 is rounded to the even 1.2

@@ -144,7 +144,7 @@ class LLM:
 
 def put_in_place(monkeypatch, llm: Any = LLM) -> None:
     """What `from vllm import …` finds."""
-    module = types.ModuleType("vllm")
+    module: Any = types.ModuleType("vllm")
     module.LLM, module.SamplingParams = llm, SamplingParams
     monkeypatch.setitem(sys.modules, "vllm", module)
     monkeypatch.setattr(LLM, "started", [])

@@ -111,7 +111,9 @@ def paged_rows(prefixes, suffixes, groups, shape, page=16, dtype=torch.float32, 
     angles = numbers(200, shape.head_size // 2, seed=1).repeat(1, 2)
     on_device = [torch.from_numpy(array).to(DEVICE) for array in (suffix_table, prompt_table, teams, fields)]
     state = DecodeState(on_device.pop(), angles.cos().to(dtype), angles.sin().to(dtype), None, None)
-    tables = PageTables(*on_device, max(needed[1]), max(needed[0]), slots * has_teams)
+    tables = PageTables(
+        *on_device, suffix_pages=max(needed[1]), prompt_pages=max(needed[0]), num_teams=slots * has_teams
+    )
     pools = [
         torch.full((num_pages, shape.kv_heads, page, shape.head_size), float("nan"), dtype=dtype, device=DEVICE)
         for _ in range(2)
@@ -139,7 +141,7 @@ def assert_attends_alike(prefixes, suffixes, shape, dtype, has_norm=False, **opt
     """Also stores alike: page 0 aside, which all empty slots write to."""
     norms = [numbers(shape.head_size, seed=n, dtype=dtype) if has_norm else None for n in (5, 6)]
     nothing = Linear(None, None)
-    layer = Layer(None, nothing, *norms, nothing, None, nothing, nothing)
+    layer = Layer(None, nothing, norms[0], norms[1], nothing, None, nothing, nothing)
     width = (shape.heads + 2 * shape.kv_heads) * shape.head_size
     qkv = numbers(7, width, dtype=dtype)  # two of the rows are not there
     results = []
@@ -256,7 +258,7 @@ def test_facts_are_recorded():
 
 def first_tokens(logits, settings, uniform=None):
     """The completions of rows that have just begun, after one draw."""
-    state, completions = rows_to_draw(*logits.shape, (), settings)
+    state, completions = rows_to_draw(*logits.shape, facts=(), settings=settings)
     state.fields[ALIVE, : len(logits)], state.fields[LENGTH], state.fields[LIMIT] = 1, 0, 6
     if uniform is not None:
         completions.uniforms_CT.fill_(uniform)

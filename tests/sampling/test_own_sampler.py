@@ -88,9 +88,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_run_draws_all_its_completions_from_it(folder):
     listener = Listener()
     train(read_config(None, [*SMALL, "compute.sampler=plain_sampler:Plain"]), folder / "run", listener)
-    import plain_sampler
-
-    [sampler] = plain_sampler.opened
+    [sampler] = sys.modules["plain_sampler"].opened
     assert (sampler.max_rows, tuple(sampler.record), sampler.on_fewer) == (64, (), listener.note)
     assert "sampling by Plain" in listener.notes
     lines = read_lines(folder / "run" / "rollouts.jsonl")

@@ -26,7 +26,7 @@ from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
 
 SETTINGS = SamplingSettings(max_tokens=40)
-VOCABULARY = SHAPE["vocab_size"]
+VOCABULARY = int(SHAPE["vocab_size"])
 LENGTHS = (6, 1, 12, 3, 9)
 
 
@@ -55,11 +55,11 @@ def test_another_seed_step_question_or_sample_draws_something_else():
 
 @given(st.tuples(st.integers(0, 99), st.integers(0, 99), st.text(max_size=3), st.integers(0, 99)), st.integers(0, 3))
 def test_uniforms_depend_on_each_name_and_on_nothing_else(names, changed):
-    uniforms_T = row_uniforms(*names, 5)
-    assert np.array_equal(uniforms_T, row_uniforms(*names, 9)[:5])  # a longer limit draws no other beginning
+    uniforms_T = row_uniforms(*names, number=5)
+    assert np.array_equal(uniforms_T, row_uniforms(*names, number=9)[:5])  # a longer limit draws no other beginning
     assert ((uniforms_T >= 0) & (uniforms_T < 1)).all()
     others = [name + ("x" if isinstance(name, str) else 1) if n == changed else name for n, name in enumerate(names)]
-    assert not np.array_equal(uniforms_T, row_uniforms(*others, 5))
+    assert not np.array_equal(uniforms_T, row_uniforms(*others, number=5))
 
 
 # Batches

@@ -4,7 +4,8 @@ import collections
 
 import pytest
 from line_files import read_lines
-from runs import Listener, differences, do, go_on, metrics, small, stop_after_a_step
+from listeners import Listener
+from runs import differences, do, go_on, metrics, small, stop_after_a_step
 
 from scrl.errors import InputError
 from scrl.training.loop import train

@@ -17,7 +17,7 @@ def questions(tmp_path_factory):
     """The same questions with and without gold, and with gold that is wrong."""
     folder = tmp_path_factory.mktemp("questions")
     drawn = load_source("arithmetic:easy:train:4", seed=0).questions
-    golds = {
+    golds: dict[str, list[str | None]] = {
         "with": [q.gold for q in drawn], "wrong": ["-1"] * 4, "without": [None] * 4, "partly": ["1", None, "2", "3"],
     }  # fmt: skip
     for name, gold_Q in golds.items():

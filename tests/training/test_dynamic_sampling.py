@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from line_files import read_lines
-from runs import Listener, do, go_on, metrics, small, state_of, stop_after_a_step, weights
+from listeners import Listener
+from runs import do, go_on, metrics, small, state_of, stop_after_a_step, weights
 
 from scrl.config import DynamicSamplingSettings
 from scrl.credit.elsewhere import LastVotes

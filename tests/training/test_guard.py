@@ -10,10 +10,11 @@ from runs import SMALL, do, metrics, no_reports, state_of
 
 from scrl.api import TrainingResult
 from scrl.cli.main import main
+from scrl.config import GuardSettings
 from scrl.data.run_state import Standing, standing_of
 from scrl.errors import DataError
 from scrl.reporting.report import write_report
-from scrl.training.guard import WATCHED, GuardSettings, alarms, new_alarms
+from scrl.training.guard import WATCHED, alarms, new_alarms
 
 HEALTHY = {
     "same_answer_share": 0.25, "label_flip_share": 0.1, "entropy_mean": 0.4,

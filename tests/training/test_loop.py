@@ -7,7 +7,8 @@ import pytest
 import torch
 import yaml
 from line_files import read_lines, write_lines
-from runs import GOLD_METRICS, Listener, differences, digest, do, go_on, metrics, no_reports, small, state_of, weights
+from listeners import Listener
+from runs import GOLD_METRICS, differences, digest, do, go_on, metrics, no_reports, small, state_of, weights
 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
@@ -171,7 +172,7 @@ def draw_with_memory_for(rows, out, monkeypatch):
     """With a sampler that runs out of memory until few enough rows are asked for."""
     heard = Listener()
     run = open_run(small("compute.sampler_rows=16"), out, heard)
-    forgetful = out_of_memory_while(lambda: run.sampler.max_rows > rows, run.sampler._sample)
+    forgetful = out_of_memory_while(lambda: run.sampler.max_rows > rows, run.sampler._sample)  # type: ignore[attr-defined]
     monkeypatch.setattr(run.sampler, "_sample", forgetful)
     return run, heard, run.sample(run.stream.batch(0), run.config.sampling, 8, 0)
 

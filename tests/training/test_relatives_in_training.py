@@ -6,7 +6,9 @@ from line_files import read_lines
 from runs import do, go_on, metrics, no_reports, small, weights
 
 from scrl.credit.method import Tree
+from scrl.credit.tally import count_votes
 from scrl.errors import ConfigError
+from scrl.sampling.tree import sample_tree
 from scrl.training import run as run_module
 
 pytestmark = pytest.mark.usefixtures("no_report")
@@ -75,7 +77,7 @@ def test_a_buffer_longer_than_a_completion_is_refused():
 
 
 def test_restrain_stopped_while_the_start_model_is_asked_asks_it_again(folders, tmp_path, monkeypatch):
-    seen, count_votes = [], run_module.count_votes
+    seen = []
 
     def stop_at_the_third(*given):
         seen.append(given)
@@ -92,7 +94,7 @@ def test_restrain_stopped_while_the_start_model_is_asked_asks_it_again(folders, 
 
 
 def test_etmr_samples_trees_for_training_alone(tmp_path, monkeypatch):
-    grown, sample_tree = [], run_module.sample_tree
+    grown = []
 
     def watched(sampler, prompts_B, settings, tree, *, seed, step):
         leaves_B = sample_tree(sampler, prompts_B, settings, tree, seed=seed, step=step)

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from line_files import read_lines
+from listeners import Listener
 from processes import Command, scrl, untraced
-from runs import SMALL, Listener, differences, do, go_on, no_page, small, state_of, stop_after_a_step
+from runs import SMALL, differences, do, go_on, no_page, small, state_of, stop_after_a_step
 
 from scrl.errors import InputError
+from scrl.policy.checkpoint import write_state, write_weights
 from scrl.training import run, run_folder
 from scrl.training.loop import train
 from scrl.training.run_folder import RunFolder
@@ -102,14 +104,13 @@ def test_a_run_that_is_asked_to_stop_saves_itself_and_goes_on_exactly(number, un
 def slow_saving():
     """A checkpoint that takes long enough to be hit by a second signal; where it has begun, a file says so."""
     signalled()
-    saved = run.write_weights
 
     def write(*arguments):
         Path("saving").touch()
         time.sleep(1)
-        saved(*arguments)
+        write_weights(*arguments)
 
-    run.write_weights = write
+    run.write_weights = write  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("numbers", [(signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGTERM)])
@@ -189,7 +190,7 @@ def test_a_kill_at_any_moment_of_a_steps_writing_leaves_a_run_that_goes_on_exact
         for name in ("mkdir", "rename"):
             patch.setattr(Path, name, snapshots.before(name, getattr(Path, name)))
         patch.setattr(run_folder, "_remove", snapshots.before("removing", run_folder._remove))
-        patch.setattr(run, "write_state", snapshots.before("the state is written", run.write_state))
+        patch.setattr(run, "write_state", snapshots.before("the state is written", write_state))
         patch.setattr(RunFolder, "append", snapshots.in_halves(RunFolder.append))
         do(tmp_path / "run", *settings)
     later = {place: name for place, name in snapshots.taken.items() if (place / "metrics.jsonl").stat().st_size}

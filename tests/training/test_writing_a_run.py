@@ -4,7 +4,8 @@ import json
 import subprocess
 
 import pytest
-from runs import Listener, small
+from listeners import Listener
+from runs import small
 
 from scrl.data.run_state import Standing
 from scrl.errors import InputError, TrainingError

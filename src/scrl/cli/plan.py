@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.text import Text
@@ -15,7 +15,9 @@ from scrl.data.folders import refuse_existing
 from scrl.errors import ConfigError, ScrlError
 from scrl.recipes.catalogue import config_of, find_experiment
 
-FOR_A_GPU = ". For a GPU, with activations and seconds a step: --gpus 1 --gpu-memory 24"
+FOR_A_GPU = ". For a GPU, with activations: --gpus 1 --gpu-memory 24"
+USABLE = 79.0
+"""GiB that a program can have of an H100 or A100 with 80 GB."""
 
 
 def plan(
@@ -23,16 +25,15 @@ def plan(
     gpus: int | None = None,
     nodes: int | None = None,
     gpu_memory: float | None = None,
-    kind: str | None = None,
-    length: float | None = None,
     out: Path | None = None,
 ) -> None:
-    """Say what `scrl train` would do with these settings: sizes, memory, the first prompt, warnings.
+    """Say what `scrl train` would do with these settings: sizes, memory, disk, the first prompt, warnings.
 
     If the model is not on this machine but its shape is known, prompts are not checked; the plan says so.
 
-    Memory is counted for this machine. With a recipe's experiment, or any of the options below: what the run would
-    take on such GPUs, by engine, from the model's shape alone; no network, weights or GPU are needed.
+    Memory is counted for this machine. With a recipe's experiment, --gpus, --nodes or --gpu-memory: the memory of each
+    such GPU, by engine, from the model's shape alone; no network, weights or GPU are needed. How long a run takes is
+    measured by the probe of scrl train.
 
     Example: scrl plan --model ./SmolLM2-135M --questions mine.txt --completions 64
     Example: scrl plan qwen2.5-3b/aime25/32-16/scrl --gpus 8 --gpu-memory 80
@@ -46,11 +47,7 @@ def plan(
     nodes
         Machines; by default those of the settings, 1.
     gpu_memory
-        GiB of each GPU; by default the kind's.
-    kind
-        H200, H100, A100 or A100-40; by default H200, or with --gpu-memory the newest with about as much.
-    length
-        Mean tokens of a completion; by default half of sampling.max_tokens.
+        GiB of each GPU; by default 79, what an H100 or A100 of 80 GB has for a program.
     out
         As for scrl train: refused if it exists; never created.
     """
@@ -58,28 +55,22 @@ def plan(
         refuse_existing(out)
     console = plain_console()
     recipe = _recipe(settings)
-    if recipe is None and (gpus, nodes, gpu_memory, kind, length) == (None,) * 5:
+    if recipe is None and gpus is nodes is gpu_memory is None:
         from scrl.planning.plan import make_plan
 
         show_plan(make_plan(run_config(settings), by_shape=True), console, FOR_A_GPU)
         return
-    from scrl.planning.fit import plan_on_gpus
-    from scrl.planning.lines import plan_lines
-    from scrl.planning.step_time import make_cluster
+    from scrl.planning.memory import GIB
+    from scrl.planning.on_gpus import gpu_lines, plan_on_gpus
 
-    settings = tuple(_without_engine(settings))
     machines = [f"--{name}={value}" for name, value in (("gpus", gpus), ("nodes", nodes)) if value is not None]
-    config = _config(recipe, [*settings, *machines])
-    cluster = make_cluster(kind, gpus=config.gpus, nodes=config.nodes, memory_gib=gpu_memory)
-    gpu_plan = plan_on_gpus(config, cluster, length=length)
-    commands = [["scrl", "train", *settings]]
-    if recipe is not None:
-        write_settings = ["scrl", "recipes", "--experiment", recipe, ">", "run.yaml"]
-        commands = [write_settings, ["scrl", "train", "run.yaml", *settings[1:]]]
-    for line in plan_lines(gpu_plan, commands):
+    gpu_plan = plan_on_gpus(
+        _config(recipe, [*settings, *machines]), GIB * (USABLE if gpu_memory is None else gpu_memory)
+    )
+    for line in gpu_lines(gpu_plan):
         console.print(Text(line), soft_wrap=True)
-    if gpu_plan.best is None:
-        raise ScrlError("no engine can run this on these GPUs; the changes listed above would make it possible")
+    if not gpu_plan.fits:
+        raise ScrlError("no engine can run this on these GPUs; what each needs or refuses is said above")
 
 
 def _recipe(settings: Sequence[str]) -> str | None:
@@ -100,14 +91,3 @@ def _config(recipe: str | None, settings: Sequence[str]) -> RunConfig:
     if file is not None:
         raise ConfigError(f"{str(file)!r}: the settings are those of {recipe}; others are --name value")
     return run_config(settings[1:], config_of(experiment).model_dump(mode="json"))
-
-
-def _without_engine(settings: Sequence[str]) -> Iterator[str]:
-    """Without the engine: which one to use is what this command answers."""
-    words = iter(settings)
-    for word in words:
-        name, equals, _ = word.removeprefix("--").partition("=")
-        if name != "engine":
-            yield word
-        elif not equals:
-            next(words, None)

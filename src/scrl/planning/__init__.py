@@ -1,1 +1,1 @@
-"""`scrl plan`: memory and seconds of a run before it starts."""
+"""`scrl plan`: what a run will do, and the memory it needs, before it starts."""

@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from scrl.config import RunConfig
-from scrl.errors import ConfigError
 from scrl.planning.shapes import ModelShape
 from scrl.policy.fused_token_scores import CHUNK_ELEMENTS
 
@@ -46,7 +45,7 @@ EngineName = Literal["embedded", "trl", "verl"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One step of a run. Rows are completions; a prompt has `prompt` tokens, a completion `length` on average."""
+    """One step of a run. Rows are completions; a prompt has `prompt` tokens."""
 
     questions: int
     """Groups of completions: a method may ask a question twice."""
@@ -56,7 +55,6 @@ class Work:
     update_rows: int
     """Rows of the largest update."""
     prompt: int
-    length: float
     max_tokens: int
     micro_batch: int
     sampler_rows: int
@@ -71,8 +69,6 @@ class Work:
     """How the optimizer's averages are kept."""
     micro_tokens: int | None = None
     """The most tokens of a forward and backward pass, in place of `micro_batch`."""
-    is_packed: bool = True
-    """Whether the rows of a question share their prompt, with the embedded engine."""
     has_fused_layers: bool = True
     """Whether norms and gates are one kernel each, which keeps less, with the embedded engine."""
     vllm_memory: float | None = None
@@ -95,17 +91,9 @@ class Work:
         """The most tokens of such a pass; one row is never split."""
         return max(self.micro_tokens or self.micro_batch * self.longest, self.longest)
 
-    @property
-    def tokens_trained(self) -> float:
-        """Tokens of all trained rows, with their prompts."""
-        return self.trained_rows * (self.prompt + self.length)
 
-
-def work_of(config: RunConfig, num_questions: int | None, length: float | None = None) -> Work:
-    """A full step, if there are enough questions; completions are half as long as allowed if no length is given."""
-    most = config.sampling.max_tokens
-    if length is not None and not 0 < length <= most:
-        raise ConfigError(f"--length: the mean completion has more than 0 and at most {most} tokens; got {length:g}")
+def work_of(config: RunConfig, num_questions: int | None) -> Work:
+    """A full step, if there are enough questions."""
     questions = min(config.questions_per_step, num_questions or config.questions_per_step)
     rollouts = 1 + config.dynamic_sampling.rounds
     return Work(
@@ -115,8 +103,7 @@ def work_of(config: RunConfig, num_questions: int | None, length: float | None =
         updates=-(-questions // config.questions_per_update),
         update_rows=min(questions, config.questions_per_update) * config.trained,
         prompt=min(PROMPT, config.prompt.max_tokens),
-        length=most / 2 if length is None else length,
-        max_tokens=most,
+        max_tokens=config.sampling.max_tokens,
         micro_batch=config.compute.micro_batch,
         sampler_rows=config.compute.sampler_rows,
         rollouts=rollouts,
@@ -126,7 +113,6 @@ def work_of(config: RunConfig, num_questions: int | None, length: float | None =
         masters=_masters(config),
         state=config.optimizer.state,
         micro_tokens=config.compute.micro_tokens,
-        is_packed=config.compute.packing != "off",
         has_fused_layers=config.compute.fused_layers,
         vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
@@ -165,13 +151,9 @@ class Layout:
         """s: into how many parts weights, gradients and optimizer are cut."""
         return self.gpus if self.sharding == "FSDP2" else 1
 
-    def rows(self, work: Work) -> int:
-        """Completions that one sampler writes in a step."""
-        return -(-work.sampled_rows * self.tensor // self.gpus)
-
     def rows_at_once(self, work: Work) -> int:
         """The most rows that a sampler may write in parallel; verl leaves that to vLLM."""
-        rows = -(-self.rows(work) // work.rollouts)
+        rows = -(-work.sampled_rows * self.tensor // (self.gpus * work.rollouts))
         return rows if self.engine == "verl" else min(rows, work.sampler_rows)
 
     def update_rows(self, work: Work) -> int:
@@ -185,18 +167,6 @@ class Layout:
     def micro_tokens(self, work: Work) -> int:
         """The most tokens of such a pass."""
         return min(work.pass_tokens, self.update_rows(work) * work.longest)
-
-    def computed_tokens(self, work: Work) -> float:
-        """Tokens of all trained rows: the embedded engine computes a prompt once for a question's rows in a pass."""
-        is_shared = self.engine == "embedded" and work.is_packed
-        together = min(self.micro_rows(work), work.trained_rows / work.questions) if is_shared else 1
-        return work.trained_rows * (work.length + work.prompt / together)
-
-    def score_rows(self, work: Work) -> int:
-        """Rows of a pass without gradients; verl scores all rows, as many at a time as the micro-batch allows."""
-        if self.engine != "verl":
-            return self.micro_rows(work)
-        return min(work.pass_rows, -(-work.sampled_rows // self.gpus))
 
     def has_vllm(self, work: Work) -> bool:
         """Whether vLLM samples, with its own copy of the weights; in plans it always does with TRL and verl."""
@@ -280,10 +250,10 @@ def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
 
     Embedded and TRL: a block of at most CHUNK_ELEMENTS or TRL_TILE; and the sum of the head's gradient over all blocks
     in float32, 4 V E, unless the head is frozen. TRL sums that of the hidden states likewise, 4 E per token. verl: the
-    logits of all completions of a pass.
+    logits of all completions of a pass, of which those that score what was sampled have most.
     """
     if layout.engine == "verl":
-        rows = max(layout.micro_rows(work), layout.score_rows(work))
+        rows = min(work.pass_rows, -(-work.sampled_rows // layout.gpus))
         return rows * work.max_tokens * shape.vocabulary * LOGIT_BYTES
     tokens = layout.micro_tokens(work) - layout.micro_rows(work) * work.prompt
     head = FULL * shape.vocabulary * shape.hidden if work.adapter_rank is None else 0
@@ -293,9 +263,15 @@ def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
 
 
 def row_bytes(shape: ModelShape, work: Work, layout: Layout) -> float:
-    """The KV cache of one completion: ours has room for the longest, vLLM's pages for what was written."""
-    tokens = work.prompt + work.length if layout.has_vllm(work) else work.longest
-    return tokens * shape.cache_bytes(work.size) / layout.tensor
+    """The KV cache of one completion, if it is as long as allowed."""
+    return work.longest * shape.cache_bytes(work.size) / layout.tensor
+
+
+def disk_bytes(shape: ModelShape, work: Work, *, is_renewed: bool) -> float:
+    """The checkpoints of the embedded engine: `best`, and `last`, twice while a new one replaces it."""
+    masters, _, averages = bytes_per_trained_weight(work, Layout("embedded", "none", 1))
+    last = work.size + masters + averages
+    return trained_weights(shape, work) * (work.size + last * (2 if is_renewed else 1))
 
 
 @dataclass(frozen=True, slots=True)

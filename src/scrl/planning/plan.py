@@ -15,7 +15,7 @@ from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
 from scrl.errors import InputError
 from scrl.evaluation.gold import require_gold
-from scrl.planning.memory import GIB, PROMPT, Layout, Work, parts, work_of
+from scrl.planning.memory import GIB, PROMPT, Layout, Work, disk_bytes, parts, work_of
 from scrl.planning.shapes import ModelShape, counted_shape, shape_of
 from scrl.policy.allocator import set_up_allocator
 from scrl.policy.model import empty_model, load_tokenizer, model_shape, pick_device, pick_dtype
@@ -120,6 +120,7 @@ def _plan(
         f"{counted(len(questions), 'question')}; up to "
         f"{groups * config.completions * config.sampling.max_tokens:,} tokens sampled",
         f"{shape.num_weights:,} weights; about {sum(memory.values()) / GIB:.2f} GiB ({amounts}), and {above} on top",
+        *_disk(config, shape, work),
         *warnings(config),
     )
     return Plan(updates, epochs, shape.num_weights, memory, _machine(config), lines)
@@ -129,6 +130,15 @@ def _machine(config: RunConfig) -> str:
     device = pick_device(config.compute.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
     return f"{name}, {str(pick_dtype(config.compute.dtype, device)).removeprefix('torch.')}"
+
+
+def _disk(config: RunConfig, shape: ModelShape, work: Work) -> Iterator[str]:
+    """What checkpoints take; an adapter's are small, and other engines write their own."""
+    if config.lora is None and config.engine == "embedded":
+        work = replace(work, size=pick_dtype(config.compute.dtype, pick_device(config.compute.device)).itemsize)
+        disk = disk_bytes(shape, work, is_renewed=config.steps > config.checkpoint_every)
+        by_probe = "; the probe will measure completions and time" if config.probe else ""
+        yield f"up to {disk / 1e9:.2g} GB on disk for checkpoints{by_probe}"
 
 
 def memory_bytes(config: RunConfig, shape: ModelShape, work: Work) -> dict[str, int]:
