@@ -12,6 +12,7 @@ from line_files import write_lines
 from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
 
 from scrl.config import build_config
+from scrl.evaluation.transitions import count_transitions
 
 DOCS = RESULTS.parent / "docs"
 
@@ -101,6 +102,12 @@ def test_a_labels_accuracy_counts_labels_not_steps():
     assert step_mean(steps, "positive_share") == "33"  # (0.25 + 0.75 + 0)/3
     assert step_mean(steps, "positive_accuracy", weight="positive_share") == "25"  # (0.25 · 1 + 0.75 · 0)/1
     assert step_mean(steps, "truth_flagged") == "–"
+
+
+def test_questions_are_learned_kept_lost_or_never_right():
+    before = {"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.4, "e": 0.5}
+    after = {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0, "e": 0.5}
+    assert count_transitions(before, after) == {"learned": 1, "kept": 2, "lost": 1, "never right": 1}
 
 
 def test_a_study_that_measures_its_last_checkpoints_alone(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ app = App(
 )
 COMMANDS = (
     "demo train plan evaluate answers export compare rollouts label audit sweep simulate answer methods report recipes "
-    "reproduce evidence doctor"
+    "reproduce doctor"
 ).split()
 for name in COMMANDS:  # each is the function of this name in the file of this name
     app.command(getattr(import_module(f"scrl.cli.{name}"), name), help_formatter=HELP.get(name))
