@@ -48,7 +48,7 @@ def test_a_recipe_is_planned_from_its_name_alone(capsys, monkeypatch, tmp_path):
     hours = r"^hours: [\d.]+ for 320 steps of [\d.]+ s, estimated \((assumed|half assumed|measured) eff"
     assert re.search(hours, out, re.MULTILINE)
     assert re.search(r"^bottleneck: \w+, \d+% of a step; it waits for ", out, re.MULTILINE)
-    assert f"  scrl recipes --experiment {RECIPE} > run.yaml\n  scrl train run.yaml " in out
+    assert f"  scrl reproduce {RECIPE} --yaml > run.yaml\n  scrl train run.yaml " in out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -164,7 +164,7 @@ def test_where_nothing_fits_the_page_says_what_would_and_the_command_fails(capsy
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["qwen2.5-3b/aime25/32-16/scr"], "Did you mean 'qwen2.5-3b/aime25/32-16/scrl'? `scrl recipes` lists all"),
+        (["qwen2.5-3b/aime25/32-16/scr"], "Did you mean 'qwen2.5-3b/aime25/32-16/scrl'? `scrl reproduce` lists all"),
         (["qwen2.5-3b/start"], "a start model is measured as it is"),
         ([RECIPE, "other.yaml"], "the settings are those of qwen2.5-3b/aime25/32-16/scrl; others are --name value"),
         ([RECIPE, "--complexions", "64"], "--complexions: there is no such setting. Did you mean --completions?"),

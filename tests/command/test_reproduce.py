@@ -32,7 +32,7 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def reproduce(call):
-    return partial(call, "reproduce")
+    return partial(call, "reproduce", "--run")
 
 
 def state(folder):
@@ -83,7 +83,7 @@ def test_one_experiment_before_and_after_with_control_and_voting(reproduce, refu
     assert [line for line in again.splitlines() if line.startswith("|")] == rows
 
     for changed in (("2",), ("1", "--set", "optimizer.learning_rate=1e-3"), ("1", "--set", "limit=3")):
-        error = refusal("reproduce", *changing, "--resume", "--steps", *changed)
+        error = refusal("reproduce", "--run", *changing, "--resume", "--steps", *changed)
         assert "was made with other settings; give another --out, or the same settings" in error
     assert state(folder / "seed-10") == before
     code, _, err = reproduce(*words)
@@ -122,14 +122,13 @@ def test_several_seeds_have_folders_of_their_own_and_are_averaged(reproduce, tmp
     assert one["samples"] == 4  # as runs with these settings sample
 
 
-def test_a_dry_run_writes_nothing(reproduce, tmp_path):
-    both = ("table-main", "table-ablation", "--scale", "demo", "--dry-run", "--controls", "oracle", "random")
-    code, out, err = reproduce(*both)
+def test_without_run_nothing_is_written(call, tmp_path):
+    both = ("table-main", "table-ablation", "--scale", "demo", "--controls", "oracle", "random")
+    code, out, err = call("reproduce", *both)
     assert (code, err) == (0, "")
     # levels × budgets × (TTRL, SCRL, two controls), and four ablations of two levels; SCRL's runs have votes to match
     assert f"{3 * 2 * 4 + 2 * 4} training runs and {3 + 3 * 2 * 4 + 2 * 4 + 3 * 2} evaluations, for seed 10:" in out
-    assert reproduce("table-main", "--dry-run")[0] == 0
-    alone = reproduce("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--no-voting", "--dry-run")
+    alone = call("reproduce", "qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--no-voting")
     assert "1 training run and 2 evaluations, for seed 10:" in alone[1]
     assert not list(tmp_path.iterdir())
 
@@ -154,13 +153,13 @@ def test_a_dry_run_writes_nothing(reproduce, tmp_path):
     ],
 )
 def test_bad_input_is_named_and_nothing_stays_behind(refusal, tmp_path, words, reason):
-    assert reason in refusal("reproduce", *words)
+    assert reason in refusal("reproduce", "--run", *words)
     assert not list(tmp_path.iterdir())
 
 
 def test_ctrl_c_in_the_middle_of_a_run_and_resumed(reproduce, tmp_path):
     words = (SCRL, *SMALL, "--no-voting", "--steps", "12", "--set", "checkpoint_every=50", "--out", "r")
-    command = Command("reproduce", *words, cwd=tmp_path, prepare=untraced)
+    command = Command("reproduce", "--run", *words, cwd=tmp_path, prepare=untraced)
     metrics = tmp_path / "r" / "seed-10" / RUN / "metrics.jsonl"
     command.wait_for(lambda: metrics.exists() and metrics.stat().st_size)
     command.signal(signal.SIGINT)
@@ -198,7 +197,7 @@ def test_one_that_was_killed_is_finished_by_a_second_call(reproduce, tmp_path):
     for operation in (15, 60):  # while the start model is measured, and in training
         folder = tmp_path / f"killed-{operation}"
         dying = partial(die_at, operation, str(folder))
-        assert scrl("reproduce", *words, folder, cwd=tmp_path, prepare=dying).returncode == -signal.SIGKILL
+        assert scrl("reproduce", "--run", *words, folder, cwd=tmp_path, prepare=dying).returncode == -signal.SIGKILL
         assert reproduce(*words, folder, "--resume")[0] == 0
         assert left_behind(folder) == left_behind(tmp_path / "whole")
 

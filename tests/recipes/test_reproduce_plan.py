@@ -59,7 +59,7 @@ def test_every_experiment_can_be_reproduced_alone(name):
 def test_unknown_names_suggest_the_nearest(name, nearest):
     with pytest.raises(ConfigError, match=f"{name}: there is no such table or experiment. Did you mean '{nearest}'?"):
         select([name])
-    with pytest.raises(ConfigError, match="`scrl recipes` lists them"):
+    with pytest.raises(ConfigError, match="`scrl reproduce` lists them"):
         select([""])
 
 
@@ -228,7 +228,7 @@ def test_votes_are_what_the_runs_tokens_would_have_bought(tmp_path):
     lines = [{"tokens": 3000, "length_mean": 25.0}, {"tokens": 5000, "length_mean": 80.0}]
     write_lines(tmp_path / "metrics.jsonl", lines)
     job, choices = job_of(scale="demo"), Choices(scale="demo", overrides={"limit": 10})
-    config = reproduce._config(job, choices, 10)
+    config = reproduce.settings_of(job.experiment, choices, 10)
     settings = voting_settings(job, choices, config, tmp_path)
     # 8,000 tokens in completions of 25, as long as the start model's, are 320: 32 for each of 10 questions
     assert settings.samples == 32
@@ -244,7 +244,7 @@ def test_steps_are_counted_from_the_questions_that_are_left(tmp_path):
     def steps(**more):
         choices = Choices(**{"data_dir": str(tmp_path), "overrides": more.pop("overrides", {}) | small} | more)
         job = job_of()
-        return reproduce._with_its_steps(reproduce._config(job, choices, 0), job, choices).steps
+        return reproduce._with_its_steps(reproduce.settings_of(job.experiment, choices, 0), job, choices).steps
 
     small = {"model": "embedded", "prompt": {"style": "plain", "instruction": "", "max_tokens": 60}}
     assert steps() == 80 * 3  # ⌈17 / 8⌉ of 30 questions: 13 prompts are too long
@@ -260,9 +260,9 @@ ENGINE = {"scale": "demo", "overrides": {"engine": "trl"}}
 def test_an_engine_trains_and_what_it_trained_is_measured_afterwards(monkeypatch):
     monkeypatch.setattr("scrl.engines.choice.require_engine", lambda name: None)
     job = job_of(scale="demo")
-    config = reproduce._config(job, Choices(**ENGINE), 10)
+    config = reproduce.settings_of(job.experiment, Choices(**ENGINE), 10)
     assert (config.engine, config.evaluation.is_off) == ("trl", True)
-    assert not reproduce._config(job, Choices(scale="demo"), 10).evaluation.is_off
+    assert not reproduce.settings_of(job.experiment, Choices(scale="demo"), 10).evaluation.is_off
     check(jobs([TABLES["table-ablation"]], "demo"), Choices(**ENGINE))
     with pytest.raises(ConfigError, match="engine: trl does not measure embedded/hard/32-16/ttrl on its way"):
         check(jobs([TABLES["figure-dynamics-3b"]], "demo"), Choices(**ENGINE))

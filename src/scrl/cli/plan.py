@@ -40,7 +40,7 @@ def plan(
     Parameters
     ----------
     settings
-        As for scrl train; or an experiment of scrl recipes, then single settings.
+        As for scrl train; or an experiment of scrl reproduce, then single settings.
     gpus
         GPUs of a machine; by default those of the settings, 1.
     nodes
@@ -74,7 +74,7 @@ def plan(
     gpu_plan = plan_on_gpus(config, cluster, length=length)
     commands = [["scrl", "train", *settings]]
     if recipe is not None:
-        write_settings = ["scrl", "recipes", "--experiment", recipe, ">", "run.yaml"]
+        write_settings = ["scrl", "reproduce", recipe, "--yaml", ">", "run.yaml"]
         commands = [write_settings, ["scrl", "train", "run.yaml", *settings[1:]]]
     for line in plan_lines(gpu_plan, commands):
         console.print(Text(line), soft_wrap=True)

@@ -142,16 +142,8 @@ OWN_TABLES = {
 def find_experiment(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         nearest = did_you_mean(name, EXPERIMENTS).partition(" Known:")[0]
-        raise ConfigError(f"experiment: there is no {name!r}.{nearest} `scrl recipes` lists all {len(EXPERIMENTS)}.")
+        raise ConfigError(f"experiment: there is no {name!r}.{nearest} `scrl reproduce` lists all {len(EXPERIMENTS)}.")
     return EXPERIMENTS[name]
-
-
-def find_table(name: str) -> PaperTable:
-    if name in OWN_TABLES:
-        raise ConfigError(f"table: {name!r} is not in the paper; see scrl reproduce {name} --scale demo --dry-run")
-    if name not in TABLES:
-        raise ConfigError(f"table: there is no {name!r}.{did_you_mean(name, TABLES)}")
-    return TABLES[name]
 
 
 def episodes_of(experiment: Experiment) -> int:

@@ -46,7 +46,7 @@ def _own_table(name: str) -> PaperTable:
     experiments = [name] if name in EXPERIMENTS else [each for each in EXPERIMENTS if each.startswith(below)]
     if not experiments:
         nearest = did_you_mean(name, (*TABLES, *OWN_TABLES, *EXPERIMENTS)).partition(" Known:")[0]
-        raise ConfigError(f"{name}: there is no such table or experiment.{nearest} `scrl recipes` lists them.")
+        raise ConfigError(f"{name}: there is no such table or experiment.{nearest} `scrl reproduce` lists them.")
     printed: dict[tuple[str | None, str], float | None] = {}  # by experiment and benchmark, as the paper has it first
     for cell in (cell for table in TABLES.values() if table.measured_with == "evaluation" for cell in table.cells):
         if cell.metric == "pass@1":

@@ -31,7 +31,7 @@ from scrl.evaluation.benchmark_run import BenchmarkListener, measure
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.policy.model import load_tokenizer
-from scrl.recipes.catalogue import EXPERIMENTS, episodes_of, trained_benchmark
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of, trained_benchmark
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
@@ -102,7 +102,7 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
     for seed, job in product(choices.seeds, (some_run, *all_jobs)):  # start models alone have no settings of a run
         model = at_scale(job.experiment, choices.scale).model
         if job.is_run:
-            check_engine(_config(job, choices, seed))
+            check_engine(settings_of(job.experiment, choices, seed))
         if job.measured_on:
             evaluation_settings(job, choices, seed, model)
         if job.rollouts_on:
@@ -122,7 +122,7 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
         for benchmark in (*job.measured_on, *job.rollouts_on):
             load(benchmark_at(benchmark, choices.scale))
         if job.is_run:
-            config = _config(job, choices, choices.seeds[0])
+            config = settings_of(job.experiment, choices, choices.seeds[0])
             check_machine(config)
             if config.engine == "trl":
                 step_size(config, len(load(config.questions)))
@@ -138,7 +138,7 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progres
     check_questions(all_jobs, choices)
     for seed, job in product(choices.seeds, all_jobs):
         folder = out / f"seed-{seed}"
-        config = _with_its_steps(_config(job, choices, seed), job, choices) if job.is_run else None
+        config = _with_its_steps(settings_of(job.experiment, choices, seed), job, choices) if job.is_run else None
         model = str(choices.overrides.get("model", at_scale(job.experiment, choices.scale).model))
         with show_progress(config.steps if config else 0, job.name) as listener:
             if config is not None:
@@ -155,8 +155,9 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progres
                 _measure(rollout_settings(job, choices, seed, model), folder / "rollouts" / job.name, listener)
 
 
-def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
-    config = config_at(job.experiment, choices.scale, seed=seed, steps=choices.steps)
+def settings_of(experiment: Experiment, choices: Choices, seed: int) -> RunConfig:
+    """All settings of a run, with the user's on top of the recipe's."""
+    config = config_at(experiment, choices.scale, seed=seed, steps=choices.steps)
     own: dict[str, Any] = {"data_dir": choices.data_dir}
     if choices.engine != "embedded":  # the others sample as in training; what they train is measured afterwards
         own["evaluation"] = {"is_off": True}
