@@ -84,7 +84,7 @@ def reproduce(
     as_yaml
         Print the settings of one experiment as a file for scrl train, and stop.
     """
-    from scrl.recipes.reproduce import Choices, carry_out, check
+    from scrl.recipes.reproduce import Choices, check
 
     names, given = split_words(words, switches_of(RunConfig))
     console = plain_console()
@@ -122,7 +122,15 @@ def reproduce(
     if not run:
         say(console, "", "--run carries it out")
         return
-    folder = new_run_folder(out) if folder is None else folder
+    _carry_out(tables, all_jobs, choices, folder or new_run_folder(out), console)
+
+
+def _carry_out(
+    tables: Sequence[PaperTable], all_jobs: Sequence[Job], choices: Choices, folder: Path, console: Console
+) -> None:
+    """Do what is not done yet, then write and print the tables."""
+    from scrl.recipes.reproduce import carry_out
+
     console.print(f"writing to {folder}\n", soft_wrap=True)
     started = time.perf_counter()
     with resumable(folder, f"the same command and --resume --out {folder}", console):
