@@ -17,10 +17,9 @@ from scrl.cli.progress import resumable, show_progress
 from scrl.cli.settings import Words, split_words, switches_of
 from scrl.cli.terminal import plain_console, say
 from scrl.config import RunConfig, given_settings
-from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.data.whole_files import write_whole
-from scrl.errors import ConfigError, did_you_mean
+from scrl.errors import ConfigError
 from scrl.recipes.catalogue import Experiment, find_experiment
 from scrl.recipes.jobs import Job, jobs, select, with_controls, with_voting
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, PaperTable
@@ -30,8 +29,6 @@ from scrl.reporting.text import counted
 
 if TYPE_CHECKING:
     from scrl.recipes.reproduce import Choices
-
-CONTROLS = tuple(method.name for method in CONTROL_ARMS)
 
 
 def reproduce(
@@ -45,15 +42,12 @@ def reproduce(
     controls: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     voting: bool = True,
     data_dir: Path | None = None,
-    settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
     as_yaml: Annotated[bool, Parameter(name="--yaml", negative="")] = False,
 ) -> None:
     """Show tables and figures of the paper with the runs behind them; with --run, make them and print ours beside it.
 
     Example: scrl reproduce
-
     Example: scrl reproduce table-ablation --scale demo --run --out ablation
-
     Example: scrl reproduce qwen2.5-3b/aime25/32-16/scrl --yaml > run.yaml
 
     Parameters
@@ -79,8 +73,6 @@ def reproduce(
         Also let the start model vote with as many tokens as SCRL's run sampled.
     data_dir
         Folder with NAME.jsonl of each benchmark; by default the environment variable SCRL_DATA, else the hub.
-    settings
-        The same as NAME=VALUE; repeat for more.
     as_yaml
         Print the settings of one experiment as a file for scrl train, and stop.
     """
@@ -95,15 +87,12 @@ def reproduce(
         raise ConfigError("scrl reproduce NAME…: name a table or an experiment; with --yaml, one experiment")
     if (out or resume) and not run:
         raise ConfigError("--out: nothing is written without --run")
-    for control in controls:
-        if control not in CONTROLS:
-            raise ConfigError(f"--controls: there is no {control!r}.{did_you_mean(control, CONTROLS)}")
     folder = folder_to_resume(out, "reproduction") if resume else None
     choices = Choices(
         scale=scale,
         seeds=tuple(dict.fromkeys(seeds)) or (default_seed(scale),),
         steps=steps,
-        overrides=given_settings([*given, *settings]),
+        overrides=given_settings(given),
         data_dir=None if data_dir is None else str(data_dir),
     )
     scale_lines = list(mapping(scale))
@@ -117,8 +106,7 @@ def reproduce(
     for name in () if run else names:
         if name in TABLES:
             show(TABLES[name], console)
-    for line in (*scale_lines, *_plan(all_jobs, choices)):
-        console.print(Text(line), soft_wrap=True)
+    say(console, *scale_lines, *_plan(all_jobs, choices))
     if not run:
         say(console, "", "--run carries it out")
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from scrl.credit.methods.controls import CONTROLS
 from scrl.errors import ConfigError, did_you_mean
 from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, most_completions
 from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
@@ -70,6 +71,10 @@ def start_of(experiment: Experiment) -> str:
 
 def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:
     """The table with a row for each control arm below every row of SCRL."""
+    names = [method.name for method in CONTROLS]
+    for name in controls:
+        if name not in names:
+            raise ConfigError(f"--controls: there is no {name!r}.{did_you_mean(name, names)}")
     extra = []
     for cell in table.cells:
         experiment = EXPERIMENTS.get(cell.experiment or "")

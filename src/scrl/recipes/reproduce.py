@@ -73,9 +73,6 @@ LAST = ("checkpoints", "last")
 STATES = {"embedded": "trainer_state.json", "trl": "scrl_state.json"}
 """The file of a checkpoint that says after how many steps it was made; of verl's, its folder does."""
 REFUSED = {
-    "seed": "use --seeds",
-    "steps": "use --steps",
-    "data_dir": "use --data-dir",
     "method": "the experiment decides it",
     "questions": "the experiment decides it; take some of them with limit",
 }
