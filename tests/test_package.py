@@ -133,7 +133,7 @@ def test_nothing_that_trains_knows_which_method_runs():
 
 @pytest.mark.parametrize(("code", "named"), [
     ("x = 'ttrl'", ["ttrl"]), ("if rule.method.name == 'random': pass", ["random"]), ("ttrl.reward(x)", ["ttrl"]),
-    ("print(f'as in TTRL, {x}')", ["ttrl"]), ("def self_harmony(): ...", ["self-harmony"]),
+    ("print(f'as in TTRL, {x}')", ["ttrl"]), ("def evol_rl(): ...", ["evol-rl"]),
     ("from scrl.credit.methods import x", ["scrl.credit.methods"]), ("import random\nrandom.seed(1)", []),
     ("x = 'scrl train --resume'", []), ('def f():\n    """As TTRL does."""', []), ("x = 'currently'", []),
 ])  # fmt: skip

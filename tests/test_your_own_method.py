@@ -135,16 +135,9 @@ def test_a_method_can_be_registered_under_a_name(monkeypatch):
     assert scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), "mine").rewards.tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize(
-    ("need", "reason"),
-    [
-        ("entropies", "'entropies', which does not exist. Did you mean 'entropy'"),
-        ("embedding", "a model that embeds: .* a field `embedding`"),
-    ],
-)
-def test_a_need_that_nobody_can_meet_is_refused(need, reason, monkeypatch):
-    monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing(need)))
-    with pytest.raises(ConfigError, match=rf"method 'mine' needs {reason}"):
+def test_a_need_that_nobody_can_meet_is_refused(monkeypatch):
+    monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing("entropies")))
+    with pytest.raises(ConfigError, match=r"method 'mine' needs 'entropies'.* Did you mean 'entropy'"):
         credit_rule("mine")
 
 

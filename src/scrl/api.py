@@ -144,7 +144,7 @@ def _row(question: Question) -> dict[str, Any]:
     """A question as a line of a file; with a system message it is a chat."""
     chat = [{"role": "system", "content": question.system}, {"role": "user", "content": question.text}]
     row = {"id": question.id, "question": question.text if question.system is None else chat}
-    optional = {"answer": question.gold, "level": question.level, "rephrased": question.rephrased}
+    optional = {"answer": question.gold, "level": question.level}
     return row | {name: value for name, value in optional.items() if value is not None}
 
 

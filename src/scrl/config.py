@@ -12,6 +12,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from scrl.credit.label_votes import LabelVotesName
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings, asked_by
@@ -89,9 +90,6 @@ class RunConfig(Settings):
     question_column: str | None = Field(None, description="The column with the question; none: found by its name.")
     gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
     id_column: str | None = Field(None, description="The column with the question's id.")
-    rephrased_column: str | None = Field(
-        None, description="The column with the rephrased question, for methods that ask both."
-    )
     limit: int | None = Field(None, ge=1, description="Take this many questions.")
     data_dir: str | None = Field(
         None, description="Folder with benchmark files NAME.jsonl; none: the environment variable SCRL_DATA."
@@ -113,11 +111,17 @@ class RunConfig(Settings):
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
-    questions_per_update: int = Field(
-        1, ge=1, description="Questions whose completions share an optimizer step; rephrased ones count separately."
-    )
+    questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
     completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
+    label_votes: LabelVotesName = Field(
+        "present",
+        description="Whose votes decide labels and shares: those of the completions trained on (present), the start "
+        "model's (start), or those drawn before each pass over the questions, a label once given being kept (round).",
+    )
+    label_completions: int | None = Field(
+        None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
+    )
     drop_last: bool = Field(False, description="Leave out the last, smaller batch of an epoch.")
 
     prompt: PromptSettings = PromptSettings()
@@ -224,7 +228,6 @@ class RunConfig(Settings):
             question_column=self.question_column,
             gold_column=self.gold_column,
             id_column=self.id_column,
-            rephrased_column=self.rephrased_column,
         )
 
 

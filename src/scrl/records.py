@@ -7,7 +7,7 @@ never an overwrite. Shapes are in the names: G completions of a group, K classes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -28,8 +28,6 @@ class Unread(Enum):
 
 
 UNREAD = Unread.UNREAD
-REPHRASED = "~rephrased"
-"""The end of a rephrased question's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +40,8 @@ class Question:
     """The right answer, if known. Only for measuring: only `evaluation/` looks at it."""
     level: str | None = None
     """How hard it is, if the source grades its questions."""
-    rephrased: str | None = None
-    """The same question rephrased, for methods that ask both."""
     system: str | None = None
     """Its own system message, in place of the prompt style's."""
-
-    @property
-    def is_rephrased(self) -> bool:
-        """Whether this is a rephrased question."""
-        return self.id.endswith(REPHRASED)
-
-
-def rephrasing(question: Question) -> Question:
-    """The same question, rephrased."""
-    if question.rephrased is None:
-        raise InputError(
-            f"question {question.id!r} has no rephrasing, and the method asks every question in other words too. Add a "
-            "column `rephrased`, or use a method that needs none."
-        )
-    return replace(question, id=question.id + REPHRASED, text=question.rephrased, rephrased=None)
-
-
-def base_question(question_id: str) -> str:
-    """The id of the question itself, also for its rephrasing."""
-    return question_id.removesuffix(REPHRASED)
 
 
 FACTS: dict[str, str] = {
@@ -209,24 +185,36 @@ class Tally:
     keys_K: tuple[str, ...]
     """The classes of answers, in the order of their keys."""
     counts_K: tuple[int, ...]
-    """n_j: how many completions gave this answer."""
+    """n_j: how many votes this answer has."""
     class_of_G: tuple[int, ...]
     """For each completion the index of its class; for a missing answer MISSING of `answers.classes`, -1."""
     entropies_G: tuple[float, ...] | None
     """h_i, if entropies were recorded."""
     class_entropies_K: tuple[float, ...] | None
-    """H̄_j: mean of h over the class."""
+    """H̄_j: mean of h over the class; NaN for an answer that has votes but that no completion gives."""
     group_entropy: float | None
     """H̄: mean of h over all N completions, missing answers included."""
+    class_of_votes: tuple[int, ...] | None = None
+    """For each vote the index of its class, where others than these completions voted (`label_votes`)."""
+
+    @property
+    def votes(self) -> tuple[int, ...]:
+        """For each vote the index of its class: the completions vote unless others did."""
+        return self.class_of_G if self.class_of_votes is None else self.class_of_votes
 
     @property
     def size(self) -> int:
-        """N: all completions, with an answer or without."""
+        """N: all votes, for an answer or for none."""
+        return len(self.votes)
+
+    @property
+    def num_completions(self) -> int:
+        """The completions of the group, which are N too unless others voted."""
         return len(self.class_of_G)
 
     @property
     def num_missing(self) -> int:
-        """N − Σ n_j: completions without an answer."""
+        """N − Σ n_j: votes for no answer."""
         return self.size - sum(self.counts_K)
 
     @property
@@ -240,6 +228,8 @@ class Truth(NamedTuple):
 
     key: str | None
     """The key of the right class; None if no completion gave the right answer."""
+    gold: str | None = None
+    """The key that a class of right answers has, whether or not there is one; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

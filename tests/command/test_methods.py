@@ -28,7 +28,7 @@ def test_every_method_is_listed_once_with_idea_equation_needs_and_paper(capsys, 
         assert method.paper in text
         assert method.idea.split()[0] in text
         assert method.equation.split(",")[0][:20] in text
-    for name, needs in {"self-harmony": "partner", "ttrl": "nothing"}.items():
+    for name, needs in {"evol-rl": "text", "ttrl": "nothing"}.items():
         assert needs in next(line for line in lines if line.startswith(f" {name} "))
 
 
@@ -81,7 +81,7 @@ def test_one_of_the_users_own_is_shown_too(capsys, monkeypatch, tmp_path):
 
 
 def test_an_unknown_method_names_the_likeliest_one(refusal):
-    assert "unknown method 'self-harmoni'. Did you mean 'self-harmony'?" in refusal("methods", "self-harmoni")
+    assert "unknown method 'restrian'. Did you mean 'restrain'?" in refusal("methods", "restrian")
 
 
 def test_other_commands_point_here(capsys):

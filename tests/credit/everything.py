@@ -1,8 +1,5 @@
 """Credit for a group that comes with all that any method may ask for."""
 
-import numpy as np
-
-from scrl.credit.tally import count_votes
 from scrl.records import FACTS, Elsewhere, Group, Truth
 
 
@@ -17,8 +14,6 @@ def credit_of_all(rule, votes, **choices):
     given = {
         "truth": Truth("1" if any(a == "1" for a, _ in votes) else None),  # only a method that is told it sees it
         "reference_share": 0.5,
-        "partner": count_votes(rule.classify(group), None),
         "elsewhere": Elsewhere(20, {"1": 0.25, "2": 0.125}, ("1", "2")),
-        "embed": lambda texts: np.array([[1.0, float(text)] for text in texts]),
     }
     return rule.credit(group, **given | choices)

@@ -64,13 +64,6 @@ def test_stock_answers_are_the_three_most_popular_and_of_equal_ones_the_smallest
     assert elsewhere_of(visits, question="b").stock == ("9", "5", "7")  # its own 4 and 7 do not count
 
 
-def test_a_rephrasing_is_the_same_question():
-    both = [("q", tally({"1": 4})), ("q~rephrased", tally({"2": 4}))]
-    visits = [*others(8, {"3": 1}), *both]
-    assert elsewhere_of(visits, question="q~rephrased").shares == {"3": 1.0}
-    assert elsewhere_of(visits, question="other-0").shares == {"1": 0.5 / 8, "2": 0.5 / 8, "3": 7 / 8}
-
-
 VOTES = st.dictionaries(st.sampled_from("1234567"), st.integers(1, 9), min_size=1)
 VISITS = st.lists(st.tuples(st.sampled_from("abcdefghijkl"), VOTES), min_size=9, max_size=30)
 
@@ -195,7 +188,7 @@ def test_what_is_not_there_is_refused_in_words():
         with pytest.raises(InputError, match=r"elsewhere: question '(q|other-0)' appears twice"):
             scrl.assign_credit(own, "contrast", elsewhere=twice)
     with pytest.raises(InputError, match="there is only one question"):
-        require_others(["q", "q~rephrased"], "contrast")
+        require_others(["q"], "contrast")
     require_others(["q", "p"], "contrast")
     assert few_others(30) == "the other questions' votes (p̄, stock answers) count once 8 of them have been seen"
     assert few_others(4).endswith("and this stream has only 4: they never count")

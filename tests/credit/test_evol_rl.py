@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scrl.credit.methods.related import evol_rl
 from scrl.credit.methods.related.evol_rl import BITS, compared_text, cosines, trigram_counts
 from scrl.credit.rule import credit_rule
-from scrl.errors import ConfigError, InputError
+from scrl.errors import InputError
 from scrl.records import Completion, Group
 
 VECTORS = {"east": (1, 0), "north": (0, 1), "between": (0.6, 0.8), "nearer": (0.8, 0.6), "west": (-1, 0)}
 PLAIN = credit_rule("evol-rl")
-EMBEDDED = credit_rule("evol-rl", embedding="some/model")
 
 
 def group_of(*pairs):
@@ -20,11 +20,11 @@ def group_of(*pairs):
     return Group(tuple(Completion(text, answer=answer) for answer, text in pairs), question_id="q")
 
 
-def rewards(*pairs, rule=EMBEDDED):
-    def embed(texts):
-        return np.array([VECTORS[text] for text in texts], dtype=np.float64)
-
-    return rule.credit(group_of(*pairs), embed=embed).rewards.tolist()
+def rewards(*pairs):
+    """With VECTORS in place of trigrams."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evol_rl, "trigram_counts", lambda text: np.array(VECTORS[text], dtype=np.float64))
+        return PLAIN.credit(group_of(*pairs)).rewards.tolist()
 
 
 def test_the_worked_example():
@@ -129,12 +129,3 @@ def test_texts_are_needed_and_an_empty_one_is_a_text():
     read_elsewhere = PLAIN.credit(group_of(("1", "x"), (None, "")))
     assert read_elsewhere.rewards.tolist() == [1.0, -1.0]
     assert PLAIN.credit(Group.from_texts(["\\boxed{1}", ""])).rewards.tolist() == [1.0, -1.0]
-
-
-def test_a_model_is_needed_only_where_one_is_named():
-    assert PLAIN.needs == {"text"}
-    assert EMBEDDED.needs == {"text", "embedding"}
-    with pytest.raises(InputError, match=r"needs a model that turns texts into vectors.*ngrams"):
-        EMBEDDED.credit(group_of(("1", "x")))
-    with pytest.raises(ConfigError, match="embedding"):
-        credit_rule("evol-rl", embedding="")

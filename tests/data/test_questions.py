@@ -95,12 +95,6 @@ def test_blank_lines_count_as_lines_but_not_as_rows(write):
     ({"question": "q", "answer": None}, Question("a-0", "q")),
     ({"question": "q", "answer": " "}, Question("a-0", "q")),
     ({"question": "q", "answer": 10**400}, Question("a-0", "q", "1" + "0" * 400)),
-    ({"question": "q", "rephrased": " r "}, Question("a-0", "q", rephrased="r")),
-    ({"question": "q", "Rephrased Question": "r", "paraphrase": "p"}, Question("a-0", "q", rephrased="r")),
-    ({"question": "q", "paraphrase": "p"}, Question("a-0", "q", rephrased="p")),
-    ({"question": "q", "rephrased": [{"role": "user", "content": "r"}]}, Question("a-0", "q", rephrased="r")),
-    ({"question": "q", "rephrased": None}, Question("a-0", "q")),
-    ({"question": "q", "rephrased": " "}, Question("a-0", "q")),
 ])  # fmt: skip
 def test_columns_are_found_by_their_names(write, row, expected):
     assert load_questions(write("a.jsonl", jsonl(row))).questions == (expected,)
@@ -111,8 +105,8 @@ def test_columns_may_be_given_and_are_then_not_taken_for_anything_else(write):
     found = load_questions(path, question_column="Aufgabe", gold_column="wahr", id_column="nr")
     assert found.questions == (Question("5", "q", "2"),)
     path = write("a.jsonl", jsonl({"problem": "p", "answer": "Guess my question.", "solution": "s"}))
-    found = load_questions(path, question_column="answer", rephrased_column="problem")
-    assert found.questions == (Question("a-0", "Guess my question.", "s", rephrased="p"),)
+    found = load_questions(path, question_column="answer")
+    assert found.questions == (Question("a-0", "Guess my question.", "s"),)
 
 
 @pytest.mark.parametrize(("row", "words"), [
@@ -120,8 +114,6 @@ def test_columns_may_be_given_and_are_then_not_taken_for_anything_else(write):
     ({"instruction": "a", "input": "b"}, "question_column"),
     ({"question": "a", "gold": "1", "answer": "2"}, "'gold' and 'answer' could each be it.*gold_column"),
     ({"question": "a", "id": "1", "question_id": "2"}, "'id' and 'question_id' could each be it.*id_column"),
-    ({"question": "a", "rephrased": "b", "rephrased_question": "c"}, "could each be it.*rephrased_column"),
-    ({"question": "a", "rephrased": 5}, "field 'rephrased' must be text or chat messages, found a number"),
     ({"Frage": "a", "note": "b"}, r"no column looks like the question. Columns: Frage, note\..*question_column"),
     ({}, "Columns: none"),
 ])  # fmt: skip
@@ -145,7 +137,7 @@ def test_columns_of_another_file_are_taken_where_they_are_there(write):
         load_questions(write("c.csv", "question,problem\na,b\n"), may_lack=True)
 
 
-@pytest.mark.parametrize("option", ["question_column", "gold_column", "id_column", "rephrased_column"])
+@pytest.mark.parametrize("option", ["question_column", "gold_column", "id_column"])
 def test_a_given_column_must_be_there(write, option):
     path = write("a.csv", "question,anwser\na,1\n")
     with pytest.raises(DataError, match=f"no column 'answer', given as {option}. Did you mean 'anwser'.*question"):
@@ -154,8 +146,7 @@ def test_a_given_column_must_be_there(write, option):
 
 @pytest.mark.parametrize(("source", "options", "words"), [
     ("a.txt", {"limit": 0}, "limit must be 1 or more, found 0"),
-    ("a.txt", {"question_column": "a", "gold_column": "a"}, "different columns"),
-    ("a.txt", {"question_column": "a", "rephrased_column": "a"}, "must be different columns, found a, a"),
+    ("a.txt", {"question_column": "a", "gold_column": "a"}, "must be different columns, found a, a"),
     ("", {}, "source of questions is empty"),
     ("  ", {}, "source of questions is empty"),
 ])  # fmt: skip
@@ -236,14 +227,6 @@ def test_limit_takes_the_first(write):
     (
         "a.jsonl", jsonl({"id": 1, "question": "q"}),
         ("Question: column 'question'.", "Gold answer: no column; accuracy is not measured.", "Id: column 'id'."),
-    ),
-    (
-        "a.csv",
-        "question,paraphrase,mine\np,,x\nq,r,y\n",
-        (
-            "Rephrased question: column 'paraphrase', for methods that ask both.", "Columns left out: mine.",
-            "1 of 2 questions have a rephrasing.",
-        ),
     ),
     (
         "a.json", json.dumps({"questions": ["a"], "answers": ["1"]}),

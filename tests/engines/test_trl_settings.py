@@ -24,7 +24,7 @@ def translated(*changes, questions=8, processes=1):
 
 
 KEPT = {
-    "model", "questions", "question_column", "gold_column", "id_column", "rephrased_column", "limit", "data_dir",
+    "model", "questions", "question_column", "gold_column", "id_column", "limit", "data_dir",
     "method", "preset", "credit", "reader", "significant_digits", "completions", "drop_last", "prompt", "loss_variant",
     "lora", "guard", "engine", "engine_options", "evaluation", "compute.attention", "compute.threads",
     "compute.sampler_rows",
@@ -107,7 +107,7 @@ def test_no_setting_is_passed_over():
 @pytest.mark.parametrize(
     ("method", "said"),
     [(name, "") for name in METHODS if METHODS[name].weigh_tokens or METHODS[name].advantage or METHODS[name].plan]
-    + [("self-harmony", "needs 'partner'"), ("intuitor", "needs 'certainty'")],
+    + [("intuitor", "needs 'certainty'")],
 )
 def test_methods_that_trl_cannot_express_are_refused(method, said):
     with pytest.raises(ConfigError, match=rf"method: '{method}' .*{said}.*Use another method, or engine: embedded"):

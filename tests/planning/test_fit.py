@@ -30,8 +30,8 @@ def test_a_step_is_counted_from_the_settings():
         256, 128, 8, 16, 1536,
     )  # fmt: skip
     assert work.tokens_trained == 128 * (200 + 1536)
-    both = work_of(config(method="co-rewarding", questions_per_update=3), None)  # each question twice
-    assert (both.questions, both.sampled_rows, both.updates, both.update_rows) == (16, 512, 6, 48)
+    uneven = work_of(config(questions_per_update=3), None)
+    assert (uneven.questions, uneven.updates, uneven.update_rows) == (8, 3, 48)
     again = work_of(config(dynamic_sampling={"rounds": 2}), None)
     assert (again.sampled_rows, again.rollouts) == (3 * 256, 3)
     assert work_of(config(questions_per_step=64), 30).questions == 30

@@ -279,10 +279,10 @@ def test_steps_of_unequal_size_are_refused_before_a_start_model_is_measured(tmp_
 
 
 def test_questions_that_a_method_cannot_use_are_told_before_the_first_run(monkeypatch, tmp_path):
-    loaded = LoadedQuestions((Question("q", "What is 1 + 1?", "2"),), ())
+    loaded = LoadedQuestions((Question("q", "What is 1 + 1?"),), ())
     monkeypatch.setattr(reproduce, "load_source", lambda source, **options: loaded)
     monkeypatch.setattr(reproduce, "engine_of", None)  # is not called
     all_jobs = [job for job in jobs(select(["methods"]), "paper") if job.is_run]
-    with pytest.raises(InputError, match=r"qwen2\.5-3b/amc/32-16/self-harmony: question 'q' has no"):
+    with pytest.raises(InputError, match=r"qwen2\.5-3b/amc/32-16/oracle: .*q"):
         reproduce.carry_out(all_jobs, Choices(), tmp_path, None)
     assert not list(tmp_path.iterdir())

@@ -116,13 +116,11 @@ def test_what_a_run_will_take():
     [
         # as above, and two evaluations of (6 + 10) × 4: 2 × 2 s × 64 / 4 = 64 s; in all 10 × 11 + 64 = 174 s
         ("scrl", 10, "about 11 s per step, 3 min in all"),
-        # asked in two forms: rollout 2 s × 32 / 4 = 16 s, update 3 × 0.5 s × 16 / 4 = 6 s; in all 10 × 22 + 64 = 284 s
-        ("co-rewarding", 10, "about 22 s per step, 5 min in all"),
         # the start model answers all 6 questions first: 2 s × 48 / 4 = 24 s; in all 24 + 10 × 11 + 24 = 158 s
         ("restrain", 0, "about 11 s per step, 3 min in all"),
     ],
 )
-def test_held_out_questions_other_words_and_the_start_models_answers_count(method, num_held_out, expected):
+def test_held_out_questions_and_the_start_models_answers_count(method, num_held_out, expected):
     note = noted_cost("steps=10", "evaluation.completions=4", f"method={method}", num_held_out=num_held_out)
     assert note.startswith(f"estimated from the probe: {expected}")
 

@@ -8,14 +8,13 @@ without gold. Shares are exact fractions, so the order of groups and visits chan
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
 from scrl.errors import InputError
-from scrl.records import Elsewhere, Tally, base_question
+from scrl.records import Elsewhere, Tally
 
 MIN_OTHERS = 8
 """While fewer other questions have been seen, p̄ counts as 0: a mean over so few says little."""
@@ -35,20 +34,14 @@ class LastVotes:
     """Σ_q p_q(a) of every answer."""
 
     def after(self, visits: Iterable[tuple[str, Tally]]) -> LastVotes:
-        """With these (question, votes) in place of the questions' earlier ones.
-
-        The votes of a question and of its rephrasing are counted together.
-        """
-        counts: dict[str, Counter[str]] = {}
-        sizes = Counter[str]()
-        for question_id, tally in visits:
-            question = base_question(question_id)
-            sizes[question] += tally.size
-            counts.setdefault(question, Counter()).update(dict(zip(tally.keys_K, tally.counts_K, strict=True)))
+        """With these (question, votes) in place of the questions' earlier ones."""
         return self._with(
             {
-                question: {answer: Fraction(count, sizes[question]) for answer, count in votes.items()}
-                for question, votes in counts.items()
+                question: {
+                    answer: Fraction(count, tally.size)
+                    for answer, count in zip(tally.keys_K, tally.counts_K, strict=True)
+                }
+                for question, tally in visits
             }
         )
 
@@ -65,9 +58,8 @@ class LastVotes:
             shares_by_question[question] = shares
         return LastVotes(shares_by_question, totals)
 
-    def elsewhere(self, question_id: str, keys_K: Iterable[str]) -> Elsewhere:
+    def elsewhere(self, question: str, keys_K: Iterable[str]) -> Elsewhere:
         """p̄ of a question's own answers, and the stock answers of all the others."""
-        question = base_question(question_id)
         own = self.shares_by_question.get(question, {})
         others = len(self.shares_by_question) - (question in self.shares_by_question)
         if others < MIN_OTHERS:
@@ -107,7 +99,7 @@ class LastVotes:
 
 def require_others(questions: Sequence[str], name: str) -> None:
     """Refuse a stream of a single question; `name` is the method's."""
-    if len(set(map(base_question, questions))) < 2:
+    if len(set(questions)) < 2:
         raise InputError(
             f"method {name!r} compares a question's votes with those of other questions, and there is only one "
             "question. Give more questions, or use a method that looks at one at a time (scrl, ttrl)."

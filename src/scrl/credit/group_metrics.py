@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,18 @@ from scrl.credit.rule import CreditedGroup
 from scrl.records import Credit
 
 
-def group_metrics(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str, str | None]) -> dict[str, float]:
+def group_metrics(
+    groups_B: Sequence[CreditedGroup],
+    labels_before: Mapping[str, str | None],
+    first_answers: Mapping[str, str | None] = MappingProxyType({}),
+) -> dict[str, float]:
     """Labels, rewards and completions of a step.
 
     `labels_before`: the positive label of each question at its last visit; None where the rule abstained.
+    `first_answers`: the most frequent answer of each question at its first visit, or among the start model's votes.
     """
     samples = [sample for group in groups_B for sample in group.sampled.samples_G]
     credit_B = [group.credit for group in groups_B]
-    first_forms = [group.credit for group in groups_B if not group.sampled.question.is_rephrased]
     metrics: dict[str, float | None] = {
         "reward_mean": _mean([credit.rewards.mean() for credit in credit_B]),
         "advantage_abs_mean": _mean([np.abs(credit.advantages[list(credit.trained)]).mean() for credit in credit_B]),
@@ -35,7 +40,8 @@ def group_metrics(groups_B: Sequence[CreditedGroup], labels_before: Mapping[str,
         **{name: _mean(values) for name, values in stock_values(credit_B).items()},
         "entropy_only_share": _mean([credit.is_entropy_only for credit in credit_B]),
         "label_flip_share": label_flip_share(groups_B, labels_before),
-        "same_answer_share": same_answer_share(first_forms),
+        "first_answer_share": first_answer_share(groups_B, first_answers),
+        "same_answer_share": same_answer_share(credit_B),
         "entropy_mean": _mean([sample.entropy for sample in samples]),
         "length_mean": _mean([len(sample.tokens_T) for sample in samples]),
         "truncated_share": _mean([not sample.is_finished for sample in samples]),
@@ -63,6 +69,17 @@ def label_flip_share(groups_B: Sequence[CreditedGroup], labels_before: Mapping[s
     """Among the questions labelled now and at their last visit, the share whose label changed."""
     pairs = [(labels_before.get(group.sampled.question.id), group.credit.labels.positive) for group in groups_B]
     return _mean_of_defined([None if before is None or now is None else before != now for before, now in pairs])
+
+
+def most_frequent(groups_B: Sequence[CreditedGroup]) -> dict[str, str | None]:
+    """The most frequent answer of each question; None where no completion has one."""
+    return {g.sampled.question.id: majority_positive(g.credit.tally, first_seen_wins=False) for g in groups_B}
+
+
+def first_answer_share(groups_B: Sequence[CreditedGroup], first_answers: Mapping[str, str | None]) -> float | None:
+    """Among the questions seen before, the share whose most frequent answer is the first one."""
+    now = most_frequent(groups_B)
+    return _mean_of_defined([now[name] == first_answers[name] for name in now if name in first_answers])
 
 
 def same_answer_share(credit_B: Sequence[Credit]) -> float | None:

@@ -45,7 +45,7 @@ def largest(tally: Tally, votes_K: Sequence[float], *, first_seen_wins: bool) ->
         return None
     most = max(votes_K)
     tied = [j for j, votes in enumerate(votes_K) if votes == most]
-    winner = min(tied, key=tally.class_of_G.index) if first_seen_wins else tied[0]
+    winner = min(tied, key=tally.votes.index) if first_seen_wins else tied[0]
     return tally.keys_K[winner]
 
 

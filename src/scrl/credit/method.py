@@ -18,6 +18,7 @@ from pydantic import Field
 from scrl.answers.classes import Classes
 from scrl.credit.labels import majority_positive
 from scrl.credit.rewards import spread
+from scrl.credit.tally import count_votes
 from scrl.errors import InputError
 from scrl.records import FACTS, Elsewhere, Floats, Group, Labels, Tally, Truth
 from scrl.seeds import generator_for
@@ -64,28 +65,18 @@ NEEDS: dict[str, str] = {
     "text": "the text of every completion",
     "truth": "the right answer of every question",
     "reference_share": "the share of the most frequent answer among completions of the start model",
-    "partner": "completions of the same question put in other words",
-    "embedding": "a model that turns texts into vectors",
     "elsewhere": "the votes of other questions",
 }
 """What a method may declare a need for, besides the votes."""
 REMEDIES = {
     "entropy": "Record entropies while sampling, or use method 'ttrl'.",
     "truth": "Give every question a gold answer, or use a method that needs none.",
-    "partner": "Give every question a rephrasing (column `rephrased`), or use a method that needs none.",
     "reference_share": "A run computes it; or use a method that needs none.",
-    "embedding": "A run loads it; or set credit.embedding to ngrams.",
     "elsewhere": "Give the groups of other questions (elsewhere=…), or use a method that needs none.",
 }
 """What to do if a need is not met; the other needs have to be recorded while sampling."""
-GROUP_NEEDS = {
-    "truth": "truth",
-    "reference_share": "reference_share",
-    "partner": "partner",
-    "embedding": "embed",
-    "elsewhere": "elsewhere",
-}
-"""Needs that a group meets as a whole → the field of Evidence; the others are met by every completion."""
+GROUP_NEEDS = frozenset({"truth", "reference_share", "elsewhere"})
+"""Needs that a group meets as a whole, in a field of Evidence; the others are met by every completion."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,19 +86,22 @@ class Evidence:
     group: Group
     classes: Classes
     tally: Tally
+    """The votes that decide: those of the group, or by `label_votes` those of the start model or of a round."""
     truth: Truth | None = None
     """The right answer."""
     reference_share: float | None = None
     """How far the start model agreed with itself on this question."""
-    partner: Tally | None = None
-    """The votes of the same question rephrased; equal answers have equal keys."""
-    is_rephrased: bool = False
-    """Whether this group is that of the rephrased question."""
-    embed: Callable[[Sequence[str]], Floats] | None = None
-    """Texts → vectors, [texts, size]."""
     elsewhere: Elsewhere | None = None
-    """What the other questions answered."""
+    """What the other questions answered, by the votes that decide."""
+    kept_label: str | None = None
+    """The positive label that the question has been given, by `label_votes`; it stays."""
     seed: int = 0
+
+    @property
+    def present(self) -> Tally:
+        """The votes of the group itself."""
+        tally = self.tally
+        return tally if tally.class_of_votes is None else count_votes(self.classes, tally.entropies_G)
 
     def generator(self) -> np.random.Generator:
         """Random numbers of this group, the same at every call."""
@@ -124,7 +118,7 @@ class Evidence:
             words = f"method {method!r} needs {NEEDS[need]}"
             remedy = REMEDIES.get(need, "Record it while sampling, or use method 'ttrl'.")
             if need in GROUP_NEEDS:
-                if getattr(self, GROUP_NEEDS[need]) is None:
+                if getattr(self, need) is None:
                     raise InputError(f"{place}: {words}, and this one has none. {remedy}")
                 continue
             for number, completion in enumerate(self.group.completions):
@@ -195,6 +189,8 @@ class Method:
     """Which of NEEDS it requires, given its settings."""
     has_negatives: bool = True
     """Whether it can rule answers out."""
+    is_silent_without_label: Callable[[Any], bool] = lambda settings: False  # noqa: ARG005 - given its settings
+    """Whether all completions of a question without a positive label earn the same, given its settings."""
     choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
     """Which M completions to train on, if votes decide that, as in DDRL; None: by `which_trained`."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None

@@ -33,20 +33,9 @@ from scrl.credit.method import (
 from scrl.credit.method_results import checked_labels, finite_numbers, of_kind
 from scrl.credit.methods import find_method
 from scrl.credit.rewards import overlong_penalties
-from scrl.credit.tally import count_votes
+from scrl.credit.tally import count_votes, with_votes
 from scrl.errors import ConfigError, InputError, did_you_mean
-from scrl.records import (
-    Credit,
-    Elsewhere,
-    Floats,
-    Group,
-    Labels,
-    Question,
-    Sampled,
-    Unread,
-    base_question,
-    rephrasing,
-)
+from scrl.records import Credit, Elsewhere, Floats, Group, Labels, Sampled, Unread
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,29 +81,27 @@ class CreditRule:
         names = {"margin_std": "margin", "decisiveness": "margin", "certainty": "certainty"}
         return tuple(sorted({names[need] for need in self.needs if need in names}))
 
-    @property
-    def forms(self) -> int:
-        """How many groups of completions a question has: two if it is also asked rephrased."""
-        return 2 if "partner" in self.needs else 1
-
-    def question_forms(self, questions: Sequence[Question]) -> list[Question]:
-        """What is asked: each question, and its rephrasing too where the method needs that."""
-        if self.forms == 1:
-            return list(questions)
-        return [form for question in questions for form in (question, rephrasing(question))]
-
     def classify(self, group: Group) -> Classes:
         """The answers of a group, grouped by meaning."""
         answers_G = [self.reader(c.text) if isinstance(c.answer, Unread) else c.answer for c in group.completions]
         return classify(answers_G, significant_digits=self.significant_digits)
 
-    def evidence(self, group: Group, classes: Classes | None = None, **more: Any) -> Evidence:
-        """The votes of a group, and what else methods may ask for (`more`: fields of Evidence)."""
+    @property
+    def is_silent_without_label(self) -> bool:
+        """Whether no completion of a question without a positive label can have an advantage."""
+        is_paid_otherwise = self.settings.overlong_buffer or self.method.advantage
+        return self.method.is_silent_without_label(self.settings) and not is_paid_otherwise
+
+    def evidence(
+        self, group: Group, classes: Classes | None = None, votes: Sequence[str | None] | None = None, **more: Any
+    ) -> Evidence:
+        """The votes of a group, or others in their place, and what else methods may ask for (`more`: of Evidence)."""
         if not group.completions:
             raise InputError(f"question {group.question_id!r}: a group needs at least one completion")
         classes = classes or self.classify(group)
         entropies = [c.entropy for c in group.completions if c.entropy is not None and math.isfinite(c.entropy)]
         tally = count_votes(classes, entropies if len(entropies) == len(group.completions) else None)
+        tally = tally if votes is None else with_votes(tally, votes)
         return Evidence(group, classes, tally, seed=self.seed, **more)
 
     def credit(self, group: Group, classes: Classes | None = None, **more: Any) -> Credit:
@@ -126,12 +113,10 @@ class CreditRule:
 
         Refused without what the method needs; it does not see what it declared no need for, above all gold.
         """
-        method, settings, classes, size = self.method, self.settings, evidence.classes, evidence.tally.size
-        evidence.check(self.needs, method.name)
+        method, classes, size = self.method, evidence.classes, len(evidence.group.completions)
         stock = evidence.elsewhere.stock if evidence.elsewhere else ()
-        undeclared: dict[str, Any] = {field: None for need, field in GROUP_NEEDS.items() if need not in self.needs}
-        evidence = replace(evidence, **undeclared)
-        labels = checked_labels(method, method.label(evidence, settings), evidence.tally)
+        evidence = self._declared(evidence)
+        labels = self.labels(evidence)
         shaped = self._shaped(evidence, labels)
         rows = self._trained(evidence, labels)
         split = self._split_advantage(evidence, labels, shaped, rows)
@@ -141,7 +126,7 @@ class CreditRule:
             answers=tuple(
                 None if j == MISSING else a for a, j in zip(classes.answers_G, classes.class_of_G, strict=True)
             ),
-            tally=evidence.tally,
+            tally=evidence.present,
             labels=labels,
             rewards=shaped.rewards_G,
             advantages=positive_G + negative_G,
@@ -151,9 +136,22 @@ class CreditRule:
             split_advantages=(positive_G, negative_G) if method.advantage else None,
         )
 
+    def labels(self, evidence: Evidence) -> Labels:
+        """Which answer to trust, and which to rule out; a label that a question has been given stays."""
+        evidence, kept = self._declared(evidence), evidence.kept_label
+        labels = checked_labels(self.method, self.method.label(evidence, self.settings), evidence.tally)
+        return labels if kept is None else Labels(kept, labels.negatives - {kept})
+
+    def _declared(self, evidence: Evidence) -> Evidence:
+        """What the method declared a need for, without the rest; refused where some of it is missing."""
+        evidence.check(self.needs, self.method.name)
+        undeclared: dict[str, Any] = dict.fromkeys(GROUP_NEEDS - self.needs)
+        return replace(evidence, **undeclared)
+
     def _shaped(self, evidence: Evidence, labels: Labels) -> Shaped:
         """The rewards of all N completions, with the part for length."""
-        settings, size, of = self.settings, evidence.tally.size, "completions (`spread` makes them from one per class)"
+        settings, size = self.settings, len(evidence.group.completions)
+        of = "completions (`spread` makes them from one per class)"
         shaped = of_kind(self.method, Shaped, "reward", self.method.reward(evidence, labels, settings))
         shaped = replace(shaped, rewards_G=finite_numbers(self.method, "reward", shaped.rewards_G, size, of))
         if shaped.label_part_G is not None:
@@ -185,7 +183,7 @@ class CreditRule:
 
     def _trained(self, evidence: Evidence, labels: Labels) -> list[int]:
         """The M completions to train on."""
-        size, number = evidence.tally.size, self.num_trained
+        size, number = len(evidence.group.completions), self.num_trained
         if number is None:
             return list(range(size))
         if not 1 <= number <= size:
@@ -255,8 +253,6 @@ def credit_rule(
     checked = _settings(chosen, PRESETS[preset], settings)
     for name in sorted(chosen.needs(checked) - NEEDS.keys()):
         raise ConfigError(f"method {chosen.name!r} needs {name!r}, which does not exist.{did_you_mean(name, NEEDS)}")
-    if "embedding" in chosen.needs(checked) and not hasattr(checked, "embedding"):
-        raise ConfigError(f"method {chosen.name!r} needs a model that embeds: give its settings a field `embedding`.")
     if checked.overlong_buffer and max_tokens is None:
         raise ConfigError(
             "overlong_buffer: needs to know at how many tokens completions are cut (max_tokens), which a run takes "
@@ -304,7 +300,7 @@ def assign_credit(
     rule = credit_rule(method, **choices)
     if elsewhere is None or isinstance(elsewhere, Elsewhere):
         return rule.credit(group, elsewhere=elsewhere)
-    counts = Counter(base_question(each.question_id) for each in (group, *elsewhere))
+    counts = Counter(each.question_id for each in (group, *elsewhere))
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise InputError(

@@ -72,17 +72,6 @@ class Expression:
         result = operate(left, self.sign, right)
         return result, (*left_steps, *right_steps, f"{left}{self.sign}{right}={result}")
 
-    def mirror(self) -> str:
-        """The text with the operands of every sum and product swapped."""
-        if self.left is None or self.right is None:
-            return self.text
-        first, second = (self.left, self.right) if self.sign == "-" else (self.right, self.left)
-        return (
-            _parenthesize(first.mirror(), first.precedence < self.precedence)
-            + self.sign
-            + _parenthesize(second.mirror(), second.precedence <= self.precedence)
-        )
-
 
 def combine(left: Expression, sign: str, right: Expression) -> Expression:
     """`left sign right`, with parentheses where they are needed."""
@@ -105,17 +94,6 @@ class Problem:
         return f"Compute {self.expression.text}."
 
     @property
-    def rephrased(self) -> str:
-        """The question rephrased: the operands of sums and products are swapped."""
-        whole = self.expression
-        mirrored = whole.mirror()
-        if mirrored == whole.text and whole.left is not None and whole.right is not None:
-            # Differences only: redundant parentheses around the left operand.
-            second = _parenthesize(whole.right.text, whole.right.precedence <= whole.precedence)
-            mirrored = f"({whole.left.text}){whole.sign}{second}"
-        return f"Compute {mirrored}."
-
-    @property
     def answer(self) -> int:
         return self.expression.value
 
@@ -136,7 +114,7 @@ def arithmetic_questions(level: str, number: int, *, stream: Stream = "train", s
         raise ConfigError(f"{SOURCE}:{level}: there is no such level.{did_you_mean(level, LEVELS)}")
     problems = islice(problem_stream(LEVELS[level], stream=stream, seed=seed), number)
     return tuple(
-        Question(f"{level}-{stream}-{seed}-{place}", problem.question, str(problem.answer), rephrased=problem.rephrased)
+        Question(f"{level}-{stream}-{seed}-{place}", problem.question, str(problem.answer))
         for place, problem in enumerate(problems)
     )
 

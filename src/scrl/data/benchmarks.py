@@ -4,7 +4,7 @@
     math500:5           its questions of level 5
     math500:3-5         its questions of levels 3 to 5
 
-A folder holds NAME.jsonl with one object per line: `id`, `question`, `answer`, and optionally `level` and `rephrased`.
+A folder holds NAME.jsonl with one object per line: `id`, `question`, `answer`, and optionally `level`.
 Rows of the hub are converted to that form first. A benchmark must be complete: a file with another number of questions
 is refused. Ids are prefixed with the benchmark's name: `aime24-0`.
 """
@@ -254,8 +254,7 @@ def _how_to_get(source: BenchmarkSource) -> str:
 def _make_questions(source: BenchmarkSource, rows: Sequence[Row]) -> tuple[Question, ...]:
     numbered = [row._replace(fields={"id": row.number} | row.fields) for row in rows]
     level = "level" if source.levels else None
-    rephrased = "rephrased" if any("rephrased" in row.fields for row in rows) else None
-    questions = make_questions(numbered, Columns("question", "answer", "id", level, rephrased), source.name)
+    questions = make_questions(numbered, Columns("question", "answer", "id", level), source.name)
     for row, question in zip(rows, questions, strict=True):
         if question.gold is None:
             raise row.error("field 'answer' is missing or empty: every question of a benchmark has a gold answer")

@@ -6,7 +6,7 @@ instruction after the question. A base model without a template gets plain text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,8 +26,6 @@ NUMBER = 'Let\'s think step by step and end with a line that says "The answer is
 NUMBER_SYSTEM = 'Please reason step by step, and end with a line that says "The answer is", then the number.'
 TEMPLATE_SECONDS, TEMPLATE_MEMORY, TEMPLATE_LENGTH = 2.0, 2**29, 2**22
 """Seconds, bytes of memory and characters of output for one question; a usual template takes a millisecond."""
-Forms = Callable[[Sequence[Question]], Sequence[Question]]
-"""Questions → what is asked: the questions themselves, and perhaps their rephrasings."""
 IN_WORDS = {BOXED: NUMBER, BOXED_SYSTEM: NUMBER_SYSTEM}
 """What is asked for instead if the reader looks for a number, not for a box."""
 
@@ -208,10 +206,10 @@ def _encode(question: Question, tokenizer: Any, settings: PromptSettings) -> lis
 
 
 def filter_overlong(
-    questions: Sequence[Question], tokenizer: Any, settings: PromptSettings, forms: Forms = list
+    questions: Sequence[Question], tokenizer: Any, settings: PromptSettings
 ) -> tuple[list[Question], list[str]]:
-    """The questions whose prompts fit in all their forms, and a note on the others, which are refused or left out."""
-    lengths_Q = [max(len(_encode(form, tokenizer, settings)) for form in forms([each])) for each in questions]
+    """The questions whose prompts fit, and a note on the others, which are refused or left out."""
+    lengths_Q = [len(_encode(question, tokenizer, settings)) for question in questions]
     pairs = list(zip(questions, lengths_Q, strict=True))
     kept = [question for question, length in pairs if length <= settings.max_tokens]
     overlong = [question.id for question, length in pairs if length > settings.max_tokens]

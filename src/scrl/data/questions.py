@@ -29,7 +29,6 @@ COLUMN_NAMES = {
         "solution",  # often worked prose
     ),
     "id_column": ("id question_id uid unique_id qid problem_id", "index idx"),
-    "rephrased_column": ("rephrased rephrased_question", "paraphrase"),
 }
 """Well-known column names per option, best first; two of the same rank are ambiguous."""
 MAX_LENGTH = 1_000_000
@@ -54,7 +53,6 @@ class Columns(NamedTuple):
     gold: str | None
     id: str | None
     level: str | None = None
-    rephrased: str | None = None
 
 
 def load_questions(
@@ -63,7 +61,6 @@ def load_questions(
     question_column: str | None = None,
     gold_column: str | None = None,
     id_column: str | None = None,
-    rephrased_column: str | None = None,
     limit: int | None = None,
     may_lack: bool = False,
 ) -> LoadedQuestions:
@@ -76,7 +73,7 @@ def load_questions(
     if not str(source).strip():
         raise ConfigError("the source of questions is empty: give a file or a hub data set (owner/name)")
     check_limit(limit)
-    options = (question_column, gold_column, id_column, rephrased_column)
+    options = (question_column, gold_column, id_column)
     names = [name for name in options if name is not None]
     if len(set(names)) < len(names):
         raise ConfigError(f"{', '.join(COLUMN_NAMES)} must be different columns, found {', '.join(names)}")
@@ -103,7 +100,6 @@ def make_questions(rows: Sequence[Row], columns: Columns, stem: str) -> tuple[Qu
             system=_system(row, columns.question),
             gold=None if columns.gold is None else _gold(row, columns.gold),
             level=None if columns.level is None else _text_or_number(row, columns.level),
-            rephrased=None if columns.rephrased is None else _message(row, columns.rephrased),
         )
         if first.setdefault(question.id, row) is not row:
             reason = f"id {question.id!r} appears twice, first on {first[question.id].place}"
@@ -133,7 +129,7 @@ def _find_columns(rows: Sequence[Row], options: Sequence[str | None], may_lack: 
         if name is not None and name not in names and not may_lack:
             raise DataError(source, f"there is no column {name!r}, given as {option}.{did_you_mean(name, names)}")
     free = [name for name in names if name not in options]
-    question, gold, id_, rephrased = (
+    question, gold, id_ = (
         name if name in names else _detect(source, option, free, may_lack)
         for option, name in zip(COLUMN_NAMES, options, strict=True)
     )
@@ -145,7 +141,7 @@ def _find_columns(rows: Sequence[Row], options: Sequence[str | None], may_lack: 
             else "Say which one it is with question_column (--question-column)"
         )
         raise DataError(source, f"{reason} {fix}.")
-    return Columns(question, gold, id_, rephrased=rephrased)
+    return Columns(question, gold, id_)
 
 
 def _detect(source: str, option: str, names: Sequence[str], may_lack: bool) -> str | None:
@@ -248,8 +244,6 @@ def _notes(rows: Sequence[Row], columns: Columns, stem: str, questions: Sequence
     else:
         yield f"Gold answer: column {columns.gold!r}, for measuring alone."
     yield f"Id: {f'column {columns.id!r}' if columns.id else f'numbered, from {stem}-0 on'}."
-    if columns.rephrased is not None:
-        yield f"Rephrased question: column {columns.rephrased!r}, for methods that ask both."
     others = dict.fromkeys(name for row in rows for name in row.fields if name not in columns)
     if others:
         yield f"Columns left out: {', '.join(others)}."
@@ -264,9 +258,6 @@ def _notes(rows: Sequence[Row], columns: Columns, stem: str, questions: Sequence
     num_gold = sum(question.gold is not None for question in questions)
     if 0 < num_gold < total:
         yield f"{num_gold} of {total} questions have a gold answer."
-    num_rephrased = sum(question.rephrased is not None for question in questions)
-    if 0 < num_rephrased < total:
-        yield f"{num_rephrased} of {total} questions have a rephrasing."
     num_repeats = total - len({question.text for question in questions})
     if num_repeats == 1:
         yield "1 question repeats the text of an earlier one; it is kept."

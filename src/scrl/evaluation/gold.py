@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from scrl.answers.classes import Classes, find_class, same_answer
+from scrl.answers.classes import Classes, same_answer
 from scrl.answers.forms import canonical_form
 from scrl.answers.readers import get_reader, read_boxed
 from scrl.credit.rule import CreditRule
@@ -28,10 +28,8 @@ def bare_gold(gold: str) -> str:
 
 def right_class(classes: Classes, gold: str | None) -> Truth | None:
     """The right class of a group; None without gold, or if gold holds nothing to compare with."""
-    if gold is None or canonical_form(bare_gold(gold)) is None:
-        return None
-    right = find_class(classes, bare_gold(gold))
-    return Truth(None if right is None else classes.keys_K[right])
+    form = None if gold is None else canonical_form(bare_gold(gold), classes.significant_digits)
+    return None if form is None else Truth(form.key if form.key in classes.keys_K else None, form.key)
 
 
 def gold_fields(question: Question, classes: Classes) -> list[dict[str, Any]]:

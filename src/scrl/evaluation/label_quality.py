@@ -37,7 +37,7 @@ def _figures(credit: Credit, truth: Truth) -> Iterator[tuple[str, float]]:
     votes = 0 if right is None else tally.counts_K[right]
     yield "majority_accuracy", majority_accuracy(tally, right)
     if labels.positive is not None:
-        yield "positive_accuracy", labels.positive == truth.key
+        yield "positive_accuracy", labels.positive in {truth.key, truth.gold}  # votes of others may know it
     yield from (("negative_accuracy", negative != truth.key) for negative in labels.negatives)
     if truth.key is not None:
         yield "truth_flagged", truth.key in labels.negatives

@@ -15,7 +15,7 @@ from scrl.data.rollouts import GroupKey, Rollout, index_groups
 from scrl.evaluation.gold import right_class
 from scrl.records import FACTS, Completion, Credit, Elsewhere, Group, Tally, Truth, Unread
 
-BEYOND_A_FILE = frozenset({"partner", "reference_share", "embedding"})
+BEYOND_A_FILE = frozenset({"reference_share"})
 """What a method may need that no file of completions has."""
 
 

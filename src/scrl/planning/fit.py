@@ -110,8 +110,10 @@ def refusal_of(config: RunConfig, engine: EngineName, cluster: Cluster, num_ques
             batch_sizes(config, step_size(config, num_questions or questions), cluster.total)
         elif engine == "verl":
             verl_settings(config, Job("OUT", questions, PROMPT))
-        elif config.compute.sampler == "vllm":
-            refuse_more(config.rule().token_facts)
+        else:
+            facts = config.rule().token_facts
+            if config.compute.sampler == "vllm":
+                refuse_more(facts)
     except ConfigError as error:
         return str(error)
     return None

@@ -106,7 +106,7 @@ def work_of(config: RunConfig, num_questions: int | None, length: float | None =
     most = config.sampling.max_tokens
     if length is not None and not 0 < length <= most:
         raise ConfigError(f"--length: the mean completion has more than 0 and at most {most} tokens; got {length:g}")
-    questions = min(config.questions_per_step, num_questions or config.questions_per_step) * config.rule().forms
+    questions = min(config.questions_per_step, num_questions or config.questions_per_step)
     rollouts = 1 + config.dynamic_sampling.rounds
     return Work(
         questions=questions,

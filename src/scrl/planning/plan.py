@@ -63,11 +63,10 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
         longest = min(PROMPT, config.prompt.max_tokens)
         why = f"planned from its shape alone: prompts are not looked at, and taken to have {longest} tokens"
         return _plan(config, loaded.questions, (*loaded.notes, str(error), why), shape, longest)
-    forms = config.rule().question_forms
-    questions, notes = usable_questions(config, tokenizer, model_config, loaded.questions, forms)
+    questions, notes = usable_questions(config, tokenizer, model_config, loaded.questions)
     if held_out:
         notes += usable_questions(config, tokenizer, model_config, held_out)[1]
-    longest = max(len(prompt_tokens(form, tokenizer, config.prompt)) for form in forms(questions))
+    longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in questions)
     shape = counted_shape(model_config, num_weights)
     plan = _plan(config, questions, tuple(dict.fromkeys((*loaded.notes, *notes))), shape, longest)
     return replace(plan, first_prompt=prompt_text(questions[0], tokenizer, config.prompt))
@@ -103,21 +102,19 @@ def _plan(
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     stream.check_others(config.dynamic_sampling)
     work = replace(work_of(config, len(questions)), prompt=longest)
-    forms = config.rule().forms
-    updates = stream.updates(config.steps, config.questions_per_update, forms)
+    updates = stream.updates(config.steps, config.questions_per_update)
     epochs = config.steps / stream.steps_per_epoch
     groups = config.steps * work.rollouts * work.questions
     if "reference_share" in config.rule().needs:  # the start model is asked everything once
-        groups += len(questions) * forms
+        groups += len(questions)
     memory = memory_bytes(config, shape, work)
     amounts = ", ".join(f"{name} {amount / GIB:.2f}" for name, amount in memory.items() if amount)
     above = "activations"
     if not memory["sampler's cache"]:
         above += f" and vLLM's cache (a share of {config.compute.vllm_memory:g} of the GPU)"
-    both = " × 2, as they are and in other words," if forms == 2 else ""
     lines = (
         *notes,
-        f"{config.method}: {counted(work.questions // forms, 'question')}{both} × {config.completions} completions → "
+        f"{config.method}: {counted(work.questions, 'question')} × {config.completions} completions → "
         f"{config.trained} trained → {work.trained_rows} sequences → {counted(work.updates, 'update')} a step",
         f"{counted(config.steps, 'step')}, {counted(updates, 'update')}, {epochs:.1f} epochs of "
         f"{counted(len(questions), 'question')}; up to "

@@ -26,7 +26,7 @@ from scrl.data.prompts import filter_overlong
 from scrl.data.sources import load_source
 from scrl.engines.choice import check_engine, check_machine, engine_of
 from scrl.engines.trl.settings import step_size
-from scrl.errors import ConfigError, DataError, InputError
+from scrl.errors import ConfigError, DataError
 from scrl.evaluation.benchmark_run import BenchmarkListener, measure
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
@@ -124,10 +124,6 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
             if config.engine == "trl":
                 step_size(config, len(load(config.questions)))
             require_gold(config.rule(), load(config.questions), job.name)
-            try:
-                config.rule().question_forms(load(config.questions))
-            except InputError as error:
-                raise InputError(f"{job.name}: {error}") from error
 
 
 def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progress: ShowProgress) -> None:
@@ -172,8 +168,7 @@ def _with_its_steps(config: RunConfig, job: Job, choices: Choices) -> RunConfig:
 def _questions(config: RunConfig) -> list[Question]:
     """The questions that a run trains on: those without overlong prompts."""
     tokenizer = load_tokenizer(config.model, trust_remote_code=config.trust_remote_code)
-    loaded, forms = config.load_questions().questions, config.rule().question_forms
-    return filter_overlong(loaded, tokenizer, config.prompt, forms)[0]
+    return filter_overlong(config.load_questions().questions, tokenizer, config.prompt)[0]
 
 
 def _train(config: RunConfig, folder: Path, listener: Listener) -> None:

@@ -19,7 +19,7 @@ from scrl.credit.elsewhere import few_others, require_others
 from scrl.credit.group_metrics import has_signal, is_unanimous
 from scrl.credit.method import Method
 from scrl.credit.rule import CreditedGroup, CreditRule
-from scrl.data.prompts import Forms, check_known, filter_overlong, instruction_notes, no_room, prompt_tokens
+from scrl.data.prompts import check_known, filter_overlong, instruction_notes, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
 from scrl.data.run_state import Standing
 from scrl.errors import InputError
@@ -61,7 +61,8 @@ class BaseRun:
         if line["step"] == 0 and line["no_answer_share"] > NEARLY_ALL:
             texts = [sample.text for group in groups_B for sample in group.sampled.samples_G]
             notes = (*notes, no_answers_note(texts, self.config.reader))
-        if line["step"] == 0 and "elsewhere" in self.rule.needs and "stock_share" not in line:
+        is_new = line["step"] == 0 and self.config.label_votes == "present"
+        if is_new and "elsewhere" in self.rule.needs and "stock_share" not in line:
             notes = (*notes, few_others(len(self.stream.questions) - 1))
         for note in notes:
             self.listener.note(note)
@@ -140,11 +141,10 @@ def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
     credit_B = [group.credit for group in groups_B]
     labelled = sum(credit.labels.positive is not None for credit in credit_B)
     silent = sum(not has_signal(credit) for credit in credit_B)
-    what = "group" if any(group.sampled.question.is_rephrased for group in groups_B) else "question"
     unanimous = f"{sum(map(is_unanimous, credit_B))} unanimous"
     if not method.has_labels:
-        return f"{counted(len(credit_B), what)}, {unanimous}; {silent} without signal"
-    words = f"{labelled} of {counted(len(credit_B), what)} had a label, {unanimous}, "
+        return f"{counted(len(credit_B), 'question')}, {unanimous}; {silent} without signal"
+    words = f"{labelled} of {counted(len(credit_B), 'question')} had a label, {unanimous}, "
     return words + f"{len(credit_B) - labelled} abstained; {silent} without signal"
 
 
@@ -164,14 +164,14 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
     check_savable(config.model, model.model)
     tokenizer, model_config = model.tokenizer, model.model.config
-    questions, notes = usable_questions(config, tokenizer, model_config, loaded.questions, rule.question_forms)
+    questions, notes = usable_questions(config, tokenizer, model_config, loaded.questions)
     held_out_questions: Sequence[Question] = ()
     if held_out is not None:
         held_out_questions, more = usable_questions(config, tokenizer, model_config, held_out.questions)
         notes = list(dict.fromkeys((*notes, *more)))
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(
-        questions=_fingerprint(rule.question_forms(questions)),
+        questions=_fingerprint(questions),
         held_out=_fingerprint(held_out_questions),
         model=model_identity(model.model),
         user_code=source_digest((config.method, config.reader.removeprefix("regex:"), config.compute.sampler)),
@@ -189,20 +189,16 @@ def _fingerprint(questions: Sequence[Question]) -> str:
 
 
 def usable_questions(
-    config: RunConfig, tokenizer: Any, model_config: Any, questions: Sequence[Question], forms: Forms = list
+    config: RunConfig, tokenizer: Any, model_config: Any, questions: Sequence[Question]
 ) -> tuple[list[Question], list[str]]:
-    """The questions whose prompts are not too long, and notes on how they are asked; every prompt left can be used.
-
-    `forms`: what is asked of them, if that is more than the questions themselves.
-    """
-    kept, notes = filter_overlong(questions, tokenizer, config.prompt, forms)
-    asked = forms(kept)
-    prompts = [prompt_tokens(form, tokenizer, config.prompt) for form in asked]
-    longest, form = max(zip(map(len, prompts), asked, strict=True), key=lambda pair: pair[0])
+    """The questions whose prompts are not too long, and notes on how they are asked; every prompt left can be used."""
+    kept, notes = filter_overlong(questions, tokenizer, config.prompt)
+    prompts = [prompt_tokens(question, tokenizer, config.prompt) for question in kept]
+    longest, question = max(zip(map(len, prompts), kept, strict=True), key=lambda pair: pair[0])
     problem = no_room(longest, config.sampling.max_tokens, model_config)
     if problem is not None:
         raise InputError(
-            f"sampling.max_tokens: question {form.id!r} has the longest prompt, {longest} tokens; {problem}"
+            f"sampling.max_tokens: question {question.id!r} has the longest prompt, {longest} tokens; {problem}"
         )
-    check_known(asked, prompts, tokenizer, config.prompt)
+    check_known(kept, prompts, tokenizer, config.prompt)
     return kept, [*instruction_notes(config.prompt, tokenizer), *notes]

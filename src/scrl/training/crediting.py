@@ -1,4 +1,7 @@
-"""The completions of a step → what they earn, on every engine: each group with what its method needs."""
+"""The completions of a step → what they earn, on every engine: each group with what its method needs.
+
+And the votes that decide, where these are drawn apart from the completions that are paid → labels.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,24 @@ from dataclasses import dataclass, field, replace
 
 from scrl.answers.classes import Classes
 from scrl.credit.elsewhere import LastVotes
+from scrl.credit.label_votes import LabelVotes
+from scrl.credit.method import Evidence
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.evaluation.gold import truth_for
 from scrl.records import Sampled
-from scrl.sampling.embedding import Embed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crediting:
-    """A rule, and what serves a method's needs.
-
-    Methods that ask a question twice, as it is and rephrased, get two groups for it, one after the other.
-    """
+    """A rule, and what serves a method's needs."""
 
     rule: CreditRule
     reference_shares: dict[str, float] = field(default_factory=dict)
     """By question: the share of the start model's most frequent answer."""
-    embed: Embed | None = None
     last_votes: LastVotes = field(default_factory=LastVotes)
     """The votes of every question at its last visit, before this step."""
+    label_votes: LabelVotes | None = None
+    """The votes that decide; None: those of the completions themselves."""
 
     def beside(self, groups_B: Sequence[CreditedGroup]) -> Crediting:
         """The same, with the votes of groups already sampled in this step."""
@@ -34,29 +36,42 @@ class Crediting:
 
     def credit(self, sampled_B: Sequence[Sampled], classes_B: Sequence[Classes] | None = None) -> list[CreditedGroup]:
         """What the completions of every group earn; their answers may have been classified already."""
-        rule, has_partner = self.rule, "partner" in self.rule.needs
-        evidence_B = []
+        rule, evidence_B = self.rule, []
         for place, sampled in enumerate(sampled_B):
             classes = rule.classify(sampled.group) if classes_B is None else classes_B[place]
+            question_id, others = sampled.question.id, self.label_votes
             evidence = rule.evidence(
                 sampled.group,
                 classes,
+                None if others is None else others.votes[question_id],
+                kept_label=None if others is None else others.labels.get(question_id),
                 truth=truth_for(rule, sampled.question, classes),
-                reference_share=self.reference_shares.get(sampled.question.id),
-                embed=self.embed,
+                reference_share=self.reference_shares.get(question_id),
             )
             evidence_B.append(evidence)
-        votes = self.last_votes.after((each.group.question_id, each.tally) for each in evidence_B)
+        present = self.last_votes.after((each.group.question_id, each.present) for each in evidence_B)
+        votes = present if self.label_votes is None else self.label_votes.last_votes
         groups = []
-        for place, (sampled, evidence) in enumerate(zip(sampled_B, evidence_B, strict=True)):
-            credit = rule.assign(
-                replace(
-                    evidence,
-                    elsewhere=votes.elsewhere(sampled.question.id, evidence.tally.keys_K),
-                    partner=evidence_B[place ^ 1].tally if has_partner else None,  # the other of the pair
-                    is_rephrased=has_partner and place % 2 == 1,
-                )
-            )
+        for sampled, evidence in zip(sampled_B, evidence_B, strict=True):
+            elsewhere = votes.elsewhere(sampled.question.id, evidence.tally.keys_K)
+            credit = rule.assign(replace(evidence, elsewhere=elsewhere))
+            if votes is not present:
+                credit = replace(credit, stock=present.elsewhere(sampled.question.id, ()).stock)
             weights_G = rule.token_weights([sample.entropies_T for sample in sampled.samples_G])
             groups.append(CreditedGroup(sampled, evidence.classes, replace(credit, token_weights_G=weights_G)))
         return groups
+
+
+def with_drawn(before: LabelVotes, drawn: Sequence[Evidence], rule: CreditRule) -> LabelVotes:
+    """These groups as the votes of their questions, and the labels that follow; one that a question has stays."""
+    keys = {each.group.question_id: (*each.tally.keys_K, None) for each in drawn}  # None has the index of MISSING, -1
+    votes = {each.group.question_id: tuple(keys[each.group.question_id][j] for j in each.tally.votes) for each in drawn}
+    after = LabelVotes({**before.votes, **votes}, before.labels)
+    labels = dict(before.labels)
+    for each in drawn:
+        question_id, keys_K = each.group.question_id, each.tally.keys_K
+        elsewhere = after.last_votes.elsewhere(question_id, keys_K)
+        positive = rule.labels(replace(each, elsewhere=elsewhere, kept_label=labels.get(question_id))).positive
+        if positive is not None:
+            labels[question_id] = positive
+    return LabelVotes(after.votes, labels)

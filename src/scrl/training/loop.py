@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from scrl.training.listeners import RunListener
 from scrl.training.probe import shift, shift_note
 from scrl.training.run import Run, open_run
 from scrl.training.run_folder import RunFolder
+from scrl.training.state import State
 from scrl.training.stream import replace_flat
 
 
@@ -56,7 +57,7 @@ def _take_all_steps(run: Run) -> Run:
             take_steps(run)
         except KeyboardInterrupt:
             state = run.state
-            if state.step or state.evaluated_at is not None or state.reference_shares:  # else nothing is lost
+            if state.step or state.evaluated_at is not None or state.votes_pass is not None:  # else nothing is lost
                 run.save_last()
             run.listener.note(
                 f"stopped after step {run.state.step}; resume with: scrl train --resume {run.folder.path}"
@@ -83,7 +84,6 @@ def _reported(run: Run) -> Iterator[None]:
 def take_steps(run: Run) -> None:
     """From the run's current step to its last."""
     config, state = run.config, run.state
-    run.measure_start_model()
     while True:
         if state.step == 0 or (config.evaluation.every and state.step % config.evaluation.every == 0):
             run.evaluate()
@@ -94,18 +94,20 @@ def take_steps(run: Run) -> None:
         # An adapter's dropout draws from torch's own generator: seeded per step, so that a resumed run repeats it.
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
         clock, resampling, left_out = Stopwatch(), dict[str, float](), list[CreditedGroup]()
-        groups_B = sample_and_credit(run, clock, run.stream.batch(state.step))
+        votes = run.draw_label_votes()
+        stream = run.teaching
+        groups_B = sample_and_credit(run, clock, stream.batch(state.step))
         if config.dynamic_sampling.rounds:
             groups_B, resampling, left_out = replace_flat(
-                groups_B, partial(sample_and_credit, run, clock), run.stream, state.step, config.dynamic_sampling
+                groups_B, partial(sample_and_credit, run, clock), stream, state.step, config.dynamic_sampling
             )
         with finish_first(run.listener.note):
             with clock.measure("seconds_update"):
                 update = run.update(groups_B)
-            metrics = step_metrics(groups_B, update, state.labels) | step_label_quality(groups_B)
+            metrics = step_metrics(groups_B, update, state) | step_label_quality(groups_B)
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
             metrics |= resampling | {"tokens": metrics["tokens"] + tokens_drawn(left_out)}
-            line = {"step": state.step} | metrics | clock.seconds
+            line = {"step": state.step} | metrics | votes | clock.seconds
             run.remember(metrics, [*groups_B, *left_out])
             state.step += 1
             run.log_step(line, groups_B, update.notes)
@@ -147,16 +149,11 @@ def sample_and_credit(
         return run.crediting.beside(beside).credit(sampled_B)
 
 
-def step_metrics(
-    groups_B: Sequence[CreditedGroup], update: UpdateReport, labels_before: Mapping[str, str | None]
-) -> dict[str, Any]:
-    """One line of `metrics.jsonl` without the seconds.
-
-    `labels_before`: the positive label of each question at its last visit; None where the rule abstained.
-    """
+def step_metrics(groups_B: Sequence[CreditedGroup], update: UpdateReport, state: State) -> dict[str, Any]:
+    """One line of `metrics.jsonl` without the seconds; `state` is that before the step."""
     names = ("loss", "learning_rate", "grad_norm", "kl", "clipped_share")
     metrics = {name: value for name in names if (value := getattr(update, name)) is not None}
-    return metrics | group_metrics(groups_B, labels_before)
+    return metrics | group_metrics(groups_B, state.labels, state.first_answers)
 
 
 def save_if_best(run: Run) -> None:

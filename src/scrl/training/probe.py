@@ -189,12 +189,12 @@ def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_qu
             return probe.rollout_seconds * questions * completions / n
         return probe.rollout_seconds * math.ceil(questions * completions / rows)
 
-    groups = min(config.questions_per_step, num_questions) * rule.forms
+    groups = min(config.questions_per_step, num_questions)
     passes = 4 if policy.is_checkpointed else 3
     step = rollout(groups, config.completions) + passes * probe.score_seconds * groups * config.trained / n
     total = config.steps * step
-    if "reference_share" in rule.needs:
-        total += rollout(num_questions * rule.forms, config.completions)
+    if config.label_votes != "present" or "reference_share" in rule.needs:
+        total += rollout(num_questions, config.label_completions or config.completions)
     if not evaluation.is_off:
         times = 2 if not evaluation.every else 1 + math.ceil(config.steps / evaluation.every)
         evaluated = min(evaluation.questions or num_questions, num_questions)

@@ -10,22 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from scrl.config import RunConfig
-from scrl.credit.group_metrics import positive_labels
-from scrl.credit.method import Tree
+from scrl.credit.group_metrics import most_frequent, positive_labels
+from scrl.credit.labels import majority_positive
+from scrl.credit.method import Evidence, Tree
 from scrl.credit.rule import CreditedGroup
-from scrl.credit.tally import count_votes
 from scrl.data.prompts import prompt_tokens
+from scrl.errors import TrainingError
+from scrl.evaluation.gold import truth_for
 from scrl.policy.allocator import set_up_allocator
 from scrl.policy.checkpoint import STATE, checkpoints_bytes, restore, write_state, write_weights
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
-from scrl.sampling.embedding import Embed, load_embedder
+from scrl.reporting.text import counted
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, check_samples, open_sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.tree import sample_tree
 from scrl.training.base_run import BaseRun, prepare
-from scrl.training.crediting import Crediting
+from scrl.training.crediting import Crediting, with_drawn
 from scrl.training.guard import WATCHED
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener, Tracker, check_trackers, open_tracker
@@ -33,6 +35,7 @@ from scrl.training.model_card import model_card
 from scrl.training.probe import cost_note, probe_notes, score_probe
 from scrl.training.run_folder import RunFolder, check_room
 from scrl.training.state import check_unchanged, saved_state
+from scrl.training.stream import QuestionStream
 
 
 @dataclass(eq=False, kw_only=True)
@@ -41,8 +44,6 @@ class Run(BaseRun):
 
     sampler: Sampler
     policy: Policy
-    embed: Embed | None = None
-    """Texts → vectors, where a method needs that."""
     trackers: list[Tracker] = field(default_factory=list)
     saved_step: int = 0
     """The step of the last checkpoint."""
@@ -59,7 +60,9 @@ class Run(BaseRun):
     @property
     def crediting(self) -> Crediting:
         """The rule, and what serves its needs."""
-        return Crediting(self.rule, self.state.reference_shares, self.embed, self.state.last_votes)
+        state = self.state
+        label_votes = None if self.config.label_votes == "present" else state.label_votes
+        return Crediting(self.rule, state.reference_shares, state.last_votes, label_votes)
 
     def probe(self) -> None:
         """Look at a few completions of the start model; refuse to train where hardly any has an answer."""
@@ -78,8 +81,7 @@ class Run(BaseRun):
         """The N completions of each question at this step."""
         plan, number = self.rule.method.plan, self.config.completions
         tree = plan(number, self.rule.settings) if plan else None
-        forms = self.rule.question_forms(questions)
-        return self.sample(forms, self.config.sampling, number, self.state.step, tree)
+        return self.sample(questions, self.config.sampling, number, self.state.step, tree)
 
     def sample(
         self,
@@ -124,6 +126,64 @@ class Run(BaseRun):
         self.sampler.release()
         return "the sampler's is given back before every update from now on"
 
+    def draw_label_votes(self) -> dict[str, float]:
+        """Draw the votes that decide, if they are due: before the first step, for rounds before every pass.
+
+        Then all questions without a label vote. Metrics of that; empty if none were due.
+        """
+        config, state, start = self.config, self.state, time.perf_counter()
+        this_pass = state.step // self.stream.steps_per_epoch
+        needs_start = config.label_votes != "present" or "reference_share" in self.rule.needs
+        is_due = (
+            needs_start if state.votes_pass is None else config.label_votes == "round" and state.votes_pass < this_pass
+        )
+        if not is_due:
+            return {}
+        questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
+        number = config.label_completions or config.completions
+        self.listener.note(f"{number} votes on each of {counted(len(questions), 'question')}")
+        drawn, tokens, size = list[Evidence](), 0, max(1, self.sampler.rows_per_call // number)
+        name = f"votes-{this_pass}" if this_pass else "reference"
+        for first in range(0, len(questions), size):  # not all at once: they would not fit into memory
+            for sampled in self.sample(questions[first : first + size], config.sampling, number, name):
+                tokens += sum(sample.tokens_drawn for sample in sampled.samples_G)
+                classes = self.rule.classify(sampled.group)
+                drawn.append(
+                    self.rule.evidence(sampled.group, classes, truth=truth_for(self.rule, sampled.question, classes))
+                )
+            self.listener.progress("votes", len(drawn), len(questions))
+        if state.votes_pass is None and "reference_share" in self.rule.needs:
+            state.reference_shares = {each.group.question_id: max(each.tally.shares_K, default=0.0) for each in drawn}
+        if config.label_votes != "present":
+            state.label_votes = with_drawn(state.label_votes, drawn, self.rule)
+            firsts = {each.group.question_id: majority_positive(each.tally, first_seen_wins=False) for each in drawn}
+            state.first_answers = firsts | state.first_answers
+            self._say_what_is_labelled()
+        state.votes_pass = this_pass
+        seconds = time.perf_counter() - start
+        return {"votes_drawn": number * len(questions), "tokens_votes": tokens, "seconds_votes": seconds}
+
+    def _say_what_is_labelled(self) -> None:
+        """How many questions have a label; refused if none has one and nothing else teaches anything."""
+        labelled, asked = len(self.state.label_votes.labels), len(self.stream.questions)
+        note = f"{labelled} of {counted(asked, 'question')} have a label"
+        if not self.rule.is_silent_without_label:
+            self.listener.note(note)
+            return
+        if not labelled:
+            raise TrainingError(
+                "label_votes: no question has a label by these votes, so there is nothing to train on. Ask less of a "
+                f"label (its settings: scrl methods {self.rule.method.name}), or use label_votes: present."
+            )
+        self.listener.note(f"{note}; the others teach nothing and are not sampled")
+
+    @property
+    def teaching(self) -> QuestionStream:
+        """The questions to sample: those with a label where all others would teach nothing, else all."""
+        if self.config.label_votes == "present" or not self.rule.is_silent_without_label:
+            return self.stream
+        return self.stream.only(self.state.label_votes.labels)
+
     def evaluate(self) -> None:
         """Measure on the questions themselves and on those held out, unless that is off or done."""
         state, completions = self.state, self.config.evaluation.completions
@@ -145,27 +205,12 @@ class Run(BaseRun):
         for record in records:
             self.listener.evaluation(record)
 
-    def measure_start_model(self) -> None:
-        """The share of the start model's most frequent answer on every question, for methods that need it."""
-        if "reference_share" not in self.rule.needs or self.state.reference_shares:
-            return
-        forms, size = self.rule.question_forms(self.stream.questions), self.config.questions_per_step
-        self.listener.note(
-            f"{self.config.completions} completions of each of {len(forms)} questions by the start model"
-        )
-        shares = {}
-        for first in range(0, len(forms), size):  # not all at once: they would not fit into memory
-            part = forms[first : first + size]
-            for sampled in self.sample(part, self.config.sampling, self.config.completions, "reference"):
-                tally = count_votes(self.rule.classify(sampled.group), None)
-                shares[sampled.question.id] = max(tally.counts_K, default=0) / tally.size
-        self.state.reference_shares = shares  # all or none: a run stopped halfway starts over
-
     def remember(self, metrics: dict[str, Any], groups_B: Sequence[CreditedGroup]) -> None:
         """Remember what later steps will look at; `groups_B` are all groups sampled, trained on or not."""
         state = self.state
         state.history.append({key: metrics[key] for key in (*WATCHED, "agreement", "signal_share") if key in metrics})
         state.labels |= positive_labels(groups_B)
+        state.first_answers = most_frequent(groups_B) | state.first_answers
         state.last_votes = state.last_votes.after((group.sampled.question.id, group.credit.tally) for group in groups_B)
 
     def save_last(self) -> None:
@@ -228,14 +273,13 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         config.loss,
         config.optimizer,
         config.compute,
-        updates=stream.updates(config.steps, config.questions_per_update, rule.forms),
+        updates=stream.updates(config.steps, config.questions_per_update),
         temperature=config.sampling.temperature,
         max_tokens=config.sampling.max_tokens,
     )
     if not resume:
         check_room(out, checkpoints_bytes(policy, is_renewed=config.steps > config.checkpoint_every))
-    embed = load_embedder(rule.settings, language_model.device) if "embedding" in rule.needs else None
-    run = Run(**vars(base), sampler=sampler, policy=policy, embed=embed)
+    run = Run(**vars(base), sampler=sampler, policy=policy)
     for note in (sampler.note, policy.note, policy.measure_passes()):
         if note:
             listener.note(note)

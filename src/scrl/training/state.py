@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, PlainValidator, TypeAdapter, ValidationE
 
 from scrl.config import RunConfig, build_config
 from scrl.credit.elsewhere import LastVotes
+from scrl.credit.label_votes import LabelVotes
 from scrl.data.checkpoint_file import check_sums
 from scrl.errors import ConfigError, InputError
 from scrl.policy.checkpoint import SIZES, read_state
@@ -27,11 +28,14 @@ Of the last three only the location may change: the contents are compared with w
 """
 
 
-def _votes(saved: Any) -> LastVotes:
-    try:
-        return LastVotes.from_json(saved)
-    except (TypeError, AttributeError, ZeroDivisionError) as error:
-        raise ValueError(f"no votes: {error}") from error
+def _votes(record: type[LastVotes] | type[LabelVotes]) -> PlainValidator:
+    def read(saved: Any) -> LastVotes | LabelVotes:
+        try:
+            return record.from_json(saved)
+        except (TypeError, AttributeError, KeyError, ZeroDivisionError) as error:
+            raise ValueError(f"no votes: {error}") from error
+
+    return PlainValidator(read)
 
 
 Count = Annotated[int, Field(ge=0)]
@@ -46,6 +50,8 @@ class State:
     step: Count = 0
     labels: dict[str, str | None] = field(default_factory=dict)
     """The positive label of each question at its last visit; None where the rule abstained."""
+    first_answers: dict[str, str | None] = field(default_factory=dict)
+    """The most frequent answer of each question at its first visit, or among the start model's votes."""
     history: list[dict[str, float]] = field(default_factory=list)
     """Per step, what the guard, the choice of the best checkpoint and the closing notes look at."""
     stopped_for: list[str] = field(default_factory=list)
@@ -58,8 +64,12 @@ class State:
     """Per question, the share of the start model's most frequent answer, where a method needs it."""
     is_released: bool = False
     """Whether the sampler gives its memory back before every update, because memory ran out in one."""
-    last_votes: Annotated[LastVotes, PlainValidator(_votes)] = field(default_factory=LastVotes)
+    last_votes: Annotated[LastVotes, _votes(LastVotes)] = field(default_factory=LastVotes)
     """The votes of every question at its last visit."""
+    label_votes: Annotated[LabelVotes, _votes(LabelVotes)] = field(default_factory=LabelVotes)
+    """The votes that decide, where they are drawn apart, and the labels given by them."""
+    votes_pass: Count | None = None
+    """The pass over the questions before which they were last drawn."""
     probe: list[dict[str, Any]] = field(default_factory=list)
     """Some completions of the start model with their log-probabilities, to see how far training moves it."""
     questions: str = ""
@@ -80,7 +90,8 @@ class State:
 
     def to_json(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return vars(self) | {"last_votes": self.last_votes.to_json(), "version": VERSION}
+        votes = {"last_votes": self.last_votes.to_json(), "label_votes": self.label_votes.to_json()}
+        return vars(self) | votes | {"version": VERSION}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any], path: Path) -> State:

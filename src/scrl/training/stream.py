@@ -12,7 +12,7 @@ sampled depends on the seed, the step and the round alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
 
@@ -23,7 +23,7 @@ from scrl.credit.group_metrics import agreement
 from scrl.credit.labels import SLACK
 from scrl.credit.rule import CreditedGroup
 from scrl.errors import ConfigError
-from scrl.records import Question
+from scrl.records import Credit, Question
 from scrl.seeds import generator_for
 
 
@@ -35,6 +35,8 @@ class QuestionStream:
     batch_size: int
     seed: int
     drop_last: bool = False
+    is_even: bool = False
+    """Whether the batches of an epoch differ by one question at most, instead of the last being the smallest."""
 
     def __post_init__(self) -> None:
         if self.steps_per_epoch == 0:
@@ -54,7 +56,14 @@ class QuestionStream:
         epoch, place = divmod(step, self.steps_per_epoch)
         order = generator_for(self.seed, "order", epoch).permutation(len(self.questions))
         chosen = order[place * self.batch_size : (place + 1) * self.batch_size]
+        if self.is_even:
+            chosen = np.array_split(order, self.steps_per_epoch)[place]
         return [self.questions[number] for number in chosen]
+
+    def only(self, ids: Collection[str]) -> QuestionStream:
+        """The questions with these ids alone, in batches of nearly equal size, none larger than before."""
+        questions = [question for question in self.questions if question.id in ids]
+        return replace(self, questions=questions, drop_last=False, is_even=True)
 
     def check_others(self, settings: DynamicSamplingSettings) -> None:
         """Refuse to draw other questions where every step asks them all."""
@@ -70,11 +79,11 @@ class QuestionStream:
         unseen = (self.questions[place] for place in order if self.questions[place].id not in seen)
         return list(islice(unseen, number))
 
-    def updates(self, steps: int, questions_per_update: int, groups_per_question: int = 1) -> int:
+    def updates(self, steps: int, questions_per_update: int) -> int:
         """Optimizer steps in the first `steps` steps."""
         epochs, rest = divmod(steps, self.steps_per_epoch)
         sizes = [min(self.batch_size, len(self.questions) - n * self.batch_size) for n in range(self.steps_per_epoch)]
-        updates = [ceil(size * groups_per_question / questions_per_update) for size in sizes]
+        updates = [ceil(size / questions_per_update) for size in sizes]
         return epochs * sum(updates) + sum(updates[:rest])
 
 
@@ -92,48 +101,39 @@ def replace_flat(
     the one whose completions agree most.
     """
     questions = stream.batch(step)
-    kept_Q = by_question(groups_B, len(questions))
+    kept_B = list(groups_B)
     seen = {question.id for question in questions}
     left_out: list[CreditedGroup] = []
     replaced = rounds = 0
     while rounds < settings.rounds:
-        flat = [place for place, groups in enumerate(kept_Q) if is_flat(groups, settings.tolerance)]
+        flat = [place for place, group in enumerate(kept_B) if is_flat(group.credit, settings.tolerance)]
         others = stream.others(step, rounds, len(flat), seen)
         if not others:
             break
         rounds += 1
-        so_far = [*left_out, *(group for groups in kept_Q for group in groups)]
         seen |= {question.id for question in others}
-        for groups in by_question(sample_and_credit(others, so_far), len(others)):
-            if is_flat(groups, settings.tolerance):
-                left_out += groups
+        for group in sample_and_credit(others, [*left_out, *kept_B]):
+            if is_flat(group.credit, settings.tolerance):
+                left_out.append(group)
             else:
-                left_out += kept_Q[flat[0]]
-                kept_Q[flat.pop(0)] = groups
+                place = flat.pop(0)
+                left_out.append(kept_B[place])
+                kept_B[place] = group
                 replaced += 1
     metrics = {
         "agreement": agreement([group.credit for group in groups_B]),
-        "resampled_share": replaced / len(kept_Q),
+        "resampled_share": replaced / len(kept_B),
         "resampling_rounds": float(rounds),
     }
-    return [group for groups in kept_Q for group in groups], metrics, left_out
+    return kept_B, metrics, left_out
 
 
-def by_question(groups_B: Sequence[CreditedGroup], number: int) -> list[list[CreditedGroup]]:
-    """The groups of each of `number` questions: one, or two where a method also asks it rephrased."""
-    size = len(groups_B) // number
-    return [list(groups_B[first : first + size]) for first in range(0, len(groups_B), size)]
-
-
-def is_flat(groups: Sequence[CreditedGroup], tolerance: float) -> bool:
-    """max R − min R ≤ tolerance over the trained completions, in all groups of a question.
+def is_flat(credit: Credit, tolerance: float) -> bool:
+    """max R − min R ≤ tolerance over the trained completions.
 
     Not where a method pushes a whole group up or down for what it has in common.
     """
-    for credit in (group.credit for group in groups):
-        rows = list(credit.trained)
-        advantages_M = credit.advantages[rows]
-        is_one_way = bool((advantages_M > 0).all() or (advantages_M < 0).all())
-        if float(np.ptp(credit.rewards[rows])) > tolerance + SLACK or is_one_way:
-            return False
-    return True
+    rows = list(credit.trained)
+    advantages_M = credit.advantages[rows]
+    is_one_way = bool((advantages_M > 0).all() or (advantages_M < 0).all())
+    return float(np.ptp(credit.rewards[rows])) <= tolerance + SLACK and not is_one_way

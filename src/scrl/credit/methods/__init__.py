@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scrl.credit.method import Method
 from scrl.credit.methods import compass, contrast, controls, etmr, restrain, scrl, ttrl
-from scrl.credit.methods.related import co_rewarding, dare, ddrl, empo, evol_rl, intuitor, rent, self_harmony, spine
+from scrl.credit.methods.related import dare, ddrl, empo, evol_rl, intuitor, rent, spine
 from scrl.errors import ConfigError, did_you_mean
 from scrl.user_code import import_user_module
 
@@ -14,6 +14,7 @@ METHODS: dict[str, Method] = {
         scrl.SCRL,
         ttrl.TTRL,
         contrast.CONTRAST,
+        contrast.CONTRAST_LABEL,
         compass.COMPASS,
         etmr.ETMR,
         restrain.RESTRAIN,
@@ -28,8 +29,6 @@ METHODS: dict[str, Method] = {
         spine.SPINE,
         dare.DARE,
         evol_rl.EVOL_RL,
-        self_harmony.SELF_HARMONY,
-        co_rewarding.CO_REWARDING,
         *controls.CONTROLS,
     )
 }

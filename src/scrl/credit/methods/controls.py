@@ -29,7 +29,7 @@ def label_by_gold(evidence: Evidence, settings: CreditSettings) -> Labels:  # no
 
 def reward_at_random(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001
     """A coin toss per completion: 1 or 0, whatever it says."""
-    return Shaped(evidence.generator().integers(2, size=evidence.tally.size).astype(np.float64))
+    return Shaped(evidence.generator().integers(2, size=evidence.tally.num_completions).astype(np.float64))
 
 
 def label_majority_wrong(evidence: Evidence, settings: CreditSettings) -> Labels:

@@ -91,7 +91,7 @@ def reward(evidence: Evidence, labels: Labels, settings: RestrainSettings) -> Sh
     tally = evidence.tally
     weights_K = _weights(tally, settings)
     if is_penalised(tally, settings):
-        rewards_G = np.full(tally.size, -settings.penalty)
+        rewards_G = np.full(tally.num_completions, -settings.penalty)
     else:
         rewards_G = spread(tally, weights_K, missing=0.0)
     return Shaped(rewards_G)

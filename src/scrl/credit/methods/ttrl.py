@@ -30,4 +30,5 @@ TTRL = Method(
     label=label,
     reward=reward,
     has_negatives=False,
+    is_silent_without_label=lambda settings: True,  # noqa: ARG005 - given its settings
 )

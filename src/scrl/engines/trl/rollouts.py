@@ -30,7 +30,6 @@ from scrl.credit.tally import count_votes
 from scrl.engines.choice import require_engine
 from scrl.errors import ConfigError
 from scrl.records import Floats, Question, Sample, Sampled, Tokens
-from scrl.sampling.embedding import Embed
 from scrl.training.crediting import Crediting
 
 require_engine("trl")
@@ -62,14 +61,13 @@ class Rollouts:
         rule: CreditRule,
         completions: int,
         *,
-        embed: Embed | None = None,
         prompt_of: Callable[[Any, Any], QuestionPrompt] | None = None,
         sampler_rows: int = 512,
         on_step: Callable[[list[CreditedGroup], dict[str, float]], None] | None = None,
     ) -> None:
         """`completions` is N; without `prompt_of`, TRL tokenizes the prompts; `on_step` receives groups and metrics."""
         self._rule, self._completions, self._sampler_rows = rule, completions, sampler_rows
-        self._embed, self._prompt_of, self._on_step = embed, prompt_of or trl_prompt, on_step
+        self._prompt_of, self._on_step = prompt_of or trl_prompt, on_step
         self._metrics: dict[str, float] = {}
         self.labels: dict[str, str | None] = {}
         """The positive label of each question at its last visit; None where the rule abstained."""
@@ -133,7 +131,7 @@ class Rollouts:
         pairs_B = list(zip(sampled_B, classes_B, strict=True))
         votes = ((sampled.question.id, count_votes(classes, None)) for sampled, classes in pairs_B)
         self.last_votes = self.last_votes.after(votes)
-        crediting = Crediting(self._rule, embed=self._embed, last_votes=self.last_votes)
+        crediting = Crediting(self._rule, last_votes=self.last_votes)
         credit_B = spread_over_processes(
             trainer, pairs_B, lambda pair: crediting.credit([pair[0]], [pair[1]])[0].credit
         )

@@ -35,7 +35,6 @@ from scrl.evaluation.label_quality import step_label_quality
 from scrl.policy.model import first_line, quiet_progress
 from scrl.records import Question, Sampled
 from scrl.reporting.rollout_votes import read_votes
-from scrl.sampling.embedding import load_embedder
 from scrl.sampling.settings import SamplingSettings
 from scrl.training.base_run import BaseRun, prepare
 from scrl.training.guard import WATCHED
@@ -106,16 +105,15 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
     args: Any
 
     def __post_init__(self) -> None:
-        tokenizer, rule = self.language_model.tokenizer, self.rule
+        tokenizer = self.language_model.tokenizer
         self.prompts = {
             question.id: QuestionPrompt(question, prompt_tokens(question, tokenizer, self.config.prompt))
             for question in (*self.stream.questions, *self.held_out)
         }
         """Questions by their ids in the trainer's dataset."""
         self.rollouts = Rollouts(
-            rule,
+            self.rule,
             self.config.completions,
-            embed=load_embedder(rule.settings, self.args.device) if "embedding" in rule.needs else None,
             prompt_of=lambda prompt, _trainer: self.prompts[prompt],
             sampler_rows=self.config.compute.sampler_rows,
             on_step=self.on_step,

@@ -12,7 +12,7 @@ from scrl.optional_deps import require_extra
 
 LOSS_TYPES = {"completion": "grpo", "token": "dapo", "constant": "dr_grpo", "pairs": "bnpo"}
 """TRL's name for what a token's loss is divided by; `bnpo` is the mean over the tokens of a micro-batch."""
-NEEDS_MET = frozenset({"entropy", "length", "text", "truth", "embedding", "elsewhere"})
+NEEDS_MET = frozenset({"entropy", "length", "text", "truth", "elsewhere"})
 """The needs of methods that can be met here; others require a second prompt, the start model or all logits."""
 
 

@@ -71,9 +71,7 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
     with loading(model):
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
     shape = model_shape(model, config.trust_remote_code)
-    questions, notes = usable_questions(
-        config, tokenizer, shape, config.load_questions().questions, rule.question_forms
-    )
+    questions, notes = usable_questions(config, tokenizer, shape, config.load_questions().questions)
     if "elsewhere" in rule.needs:
         require_others([question.id for question in questions], rule.method.name)
         if min(config.questions_per_step, len(questions)) <= MIN_OTHERS:

@@ -43,7 +43,9 @@ def choose(evidence: Evidence, labels: Labels, num_trained: int, settings: DdrlS
     votes_G = [0 if j == MISSING else tally.counts_K[j] for j in tally.class_of_G]
     is_label_G = [j != MISSING and tally.keys_K[j] == labels.positive for j in tally.class_of_G]
     is_first = settings.which_trained == "first"
-    order = range(tally.size) if is_first else evidence.generator().permutation(tally.size).tolist()
+    order = (
+        range(tally.num_completions) if is_first else evidence.generator().permutation(tally.num_completions).tolist()
+    )
     majority = [i for i in order if is_label_G[i]][: num_trained // 2]
     others = [i for i in order if i not in majority]
     rarest = sorted(others, key=lambda i: (is_label_G[i], votes_G[i]))[: num_trained - len(majority)]

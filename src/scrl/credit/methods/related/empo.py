@@ -49,7 +49,7 @@ def reward(evidence: Evidence, labels: Labels, settings: EmpoSettings) -> Shaped
     """R_i = p(a_i); all 0 where nobody agrees or the question is left out."""
     tally = evidence.tally
     is_heard = max(tally.counts_K, default=0) > 1 and is_kept(tally, settings.keep_shares)
-    return Shaped(spread(tally, tally.shares_K, missing=0.0) if is_heard else np.zeros(tally.size))
+    return Shaped(spread(tally, tally.shares_K, missing=0.0) if is_heard else np.zeros(tally.num_completions))
 
 
 def is_kept(tally: Tally, keep_shares: tuple[float, float] | None) -> bool:

@@ -11,10 +11,10 @@ reading: those two rules hold for every class, a completion is never compared wi
 answer are among `all others`. Not imitated: a box without a digit earns −1 there too, which would punish every answer
 to a multiple-choice question.
 
-The authors compare embeddings of Qwen3-Embedding-4B, which a separate server computes. By default the cosine of
-hashed character trigrams stands in for it (`embedding: ngrams`), which needs no model and sees wording, not meaning;
-`embedding` may name a model instead, which the run then loads. The authors run it with `loss.entropy_bonus: 0.003`,
-`loss.clip_high: 0.28` and `loss.kl_weight: 0.001`: choices of the loss, not of the reward, and none is made here.
+The authors compare embeddings of Qwen3-Embedding-4B, which a separate server computes. Here the cosine of hashed
+character trigrams stands in for it, which needs no model and sees wording, not meaning. The authors run it with
+`loss.entropy_bonus: 0.003`, `loss.clip_high: 0.28` and `loss.kl_weight: 0.001`: choices of the loss, not of the reward,
+and none is made here.
 """
 
 from __future__ import annotations
@@ -23,42 +23,24 @@ from dataclasses import replace
 from math import fsum
 
 import numpy as np
-from pydantic import Field
 
 from scrl.answers.classes import MISSING
 from scrl.credit.labels import SLACK
-from scrl.credit.method import CreditSettings, Evidence, Shaped
+from scrl.credit.method import CreditSettings, Evidence, Shaped, needing
 from scrl.credit.methods.ttrl import TTRL
 from scrl.records import Floats, Labels, Tally
 
-NGRAMS = "ngrams"
 BITS = 12
 """Trigrams are counted in 2^BITS buckets."""
 _CODE_POINT_BITS = 21
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ / golden ratio: Fibonacci hashing
 
 
-class EvolRlSettings(CreditSettings):
-    """How alike two texts are."""
-
-    embedding: str = Field(
-        NGRAMS,
-        min_length=1,
-        description="What texts are compared by: ngrams (the cosine of their hashed character trigrams), or a model "
-        "folder or hub id, whose embeddings are compared.",
-    )
-
-
-def reward(evidence: Evidence, labels: Labels, settings: EvolRlSettings) -> Shaped:
+def reward(evidence: Evidence, labels: Labels, settings: CreditSettings) -> Shaped:  # noqa: ARG001 - a method's signature
     """½ + ½ ŝ for the majority, −1 + ½ ŝ for other answers, −1 for a missing answer."""
     tally = evidence.tally
-    texts_G = [compared_text(completion.text) for completion in evidence.group.completions]
-    if settings.embedding == NGRAMS:
-        vectors_GE = np.array([trigram_counts(text) for text in texts_G])
-    else:
-        assert evidence.embed is not None
-        vectors_GE = evidence.embed(texts_G)
-    novelties_G = class_novelties(tally, cosines(vectors_GE)).tolist()
+    counts_GE = np.array([trigram_counts(compared_text(each.text)) for each in evidence.group.completions])
+    novelties_G = class_novelties(tally, cosines(counts_GE)).tolist()
     rewards_G = np.array(
         [
             -1.0 if j == MISSING else (0.5 if tally.keys_K[j] == labels.positive else -1.0) + 0.5 * novelty
@@ -88,12 +70,12 @@ def trigram_counts(text: str) -> Floats:
     return np.bincount(buckets, minlength=2**BITS).astype(np.float64)
 
 
-def cosines(vectors_GE: Floats) -> Floats:
+def cosines(counts_GE: Floats) -> Floats:
     """cos(u, v) of all pairs; 0 with a vector that is 0.
 
-    Of counts every product is a whole number and every sum exact, so the order of the completions changes no bit.
+    Every product is a whole number and every sum exact, so the order of the completions changes no bit.
     """
-    products_GG = vectors_GE @ vectors_GE.T
+    products_GG = counts_GE @ counts_GE.T
     squares_G = np.diagonal(products_GG)
     lengths_GG = np.sqrt(np.outer(squares_G, squares_G))
     return np.divide(products_GG, lengths_GG, out=np.zeros_like(products_GG), where=lengths_GG > 0)
@@ -101,7 +83,7 @@ def cosines(vectors_GE: Floats) -> Floats:
 
 def class_novelties(tally: Tally, similar_GG: Floats) -> Floats:
     """ŝ of every completion: 1 for one alone in its class, ½ where all of a class are alike; 0 without an answer."""
-    novelties_G = np.zeros(tally.size)
+    novelties_G = np.zeros(tally.num_completions)
     for j in range(len(tally.keys_K)):
         members = [i for i, own in enumerate(tally.class_of_G) if own == j]
         if len(members) == 1:
@@ -122,7 +104,6 @@ EVOL_RL = replace(
     idea="the majority is right, and within every answer the more novel completion earns more",
     equation="R = ½ + ½ŝ if a = argmax p, else −1 + ½ŝ; ŝ: novelty within the class",
     paper="arXiv:2509.15194",
-    settings=EvolRlSettings,
     reward=reward,
-    needs=lambda settings: frozenset({"text"} if settings.embedding == NGRAMS else {"text", "embedding"}),
+    needs=needing("text"),
 )

@@ -39,7 +39,9 @@ def reward(evidence: Evidence, labels: Labels, settings: SpineSettings) -> Shape
     """1 for the majority's answer, else 0."""
     if not settings.leave_one_out:
         return TTRL.reward(evidence, labels, settings)
-    agrees_G = [agrees_with_others(evidence.tally, i, settings.first_seen_wins) for i in range(evidence.tally.size)]
+    agrees_G = [
+        agrees_with_others(evidence.tally, i, settings.first_seen_wins) for i in range(evidence.tally.num_completions)
+    ]
     return Shaped(np.array(agrees_G, dtype=float))
 
 

@@ -1,0 +1,59 @@
+"""The votes that decide labels, where they are not those of the completions that are paid.
+
+A share of the votes says how likely an answer is right only for a model that was not trained to agree. So labels, the
+answers ruled out, p and p̄ may come from votes of their own, drawn apart from the completions that earn by them:
+
+    present   the completions of the step vote themselves, as in the paper
+    start     the start model's votes, drawn once before the first step
+    round     drawn before each pass over the questions, for those without a label; a label once given is kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from scrl.credit.elsewhere import LastVotes
+from scrl.credit.tally import with_votes
+from scrl.records import Tally
+
+LabelVotesName = Literal["present", "start", "round"]
+Votes = tuple[str | None, ...]
+"""The key of the answer of each vote; None for no answer."""
+_NOBODY = Tally((), (), (), None, None, None)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelVotes:
+    """The votes of every question, and the labels they were given so far."""
+
+    votes: Mapping[str, Votes] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The positive label of each question that has one; it stays."""
+
+    @cached_property
+    def last_votes(self) -> LastVotes:
+        """The same votes as what other questions are compared with: p̄."""
+        return LastVotes().after((question, with_votes(_NOBODY, votes)) for question, votes in self.votes.items())
+
+    def top_share(self, question_id: str) -> float | None:
+        """The share of the most frequent answer of a question; None for one without votes."""
+        if question_id not in self.votes:
+            return None
+        tally = with_votes(_NOBODY, self.votes[question_id])
+        return max(tally.counts_K, default=0) / tally.size
+
+    def to_json(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"votes": dict(self.votes), "labels": dict(self.labels)}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Mapping[str, Any]]) -> LabelVotes:
+        """What `to_json` wrote."""
+        votes, labels = saved["votes"], saved["labels"]
+        keys = {type(key) for each in votes.values() for key in each} | {type(key) for key in labels.values()}
+        if not keys <= {str, type(None)}:
+            raise ValueError("votes must be answers")
+        return cls({question: tuple(each) for question, each in votes.items()}, dict(labels))
