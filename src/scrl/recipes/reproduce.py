@@ -10,7 +10,7 @@ NAME is an experiment at the chosen scale; experiments that several tables share
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from scrl.config import RunConfig, with_settings
 from scrl.data.folders import num_processes
 from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import filter_overlong
+from scrl.data.run_state import standing_of
 from scrl.data.sources import load_source
 from scrl.engines.choice import check_engine, check_machine, engine_of
 from scrl.engines.trl.settings import step_size
@@ -36,7 +37,7 @@ from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
 from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
 from scrl.records import Question
-from scrl.settings import merged, without
+from scrl.settings import merged
 from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
@@ -70,8 +71,6 @@ class Choices:
 AS_MEASURED = {name: EVALUATION[name] for name in ("temperature", "top_p")}
 LAST = ("checkpoints", "last")
 """Where a run keeps its last checkpoint."""
-STATES = {"embedded": "trainer_state.json", "trl": "scrl_state.json"}
-"""The file of a checkpoint that says after how many steps it was made; of verl's, its folder does."""
 REFUSED = {
     "method": "the experiment decides it",
     "questions": "the experiment decides it; take some of them with limit",
@@ -176,34 +175,22 @@ def _train(config: RunConfig, folder: Path, listener: Listener) -> None:
     if not (folder / "config.yaml").is_file():
         engine_of(config).train(config, folder, listener)
         return
-    if _decisive(RunFolder(folder).config()) != _decisive(config):
+    if RunFolder(folder).config() != config:
         raise _other_settings(folder)
-    if not _is_finished(folder, config):
+    if not (_steps_done(folder) >= config.steps and (folder / "report.html").is_file()):
         engine_of(config).resume(folder, listener)
-
-
-def _decisive(config: RunConfig) -> dict[str, Any]:
-    """The settings that decide what is computed: how masters are held does not, and its default has changed."""
-    return without(config.model_dump(mode="json"), {"optimizer": {"masters": None}})
 
 
 def _other_settings(folder: Path) -> ConfigError:
     return ConfigError(f"{folder}: was made with other settings; give another --out, or the same settings")
 
 
-def _is_finished(folder: Path, config: RunConfig) -> bool:
-    return _steps_done(folder.joinpath(*LAST), config.engine) >= config.steps and (folder / "report.html").is_file()
-
-
-def _steps_done(last: Path, engine: str) -> int:
-    """The steps done up to the last checkpoint."""
-    state = last / STATES.get(engine, "")
-    try:
-        if engine == "verl":  # last → global_step_40/actor/huggingface
-            return int(last.resolve().parts[-3].removeprefix("global_step_")) if last.is_dir() else 0
-        return int(json.loads(state.read_text(encoding="utf-8"))["step"]) if state.is_file() else 0
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(state, "is not what a run wrote; delete the run's folder to train it again") from error
+def _steps_done(run: Path) -> int:
+    """The steps done up to the last checkpoint; verl's is a link to global_step_40/actor/huggingface."""
+    if step := re.fullmatch(r"global_step_(\d+)", run.joinpath(*LAST).resolve().parts[-3]):
+        return int(step[1])
+    standing = standing_of(run)
+    return standing.step if standing else 0
 
 
 def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
