@@ -56,10 +56,10 @@ def test_one_experiment_before_and_after_with_control_and_voting(reproduce, refu
     assert "the start model votes with as many tokens" in out
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert [row.split("|")[2].strip() for row in rows[2:]] == [
-        "embedded/start", "embedded/start, voting", "embedded/easy/32-16/scrl", "embedded/easy/32-16/random",
+        "embedded/start", "embedded/start, voting at 32/16", "embedded/easy/32-16/scrl", "embedded/easy/32-16/random",
     ]  # fmt: skip
     assert " votes" in rows[3]
-    assert "2 questions × 16 samples, temperature 0.6, top-p 0.95, seed 10" in out
+    assert "2 questions, 16 samples each, temperature 0.6, top-p 0.95, at most 40 tokens, seed 10" in out
     folder = tmp_path / "r"
     stem = SCRL.replace("/", "-")
     assert {path.name for path in folder.iterdir()} == {"seed-10", f"{stem}.md", f"{stem}.csv", f"{stem}.tex"}

@@ -6,7 +6,7 @@ from scrl.cli.plan import _config as planned
 from scrl.config import read_config, write_config
 from scrl.policy.settings import LossSettings
 from scrl.recipes import reproduce
-from scrl.recipes.catalogue import config_of, find_experiment
+from scrl.recipes.catalogue import config_of, find
 from scrl.recipes.jobs import jobs, select
 from scrl.recipes.reproduce import Choices
 
@@ -37,7 +37,7 @@ def reproduced(words):
 
 
 def trained(words, folder):
-    write_config(config_of(find_experiment(RECIPE)), folder / "run.yaml")
+    write_config(config_of(find(RECIPE)), folder / "run.yaml")
     return read_config(folder / "run.yaml", [word.removeprefix("--") for word in words])
 
 

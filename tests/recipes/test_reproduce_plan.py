@@ -8,8 +8,8 @@ from line_files import write_lines
 from scrl.data.questions import LoadedQuestions
 from scrl.errors import ConfigError, InputError
 from scrl.recipes import reproduce
-from scrl.recipes.catalogue import EXPERIMENTS
-from scrl.recipes.jobs import VOTING, find, jobs, select, start_of, with_controls, with_voting
+from scrl.recipes.catalogue import EXPERIMENTS, find
+from scrl.recipes.jobs import VOTING, jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
 from scrl.recipes.scales import at_scale, config_at, table_at
@@ -137,22 +137,21 @@ def test_voting_stands_below_the_start_of_every_run_of_scrl():
     table = with_voting(TABLES["table-main"])
     votes = [cell for cell in table.cells if cell.metric == VOTING]
     assert len(votes) == 2 * 2 * 5
-    assert rows(table)[:2] == ["Qwen2.5-3B", "Qwen2.5-3B, voting"]
-    assert {cell.row for cell in votes} == {"Qwen2.5-3B, voting", "Qwen2.5-Math-7B, voting"}
+    assert rows(table)[:2] == ["Qwen2.5-3B", "Qwen2.5-3B, voting at 32/16"]
+    models, sizes = ("Qwen2.5-3B", "Qwen2.5-Math-7B"), ("32/16", "64/32")
+    assert {cell.row for cell in votes} == {f"{model}, voting at {size}" for model in models for size in sizes}
     assert all(EXPERIMENTS[cell.experiment].method == "scrl" and cell.paper is None for cell in votes)
     for name in ("table-ablation", "table-generalisation", "figure-labels", "table-entropy"):
         assert with_voting(TABLES[name]) == TABLES[name]  # no start to vote, or other questions than those trained on
 
 
-@pytest.mark.parametrize("scale", ["paper", "demo"])
-def test_two_budgets_vote_in_rows_of_their_own(scale):
+def test_two_budgets_vote_in_rows_of_their_own():
     (table,) = select(["qwen2.5-3b/aime25"])
     votes = [cell for cell in with_voting(table).cells if cell.metric == VOTING]
     assert [cell.row for cell in votes] == [f"qwen2.5-3b/start, voting at {size}" for size in ("32/16", "64/32")]
     assert [cell.experiment for cell in votes] == [SCRL_3B, "qwen2.5-3b/aime25/64-32/scrl"]
-    scaled, originals = table_at(with_voting(table), scale)
-    places = [cell.place for cell in scaled.cells if cell.metric == VOTING]
-    assert [originals[place].experiment for place in places] == [cell.experiment for cell in votes]
+    scaled = [cell for cell in table_at(with_voting(table), "demo").cells if cell.metric == VOTING]
+    assert [cell.experiment for cell in scaled] == ["embedded/hard/32-16/scrl", "embedded/hard/64-32/scrl"]
 
 
 # Settings

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from scrl.cli.terminal import say
 from scrl.recipes import paper
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, SHORTER
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, Cell, PaperTable
 from scrl.reporting.tables import Table, as_terminal
 
@@ -95,7 +95,7 @@ def notes(table: PaperTable) -> Iterator[str]:
         yield "* the best value before the run degraded, not the last"
     for work in dict.fromkeys(cell.copied_from for cell in table.cells if cell.copied_from):
         yield f"{COPIED[work]} the paper copied it from {work}; where an experiment is named, it is a run of our own"
-    yield from (f"{series.name}: {series.meaning}" for series in table.series)
+    yield from (f"{name}: {paper.SERIES[name]}" for name in table.series)
     yield from (f"not in the paper: {key}: {NOT_IN_PAPER[key]}" for key in table.not_in_paper)
     experiments = [EXPERIMENTS[name] for name in table.experiments]
     for key in dict.fromkeys(key for experiment in experiments for key in experiment.not_in_paper):
@@ -111,7 +111,7 @@ def settings_table() -> Table:
     """The appendix's settings (tab:parameter), and the number of passes."""
     rows = [(row.printed, str(row.small), str(row.large), row.setting or row.note) for row in paper.HYPERPARAMETERS]
     for benchmark, episodes in paper.EPISODES.items():
-        places = ((place.split("/"), fewer) for place, fewer in SHORTER.items())
+        places = ((place.split("/"), fewer) for place, fewer in paper.SHORTER.items())
         shorter = [f"{fewer} at {budget.replace('-', '/')}" for (_, name, budget), fewer in places if name == benchmark]
         small = f"{episodes} ({', '.join(shorter)})" if shorter else str(episodes)
         rows.append((f"Episodes, {paper.PRINTED[benchmark]}", small, str(episodes), "steps"))

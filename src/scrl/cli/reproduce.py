@@ -20,7 +20,7 @@ from scrl.config import RunConfig, given_settings
 from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError
-from scrl.recipes.catalogue import Experiment, find_experiment
+from scrl.recipes.catalogue import Experiment, find
 from scrl.recipes.jobs import Job, jobs, select, with_controls, with_voting
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, PaperTable
 from scrl.recipes.scales import benchmark_at, default_seed, mapping, table_at
@@ -97,7 +97,7 @@ def reproduce(
     )
     scale_lines = list(mapping(scale))
     if as_yaml:
-        for line in _settings_lines(find_experiment(names[0]), choices):
+        for line in _settings_lines(find(names[0]), choices):
             console.print(Text(line), soft_wrap=True)
         return
     tables = [with_controls(with_voting(table) if voting else table, controls) for table in select(names)]
@@ -124,7 +124,7 @@ def _carry_out(
     with resumable(folder, f"the same command and --resume --out {folder}", console):
         carry_out(all_jobs, choices, folder, show_progress)
     for table in tables:
-        _print_table(table, choices, folder, console)
+        _print_table(table_at(table, choices.scale), choices, folder, console)
     console.print(f"{time.perf_counter() - started:.0f} s; tables, runs and evaluations: {folder}", soft_wrap=True)
 
 
@@ -158,12 +158,11 @@ def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Con
     from scrl.recipes.outcome_tables import caption_of, number_table, outcome_table, values_of, write_figure
 
     values = values_of(table, choices, folder)
-    scaled, _ = table_at(table, choices.scale)
-    outcome = outcome_table(scaled, values, caption_of(table, values, choices, folder))
+    outcome = outcome_table(table, values, caption_of(table, values, choices, folder))
     stem = table.name.replace("/", "-")
     write_whole(folder / f"{stem}.md", as_markdown(outcome))
     write_whole(folder / f"{stem}.tex", as_latex(outcome))
-    write_whole(folder / f"{stem}.csv", as_csv(number_table(scaled, values, choices.scale)))
+    write_whole(folder / f"{stem}.csv", as_csv(number_table(table, values)))
     show_table(outcome, console)
     console.print()
     if table.is_figure:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from scrl.credit.methods.controls import CONTROLS
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, most_completions
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, find, with_method
 from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
 from scrl.recipes.scales import at_scale, benchmark_at
 
@@ -81,7 +81,7 @@ def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:
         if experiment is None or experiment.method != "scrl" or experiment.credit or cell.metric == VOTING:
             continue
         for method in controls:
-            name = _with_method(experiment.name, method)
+            name = with_method(experiment.name, method)
             row = cell.row.replace("SCRL", method) if "SCRL" in cell.row else f"{cell.row}, {method}"
             row = name if cell.row == cell.experiment else row
             extra.append((cell, replace(cell, row=row, paper=None, experiment=name, is_peak=False)))
@@ -89,35 +89,22 @@ def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:
 
 
 def with_voting(table: PaperTable) -> PaperTable:
-    """The table with a row below every start model: the same model voting with as many tokens as SCRL's run sampled.
-
-    If runs of several budgets start from one row, each has its own row.
-    """
+    """The table with rows below every start model: the same voting with as many tokens as a run of SCRL sampled."""
     starts = {
         (cell.section, cell.experiment, cell.column): cell
         for cell in table.cells
         if cell.metric == "pass@1" and cell.experiment in EXPERIMENTS and EXPERIMENTS[cell.experiment].method is None
     }
-    found: dict[tuple[str, str], list[tuple[Cell, Cell]]] = {}  # by the start model's row: its cell, and the run's
+    extra = []
     for cell in table.cells:
         experiment = EXPERIMENTS.get(cell.experiment or "")
         if experiment is None or experiment.method != "scrl" or cell.metric != "pass@1" or experiment.credit:
             continue
         start = starts.get((cell.section, start_of(experiment), cell.column))
         if start is not None and experiment.trained_on == cell.measured_on:
-            found.setdefault((start.section, start.row), []).append((start, cell))
-    extra = []
-    for pairs in found.values():
-        budgets = {_budget(cell) for _, cell in pairs}
-        for start, cell in pairs:
-            row = f"{start.row}, voting" + (f" at {_budget(cell)}" if len(budgets) > 1 else "")
+            row = f"{start.row}, voting at {experiment.completions}/{experiment.trained}"
             extra.append((start, replace(cell, row=row, metric=VOTING, paper=None, is_peak=False)))
     return _with_rows(table, extra)
-
-
-def _budget(cell: Cell) -> str:
-    """`64/32`, of the run behind a cell."""
-    return str(cell.experiment).split("/")[2].replace("-", "/")
 
 
 def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTable:
@@ -127,20 +114,6 @@ def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTa
         order += [row, *dict.fromkeys((new.section, new.row) for old, new in extra if (old.section, old.row) == row)]
     cells = sorted((*table.cells, *(new for _, new in extra)), key=lambda cell: order.index((cell.section, cell.row)))
     return replace(table, cells=tuple(cells))
-
-
-def find(name: str) -> Experiment:
-    """An experiment of the catalogue, or one with another method in place of SCRL."""
-    if name in EXPERIMENTS:
-        return EXPERIMENTS[name]
-    scrl, method = EXPERIMENTS[_with_method(name, "scrl")], name.split("/")[3]
-    return replace(scrl, name=name, method=method, completions=most_completions(method, scrl.completions))
-
-
-def _with_method(name: str, method: str) -> str:
-    """An experiment's name with another method in it: MODEL/BENCHMARK/BUDGET/METHOD/…"""
-    parts = name.split("/")
-    return "/".join((*parts[:3], method, *parts[4:]))
 
 
 def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
