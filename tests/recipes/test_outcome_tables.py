@@ -45,7 +45,7 @@ def fake(out, table, scale, seed=0):
     for job in jobs([table], scale):
         rng = generator_for(seed, "fake", job.name)
         for kind, names in {"evaluations": job.measured_on, "rollouts": job.rollouts_on}.items():
-            lines = [evaluation(benchmark_at(name, scale), rng.random(5).tolist()) for name in names]
+            lines = [evaluation(name, rng.random(5).tolist()) for name in names]
             write(out / f"seed-{seed}" / kind / job.name / "evaluations.jsonl", lines)
         if job.has_voting:
             line = evaluation(benchmark_at(job.experiment.trained_on, scale), rng.random(5).tolist(), samples=40)

@@ -23,7 +23,7 @@ from scrl.errors import ConfigError
 from scrl.recipes.catalogue import Experiment, find
 from scrl.recipes.jobs import Job, jobs, select, with_controls, with_voting
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, PaperTable
-from scrl.recipes.scales import benchmark_at, default_seed, mapping, table_at
+from scrl.recipes.scales import default_seed, mapping, table_at
 from scrl.reporting.tables import as_csv, as_latex, as_markdown, show_table
 from scrl.reporting.text import counted
 
@@ -148,8 +148,7 @@ def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
     seeds = ", ".join(map(str, choices.seeds))
     yield f"{counted(len(runs), 'training run')} and {counted(measured, 'evaluation')}, for seed {seeds}:"
     for job in all_jobs:
-        benchmarks = dict.fromkeys((*job.measured_on, *job.rollouts_on))
-        where = ", ".join(benchmark_at(name, choices.scale) for name in benchmarks) or "nothing but its own steps"
+        where = ", ".join(dict.fromkeys((*job.measured_on, *job.rollouts_on))) or "nothing but its own steps"
         voting = "; the start model votes with as many tokens" if job.has_voting else ""
         yield f"  {'train' if job.is_run else 'start'} {job.name}, measured on {where}{voting}"
 

@@ -22,7 +22,7 @@ class Job:
     experiment: Experiment
     name: str
     measured_on: tuple[str, ...] = ()
-    """Benchmarks, by the paper's names."""
+    """Benchmarks, by their names at this scale."""
     rollouts_on: tuple[str, ...] = ()
     """Benchmarks whose entropies are measured, sampled as in training."""
     has_voting: bool = False
@@ -122,7 +122,7 @@ def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
     for table, cell in ((each, cell) for each in tables for cell in each.cells):
         if cell.experiment is None:
             continue
-        experiment = find(cell.experiment)
+        experiment, benchmark = find(cell.experiment), benchmark_at(cell.measured_on, scale)
         name = at_scale(experiment, scale).name
         job = found.setdefault(name, Job(experiment, name))
         if cell.metric == VOTING:
@@ -130,13 +130,7 @@ def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
         elif table.measured_with == "curve":
             found[name] = replace(job, has_curve=True)
         elif table.measured_with == "rollouts":
-            found[name] = replace(job, rollouts_on=_with_benchmark(job.rollouts_on, cell.measured_on, scale))
+            found[name] = replace(job, rollouts_on=tuple(dict.fromkeys((*job.rollouts_on, benchmark))))
         elif table.measured_with == "evaluation" and cell.metric.startswith(("pass@", "entropy_")):
-            found[name] = replace(job, measured_on=_with_benchmark(job.measured_on, cell.measured_on, scale))
+            found[name] = replace(job, measured_on=tuple(dict.fromkeys((*job.measured_on, benchmark))))
     return sorted(found.values(), key=lambda job: job.is_run)
-
-
-def _with_benchmark(known: tuple[str, ...], benchmark: str, scale: str) -> tuple[str, ...]:
-    """One more benchmark, unless one is the same at this scale."""
-    is_there = benchmark_at(benchmark, scale) in {benchmark_at(name, scale) for name in known}
-    return known if is_there else (*known, benchmark)

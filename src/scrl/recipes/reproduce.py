@@ -32,10 +32,10 @@ from scrl.evaluation.benchmark_run import BenchmarkListener, measure
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.policy.model import load_tokenizer
-from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of, trained_benchmark
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
-from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
+from scrl.recipes.scales import at_scale, config_at, prompt_at
 from scrl.records import Question
 from scrl.settings import merged
 from scrl.training.listeners import RunListener
@@ -116,7 +116,7 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
 
     for job in all_jobs:
         for benchmark in (*job.measured_on, *job.rollouts_on):
-            load(benchmark_at(benchmark, choices.scale))
+            load(benchmark)
         if job.is_run:
             config = settings_of(job.experiment, choices, choices.seeds[0])
             check_machine(config)
@@ -213,8 +213,7 @@ def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) ->
     lines = read_finished(run / "metrics.jsonl")
     completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
     votes = max(1, round(completions / len(_questions(config))))
-    benchmarks = [trained_benchmark(job.experiment)]
-    return _settings(job, choices, benchmarks, AS_MEASURED, samples=votes, seed=config.seed, model=config.model)
+    return _settings(job, choices, [config.questions], AS_MEASURED, samples=votes, seed=config.seed, model=config.model)
 
 
 SHARED = ("prompt", "compute", "limit", "reader", "significant_digits", "trust_remote_code")
@@ -227,7 +226,7 @@ def _settings(
     overrides = choices.overrides
     max_tokens = at_scale(job.experiment, choices.scale).max_tokens
     values = {
-        "benchmarks": [benchmark_at(benchmark, choices.scale) for benchmark in benchmarks],
+        "benchmarks": benchmarks,
         "sampling": {**sampling, "max_tokens": overrides.get("sampling", {}).get("max_tokens", max_tokens)},
         "data_dir": choices.data_dir,
         "prompt": prompt_at(job.experiment, choices.scale).model_dump(),
