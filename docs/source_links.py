@@ -14,7 +14,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-LINK = re.compile(r"(\]\(|\]: )\.\./((?:(?:src|tests|examples|benchmarks)/|[A-Z]+\.md)[^)#\s]*)")
+LINK = re.compile(r"(\]\(|\]: )\.\./((?:(?:src|tests|examples|benchmarks|results)/|[A-Z]+\.md)[^)#\s]*)")
 """`[words](../src/…)`, and `[name]: ../src/…` at the end of a page."""
 
 

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "training": MODEL,
     "engines": MODEL | {"training", "child_processes"},
     "planning": MODEL | {"training", "engines"},
-    "recipes": MODEL | {"training", "engines", "child_processes"},
+    "recipes": MODEL | {"training", "engines"},
     "cli": MODEL | {"training", "planning", "engines", "recipes", ""},
     "api": MODEL | {"training", "engines"},
     "": CORE | {"lab", "config", "api"},

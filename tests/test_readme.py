@@ -45,7 +45,6 @@ def shell_lines(page):
 FEWER = {
     "train": "--steps 2 --limit 20 --completions 8 --trained 4 --evaluation.completions 4".split(),
     "evaluate": ["--limit", "20"],
-    "reproduce": ["--dry-run"],
 }
 """What is added to a command, so that it takes seconds: 20 questions are as many as `--draw-check 20` needs."""
 

@@ -277,7 +277,7 @@ def on_top(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_written_out(values: Mapping[str, Any]) -> bool:
-    """Whether these are resolved settings, as `write_config` and `scrl recipes` write them: with no part left out."""
+    """Whether these are resolved settings, as `write_config` and `scrl reproduce --yaml` write them: without a gap."""
     parts = [name for name, field in RunConfig.model_fields.items() if inner_model(field.annotation) is not None]
     return all(name in values for name in (*DECIDERS, *parts))
 

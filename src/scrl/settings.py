@@ -51,17 +51,6 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def without(values: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` less the settings that `tree` names."""
-    result: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in tree:
-            result[name] = value
-        elif isinstance(value, Mapping) and isinstance(tree[name], Mapping):
-            result[name] = without(value, tree[name])
-    return result
-
-
 def without_equal(values: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
     """`values` less the settings that have the same value in `tree`."""
     result: dict[str, Any] = {}

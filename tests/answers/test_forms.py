@@ -417,11 +417,17 @@ def test_an_answer_is_explained():
 
 
 def test_the_command_shows_what_was_read_and_what_is_the_same(capsys):
-    assert main(["answer", r"\frac12", "0.50", r"\sin x", ""]) == 0
+    assert main(["answers", "--explain", r"\frac12", "0.50", r"\sin x", "-1", "x = 3", ""]) == 0
     shown = capsys.readouterr().out
     assert "key      1/2  (exact)" in shown
     assert "(fingerprint)" in shown
     assert "no answer" in shown
     assert r"same: \frac12   0.50" in shown
-    assert main(["answer", "1", "2"]) == 0
+    assert "key      -1  (exact)" in shown
+    assert main(["answers", "--explain", "1.04", "1.01"]) == 0
     assert "all different" in capsys.readouterr().out
+    assert main(["answers", "--explain", "1.04", "1.01", "--significant-digits", "2"]) == 0
+    assert "same: 1.04   1.01" in capsys.readouterr().out
+    for words in ([], ["1", "--significant-digits", "two"], ["1", "--completions", "4"]):
+        assert main(["answers", "--explain", *words]) == 2
+        assert "--explain: give answers" in capsys.readouterr().err

@@ -83,11 +83,10 @@ def test_label_takes_those_that_credit_needs(call, rollouts, tmp_path):
 
 
 def test_reproduce_takes_them_for_every_run(call):
-    words = ("reproduce", "table-ablation", "--scale", "demo", "--dry-run", "--steps", 2, "--seed", 3)
+    words = ("reproduce", "table-ablation", "--scale", "demo", "--steps", 2, "--seed", 3)
     given = ("--completions", 8, "--trained", 4, "--max-tokens", 24, "--temperature", 0.5, "--learning-rate", 1e-4)
     code, out, err = call(*words, *given, "--model", "embedded")
     assert (code, err, "for seed 3" in out) == (0, "", True)
-    assert call(*words, "--set", "completions=8", "--set", "trained=4") == (0, out, "")
     assert (
         "trained (9) is more than completions (8): lower trained or raise completions"
         in call(*words, *given[:2], "--trained", 9)[2]
@@ -116,9 +115,9 @@ def test_reproduce_takes_them_for_every_run(call):
     (("label", "r", "--completions", "8"), "--completions: all completions of the file vote"),
     (("label", "r", "--learning-rate", "8"), "--learning-rate: nothing is trained here"),
     (("label", "r", "--num-generations", "8"), "is TRL's name; here it is --completions, but all completions of the file"),
-    (("reproduce", "table-ablation", "--method", "ttrl"), "method: cannot be set in a reproduction; the experiment decides"),
-    (("reproduce", "table-ablation", "--questions", "x"), "questions: cannot be set in a reproduction"),
-    (("reproduce", "table-ablation", "--max-new-tokens", "3"), "here it is --max-tokens"),
+    (("reproduce", "table-ablation", "--run", "--method", "ttrl"), "method: cannot be set in a reproduction; the experiment decides"),
+    (("reproduce", "table-ablation", "--run", "--questions", "x"), "questions: cannot be set in a reproduction"),
+    (("reproduce", "table-ablation", "--run", "--max-new-tokens", "3"), "here it is --max-tokens"),
     ("train --model embedded --epochs 2".split(), "--epochs: a run is counted in steps here; steps = epochs × questions / questions"),
     ("train --model embedded --batch-size 8".split(), "--batch-size: is several settings here: questions_per_step, questions_per_up"),
     ("evaluate --model embedded --batch-size 8".split(), "--batch-size is lm-eval's name; here it is --sampler-rows"),

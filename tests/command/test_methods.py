@@ -92,7 +92,7 @@ def test_other_commands_point_here(capsys):
     assert "`scrl methods NAME`" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["evaluate", "label", "plan", "recipes", "reproduce", "train"])
+@pytest.mark.parametrize("command", ["evaluate", "label", "plan", "reproduce", "train"])
 def test_no_help_offers_an_empty_list(capsys, command):
     assert main([command, "--help"]) == 0
     assert "--empty-" not in capsys.readouterr().out

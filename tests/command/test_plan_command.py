@@ -92,7 +92,7 @@ def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["qwen2.5-3b/aime25/32-16/scr"], "Did you mean 'qwen2.5-3b/aime25/32-16/scrl'? `scrl recipes` lists all"),
+        (["qwen2.5-3b/aime25/32-16/scr"], "Did you mean 'qwen2.5-3b/aime25/32-16/scrl'? `scrl reproduce` lists all"),
         (["qwen2.5-3b/start"], "a start model is measured as it is"),
         ([RECIPE, "other.yaml"], "the settings are those of qwen2.5-3b/aime25/32-16/scrl; others are --name value"),
         ([RECIPE, "--complexions", "64"], "--complexions: there is no such setting. Did you mean --completions?"),

@@ -1,4 +1,4 @@
-"""`scrl recipes`: what a reader with the paper in hand sees."""
+"""`scrl reproduce` without --run: what a reader with the paper in hand sees."""
 
 import re
 
@@ -8,16 +8,11 @@ from commands import small_terminal
 from processes import scrl
 
 from scrl.cli.main import main
-from scrl.cli.recipes import folded, lines_of
+from scrl.cli.paper_tables import folded, lines_of
 from scrl.config import build_config
 from scrl.recipes.catalogue import EXPERIMENTS, config_of
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES
 from scrl.recipes.scales import config_at
-
-
-@pytest.fixture
-def wide(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
 
 
 def line_with(text, *parts):
@@ -26,37 +21,37 @@ def line_with(text, *parts):
 
 
 def test_all_tables_are_listed_as_lines_in_a_pipe():
-    done = scrl("recipes")
+    done = scrl("reproduce")
     assert done.returncode == 0, done.stderr
     for table in TABLES.values():
         assert f"{table.name}: {table.title} ({table.label})" in done.stdout
-        assert f"scrl reproduce {table.name}\n" in done.stdout
         for _, row in table.rows:
             assert f"  {row} " in done.stdout
     assert "…" not in done.stdout  # nothing is cut
     tables = [line for line in done.stdout.splitlines() if "───" in line]
     assert max(map(len, tables)) <= 80
     assert all(reason in done.stdout for reason in NOT_IN_PAPER.values())
-    last = done.stdout.splitlines()[-1]
-    assert last == "12 tables and figures, 72 rows, 240 numbers and curves, 93 experiments"
+    assert "12 tables and figures, 72 rows, 240 numbers and curves, 93 experiments" in done.stdout
 
 
-@pytest.mark.usefixtures("wide")
 def test_one_table_with_its_values_marks_and_experiments(capsys):
-    assert main(["recipes", "table-main"]) == 0
+    assert main(["reproduce", "table-main"]) == 0
     text = capsys.readouterr().out
-    experiments = "qwen2.5-math-7b/{aime25,amc,math500,minerva,gpqa}/64-32/ttrl"
-    row = line_with(text, experiments)
-    assert row == ["Qwen2.5-Math-7B", "+", "TTRL", "19.0", "68.1", "83.4", "10.8*", "25.5", "41.4", experiments]
+    assert line_with(text, "Qwen2.5-Math-7B + TTRL", "10.8*")[3:] == ["19.0", "68.1", "83.4", "10.8*", "25.5", "41.4"]
+    below = text.partition("\nexperiments:\n 32 completions, 16 trained\n")[2]
+    assert "  Qwen2.5-3B + TTRL: qwen2.5-3b/{aime25,amc,math500,minerva,gpqa}/32-16/ttrl\n" in below
+    long = "qwen2.5-math-7b/{aime25,amc,math500,minerva,gpqa}/64-32/ttrl"
+    assert f"  Qwen2.5-Math-7B + TTRL:\n    {long}\n" in below
+    assert "  Qwen2.5-Math-7B Δ: computed\n" in below
     assert "* the best value before the run degraded, not the last" in text
-    assert line_with(text, "+32.3")[-1] == "computed"
     assert "7.9 is printed, 7.96 implied" in text
+    assert "40 training runs and" in text
     assert "table-llama" not in text
 
 
 def test_a_terminal_of_80_columns_breaks_no_word(capsys, monkeypatch):
     small_terminal(monkeypatch)
-    assert main(["recipes"]) == 0
+    assert main(["reproduce"]) == 0
     text = capsys.readouterr().out
     assert "…" not in text
     words = text.split()
@@ -71,45 +66,31 @@ def test_a_terminal_of_80_columns_breaks_no_word(capsys, monkeypatch):
     assert {"optimizer.learning_rate", "questions_per_update", "Response"} <= set(words)
 
 
-def test_experiments_stand_below_a_table_that_is_too_wide_for_the_terminal(capsys, monkeypatch):
-    small_terminal(monkeypatch)
-    assert main(["recipes", "table-main"]) == 0
-    text = capsys.readouterr().out
-    assert line_with(text, "Qwen2.5-Math-7B + TTRL", "10.8*")[3:] == ["19.0", "68.1", "83.4", "10.8*", "25.5", "41.4"]
-    below = text.partition("\nexperiments:\n 32 completions, 16 trained\n")[2]
-    assert "  Qwen2.5-3B + TTRL: qwen2.5-3b/{aime25,amc,math500,minerva,gpqa}/32-16/ttrl\n" in below
-    long = "qwen2.5-math-7b/{aime25,amc,math500,minerva,gpqa}/64-32/ttrl"
-    assert f"  Qwen2.5-Math-7B + TTRL:\n    {long}\n" in below
-    assert main(["recipes", "figure-dynamics-3b"]) == 0  # which fits
-    assert line_with(capsys.readouterr().out, "minerva/32-16/ttrl")[:2] == ["TTRL", "curve"]
-
-
-@pytest.mark.usefixtures("wide")
 def test_copied_rows_say_so(capsys):
-    assert main(["recipes", "table-llama"]) == 0
+    assert main(["reproduce", "table-llama"]) == 0
     text = capsys.readouterr().out
     etmr = "llama-3.1-8b-instruct/{aime24,amc}/64-32/etmr"
-    assert line_with(text, "+ ETMR")[3:] == ["16.9‡", "35.4‡", "26.2‡", etmr]
-    ours = "llama-3.2-1b-instruct/{aime24,math500}/64-32/ttrl"
-    assert line_with(text, ours)[3:] == ["6.7†", "27.8†", "17.3†", ours]
+    assert line_with(text, "+ ETMR", "‡")[3:] == ["16.9‡", "35.4‡", "26.2‡"]
+    assert etmr in text
+    assert line_with(text, "1B-Instruct + TTRL", "†")[3:] == ["6.7†", "27.8†", "17.3†"]
+    assert "llama-3.2-1b-instruct/{aime24,math500}/64-32/ttrl" in text
     assert "† the paper copied it from COMPASS; where an experiment is named, it is a run of our own" in text
     assert "not in the paper: prompt: " in text
 
 
-@pytest.mark.usefixtures("wide")
 def test_arrows_stand_beside_their_value_and_figures_have_none(capsys):
-    assert main(["recipes", "table-ablation"]) == 0
-    assert line_with(capsys.readouterr().out, "w/o Entropy Gate")[3:7] == ["3.6", "-4.8", "39.3", "-2.2"]
-    assert main(["recipes", "figure-labels"]) == 0
+    assert main(["reproduce", "table-ablation"]) == 0
+    assert line_with(capsys.readouterr().out, "w/o Entropy Gate", "3.6")[3:7] == ["3.6", "-4.8", "39.3", "-2.2"]
+    assert main(["reproduce", "figure-labels"]) == 0
     assert capsys.readouterr().out.count("curve ") == 5
-    assert main(["recipes", "table-entropy"]) == 0
-    assert line_with(capsys.readouterr().out, "Overall")[2:6] == ["0.286", "0.266", "0.259", "0.303"]
+    assert main(["reproduce", "table-entropy"]) == 0
+    assert line_with(capsys.readouterr().out, "Overall", "0.286")[2:6] == ["0.286", "0.266", "0.259", "0.303"]
 
 
 @pytest.mark.parametrize("scale", ["paper", "demo"])
 def test_an_experiments_settings_are_a_file_for_train(scale, capsys):
     name = "qwen2.5-3b/gpqa/32-16/scrl"
-    assert main(["recipes", "--experiment", name, "--scale", scale]) == 0
+    assert main(["reproduce", name, "--yaml", "--scale", scale]) == 0
     text = capsys.readouterr().out
     assert build_config(yaml.safe_load(text)) == config_at(EXPERIMENTS[name], scale)
     assert text.startswith(f"# {name}\n")
@@ -117,22 +98,29 @@ def test_an_experiments_settings_are_a_file_for_train(scale, capsys):
     assert ("# AMC, GPQA → arithmetic:medium:train:64" in text) == (scale == "demo")
 
 
+def test_settings_of_the_user_are_in_the_file_too(capsys):
+    words = ["--yaml", "--seed", "3", "--steps", "7", "--max-tokens", "512"]
+    assert main(["reproduce", "qwen2.5-3b/amc/32-16/scrl", *words]) == 0
+    config = build_config(yaml.safe_load(capsys.readouterr().out))
+    assert (config.seed, config.steps, config.sampling.max_tokens) == (3, 7, 512)
+
+
 def test_scale_is_the_papers_by_default(capsys):
     name = "qwen3-4b/aime25/32-16/ttrl/15360"
-    assert main(["recipes", "--experiment", name]) == 0
+    assert main(["reproduce", name, "--yaml"]) == 0
     assert build_config(yaml.safe_load(capsys.readouterr().out)) == config_of(EXPERIMENTS[name])
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["table-mian"], "table: there is no 'table-mian'. Did you mean 'table-main'?"),
-    (["--experiment", "qwen2.5-3b/amc/32-16/sclr"], "Did you mean 'qwen2.5-3b/amc/32-16/scrl'?"),
-    (["--experiment", "qwen2.5-3b/start"], "a start model is measured as it is"),
-    (["--experiment", "qwen2.5-3b/amc/32-16/scrl", "--scale", "dem"], "scale: there is no 'dem'. Did you mean 'demo'?"),
-    (["table-main", "--experiment", "qwen2.5-3b/amc/32-16/scrl"], "give a table or an experiment, not both"),
-    (["--scale", "demo"], "the paper's values have one scale"),
+    (["qwen2.5-3b/amc/32-16/sclr", "--yaml"], "Did you mean 'qwen2.5-3b/amc/32-16/scrl'?"),
+    (["qwen2.5-3b/start", "--yaml"], "a start model is measured as it is"),
+    (["table-main", "--yaml"], "there is no 'table-main'"),
+    (["qwen2.5-3b/amc/32-16/scrl", "qwen2.5-3b/amc/32-16/ttrl", "--yaml"], "with --yaml, one experiment"),
+    (["--scale", "demo"], "name a table or an experiment"),
+    (["table-main", "--out", "r"], "--out: nothing is written without --run"),
 ])  # fmt: skip
 def test_bad_input_is_refused_in_a_line(words, message, refusal):
-    assert message in refusal("recipes", *words)
+    assert message in refusal("reproduce", *words)
 
 
 def test_names_are_folded_as_a_shell_unfolds_them():

@@ -15,8 +15,8 @@ from rich.console import Console
 from scrl.cli.progress import BarProgress, progress_bar
 
 SMALL = (
-    "--scale", "demo", "--set", "limit=2", "--set", "questions_per_step=2", "--set", "completions=4",
-    "--set", "trained=2", "--set", "sampling.max_tokens=40", "--set", "compute.threads=1",
+    "--scale", "demo", "--limit=2", "--questions_per_step=2", "--completions=4",
+    "--trained=2", "--sampling.max_tokens=40", "--compute.threads=1",
 )  # fmt: skip
 ONE_STEP = (*SMALL, "--steps", "1")
 SCRL = "qwen2.5-3b/math500/32-16/scrl"
@@ -32,7 +32,7 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def reproduce(call):
-    return partial(call, "reproduce")
+    return partial(call, "reproduce", "--run")
 
 
 def state(folder):
@@ -56,10 +56,10 @@ def test_one_experiment_before_and_after_with_control_and_voting(reproduce, refu
     assert "the start model votes with as many tokens" in out
     rows = [line for line in out.splitlines() if line.startswith("|")]
     assert [row.split("|")[2].strip() for row in rows[2:]] == [
-        "embedded/start", "embedded/start, voting", "embedded/easy/32-16/scrl", "embedded/easy/32-16/random",
+        "embedded/start", "embedded/start, voting at 32/16", "embedded/easy/32-16/scrl", "embedded/easy/32-16/random",
     ]  # fmt: skip
     assert " votes" in rows[3]
-    assert "2 questions × 16 samples, temperature 0.6, top-p 0.95, seed 10" in out
+    assert "2 questions, 16 samples each, temperature 0.6, top-p 0.95, at most 40 tokens, seed 10" in out
     folder = tmp_path / "r"
     stem = SCRL.replace("/", "-")
     assert {path.name for path in folder.iterdir()} == {"seed-10", f"{stem}.md", f"{stem}.csv", f"{stem}.tex"}
@@ -82,8 +82,8 @@ def test_one_experiment_before_and_after_with_control_and_voting(reproduce, refu
     assert state(folder / "seed-10") == before
     assert [line for line in again.splitlines() if line.startswith("|")] == rows
 
-    for changed in (("2",), ("1", "--set", "optimizer.learning_rate=1e-3"), ("1", "--set", "limit=3")):
-        error = refusal("reproduce", *changing, "--resume", "--steps", *changed)
+    for changed in (("2",), ("1", "--optimizer.learning_rate=1e-3"), ("1", "--limit=3")):
+        error = refusal("reproduce", "--run", *changing, "--resume", "--steps", *changed)
         assert "was made with other settings; give another --out, or the same settings" in error
     assert state(folder / "seed-10") == before
     code, _, err = reproduce(*words)
@@ -122,14 +122,13 @@ def test_several_seeds_have_folders_of_their_own_and_are_averaged(reproduce, tmp
     assert one["samples"] == 4  # as runs with these settings sample
 
 
-def test_a_dry_run_writes_nothing(reproduce, tmp_path):
-    both = ("table-main", "table-ablation", "--scale", "demo", "--dry-run", "--controls", "oracle", "random")
-    code, out, err = reproduce(*both)
+def test_without_run_nothing_is_written(call, tmp_path):
+    both = ("table-main", "table-ablation", "--scale", "demo", "--controls", "oracle", "random")
+    code, out, err = call("reproduce", *both)
     assert (code, err) == (0, "")
     # levels × budgets × (TTRL, SCRL, two controls), and four ablations of two levels; SCRL's runs have votes to match
     assert f"{3 * 2 * 4 + 2 * 4} training runs and {3 + 3 * 2 * 4 + 2 * 4 + 3 * 2} evaluations, for seed 10:" in out
-    assert reproduce("table-main", "--dry-run")[0] == 0
-    alone = reproduce("qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--no-voting", "--dry-run")
+    alone = call("reproduce", "qwen2.5-3b/amc/32-16/scrl", *ONE_STEP, "--no-voting")
     assert "1 training run and 2 evaluations, for seed 10:" in alone[1]
     assert not list(tmp_path.iterdir())
 
@@ -143,24 +142,22 @@ def test_a_dry_run_writes_nothing(reproduce, tmp_path):
         ((SCRL, "--scale", "demo", "--controls", "oracel"), "Did you mean 'oracle'?"),
         ((SCRL, "--scale", "demo", "--steps", "0"), "steps: Input should be greater"),
         ((SCRL, "--scale", "demo", "--seeds", "-1"), "seed"),
-        ((SCRL, "--scale", "demo", "--set", "lr=1"), "--lr is verl's name; here it is --learning-rate"),
-        ((SCRL, "--scale", "demo", "--set", "lr"), "write name=value"),
-        (("table-entropy", "--scale", "demo", "--set", "compute.rows=1"), "--compute.rows: there is no such setting"),
-        ((SCRL, "--scale", "demo", "--set", "seed=3"), "use --seeds"),
+        ((SCRL, "--scale", "demo", "--lr=1"), "--lr is verl's name; here it is --learning-rate"),
+        (("table-entropy", "--scale", "demo", "--compute.rows=1"), "--compute.rows: there is no such setting"),
         ((SCRL, "--resume"), "say which reproduction, with --out FOLDER"),
         ((SCRL, "--resume", "--out", "nothing"), "--resume: there is no folder nothing"),
         ((SCRL, "--data-dir", "nowhere", "--out", "r"), "nowhere: there is no such folder of benchmarks"),
-        ((SCRL, *ONE_STEP, "--set", "model=./nothing", "--out", "r"), "model: there is no folder ./nothing"),
+        ((SCRL, *ONE_STEP, "--model=./nothing", "--out", "r"), "model: there is no folder ./nothing"),
     ],
 )
 def test_bad_input_is_named_and_nothing_stays_behind(refusal, tmp_path, words, reason):
-    assert reason in refusal("reproduce", *words)
+    assert reason in refusal("reproduce", "--run", *words)
     assert not list(tmp_path.iterdir())
 
 
 def test_ctrl_c_in_the_middle_of_a_run_and_resumed(reproduce, tmp_path):
-    words = (SCRL, *SMALL, "--no-voting", "--steps", "12", "--set", "checkpoint_every=50", "--out", "r")
-    command = Command("reproduce", *words, cwd=tmp_path, prepare=untraced)
+    words = (SCRL, *SMALL, "--no-voting", "--steps", "12", "--checkpoint_every=50", "--out", "r")
+    command = Command("reproduce", "--run", *words, cwd=tmp_path, prepare=untraced)
     metrics = tmp_path / "r" / "seed-10" / RUN / "metrics.jsonl"
     command.wait_for(lambda: metrics.exists() and metrics.stat().st_size)
     command.signal(signal.SIGINT)
@@ -198,7 +195,7 @@ def test_one_that_was_killed_is_finished_by_a_second_call(reproduce, tmp_path):
     for operation in (15, 60):  # while the start model is measured, and in training
         folder = tmp_path / f"killed-{operation}"
         dying = partial(die_at, operation, str(folder))
-        assert scrl("reproduce", *words, folder, cwd=tmp_path, prepare=dying).returncode == -signal.SIGKILL
+        assert scrl("reproduce", "--run", *words, folder, cwd=tmp_path, prepare=dying).returncode == -signal.SIGKILL
         assert reproduce(*words, folder, "--resume")[0] == 0
         assert left_behind(folder) == left_behind(tmp_path / "whole")
 

@@ -351,7 +351,7 @@ def test_a_table_of_the_paper_is_reproduced_and_gone_on_with(tmp_path):
     few = (
         "--scale demo --engine trl --steps 1 --limit 2 --completions 4 --trained 2 --max-tokens 8 --device cpu".split()
     )
-    code, said = command("-m", "scrl", "reproduce", "table-ablation", *few, "--out", out)
+    code, said = command("-m", "scrl", "reproduce", "table-ablation", "--run", *few, "--out", out)
     assert code == 0, said
     assert "trained with trl" in said
     rows = (out / "table-ablation.md").read_text(encoding="utf-8").splitlines()[-5:]
@@ -360,5 +360,5 @@ def test_a_table_of_the_paper_is_reproduced_and_gone_on_with(tmp_path):
     ]  # fmt: skip
     assert not [row for row in rows if "–" in row]
     assert len(list(out.rglob("checkpoints/last/scrl_state.json"))) == 2 * 5
-    code, said = command("-m", "scrl", "reproduce", "table-ablation", *few, "--resume", "--out", out)
+    code, said = command("-m", "scrl", "reproduce", "table-ablation", "--run", *few, "--resume", "--out", out)
     assert (code, "step 1/1" in said) == (0, False)

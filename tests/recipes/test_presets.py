@@ -3,10 +3,10 @@
 import pytest
 
 from scrl.cli.plan import _config as planned
-from scrl.cli.recipes import settings_lines
 from scrl.config import read_config, write_config
 from scrl.policy.settings import LossSettings
 from scrl.recipes import reproduce
+from scrl.recipes.catalogue import config_of, find
 from scrl.recipes.jobs import jobs, select
 from scrl.recipes.reproduce import Choices
 
@@ -33,11 +33,11 @@ GOLDEN = {
 def reproduced(words):
     (job,) = (job for job in jobs(select([RECIPE]), "paper") if job.is_run)
     pairs = [word.removeprefix("--").replace("-", "_", 1).split("=") for word in words]
-    return reproduce._config(job, Choices(overrides=dict(pairs)), 0)
+    return reproduce.settings_of(job.experiment, Choices(overrides=dict(pairs)), 0)
 
 
 def trained(words, folder):
-    (folder / "run.yaml").write_text("\n".join(settings_lines(RECIPE, "paper")))
+    write_config(config_of(find(RECIPE)), folder / "run.yaml")
     return read_config(folder / "run.yaml", [word.removeprefix("--") for word in words])
 
 

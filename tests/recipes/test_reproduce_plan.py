@@ -8,8 +8,8 @@ from line_files import write_lines
 from scrl.data.questions import LoadedQuestions
 from scrl.errors import ConfigError, InputError
 from scrl.recipes import reproduce
-from scrl.recipes.catalogue import EXPERIMENTS
-from scrl.recipes.jobs import VOTING, find, jobs, select, start_of, with_controls, with_voting
+from scrl.recipes.catalogue import EXPERIMENTS, find
+from scrl.recipes.jobs import VOTING, jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
 from scrl.recipes.scales import at_scale, config_at, table_at
@@ -59,7 +59,7 @@ def test_every_experiment_can_be_reproduced_alone(name):
 def test_unknown_names_suggest_the_nearest(name, nearest):
     with pytest.raises(ConfigError, match=f"{name}: there is no such table or experiment. Did you mean '{nearest}'?"):
         select([name])
-    with pytest.raises(ConfigError, match="`scrl recipes` lists them"):
+    with pytest.raises(ConfigError, match="`scrl reproduce` lists them"):
         select([""])
 
 
@@ -137,22 +137,21 @@ def test_voting_stands_below_the_start_of_every_run_of_scrl():
     table = with_voting(TABLES["table-main"])
     votes = [cell for cell in table.cells if cell.metric == VOTING]
     assert len(votes) == 2 * 2 * 5
-    assert rows(table)[:2] == ["Qwen2.5-3B", "Qwen2.5-3B, voting"]
-    assert {cell.row for cell in votes} == {"Qwen2.5-3B, voting", "Qwen2.5-Math-7B, voting"}
+    assert rows(table)[:2] == ["Qwen2.5-3B", "Qwen2.5-3B, voting at 32/16"]
+    models, sizes = ("Qwen2.5-3B", "Qwen2.5-Math-7B"), ("32/16", "64/32")
+    assert {cell.row for cell in votes} == {f"{model}, voting at {size}" for model in models for size in sizes}
     assert all(EXPERIMENTS[cell.experiment].method == "scrl" and cell.paper is None for cell in votes)
     for name in ("table-ablation", "table-generalisation", "figure-labels", "table-entropy"):
         assert with_voting(TABLES[name]) == TABLES[name]  # no start to vote, or other questions than those trained on
 
 
-@pytest.mark.parametrize("scale", ["paper", "demo"])
-def test_two_budgets_vote_in_rows_of_their_own(scale):
+def test_two_budgets_vote_in_rows_of_their_own():
     (table,) = select(["qwen2.5-3b/aime25"])
     votes = [cell for cell in with_voting(table).cells if cell.metric == VOTING]
     assert [cell.row for cell in votes] == [f"qwen2.5-3b/start, voting at {size}" for size in ("32/16", "64/32")]
     assert [cell.experiment for cell in votes] == [SCRL_3B, "qwen2.5-3b/aime25/64-32/scrl"]
-    scaled, originals = table_at(with_voting(table), scale)
-    places = [cell.place for cell in scaled.cells if cell.metric == VOTING]
-    assert [originals[place].experiment for place in places] == [cell.experiment for cell in votes]
+    scaled = [cell for cell in table_at(with_voting(table), "demo").cells if cell.metric == VOTING]
+    assert [cell.experiment for cell in scaled] == ["embedded/hard/32-16/scrl", "embedded/hard/64-32/scrl"]
 
 
 # Settings
@@ -196,9 +195,7 @@ def test_settings_on_top_hold_for_evaluations_too():
     [
         ({"compute": {"rows": 1}}, "compute.rows"),
         ({"lr": 1}, "lr is verl's name; here it is learning_rate"),
-        ({"steps": 3}, "steps: cannot be set in a reproduction; use --steps"),
         ({"method": "ttrl"}, "method: cannot be set in a reproduction; the experiment decides it"),
-        ({"seed": 3}, "use --seeds"),
         ({"sampling": 3}, "sampling: Input should be a valid dictionary"),
         ({"sampling": {"max_tokens": 0}}, "sampling.max_tokens: Input should be"),
     ],
@@ -228,7 +225,7 @@ def test_votes_are_what_the_runs_tokens_would_have_bought(tmp_path):
     lines = [{"tokens": 3000, "length_mean": 25.0}, {"tokens": 5000, "length_mean": 80.0}]
     write_lines(tmp_path / "metrics.jsonl", lines)
     job, choices = job_of(scale="demo"), Choices(scale="demo", overrides={"limit": 10})
-    config = reproduce._config(job, choices, 10)
+    config = reproduce.settings_of(job.experiment, choices, 10)
     settings = voting_settings(job, choices, config, tmp_path)
     # 8,000 tokens in completions of 25, as long as the start model's, are 320: 32 for each of 10 questions
     assert settings.samples == 32
@@ -244,7 +241,7 @@ def test_steps_are_counted_from_the_questions_that_are_left(tmp_path):
     def steps(**more):
         choices = Choices(**{"data_dir": str(tmp_path), "overrides": more.pop("overrides", {}) | small} | more)
         job = job_of()
-        return reproduce._with_its_steps(reproduce._config(job, choices, 0), job, choices).steps
+        return reproduce._with_its_steps(reproduce.settings_of(job.experiment, choices, 0), job, choices).steps
 
     small = {"model": "embedded", "prompt": {"style": "plain", "instruction": "", "max_tokens": 60}}
     assert steps() == 80 * 3  # ⌈17 / 8⌉ of 30 questions: 13 prompts are too long
@@ -260,9 +257,9 @@ ENGINE = {"scale": "demo", "overrides": {"engine": "trl"}}
 def test_an_engine_trains_and_what_it_trained_is_measured_afterwards(monkeypatch):
     monkeypatch.setattr("scrl.engines.choice.require_engine", lambda name: None)
     job = job_of(scale="demo")
-    config = reproduce._config(job, Choices(**ENGINE), 10)
+    config = reproduce.settings_of(job.experiment, Choices(**ENGINE), 10)
     assert (config.engine, config.evaluation.is_off) == ("trl", True)
-    assert not reproduce._config(job, Choices(scale="demo"), 10).evaluation.is_off
+    assert not reproduce.settings_of(job.experiment, Choices(scale="demo"), 10).evaluation.is_off
     check(jobs([TABLES["table-ablation"]], "demo"), Choices(**ENGINE))
     with pytest.raises(ConfigError, match="engine: trl does not measure embedded/hard/32-16/ttrl on its way"):
         check(jobs([TABLES["figure-dynamics-3b"]], "demo"), Choices(**ENGINE))

@@ -83,7 +83,7 @@ def test_the_mapping_names_every_benchmark_and_level():
         assert f"{benchmarks} → arithmetic:{level}:train:64" in text
     assert "10,240 tokens → 48" in text
     assert "15,360 tokens → 72" in text
-    assert all(model in text for model in ("Qwen2.5-3B", "Qwen2.5-Math-7B", "Qwen3-4B", "Llama-3.1-8B-Instruct"))
+    assert "every model → the embedded model" in text
 
 
 def test_bad_scales_and_start_models_are_refused():

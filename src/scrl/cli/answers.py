@@ -6,11 +6,15 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.table import Table as RichTable
+from rich.text import Text
 
+from scrl.answers.forms import explain_answer
+from scrl.answers.values import Form
 from scrl.cli.evaluate import given_settings, measure_and_show, measurement_settings
 from scrl.cli.settings import Words
 from scrl.cli.terminal import plain_console, say
@@ -45,8 +49,9 @@ def answers(
     check: Path | None = None,
     max_error: float | None = None,
     population: Annotated[bool, Parameter(negative="")] = False,
+    explain: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Write the answer to every question, from a run's files or with any model: answers.jsonl and answers.csv.
+    r"""Write the answer to every question, from a run's files or with any model: answers.jsonl and answers.csv.
 
     Example: scrl answers runs/001
 
@@ -55,6 +60,8 @@ def answers(
     Example: scrl answers runs/001 --draw-check 100
 
     Example: scrl answers runs/001 --check checks.csv --max-error 0.2
+
+    Example: scrl answers --explain '\frac12' 0.50 'x = 1/2'
 
     Parameters
     ----------
@@ -73,8 +80,13 @@ def answers(
         With --check: answer as many questions as possible with at most this share of them wrong, at 95 % confidence.
     population
         Bound the error rate of the population the questions are drawn from, not of these questions.
+    explain
+        Show how the answers that follow are read, and which of them are the same; --significant-digits rounds them.
     """
     alone, given = given_settings(words)
+    if explain:
+        plain_console().print(Text("\n".join(explanation(alone, given))), soft_wrap=True)
+        return
     place, questions = _places(alone, given)
     if max_error is not None and check is None:
         raise InputError("--max-error: needs checked answers; draw some with --draw-check 100, then give --check")
@@ -124,6 +136,34 @@ def _places(alone: Sequence[str], given: Mapping[str, Any]) -> tuple[str, str | 
     if type(given.get("seed", 0)) is not int:
         raise InputError(f"--seed: must be a whole number; got {given['seed']!r}")
     return str(places[0]), str(places[1]) if is_sampled else None
+
+
+def explanation(texts: Sequence[str], given: Mapping[str, Any]) -> Iterator[str]:
+    """Of each answer its spelling, its structure and its key; equal keys are equal answers."""
+    digits = given.get("significant_digits")
+    if not texts or given.keys() - {"significant_digits"} or type(digits) not in (int, NoneType):
+        raise InputError(r"--explain: give answers, for instance '\frac12' 0.5, and at most --significant-digits INT")
+    classes: dict[str, list[str]] = {}
+    for text in texts:
+        reading = explain_answer(text, digits)
+        yield text
+        if reading.form is None:
+            yield "  no answer"
+            continue
+        yield f"  read as  {reading.read_as}"
+        yield f"  key      {reading.form.key}  ({reading.form.decided_by})"
+        yield f"  is a     {reading.form.kind}"
+        yield from _parts(reading.form)
+        classes.setdefault(reading.form.key, []).append(text)
+    same = [f"same: {'   '.join(texts)}" for texts in classes.values() if len(texts) > 1]
+    if len(texts) > 1:
+        yield from same or ["all different"]
+
+
+def _parts(form: Form, depth: int = 1) -> Iterator[str]:
+    for part in form.parts:
+        yield f"  {'  ' * depth}- {part.key}  ({part.kind})"
+        yield from _parts(part, depth + 1)
 
 
 def _evaluations(source: Place, benchmark: str | None) -> tuple[Evaluation, Evaluation | None]:

@@ -13,7 +13,7 @@ from scrl.cli.train import file_and_overrides, run_config, show_plan
 from scrl.config import RunConfig
 from scrl.data.folders import refuse_existing
 from scrl.errors import ConfigError, ScrlError
-from scrl.recipes.catalogue import config_of, find_experiment
+from scrl.recipes.catalogue import config_of, find
 
 FOR_A_GPU = ". For a GPU, with activations: --gpus 1 --gpu-memory 24"
 USABLE = 79.0
@@ -41,7 +41,7 @@ def plan(
     Parameters
     ----------
     settings
-        As for scrl train; or an experiment of scrl recipes, then single settings.
+        As for scrl train; or an experiment of scrl reproduce, then single settings.
     gpus
         GPUs of a machine; by default those of the settings, 1.
     nodes
@@ -86,7 +86,7 @@ def _config(recipe: str | None, settings: Sequence[str]) -> RunConfig:
     """The settings, on top of the recipe's where there is one."""
     if recipe is None:
         return run_config(settings)
-    experiment = find_experiment(recipe)
+    experiment = find(recipe)
     file, _ = file_and_overrides(settings[1:])
     if file is not None:
         raise ConfigError(f"{str(file)!r}: the settings are those of {recipe}; others are --name value")

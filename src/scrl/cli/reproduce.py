@@ -1,4 +1,4 @@
-"""`scrl reproduce`: the runs and evaluations behind a table of the paper, and the resulting table."""
+"""`scrl reproduce`: the paper's tables, the runs and evaluations behind them, and our tables beside them."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import yaml
 from cyclopts import Parameter
 from rich.console import Console
 from rich.text import Text
 
+from scrl.cli.paper_tables import show, show_all
 from scrl.cli.progress import resumable, show_progress
 from scrl.cli.settings import Words, split_words, switches_of
-from scrl.cli.terminal import plain_console
+from scrl.cli.terminal import plain_console, say
 from scrl.config import RunConfig, given_settings
-from scrl.credit.methods.controls import CONTROLS as CONTROL_ARMS
 from scrl.data.folders import folder_to_resume, new_run_folder
 from scrl.data.whole_files import write_whole
-from scrl.errors import ConfigError, did_you_mean
+from scrl.errors import ConfigError
+from scrl.recipes.catalogue import Experiment, find
 from scrl.recipes.jobs import Job, jobs, select, with_controls, with_voting
-from scrl.recipes.paper import PaperTable
-from scrl.recipes.scales import benchmark_at, default_seed, mapping, table_at
+from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, PaperTable
+from scrl.recipes.scales import default_seed, mapping, table_at
 from scrl.reporting.tables import as_csv, as_latex, as_markdown, show_table
 from scrl.reporting.text import counted
 
 if TYPE_CHECKING:
     from scrl.recipes.reproduce import Choices
 
-CONTROLS = tuple(method.name for method in CONTROL_ARMS)
-
 
 def reproduce(
     *words: Words,
+    run: Annotated[bool, Parameter(negative="")] = False,
     scale: str = "paper",
     out: Path | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
@@ -41,18 +42,21 @@ def reproduce(
     controls: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     voting: bool = True,
     data_dir: Path | None = None,
-    settings: Annotated[tuple[str, ...], Parameter(name="--set")] = (),
-    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    as_yaml: Annotated[bool, Parameter(name="--yaml", negative="")] = False,
 ) -> None:
-    """Run the experiments behind a table or figure of the paper, or a single one, and print ours beside the paper's.
+    """Show tables and figures of the paper with the runs behind them; with --run, make them and print ours beside it.
 
-    Example: scrl reproduce table-ablation --scale demo --out ablation
+    Example: scrl reproduce
+    Example: scrl reproduce table-ablation --scale demo --run --out ablation
+    Example: scrl reproduce qwen2.5-3b/aime25/32-16/scrl --yaml > run.yaml
 
     Parameters
     ----------
     words
-        Tables, figures or experiments, as `scrl recipes` lists them; the beginning of several names means all of them.
+        Tables, figures or experiments; the beginning of several names means all of them, no name lists everything.
         Also settings for every run, as --name value, e.g. --max-tokens 512, --compute.micro-batch 4.
+    run
+        Carry it out; without it, say what would be done.
     scale
         `paper`: the paper's models and benchmarks; `demo`: the embedded model on generated questions, for a CPU.
     out
@@ -69,44 +73,73 @@ def reproduce(
         Also let the start model vote with as many tokens as SCRL's run sampled.
     data_dir
         Folder with NAME.jsonl of each benchmark; by default the environment variable SCRL_DATA, else the hub.
-    settings
-        The same as NAME=VALUE; repeat for more.
-    dry_run
-        Say what would be done, and stop.
+    as_yaml
+        Print the settings of one experiment as a file for scrl train, and stop.
     """
-    from scrl.recipes.reproduce import Choices, carry_out, check
+    from scrl.recipes.reproduce import Choices, check
 
     names, given = split_words(words, switches_of(RunConfig))
-    if not names:
-        raise ConfigError("scrl reproduce NAME…: name a table or an experiment; `scrl recipes` lists them")
-    for control in controls:
-        if control not in CONTROLS:
-            raise ConfigError(f"--controls: there is no {control!r}.{did_you_mean(control, CONTROLS)}")
-    folder = folder_to_resume(out, "reproduction") if resume else None
     console = plain_console()
-    scale_lines = list(mapping(scale))
-    tables = [with_controls(with_voting(table) if voting else table, controls) for table in select(names)]
+    if not names and not (run or as_yaml or given) and scale == "paper":
+        show_all(console)
+        return
+    if not names or (as_yaml and len(names) > 1):
+        raise ConfigError("scrl reproduce NAME…: name a table or an experiment; with --yaml, one experiment")
+    if (out or resume) and not run:
+        raise ConfigError("--out: nothing is written without --run")
+    folder = folder_to_resume(out, "reproduction") if resume else None
     choices = Choices(
         scale=scale,
         seeds=tuple(dict.fromkeys(seeds)) or (default_seed(scale),),
         steps=steps,
-        overrides=given_settings([*given, *settings]),
+        overrides=given_settings(given),
         data_dir=None if data_dir is None else str(data_dir),
     )
+    scale_lines = list(mapping(scale))
+    if as_yaml:
+        for line in _settings_lines(find(names[0]), choices):
+            console.print(Text(line), soft_wrap=True)
+        return
+    tables = [with_controls(with_voting(table) if voting else table, controls) for table in select(names)]
     all_jobs = jobs(tables, scale)
     check(all_jobs, choices)
-    for line in (*scale_lines, *_plan(all_jobs, choices)):
-        console.print(Text(line), soft_wrap=True)
-    if dry_run:
+    for name in () if run else names:
+        if name in TABLES:
+            show(TABLES[name], console)
+    say(console, *scale_lines, *_plan(all_jobs, choices))
+    if not run:
+        say(console, "", "--run carries it out")
         return
-    folder = new_run_folder(out) if folder is None else folder
+    _carry_out(tables, all_jobs, choices, folder or new_run_folder(out), console)
+
+
+def _carry_out(
+    tables: Sequence[PaperTable], all_jobs: Sequence[Job], choices: Choices, folder: Path, console: Console
+) -> None:
+    """Do what is not done yet, then write and print the tables."""
+    from scrl.recipes.reproduce import carry_out
+
     console.print(f"writing to {folder}\n", soft_wrap=True)
     started = time.perf_counter()
     with resumable(folder, f"the same command and --resume --out {folder}", console):
         carry_out(all_jobs, choices, folder, show_progress)
     for table in tables:
-        _print_table(table, choices, folder, console)
+        _print_table(table_at(table, choices.scale), choices, folder, console)
     console.print(f"{time.perf_counter() - started:.0f} s; tables, runs and evaluations: {folder}", soft_wrap=True)
+
+
+def _settings_lines(experiment: Experiment, choices: Choices) -> Iterator[str]:
+    """The settings of a run as YAML, and which of them the paper does not state."""
+    from scrl.recipes.reproduce import settings_of
+
+    config = settings_of(experiment, choices, choices.seeds[0])
+    yield f"# {experiment.name}"
+    if choices.scale == "paper":
+        unstated = (*experiment.not_in_paper, *UNSTATED_EVERYWHERE)
+        yield from (f"# not in the paper: {key}: {NOT_IN_PAPER[key]}" for key in unstated)
+    else:
+        yield from (f"# {line}" for line in mapping(choices.scale))
+    yield yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True).rstrip()
 
 
 def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
@@ -115,8 +148,7 @@ def _plan(all_jobs: Sequence[Job], choices: Choices) -> Iterator[str]:
     seeds = ", ".join(map(str, choices.seeds))
     yield f"{counted(len(runs), 'training run')} and {counted(measured, 'evaluation')}, for seed {seeds}:"
     for job in all_jobs:
-        benchmarks = dict.fromkeys((*job.measured_on, *job.rollouts_on))
-        where = ", ".join(benchmark_at(name, choices.scale) for name in benchmarks) or "nothing but its own steps"
+        where = ", ".join(dict.fromkeys((*job.measured_on, *job.rollouts_on))) or "nothing but its own steps"
         voting = "; the start model votes with as many tokens" if job.has_voting else ""
         yield f"  {'train' if job.is_run else 'start'} {job.name}, measured on {where}{voting}"
 
@@ -125,12 +157,11 @@ def _print_table(table: PaperTable, choices: Choices, folder: Path, console: Con
     from scrl.recipes.outcome_tables import caption_of, number_table, outcome_table, values_of, write_figure
 
     values = values_of(table, choices, folder)
-    scaled, _ = table_at(table, choices.scale)
-    outcome = outcome_table(scaled, values, caption_of(table, values, choices, folder))
+    outcome = outcome_table(table, values, caption_of(table, values, choices, folder))
     stem = table.name.replace("/", "-")
     write_whole(folder / f"{stem}.md", as_markdown(outcome))
     write_whole(folder / f"{stem}.tex", as_latex(outcome))
-    write_whole(folder / f"{stem}.csv", as_csv(number_table(scaled, values, choices.scale)))
+    write_whole(folder / f"{stem}.csv", as_csv(number_table(table, values)))
     show_table(outcome, console)
     console.print()
     if table.is_figure:

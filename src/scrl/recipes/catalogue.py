@@ -1,6 +1,6 @@
 """Every run behind the paper's numbers: experiments by name, and the settings of each.
 
-    config = config_of(find_experiment("qwen2.5-3b/aime25/32-16/scrl"))
+    config = config_of(find("qwen2.5-3b/aime25/32-16/scrl"))
 
 What the paper does not state is named in `not_in_paper`, with our choice and its reason in `paper.NOT_IN_PAPER`.
 """
@@ -8,7 +8,7 @@ What the paper does not state is named in `not_in_paper`, with our choice and it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -16,7 +16,8 @@ from scrl.config import RunConfig, build_config
 from scrl.credit.methods import METHODS
 from scrl.data.benchmarks import find_benchmark
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.paper import BUDGETS, EPISODES, EVALUATION, HYPERPARAMETERS, MODELS, SERIES, TABLES, Cell, PaperTable
+from scrl.recipes import paper
+from scrl.recipes.paper import MODELS, TABLES, Cell, PaperTable
 from scrl.settings import merged, tree_of
 
 
@@ -41,23 +42,10 @@ class Experiment:
     """What the paper does not state about this run, beyond UNSTATED_EVERYWHERE."""
 
 
-SHORTER = {"qwen2.5-3b/math500/32-16": 4}
-"""Fewer passes, for all methods, where TTRL collapses in the usual number."""
-PROMPT_STYLES = {
-    "qwen2.5-3b": "qwen",
-    "qwen2.5-math-7b": "qwen-math",
-    "qwen3-4b": "qwen3-thinking",
-    "llama-3.2-1b-instruct": "llama",
-    "llama-3.1-8b-instruct": "llama",
-}
-RIVALS = ("compass", "etmr", "restrain")
-"""Methods that the paper compares with but did not run."""
-
-
 def appendix(model: str) -> dict[str, Any]:
     """The appendix's settings for a model, by their names in a run's settings."""
     is_large = model == MODELS["qwen2.5-math-7b"]
-    return {row.setting: row.large if is_large else row.small for row in HYPERPARAMETERS if row.setting is not None}
+    return {row.setting: row.large if is_large else row.small for row in paper.HYPERPARAMETERS if row.setting}
 
 
 def most_completions(method: str | None, completions: int) -> int:
@@ -78,7 +66,7 @@ def _experiment(name: str) -> Experiment:
     varied = more[0] if more else ""
     benchmark = None if where == "start" else where
     settings = appendix(MODELS[model])
-    completions, trained = BUDGETS[budget]
+    completions, trained = paper.BUDGETS[budget]
     thresholds = (part.split("=") for part in varied.split(",") if "=" in part)
     return Experiment(
         name=name,
@@ -95,7 +83,7 @@ def _experiment(name: str) -> Experiment:
 
 
 def _unstated(model: str, benchmark: str | None, method: str | None) -> Iterator[str]:
-    if method in RIVALS:
+    if method in paper.RIVALS:
         yield "rival"
     if benchmark == "gpqa":
         yield from ("episodes", "reader")
@@ -133,30 +121,32 @@ OWN_TABLES = {
             for column, metric in _COLUMNS.items()
             if row != "start" or metric.startswith("pass@")
         ),
-        (SERIES["positive_accuracy"], SERIES["tokens"]),
+        ("positive_accuracy", "tokens"),
     )
 }
 """Tables beyond the paper: every method that scrl has, on the same questions with the same settings."""
 
 
-def find_experiment(name: str) -> Experiment:
-    if name not in EXPERIMENTS:
+def find(name: str) -> Experiment:
+    """An experiment behind the tables, or one with another method in place of SCRL."""
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    method, scrl = "".join(name.split("/")[3:4]), EXPERIMENTS.get(with_method(name, "scrl"))
+    if scrl is None or method not in METHODS:
         nearest = did_you_mean(name, EXPERIMENTS).partition(" Known:")[0]
-        raise ConfigError(f"experiment: there is no {name!r}.{nearest} `scrl recipes` lists all {len(EXPERIMENTS)}.")
-    return EXPERIMENTS[name]
+        raise ConfigError(f"experiment: there is no {name!r}.{nearest} `scrl reproduce` lists all {len(EXPERIMENTS)}.")
+    return replace(scrl, name=name, method=method, completions=most_completions(method, scrl.completions))
 
 
-def find_table(name: str) -> PaperTable:
-    if name in OWN_TABLES:
-        raise ConfigError(f"table: {name!r} is not in the paper; see scrl reproduce {name} --scale demo --dry-run")
-    if name not in TABLES:
-        raise ConfigError(f"table: there is no {name!r}.{did_you_mean(name, TABLES)}")
-    return TABLES[name]
+def with_method(name: str, method: str) -> str:
+    """An experiment's name with another method in it: MODEL/BENCHMARK/BUDGET/METHOD/…"""
+    parts = name.split("/")
+    return "/".join((*parts[:3], method, *parts[4:]))
 
 
 def episodes_of(experiment: Experiment) -> int:
     model, benchmark, budget, *_ = experiment.name.split("/")
-    return SHORTER.get(f"{model}/{benchmark}/{budget}", EPISODES[trained_benchmark(experiment)])
+    return paper.SHORTER.get(f"{model}/{benchmark}/{budget}", paper.EPISODES[trained_benchmark(experiment)])
 
 
 def trained_benchmark(experiment: Experiment) -> str:
@@ -193,13 +183,13 @@ def config_of(experiment: Experiment, *, seed: int = 0) -> RunConfig:
 
 def prompt_of(experiment: Experiment) -> dict[str, Any]:
     """How an experiment's model is prompted, in training and in evaluations."""
-    style = next(PROMPT_STYLES[name] for name, model in MODELS.items() if model == experiment.model)
-    return {"style": style, "max_tokens": appendix(experiment.model)["prompt.max_tokens"], "overlong": "drop"}
+    longest = appendix(experiment.model)["prompt.max_tokens"]
+    return {"style": paper.PROMPT_STYLES[experiment.model], "max_tokens": longest, "overlong": "drop"}
 
 
 def evaluation_of(is_followed: bool) -> dict[str, Any]:
     """The evaluations during a run, which only a followed run has; `scrl reproduce` measures the rest."""
     if not is_followed:
         return {"is_off": True}
-    sampling = {name: EVALUATION[name] for name in ("temperature", "top_p")}
-    return {"every": 20, "completions": EVALUATION["samples"], **sampling}
+    sampling = {name: paper.EVALUATION[name] for name in ("temperature", "top_p")}
+    return {"every": 20, "completions": paper.EVALUATION["samples"], **sampling}

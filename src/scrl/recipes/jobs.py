@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from scrl.credit.methods.controls import CONTROLS
 from scrl.errors import ConfigError, did_you_mean
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, most_completions
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, Experiment, find, with_method
 from scrl.recipes.paper import TABLES, Cell, PaperTable, Place
 from scrl.recipes.scales import at_scale, benchmark_at
 
@@ -21,7 +22,7 @@ class Job:
     experiment: Experiment
     name: str
     measured_on: tuple[str, ...] = ()
-    """Benchmarks, by the paper's names."""
+    """Benchmarks, by their names at this scale."""
     rollouts_on: tuple[str, ...] = ()
     """Benchmarks whose entropies are measured, sampled as in training."""
     has_voting: bool = False
@@ -46,7 +47,7 @@ def _own_table(name: str) -> PaperTable:
     experiments = [name] if name in EXPERIMENTS else [each for each in EXPERIMENTS if each.startswith(below)]
     if not experiments:
         nearest = did_you_mean(name, (*TABLES, *OWN_TABLES, *EXPERIMENTS)).partition(" Known:")[0]
-        raise ConfigError(f"{name}: there is no such table or experiment.{nearest} `scrl recipes` lists them.")
+        raise ConfigError(f"{name}: there is no such table or experiment.{nearest} `scrl reproduce` lists them.")
     printed: dict[tuple[str | None, str], float | None] = {}  # by experiment and benchmark, as the paper has it first
     for cell in (cell for table in TABLES.values() if table.measured_with == "evaluation" for cell in table.cells):
         if cell.metric == "pass@1":
@@ -70,13 +71,17 @@ def start_of(experiment: Experiment) -> str:
 
 def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:
     """The table with a row for each control arm below every row of SCRL."""
+    names = [method.name for method in CONTROLS]
+    for name in controls:
+        if name not in names:
+            raise ConfigError(f"--controls: there is no {name!r}.{did_you_mean(name, names)}")
     extra = []
     for cell in table.cells:
         experiment = EXPERIMENTS.get(cell.experiment or "")
         if experiment is None or experiment.method != "scrl" or experiment.credit or cell.metric == VOTING:
             continue
         for method in controls:
-            name = _with_method(experiment.name, method)
+            name = with_method(experiment.name, method)
             row = cell.row.replace("SCRL", method) if "SCRL" in cell.row else f"{cell.row}, {method}"
             row = name if cell.row == cell.experiment else row
             extra.append((cell, replace(cell, row=row, paper=None, experiment=name, is_peak=False)))
@@ -84,35 +89,22 @@ def with_controls(table: PaperTable, controls: Sequence[str]) -> PaperTable:
 
 
 def with_voting(table: PaperTable) -> PaperTable:
-    """The table with a row below every start model: the same model voting with as many tokens as SCRL's run sampled.
-
-    If runs of several budgets start from one row, each has its own row.
-    """
+    """The table with rows below every start model: the same voting with as many tokens as a run of SCRL sampled."""
     starts = {
         (cell.section, cell.experiment, cell.column): cell
         for cell in table.cells
         if cell.metric == "pass@1" and cell.experiment in EXPERIMENTS and EXPERIMENTS[cell.experiment].method is None
     }
-    found: dict[tuple[str, str], list[tuple[Cell, Cell]]] = {}  # by the start model's row: its cell, and the run's
+    extra = []
     for cell in table.cells:
         experiment = EXPERIMENTS.get(cell.experiment or "")
         if experiment is None or experiment.method != "scrl" or cell.metric != "pass@1" or experiment.credit:
             continue
         start = starts.get((cell.section, start_of(experiment), cell.column))
         if start is not None and experiment.trained_on == cell.measured_on:
-            found.setdefault((start.section, start.row), []).append((start, cell))
-    extra = []
-    for pairs in found.values():
-        budgets = {_budget(cell) for _, cell in pairs}
-        for start, cell in pairs:
-            row = f"{start.row}, voting" + (f" at {_budget(cell)}" if len(budgets) > 1 else "")
+            row = f"{start.row}, voting at {experiment.completions}/{experiment.trained}"
             extra.append((start, replace(cell, row=row, metric=VOTING, paper=None, is_peak=False)))
     return _with_rows(table, extra)
-
-
-def _budget(cell: Cell) -> str:
-    """`64/32`, of the run behind a cell."""
-    return str(cell.experiment).split("/")[2].replace("-", "/")
 
 
 def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTable:
@@ -124,27 +116,13 @@ def _with_rows(table: PaperTable, extra: Sequence[tuple[Cell, Cell]]) -> PaperTa
     return replace(table, cells=tuple(cells))
 
 
-def find(name: str) -> Experiment:
-    """An experiment of the catalogue, or one with another method in place of SCRL."""
-    if name in EXPERIMENTS:
-        return EXPERIMENTS[name]
-    scrl, method = EXPERIMENTS[_with_method(name, "scrl")], name.split("/")[3]
-    return replace(scrl, name=name, method=method, completions=most_completions(method, scrl.completions))
-
-
-def _with_method(name: str, method: str) -> str:
-    """An experiment's name with another method in it: MODEL/BENCHMARK/BUDGET/METHOD/…"""
-    parts = name.split("/")
-    return "/".join((*parts[:3], method, *parts[4:]))
-
-
 def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
     """Every experiment that the tables need, once at this scale, with all that is measured for it; starts first."""
     found: dict[str, Job] = {}
     for table, cell in ((each, cell) for each in tables for cell in each.cells):
         if cell.experiment is None:
             continue
-        experiment = find(cell.experiment)
+        experiment, benchmark = find(cell.experiment), benchmark_at(cell.measured_on, scale)
         name = at_scale(experiment, scale).name
         job = found.setdefault(name, Job(experiment, name))
         if cell.metric == VOTING:
@@ -152,13 +130,7 @@ def jobs(tables: Sequence[PaperTable], scale: str) -> list[Job]:
         elif table.measured_with == "curve":
             found[name] = replace(job, has_curve=True)
         elif table.measured_with == "rollouts":
-            found[name] = replace(job, rollouts_on=_with_benchmark(job.rollouts_on, cell.measured_on, scale))
+            found[name] = replace(job, rollouts_on=tuple(dict.fromkeys((*job.rollouts_on, benchmark))))
         elif table.measured_with == "evaluation" and cell.metric.startswith(("pass@", "entropy_")):
-            found[name] = replace(job, measured_on=_with_benchmark(job.measured_on, cell.measured_on, scale))
+            found[name] = replace(job, measured_on=tuple(dict.fromkeys((*job.measured_on, benchmark))))
     return sorted(found.values(), key=lambda job: job.is_run)
-
-
-def _with_benchmark(known: tuple[str, ...], benchmark: str, scale: str) -> tuple[str, ...]:
-    """One more benchmark, unless one is the same at this scale."""
-    is_there = benchmark_at(benchmark, scale) in {benchmark_at(name, scale) for name in known}
-    return known if is_there else (*known, benchmark)

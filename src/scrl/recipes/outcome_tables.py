@@ -7,17 +7,17 @@ columns that become the same are printed once, and the paper's values are left o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from scrl.evaluation.statistics import bootstrap_interval, paired_difference
-from scrl.recipes.jobs import VOTING, find
+from scrl.recipes.jobs import VOTING
 from scrl.recipes.paper import GAIN, SERIES, Cell, Derived, PaperTable, Place
 from scrl.recipes.reproduce import Choices, read_finished
-from scrl.recipes.scales import at_scale, benchmark_at, table_at
+from scrl.reporting.evaluations import EvaluationProtocol
 from scrl.reporting.plots import write_curves
 from scrl.reporting.tables import Table
 
@@ -40,31 +40,27 @@ FOLDERS = {"evaluation": "evaluations", "rollouts": "rollouts", "curve": "runs",
 
 def values_of(table: PaperTable, choices: Choices, out: Path) -> dict[Place, Value]:
     """The value of every cell whose experiment was run, and of the cells derived from those."""
-    scaled, originals = table_at(table, choices.scale)
     folders = [out / f"seed-{seed}" for seed in choices.seeds]
     values: dict[Place, Value] = {}
-    for cell in scaled.cells:
-        original = originals[cell.place]
-        found = _derived(cell.derived, values) if cell.derived else _measured(table, original, choices.scale, folders)
+    for cell in table.cells:
+        found = _derived(cell.derived, values) if cell.derived else _measured(table, cell, folders)
         if found is not None:
             values[cell.place] = found
     return values
 
 
-def _measured(table: PaperTable, cell: Cell, scale: str, folders: Sequence[Path]) -> Value | None:
-    if cell.experiment is None:
-        return None
-    name = _name_at(cell.experiment, scale)
-    if cell.metric in {series.name for series in table.series}:
+def _measured(table: PaperTable, cell: Cell, folders: Sequence[Path]) -> Value | None:
+    name = str(cell.experiment)
+    if cell.metric in table.series:
         lines = [line for folder in folders for line in _lines(table, folder / "runs" / name)]
-        numbers = [value for line in lines if (value := SERIES[cell.metric].value(line)) is not None]
+        numbers = [line[cell.metric] for line in lines if line.get(cell.metric) is not None]
         unit = 100 if cell.metric == "pass@1" else 1
-        return Value(unit * math.fsum(numbers) / len(numbers)) if numbers else None
+        return Value(unit * fmean(numbers)) if numbers else None
     records = []
     for folder in folders:
         kind = "voting" if cell.metric == VOTING else FOLDERS[table.measured_with]
         lines = read_finished(folder / kind / name / "evaluations.jsonl")
-        at_end = (line for line in lines if line["benchmark"] == benchmark_at(cell.measured_on, scale))
+        at_end = (line for line in lines if line["benchmark"] == cell.measured_on)
         on_the_way = [line for line in _followed(folder / "runs" / name) if line["step"] > 0] if cell.is_peak else []
         record = max(on_the_way, key=lambda line: line["pass@1"], default=None) or next(at_end, None)
         if record is None:
@@ -82,28 +78,20 @@ def _followed(run: Path) -> list[dict[str, Any]]:
     return [line for line in read_finished(run / "evaluations.jsonl") if line["benchmark"] == "stream"]
 
 
-def _name_at(experiment: str, scale: str) -> str:
-    return at_scale(find(experiment), scale).name
-
-
 def _mean_of(records: Sequence[Mapping[str, Any]], metric: str) -> Value | None:
     """The mean over seeds; for voting, maj@k of all k votes."""
     if not metric.startswith(("pass@", "maj@", VOTING)):
-        has_all = all(metric in record for record in records)
-        return Value(math.fsum(record[metric] for record in records) / len(records)) if has_all else None
-    votes = round(sum(record["samples"] for record in records) / len(records)) if metric == VOTING else None
+        return Value(fmean(each[metric] for each in records)) if all(metric in each for each in records) else None
+    votes = round(fmean(record["samples"] for record in records)) if metric == VOTING else None
     keys = [f"maj@{record['samples']}" if metric == VOTING else metric for record in records]
-    if not all(f"{key}_by_question" in record for key, record in zip(keys, records, strict=True)):
+    by_seed = [record.get(f"{key}_by_question", {}) for key, record in zip(keys, records, strict=True)]
+    if not all(by_seed):
         return None
-    collected: dict[str, list[float]] = {}  # where each seed has its own questions, all of them
-    for key, record in zip(keys, records, strict=True):
-        for name, value in record[f"{key}_by_question"].items():
-            collected.setdefault(name, []).append(value)
-    by_question = {name: math.fsum(values) / len(values) for name, values in collected.items()}
+    names = dict.fromkeys(name for values in by_seed for name in values)  # each seed may have questions of its own
+    by_question = {name: fmean(values[name] for values in by_seed if name in values) for name in names}
     seed = records[0].get("seed", 0) if len(records) == 1 else 0  # a single evaluation keeps its own interval
     low, high = bootstrap_interval(list(by_question.values()), seed=seed)
-    mean = math.fsum(by_question.values()) / len(by_question)
-    return Value(100 * mean, 100 * low, 100 * high, by_question, votes)
+    return Value(100 * fmean(by_question.values()), 100 * low, 100 * high, by_question, votes)
 
 
 def _derived(derived: Derived, values: Mapping[Place, Value]) -> Value | None:
@@ -119,17 +107,17 @@ def _derived(derived: Derived, values: Mapping[Place, Value]) -> Value | None:
     return Value(100 * change.mean, 100 * change.low, 100 * change.high)
 
 
-def outcome_table(scaled: PaperTable, values: Mapping[Place, Value], caption: str) -> Table:
+def outcome_table(table: PaperTable, values: Mapping[Place, Value], caption: str) -> Table:
     """The table as the paper has it, our value first, then the paper's in parentheses."""
     texts: dict[tuple[str, str, str], str] = {}
-    for cell in scaled.cells:
+    for cell in table.cells:
         key = (cell.section, cell.row, cell.column)
         texts[key] = " ".join(filter(None, (texts.get(key, ""), cell_text(cell, values.get(cell.place)))))
     rows = [
-        (section, row, *(texts.get((section, row, column), "") or "–" for column in scaled.columns))
-        for section, row in scaled.rows
+        (section, row, *(texts.get((section, row, column), "") or "–" for column in table.columns))
+        for section, row in table.rows
     ]
-    return Table(("", "", *scaled.columns), tuple(rows), caption)
+    return Table(("", "", *table.columns), tuple(rows), caption)
 
 
 def cell_text(cell: Cell, value: Value | None) -> str:
@@ -148,14 +136,13 @@ def cell_text(cell: Cell, value: Value | None) -> str:
     return ours if cell.paper is None else f"{ours} ({cell.paper:.{digits}f}{peak}{copied})"
 
 
-def number_table(scaled: PaperTable, values: Mapping[Place, Value], scale: str) -> Table:
+def number_table(table: PaperTable, values: Mapping[Place, Value]) -> Table:
     """One row per number, in full, with the experiment that was run for it: for a spreadsheet."""
     rows = []
-    for cell in scaled.cells:
+    for cell in table.cells:
         value = values.get(cell.place)
         ours = (None, None, None) if value is None else (value.mean, value.low, value.high)
-        experiment = None if cell.experiment is None else _name_at(cell.experiment, scale)
-        rows.append((scaled.name, *cell.place, *ours, cell.paper, experiment))
+        rows.append((table.name, *cell.place, *ours, cell.paper, cell.experiment))
     header = ("table", "section", "row", "column", "metric", "value", "low", "high", "paper", "experiment")
     return Table(header, tuple(rows))
 
@@ -187,29 +174,23 @@ def caption_of(table: PaperTable, values: Mapping[Place, Value], choices: Choice
 
 def _drawn(table: PaperTable, choices: Choices, out: Path) -> str:
     """How the evaluations of a table were made, each way once."""
-    names = {_name_at(name, choices.scale) for name in table.experiments}
-    benchmarks = {benchmark_at(cell.measured_on, choices.scale) for cell in table.cells if cell.experiment is not None}
-    benchmarks = {"stream"} if table.measured_with == "curve" else benchmarks
+    benchmarks = {"stream"} if table.measured_with == "curve" else {cell.measured_on for cell in table.cells}
     ways = {
-        (line["questions"], line["samples"], line["temperature"], line["top_p"])
+        EvaluationProtocol.of(line).words
         for seed in choices.seeds
-        for name in names
+        for name in table.experiments
         for line in read_finished(out / f"seed-{seed}" / FOLDERS[table.measured_with] / name / "evaluations.jsonl")
         if line["benchmark"] in benchmarks
     }
-    words = (f"{n} questions × {k} samples, temperature {t:g}, top-p {p:g}" for n, k, t, p in sorted(ways))
-    return "; ".join(words) or "nothing measured yet"
+    return "; ".join(sorted(ways)) or "nothing measured yet"
 
 
 def write_figure(table: PaperTable, choices: Choices, out: Path, path: Path) -> None:
     """The curves of a figure, from the first seed."""
     panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
-    scaled, originals = table_at(table, choices.scale)
-    for cell in scaled.cells:
-        name = _name_at(originals[cell.place].experiment or "", choices.scale)
-        lines = _lines(table, out / f"seed-{choices.seeds[0]}" / "runs" / name)
-        series = SERIES[cell.metric]
-        points = [(line["step"], value) for line in lines if (value := series.value(line)) is not None]
-        title = cell.section if len(table.series) == 1 else series.meaning
+    for cell in table.cells:
+        lines = _lines(table, out / f"seed-{choices.seeds[0]}" / "runs" / str(cell.experiment))
+        points = [(line["step"], line[cell.metric]) for line in lines if line.get(cell.metric) is not None]
+        title = cell.section if len(table.series) == 1 else SERIES[cell.metric]
         panels.setdefault(title, {})[cell.row] = points
     write_curves(panels, path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -42,7 +42,7 @@ class Cell:
     row: str
     column: str
     metric: str
-    """`pass@1`, `pass@16`, `entropy_…`, `Δ`, or the name of a `Series`."""
+    """`pass@1`, `pass@16`, `entropy_…`, `Δ`, or one of SERIES."""
     paper: float | None
     """As printed; None where the paper draws it or only talks about it."""
     experiment: str | None
@@ -61,23 +61,6 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """A number of every training step, as read from a line of `metrics.jsonl`."""
-
-    name: str
-    key: str
-    meaning: str
-    is_complement: bool = False
-    """One minus the key's value."""
-
-    def value(self, line: Mapping[str, float]) -> float | None:
-        """The value at one step; None if it is undefined."""
-        if self.key not in line:
-            return None
-        return 1 - line[self.key] if self.is_complement else line[self.key]
-
-
-@dataclass(frozen=True, slots=True)
 class PaperTable:
     """One table or figure of the paper."""
 
@@ -86,8 +69,8 @@ class PaperTable:
     label: str
     caption: str
     cells: tuple[Cell, ...]
-    series: tuple[Series, ...] = ()
-    """The series of a figure, and of what is averaged over a run."""
+    series: tuple[str, ...] = ()
+    """What a figure draws, and what is averaged over a run: keys of SERIES."""
     measured_with: Literal["evaluation", "curve", "rollouts", "training"] = "evaluation"
     """evaluation: `EVALUATION`, of the last checkpoint; curve: the same, during a run; rollouts: as training
     samples, before the first step; training: `series`, of the steps."""
@@ -112,8 +95,7 @@ class PaperTable:
         return tuple(dict.fromkeys(cell.experiment for cell in self.cells if cell.experiment is not None))
 
 
-@dataclass(frozen=True, slots=True)
-class Hyperparameter:
+class Hyperparameter(NamedTuple):
     """One row of the appendix's table of settings (tab:parameter)."""
 
     printed: str
@@ -125,8 +107,7 @@ class Hyperparameter:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Inconsistency:
+class Inconsistency(NamedTuple):
     """A printed number that does not follow from the paper's other numbers."""
 
     table: str
@@ -140,8 +121,7 @@ def _table(
     name: str, blocks: Sequence[Any], series: Sequence[str] = (), not_in_paper: Sequence[str] = (), **fields: Any
 ) -> PaperTable:
     cells = tuple(cell for block in blocks for cell in _cells(name, block))
-    all_series = tuple(SERIES[each] for each in series)
-    return PaperTable(name, cells=cells, series=all_series, not_in_paper=tuple(not_in_paper), **fields)
+    return PaperTable(name, cells=cells, series=tuple(series), not_in_paper=tuple(not_in_paper), **fields)
 
 
 def _cells(table: str, block: Mapping[str, Any]) -> Iterator[Cell]:
@@ -179,14 +159,17 @@ _PAPER: dict[str, Any] = yaml.load(
     files("scrl.recipes").joinpath("paper.yaml").read_bytes(),
     Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader),  # noqa: S506 - both are safe; the first is faster
 )
-MODELS: dict[str, str] = _PAPER["models"]
+MODELS: dict[str, str] = {name: hub for name, (hub, _) in _PAPER["models"].items()}
+PROMPT_STYLES: dict[str, str] = dict(_PAPER["models"].values())
+RIVALS: list[str] = _PAPER["rivals"]
 PRINTED: dict[str, str] = _PAPER["benchmarks"]
 BUDGETS: dict[str, tuple[int, int]] = {name: (votes, trained) for name, (votes, trained) in _PAPER["budgets"].items()}
 LENGTHS: dict[str, int] = _PAPER["lengths"]
 EVALUATION: dict[str, float] = _PAPER["evaluation"]
 EPISODES: dict[str, int] = _PAPER["episodes"]
+SHORTER: dict[str, int] = _PAPER["shorter"]
 HYPERPARAMETERS = tuple(Hyperparameter(printed, *row) for printed, row in _PAPER["hyperparameters"].items())
-SERIES = {name: Series(name, **({"key": name} | fields)) for name, fields in _PAPER["series"].items()}
+SERIES: dict[str, str] = _PAPER["series"]
 TABLES = {name: _table(name, **fields) for name, fields in _PAPER["tables"].items()}
 ILLUSTRATIONS: dict[str, str] = _PAPER["illustrations"]
 KNOWN_INCONSISTENCIES = tuple(

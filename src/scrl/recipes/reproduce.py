@@ -10,7 +10,7 @@ NAME is an experiment at the chosen scale; experiments that several tables share
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from scrl.config import RunConfig, with_settings
 from scrl.data.folders import num_processes
 from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import filter_overlong
+from scrl.data.run_state import standing_of
 from scrl.data.sources import load_source
 from scrl.engines.choice import check_engine, check_machine, engine_of
 from scrl.engines.trl.settings import step_size
@@ -31,12 +32,12 @@ from scrl.evaluation.benchmark_run import BenchmarkListener, measure
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
 from scrl.policy.model import load_tokenizer
-from scrl.recipes.catalogue import EXPERIMENTS, episodes_of, trained_benchmark
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of
 from scrl.recipes.jobs import Job
 from scrl.recipes.paper import EVALUATION
-from scrl.recipes.scales import at_scale, benchmark_at, config_at, prompt_at
+from scrl.recipes.scales import at_scale, config_at, prompt_at
 from scrl.records import Question
-from scrl.settings import merged, without
+from scrl.settings import merged
 from scrl.training.listeners import RunListener
 from scrl.training.run_folder import RunFolder
 from scrl.training.stream import QuestionStream
@@ -70,12 +71,7 @@ class Choices:
 AS_MEASURED = {name: EVALUATION[name] for name in ("temperature", "top_p")}
 LAST = ("checkpoints", "last")
 """Where a run keeps its last checkpoint."""
-STATES = {"embedded": "trainer_state.json", "trl": "scrl_state.json"}
-"""The file of a checkpoint that says after how many steps it was made; of verl's, its folder does."""
 REFUSED = {
-    "seed": "use --seeds",
-    "steps": "use --steps",
-    "data_dir": "use --data-dir",
     "method": "the experiment decides it",
     "questions": "the experiment decides it; take some of them with limit",
 }
@@ -102,7 +98,7 @@ def check(all_jobs: Sequence[Job], choices: Choices) -> None:
     for seed, job in product(choices.seeds, (some_run, *all_jobs)):  # start models alone have no settings of a run
         model = at_scale(job.experiment, choices.scale).model
         if job.is_run:
-            check_engine(_config(job, choices, seed))
+            check_engine(settings_of(job.experiment, choices, seed))
         if job.measured_on:
             evaluation_settings(job, choices, seed, model)
         if job.rollouts_on:
@@ -120,9 +116,9 @@ def check_questions(all_jobs: Sequence[Job], choices: Choices) -> None:
 
     for job in all_jobs:
         for benchmark in (*job.measured_on, *job.rollouts_on):
-            load(benchmark_at(benchmark, choices.scale))
+            load(benchmark)
         if job.is_run:
-            config = _config(job, choices, choices.seeds[0])
+            config = settings_of(job.experiment, choices, choices.seeds[0])
             check_machine(config)
             if config.engine == "trl":
                 step_size(config, len(load(config.questions)))
@@ -134,7 +130,7 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progres
     check_questions(all_jobs, choices)
     for seed, job in product(choices.seeds, all_jobs):
         folder = out / f"seed-{seed}"
-        config = _with_its_steps(_config(job, choices, seed), job, choices) if job.is_run else None
+        config = _with_its_steps(settings_of(job.experiment, choices, seed), job, choices) if job.is_run else None
         model = str(choices.overrides.get("model", at_scale(job.experiment, choices.scale).model))
         with show_progress(config.steps if config else 0, job.name) as listener:
             if config is not None:
@@ -151,8 +147,9 @@ def carry_out(all_jobs: Sequence[Job], choices: Choices, out: Path, show_progres
                 _measure(rollout_settings(job, choices, seed, model), folder / "rollouts" / job.name, listener)
 
 
-def _config(job: Job, choices: Choices, seed: int) -> RunConfig:
-    config = config_at(job.experiment, choices.scale, seed=seed, steps=choices.steps)
+def settings_of(experiment: Experiment, choices: Choices, seed: int) -> RunConfig:
+    """All settings of a run, with the user's on top of the recipe's."""
+    config = config_at(experiment, choices.scale, seed=seed, steps=choices.steps)
     own: dict[str, Any] = {"data_dir": choices.data_dir}
     if choices.engine != "embedded":  # the others sample as in training; what they train is measured afterwards
         own["evaluation"] = {"is_off": True}
@@ -178,34 +175,22 @@ def _train(config: RunConfig, folder: Path, listener: Listener) -> None:
     if not (folder / "config.yaml").is_file():
         engine_of(config).train(config, folder, listener)
         return
-    if _decisive(RunFolder(folder).config()) != _decisive(config):
+    if RunFolder(folder).config() != config:
         raise _other_settings(folder)
-    if not _is_finished(folder, config):
+    if not (_steps_done(folder) >= config.steps and (folder / "report.html").is_file()):
         engine_of(config).resume(folder, listener)
-
-
-def _decisive(config: RunConfig) -> dict[str, Any]:
-    """The settings that decide what is computed: how masters are held does not, and its default has changed."""
-    return without(config.model_dump(mode="json"), {"optimizer": {"masters": None}})
 
 
 def _other_settings(folder: Path) -> ConfigError:
     return ConfigError(f"{folder}: was made with other settings; give another --out, or the same settings")
 
 
-def _is_finished(folder: Path, config: RunConfig) -> bool:
-    return _steps_done(folder.joinpath(*LAST), config.engine) >= config.steps and (folder / "report.html").is_file()
-
-
-def _steps_done(last: Path, engine: str) -> int:
-    """The steps done up to the last checkpoint."""
-    state = last / STATES.get(engine, "")
-    try:
-        if engine == "verl":  # last → global_step_40/actor/huggingface
-            return int(last.resolve().parts[-3].removeprefix("global_step_")) if last.is_dir() else 0
-        return int(json.loads(state.read_text(encoding="utf-8"))["step"]) if state.is_file() else 0
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(state, "is not what a run wrote; delete the run's folder to train it again") from error
+def _steps_done(run: Path) -> int:
+    """The steps done up to the last checkpoint; verl's is a link to global_step_40/actor/huggingface."""
+    if step := re.fullmatch(r"global_step_(\d+)", run.joinpath(*LAST).resolve().parts[-3]):
+        return int(step[1])
+    standing = standing_of(run)
+    return standing.step if standing else 0
 
 
 def evaluation_settings(job: Job, choices: Choices, seed: int, model: str) -> MeasurementSettings:
@@ -228,8 +213,7 @@ def voting_settings(job: Job, choices: Choices, config: RunConfig, run: Path) ->
     lines = read_finished(run / "metrics.jsonl")
     completions = sum(line["tokens"] for line in lines) / lines[0]["length_mean"]  # as long as the start model's
     votes = max(1, round(completions / len(_questions(config))))
-    benchmarks = [trained_benchmark(job.experiment)]
-    return _settings(job, choices, benchmarks, AS_MEASURED, samples=votes, seed=config.seed, model=config.model)
+    return _settings(job, choices, [config.questions], AS_MEASURED, samples=votes, seed=config.seed, model=config.model)
 
 
 SHARED = ("prompt", "compute", "limit", "reader", "significant_digits", "trust_remote_code")
@@ -242,7 +226,7 @@ def _settings(
     overrides = choices.overrides
     max_tokens = at_scale(job.experiment, choices.scale).max_tokens
     values = {
-        "benchmarks": [benchmark_at(benchmark, choices.scale) for benchmark in benchmarks],
+        "benchmarks": benchmarks,
         "sampling": {**sampling, "max_tokens": overrides.get("sampling", {}).get("max_tokens", max_tokens)},
         "data_dir": choices.data_dir,
         "prompt": prompt_at(job.experiment, choices.scale).model_dump(),

@@ -14,7 +14,7 @@ from scrl.data.prompts import PromptSettings
 from scrl.errors import ConfigError, did_you_mean
 from scrl.policy.model_paths import EMBEDDED
 from scrl.recipes import catalogue
-from scrl.recipes.catalogue import EXPERIMENTS, Experiment
+from scrl.recipes.catalogue import EXPERIMENTS, Experiment, find
 from scrl.recipes.demo import SEED, TOY_STEPS, demo_config
 from scrl.recipes.paper import LENGTHS, MODELS, PRINTED, Cell, PaperTable, Place
 
@@ -96,51 +96,32 @@ def mapping(scale: str) -> Iterator[str]:
     if _is_paper(scale):
         yield "models, questions and lengths are the paper's own"
         return
-    yield f"{', '.join(model.rpartition('/')[2] for model in MODELS.values())} → the {_DEMO.model} model"
+    yield f"every model → the {_DEMO.model} model"
     for level in dict.fromkeys(LEVELS.values()):
         names = [name for name, own in LEVELS.items() if own == level]
         printed = ", ".join(PRINTED[name] for name in names)
         yield f"{printed} → {benchmark_at(names[0], scale)}, trained and measured on"
-    for printed, length in LENGTHS.items():
-        yield f"at most {printed} tokens → {length_at(length, scale)}"
+    lengths = (f"{printed} tokens → {length_at(length, scale)}" for printed, length in LENGTHS.items())
     yield (
-        f"all others: at most {_DEMO.sampling.max_tokens} tokens, temperature {_DEMO.sampling.temperature:g}, learning "
-        f"rate {_DEMO.optimizer.learning_rate:g}, std_floor {_DEMO.credit['std_floor']:g} for all methods but "
-        f"{' and '.join(SMALL_REWARDS)}"
+        f"at most {', '.join(lengths)}, all others → {_DEMO.sampling.max_tokens}; temperature "
+        f"{_DEMO.sampling.temperature:g}, learning rate {_DEMO.optimizer.learning_rate:g}, std_floor "
+        f"{_DEMO.credit['std_floor']:g} for all methods but {' and '.join(SMALL_REWARDS)}"
     )
-    yield "method, thresholds, and how many completions vote and are trained on, stay"
     scaled = {at_scale(experiment, scale).name for experiment in EXPERIMENTS.values()}
-    yield f"{len(EXPERIMENTS)} experiments become {len(scaled)}"
+    yield f"method, thresholds, N and M stay; {len(EXPERIMENTS)} experiments become {len(scaled)}"
 
 
-def table_at(table: PaperTable, scale: str) -> tuple[PaperTable, dict[Place, Cell]]:
-    """The table with the names of what represents its models and benchmarks, and what is measured for each cell.
-
-    Cells that become the same are printed once, and the first of them is measured. Two models that become one share
-    their rows, unless a mean or a gain would then follow from other numbers in one of them than in the other: such rows
-    say which model they represent.
-    """
+def table_at(table: PaperTable, scale: str) -> PaperTable:
+    """The table of what represents its models, benchmarks and experiments; cells that become the same are one."""
     if _is_paper(scale):
-        return table, {cell.place: cell for cell in reversed(table.cells)}
-    pairs = [(cell, _renamed(cell, scale)) for cell in table.cells]
-    place_at = {cell.place: renamed.place for cell, renamed in pairs}
-    sources: dict[Place, set[tuple[Place, ...]]] = {}
-    for cell, renamed in pairs:
-        if cell.derived:
-            sources.setdefault(renamed.place, set()).add(tuple(place_at[place] for place in cell.derived.of))
-    if any(len(ways) > 1 for ways in sources.values()):
-        names = [model.rpartition("/")[2] for model in MODELS.values()]
-        for number, (cell, renamed) in enumerate(pairs):
-            model = next(name for name in names if name in cell.row)
-            pairs[number] = (cell, replace(renamed, section=f"{renamed.section}, for {model}"))
-        place_at = {cell.place: renamed.place for cell, renamed in pairs}
+        return table
+    renamed = {cell.place: _renamed(cell, scale) for cell in table.cells}
     cells: dict[Place, Cell] = {}
-    for cell, renamed in pairs:
-        of = dict.fromkeys(place_at[place] for place in cell.derived.of) if cell.derived else ()
+    for cell in table.cells:
+        of = dict.fromkeys(renamed[place].place for place in cell.derived.of) if cell.derived else ()
         derived = replace(cell.derived, of=tuple(of)) if cell.derived else None
-        cells.setdefault(renamed.place, replace(renamed, paper=None, derived=derived))
-    originals = {renamed.place: cell for cell, renamed in reversed(pairs)}
-    return replace(table, cells=tuple(cells.values())), originals
+        cells.setdefault(renamed[cell.place].place, replace(renamed[cell.place], derived=derived))
+    return replace(table, cells=tuple(cells.values()))
 
 
 def _renamed(cell: Cell, scale: str) -> Cell:
@@ -157,7 +138,10 @@ def _renamed(cell: Cell, scale: str) -> Cell:
         column = column.replace(heading, level) if heading else column
     if column in LENGTHS:
         column = f"{length_at(LENGTHS[column], scale)} tokens"
-    return replace(cell, section=section, row=row, column=column)
+    experiment = cell.experiment and at_scale(find(cell.experiment), scale).name
+    measured_on = cell.measured_on and benchmark_at(cell.measured_on, scale)
+    cell = replace(cell, section=section, row=row, column=column)
+    return replace(cell, paper=None, experiment=experiment, measured_on=measured_on)
 
 
 def _is_paper(scale: str) -> bool:

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import theory
 from numpy.testing import assert_allclose
+from theory import contrast_rewards, dynamics, label_chances, least_lead, pushes, swap_bound
 
-from scrl.cli.simulate import dynamics_table
 from scrl.credit.rule import assign_credit
-from scrl.lab import population
-from scrl.lab.population import contrast_rewards, dynamics, label_chances, least_lead, pushes, swap_bound
 from scrl.records import Group
 from scrl.reporting.tables import as_markdown
 
@@ -78,22 +77,28 @@ def test_the_noise_of_what_others_say():
 
 
 def test_rules_pay_what_the_package_pays():
-    rng, world = np.random.default_rng(0), population.World(gate=1.0)
+    rng, world = np.random.default_rng(0), theory.World(gate=1.0)
     shares = np.array([[[0.5, 0.25, 0.0625, 0.1875]]])
     # SCRL with an open gate: 0.5 for the label, 0.0625 − 0.125 for the rare answer, 0 for the others.
-    assert_allclose(population.selective(shares, shares, rng, world), [[[0.5, 0, -0.0625, 0]]])
-    assert_allclose(population.majority(shares, shares, rng, world), [[[1, 0, 0, 0]]])
+    assert_allclose(theory.selective(shares, shares, rng, world), [[[0.5, 0, -0.0625, 0]]])
+    assert_allclose(theory.majority(shares, shares, rng, world), [[[1, 0, 0, 0]]])
 
 
 def test_rules_without_other_questions_feed_stock_answers_and_contrast_holds_them():
-    begin, ttrl = dynamics(population.RULES["ttrl"], 0.05, steps=60, seeds=2)
-    _, contrast = dynamics(population.RULES["contrast, p − 1.5 p̄"], 0.05, steps=60, seeds=2)
+    begin, ttrl = dynamics(theory.RULES["ttrl"], 0.05, steps=60, seeds=2)
+    _, contrast = dynamics(theory.RULES["contrast, p − 1.5 p̄"], 0.05, steps=60, seeds=2)
     assert ttrl.stock > 2 * begin.stock
     assert abs(contrast.stock - begin.stock) < 0.1
     assert contrast.right > 1.5 * begin.right
 
 
-def test_the_pages_table_is_what_the_command_prints():
-    page = (Path(__file__).parents[2] / "docs/theory.md").read_text()
-    table = page.split("<!-- simulate -->\n")[1].split("\n<!-- end -->")[0]
-    assert table == as_markdown(dynamics_table(400, 4))
+def test_the_page_shows_what_is_computed():
+    page = Path(theory.__file__).with_suffix(".md").read_text(encoding="utf-8")
+    table = page.split("<!-- theory -->\n")[1].split("\n<!-- end -->")[0]
+    assert table == as_markdown(theory.dynamics_table())
+    (chances,) = (row for row in theory.labels_table().rows if row[:2] == ("50 30 20", 32))
+    text = " ".join(page.split())
+    _, _, majority, selective, bound, labelled = chances
+    assert f"is not the mode on {majority} % of the questions" in text
+    assert f"SCRL's on {selective} % (bound: {bound} %)" in text
+    assert f"SCRL labels only {float(selective) + float(labelled):.0f} % of them" in text

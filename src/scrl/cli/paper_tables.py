@@ -1,4 +1,4 @@
-"""`scrl recipes`: every number of the paper, and the run that measures it."""
+"""Every number of the paper as `scrl reproduce` lists it, and the run that measures it."""
 
 from __future__ import annotations
 
@@ -7,82 +7,38 @@ from collections.abc import Iterator, Sequence
 from textwrap import TextWrapper
 from typing import NamedTuple
 
-import yaml
 from rich.console import Console
 from rich.text import Text
 
-from scrl.cli.terminal import plain_console, say
-from scrl.errors import ConfigError
+from scrl.cli.terminal import say
 from scrl.recipes import paper
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES, SHORTER, find_experiment, find_table
+from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE, Cell, PaperTable
-from scrl.recipes.scales import config_at, mapping
-from scrl.reporting.tables import Table, as_terminal, is_too_wide
+from scrl.reporting.tables import Table, as_terminal
 
 COPIED = {"COMPASS": "†", "RESTRAIN": "‡"}
 
 
-def recipes(table: str | None = None, /, *, experiment: str | None = None, scale: str = "paper") -> None:
-    """List every table and figure of the paper with its values and the experiments that reproduce them.
-
-    Example: scrl recipes table-main
-    Example: scrl recipes --experiment qwen2.5-3b/aime25/32-16/scrl > run.yaml
-
-    Parameters
-    ----------
-    table
-        Only this table or figure.
-    experiment
-        Print the settings of this experiment instead, as a YAML file for scrl train.
-    scale
-        With --experiment: paper, or demo (the same run with the embedded model).
-    """
-    if table is not None and experiment is not None:
-        raise ConfigError("--experiment: give a table or an experiment, not both")
-    if scale != "paper" and experiment is None:
-        raise ConfigError("--scale: the paper's values have one scale; with --experiment NAME it scales the settings")
-    console = plain_console()
-    if experiment is not None:
-        console.print(Text("\n".join(settings_lines(experiment, scale))), soft_wrap=True)
-        return
-    for shown in TABLES.values() if table is None else (find_table(table),):
-        say(console, f"{shown.name}: {shown.title} ({shown.label})", shown.caption)
-        _show(console, shown)
-        say(console, *notes(shown), "")
-    if table is None:
-        settings = as_terminal(settings_table())
-        if is_too_wide(settings, console):  # in 80 columns there is room for every word
-            settings.columns[0].no_wrap, settings.columns[0].max_width = False, 18
-            settings.columns[-1].no_wrap = False
-        console.print(settings)
-        say(console, *closing_lines())
+def show_all(console: Console) -> None:
+    """Every table and figure, the appendix's settings, and what holds for all runs."""
+    for table in TABLES.values():
+        show(table, console)
+    settings = as_terminal(settings_table())
+    settings.columns[0].no_wrap, settings.columns[0].max_width = False, 18  # in 80 columns there is room for every word
+    settings.columns[-1].no_wrap = False
+    console.print(settings)
+    say(console, *closing_lines())
 
 
-def _show(console: Console, table: PaperTable) -> None:
-    """The table; where it is wider than the terminal or COLUMNS, what measures its rows goes below it."""
+def show(table: PaperTable, console: Console) -> None:
+    """A table as the paper prints it, what measures its rows, and what a reader should know."""
+    say(console, f"{table.name}: {table.title} ({table.label})", table.caption)
     lines = list(lines_of(table))
-    rows = tuple((line.label, *line.values, line.source) for line in lines)
-    whole = as_terminal(Table(("", *table.columns, "experiments"), rows))
-    if not is_too_wide(whole, console):
-        console.print(whole)
-        return
     headings = (re.sub(r"[ _](?=\w\w)", "\n", column) for column in table.columns)  # one word per line
-    console.print(as_terminal(Table(("", *headings), tuple(row[:-1] for row in rows)), wraps=True))
+    console.print(as_terminal(Table(("", *headings), tuple((line.label, *line.values) for line in lines)), wraps=True))
     for text in source_lines(lines, console.width):
         console.print(Text(text), soft_wrap=True)  # a long name stays on one line, to be copied
-
-
-def settings_lines(name: str, scale: str) -> Iterator[str]:
-    """An experiment's settings as YAML, and which of them the paper does not state."""
-    experiment = find_experiment(name)
-    config = config_at(experiment, scale)
-    yield f"# {name}"
-    if scale == "paper":
-        unstated = (*experiment.not_in_paper, *UNSTATED_EVERYWHERE)
-        yield from (f"# not in the paper: {key}: {NOT_IN_PAPER[key]}" for key in unstated)
-    else:
-        yield from (f"# {line}" for line in mapping(scale))
-    yield yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True).rstrip()
+    say(console, *notes(table), "")
 
 
 class Line(NamedTuple):
@@ -135,12 +91,11 @@ def folded(names: Sequence[str]) -> str:
 
 def notes(table: PaperTable) -> Iterator[str]:
     """What a reader of the table should know."""
-    yield f"scrl reproduce {table.name}"
     if any(cell.is_peak for cell in table.cells):
         yield "* the best value before the run degraded, not the last"
     for work in dict.fromkeys(cell.copied_from for cell in table.cells if cell.copied_from):
         yield f"{COPIED[work]} the paper copied it from {work}; where an experiment is named, it is a run of our own"
-    yield from (f"{series.name}: {series.meaning}" for series in table.series)
+    yield from (f"{name}: {paper.SERIES[name]}" for name in table.series)
     yield from (f"not in the paper: {key}: {NOT_IN_PAPER[key]}" for key in table.not_in_paper)
     experiments = [EXPERIMENTS[name] for name in table.experiments]
     for key in dict.fromkeys(key for experiment in experiments for key in experiment.not_in_paper):
@@ -156,7 +111,7 @@ def settings_table() -> Table:
     """The appendix's settings (tab:parameter), and the number of passes."""
     rows = [(row.printed, str(row.small), str(row.large), row.setting or row.note) for row in paper.HYPERPARAMETERS]
     for benchmark, episodes in paper.EPISODES.items():
-        places = ((place.split("/"), fewer) for place, fewer in SHORTER.items())
+        places = ((place.split("/"), fewer) for place, fewer in paper.SHORTER.items())
         shorter = [f"{fewer} at {budget.replace('-', '/')}" for (_, name, budget), fewer in places if name == benchmark]
         small = f"{episodes} ({', '.join(shorter)})" if shorter else str(episodes)
         rows.append((f"Episodes, {paper.PRINTED[benchmark]}", small, str(episodes), "steps"))
@@ -168,6 +123,7 @@ def closing_lines() -> Iterator[str]:
     """What holds for all runs, and the totals."""
     yield from (f"not in the paper, for all: {key}: {NOT_IN_PAPER[key]}" for key in UNSTATED_EVERYWHERE)
     yield from (f"{label}: {what}; nothing to reproduce" for label, what in paper.ILLUSTRATIONS.items())
-    yield from (f"scrl reproduce {own.name}: {own.title}; {own.label}" for own in OWN_TABLES.values())
+    yield from (f"{own.name}: {own.title}; {own.label}" for own in OWN_TABLES.values())
     rows, cells = sum(len(table.rows) for table in TABLES.values()), sum(len(table.cells) for table in TABLES.values())
     yield f"{len(TABLES)} tables and figures, {rows} rows, {cells} numbers and curves, {len(EXPERIMENTS)} experiments"
+    yield "scrl reproduce NAME shows one of them, and what --run would do"

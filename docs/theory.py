@@ -1,7 +1,9 @@
 """A model of the votes small enough to compute: what the rules label, where they push, where that ends.
 
-Every question q has a table of probabilities p_q over A answers; completions are draws from it. docs/theory.md states
-what can be proved about it, tests/lab/test_population.py checks each statement over a grid, `scrl simulate` prints it.
+    python docs/theory.py
+
+Every question q has a table of probabilities p_q over A answers; completions are draws from it. theory.md states what
+can be proved about it, tests/test_theory.py checks each statement over a grid, and this prints the figures.
 
 Shapes: K answers of one question; in the dynamics S seeds, Q questions, B of them per step, A answers.
 """
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from math import floor, lgamma
 
 import numpy as np
@@ -20,6 +22,7 @@ from scrl.credit.elsewhere import MIN_OTHERS
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
 from scrl.records import Floats
+from scrl.reporting.tables import Cell, Table, as_markdown
 
 # What is labelled
 
@@ -184,3 +187,40 @@ def _state(own_SQA: Floats, shared_SA: Floats, right_SQ: NDArray[np.int64], worl
     right = np.take_along_axis(tables_SQA, right_SQ[..., None], 2)
     stock = tables_SQA[..., : len(world.stock)].sum(axis=-1)
     return State(float(right.mean()), float(stock.mean()))
+
+
+# The figures
+
+EXAMPLES = ((0.5, 0.3, 0.2), (0.4, 0.3, 0.3), (0.7, 0.2, 0.1))
+
+
+def labels_table() -> Table:
+    """Chances of three answers → how often each rule labels the likeliest one, or another."""
+    settings = ScrlSettings()
+    rows: list[tuple[Cell, ...]] = []
+    for chances, votes in product(EXAMPLES, (16, 32, 64)):
+        chances_K = np.array(chances)
+        majority_K = label_chances(chances_K, votes)
+        selective_K = label_chances(chances_K, votes, min_share=settings.min_share, min_margin=settings.min_margin)
+        bound = swap_bound(chances_K, votes, min_margin=settings.min_margin)
+        figures = (majority_K[1:].sum(), selective_K[1:].sum(), bound, selective_K[0])
+        words = " ".join(f"{100 * chance:.0f}" for chance in chances)
+        rows.append((words, votes, *(f"{100 * x:.1f}" for x in figures)))
+    header = ("chances", "N", "majority: not", "selective: not", "at most", "selective: it is")
+    return Table(header, tuple(rows), "How often, in %, a label is not the likeliest answer, and how often it is")
+
+
+def dynamics_table(steps: int = 400, seeds: int = 4) -> Table:
+    """Where each rule ends, for three speeds of the part that all questions share."""
+    begin, _ = dynamics(RULES["ttrl"], 0.0, steps=0, seeds=seeds)
+    rows = [("start", *[f"{100 * begin.right:.0f} / {100 * begin.stock:.0f}"] * len(SPEEDS))]
+    for name, rule in RULES.items():
+        ends = [dynamics(rule, speed, steps=steps, seeds=seeds)[1] for speed in SPEEDS.values()]
+        rows.append((name, *(f"{100 * end.right:.0f} / {100 * end.stock:.0f}" for end in ends)))
+    title = f"pass@1 / stock answers in % after {steps} steps, {World().questions} questions, mean of {seeds} seeds"
+    return Table(("rule", *(f"shared part {name}" for name in SPEEDS)), tuple(rows), title)
+
+
+if __name__ == "__main__":
+    print(as_markdown(labels_table()))
+    print(as_markdown(dynamics_table()))

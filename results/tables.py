@@ -1,0 +1,296 @@
+"""The tables of docs/results.md and docs/evidence.svg, made of the small files beside this one.
+
+    python results/tables.py
+
+A study is a folder of runs, STUDY/ARM-SEED; README.md says which files a run has. STUDIES says what each study compares
+and on which questions; its seeds are those it has files of.
+
+Fixed before the first run of the first study: what counts is MATH-500 pass@1 after training on AMC, contrast − scrl and
+scrl − ttrl, mean over seeds, with a 95 % bootstrap over questions and a t-interval over seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from mpmath import betainc, findroot
+
+from scrl.data.jsonl import read_json_lines
+from scrl.evaluation.statistics import mean_over_seeds
+from scrl.evaluation.transitions import TRANSITIONS, count_transitions
+from scrl.reporting.tables import Cell, Table, as_markdown
+
+RESULTS = Path(__file__).parent
+DOCS = RESULTS.parent / "docs"
+START = "start"
+"""The arm that is not trained; its evaluations, and those of a run before its first step, are the start's."""
+WINDOW = 10
+"""The number of steps that a figure is averaged over."""
+
+
+class Questions(NamedTuple):
+    """A set of questions: its name in the files, in words, and the vote that is shown."""
+
+    name: str
+    words: str
+    vote: str
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is compared, and on which questions."""
+
+    folder: str
+    sets: tuple[Questions, ...]
+    arms: tuple[str, ...] = ("ttrl", "scrl", "contrast")
+    pairs: tuple[tuple[str, str], ...] = (("contrast", "scrl"), ("scrl", "ttrl"))
+    """Besides these, each arm is compared with the start, the last one first."""
+
+
+STUDIES = (
+    Study(
+        "amc-1.5b",
+        (
+            Questions("stream", "AMC, trained on without answers", "maj@16"),
+            Questions("math500", "MATH-500, never seen", "maj@4"),
+        ),
+    ),
+    Study(
+        "gsm8k-0.5b",
+        (
+            Questions("stream", "GSM8K 1–256, trained on without answers", "maj@16"),
+            Questions("held-out", "GSM8K 257–512, never seen", "maj@16"),
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of one run."""
+
+    arm: str
+    seed: int
+    about: Mapping[str, Any]
+    metrics: Sequence[Mapping[str, Any]]
+    evaluations: Mapping[tuple[str, str], Mapping[str, Any]]
+    """(`before` or `after`, set of questions) → evaluation."""
+
+
+def read_kept(folder: Path) -> list[Kept]:
+    """All runs of a study, in the order of their seeds."""
+    runs = []
+    for run in (path.parent for path in folder.glob("*/about.json")):
+        arm, _, seed = run.name.rpartition("-")
+        records = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in run.glob("*.json")}
+        about, when = records.pop("about.json"), "before" if arm == START else "after"
+        evaluations = {(when, record["benchmark"]): record for record in records.values()}
+        for line in _lines(run / "evaluations.jsonl"):
+            evaluations["before" if line["step"] == 0 else "after", line["benchmark"]] = line
+        runs.append(Kept(arm, int(seed), about, _lines(run / "metrics.jsonl"), evaluations))
+    return sorted(runs, key=lambda run: (run.seed, run.arm))
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [line.fields for line in read_json_lines(path)] if path.is_file() else []
+
+
+# Means over seeds
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over seeds, in %, with its interval over questions; and the mean of each seed."""
+
+    mean: float
+    low: float
+    high: float
+    seeds: tuple[float, ...]
+
+    @property
+    def over_seeds(self) -> tuple[float, float] | None:
+        """mean ± t s / √S, from two seeds on."""
+        size = len(self.seeds)
+        if size < 2:
+            return None
+        half = t_quantile(size - 1) * stdev(self.seeds) / math.sqrt(size)
+        return self.mean - half, self.mean + half
+
+
+def t_quantile(freedom: int) -> float:
+    """Student's t at 97.5 %: both tails together hold 5 %."""
+
+    def beyond(t: float) -> Any:
+        return betainc(freedom / 2, 0.5, 0, freedom / (freedom + t * t), regularized=True) - 0.05
+
+    return float(findroot(beyond, (1.9, 13), solver="anderson"))
+
+
+def estimate(by_seed: Sequence[Mapping[str, float]]) -> Estimate:
+    """Values per question, of every seed, as fractions → their mean in %; questions are resampled, seeds kept."""
+    found = mean_over_seeds(by_seed, seed=0)
+    seeds = tuple(100 * fmean(values.values()) for values in by_seed)
+    return Estimate(fmean(seeds), 100 * found.low, 100 * found.high, seeds)
+
+
+def by_question(runs: Sequence[Kept], arm: str, questions: str, metric: str) -> dict[int, Mapping[str, float]]:
+    """Seed → question → value; the start is that of any run of the seed, since all start from the same model."""
+    when = "before" if arm == START else "after"
+    return {
+        run.seed: run.evaluations[when, questions][f"{metric}_by_question"]
+        for run in runs
+        if (when, questions) in run.evaluations and arm in (START, run.arm)
+    }
+
+
+def mean_of(runs: Sequence[Kept], arm: str, questions: str, metric: str) -> Estimate | None:
+    """A metric of the start model or after training, over all seeds there are."""
+    found = by_question(runs, arm, questions, metric)
+    return estimate(list(found.values())) if found else None
+
+
+def difference(runs: Sequence[Kept], one: str, other: str, questions: str, metric: str) -> Estimate | None:
+    """one − other over the seeds that both have, question by question."""
+    ones, others = (by_question(runs, arm, questions, metric) for arm in (one, other))
+    shared = sorted(ones.keys() & others.keys())
+    changes = [{name: ones[seed][name] - others[seed][name] for name in ones[seed]} for seed in shared]
+    return estimate(changes) if changes else None
+
+
+# The tables
+
+
+def study_markdown(study: Study) -> str:
+    """All tables of a study that have something to show."""
+    runs = read_kept(RESULTS / study.folder)
+    tables = (_scores(runs, study), _differences(runs, study), _labels(runs, study), _questions(runs, study))
+    return "\n".join(as_markdown(table) for table in tables if table.rows).rstrip()
+
+
+def _scores(runs: Sequence[Kept], study: Study) -> Table:
+    rows = []
+    for arm in (START, *study.arms):
+        own = [run for run in runs if run.arm == arm and run.metrics]
+        cells: list[Cell] = []
+        for name, _, vote in study.sets:
+            score, votes = (mean_of(runs, arm, name, metric) for metric in ("pass@1", vote))
+            cells += [
+                f"{score.mean:.1f} [{score.low:.1f}, {score.high:.1f}]" if score else None,
+                f"{votes.mean:.1f}" if votes else None,
+            ]
+        stock = f"{fmean(map(stock_at_end, own)):.0f}" if own else None
+        minutes = f"{fmean(run.about['seconds']['train'] for run in own) / 60:.0f}" if own else None
+        rows.append((arm, ", ".join(str(run.seed) for run in own) or None, *cells, stock, minutes))
+    scores = [name for _, words, vote in study.sets for name in (f"{words}: pass@1 [95 %]", vote)]
+    return Table(("in %", "seeds", *scores, "stock answers, last 10 steps", "minutes per run"), tuple(rows))
+
+
+def stock_at_end(run: Kept) -> float:
+    """Completions that give a stock answer, in %, in the last steps."""
+    return 100 * fmean(line["stock_share"] for line in run.metrics[-WINDOW:] if "stock_share" in line)
+
+
+def _differences(runs: Sequence[Kept], study: Study) -> Table:
+    rows = []
+    for one, other in (*study.pairs, *((arm, START) for arm in reversed(study.arms))):
+        for name, words, _ in study.sets:
+            found = difference(runs, one, other, name, "pass@1")
+            if found is not None:
+                interval = f"{found.low:+.1f} to {found.high:+.1f}"
+                over_seeds = "{:+.1f} to {:+.1f}".format(*found.over_seeds) if found.over_seeds else "one seed"
+                each = ", ".join(f"{value:+.1f}" for value in found.seeds)
+                rows.append((f"{one} − {other}", words, f"{found.mean:+.1f}", interval, over_seeds, each))
+    first = ("difference in pass@1, points", "questions", "mean")
+    return Table((*first, "95 % over questions", "95 % over seeds", "each seed"), tuple(rows))
+
+
+def _labels(runs: Sequence[Kept], study: Study) -> Table:
+    """What the rules did, the mean over steps, of which the last of an epoch may have fewer questions.
+
+    A push is a covariance with the advantage, times 100.
+    """
+    columns = {
+        "labelled questions, %": ("positive_share", None, 0),
+        "labels right, %": ("positive_accuracy", "positive_share", 0),
+        "answers ruled out that are wrong, %": ("negative_accuracy", "negative_answers", 0),
+        "right answer ruled out, %": ("truth_flagged", None, 0),
+        "push × 100 to the right answer": ("push_right", None, 1),
+        "push × 100 to wrong stock answers": ("push_stock_wrong", None, 1),
+    }
+    rows = []
+    for arm in study.arms:
+        steps = [line for run in runs if run.arm == arm for line in run.metrics]
+        if steps:
+            rows.append((arm, *(step_mean(steps, *column) for column in columns.values())))
+    return Table(("mean over steps", *columns), tuple(rows))
+
+
+def step_mean(steps: Sequence[Mapping[str, Any]], name: str, weight: str | None = None, digits: int = 0) -> str:
+    """100 Σ w x / Σ w over the steps that have x; without a weight w = 1."""
+    pairs = [(line[weight] if weight else 1.0, line[name]) for line in steps if line.get(name) is not None]
+    total = sum(w for w, _ in pairs)
+    return f"{100 * sum(w * x for w, x in pairs) / total:.{digits}f}" if total else "–"
+
+
+def _questions(runs: Sequence[Kept], study: Study) -> Table:
+    """How many of the questions trained on each run learned, kept, lost and never got right, seed by seed."""
+    rows: list[tuple[Cell, ...]] = []
+    vote = next((each.vote for each in study.sets if each.name == "stream"), None)
+    for arm in study.arms if vote else ():
+        before, after = (by_question(runs, arm, "stream", str(vote)) for arm in (START, arm))
+        counts = [count_transitions(before[seed], after[seed]).values() for seed in after]
+        if counts:
+            rows.append((arm, *(", ".join(map(str, column)) for column in zip(*counts, strict=True))))
+    return Table(("trained questions, by their majority, each seed", *TRANSITIONS), tuple(rows))
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables of every study between its marks."""
+    for study in STUDIES:
+        mark = f"<!-- evidence {study.folder} -->\n"
+        before, rest = page.split(mark)
+        _, after = rest.split("\n<!-- end -->", 1)
+        page = f"{before}{mark}{study_markdown(study)}\n<!-- end -->{after}"
+    return page
+
+
+# The picture
+
+
+def draw_picture(study: Study, out: Path) -> None:
+    """Stock answers and right completions over the steps: a line per arm, the mean of its seeds over 10 steps."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    runs = read_kept(RESULTS / study.folder)
+    titles = {"stock_share": "completions that give a stock answer, %", "pass@1": "completions that are right, %"}
+    with rc_context({"svg.hashsalt": "scrl", "svg.fonttype": "none", "font.size": 10}):
+        figure = Figure(figsize=(9, 3.2), layout="constrained")
+        for axes, (metric, title) in zip(figure.subplots(1, 2), titles.items(), strict=True):
+            for arm, colour in zip(study.arms, ("#d55e00", "#0072b2", "#009e73"), strict=True):
+                curves = [_smooth(run.metrics, metric) for run in runs if run.arm == arm]
+                mean = [100 * fmean(values) for values in zip(*curves, strict=True)]
+                axes.plot(range(WINDOW, WINDOW + len(mean)), mean, color=colour, label=f"{arm} ({len(curves)})")
+            axes.set(title=title, xlabel="step (mean of the last 10)", ylim=(0, None))
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.2)
+        axes.legend(frameon=False, title="method (seeds)")
+        figure.savefig(out, format="svg", metadata={"Date": None})
+
+
+def _smooth(metrics: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """Means over WINDOW steps; steps without a value are left out of them."""
+    windows = (metrics[end - WINDOW : end] for end in range(WINDOW, len(metrics) + 1))
+    return [fmean([line[name] for line in window if name in line] or [math.nan]) for window in windows]
+
+
+if __name__ == "__main__":
+    page = DOCS / "results.md"
+    page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
+    draw_picture(STUDIES[0], DOCS / "evidence.svg")

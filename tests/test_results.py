@@ -1,0 +1,154 @@
+"""Results on real models: every published table is made again from the small files that are kept."""
+
+import json
+import re
+from statistics import fmean
+
+import keep
+import pytest
+import tables
+import yaml
+from line_files import write_lines
+from tables import RESULTS, STUDIES, Kept, Questions, Study, difference, mean_of, step_mean
+
+from scrl.config import build_config
+from scrl.evaluation.transitions import count_transitions
+
+DOCS = RESULTS.parent / "docs"
+
+
+# What is published
+
+
+def test_the_page_of_results_shows_the_tables_of_the_files():
+    page = (DOCS / "results.md").read_text(encoding="utf-8")
+    assert tables.with_tables(page) == page
+
+
+def test_the_first_page_shows_the_figures_of_the_files():
+    study, lines = STUDIES[0], (DOCS.parent / "README.md").read_text(encoding="utf-8").splitlines()
+    runs = tables.read_kept(RESULTS / study.folder)
+    for arm in study.arms:
+        (row,) = (line for line in lines if line.lower().startswith((f"| {arm} |", f"| {arm}: ")))
+        trained, other = (mean_of(runs, arm, each.name, "pass@1") for each in study.sets)
+        stock = [tables.stock_at_end(run) for run in runs if run.arm == arm]
+        assert f"| {trained.mean:.1f} [{trained.low:.1f}, {trained.high:.1f}] |" in row
+        assert f"| {other.mean:.1f} ({', '.join(f'{value:.1f}' for value in other.seeds)}) |" in row
+        assert f"| {fmean(stock):.0f} % ({', '.join(f'{value:.0f}' for value in stock)}) |" in row
+
+
+def test_the_picture_is_that_of_the_files(tmp_path):
+    tables.draw_picture(STUDIES[0], tmp_path / "p.svg")
+    assert (tmp_path / "p.svg").read_bytes() == (DOCS / "evidence.svg").read_bytes()
+
+
+def test_kept_files_hold_no_text_of_a_benchmark_and_all_are_of_one_commit():
+    commits = {}
+    for path in RESULTS.rglob("*.json*"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r'"(question|completion|gold)":', text), path
+        if path.name == "about.json":
+            commits.setdefault(path.parent.parent.name, set()).add(json.loads(text)["commit"])
+    assert all(len(of_one_study) == 1 for of_one_study in commits.values()), commits
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.folder)
+def test_runs_of_a_study_differ_in_method_and_seed_alone(study):
+    files = list((RESULTS / study.folder).glob("*/config.yaml"))
+    configs = [build_config(yaml.safe_load(file.read_text())) for file in files]
+    names = {f"{config.method}-{config.seed}" for config in configs}
+    assert names == {file.parent.name for file in files}
+    assert {config.method for config in configs} == set(study.arms)
+    own = {"method": "scrl", "credit": {}, "seed": 0}
+    first, *others = (build_config(config.model_dump(mode="json") | own) for config in configs)
+    assert all(config == first for config in others)
+
+
+# How it is computed
+
+
+def kept(arm, seed, before, after):
+    first, last = ({"pass@1_by_question": values, "maj@16_by_question": values} for values in (before, after))
+    return Kept(arm, seed, {}, (), {("before", "stream"): first, ("after", "stream"): last})
+
+
+START = {"a": 0.0, "b": 0.5}
+RUNS = [
+    kept("scrl", 2, START, {"a": 0.25, "b": 0.5}), kept("scrl", 3, START, {"a": 0.5, "b": 0.75}),
+    kept("contrast", 2, START, {"a": 0.5, "b": 0.75}), kept("contrast", 3, START, {"a": 0.5, "b": 1.0}),
+]  # fmt: skip
+
+
+def test_means_and_differences_over_seeds():
+    assert mean_of(RUNS, "start", "stream", "pass@1").mean == 25.0
+    assert mean_of(RUNS, "scrl", "stream", "pass@1").seeds == (37.5, 62.5)
+    assert mean_of(RUNS, "ttrl", "stream", "pass@1") is None
+    found = difference(RUNS, "contrast", "scrl", "stream", "pass@1")
+    # seed 2: (0.25 + 0.25)/2; seed 3: (0 + 0.25)/2; a gains 12.5 points on average over seeds, b 25
+    assert (found.mean, found.seeds, found.low, found.high) == (18.75, (25.0, 12.5), 12.5, 25.0)
+    # t at 1 degree of freedom 12.7062, s = 12.5/√2, half width 12.7062 · (12.5/√2)/√2 = 79.414
+    assert found.over_seeds == pytest.approx((18.75 - 79.414, 18.75 + 79.414), abs=1e-3)
+    assert tables.estimate([START]).over_seeds is None
+
+
+@pytest.mark.parametrize(("freedom", "t"), [(1, 12.706), (2, 4.303), (9, 2.262), (29, 2.045), (120, 1.980)])
+def test_students_t_is_that_of_the_printed_tables(freedom, t):
+    assert tables.t_quantile(freedom) == pytest.approx(t, abs=5e-4)
+
+
+def test_a_labels_accuracy_counts_labels_not_steps():
+    steps = [{"positive_share": 0.25, "positive_accuracy": 1.0}, {"positive_share": 0.75, "positive_accuracy": 0.0}]
+    steps.append({"positive_share": 0.0})
+    assert step_mean(steps, "positive_share") == "33"  # (0.25 + 0.75 + 0)/3
+    assert step_mean(steps, "positive_accuracy", weight="positive_share") == "25"  # (0.25 · 1 + 0.75 · 0)/1
+    assert step_mean(steps, "truth_flagged") == "–"
+
+
+def test_questions_are_learned_kept_lost_or_never_right():
+    before = {"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.4, "e": 0.5}
+    after = {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.0, "e": 0.5}
+    assert count_transitions(before, after) == {"learned": 1, "kept": 2, "lost": 1, "never right": 1}
+
+
+def test_a_study_that_measures_its_last_checkpoints_alone(tmp_path, monkeypatch):
+    """Two seeds of the start and of two arms, on a set of questions that no run measured itself."""
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    right = {"start-5": 0.2, "start-6": 0.4, "a-5": 0.5, "a-6": 0.6, "b-5": 0.4, "b-6": 0.8}
+    for name, share in right.items():
+        (tmp_path / "more" / name).mkdir(parents=True)
+        by_question = {"pass@1_by_question": {"q": share}, "maj@4_by_question": {"q": share}}
+        (tmp_path / "more" / name / "new.json").write_text(json.dumps({"benchmark": "new", **by_question}))
+        (tmp_path / "more" / name / "about.json").write_text("{}")
+    study = Study("more", (Questions("new", "New", "maj@4"),), arms=("a", "b"), pairs=(("b", "a"),))
+    lines = tables.study_markdown(study).splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
+    means = {row[0]: row[2] for row in rows if "−" in row[0]}
+    assert means == {"b − a": "+5.0", "b − start": "+30.0", "a − start": "+25.0"}
+
+
+# What is kept
+
+
+def test_what_is_kept_of_a_run_and_of_an_evaluation(tmp_path):
+    run, measured, out = tmp_path / "run", tmp_path / "measured", tmp_path / "results" / "scrl-2"
+    run.mkdir()
+    measured.mkdir()
+    row = {"step": 0, "question_id": "q", "correct": True, "label": "positive", "answer_class": "4"}
+    wrong, missing = {"answer_class": "5", "correct": False, "label": None}, {"answer_class": None}
+    write_lines(run / "rollouts.jsonl", [row, row, row | wrong, row | missing])
+    (run / "environment.json").write_text(json.dumps({"versions": {"torch": "2"}}))
+    for name in ("config.yaml", "metrics.jsonl", "evaluations.jsonl"):
+        (run / name).write_text("")
+    write_lines(measured / "evaluations.jsonl", [{"benchmark": "math500", "pass@1": 0.5, "answers": ["text"]}])
+    keep.keep(out, run, measured)
+    names = {"about.json", "config.yaml", "evaluations.jsonl", "math500.json", "metrics.jsonl", "votes.jsonl"}
+    assert {path.name for path in out.iterdir()} == names
+    assert json.loads((out / "votes.jsonl").read_text()) == {
+        "step": 0, "question_id": "q", "completions": 4, "right": 3, "positive": "4", "votes": {"4": 2, "5": 1},
+    }  # fmt: skip
+    assert json.loads((out / "math500.json").read_text()) == {"benchmark": "math500", "pass@1": 0.5}
+    about = json.loads((out / "about.json").read_text())
+    assert about["seconds"]["train"] >= 0
+    assert len(about["commit"]) == 40
+    with pytest.raises(FileExistsError):
+        keep.keep(out, run)
