@@ -83,21 +83,21 @@ def test_train_takes_questions_from_memory_and_returns_a_light_result(run):
 def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tmp_path):
     with pytest.raises(scrl.InputError, match="has done all its 2 steps"):
         scrl.resume(run.folder)
-    with pytest.raises(scrl.InputError, match="questions: number 1 must be text or a Question, found int"):
+    with pytest.raises(scrl.InputError, match="questions"):
         scrl.train(SMALL, ["Compute 1+1.", 2], out=tmp_path / "bad")
-    with pytest.raises(scrl.InputError, match="a new folder is given as out="):
+    with pytest.raises(scrl.InputError, match="out="):
         scrl.train(SMALL, tmp_path / "bad")
     with pytest.raises(scrl.DataError, match="there is no such file"):
         scrl.train(SMALL, str(tmp_path / "gone.txt"), out=tmp_path / "bad")
     with pytest.raises(scrl.ConfigError, match="stepz"):
         scrl.train(SMALL | {"stepz": 3}, TEXTS, out=tmp_path / "bad")
-    with pytest.raises(scrl.InputError, match="tokenizer does not know"):
+    with pytest.raises(scrl.InputError, match="tokenizer"):
         scrl.train(SMALL, ["Čo je 1+1?"], out=tmp_path / "bad")  # refused after the folder was made
     assert not (tmp_path / "bad").exists()
     (tmp_path / "bare.yaml").write_text("model: embedded\nstepz: 3\n")
-    with pytest.raises(scrl.DataError, match=r"bare\.yaml:2: stepz"):
+    with pytest.raises(scrl.DataError, match=r"bare\.yaml:2"):
         scrl.train(tmp_path / "bare.yaml", TEXTS, out=tmp_path / "bad")  # questions are not missing
-    with pytest.raises(scrl.ConfigError, match=r"max_token: there is no such setting\. Did you mean 'max_tokens'\?"):
+    with pytest.raises(scrl.ConfigError, match=r"max_token"):
         scrl.sample("embedded", TEXTS, 2, max_token=40)
 
 
@@ -138,12 +138,12 @@ def test_settings_may_be_given_by_name(tmp_path, no_report):
         with pytest.raises(scrl.ConfigError) as error:
             scrl.train(SMALL, TEXTS, out=tmp_path / "bad", **{name: 8})
         assert str(error.value) == words
-    with pytest.raises(scrl.ConfigError, match=r"max_tokens is short for sampling\.max_tokens, and both are given"):
+    with pytest.raises(scrl.ConfigError, match=r"sampling\.max_tokens"):
         scrl.train(SMALL | {"max_tokens": 40}, TEXTS, out=tmp_path / "bad")
     [record] = scrl.evaluate("embedded", "arithmetic:easy:train:2", out=tmp_path / "e", completions=2, max_tokens=40)
     assert (record["samples"], record["max_tokens"]) == (2, 40)
     assert (record["temperature"], record["top_p"]) == (0.6, 0.95)  # the defaults of `scrl evaluate`
-    with pytest.raises(scrl.ConfigError, match="max_gen_toks is lm-eval's name; here it is max_tokens"):
+    with pytest.raises(scrl.ConfigError, match=r"max_gen_toks.*max_tokens"):
         scrl.evaluate("embedded", "arithmetic:easy:train:2", max_gen_toks=40)
     assert not (tmp_path / "bad").exists()
 
@@ -176,9 +176,9 @@ def test_of_several_processes_the_first_alone_makes_and_removes_the_folder(tmp_p
     with pytest.raises(scrl.InputError, match="refused"):
         scrl.train(SMALL, **settings, out=out)
     assert out.is_dir()
-    with pytest.raises(scrl.ConfigError, match="several processes write to one folder: name it"):
+    with pytest.raises(scrl.ConfigError, match="several processes"):
         scrl.train(SMALL, **settings)
-    with pytest.raises(scrl.InputError, match="questions: several processes need them in a file"):
+    with pytest.raises(scrl.InputError, match="questions"):
         scrl.train(SMALL, TEXTS, engine="trl", out=out)
 
 
@@ -194,7 +194,7 @@ def test_sample_label_and_evaluate(run, tmp_path, caplog):
     unsaid = scrl.sample(str(run.checkpoint), TEXTS[:2], 4, max_tokens=48, temperature=0.7)
     assert [each.group for each in unsaid] == [each.group for each in groups]
     assert "questions are asked without an instruction" in caplog.text
-    with pytest.raises(scrl.InputError, match="the tokenizer does not know some tokens of 1 of 1 prompts"):
+    with pytest.raises(scrl.InputError, match="1 of 1 prompts"):
         scrl.sample("embedded", ["What is 1+1?"], 4)
     assert scrl.assign_credit(groups[0].group).rewards.shape == (4,)
     summary = scrl.label(run.folder / "rollouts.jsonl", "ttrl", out=tmp_path / "labels.jsonl")
@@ -207,7 +207,7 @@ def test_sample_label_and_evaluate(run, tmp_path, caplog):
     assert [(row["min_share"], row["min_margin"]) for row in rows] == [(0.25, 0), (0.5, 0)]
     half = scrl.label(run.folder / "rollouts.jsonl", min_share=0.5, min_margin=0)
     assert rows[1]["positive_questions"] == half["positive_questions"]
-    with pytest.raises(scrl.InputError, match="method 'oracle' needs a gold answer for every question"):
+    with pytest.raises(scrl.InputError, match="'oracle'"):
         scrl.sweep(run.folder / "rollouts.jsonl", "oracle")
     with pytest.raises(scrl.ConfigError, match="min_shar"):
         scrl.sweep(run.folder / "rollouts.jsonl", min_shar=[0.5])

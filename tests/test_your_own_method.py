@@ -137,7 +137,7 @@ def test_a_method_can_be_registered_under_a_name(monkeypatch):
 
 def test_a_need_that_nobody_can_meet_is_refused(monkeypatch):
     monkeypatch.setitem(scrl.METHODS, "mine", plain(needs=needing("entropies")))
-    with pytest.raises(ConfigError, match=r"method 'mine' needs 'entropies'.* Did you mean 'entropy'"):
+    with pytest.raises(ConfigError, match=r"method 'mine'.*'entropy'"):
         credit_rule("mine")
 
 
@@ -162,7 +162,7 @@ def test_the_reader_and_the_sampler_of_the_page_work(folder):
 )  # fmt: skip
 def test_rewards_that_do_not_fit_the_group_are_refused(rewards, message):
     method = plain(reward=lambda *given: Shaped(np.array(rewards), np.array(rewards)))
-    with pytest.raises(ConfigError, match=rf"its `reward` must give {message}|must give .*{message}"):
+    with pytest.raises(ConfigError, match=message):
         scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), method)
 
 
@@ -182,7 +182,7 @@ def test_labels_that_do_not_fit_the_answers_are_refused(labels, why):
 @pytest.mark.parametrize("number", [1, 3])
 def test_one_value_per_class_is_spread_over_completions(number):
     method = plain(reward=lambda evidence, *given: Shaped(spread(evidence.tally, [1.0] * number, missing=0.0)))
-    with pytest.raises(InputError, match=f"spread: needs one value per class of answers: 2, not {number}"):
+    with pytest.raises(InputError, match="spread"):
         scrl.assign_credit(scrl.Group.from_answers(["1", "2"]), method)
 
 
@@ -197,7 +197,7 @@ def test_what_a_method_has_not_declared_it_does_not_see():
 def test_a_part_that_gives_back_the_wrong_thing_is_named(part):
     method = dataclasses.replace(scrl.METHODS["ttrl"], **{part: lambda *given: [1.0]})
     rule = dataclasses.replace(scrl.credit_rule("ttrl"), method=method)
-    with pytest.raises(scrl.ConfigError, match=rf"method 'ttrl': its `{part}` must return \w+, got list"):
+    with pytest.raises(scrl.ConfigError, match=f"method 'ttrl'.*`{part}`"):
         rule.credit(scrl.Group.from_answers(["1", "2"]))
 
 
@@ -244,7 +244,7 @@ def test_token_weights_that_do_not_fit_the_tokens_are_refused(weights):
 def test_a_plan_with_another_number_of_leaves_than_completions_is_refused(monkeypatch):
     monkeypatch.setitem(scrl.METHODS, "mine", plain(plan=lambda number, settings: Tree(number - 1, 1, 1)))
     given = {"model": "embedded", "questions": "arithmetic:easy", "method": "mine", "completions": 8, "trained": 4}
-    with pytest.raises(ConfigError, match=r"method 'mine': its `plan` must give .* as completions, 8; .* has 14"):
+    with pytest.raises(ConfigError, match=r"method 'mine'.*`plan`"):
         build_config(given)
     monkeypatch.setitem(scrl.METHODS, "mine", plain(plan=lambda number, settings: Tree(number // 2, 1, 1)))
     assert build_config(given).completions == 8

@@ -135,9 +135,9 @@ def test_a_function_of_the_user_is_found_by_its_import_path(tmp_path, monkeypatc
         get_reader("my_reader.number")("")
     for spelled in ("my_reader:last_word", "my_reader.last_word"):
         assert get_reader(spelled)("one more") == "more"
-    with pytest.raises(ConfigError, match="'my_reader' has no function 'NOT_A_FUNCTION'"):
+    with pytest.raises(ConfigError, match="'NOT_A_FUNCTION'"):
         get_reader("my_reader:NOT_A_FUNCTION")
-    with pytest.raises(ConfigError, match=r"has no function 'last_words'\. Did you mean 'last_word'"):
+    with pytest.raises(ConfigError, match="'last_word'"):
         get_reader("my_reader:last_words")
 
 

@@ -6,7 +6,7 @@ import pytest
 from line_files import read_lines, write_lines
 
 from scrl.cli.main import main
-from scrl.evaluation.answer_sheet import AnswerRow, answer_rows, with_trust, write_run_answers
+from scrl.evaluation.answer_sheet import answer_rows, write_run_answers
 
 
 def votes(*pairs, question="?"):
@@ -71,8 +71,6 @@ def stopped(run):
     return run
 
 
-
-
 @pytest.mark.parametrize("step", [4, 0])
 def test_answers_of_an_earlier_step_than_the_run_has_come_to_say_so(stopped, step, capsys):
     lines = [line for line in read_lines(stopped / "evaluations.jsonl") if line["step"] <= step]
@@ -88,17 +86,11 @@ def test_answers_of_an_earlier_step_than_the_run_has_come_to_say_so(stopped, ste
     assert {line["note"] for line in read_lines(stopped / "answers.jsonl")} == {note}
 
 
-
-
 def test_answers_of_where_a_run_stands_need_no_note(stopped, capsys):
     (stopped / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 4}')
     assert main(["answers", str(stopped)]) == 0
     assert "measured at" not in capsys.readouterr().out
     assert "note" not in read(stopped / "answers.csv")[0]
-
-
-
-
 
 
 def fill_in(run, path, is_right):
@@ -227,5 +219,3 @@ def test_evaluations_that_are_damaged_are_refused(tmp_path, refusal):
     line = evaluation(0, {"a": [["1", 1.0]]})
     write_lines(tmp_path / "evaluations.jsonl", [line])
     assert "field 'answers'" in refusal("answers", tmp_path)
-
-

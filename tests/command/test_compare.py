@@ -55,8 +55,6 @@ def test_the_same_ids_with_other_texts_are_not_paired(place, refusal):
     assert "amc" in refusal("compare", first, second)
 
 
-
-
 def test_two_places_are_compared_on_what_both_have(place, call):
     first = place("a", line(LOW), line(LOW, benchmark="math500"), line(LOW, benchmark="gsm8k"))
     second = place("b", line(HIGH, benchmark="math500"), line(MIXED))
@@ -192,8 +190,6 @@ def test_a_run_and_an_evaluation_are_made_comparable_by_the_command_that_is_prin
     assert f"scrl evaluate tiny {protocol} --out {other}-measured" in said
 
 
-
-
 # Report
 
 
@@ -221,7 +217,7 @@ def test_a_report_is_refused_with_the_reason(place, refusal, tmp_path):
     file.touch()
     wrong = {
         (run, "--format", "word"): "word",
-        (run, "--format", "csv", "--out", tmp_path): "--out",
+        (run, "--format", "csv", "--out", tmp_path): str(tmp_path),
         (run, "--format", "csv", "--out", tmp_path / "no" / "t.csv"): "t.csv",
         (tmp_path, "--format", "csv"): "evaluations.jsonl",
         (file,): "mine.txt",

@@ -84,10 +84,6 @@ def test_its_sentences_are_those_of_the_files(demo):
     assert f"scrl answers {runs[-1].relative_to(folder.parent)}" in plain
 
 
-
-
-
-
 def test_a_folder_that_exists_and_settings_that_are_wrong_are_refused_and_nothing_is_written(tmp_path, refusal):
     assert "--out" in refusal("demo", "--out", ".")
     assert "steps" in refusal("demo", "--steps", "0")
@@ -101,7 +97,7 @@ def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, mo
     with pytest.raises(InputError, match="scrl"):  # the second run was only asked for
         demo_command(out=tmp_path, resume=True)
     assert asked == [(11, 2)] * 3
-    with pytest.raises(ConfigError, match="seed"):
+    with pytest.raises(ConfigError, match="--resume"):
         demo_command(out=tmp_path, seed=12, resume=True)
     for out in (None, tmp_path / "none"):
         with pytest.raises(InputError, match="--resume"):
@@ -158,8 +154,6 @@ def test_the_highest_is_named_with_its_leads_and_noise_is_called_noise():
     )
 
 
-
-
 def test_questions_are_paired_by_name_whatever_their_order():
     one, other = outcome("ttrl", (0.2, 0.8)), outcome("scrl", (0.2, 0.8))
     record = other.after("stream")
@@ -212,8 +206,6 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
     )
     told = "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1, SCRL 2."
     assert list(lies([ttrl, scrl_], pytest.fail)) == [told]
-
-
 
 
 def test_the_boldest_lie_comes_first_then_those_on_which_the_runs_end_furthest_apart(tmp_path):

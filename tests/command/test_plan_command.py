@@ -60,13 +60,6 @@ def test_settings_without_a_recipe_are_planned_too(capsys, tmp_path):
     assert file.startswith("embedded: 757,888 weights; 1 × 2 GPUs of 40 GiB\n")  # the file's GPUs
 
 
-def test_without_options_a_plan_is_for_this_machine(capsys):
-    assert main(["plan", "--model", "embedded", "--questions", "arithmetic:easy", "sampling.max_tokens=40"]) == 0
-    out = capsys.readouterr().out
-    assert "first prompt: " in out
-    assert "GPU" not in out.partition("\n")[2]
-
-
 def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
     on_one = ("plan", RECIPE, "--gpu-memory", "139")
     plain = page(capsys, *on_one, "--optimizer.masters", "float32")
@@ -92,16 +85,14 @@ def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["qwen2.5-3b/aime25/32-16/scr"], "Did you mean 'qwen2.5-3b/aime25/32-16/scrl'? `scrl reproduce` lists all"),
-        (["qwen2.5-3b/start"], "a start model is measured as it is"),
-        ([RECIPE, "other.yaml"], "the settings are those of qwen2.5-3b/aime25/32-16/scrl; others are --name value"),
-        ([RECIPE, "--complexions", "64"], "--complexions: there is no such setting. Did you mean --completions?"),
-        ([RECIPE, "--gpus", "0"], "gpus: Input should be greater than or equal to 1"),
-        ([RECIPE, "--gpus", "many"], "many"),
-        ([RECIPE, "--gpu-memory", "0"], "--gpu-memory: is GiB of one GPU"),
-        (["nowhere.yaml", "--gpus", "8"], "nowhere.yaml: cannot be read"),
-        (["--questions", "aime25", "--gpus", "8"], "model: is required"),
-        (["--model", "Qwen/Qwen9", "--questions", "aime25", "--gpus", "8"], "no shape of that name is known"),
+        (["qwen2.5-3b/aime25/32-16/scr"], RECIPE),
+        (["qwen2.5-3b/start"], "start"),
+        ([RECIPE, "other.yaml"], RECIPE),
+        ([RECIPE, "--gpus", "0"], "gpus"),
+        ([RECIPE, "--gpu-memory", "0"], "--gpu-memory"),
+        (["nowhere.yaml", "--gpus", "8"], "nowhere.yaml"),
+        (["--questions", "aime25", "--gpus", "8"], "model"),
+        (["--model", "Qwen/Qwen9", "--questions", "aime25", "--gpus", "8"], "Qwen/Qwen9"),
     ],
 )
 def test_bad_input_is_refused_with_the_reason(refusal, words, reason):

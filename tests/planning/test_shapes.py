@@ -86,5 +86,5 @@ def test_a_folder_needs_no_weights_and_an_unknown_model_is_refused(tmp_path):
     (tmp_path / "config.json").unlink()
     with pytest.raises(DataError, match="cannot be read"):
         shape_of(str(tmp_path))
-    with pytest.raises(ConfigError, match=r"no shape of that name is known\. Did you mean 'Qwen/Qwen2\.5-3B'\?"):
+    with pytest.raises(ConfigError, match=r"'Qwen/Qwen2\.5-3B'"):
         shape_of("Qwen/Qwen2.5-3B-it")

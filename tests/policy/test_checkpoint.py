@@ -40,7 +40,7 @@ def test_a_model_published_with_numbers_for_sampling_that_are_not_used_can_be_sa
 def test_a_model_that_cannot_be_saved_is_refused_before_it_is_trained(folder):
     change_generation_config(folder, {"pad_token_id": -1})
     language_model = load_model(str(folder), CPU)
-    with pytest.raises(InputError, match=r"its generation_config\.json can be read, but not be saved .*pad_token_id"):
+    with pytest.raises(InputError, match=r"generation_config\.json.*pad_token_id"):
         check_savable("model", language_model.model)
 
 

@@ -102,7 +102,7 @@ def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, 
     policy = make_policy(language_model, micro_batch=2, compute=compute)
     assert (policy.note == "this model changes its logits, so they are held whole: more memory") == (make is cohere)
     memory = Memory(language_model, room=0)
-    with pytest.raises(TrainingError, match=r"memory ran out with one completion at a time.*sampling.max_tokens"):
+    with pytest.raises(TrainingError, match=r"sampling\.max_tokens"):
         policy.update([group], [CREDIT])
     assert memory.runs == runs
     assert torch.equal(weights_of(language_model), before)
@@ -138,13 +138,13 @@ def test_scores_which_keep_no_activations_turn_nothing_on(group):
     policy = make_policy(language_model, micro_batch=1)
     Memory(language_model, room=0)
     updates = [policy.rows([(group, CREDIT)])]
-    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
+    with pytest.raises(TrainingError, match="one completion"):
         policy._retry(lambda: policy.rescore(updates), updates)
     assert not language_model.model.is_gradient_checkpointing
 
 
 def test_a_model_that_cannot_recompute_activations_is_refused_by_the_setting():
-    with pytest.raises(ConfigError, match=r"compute.gradient_checkpointing: .* does not support.* Set it to false"):
+    with pytest.raises(ConfigError, match=r"compute.gradient_checkpointing"):
         recompute_activations(without_recomputation().model)
 
 
@@ -199,7 +199,7 @@ def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
     policy = make_policy(language_model, micro_batch=3, max_tokens=60, compute=PACKED)
     memory = Memory(language_model, room=40, unit="tokens")
     rows = [TrainingRow(np.arange(4), np.arange(n), np.zeros(n), 1.0, 0.0, np.ones(n)) for n in (50, 6, 6)]
-    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
+    with pytest.raises(TrainingError, match="one completion"):
         policy._step(rows)
     # 74 tokens; 54 of one completion, and 10 + 10; those one by one; with smaller blocks of logits; without activations
     assert (memory.runs, policy.micro_tokens) == ([74, 54, 54, 54, 54], 10)

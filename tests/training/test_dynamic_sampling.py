@@ -165,7 +165,7 @@ def test_questions_that_were_left_out_are_remembered_too(tmp_path, monkeypatch):
 def test_what_cannot_be_is_refused(tmp_path):
     all_at_once = small(*TINY, "questions_per_step=6", "dynamic_sampling.rounds=1")
     for start in (lambda: train(all_at_once, tmp_path / "run", Listener()), lambda: make_plan(all_at_once)):
-        with pytest.raises(ConfigError, match=r"dynamic_sampling\.rounds: every step asks all 6 questions"):
+        with pytest.raises(ConfigError, match=r"dynamic_sampling\.rounds"):
             start()
     assert not (tmp_path / "run").exists()
     for bad in ("rounds=-1", "tolerance=-0.1", "round=3"):

@@ -72,7 +72,7 @@ def test_long_completions_lose_reward_where_the_run_says_so(folders, tmp_path):
 
 
 def test_a_buffer_longer_than_a_completion_is_refused():
-    with pytest.raises(ConfigError, match=r"overlong_buffer: 41 tokens .* more than the 40 of a completion"):
+    with pytest.raises(ConfigError, match=r"overlong_buffer"):
         small(*TINY, "credit.overlong_buffer=41")
 
 

