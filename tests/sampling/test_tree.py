@@ -1,6 +1,5 @@
 """Trees of completions: what leaves share, what they cost, and that each is as good as a completion drawn alone."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -110,11 +109,6 @@ def test_every_leaf_is_scored_as_by_a_plain_forward(name, temperature):
     assert_scored_as_by_plain_forward(model, prompts(*LENGTHS), leaves_BG, temperature)
 
 
-def test_texts_are_those_of_whole_leaves():
-    for leaf in flat(plain()):
-        assert leaf.text == TOKENIZER.decode(leaf.tokens_T, skip_special_tokens=True)
-
-
 def test_no_leaf_is_longer_than_allowed():
     sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=512)
     sampler._end_tokens = [10_000]  # no token ends a completion
@@ -122,12 +116,6 @@ def test_no_leaf_is_longer_than_allowed():
         assert [len(leaf.tokens_T) for leaf in leaves] == [30] * 15
         assert not any(leaf.is_finished for leaf in leaves)
     assert [len(leaf.tokens_T) for leaf in flat(grown(settings=SamplingSettings(max_tokens=1)))] == [1] * 45
-
-
-def test_a_prompt_with_a_limit_of_its_own_keeps_it():
-    [short, free] = prompts(5, 5)
-    leaves_BG = grown(prompts_B=[replace(short, max_tokens=4), free])
-    assert max(len(leaf.tokens_T) for leaf in leaves_BG[0]) <= 4 < max(len(leaf.tokens_T) for leaf in leaves_BG[1])
 
 
 def test_roots_shorter_than_their_forks_have_all_their_leaves_and_no_two_by_the_same_draws():
@@ -190,13 +178,6 @@ def test_a_stop_text_that_the_last_token_allowed_completes_is_an_end():
         leaf = cut_at_stop(Sample("", tokens_T[:length], zeros_T, zeros_T, is_finished=False, num_drawn=2), stops)
         assert (len(leaf.tokens_T), len(leaf.logprobs_T), leaf.is_finished) == (kept, kept, is_finished)
         assert leaf.tokens_drawn == 2
-
-
-def test_a_stop_text_within_a_branch_ends_it_there():
-    stop = ("e", "5")
-    for leaf in flat(grown(settings=SamplingSettings(max_tokens=30, stop=stop))):
-        assert not any(word in leaf.text[:-1] for word in stop)
-        assert leaf.is_finished == (leaf.tokens_T[-1] == END or leaf.text.endswith(stop))
 
 
 # What it costs
@@ -313,7 +294,3 @@ def test_margins_of_leaves_are_those_of_a_plain_forward(embedded, embedded_trees
             top_T2 = logits_TV.softmax(dim=-1).topk(2, dim=-1).values
             assert leaf.margins_T == pytest.approx((top_T2[:, 0] - top_T2[:, 1]).numpy(), abs=1e-4)
             assert leaf.facts["margin_std"] == pytest.approx(float(leaf.margins_T.std()))
-
-
-def test_a_tree_of_the_embedded_model_costs_less_than_its_leaves_apart(embedded_trees):
-    assert cost(embedded_trees[1], TREE) == pytest.approx(0.6, abs=0.1)  # 0.589: its forks fall about evenly
