@@ -3,7 +3,6 @@
 import importlib.util
 import inspect
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -130,14 +129,9 @@ def test_settings_may_be_given_by_name(tmp_path, no_report):
     assert read_config(done.folder / "config.yaml").sampling.max_tokens == 40
     done = scrl.train(model="embedded", questions=str(tmp_path / "q.txt"), max_tokens=40, out=tmp_path / "b", **small)
     assert len(done.metrics) == 1
-    for name, words in {
-        "num_generations": "num_generations is TRL's name; here it is completions",
-        "modle": "modle: there is no such setting. Did you mean 'model'?",
-        "output_dir": "output_dir is TRL's name; here it is out",
-    }.items():
-        with pytest.raises(scrl.ConfigError) as error:
+    for name, ours in {"num_generations": "completions", "modle": "'model'", "output_dir": "out"}.items():
+        with pytest.raises(scrl.ConfigError, match=f"{name}.*{ours}"):
             scrl.train(SMALL, TEXTS, out=tmp_path / "bad", **{name: 8})
-        assert str(error.value) == words
     with pytest.raises(scrl.ConfigError, match=r"sampling\.max_tokens"):
         scrl.train(SMALL | {"max_tokens": 40}, TEXTS, out=tmp_path / "bad")
     [record] = scrl.evaluate("embedded", "arithmetic:easy:train:2", out=tmp_path / "e", completions=2, max_tokens=40)
@@ -246,17 +240,3 @@ def test_the_trainer_in_one_file_learns_the_weights_of_the_package(run):
     # Adam divides by the gradient's size, so rounding of the tiniest gradients shows; all others agree.
     assert distance(weights, before) > 0.01
     assert distance(weights, learned) < 2e-3 * distance(weights, before)
-
-
-def test_the_trainer_in_one_file_says_when_a_model_cannot_read_the_instruction(tmp_path, monkeypatch, capsys):
-    (tmp_path / "q.txt").write_text("\n".join(TEXTS))
-    words = [PATH.name, str(model_folder("embedded")), str(tmp_path / "q.txt"), "--steps", "1", "--max-tokens", "30"]
-    monkeypatch.setattr(sys, "argv", [*words, "--out", str(tmp_path / "out")])
-    with pytest.raises(SystemExit):
-        example.main()
-    assert "leave it out with --instruction ''" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", [*words, "--out", str(tmp_path / "out"), "--instruction", ""])
-    example.main()
-    share = re.fullmatch(r"step 1: (\d+)% agree\n", capsys.readouterr().out)
-    assert int(share[1]) > 0
-    assert (tmp_path / "out" / "model.safetensors").is_file()

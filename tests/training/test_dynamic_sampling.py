@@ -171,9 +171,3 @@ def test_what_cannot_be_is_refused(tmp_path):
     for bad in ("rounds=-1", "tolerance=-0.1", "round=3"):
         with pytest.raises(ConfigError, match=r"dynamic.sampling\."):
             small(f"dynamic_sampling.{bad}")
-
-
-def test_the_plan_counts_the_extra_draws():
-    # 2 steps × 2 questions × 4 completions × 48 tokens = 768, and three times that with two rounds
-    assert "up to 768 tokens" in "\n".join(make_plan(small(*TINY)).lines)
-    assert "up to 2,304 tokens" in "\n".join(make_plan(small(*TINY, "dynamic_sampling.rounds=2")).lines)

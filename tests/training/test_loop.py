@@ -8,7 +8,20 @@ import torch
 import yaml
 from line_files import read_lines, write_lines
 from listeners import Listener
-from runs import GOLD_METRICS, differences, digest, do, go_on, metrics, no_reports, small, state_of, weights
+from runs import (
+    GOLD_METRICS,
+    differences,
+    digest,
+    do,
+    go_on,
+    metrics,
+    no_reports,
+    small,
+    state_of,
+    stop_after_a_step,
+    weights,
+)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
@@ -18,6 +31,9 @@ from scrl.policy.model import load_model
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import read_metrics
+from scrl.sampling.gpu import reference_ops
+from scrl.sampling.gpu.graph_engine import GraphEngine
+from scrl.sampling.local import LocalSampler
 from scrl.training.listeners import TRACKERS, open_tracker
 from scrl.training.run import open_run
 
@@ -340,3 +356,81 @@ def test_a_report_that_cannot_be_written_does_not_end_a_run(tmp_path, monkeypatc
     run, heard = do(tmp_path / "run", "steps=1", *QUIET)
     assert run.state.step == 1
     assert "the report could not be written" in heard.text
+
+
+# Completions written as on a GPU, here in plain torch
+
+LEARNS = (
+    "steps=2", "completions=4", "trained=2", "sampling.max_tokens=32", "optimizer.learning_rate=1e-3",
+    "evaluation.every=1", "evaluation.completions=2", "probe=0",
+)  # fmt: skip
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """The memory that each rollout was written in."""
+    caches, init, write = [], LocalSampler.__init__, GraphEngine.generate
+
+    def with_engine(self, model, *given, **named):
+        init(self, model, *given, **named)
+        self._engine = GraphEngine(model, self._end_tokens, reference_ops, page_size=32)
+
+    def noted(self, *given, **named):
+        results = write(self, *given, **named)
+        caches.append(self._cache)
+        return results
+
+    def switch_on():
+        monkeypatch.setattr(LocalSampler, "__init__", with_engine)
+        monkeypatch.setattr(GraphEngine, "generate", noted)
+        return caches
+
+    return switch_on
+
+
+def test_a_run_learns_what_it_learns_elsewhere_in_memory_that_it_keeps(as_on_a_gpu, tmp_path):
+    do(tmp_path / "elsewhere", *LEARNS)
+    caches = as_on_a_gpu()
+    do(tmp_path / "gpu", *LEARNS)
+    for found, expected in zip(metrics(tmp_path / "gpu"), metrics(tmp_path / "elsewhere"), strict=True):
+        assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert len(metrics(tmp_path / "gpu")) == 2
+    assert len({id(cache) for cache in caches}) < len(caches) - 2  # rollouts and evaluations share it
+
+
+# Packed rows, tokens a pass, split masters and short averages
+
+LEAN = (
+    "compute.dtype=bfloat16", "compute.packing=on", "compute.micro_tokens=150", "compute.gradient_checkpointing=true",
+    "optimizer.masters=split", "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
+)  # fmt: skip
+
+
+@pytest.fixture
+def narrow(tmp_path):
+    """The embedded model in small, with random weights: some CPUs take a minute for that one in bfloat16."""
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 1, "num_hidden_layers": 2}
+    config = AutoConfig.from_pretrained(model_folder("embedded"), **sizes)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "narrow")
+    AutoTokenizer.from_pretrained(model_folder("embedded")).save_pretrained(tmp_path / "narrow")
+    return f"model={tmp_path / 'narrow'}"
+
+
+def test_a_lean_run_goes_on_exactly(narrow, tmp_path):
+    settings = (*LEAN, narrow)
+    run, _ = do(tmp_path / "whole", *settings)
+    assert run.policy.is_packed
+    assert run.policy.micro_tokens == 150
+    stop_after_a_step(tmp_path / "run", *settings)
+    go_on(tmp_path / "run")
+    assert differences(tmp_path / "run", tmp_path / "whole") == []
+
+
+def test_packing_changes_a_run_by_rounding_alone(tmp_path):
+    for name in ("on", "off"):
+        do(tmp_path / name, f"compute.packing={name}", "evaluation.is_off=true", "steps=1")
+    one, other = (metrics(tmp_path / name) for name in ("on", "off"))
+    assert one[0].pop("grad_norm") == pytest.approx(other[0].pop("grad_norm"), rel=1e-5)
+    assert one[0].pop("loss") == pytest.approx(other[0].pop("loss"), abs=1e-6)
+    assert one[0] == other[0]
