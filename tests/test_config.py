@@ -1,6 +1,5 @@
 """Settings: presets, named losses, the words of the command, and what is said about a wrong one."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from scrl.errors import ConfigError, DataError
 from scrl.evaluation.settings import NAMES as EVALUATION
 from scrl.lab.endpoint_settings import NAMES as ENDPOINT
 from scrl.planning.plan import warnings
-from scrl.policy.settings import LoraSettings, OptimizerSettings
+from scrl.policy.settings import LoraSettings
 from scrl.recipes.demo import METHODS as DEMO_METHODS
 from scrl.recipes.demo import demo_config
 from scrl.setting_names import FOREIGN_NAMES, NO_COUNTERPARTS, foreign
@@ -67,18 +66,6 @@ def test_settings_of_the_optimizer_that_are_none_are_refused(optimizer, lora, tm
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(BARE | {"optimizer": optimizer, "lora": lora}))
     with pytest.raises(ConfigError, match="optimizer"):
         read_config(tmp_path / "run.yaml", ["lora=true"])
-
-
-def test_an_adapter_turned_on_or_off_changes_a_default_learning_rate_and_no_other():
-    full, adapter = build_config(BARE), build_config(BARE | {"lora": True})
-    assert with_settings(full, {"lora": True}).optimizer.learning_rate == 5e-5
-    assert with_settings(adapter, {"lora": None}).optimizer.learning_rate == 5e-7
-    assert with_settings(adapter, {"lora": {"rank": 4}}).optimizer.learning_rate == 5e-5
-    assert with_settings(full, {"lora": True, "learning_rate": 1e-6}).optimizer.learning_rate == 1e-6
-    chosen = build_config(BARE | {"learning_rate": 1e-6})
-    assert with_settings(chosen, {"lora": True}).optimizer.learning_rate == 1e-6
-    objects = RunConfig(**BARE, lora=LoraSettings(), optimizer=OptimizerSettings(warmup=0.1))
-    assert (objects.optimizer.learning_rate, objects.optimizer.warmup) == (5e-5, 0.1)
 
 
 def test_the_official_preset_is_what_the_authors_code_does():
@@ -149,14 +136,6 @@ def test_the_resolved_settings_are_read_back_as_they_were(changes, tmp_path):
     assert read_config(tmp_path / "config.yaml") == config
 
 
-def test_a_file_of_settings_with_single_ones_on_top(tmp_path):
-    file = tmp_path / "run.yaml"
-    file.write_text("model: embedded\nquestions: mine.txt\nloss: {clip_low: 0.1}\nguard: {mode: off}\n")
-    config = read_config(file, ["loss.clip_high=0.3", "questions=others.txt", "seed=4"])
-    assert (config.loss.clip_low, config.loss.clip_high, config.questions, config.seed) == (0.1, 0.3, "others.txt", 4)
-    assert config.guard.mode == "off"  # which YAML takes for false
-
-
 @pytest.mark.parametrize(("content", "reason"), [
     (b"model: embedded\nloss: [1,\n  2\nsteps: }\n", ":4"), (b"- a\n- b\n", ""), (b"", ""), (b"\xff\xfe", ""), (None, ""),
 ])  # fmt: skip
@@ -176,12 +155,6 @@ def test_the_words_of_the_command_are_settings():
     assert file_and_overrides(words) == (None, found)
     config = read_config(None, [*SMALL, "loss.clip-high=0.3", "drop-last=true"])
     assert (config.loss.clip_high, config.drop_last) == (0.3, True)
-
-
-@pytest.mark.parametrize("words", [["run.yaml", "--seed", "1"], ["--seed", "1", "run.yaml"], ["seed=1", "run.yaml"]])
-def test_the_file_may_stand_anywhere(words):
-    assert file_and_overrides(words) == (Path("run.yaml"), ["seed=1"])
-    assert file_and_overrides(["settings", "--seed", "1"]) == (Path("settings"), ["seed=1"])  # first, by any name
 
 
 @pytest.mark.parametrize(("words", "reason"), [
@@ -310,14 +283,6 @@ def test_held_out_questions_may_have_the_usual_columns_where_the_others_have_the
     assert found == [("held-out-0", "What is 2?", "2")]
     with pytest.raises(DataError, match="'Fragen'"):
         build_config({"model": "embedded", **files, **columns, "question_column": "Fragen"}).load_questions()
-
-
-def test_benchmarks_are_looked_for_in_the_folder_that_is_named(monkeypatch):
-    looked = []
-    monkeypatch.setattr("scrl.config.load_source", lambda source, *, data_dir, **_: looked.append(data_dir))
-    for named in ({}, {"data_dir": "some/folder"}):
-        build_config(BARE | named).load_questions()
-    assert looked == [None, Path("some/folder")]
 
 
 # Recipes

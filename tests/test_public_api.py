@@ -109,12 +109,6 @@ def test_a_run_on_questions_from_memory_is_resumed_from_any_folder(tmp_path, mon
         scrl.resume(tmp_path / run.folder)
 
 
-def test_an_evaluation_that_is_refused_leaves_no_folder(tmp_path):
-    with pytest.raises(scrl.InputError):
-        scrl.evaluate("no-such-model", "arithmetic:easy:train:2", out=tmp_path / "e")
-    assert not (tmp_path / "e").exists()
-
-
 @pytest.fixture
 def no_report(monkeypatch):
     """Drawing the page takes longer than these runs."""
@@ -174,12 +168,6 @@ def test_of_several_processes_the_first_alone_makes_and_removes_the_folder(tmp_p
         scrl.train(SMALL, **settings)
     with pytest.raises(scrl.InputError, match="questions"):
         scrl.train(SMALL, TEXTS, engine="trl", out=out)
-
-
-def test_a_system_message_of_a_question_stays_with_it(tmp_path, no_report):
-    asked = [scrl.Question("a", TEXTS[0], system="Be brief."), scrl.Question("b", TEXTS[1])]
-    scrl.train(SMALL | {"steps": 1}, asked, out=tmp_path / "run")
-    assert read_config(tmp_path / "run" / "config.yaml").load_questions().questions == tuple(asked)
 
 
 def test_sample_label_and_evaluate(run, tmp_path, caplog):

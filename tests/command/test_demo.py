@@ -154,13 +154,6 @@ def test_the_highest_is_named_with_its_leads_and_noise_is_called_noise():
     )
 
 
-def test_questions_are_paired_by_name_whatever_their_order():
-    one, other = outcome("ttrl", (0.2, 0.8)), outcome("scrl", (0.2, 0.8))
-    record = other.after("stream")
-    record["pass@1_by_question"] = dict(reversed(record["pass@1_by_question"].items()))
-    assert "TTRL − SCRL: +0.0 [+0.0, +0.0]" in verdict([one, other], 0)
-
-
 def test_the_table_and_the_curves_of_made_up_runs():
     one, other = outcome("ttrl", (0.6, 0.6)), outcome("contrast", (0.8, 0.8))
     assert results_table([one, other]).texts == [
@@ -206,12 +199,3 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
     )
     told = "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1, SCRL 2."
     assert list(lies([ttrl, scrl_], pytest.fail)) == [told]
-
-
-def test_the_boldest_lie_comes_first_then_those_on_which_the_runs_end_furthest_apart(tmp_path):
-    lies_of, runs = {"a": 3, "b": 4, "c": 3, "d": 3}, []
-    for name, learned in (("ttrl", ""), ("scrl", "c")):
-        first = [votes(q, 0, ["9"] * n + ["8"] * (4 - n), right="8") for q, n in lies_of.items()]
-        ends = [votes(q, 1, ["8" if q in learned else "9"] * 2, right="8") for q in lies_of]
-        runs.append(write(tmp_path / name, *first, *ends))
-    assert [story.split()[1] for story in lies(runs, pytest.fail)] == ["b.", "c.", "a."]

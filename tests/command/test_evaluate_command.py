@@ -7,16 +7,14 @@ from functools import partial
 
 import pytest
 import torch
-from line_files import read_lines, write_lines
+from line_files import read_lines
 from processes import Command, scrl, untraced
 from rich.console import Console
 
 from scrl.cli.evaluate import hints, results_tables
 from scrl.cli.main import main
-from scrl.errors import InputError
 from scrl.policy import model
 from scrl.policy.checkpoint import write_weights
-from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
 TINY = ("--samples", "2", "--max-tokens", "24", "--sampler-rows", "4")
@@ -68,25 +66,6 @@ def test_an_adapter_is_measured_and_a_run_folder_points_at_it(evaluate, refusal,
     assert adapted == start | {"model": "r/checkpoints/last"}
     assert evaluate("r/checkpoints/last", *words, "--show-prompt")[0] == 0
     assert "model" in refusal("evaluate", "r", *words)
-
-
-def test_how_many_questions_have_gold_is_said_where_not_all_do(evaluate, tmp_path):
-    write_lines(tmp_path / "mine.jsonl", [{"question": "Compute 3+4.", "answer": 7}, {"question": "Compute 8+4."}])
-    code, out, _ = evaluate("embedded", "mine.jsonl", *TINY, "--instruction", "", "--out", "e")
-    assert code == 0
-    assert [line.split()[-1] for line in out.splitlines() if "questions with gold" in line] == ["1"]
-    results = json.loads((tmp_path / "e" / "results.json").read_text())
-    assert results["n-samples"]["mine.jsonl"] == {"original": 2, "effective": 1}
-    assert "questions with gold" not in evaluate("embedded", STREAM, *TINY)[1]
-
-
-def test_no_gold_at_all(evaluate, tmp_path):
-    (tmp_path / "mine.txt").write_text("Compute 3+4.\nCompute 8+4.\n")
-    code, out, err = evaluate("embedded", "mine.txt", *TINY, "--instruction", "")
-    assert (code, err) == (0, "")
-    assert "results.json" not in out
-    written = {path.name for path in (tmp_path / "runs" / "001").iterdir()}
-    assert written == {"evaluation.yaml", "evaluations.jsonl", "rollouts", "started_with.json"}
 
 
 def test_hardly_any_answer_ends_with_what_to_try(evaluate, tmp_path):
@@ -233,22 +212,6 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_loaded(evaluate, tmp_
     assert (code, err.count("\n")) == (2, 1)
     assert "embedded" in err
     assert not list(tmp_path.iterdir())
-
-
-def test_weights_are_counted_once_and_by_their_type():
-    num_weights = model.load_model("embedded", ComputeSettings(device="cpu")).num_weights
-    shape = model.model_shape(model_folder("embedded"))
-    for dtype, size in ((torch.float32, 4), (torch.bfloat16, 2)):
-        assert model.weight_bytes(shape, dtype) == size * num_weights
-
-
-def test_memory_that_runs_out_while_a_model_moves_is_the_same_error(monkeypatch):
-    def no_room(self, *given, **options):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 MiB")
-
-    monkeypatch.setattr(torch.nn.Module, "to", no_room)
-    with pytest.raises(InputError, match=r"embedded.* cpu"):
-        model.load_model("embedded", ComputeSettings(device="cpu"))
 
 
 def test_columns_of_a_file_can_be_named(evaluate, refusal, tmp_path):

@@ -1,20 +1,11 @@
 """One grammar: the names people touch work, and mean the same, in every command that has use for them."""
 
-import io
-import re
-
 import pytest
 import yaml
 from commands import row
 from line_files import write_lines
-from rich.console import Console
-
-from scrl.cli.main import app
-from scrl.config import NAMES
-from scrl.setting_names import as_option
 
 STREAM = "arithmetic:easy:train:2"
-TOUCHED = "model questions method steps completions trained max_tokens temperature learning_rate seed"
 
 
 @pytest.fixture
@@ -128,26 +119,3 @@ def test_a_switch_may_stand_before_a_file(call, tmp_path):
     (tmp_path / "run.yaml").write_text("model: embedded\nquestions: arithmetic:easy\nsteps: 3\nmax_tokens: 48\n")
     for words in (("--drop-last", "run.yaml"), ("--drop-last", "true", "run.yaml"), ("run.yaml", "--drop-last")):
         assert call("plan", *words)[0] == 0
-
-
-# Help
-
-
-def help_of(command, width):
-    file = io.StringIO()
-    app.help_print([command], console=Console(file=file, width=width))
-    return file.getvalue()
-
-
-def test_the_help_of_train_shows_the_settings_that_matter_first_each_with_its_default():
-    out = help_of("train", 200)
-    shown = re.findall(r"^│ +(--[a-z.-]+)", out, re.MULTILINE)
-    assert shown[:10] == [as_option(name) for name in TOUCHED.split()]
-    assert re.search(r"--steps .*\[100\]", out)
-    for option in shown[:-4]:  # the last are the command's own
-        assert not list(NAMES.unknown({option[2:].replace("-", "_").partition(".")[0]: None})), option
-
-
-@pytest.mark.parametrize("command", ["train", "evaluate", "rollouts", "answers", "plan", "label", "reproduce"])
-def test_every_help_fits_80_columns(command):
-    assert max(map(len, help_of(command, 80).splitlines())) <= 80

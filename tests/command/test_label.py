@@ -110,13 +110,6 @@ def test_contrast_looks_at_the_other_questions_of_the_step_and_at_earlier_ones(l
     assert rewards_of(label(reversed(rows), "--method", "contrast")[0]) == rewards  # in any order
 
 
-def test_a_file_without_steps_is_one_step_and_says_so(label):
-    rows = [{key: value for key, value in line.items() if key != "step"} for line in stream(steps=1)]
-    _, summary, printed = label(rows, "--method", "contrast")
-    assert ("The file has one step" in printed, summary["steps"]) == (True, 1)
-    assert label(rows, "--method", "ttrl")[2].count("push towards") == 3
-
-
 def test_one_question_has_no_elsewhere(tmp_path):
     done = scrl("label", write_lines(tmp_path / "r.jsonl", Q2), "--method", "contrast", "--out", tmp_path / "l")
     assert done.returncode == 2
@@ -195,13 +188,6 @@ def test_compressed_files_byte_order_marks_and_null_completions_are_fine(tmp_pat
 def test_gold_may_stand_in_a_box_or_behind_hashes_and_what_cannot_be_read_is_none(pairs, questions, accuracy, label):
     _, summary, _ = label([row(f"q{n}", answer, gold=gold) for n, (answer, gold) in enumerate(pairs)])
     assert (summary["gold_questions"], summary["majority_accuracy"]) == (questions, accuracy)
-
-
-def test_sample_numbers_may_come_in_any_order_and_size(tmp_path, label):
-    labels, _, _ = label([row("q", "1", sample=n) for n in (5, 0, 10**9, 1)])
-    assert [line["sample"] for line in labels] == [5, 0, 10**9, 1]
-    mixed = write_lines(tmp_path / "m.jsonl", [row("q", "1"), row("q", "1", sample=2), row("q", "1")])
-    assert "sample 2" in scrl("label", mixed).stderr
 
 
 def test_a_reader_beside_the_rollouts_is_found_by_the_installed_command(tmp_path):

@@ -10,25 +10,12 @@ import pytest
 from commands import COMMAND, row, scrl, untraced
 from line_files import read_lines, write_lines
 
-from scrl.cli.main import main
-from scrl.data import completion_files
-from scrl.data.tables import read_table
-
 
 def refusal(*words):
     done = scrl("label", *words)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     return " ".join(done.stderr.split())
-
-
-def test_a_table_is_read_twice_once_to_recognise_it(tmp_path, monkeypatch):
-    (tmp_path / "a.csv").write_text("frage,antwort,prompt\nx,\\boxed{1},z\nx,\\boxed{2},z\n")
-    read = []
-    monkeypatch.setattr(completion_files, "read_table", lambda path: read.append(path) or read_table(path))
-    columns = ("--completion-column", "antwort", "--question-column", "frage")
-    assert main(["label", str(tmp_path / "a.csv"), "--method", "ttrl", *columns]) == 0
-    assert len(read) == 2
 
 
 GOOD = json.dumps(row("q", "1"))
@@ -120,23 +107,6 @@ def test_ctrl_c_writes_nothing_and_exits_with_130(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
-def test_progress_is_shown_on_a_terminal_and_a_plain_line_elsewhere(tmp_path):
-    import pty
-
-    source = write_lines(tmp_path / "r.jsonl", [row(f"q{n}", "1") for n in range(200)])
-    ours, theirs = pty.openpty()
-    command = [*COMMAND, "label", str(source)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, check=False)
-    os.close(theirs)
-    shown = os.read(ours, 100_000).decode()
-    os.close(ours)
-    assert done.returncode == 0
-    assert "labelling" in shown
-    assert "%" in shown
-    assert scrl("label", source).stderr.startswith(f"labelling {source}")
-
-
 def test_broken_compressed_files_are_refused_by_name(tmp_path):
     whole = gzip.compress((json.dumps(row("q", "1")) + "\n").encode() * 1000)
     for name, content in (("cut", whole[:-20]), ("not", b"plain text"), ("bad", whole[:20] + b"\0" * 20 + whole[40:])):
@@ -153,11 +123,3 @@ def test_what_is_no_file_is_neither_read_nor_replaced(tmp_path):
     refusal(source, "--out", pipe)
     assert not pipe.is_file()
     assert str(pipe) in refusal(pipe)
-
-
-def test_a_link_is_written_through(tmp_path):
-    (tmp_path / "real.jsonl").write_text("old")
-    (tmp_path / "link.jsonl").symlink_to(tmp_path / "real.jsonl")
-    scrl("label", write_lines(tmp_path / "r.jsonl", [row("q", "1")]), "--out", tmp_path / "link.jsonl")
-    assert (tmp_path / "link.jsonl").is_symlink()
-    assert len(read_lines(tmp_path / "real.jsonl")) == 1

@@ -3,8 +3,6 @@
 import re
 
 import pytest
-from commands import small_terminal
-from rich.cells import cell_len
 
 from scrl.cli.main import main
 from scrl.credit.method import NEEDS
@@ -28,19 +26,6 @@ def test_every_method_is_listed_once_with_idea_equation_needs_and_paper(capsys, 
         assert method.equation.split(",")[0][:20] in text
     for name, needs in {"evol-rl": "text", "ttrl": "nothing"}.items():
         assert needs in next(line for line in lines if line.startswith(f" {name} "))
-
-
-def test_a_terminal_of_80_columns_breaks_no_word(capsys, monkeypatch):
-    small_terminal(monkeypatch)
-    assert main(["methods"]) == 0
-    text = capsys.readouterr().out
-    assert max(map(cell_len, text.splitlines())) <= 80
-    assert max(map(len, text.splitlines())) > 70  # all columns are used
-    words = set(text.split())
-    for method in METHODS.values():
-        assert {method.name, method.paper, *method.idea.split()} <= words
-    assert main(["methods", "scrl"]) == 0
-    assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -1,8 +1,6 @@
 """`scrl plan`, `scrl doctor` and `scrl report`: what is said before and after a run."""
 
-import json
 import re
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from processes import scrl
-from transformers import Gemma3Config
 
 from scrl.config import build_config
 from scrl.errors import InputError
@@ -47,23 +44,6 @@ def test_the_plan_counts_what_a_run_will_do_and_writes_nothing(tmp_path, call):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_updates_are_counted_with_smaller_batches_and_shared_updates():
-    # 64 questions in steps of 24, 24, 16: 12, 12 and 8 updates of two questions
-    plan = make_plan(config(questions_per_step=24, questions_per_update=2, steps=4))
-    assert (plan.updates, plan.epochs) == (12 + 12 + 8 + 12, 4 / 3)
-    assert make_plan(config(limit=3, steps=2)).updates == 6
-    one = make_plan(config(limit=1, steps=1)).lines
-    assert "scrl: 1 question × 32 completions → 16 trained → 16 sequences → 1 update a step" in one
-    assert any(line.startswith("1 step, 1 update, 1.0 epochs of 1 question; up to ") for line in one)
-
-
-def test_what_the_start_model_is_asked_is_counted():
-    # 2 steps × 2 questions × 8 completions × 64 tokens, and with RESTRAIN all 4 questions once more
-    sizes = {"limit": 4, "questions_per_step": 2, "steps": 2, "completions": 8, "trained": 4}
-    assert "up to 2,048 tokens" in "\n".join(make_plan(config(**sizes, method="ttrl")).lines)
-    assert "up to 4,096 tokens" in "\n".join(make_plan(config(**sizes, method="restrain")).lines)
-
-
 def test_memory_is_counted_by_its_large_parts():
     weights = 757_888
     memory = make_plan(config(limit=4, completions=8, trained=4)).memory_bytes
@@ -86,24 +66,6 @@ def test_memory_is_counted_by_its_large_parts():
         assert [summed[part] // weights for part in parts] == [2, 2, 4, 4]
     adapter = make_plan(config(limit=4, lora={"rank": 2}, loss={"kl_weight": 0.1})).memory_bytes
     assert (adapter["gradients"], adapter["optimizer"], adapter["start model"]) == (0, 0, 0)
-
-
-def test_a_model_whose_configuration_has_a_part_for_text_is_planned(tmp_path):
-    text = {
-        "vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
-        "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 128,
-    }  # fmt: skip
-    seen = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
-    folder = Path(shutil.copytree(model_folder("embedded"), tmp_path / "model"))
-    Gemma3Config(text_config=text, vision_config=seen | {"image_size": 8, "patch_size": 4}).save_pretrained(folder)
-    settings = {"model": str(folder), "limit": 1, "completions": 8, "trained": 4}
-    cache = make_plan(config(**settings)).memory_bytes["sampler's cache"]
-    # rows × tokens × 2 layers × (keys and values) × 1 head of 16 numbers × 4 bytes
-    rows, a_token = 8, 2 * 2 * 16 * 4
-    assert cache % (rows * a_token) == 0
-    assert 64 < cache // (rows * a_token) < 64 + 20
-    with pytest.raises(InputError, match="128 tokens"):
-        make_plan(config(**settings, sampling={"max_tokens": 120}))
 
 
 def test_the_cache_of_vllm_is_a_share_of_the_gpu(monkeypatch):
@@ -146,15 +108,6 @@ def test_the_plan_refuses_what_the_run_would_refuse():
         make_plan(config(limit=5, drop_last=True))
     with pytest.raises(InputError, match=r"model"):
         make_plan(config(model="./nowhere"))
-
-
-def test_a_model_of_thousands_of_layers_is_refused_before_it_is_made(tmp_path, monkeypatch):
-    folder = Path(shutil.copytree(model_folder("embedded"), tmp_path / "model"))
-    shape = json.loads((folder / "config.json").read_text()) | {"num_hidden_layers": 2100, "layer_types": None}
-    (folder / "config.json").write_text(json.dumps(shape))
-    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_config", lambda *_, **__: pytest.fail("made"))
-    with pytest.raises(InputError, match="2,100 layers"):
-        make_plan(config(model=str(folder)))
 
 
 def test_the_plan_looks_at_gold_at_held_out_questions_and_at_the_folder_as_the_run_does(tmp_path, call, refusal):

@@ -32,12 +32,6 @@ def test_a_recipe_is_planned_from_its_name_alone(capsys, monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_lie_on_the_recipe(capsys):
-    out = page(capsys, "plan", RECIPE, "--completions", "64", "--steps", "7")
-    assert "7 steps of 8 questions × 64 completions" in out
-    assert "weights; a GPU of 79 GiB\n" in out
-
-
 @pytest.mark.parametrize("start", range(8))
 def test_every_recipe_can_be_planned(capsys, start):
     for name in RUNS[start::8]:
@@ -124,8 +118,3 @@ def test_the_page_on_scaling_has_the_numbers_of_fewer_machines(capsys):
             assert max(map(float, re.search(r"sum, of 80 +(\S+) +(\S+)", verl).groups())) == float(gib)
         else:
             assert gib in verl
-
-
-def test_every_engine_is_planned_whichever_is_set(capsys):
-    plain = page(capsys, "plan", RECIPE, "--gpus", "1")
-    assert page(capsys, "plan", RECIPE, "--engine", "verl", "--gpus", "1") == plain

@@ -1,14 +1,10 @@
 """`scrl reproduce` without --run: what a reader with the paper in hand sees."""
 
-import re
-
 import pytest
 import yaml
-from commands import small_terminal
 from processes import scrl
 
 from scrl.cli.main import main
-from scrl.cli.paper_tables import lines_of
 from scrl.config import build_config
 from scrl.recipes.catalogue import EXPERIMENTS
 from scrl.recipes.paper import NOT_IN_PAPER, TABLES
@@ -41,19 +37,6 @@ def test_one_table_with_its_values_marks_and_experiments(capsys):
     assert "  Qwen2.5-3B + TTRL: qwen2.5-3b/{aime25,amc,math500,minerva,gpqa}/32-16/ttrl\n" in text
     assert "7.9 is printed, 7.96 implied" in text
     assert "40 training runs and" in text
-
-
-def test_a_terminal_of_80_columns_breaks_no_word(capsys, monkeypatch):
-    small_terminal(monkeypatch)
-    assert main(["reproduce"]) == 0
-    text = capsys.readouterr().out
-    assert "…" not in text
-    words = text.split()
-    parts = {*words, *(part for word in words for part in word.split("_"))}
-    for table in TABLES.values():
-        assert f"{table.name}:" in words
-        assert {part for column in table.columns for part in re.split("[ _]", column)} <= parts
-        assert {line.source for line in lines_of(table) if "/" in line.source} <= set(words)
 
 
 @pytest.mark.parametrize("scale", ["paper", "demo"])

@@ -36,7 +36,7 @@ def test_the_tree_of_the_paper():
     [(32, {}, "Take 30 or 35,"), (64, {}, "Take 60 or 65,"), (4, {}, "Take 5,"), (8, {"forks": 3}, "Take 7 or 14,")],
 )
 def test_a_number_that_no_tree_has_is_refused_with_the_nearest_that_one_has(number, settings, possible):
-    with pytest.raises(ConfigError, match=rf"^completions: .* there cannot be {number} in all. {possible}"):
+    with pytest.raises(ConfigError, match=f"^completions.* {number} .*{possible}"):
         plan(number, EtmrSettings(**settings))
 
 

@@ -332,9 +332,9 @@ def test_groups_of_any_kind_have_finite_credit(method, preset, votes):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("yaml:dump", "'yaml:dump' is of type function, not a Method"),
-        ("yaml:Scrl", "'yaml' has no 'Scrl'. There is no Method in it"),
-        ("scrl.credit.methods.scrl:SCRLL", "has no 'SCRLL'."),
+        ("yaml:dump", "'yaml:dump'"),
+        ("yaml:Scrl", "'Scrl'"),
+        ("scrl.credit.methods.scrl:SCRLL", "'SCRLL'"),
     ],
 )
 def test_a_method_that_is_not_there_is_refused(name, message):
@@ -367,18 +367,18 @@ def test_entropies_are_required_where_they_are_used_and_only_there():
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"method": "scrll"}, "Did you mean 'scrl'"),
-        ({"preset": "papr"}, "Did you mean 'paper'"),
-        ({"min_shar": 0.5}, "Did you mean 'min_share'"),
-        ({"min_share": 1.5}, "min_share.*less than or equal to 1.*1.5"),
-        ({"min_margin": -0.1}, "min_margin.*greater than or equal to 0"),
+        ({"method": "scrll"}, "'scrl'"),
+        ({"preset": "papr"}, "'paper'"),
+        ({"min_shar": 0.5}, "'min_share'"),
+        ({"min_share": 1.5}, "min_share"),
+        ({"min_margin": -0.1}, "min_margin"),
         ({"max_negative_share": float("nan")}, "max_negative_share"),
         ({"entropy_weight": "much"}, "entropy_weight.*much"),
         ({"missing_reward": "minus"}, "missing_reward"),
         ({"std": "median"}, "std.*median"),
-        ({"num_trained": 0}, "at least one"),
+        ({"num_trained": 0}, "num_trained"),
         ({"significant_digits": 0}, "significant_digits"),
-        ({"method": "ttrl", "min_share": 0.5}, "method 'ttrl' has no such setting"),
+        ({"method": "ttrl", "min_share": 0.5}, "'ttrl'"),
     ],
 )
 def test_bad_settings_are_refused_by_name(choices, message):

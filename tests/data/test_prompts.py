@@ -186,16 +186,6 @@ def test_thinking_can_be_switched_off(tokenizer_for):
     assert prompt_text(QUESTION, tokenizer, settings) == QWEN_USER + "<think>\n\n</think>\n\n"
 
 
-def test_a_style_can_be_forced_on_another_template(tokenizer_for):
-    chat = tokenizer_for(TEMPLATES["chat"])
-    assert prompt_text(QUESTION, chat, PromptSettings(style="qwen")) == (
-        f"[system] You are a helpful assistant. [user] What is 2 + 2? {STEPS} [reply]"
-    )
-    assert prompt_text(QUESTION, chat, PromptSettings(style="plain")) == RENDERED["plain"]
-    qwen = tokenizer_for(TEMPLATES["qwen"])
-    assert prompt_text(QUESTION, qwen, PromptSettings(style="qwen-math")) == RENDERED["qwen-math"]
-
-
 def test_instruction_and_system_message_replace_those_of_the_style_and_empty_ones_remove_them(tokenizer_for):
     qwen = tokenizer_for(TEMPLATES["qwen"])
     own = PromptSettings(instruction="Be brief.", system="You count.")
@@ -209,12 +199,6 @@ def test_instruction_and_system_message_replace_those_of_the_style_and_empty_one
         "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
     )
     assert prompt_text(QUESTION, tokenizer_for(None), nothing) == "What is 2 + 2?\n"
-
-
-def test_of_several_templates_the_default_one_decides():
-    assert style_of(Letters({"default": TEMPLATES["llama"], "tool_use": CHATML}), PromptSettings()) == "llama"
-    smollm = CHATML.replace("SYSTEM", "You are a helpful AI assistant named SmolLM")  # ChatML, but not Qwen's
-    assert style_of(Letters(smollm), PromptSettings()) == "chat"
 
 
 @pytest.mark.parametrize(("template", "settings", "named"), [

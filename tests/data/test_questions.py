@@ -68,19 +68,6 @@ def test_a_cell_may_hold_lines_and_separators(write):
     assert load_questions(path, limit=1).questions == (Question("1", "Two lines,\nand a comma"),)
 
 
-def test_line_separators_of_unicode_do_not_end_a_line(write):
-    path = write("a.txt", "one\u2028still one\x85and one\ntwo")
-    assert len(load_questions(path).questions) == 2
-
-
-def test_blank_lines_count_as_lines_but_not_as_rows(write):
-    path = write("a.jsonl", '{"question": "x"}\n\n\n{"question": ""}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl:4: field 'question'"):
-        load_questions(path)
-    path = write("b.txt", "\none\n\n\ntwo\n")
-    assert [question.id for question in load_questions(path).questions] == ["b-0", "b-1"]
-
-
 # Columns
 
 

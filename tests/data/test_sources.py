@@ -23,12 +23,6 @@ def test_the_parts_of_a_name_are_level_stream_number_and_seed(source, level, num
     assert loaded.questions == arithmetic_questions(level, number, stream=stream, seed=seed)
 
 
-def test_a_limit_takes_the_first_ones():
-    whole = load_source("arithmetic:easy:train:6", seed=0).questions
-    assert load_source("arithmetic:easy:train:6", seed=0, limit=2).questions == whole[:2]
-    assert load_source("arithmetic:easy:train:6", seed=0, limit=9).questions == whole
-
-
 @pytest.mark.parametrize(("source", "reason"), [
     ("arithmetic", "level"), ("arithmetic:esy", "'easy'"), ("arithmetic:easy:trian", "'train'"),
     *((f"arithmetic:easy:train:{rest}", "arithmetic:LEVEL:STREAM:NUMBER:SEED") for rest in ("few", "3:-1", "3:1:7")),

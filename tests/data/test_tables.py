@@ -73,21 +73,6 @@ def test_a_folder_is_no_file(write, tmp_path):
         load_questions(tmp_path)
 
 
-def test_special_and_unreadable_files(tmp_path, monkeypatch):
-    path = tmp_path / "a.txt"
-    path.write_text("q")
-
-    def refuse(self):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
-    with pytest.raises(DataError, match=r"a\.txt"):
-        load_questions(path)
-    monkeypatch.setattr("pathlib.Path.is_file", lambda self: False)  # a pipe, say
-    with pytest.raises(DataError, match="is not a regular file"):
-        load_questions(path)
-
-
 # Parquet
 
 
@@ -190,10 +175,3 @@ def test_the_hub_needs_an_extra(tmp_path, monkeypatch):
     (tmp_path / "data" / "amc.csv").write_text("x")
     with pytest.raises(DataError, match=r"pip install.*'amc\.csv'"):
         load_questions("data/amc")
-
-
-def test_a_file_wins_over_the_hub(hub, write, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "owner").mkdir()
-    (tmp_path / "owner" / "a.txt").write_text("q")
-    assert load_questions("owner/a.txt").questions == (Question("a-0", "q"),)

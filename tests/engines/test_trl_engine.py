@@ -1,9 +1,7 @@
 """The same groups through TRL and through the embedded engine; whole runs on TRL, in one process and in two."""
 
 import json
-from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from packaging.version import Version
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
 from scrl.data.prompts import PromptSettings, prompt_tokens
-from scrl.data.run_state import ENGINE_STATE, guard_stop_of
+from scrl.data.run_state import guard_stop_of
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
@@ -25,8 +23,6 @@ from scrl.records import Sampled
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
-from scrl.training.run_folder import RunFolder
-from scrl.training.state import State
 
 pytest.importorskip("trl")
 from trl_runs import (
@@ -246,32 +242,6 @@ def test_a_run_goes_on_as_if_nothing_had_happened(changes, signal, tmp_path, mon
     trl_run.resume(tmp_path / "parts", listener)
     assert f"resuming after step {1 + signal}" in listener.notes
     assert left_behind(tmp_path / "parts") == left_behind(tmp_path / "whole")
-
-
-def test_the_last_visit_of_each_question_is_read_back(tmp_path):
-    folder = RunFolder.create(tmp_path, small(), "cpu")
-    other = {"question": "?", "completion": "a\u2028b\x85c\u2029d", "reward": 0.0, "advantage": None}  # no line ends
-    votes = {("q", 0): ["1", "1"], ("r", 0): [None, None], ("q", 1): ["2", "3", None, "2"]}
-    folder.append(
-        "rollouts.jsonl",
-        [
-            {"question_id": question, "step": step, "sample": sample, "answer_class": key} | other
-            | {"label": "positive" if key in ("1", "2") else None}
-            for (question, step), keys in votes.items()
-            for sample, key in enumerate(keys)
-        ],
-    )  # fmt: skip
-    folder.last.mkdir()
-    state = {"step": 2, "questions": "these", "files": folder.lengths()}
-    (folder.last / ENGINE_STATE).write_text(json.dumps(state))
-    run = SimpleNamespace(
-        config=small("steps=3"), folder=folder, listener=Listener(), state=State(questions="these", processes=1),
-        is_main=True, refuse_if_ended=lambda: None, rollouts=SimpleNamespace(labels={}),
-    )  # fmt: skip
-    trl_run.TrlRun.restore(run)
-    assert (run.state.step, run.rollouts.labels) == (2, {"q": "2", "r": None})
-    half, quarter = Fraction(1, 2), Fraction(1, 4)
-    assert run.rollouts.last_votes.shares_by_question == {"q": {"2": half, "3": quarter}, "r": {}}
 
 
 def test_the_guard_ends_a_run(tmp_path):

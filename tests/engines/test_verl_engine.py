@@ -198,19 +198,6 @@ def test_questions_without_a_name_cannot_be_compared_with_others(queue, model):
     queue.kv_clear(keys=list(queue.kv_list("train")["train"]), partition_id="train")
 
 
-def test_every_question_asks_for_all_votes(queue, model):
-    config = verl_config(model)
-    trainer = open_trainer(config, None, model)
-    trainer.global_steps = 1
-    rows = [{"raw_prompt": np.array([{"role": "user"}], dtype=object), "index": n} for n in range(2)]
-    names = ("raw_prompt", "index")
-    trainer.train_dataloader_it = iter([{name: np.array([row[name] for row in rows], dtype=object) for name in names}])
-    batch = trainer._next_train_batch()
-    assert [int(number.data) for number in batch.get("__rollout_n__")] == [8, 8]
-    assert config.trainer.v1.trainer_mode == "sync"
-    assert type(trainer.replay_buffer).__name__ == "ReplayBuffer"  # not the asynchronous one
-
-
 def test_the_plugin_is_found_inside_a_ray_worker_and_is_light(ray):
     @ray.remote(num_cpus=0)  # the queue has them
     def look():
@@ -239,22 +226,6 @@ def output_of(command):
     """What a command prints in an environment without a CPU platform: verl is asked for there as anywhere."""
     environment = {name: value for name, value in os.environ.items() if name != "VERL_PLATFORM"}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-
-
-def test_a_trainer_that_cannot_be_loaded_says_so_when_it_is_asked_for():
-    code = """
-import importlib.metadata as metadata
-real = metadata.version
-metadata.version = lambda name: "0.8.0" if name == "verl" else real(name)
-from verl.trainer.ppo.v1 import get_trainer_cls
-try:
-    get_trainer_cls("scrl")(config=None)
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-    found = output_of([sys.executable, "-c", code])
-    assert "ConfigError trainer.v1.trainer_mode" in found
-    assert "verl 0.8.0" in found
 
 
 def test_options_that_verl_does_not_have_are_refused():

@@ -60,13 +60,6 @@ def test_pass_at_k_agrees_with_all_subsets(n):
         assert pass_at_k(n, c, k) == pytest.approx(sum(chosen) / len(chosen), abs=1e-15), (c, k)
 
 
-def test_more_samples_of_the_same_model_do_not_move_pass_at_k():
-    # each of n samples is right with chance 0.3: E pass@2 = 1 − 0.7² = 0.51 for every n, so doubling n changes nothing
-    for n in (2, 4, 8, 16):
-        chances = [math.comb(n, c) * 0.3**c * 0.7 ** (n - c) for c in range(n + 1)]
-        assert math.fsum(p * pass_at_k(n, c, 2) for c, p in enumerate(chances)) == pytest.approx(0.51, abs=1e-12)
-
-
 # maj@k
 
 
@@ -172,28 +165,6 @@ def test_how_often_an_interval_holds_the_mean(shape, questions, covered, above):
         missed["above"] += mean > high
     assert covered[0] < 100 - sum(missed.values()) / 4 < covered[1]
     assert above[0] < missed["above"] / 4 < above[1]
-
-
-def test_interval_agrees_with_a_plain_loop_over_the_same_draws():
-    values = sorted([0.1, 0.9, 0.4, 0.0, 1.0])
-    draws = generator_for(7, "bootstrap").integers(5, size=(200, 5))
-    means = sorted(sum(values[q] for q in draw_Q) / 5 for draw_Q in draws)
-
-    def quantile(share):  # between the two nearest of the 200 means, numbered from 0
-        place = share * 199
-        below = int(place)
-        return means[below] + (place - below) * (means[below + 1] - means[below])
-
-    expected = (quantile(0.025), quantile(0.975))
-    assert bootstrap_interval(values, seed=7, draws=200) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_interval_of_many_questions_is_the_normal_one(seed):
-    values = generator_for(seed, "values").beta(0.5, 0.8, size=2_000)
-    error = values.std() / np.sqrt(2_000)
-    expected = (values.mean() - 1.96 * error, values.mean() + 1.96 * error)
-    assert bootstrap_interval(values, seed=seed) == pytest.approx(expected, abs=0.1 * error)
 
 
 @given(VALUES, st.integers(0, 5), st.data())

@@ -63,14 +63,6 @@ def test_trl_writes_parquet():
     assert {r.group for r in rollouts} == {(1, "completions_00001-0"), (1, "completions_00001-1")}
 
 
-def test_trls_columns_without_parquet(tmp_path):
-    chat = [{"role": "user", "content": "What is 6 times 7?"}]
-    says = [{"role": "assistant", "content": "\\boxed{42}"}]
-    row = {"step": 3, "prompt": chat, "completion": says, "reward": 1.0, "advantage": 0.0, "answer": "42"}
-    name, (rollout,) = read(write_lines(tmp_path / "a.jsonl", [row]))
-    assert (name, rollout.text, rollout.step, rollout.gold) == ("TRL completions", "\\boxed{42}", 3, "42")
-
-
 def test_openai_batch_output_with_the_likeliest_tokens(tmp_path):
     # ½, ¼ and a rest of ¼: H = ½ log 2 + ½ log 4; then a sure token: H = 0
     top = [{"token": "a", "logprob": math.log(0.5)}, {"token": "b", "logprob": math.log(0.25)}]
@@ -133,15 +125,6 @@ def test_a_table_with_prompt_and_completion(tmp_path):
     ]  # fmt: skip
 
 
-def test_an_entropy_of_zero_is_an_entropy(tmp_path):
-    """As a model without doubt has it, in a number or a cell; only an empty cell is none."""
-    row = {"prompt": "p", "response": "\\boxed{1}"}
-    path = write_lines(tmp_path / "a.jsonl", [row | {"entropy": entropy} for entropy in (0.0, 0, None, 0.5)] + [row])
-    assert [r.entropy for r in read(path)[1]] == [0, 0, None, 0.5, None]
-    (tmp_path / "a.csv").write_text("prompt,response,entropy\np,\\boxed{1},0\np,\\boxed{1},0.0\np,\\boxed{1}, \n")
-    assert [r.entropy for r in read(tmp_path / "a.csv")[1]] == [0, 0, None]
-
-
 @pytest.mark.parametrize("entropy", [False, [], "low", "nan"])
 def test_what_is_no_number_is_no_entropy(tmp_path, entropy):
     path = write_lines(tmp_path / "a.jsonl", [{"prompt": "p", "response": "r", "entropy": entropy}])
@@ -156,17 +139,6 @@ def test_columns_can_be_named(tmp_path):
     assert (rollout.question_id, rollout.text, rollout.entropy) == ("a-0", "\\boxed{1}", 0.5)
     with pytest.raises(DataError, match=r"a\.csv:2.*'antword'"):
         read(tmp_path / "a.csv", columns._replace(completion="antword"))
-
-
-def test_a_named_column_is_not_taken_for_anything_else(tmp_path):
-    (tmp_path / "a.csv").write_text("prompt,answer,truth\nx,\\boxed{1},1\nx,\\boxed{2},1\n")
-    columns = Columns(completion="answer")
-    assert [(r.text, r.gold) for r in read(tmp_path / "a.csv", columns)[1]] == [
-        ("\\boxed{1}", None),
-        ("\\boxed{2}", None),
-    ]
-    _, rollouts = read(tmp_path / "a.csv", columns._replace(gold="truth"))
-    assert [r.gold for r in rollouts] == ["1", "1"]
 
 
 @pytest.mark.parametrize("name", [name for name in COLUMN_NAMES["gold_column"][0].split() if name != "final_answer"])

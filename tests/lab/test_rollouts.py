@@ -92,17 +92,6 @@ def test_a_server_without_logprobs_is_named_once_and_methods_that_need_none_run(
         assert main(["label", "c.jsonl", "--method", "ttrl"]) == 0
 
 
-@pytest.mark.parametrize(("temperature", "notes"), [("1", 1), ("0", 0)])
-def test_a_server_that_does_not_draw_is_noticed(temperature, notes, capsys):
-    same = json.dumps({"choices": [{"message": {"content": "It is 4."}, "finish_reason": "stop"}]})
-    with StubServer(response(200, same)) as server:
-        assert main(words(server, questions(4), "--temperature", temperature)) == 0
-        assert capsys.readouterr().out.count("word for word the same") == notes
-        server.fault = "answer"
-        assert main(words(server, questions(4), out="d.jsonl")) == 0
-        assert "word for word" not in capsys.readouterr().out
-
-
 # Faults
 
 

@@ -65,21 +65,6 @@ def test_an_adapter_is_loaded_merged_into_its_model(adapter):
     assert {weight.dtype for weight in half.model.parameters()} == {torch.bfloat16}
 
 
-def test_an_adapter_is_loaded_after_it_and_the_package_were_moved(adapter, tmp_path):
-    folder, trained = adapter
-    moved = folder.rename(tmp_path / "moved")
-    rebase(moved, "/elsewhere/site-packages/scrl/data/arithmetic_model")
-    torch.testing.assert_close(logits(load_model(str(moved), CPU)), logits(trained))
-
-
-def test_an_adapter_of_a_folder_and_without_a_tokenizer_is_loaded(adapter, folder):
-    path, trained = adapter
-    rebase(path, str(folder))
-    for file in path.glob("tokenizer*"):
-        file.unlink()
-    torch.testing.assert_close(logits(load_model(str(path), CPU)), logits(trained))
-
-
 def test_an_adapter_on_top_of_an_adapter_keeps_both(adapter, tmp_path):
     folder, trained = adapter
     second = load_model(str(folder), CPU, lora=LoraSettings(rank=2))

@@ -8,8 +8,6 @@ import huggingface_hub.constants
 import pytest
 import torch
 from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
     BloomConfig,
     BloomForCausalLM,
     FalconConfig,
@@ -45,20 +43,6 @@ def test_the_embedded_model_loads_without_a_network(no_network):
     assert not loaded.has_adapter
     assert loaded.tokenizer.eos_token_id is not None
     assert loaded.model.config.vocab_size >= len(loaded.tokenizer)
-
-
-def test_the_embedded_model_is_small_and_plain_transformers_loads_it(no_network):
-    assert sum(file.stat().st_size for file in EMBEDDED.iterdir()) <= 10 * 2**20
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(EMBEDDED), AutoTokenizer.from_pretrained(EMBEDDED)
-    tokens = tokenizer("Compute 3+4+5.", return_tensors="pt")["input_ids"]
-    assert tokenizer.unk_token_id not in tokens[0].tolist()
-    assert model(tokens).logits.shape == (1, tokens.shape[1], model.config.vocab_size)
-
-
-def test_a_folder_loads_by_its_path_and_by_a_path_from_home(folder, monkeypatch, no_network):
-    assert load_model(str(folder), CPU).num_weights == load_model("embedded", CPU).num_weights
-    monkeypatch.setenv("HOME", str(folder.parent))
-    assert load_model("~/model", CPU).device == torch.device("cpu")
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("auto", torch.float32), ("bfloat16", torch.bfloat16)])

@@ -11,13 +11,11 @@ from updates import (
     draw_group,
     make_policy,
     small_model,
-    uneven_group,
     weights_of,
 )
 
-from scrl.errors import ConfigError, TrainingError
+from scrl.errors import TrainingError
 from scrl.policy.batching import TrainingRow, num_tokens
-from scrl.policy.model import recompute_activations
 from scrl.policy.token_scores import CHUNK_ELEMENTS, token_scores
 
 CREDIT = credit_of()
@@ -133,21 +131,6 @@ def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
     assert policy.update([group], [CREDIT]).notes == ()
 
 
-def test_scores_which_keep_no_activations_turn_nothing_on(group):
-    language_model = small_model(torch.bfloat16)
-    policy = make_policy(language_model, micro_batch=1)
-    Memory(language_model, room=0)
-    updates = [policy.rows([(group, CREDIT)])]
-    with pytest.raises(TrainingError, match="one completion"):
-        policy._retry(lambda: policy.rescore(updates), updates)
-    assert not language_model.model.is_gradient_checkpointing
-
-
-def test_a_model_that_cannot_recompute_activations_is_refused_by_the_setting():
-    with pytest.raises(ConfigError, match=r"compute.gradient_checkpointing"):
-        recompute_activations(without_recomputation().model)
-
-
 @both_dtypes
 def test_where_even_that_does_not_fit_activations_are_computed_twice(group, dtype, monkeypatch):
     language_model, wanted = small_model(dtype), updated_weights(group, 1, dtype)
@@ -180,18 +163,6 @@ def test_the_tokens_halve_and_the_update_is_the_same(group, packing):
     assert tokens // 2 < memory.runs[0] <= tokens  # copies of a shared prompt's keys count too
     assert all(run <= tokens // 2 for run in memory.runs[1:])
     assert_close(weights_of(language_model), updated_weights(group, 16, packing=packing), 1e-5)
-
-
-def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out():
-    language_model, group = small_model(), uneven_group()
-    policy = make_policy(language_model, micro_batch=4, max_tokens=24, compute=PACKED)
-    rows = policy.rows([(group, CREDIT)])
-    tokens = max(num_tokens(rows[first : first + 4], True) for first in (0, 4))
-    memory = Memory(language_model, room=tokens // 2, unit="tokens")
-    report = policy.update([group], [CREDIT])
-    assert (policy.micro_batch, policy.micro_tokens) == (4, tokens // 2)
-    assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
-    assert all(run <= tokens // 2 for run in memory.runs[1:])
 
 
 def test_no_room_for_one_long_completion_among_short_ones_is_an_error():

@@ -13,7 +13,6 @@ from updates import (
     ENDS,
     SMALL,
     VARIANTS,
-    Memory,
     assert_close,
     cohere,
     collected_gradient,
@@ -29,7 +28,7 @@ from updates import (
     with_adapter,
 )
 
-from scrl.errors import ConfigError, TrainingError
+from scrl.errors import ConfigError
 from scrl.policy.batching import Batch, TrainingRow, is_worth_packing, num_tokens, split_by_tokens
 from scrl.policy.model import load_model
 from scrl.policy.packing import Packing, attend_within_rows, choose_packing, why_not_packed
@@ -97,18 +96,6 @@ def test_activations_can_be_computed_again(group, packing):
     found, _ = collected_gradient(policy, group, credit_of())
     wanted, _ = collected_gradient(make_policy(plain, max_tokens=24), group, credit_of())
     assert_close(found, wanted, 2e-5)
-
-
-def test_the_model_attends_as_before_when_it_is_done(group):
-    language_model = embedded()
-    config = language_model.model.config
-    policy = make_policy(language_model, max_tokens=24, compute=PACKED)
-    policy.update([group], [credit_of()])
-    assert config._attn_implementation == "sdpa"
-    Memory(language_model, room=0)
-    with pytest.raises(TrainingError):
-        policy.update([group], [credit_of()])
-    assert config._attn_implementation == "sdpa"
 
 
 def test_bfloat16_rows_are_scored_again_without_padding(group):

@@ -135,14 +135,6 @@ def test_what_the_optimizer_will_allocate_is_left_free():
     assert open_optimizer(half, OptimizerSettings(), 10).bytes_to_come == 0  # split masters: all is there
 
 
-@pytest.mark.parametrize(("room", "notes"), [(5 * GIB, ()), (4 * GIB, ("the update needs 4.1 GiB: freed",))])
-def test_others_give_memory_back_before_it_runs_out(group, monkeypatch, room, notes):
-    policy = make_policy(small_model(torch.float32), micro_batch=4)
-    policy._pass_memory, policy.make_room = PassMemory(4.1 * GIB, 1.0), lambda: "freed"
-    monkeypatch.setattr(policy_module, "free_room", lambda _: room)
-    assert policy.update([group], [CREDIT]).notes == notes
-
-
 # How torch allocates a GPU's memory is settled before a plan or a run looks at the GPU
 
 GROW = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}

@@ -10,7 +10,7 @@ from line_files import read_lines, write_lines
 
 from scrl.errors import DataError
 from scrl.recipes import outcome_tables
-from scrl.recipes.jobs import VOTING, jobs, select, with_controls, with_voting
+from scrl.recipes.jobs import VOTING, jobs, with_controls, with_voting
 from scrl.recipes.outcome_tables import Value, caption_of, cell_text, number_table, outcome_table, values_of
 from scrl.recipes.paper import GAIN, SERIES, TABLES
 from scrl.recipes.reproduce import Choices
@@ -86,28 +86,6 @@ def test_every_table_is_filled_from_its_files(name, scale, tmp_path):
     if table.is_figure:
         outcome_tables.write_figure(scaled, choices, tmp_path, tmp_path / "figure.svg")
         assert ElementTree.parse(tmp_path / "figure.svg").getroot().tag.endswith("svg")
-
-
-def test_at_demo_scale_equal_rows_and_columns_are_printed_once():
-    main = table_at(TABLES["table-main"], "demo")
-    assert main.columns == ("hard", "medium", "easy", "Avg")
-    assert [row for _, row in main.rows] == ["embedded", "embedded + TTRL", "embedded + SCRL", "embedded Δ"] * 2
-    average = next(cell for cell in main.cells if cell.column == "Avg")
-    assert [column for _, _, column, _ in average.derived.of] == ["hard", "medium", "easy"]
-    # COMPASS is what the 1B model is held against, RESTRAIN the 8B: their gains must not share a row
-    llama = table_at(TABLES["table-llama"], "demo")
-    assert {section for section, _ in llama.rows} == {"Instruct models, 1B", "Instruct models, 8B"}
-    baselines = {(cell.section, cell.derived.of[1][1]) for cell in llama.cells if cell.metric == GAIN}
-    expected = {("1B", "embedded + COMPASS"), ("8B", "embedded + RESTRAIN")}
-    assert {(section[-2:], row) for section, row in baselines} == expected
-    for cell in llama.cells:
-        assert all(section == cell.section for section, *_ in (cell.derived.of if cell.derived else ()))
-    assert table_at(TABLES["table-reasoning"], "demo").columns == ("48 tokens", "72 tokens")
-    assert {section for section, _ in table_at(TABLES["table-generalisation"], "demo").rows} == {"trained on hard"}
-    (own,) = select(["qwen2.5-3b/minerva/32-16/scrl"])
-    assert [row for _, row in table_at(own, "demo").rows] == ["embedded/start", "embedded/easy/32-16/scrl"]
-    for table in TABLES.values():
-        assert table_at(table, "paper") is table
 
 
 # Numbers by hand

@@ -13,7 +13,7 @@ from scrl.errors import ConfigError, DataError, InputError
 from scrl.evaluation.settings import build_settings
 from scrl.recipes import reproduce
 from scrl.recipes.catalogue import EXPERIMENTS, find
-from scrl.recipes.jobs import VOTING, jobs, select, start_of, with_controls, with_voting
+from scrl.recipes.jobs import jobs, select, start_of, with_controls, with_voting
 from scrl.recipes.paper import TABLES
 from scrl.recipes.reproduce import Choices, check, evaluation_settings, rollout_settings, voting_settings
 from scrl.recipes.scales import at_scale, config_at
@@ -89,13 +89,6 @@ def test_starts_come_first_and_are_measured_on_all_that_any_table_asks_for():
     assert not run.rollouts_on
 
 
-def test_a_figure_measures_nothing_after_its_runs():
-    for name, has_curve in (("figure-labels", False), ("figure-dynamics-7b", True)):
-        for job in jobs([TABLES[name]], "paper"):
-            assert job.is_run
-            assert (job.measured_on, job.rollouts_on, job.has_voting, job.has_curve) == ((), (), False, has_curve)
-
-
 def test_at_demo_scale_what_is_the_same_is_done_once():
     found = jobs([with_voting(TABLES["table-main"])], "demo")
     assert found[0].name == "embedded/start"
@@ -128,18 +121,6 @@ def test_controls_of_varied_thresholds_are_not_run_and_rows_without_a_method_say
     (own,) = select([SCRL_3B])
     assert rows(with_controls(own, ("random",)))[-1] == "qwen2.5-3b/aime25/32-16/random"
     assert all(with_controls(table, ()) == table for table in TABLES.values())
-
-
-def test_voting_stands_below_the_start_of_every_run_of_scrl():
-    table = with_voting(TABLES["table-main"])
-    votes = [cell for cell in table.cells if cell.metric == VOTING]
-    assert len(votes) == 2 * 2 * 5
-    assert rows(table)[:2] == ["Qwen2.5-3B", "Qwen2.5-3B, voting at 32/16"]
-    models, sizes = ("Qwen2.5-3B", "Qwen2.5-Math-7B"), ("32/16", "64/32")
-    assert {cell.row for cell in votes} == {f"{model}, voting at {size}" for model in models for size in sizes}
-    assert all(EXPERIMENTS[cell.experiment].method == "scrl" and cell.paper is None for cell in votes)
-    for name in ("table-ablation", "table-generalisation", "figure-labels", "table-entropy"):
-        assert with_voting(TABLES[name]) == TABLES[name]  # no start to vote, or other questions than those trained on
 
 
 # Settings

@@ -54,13 +54,6 @@ def test_hostile_text_appears_only_escaped(make_run):
     assert_safe(page_of(folder, make_run("other")))
 
 
-def test_text_that_hides_or_turns_around_is_written_out(make_run):
-    text = "a\x00b\x1b[31m\u202egnp\ud800\r\nnext\rline"
-    html = page_of(make_run(rollouts=[rollout_line(completion=text)]))
-    shown = data_of(html)["sources"][0]["groups"][0]["excerpts"][0]["text"]
-    assert shown == "a␀b␛[31m⟨U+202E⟩gnp⟨U+D800⟩\nnext␍line"
-
-
 def test_numbers_are_those_of_the_files(make_run):
     folder = make_run()
     page = Page(page_of(folder))
@@ -183,14 +176,6 @@ def test_all_questions_are_there_and_many_visits_are_thinned_out(make_run):
     assert (groups[0]["bars"][0][0], groups[0]["bars"][-1][0]) == (0, 59)
 
 
-def test_the_page_counts_questions_learned_kept_lost_and_never_right(make_run):
-    first = {"maj@16_by_question": {"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.2}}
-    last = {"maj@16_by_question": {"a": 1.0, "b": 1.0, "c": 0.0, "d": 0.1}}
-    evaluations = [evaluation_line(0, 0.5, **first), evaluation_line(30, 0.5, **last)]
-    text = Page(page_of(make_run(evaluations=evaluations))).text
-    assert "1 learned 1 kept 1 lost 1 never right" in text
-
-
 def test_a_change_has_its_interval_where_both_ends_have_values_by_question(make_run):
     first = {"pass@1_by_question": {"a": 0.0, "b": 0.5}}
     last = {"pass@1_by_question": {"a": 0.5, "b": 1.0}}  # + 0.5 on each: an interval of width 0
@@ -256,11 +241,6 @@ def test_smoothing_is_a_mean_over_neighbours():
     assert [smoothing_width(steps) for steps in (1, 19, 20, 100, 1000)] == [1, 1, 3, 11, 15]
 
 
-def test_a_plot_without_data_is_left_out(make_run):
-    run = read_runs([make_run(evaluations=[], metrics=[{"step": 0, "entropy_mean": 0.5}])])
-    assert [plot.title for plot in draw_plots(run)] == ["Entropy of a completion, in nats"]
-
-
 def test_a_run_has_a_colour_and_its_numbers_differ_in_their_dashes(make_run):
     folders = [make_run("a"), make_run("b")]
     alone = {plot.title: plot for plot in draw_plots(read_runs(folders[:1]))}
@@ -273,17 +253,6 @@ def test_a_run_has_a_colour_and_its_numbers_differ_in_their_dashes(make_run):
     assert [(curve.look, curve.name, curve.style) for curve in shown] == [(0, "a", "solid"), (1, "b", "solid")]
     assert "var(--c1)" in both["pass@1 on toy"].svg
     assert "Band" in both["pass@1 on toy"].note
-
-
-@pytest.mark.parametrize(
-    ("pushes", "lowest", "highest"),
-    [((0.02, 0.01), 0.0, 0.02), ((0.02, -0.05), -0.05, 0.02), ((-0.02, -0.05), -0.05, 0.0)],
-)
-def test_a_push_away_from_stock_answers_is_drawn(make_run, pushes, lowest, highest):
-    lines = [{"step": step, "push_stock": push} for step, push in enumerate(pushes)]
-    [plot] = draw_plots(read_runs([make_run(evaluations=[], metrics=lines)]))
-    ticks = [float(text.replace("\N{MINUS SIGN}", "-")) for text in re.findall(r">(\W?\d+\.\d+)</text>", plot.svg)]
-    assert (min(ticks), max(ticks)) == pytest.approx((lowest, highest), abs=0.011)
 
 
 def test_drawings_have_no_foreign_text_and_ignore_the_users_style(make_run):

@@ -10,7 +10,7 @@ from run_files import CONFIG, evaluation_line
 
 from scrl.errors import DataError, InputError
 from scrl.evaluation.statistics import Difference
-from scrl.reporting.evaluations import read_place, split_step
+from scrl.reporting.evaluations import read_place
 from scrl.reporting.result_rows import group_by_seed, result_rows, result_table
 from scrl.reporting.tables import Share, Table, as_csv, as_latex, as_markdown, cell_text, latex_escape
 
@@ -48,15 +48,6 @@ def test_a_run_has_a_row_for_start_best_peak_and_last(make_run):
     assert last.scores["pass@16"] == Share(0.6 + 0.2)  # an older file, without its interval
     assert last.shares == {"agreement": Share(0.55), "answered": Share(0.98), "truncated": Share(0.015)}
     assert (last.questions, last.samples, last.temperature, last.seeds) == (12, 16, 0.6, (7,))
-
-
-def test_marks_that_fall_on_one_evaluation_share_its_row(make_run):
-    folder = make_run()  # 0.4375, 0.5, 0.6125 at 0, 15, 30
-    note_best(folder, 30)
-    assert [row.marks for row in rows_of(folder)] == [("start",), ("best", "peak", "last")]
-    lines = [evaluation_line(0, 0.5), evaluation_line(9, 0.5), evaluation_line(12, 0.4)]
-    falling = make_run("falling", evaluations=lines)
-    assert [row.marks for row in rows_of(falling)] == [("start", "peak"), ("last",)]  # the first of equals
 
 
 def test_what_a_reader_must_know_about_the_files_is_told(make_run):
@@ -128,17 +119,6 @@ def test_lines_of_earlier_versions_were_compared_as_the_settings_beside_them_say
     assert ["significant_digits" in line for line in read_place(str(run)).evaluations] == [False, False]
 
 
-def test_peaks_at_different_steps_name_each_step(make_run):
-    early = [graded(0, {"q": 0.0}), graded(15, {"q": 1.0}), graded(30, {"q": 0.5})]
-    late = [graded(0, {"q": 0.0}), graded(15, {"q": 0.25}), graded(30, {"q": 0.75})]
-    runs = [make_run(f"r{seed}", config=CONFIG | {"seed": seed}, evaluations=x) for seed, x in ((1, early), (2, late))]
-    found = {row.marks: row for row in rows_of(*runs)}
-    assert found[("peak",)].steps == (15, 30)
-    assert found[("peak",)].scores["pass@1"].value == 0.875
-    assert found[("last",)].scores["pass@1"].value == 0.625
-    assert result_table([found[("peak",)]]).rows[0][5] == "15, 30"
-
-
 def test_a_seed_that_is_not_done_is_missing_from_the_later_rows(make_run):
     done = seeded(make_run, 1, {"q1": 1.0, "q2": 1.0})
     begun = make_run("begun", config=CONFIG | {"seed": 2}, evaluations=[graded(0, {"q1": 1.0, "q2": 0.5})])
@@ -161,13 +141,6 @@ def test_other_runs_keep_their_own_rows(make_run, change):
 
 
 # Reading
-
-
-def test_a_folder_whose_name_has_an_at_sign_is_a_folder(tmp_path):
-    (tmp_path / "run@7").mkdir()
-    assert split_step(str(tmp_path / "run@7")) == (tmp_path / "run@7", None)
-    assert split_step(str(tmp_path / "run@7@40")) == (tmp_path / "run@7", 40)
-    assert split_step("me@home") == (split_step("me@home")[0], None)
 
 
 def test_places_that_hold_nothing_say_what_to_give_instead(make_run, tmp_path):

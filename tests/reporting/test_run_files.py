@@ -6,7 +6,7 @@ from run_files import evaluation_line, group_lines, read_runs, rollout_line
 
 from scrl.errors import DataError, InputError
 from scrl.reporting.rollout_votes import read_votes
-from scrl.reporting.sources import excerpt, load_questions, natural_order
+from scrl.reporting.sources import load_questions
 
 
 def read_one(folder):
@@ -25,24 +25,12 @@ def test_a_run_is_read_as_its_files_tell_it(make_run):
     assert [question.votes.id for question in run.questions] == ["q1", "q2", "q3", "q4", "q5", "q6"]
 
 
-def test_numbers_in_ids_count_as_numbers():
-    names = ["q10", "q9", "q09", "a", "q9b", "10", "9", ""]
-    assert sorted(names, key=natural_order) == ["", "9", "10", "a", "q9", "q09", "q9b", "q10"]
-    assert natural_order("q" + "9" * 5000) > natural_order("q8")
-
-
 def test_excerpts_are_of_the_last_visit_two_answers_each(make_run):
     rollouts = [*group_lines("q", 0, ["8", "8"]), *group_lines("q", 2, ["5", "4", "4", "6", "6"])]  # a tie: 4 leads
     (question,) = read_one(make_run("a", rollouts=rollouts)).questions
     assert [found.answer for found in question.excerpts] == ["4", "6"]
     (question,) = read_one(make_run("b", rollouts=list(group_lines("q", 0, [None, "4"])))).questions
     assert [found.answer for found in question.excerpts] == ["4", None]
-
-
-def test_excerpts_are_shorter_where_there_are_many_questions():
-    assert len(excerpt("x" * 10_000, 1)) == len("x" * 2000 + " … [8,000 characters left out] … ")
-    assert excerpt("x" * 10_000, 2_000).count("x") == 500  # 2,000,000 characters for 2 excerpts of 2,000 questions
-    assert excerpt("x" * 10_000, 10**6).count("x") == 200
 
 
 @pytest.mark.parametrize("lines", [[rollout_line("q2")], [{"broken": 1}], []])
@@ -134,12 +122,6 @@ def test_only_evaluations_made_alike_are_put_together(make_run):
     lines = [evaluation_line(0, 0.2), evaluation_line(0, 0.3, temperature=0.0), evaluation_line(5, 0.4)]
     series = read_one(make_run(evaluations=lines)).series
     assert [[line["step"] for line in found] for found in series.values()] == [[0, 5], [0]]
-
-
-def test_null_is_undefined_and_other_fields_are_ignored(make_run):
-    run = read_one(make_run(metrics=[{"step": 0, "positive_accuracy": None}], rollouts=[rollout_line(extra=[1, {}])]))
-    assert run.metrics == [{"step": 0}]
-    assert run.num_completions == 1
 
 
 def test_folders_must_be_given_once_and_exist(make_run, tmp_path):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import (
@@ -127,18 +126,6 @@ def test_a_finished_row_ends_in_an_end_token_which_counts_and_a_cut_row_has_none
         assert sample.is_finished or len(tokens) == settings.max_tokens
 
 
-def test_one_token_is_the_shortest_completion_and_an_end_token_alone_has_no_text():
-    model = set_ends(tiny_model("llama"), *range(VOCABULARY))
-    for samples in drawn(prompts(*LENGTHS), model=model):
-        assert [(len(sample.tokens_T), sample.is_finished) for sample in samples] == [(1, True)] * 4
-    with torch.no_grad():
-        model.lm_head.weight[END] = 0
-    model.lm_head.register_forward_hook(lambda module, inputs, logits: logits.index_fill(-1, torch.tensor(END), 1e4))
-    [[sample]] = drawn(prompts(4), model=model, num_samples=1)
-    assert (sample.text, sample.tokens_T.tolist(), sample.is_finished) == ("", [END], True)
-    assert sample.entropy == pytest.approx(0, abs=1e-6)  # all mass on the end
-
-
 def test_both_the_models_and_the_tokenizers_ends_count():
     model = tiny_model("llama")
     model.generation_config.eos_token_id = 7
@@ -146,14 +133,6 @@ def test_both_the_models_and_the_tokenizers_ends_count():
     assert end_tokens(set_ends(model, 9, 8), TOKENIZER) == [END, 8, 9]
     model.generation_config.eos_token_id = None
     assert end_tokens(model, TOKENIZER) == [END]
-
-
-def test_tokens_the_tokenizer_does_not_know_have_no_text():
-    model = tiny_model("llama")  # three tokens of its vocabulary are padding
-    last = torch.tensor(VOCABULARY - 1)
-    model.lm_head.register_forward_hook(lambda module, inputs, logits: logits.index_fill(-1, last, 1e4))
-    [[sample]] = drawn(prompts(4), SamplingSettings(max_tokens=3, stop=("the",)), model=model, num_samples=1)
-    assert (sample.text, sample.tokens_T.tolist()) == ("", [VOCABULARY - 1] * 3)
 
 
 # Prefixes

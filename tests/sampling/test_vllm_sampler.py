@@ -27,7 +27,6 @@ from tiny_models import (
     tiny_model,
     tokens_of,
 )
-from transformers import Gemma3Config, Gemma3TextConfig
 
 from scrl.config import read_config
 from scrl.errors import ConfigError, TrainingError
@@ -35,7 +34,7 @@ from scrl.evaluation import benchmark_run
 from scrl.evaluation.settings import build_settings
 from scrl.policy.scoring import batches, scorer
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.vllm import MAX_DRIFT, VllmSampler, max_positions, refuse_more, vllm_seed
+from scrl.sampling.vllm import MAX_DRIFT, VllmSampler, refuse_more, vllm_seed
 from scrl.sampling.vllm_engine import engine_options, merged_weights, require_vllm, start_engine
 from scrl.training.loop import train
 
@@ -143,21 +142,7 @@ def test_settings_in_vllms_words(rig):
     assert rig.sampler.drift is None
 
 
-def test_vllm_is_started_without_weights_and_tokenizer(rig):
-    options = rig.llm.options
-    assert (options["load_format"], options["skip_tokenizer_init"], options["dtype"]) == ("dummy", True, "float32")
-    assert (options["max_num_seqs"], options["max_model_len"], options["kv_cache_memory_bytes"]) == (8, 64, 2**30)
-    assert options["enable_sleep_mode"] is options["enable_prefix_caching"] is True
-    assert options["logprobs_mode"] == "processed_logprobs"
-
-
 # Weights
-
-
-def test_the_longest_sequence_may_be_set_in_a_models_text_config():
-    part = Gemma3TextConfig(max_position_embeddings=64)
-    for shape in (part, Gemma3Config(text_config=part.to_dict())):
-        assert max_positions(SimpleNamespace(config=shape)) == 64
 
 
 def test_it_wakes_before_weights_are_copied_and_forgets_what_it_cached(rig):
@@ -186,14 +171,6 @@ def test_a_weight_that_does_not_arrive_is_noticed_at_the_start(rig):
     rig.llm.sleep = lambda level: rig.llm.events.append("sleep")  # its random weight stays a number
     torch.nn.init.normal_(dict(rig.llm.inner.named_parameters())[rig.llm.inner.deaf_to[0]])
     with pytest.raises(TrainingError, match=rf"\d\.\d+ nats.* at most {MAX_DRIFT}"):
-        rig.sample()
-
-
-def test_weights_that_are_not_numbers_are_noticed(rig):
-    rig.llm.inner.deaf_to = ("model.norm.weight",)  # asleep, it has forgotten them
-    logprobs = fake_vllm.FlatLogprobs([float("nan")] * 2)
-    rig.llm.draw = lambda prompt, params, index: fake_vllm.CompletionOutput(index, [3, 4], logprobs, "length")
-    with pytest.raises(TrainingError, match="by nan nats"):
         rig.sample()
 
 
@@ -236,15 +213,6 @@ def test_the_drift_is_the_mean_over_all_tokens_of_a_step(rig, monkeypatch):
     rig.sampler.release()
     rig.sample(step=5)
     assert rig.sampler.drift is None  # nothing of the step could be compared
-
-
-def test_the_self_check_is_no_part_of_the_drift_and_needs_log_probs(rig, monkeypatch):
-    gaps = [[], [0.04], [0.01]]
-    monkeypatch.setattr("scrl.sampling.vllm.logprob_gaps", lambda drawn, scores: np.array(gaps.pop(0)))
-    with pytest.raises(TrainingError, match="by nan nats"):
-        rig.sample()
-    rig.sample()
-    assert rig.sampler.drift == 0.01
 
 
 # What is refused

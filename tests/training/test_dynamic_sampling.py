@@ -112,15 +112,6 @@ def test_a_group_that_its_method_pushes_one_way_is_not_flat_though_all_earn_the_
 # In a run
 
 
-def test_off_is_the_default_and_leaves_no_trace(tmp_path):
-    do(tmp_path / "plain", *TINY)
-    do(tmp_path / "off", *TINY, "dynamic_sampling.rounds=0", "dynamic_sampling.tolerance=0.5")
-    assert metrics(tmp_path / "off") == metrics(tmp_path / "plain")
-    assert not any("resampl" in key for line in metrics(tmp_path / "plain") for key in line)
-    assert weights(tmp_path / "off") == weights(tmp_path / "plain")
-    assert small().dynamic_sampling.rounds == 0
-
-
 def test_a_run_draws_again_and_goes_on_exactly_after_a_stop(tmp_path):
     settings = (*TINY, "dynamic_sampling.rounds=2")
     do(tmp_path / "whole", *settings)

@@ -65,18 +65,6 @@ def dtypes(folder):
     return {weight.dtype for weight in weights(folder).values()}
 
 
-def test_best_has_the_type_of_the_start_model_and_last_that_of_the_training(runs):
-    for name in ("full", "lora"):
-        best, last = (runs / name / "checkpoints" / which for which in ("best", "last"))
-        assert (dtypes(best), dtypes(last)) == ({torch.bfloat16}, {torch.float32})
-        step = json.loads((best / "checkpoint.json").read_text())["step"]
-        if step == 2:  # the last one too
-            assert all(torch.equal(weights(last)[key].bfloat16(), value) for key, value in weights(best).items())
-    best = runs / "full" / "checkpoints" / "best"
-    assert json.loads((best / "config.json").read_text())["dtype"] == "bfloat16"
-    assert AutoModelForCausalLM.from_pretrained(best).dtype == torch.bfloat16
-
-
 @pytest.fixture(scope="module")
 def exported(runs, tmp_path_factory):
     """All that can be exported, and what was said."""
@@ -101,17 +89,6 @@ def test_a_folder_holds_weights_in_the_start_models_type_settings_tokenizer_and_
         run = runs / ("full" if name == "full" else "lora")
         assert (exported / name / "training.yaml").read_text() == (run / "config.yaml").read_text()
     assert [path.name for path in exported.parent.iterdir()] == ["new"]  # no draft is left
-
-
-def test_weights_have_the_mode_that_the_umask_gives(exported, runs):
-    new = exported.parent / "a new file"
-    new.touch()
-    usual = new.stat().st_mode
-    new.unlink()
-    folders = [exported / name for name in ("full", "adapter", "merged")]
-    folders += [runs / name / "checkpoints" / which for name in ("full", "lora") for which in ("best", "last")]
-    modes = {path: path.stat().st_mode for folder in folders for path in folder.iterdir()}
-    assert [path for path, mode in modes.items() if mode != usual] == []
 
 
 def logits(model):

@@ -26,10 +26,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.metrics import STEP_METRICS
-from scrl.planning.plan import make_plan
-from scrl.policy.model import load_model
 from scrl.policy.model_paths import model_folder
-from scrl.policy.settings import ComputeSettings
 from scrl.reporting.evaluations import read_metrics
 from scrl.sampling.gpu import reference_ops
 from scrl.sampling.gpu.graph_engine import GraphEngine
@@ -68,17 +65,6 @@ def test_deleting_the_gold_column_changes_no_bit_of_what_is_learned(tmp_path):
     assert [{key: line[key] for key in unmeasured[0]} for line in measured] == unmeasured
     assert not any("@" in key for line in unmeasured for key in line)
     assert all({"pass@1", "pass@4", "maj@4"} <= line.keys() for line in measured)
-
-
-def test_lines_of_text_are_enough_to_train_on(tmp_path):
-    (tmp_path / "mine.txt").write_text("Compute 12+30*2.\nCompute 5+6*7.\n\nCompute 81-9.\n")
-    run, _ = do(tmp_path / "run", f"questions={tmp_path / 'mine.txt'}", "steps=2")
-    assert run.state.step == 2
-    rollouts = read_lines(tmp_path / "run" / "rollouts.jsonl")
-    assert {line["question_id"] for line in rollouts} == {"mine-0", "mine-1", "mine-2"}
-    assert not any("gold" in line or "correct" in line for line in rollouts)
-    assert GOLD_METRICS.isdisjoint(metrics(tmp_path / "run")[0])
-    assert weights(tmp_path / "run") != START_WEIGHTS
 
 
 # What is learned
@@ -125,20 +111,6 @@ def test_a_low_rank_adapter_is_trained_and_saved_as_peft_wants_it(tmp_path):
     assert not torch.equal(found, plain)
 
 
-def test_an_adapter_can_be_planned_for_trained_further(tmp_path):
-    do(tmp_path / "run", "lora.rank=2", "steps=1", "optimizer.learning_rate=0.01", *QUIET)
-    last = (tmp_path / "run").rename(tmp_path / "moved") / "checkpoints" / "last"
-    assert make_plan(small(f"model={last}")).num_weights == make_plan(small()).num_weights
-    do(tmp_path / "more", f"model={last}", "steps=1", "optimizer.learning_rate=1e-30", *QUIET)
-    with torch.no_grad():
-        adapted, further, before = (
-            load_model(str(name), ComputeSettings(device="cpu")).model(torch.tensor([[5, 6, 7, 8]])).logits
-            for name in (last, tmp_path / "more" / "checkpoints" / "last", "embedded")
-        )
-    torch.testing.assert_close(further, adapted)  # a step of 1e-30 leaves the start as it was
-    assert not torch.allclose(further, before)
-
-
 def test_a_kl_term_is_measured_against_the_start_model(one_step, tmp_path):
     do(tmp_path / "run", "loss.kl_weight=0.01", "steps=2", *QUIET)
     kl = [line["kl"] for line in metrics(tmp_path / "run")]
@@ -165,11 +137,6 @@ def test_every_named_loss_moves_the_weights_its_own_way(variant, one_step, tmp_p
     assert weights(tmp_path / "run") not in (weights(one_step[0]), START_WEIGHTS)
     for key in ("agreement", "entropy_mean", "tokens", "positive_share"):
         assert line[key] == plain[key]  # the first completions are the same
-
-
-def test_several_questions_can_share_an_update(one_step, tmp_path):
-    run, _ = do(tmp_path / "run", "steps=1", "questions_per_update=2", *QUIET)
-    assert (run.policy.optimizer.update, one_step[1]) == (1, 2)
 
 
 # When something is short
@@ -346,16 +313,6 @@ def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_anything_i
     monkeypatch.setitem(TRACKERS, "wandb", absent)
     with pytest.raises(ConfigError, match=r"trackers"):
         open_tracker("wandb", tmp_path, {})
-
-
-def test_a_report_that_cannot_be_written_does_not_end_a_run(tmp_path, monkeypatch):
-    def fail(folders, out):
-        raise InputError(f"{out}: cannot be written: No space left on device")
-
-    monkeypatch.setattr("scrl.training.run_folder.write_report", fail)
-    run, heard = do(tmp_path / "run", "steps=1", *QUIET)
-    assert run.state.step == 1
-    assert "the report could not be written" in heard.text
 
 
 # Completions written as on a GPU, here in plain torch

@@ -106,29 +106,6 @@ def test_what_a_run_will_take():
     assert [duration(seconds) for seconds in (3.14, 42, 600, 9000)] == ["3.1 s", "42 s", "10 min", "2.5 h"]
 
 
-@pytest.mark.parametrize(
-    ("method", "num_held_out", "expected"),
-    [
-        # as above, and two evaluations of (6 + 10) × 4: 2 × 2 s × 64 / 4 = 64 s; in all 10 × 11 + 64 = 174 s
-        ("scrl", 10, "about 11 s per step, 3 min in all"),
-        # the start model answers all 6 questions first: 2 s × 48 / 4 = 24 s; in all 24 + 10 × 11 + 24 = 158 s
-        ("restrain", 0, "about 11 s per step, 3 min in all"),
-    ],
-)
-def test_held_out_questions_and_the_start_models_answers_count(method, num_held_out, expected):
-    note = noted_cost("steps=10", "evaluation.completions=4", f"method={method}", num_held_out=num_held_out)
-    assert expected in note
-
-
-@pytest.mark.parametrize(
-    "how", [{"recomputes": True}, {"changes": ["compute.gradient_checkpointing=true"]}], ids=["by itself", "asked for"]
-)
-def test_activations_computed_twice_take_longer(how):
-    # rollout 8 s as above; update 4 × 0.5 s × 8 / 4 = 4 s
-    note = noted_cost("steps=10", *how.pop("changes", ()), **how)
-    assert "12 s per step" in note
-
-
 def test_a_run_says_how_far_the_model_has_moved(tmp_path):
     _, heard = do(tmp_path / "run", "steps=2", "evaluation.is_off=true", "optimizer.learning_rate=1e-4")
     assert "the model has moved by" in heard.text

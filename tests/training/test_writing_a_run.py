@@ -78,15 +78,6 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(folder):
     assert checkpoints(folder) == {"last": "first"}
 
 
-def test_what_transformers_refuses_to_write_is_said_in_words(folder):
-    def refuse(_place):
-        raise ValueError("GenerationConfig is invalid")
-
-    with pytest.raises(TrainingError, match="GenerationConfig"):
-        folder.save(folder.last, refuse, 1)
-    assert checkpoints(folder) == {}
-
-
 def test_the_files_are_cut_back_to_where_they_were(folder):
     folder.append("metrics.jsonl", [{"step": 0}])
     lengths = folder.lengths()
