@@ -241,12 +241,6 @@ def test_words_of_other_projects_are_those_of_the_code():
         assert f"`{word}` is `{name}`" in page("coming-from.md") or f"`{word}` `{name}`" in page("coming-from.md")
 
 
-def test_every_picture_of_the_gallery_has_its_command():
-    for part in page("gallery.md").split("\n## ")[1:]:
-        assert re.search(r"!\[[^]]+\]\([\w-]+\.svg\)", part), part
-        assert re.search(r"```sh\n(?:scrl|python) ", part), part
-
-
 def test_the_pictures_of_the_method_are_what_the_script_draws(tmp_path):
     command = [sys.executable, str(ROOT / "tools" / "method_pictures.py"), str(tmp_path)]
     subprocess.run(command, check=True)
