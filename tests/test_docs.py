@@ -21,10 +21,8 @@ from scrl.data import completion_files
 from scrl.data.benchmarks import BENCHMARKS
 from scrl.data.prompts import STYLES
 from scrl.data.questions import COLUMN_NAMES
-from scrl.recipes.catalogue import EXPERIMENTS, OWN_TABLES
-from scrl.recipes.jobs import jobs
-from scrl.recipes.paper import KNOWN_INCONSISTENCIES, TABLES
-from scrl.recipes.scales import LEVELS, SCALES, SMALL_REWARDS, at_scale
+from scrl.recipes.paper import TABLES
+from scrl.recipes.scales import LEVELS
 from scrl.records import Sample
 from scrl.setting_names import FOREIGN_NAMES
 from scrl.settings import setting_rows
@@ -168,15 +166,6 @@ def test_the_tests_behind_the_pages_exist():
                 assert test in names_in(ROOT / path), name
 
 
-def test_the_papers_inconsistencies_are_all_told():
-    text = (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
-    gains = [odd for odd in KNOWN_INCONSISTENCIES if odd.table == "table-main"]
-    [other] = [odd for odd in KNOWN_INCONSISTENCIES if odd.table != "table-main"]
-    assert (len(gains), "Three gains of averages in table-main" in text) == (3, True)
-    assert f"{other.table} prints {other.printed:g} on AMC" in text
-    assert f"print as {other.implied:g} " in text
-
-
 # --- tables that repeat the code --------------------------------------------------------------------------------------
 
 
@@ -214,20 +203,7 @@ def test_the_columns_of_completions_that_are_listed_are_those_that_are_found():
 
 def test_tables_of_the_paper_are_those_of_the_code():
     _, *rows = tables("recipes.md")["Tables and figures"]
-    assert [row[0].strip("`") for row in rows] == list(TABLES)
-    for row, table in zip(rows, TABLES.values(), strict=True):
-        runs = [sum(job.is_run for job in jobs([table], scale)) for scale in SCALES]
-        assert row[1:4] == [table.label, *map(str, runs)]
-
-
-def test_numbers_of_experiments_and_tables_of_our_own_are_those_of_the_code():
-    text = " ".join(page("recipes.md").split())
-    names = {at_scale(experiment, "demo").name for experiment in EXPERIMENTS.values()}
-    assert f"The {len(EXPERIMENTS)} experiments behind these tables become {len(names)} at demo scale." in text
-    for name in OWN_TABLES:
-        assert f"scrl reproduce {name} --scale demo" in text
-    for method in SMALL_REWARDS:
-        assert f"`{method}`" in text
+    assert [(row[0].strip("`"), row[1]) for row in rows] == [(name, table.label) for name, table in TABLES.items()]
 
 
 def test_words_of_other_projects_are_those_of_the_code():
