@@ -24,7 +24,6 @@ from scrl.data.questions import COLUMN_NAMES
 from scrl.recipes.paper import TABLES
 from scrl.recipes.scales import LEVELS
 from scrl.records import Sample
-from scrl.setting_names import FOREIGN_NAMES
 from scrl.settings import setting_rows
 
 ROOT = Path(__file__).parent.parent
@@ -204,17 +203,6 @@ def test_the_columns_of_completions_that_are_listed_are_those_that_are_found():
 def test_tables_of_the_paper_are_those_of_the_code():
     _, *rows = tables("recipes.md")["Tables and figures"]
     assert [(row[0].strip("`"), row[1]) for row in rows] == [(name, table.label) for name, table in TABLES.items()]
-
-
-def test_words_of_other_projects_are_those_of_the_code():
-    lines = [line for line in page("coming-from.md").splitlines() if line.startswith("|")]
-    header, _, *rows = [[re.findall(r"[\w.-]+", cell) for cell in line.split("|")[1:-1]] for line in lines]
-    for ours, *theirs in rows:
-        for (project,), words in zip(header[1:], theirs, strict=True):
-            for word, name in zip(words, ours, strict=False):
-                assert word == name or FOREIGN_NAMES[project][word] == name, (project, word)
-    for word, name in FOREIGN_NAMES["TTRL"].items():
-        assert f"`{word}` is `{name}`" in page("coming-from.md") or f"`{word}` `{name}`" in page("coming-from.md")
 
 
 def test_the_pictures_of_the_method_are_what_the_script_draws(tmp_path):
