@@ -169,7 +169,6 @@ def test_benchmarks_are_those_of_the_code():
     for row, source in zip(rows, BENCHMARKS.values(), strict=True):
         assert int(row[1]) == source.num_questions
         assert row[2] == source.hub.name + (" (gated)" if source.is_gated else "")
-        assert row[3] == ", ".join(filter(None, (source.hub.config, source.hub.split)))
 
 
 def test_prompt_styles_are_those_of_the_code():
