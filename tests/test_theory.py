@@ -132,7 +132,7 @@ def test_the_variance_of_a_label():
 @pytest.mark.parametrize("skill", [0.5, 1, 2])
 @pytest.mark.parametrize("spread", [(1, 1), (2, 5), (0.5, 0.5)])
 def test_sharpened_shares_label_more_and_less_rightly_and_never_better_than_the_start(skill, spread):
-    shares = np.sort(np.random.default_rng(1).beta(*spread, 4_000))
+    shares = np.sort(np.random.default_rng(1).beta(spread[0], spread[1], 4_000))
     chance = shares**skill  # of being right: increasing in the share
     before = None
     for power in (1, 1.5, 2, 4, 8):
