@@ -1,6 +1,7 @@
 """verl's own trainer, queue and FSDP2 engine, on a CPU: what reaches the update is our credit."""
 
 import importlib.util
+import json
 import math
 import os
 import subprocess
