@@ -12,7 +12,7 @@ from scrl.data.questions import load_questions
 from scrl.errors import DataError
 from scrl.records import Question
 
-BROKEN = {
+BROKEN: dict[str, list[str | bytes]] = {
     "a.txt": ["\n \n", b"\xef\xbb\xbf"],
     "a.parquet": [""],
     "a.xlsx": ["x"],
