@@ -32,7 +32,7 @@ from scrl.policy.settings import (
 )
 from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import NOT_OF_A_RUN, RUN_NAMES, Names, validated
-from scrl.settings import RETIRED, Settings, inner_model, merged, tree_of, without_equal, without_retired
+from scrl.settings import Settings, inner_model, merged, tree_of, without_equal
 
 TRAINER_PRESETS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -43,8 +43,6 @@ DECIDERS = ("preset", "loss_variant", "lora")
 """Settings that decide others, unless those are given."""
 DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "optimizer": {"learning_rate"}}
 """Those others."""
-REMOVED = {"early_verdicts": False}
-"""Settings of earlier versions, and the value that turned them off: files with that value stay valid."""
 
 
 class DynamicSamplingSettings(Settings):
@@ -151,14 +149,9 @@ class RunConfig(Settings):
     @classmethod
     def _fill_in_presets(cls, values: Any) -> Any:
         """The preset, then the named loss, then what was given."""
-        values = without_retired(values)
         if not isinstance(values, Mapping):
             return values
         values = NAMES.long(values)
-        for name, off in REMOVED.items():
-            if values.get(name, off) != off:
-                raise ConfigError(f"{name}: scrl 0.2 no longer has this setting; leave it out, or use scrl 0.1")
-        values = {name: value for name, value in values.items() if name not in REMOVED}
         preset, variant = (str(values.get(name, cls.model_fields[name].default)) for name in ("preset", "loss_variant"))
         if preset not in TRAINER_PRESETS:
             raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, TRAINER_PRESETS)}")
@@ -347,7 +340,7 @@ def _value(text: str) -> Any:
     return parsed if is_yaml else text  # YAML reads `off` as false
 
 
-NAMES = Names(RunConfig, RUN_NAMES, others=(*REMOVED, *RETIRED), not_here=NOT_OF_A_RUN)
+NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)
 """The names of a run's settings."""
 
 assert TRAINER_PRESETS.keys() == PRESETS.keys()

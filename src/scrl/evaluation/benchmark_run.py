@@ -93,7 +93,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         seed=settings.seed,
         trust_remote_code=settings.trust_remote_code,
         on_fewer=listener.note,
-        on_token=getattr(listener, "tokens", None),  # listeners written for 0.1 have none
+        on_token=listener.tokens,
     )
     if sampler.note:
         listener.note(sampler.note)

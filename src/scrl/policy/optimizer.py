@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from scrl.policy.settings import OptimizerSettings
 
 OTHER_DTYPE = (
-    "the checkpoint's trained weights have another dtype: earlier versions kept an adapter on a GPU in float32. "
-    "Finish the run with the version that began it"
+    "the checkpoint's trained weights have another dtype than here, as they do on another kind of device. Resume the "
+    "run where it was started"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,10 +16,11 @@ from scrl.credit.labels import majority_positive
 from scrl.credit.method import Evidence, Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import prompt_tokens
+from scrl.data.run_state import STATE
 from scrl.errors import TrainingError
 from scrl.evaluation.gold import truth_for
 from scrl.policy.allocator import set_up_allocator
-from scrl.policy.checkpoint import STATE, checkpoints_bytes, restore, write_state, write_weights
+from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
@@ -215,13 +217,16 @@ class Run(BaseRun):
 
     def save_last(self) -> None:
         """The checkpoint that a killed run resumes from."""
-        state, folder = self.state, self.folder
+        state, folder, policy = self.state, self.folder, self.policy
+        sizes = policy.micro_batch, policy.micro_tokens, policy.most_tokens
+        state.micro_batch, state.micro_tokens, state.most_tokens = sizes
         state.sampler_rows, state.files = self.sampler.max_rows, folder.lengths()
         state.sums, state.stopped_for = folder.sums(state.files), self.stop_reasons
 
         def write(place: Path) -> None:
             write_weights(self.language_model, place, model_card(self.config, self.standing))
-            write_state(self.policy, place, state.to_json())
+            write_optimizer(policy, place)
+            (place / STATE).write_text(json.dumps(state.to_json()), encoding="utf-8")
 
         folder.save(folder.last, write, state.step)
         self.saved_step = state.step
@@ -236,7 +241,7 @@ class Run(BaseRun):
 
     def restore(self) -> None:
         """Resume from the last checkpoint, or from the start if there is none."""
-        folder, last, now = self.folder, self.folder.last, self.state
+        folder, last, policy, now = self.folder, self.folder.last, self.policy, self.state
         folder.recover()
         if not last.is_dir():
             folder.empty()
@@ -244,7 +249,9 @@ class Run(BaseRun):
             return
         before = saved_state(last, STATE)
         check_unchanged(before, now, self.config, self.listener.note)
-        restore(self.policy, last)
+        restore(policy, last)
+        policy.micro_batch, policy.micro_tokens = before.micro_batch or policy.micro_batch, before.micro_tokens
+        policy.most_tokens = before.most_tokens or policy.most_tokens
         folder.cut(before.files, before.sums)
         self.state = replace(before, held_out=now.held_out, model=now.model, settings=now.settings)
         self.sampler.max_rows, self.saved_step = before.sampler_rows, before.step
@@ -266,7 +273,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         record=rule.token_facts,
         trust_remote_code=config.trust_remote_code,
         on_fewer=listener.note,
-        on_token=getattr(listener, "tokens", None),  # listeners written for 0.1 have none
+        on_token=listener.tokens,
     )
     policy = Policy(
         language_model,

@@ -58,10 +58,10 @@ class RunFolder:
         return folder
 
     def config(self) -> RunConfig:
-        """The settings the run was started with; where it says nothing else, prompts asked for a box (scrl 0.1)."""
+        """The settings the run was started with."""
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
-        return read_config(self.path / "config.yaml", base={"prompt": {"asks_for": "box"}})
+        return read_config(self.path / "config.yaml")
 
     @contextmanager
     def held(self) -> Iterator[None]:
