@@ -191,6 +191,8 @@ class Method:
     """Whether it can rule answers out."""
     is_silent_without_label: Callable[[Any], bool] = lambda settings: False  # noqa: ARG005 - given its settings
     """Whether all completions of a question without a positive label earn the same, given its settings."""
+    weighs_votes: bool = False
+    """Whether a vote weighs by facts of its own completion, so that no others can vote in its place (`label_votes`)."""
     choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
     """Which M completions to train on, if votes decide that, as in DDRL; None: by `which_trained`."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None
