@@ -207,7 +207,7 @@ def test_sample_label_and_evaluate(run, tmp_path, caplog):
     assert [(row["min_share"], row["min_margin"]) for row in rows] == [(0.25, 0), (0.5, 0)]
     half = scrl.label(run.folder / "rollouts.jsonl", min_share=0.5, min_margin=0)
     assert rows[1]["positive_questions"] == half["positive_questions"]
-    with pytest.raises(scrl.InputError, match="method 'oracle' needs a gold answer for every question"):
+    with pytest.raises(scrl.InputError, match="method 'oracle' needs the right answer of every question"):
         scrl.sweep(run.folder / "rollouts.jsonl", "oracle")
     with pytest.raises(scrl.ConfigError, match="min_shar"):
         scrl.sweep(run.folder / "rollouts.jsonl", min_shar=[0.5])

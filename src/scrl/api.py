@@ -176,10 +176,11 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     `settings` are those of `sampling`, e.g. temperature=0.6, max_tokens=512; `prompt` and `compute` take mappings.
     `scrl.assign_credit(sampled.group)` says what they would earn.
     """
-    from scrl.data.prompts import PromptSettings, check_known, instruction_notes, prompt_tokens
+    from scrl.data.prompts import PromptSettings, asked, check_known, instruction_notes
     from scrl.policy.model import load_model
     from scrl.policy.settings import ComputeSettings
-    from scrl.sampling.sampler import Prompt, check_sampler, open_sampler
+    from scrl.sampling.groups import sample_groups
+    from scrl.sampling.sampler import check_sampler, open_sampler
     from scrl.sampling.settings import SamplingSettings
     from scrl.training.listeners import Silent
 
@@ -191,17 +192,13 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     check_sampler(compute)
     language_model = load_model(model, compute)
     tokenizer = language_model.tokenizer
-    prompts = [Prompt(question.id, prompt_tokens(question, tokenizer, prompt)) for question in questions_B]
-    check_known(questions_B, [each.tokens_P for each in prompts], tokenizer, prompt)
+    asked_B = asked(questions_B, tokenizer, prompt)
+    check_known(questions_B, [tokens_P for _, tokens_P in asked_B], tokenizer, prompt)
     for note in instruction_notes(prompt, tokenizer):
         Silent().note(note)
-    longest = max((len(each.tokens_P) for each in prompts), default=0)
+    longest = max((len(tokens_P) for _, tokens_P in asked_B), default=0)
     sampler = open_sampler(language_model, compute, max_length=longest + sampling.max_tokens, seed=seed)
-    samples_B = sampler.sample(prompts, sampling, num_samples=num_samples, seed=seed, step=0)
-    return [
-        Sampled(question, each.tokens_P, samples_G)
-        for question, each, samples_G in zip(questions_B, prompts, samples_B, strict=True)
-    ]
+    return sample_groups(sampler, asked_B, sampling, num_samples, seed=seed, step=0)
 
 
 def label(

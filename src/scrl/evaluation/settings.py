@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings
-from scrl.data.sources import ModelName
+from scrl.data.sources import DataDir, GoldColumn, IdColumn, Limit, ModelName, QuestionColumn
 from scrl.data.tables import SUFFIXES
 from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, DataError, InputError
@@ -49,13 +49,11 @@ class MeasurementSettings(Settings):
     sampling: SamplingSettings = SAMPLING
     ks: tuple[int, ...] = Field((), description="The k of pass@k and maj@k; none: the number of completions.")
     seed: int = Field(0, ge=0, description="Seed of the sampling.")
-    limit: int | None = Field(None, ge=1, description="Only the first questions of each benchmark, this many.")
-    data_dir: str | None = Field(
-        None, description="Folder with benchmark files NAME.jsonl; none: the variable SCRL_DATA, else the hub."
-    )
-    question_column: str | None = Field(None, description="Of a file: the column with the question.")
-    gold_column: str | None = Field(None, description="Of a file: the column with the right answer.")
-    id_column: str | None = Field(None, description="Of a file: the column with the question's id.")
+    limit: Limit = None
+    data_dir: DataDir = None
+    question_column: QuestionColumn = None
+    gold_column: GoldColumn = None
+    id_column: IdColumn = None
     reader: str | None = Field(
         None, description="How answers are read: boxed, last-box, number, last-number, choice, regex:…"
     )

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scrl.errors import ConfigError, TrainingError
+from scrl.errors import ConfigError
 from scrl.policy.model import LanguageModel, pick_device
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Sample, Tokens
@@ -123,19 +123,6 @@ def open_sampler(
             "scrl.sampling.local.LocalSampler, or give it all members of scrl.sampling.sampler.Sampler."
         )
     return sampler
-
-
-def check_samples(samples_B: Sequence[Sequence[Sample]], prompts: int, number: int) -> None:
-    """Refuse what a user's own sampler drew, if it is not `number` samples of each of this many prompts."""
-    sizes = [len(samples) for samples in samples_B]
-    if sizes != [number] * prompts:
-        raise TrainingError(
-            f"compute.sampler: sample must give {number} completions of each of {prompts} prompts; it gave "
-            f"{', '.join(map(str, sizes)) or 'none'}"
-        )
-    others = [type(each).__name__ for samples in samples_B for each in samples if not isinstance(each, Sample)]
-    if others:
-        raise TrainingError(f"compute.sampler: sample must give scrl.records.Sample objects; it gave {others[0]}")
 
 
 MEMBERS = (

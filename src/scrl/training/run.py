@@ -14,16 +14,16 @@ from scrl.config import RunConfig
 from scrl.credit.group_metrics import most_frequent, positive_labels
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
-from scrl.data.prompts import prompt_tokens
+from scrl.data.prompts import asked
 from scrl.data.run_state import STATE
 from scrl.policy.allocator import set_up_allocator
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
-from scrl.sampling.sampler import Prompt, Sampler, check_sampler, check_samples, open_sampler
+from scrl.sampling.groups import sample_groups
+from scrl.sampling.sampler import Sampler, check_sampler, open_sampler
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.tree import sample_tree
 from scrl.training.base_run import BaseRun, prepare
 from scrl.training.crediting import Crediting
 from scrl.training.guard import WATCHED
@@ -87,18 +87,9 @@ class Run(BaseRun):
         tree: Tree | None = None,
     ) -> list[Sampled]:
         """This many completions of each question; with a tree they share their beginnings."""
-        tokenizer, seed = self.language_model.tokenizer, self.config.seed
-        prompts = [Prompt(q.id, prompt_tokens(q, tokenizer, self.config.prompt)) for q in questions]
-        if tree is None:
-            samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=seed, step=step)
-            check_samples(samples_B, len(prompts), number)
-        else:
-            samples_B = sample_tree(self.sampler, prompts, settings, tree, seed=seed, step=step)
+        asked_B, seed = asked(questions, self.language_model.tokenizer, self.config.prompt), self.config.seed
         at = step if isinstance(step, int) else self.state.step
-        return [
-            Sampled(question, prompt.tokens_P, samples, at)
-            for question, prompt, samples in zip(questions, prompts, samples_B, strict=True)
-        ]
+        return sample_groups(self.sampler, asked_B, settings, number, seed=seed, step=step, at=at, tree=tree)
 
     def update(self, groups_B: Sequence[CreditedGroup]) -> UpdateReport:
         """The optimizer steps of one step.
