@@ -26,7 +26,7 @@ import numpy as np
 
 from scrl.answers.classes import MISSING
 from scrl.credit.labels import SLACK
-from scrl.credit.method import CreditSettings, Evidence, Shaped, needing
+from scrl.credit.method import CreditSettings, Evidence, Shaped, needing, never
 from scrl.credit.methods.ttrl import TTRL
 from scrl.records import Floats, Labels, Tally
 
@@ -106,5 +106,5 @@ EVOL_RL = replace(
     paper="arXiv:2509.15194",
     reward=reward,
     needs=needing("text"),
-    is_silent_without_label=lambda settings: False,  # noqa: ARG005 - novelty is paid everywhere
+    is_silent_without_label=never,
 )
