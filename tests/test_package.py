@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,24 @@ def test_no_arrow_points_up_and_none_in_a_circle():
         below = {name: [levels[each] for each in may - {name}] for name, may in MAY_IMPORT.items()}
         levels = {name: 1 + max(below[name], default=0) for name in levels}
     assert max(levels.values()) < len(levels)  # a circle would have no end
+
+
+def module_of(path):
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Not within a package either, and not inside a function, where only a reader would run round."""
+    paths, imports = {module_of(path): path for path in SOURCE.rglob("*.py")}, {}
+    for module, path in paths.items():
+        names = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            elif isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+        imports[module] = names & paths.keys() - {module}
+    TopologicalSorter(imports).prepare()  # an error names the circle
 
 
 def test_gold_answers_are_read_only_by_evaluation():

@@ -10,7 +10,7 @@ import pytest
 from listeners import Listener
 
 from scrl.config import build_config
-from scrl.engines.choice import require_engine
+from scrl.engines.requirements import require_engine
 from scrl.engines.verl import run as verl_run
 from scrl.engines.verl.run import differences, link_last, move_log, resume, write_metrics
 from scrl.engines.verl.score import compute_score

@@ -16,7 +16,7 @@ from scrl.policy.low_memory_adamw import (
     round_stochastically,
     split_halves,
 )
-from scrl.policy.optimizer import open_optimizer
+from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
 STEADY = {"warmup": 0.0, "schedule": "constant", "learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}

@@ -35,8 +35,9 @@ from scrl.evaluation.lm_eval import results_json
 from scrl.evaluation.settings import STARTED_WITH, MeasurementSettings, file_name
 from scrl.policy.model import LanguageModel, load_model
 from scrl.records import Completion, Group, Question
+from scrl.sampling.choice import check_sampler, open_sampler
 from scrl.sampling.groups import sample_groups
-from scrl.sampling.sampler import Sampler, check_sampler, open_sampler
+from scrl.sampling.sampler import Sampler
 
 _FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
 """The fields of a rollout that are read back."""

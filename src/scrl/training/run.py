@@ -21,8 +21,9 @@ from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, 
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
+from scrl.sampling.choice import check_sampler, open_sampler
 from scrl.sampling.groups import sample_groups
-from scrl.sampling.sampler import Sampler, check_sampler, open_sampler
+from scrl.sampling.sampler import Sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.training.base_run import BaseRun, prepare
 from scrl.training.crediting import Crediting

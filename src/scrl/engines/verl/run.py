@@ -23,7 +23,7 @@ from scrl.config import RunConfig
 from scrl.credit.elsewhere import MIN_OTHERS, few_others, require_others
 from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import plain_template, prompt_messages, prompt_tokens, template_switches, usable_questions
-from scrl.engines.choice import check_machine
+from scrl.engines.requirements import check_machine
 from scrl.engines.verl.settings import Job, verl_settings
 from scrl.errors import InputError, ScrlError, TrainingError
 from scrl.policy.model import loading, model_shape

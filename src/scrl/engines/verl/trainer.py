@@ -32,7 +32,7 @@ from scrl.credit.group_metrics import group_metrics, positive_labels
 from scrl.credit.rule import CreditedGroup
 from scrl.credit.tally import count_votes
 from scrl.data.run_state import ENGINE_STATE
-from scrl.engines.choice import require_engine
+from scrl.engines.requirements import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError
 from scrl.records import Credit, Question, Sample, Sampled
