@@ -160,9 +160,10 @@ def test_how_a_methods_name_is_found(code, named):
 
 
 @pytest.mark.parametrize(("module", "heavy"), [
-    ("scrl", ("torch", "transformers", "matplotlib", "sympy", "math_verify", "rich", "cyclopts")),
+    ("scrl", ("torch", "transformers", "matplotlib", "sympy", "rich", "cyclopts", "scrl.lab")),
     ("scrl.cli.main", ("torch", "transformers", "matplotlib")),
     ("scrl.training.crediting", ("scrl.policy.policy", "scrl.sampling.local")),
+    ("scrl.training.loop", ("matplotlib", "scrl.lab", "scrl.reporting.report")),
 ])  # fmt: skip
 def test_imports_are_light(module, heavy):
     code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"

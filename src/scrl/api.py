@@ -22,10 +22,6 @@ from scrl.data.completion_files import open_completions
 from scrl.data.jsonl import read_json_lines
 from scrl.data.run_state import guard_stop_of
 from scrl.errors import ConfigError, InputError
-from scrl.lab.audit import AUDITED, audit_file
-from scrl.lab.label import label_file
-from scrl.lab.stored_groups import groups_for, lacking
-from scrl.lab.sweep import sweep_settings
 from scrl.records import Question, Sampled
 from scrl.setting_names import Names, validated
 
@@ -205,19 +201,26 @@ def label(
     rollouts: str | Path, method: str | Method = "scrl", *, out: str | Path | None = None, **choices: Any
 ) -> dict[str, Any]:
     """Label a file of completions, as `scrl label` does; its summary. `choices` are those of `credit_rule`."""
+    from scrl.lab.label import label_file
+
     return label_file(rollouts, credit_rule(method, **choices), out=out)
 
 
 def audit(
     rollouts: str | Path,
-    method: str | Method | Sequence[str | Method] = AUDITED,
+    method: str | Method | Sequence[str | Method] | None = None,
     *,
     seed: int = 0,
     **choices: Any,
 ) -> dict[str, Any]:
-    """Would consensus lie on these questions? All figures of `scrl audit`; `choices` are those of `credit_rule`."""
+    """Would consensus lie on these questions? All figures of `scrl audit`, by default of the methods it looks at.
+
+    `choices` are those of `credit_rule`.
+    """
+    from scrl.lab.audit import AUDITED, audit_file
+
     rules: dict[str, CreditRule] = {}
-    for each in [method] if isinstance(method, str | Method) else method:
+    for each in [method] if isinstance(method, str | Method) else method or AUDITED:
         name, rule = each if isinstance(each, str) else each.name, credit_rule(each, seed=seed, **choices)
         if name in rules and rules[name].method is not rule.method:
             raise ConfigError(f"method: two methods are named {name!r}; give each a name of its own")
@@ -236,6 +239,9 @@ def sweep(
     **values: Any,
 ) -> list[dict[str, Any]]:
     """One row per setting that `scrl sweep` tries of a method; `values` replace its own: min_share=[0.25, 0.5]."""
+    from scrl.lab.stored_groups import groups_for, lacking
+    from scrl.lab.sweep import sweep_settings
+
     rule = credit_rule(method, preset=preset, reader=reader, significant_digits=significant_digits)
     groups = groups_for(open_completions(Path(rollouts)), [rule])
     reason = lacking(rule, groups)

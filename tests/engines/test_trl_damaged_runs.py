@@ -33,7 +33,7 @@ def stopped(tmp_path_factory):
         self.signals.append(2)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        patch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
         trl_run.train(small(*SETTINGS), folder / "whole", Listener())
         patch.setattr(trl_run.TrlRun, "on_step", on_step)
         with pytest.raises(KeyboardInterrupt):
@@ -43,7 +43,7 @@ def stopped(tmp_path_factory):
 
 @pytest.fixture
 def run(stopped, tmp_path, monkeypatch):
-    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    monkeypatch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
     return Path(shutil.copytree(stopped / "run", tmp_path / "run"))
 
 

@@ -314,7 +314,7 @@ def test_a_report_that_cannot_be_written_does_not_end_a_run(tmp_path, monkeypatc
     def fail(folders, out):
         raise InputError(f"{out}: cannot be written: No space left on device")
 
-    monkeypatch.setattr("scrl.training.run_folder.write_report", fail)
+    monkeypatch.setattr("scrl.reporting.report.write_report", fail)
     run, heard = do(tmp_path / "run", "steps=1", *QUIET)
     assert run.state.step == 1
     assert "the report could not be written" in heard.text

@@ -25,9 +25,7 @@ from scrl.config import RunConfig, read_config, write_config
 from scrl.data.checkpoint_file import file_sum, write_sums
 from scrl.data.whole_files import give_usual_mode, only_writer, sync, sync_all
 from scrl.errors import InputError, TrainingError
-from scrl.evaluation.answer_sheet import write_run_answers
 from scrl.optional_deps import installed_version
-from scrl.reporting.report import write_report
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
 PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy", "pydantic")
@@ -146,6 +144,9 @@ class RunFolder:
 
     def report(self, say: Callable[[str], None]) -> None:
         """Write the answers and the page about the run; a failure to do so must not hide how the run ended."""
+        from scrl.evaluation.answer_sheet import write_run_answers
+        from scrl.reporting.report import write_report
+
         writers: dict[str, Callable[[], object]] = {
             "answers": lambda: write_run_answers(self.path),
             "report": lambda: write_report([self.path], self.path / "report.html"),
