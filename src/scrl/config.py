@@ -50,9 +50,9 @@ OFFICIAL = {
 }
 """What the authors' released code does differently beyond credit."""
 DECIDERS = ("preset", "loss_variant", "lora")
-"""Settings that decide others, unless those are given."""
+"""Settings that decide those of DECIDED, unless these are given."""
 DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "optimizer": {"learning_rate"}}
-"""Those others."""
+"""What a preset, a loss variant or an adapter may decide."""
 
 
 class DynamicSamplingSettings(Settings):
@@ -216,7 +216,7 @@ class RunConfig(Settings):
 
     @property
     def votes_per_question(self) -> int:
-        """How many such votes."""
+        """How many completions of a question vote where votes are drawn apart."""
         return self.label_completions or self.completions
 
     @property

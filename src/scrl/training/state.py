@@ -92,7 +92,7 @@ class State:
     version: Count = VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """As a checkpoint stores it."""
         votes = {"last_votes": self.last_votes.to_json(), "label_votes": self.label_votes.to_json()}
         return vars(self) | votes
 
