@@ -21,6 +21,7 @@ from scrl.seeds import generator_for
 from scrl.training.guard import alarms
 from scrl.training.interrupts import finish_first, stop_once
 from scrl.training.listeners import RunListener
+from scrl.training.outcome import outcome_notes
 from scrl.training.probe import shift, shift_note
 from scrl.training.run import Run, open_run
 from scrl.training.run_folder import RunFolder
@@ -106,6 +107,9 @@ def take_steps(run: Run) -> None:
             metrics = step_metrics(groups_B, update, state.labels, state.first_answers) | step_label_quality(groups_B)
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
             metrics |= resampling | {"tokens": metrics["tokens"] + tokens_drawn(left_out)}
+            if stream is not run.stream:
+                unasked = len(run.stream.questions) - len(stream.questions)
+                metrics["tokens_saved"] = metrics["tokens"] * unasked / len(stream.questions)
             line = {"step": state.step} | metrics | votes | clock.seconds
             run.remember(metrics, [*groups_B, *left_out])
             state.step += 1
@@ -120,6 +124,8 @@ def take_steps(run: Run) -> None:
     if state.probe:
         had_signal = any(line["signal_share"] for line in state.history)
         run.listener.note(shift_note(shift(state.probe, run.language_model), config, had_signal=had_signal))
+    for note in outcome_notes(run.folder, run.listener.note):
+        run.listener.note(note)
     with finish_first(run.listener.note):
         run.save_last()
 
