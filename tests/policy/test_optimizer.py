@@ -11,7 +11,8 @@ from optimizer_steps import LOW_MEMORY, assert_equal, copies, give_gradient, lay
 from torch import nn
 
 from scrl.policy.adamw import MasterAdamW
-from scrl.policy.optimizer import learning_rate_factor, open_optimizer
+from scrl.policy.optimizer import learning_rate_factor
+from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
 STEADY = OptimizerSettings(warmup=0.0, schedule="constant", weight_decay=0.0)
