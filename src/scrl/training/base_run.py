@@ -29,7 +29,6 @@ from scrl.data.run_state import Standing
 from scrl.errors import InputError, TrainingError, did_you_mean
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
-from scrl.lab.stored_groups import first_visits
 from scrl.policy.identity import model_identity
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.savable import check_savable
@@ -98,6 +97,8 @@ class BaseRun:
         config, state, rule, start = self.config, self.state, self.rule, time.perf_counter()
         this_pass = state.step // self.stream.steps_per_epoch
         if config.votes_file is not None and not state.label_votes.votes:
+            from scrl.lab.stored_groups import first_visits
+
             asked = [question.id for question in self.stream.questions]
             state.label_votes = with_drawn(LabelVotes(), first_visits(config.votes_file, rule, asked), rule)
             if rule.method.has_labels:
