@@ -309,21 +309,6 @@ def test_a_file_of_settings_can_be_given_from_python(tmp_path):
         scrl.train(str(tmp_path / "nowhere.yaml"))
 
 
-def test_settings_of_earlier_versions_stay_valid_where_they_were_off():
-    assert build_config({**BARE, "early_verdicts": False}) == build_config(BARE)
-    with pytest.raises(ConfigError, match=r"early_verdicts"):
-        build_config({**BARE, "early_verdicts": True})
-
-
-@pytest.mark.parametrize("name", ["judge", "credit_workers"])
-def test_settings_of_earlier_versions_that_chose_no_result_are_ignored(name):
-    assert build_config({**BARE, name: None, "compute": {name: None}}) == build_config(BARE)
-    with pytest.warns(UserWarning, match=rf"^{name}: scrl 0\.2 has no such setting and ignores it; leave it out"):
-        assert build_config({**BARE, name: 2}) == build_config(BARE)
-    with pytest.warns(UserWarning, match=rf"^compute\.{name}: scrl 0\.2 has no such setting"):
-        assert build_config({**BARE, "compute": {name: 0}}) == build_config(BARE)
-
-
 # Names: short ones lead to settings, other projects' words to names, typos to the nearest
 
 KNOWN = [name for name, _, _ in setting_rows(RUN.model)]

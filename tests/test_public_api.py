@@ -19,7 +19,7 @@ from scrl.training.run_folder import RunFolder
 
 SIGNATURES = {
     "assign_credit": "(group, method='scrl', *, elsewhere=None, **choices)",
-    "audit": "(rollouts, method=('ttrl', 'scrl', 'contrast', 'compass', 'restrain', 'ddrl', 'oracle'), *, seed=0, **choices)",
+    "audit": "(rollouts, method=None, *, seed=0, **choices)",
     "classify": "(answers_G, *, significant_digits=None)",
     "credit_rule": "(method='scrl', *, preset='paper', reader='boxed', num_trained=None, seed=0, "
     "significant_digits=None, max_tokens=None, **settings)",
@@ -27,7 +27,6 @@ SIGNATURES = {
     "explain_answer": "(answer, significant_digits=None)",
     "get_reader": "(name)",
     "label": "(rollouts, method='scrl', *, out=None, **choices)",
-    "label_file": "(rollouts, rule, *, out=None, audit=None, on_bytes=None)",
     "resume": "(folder, *, listener=None)",
     "same_answer": "(first, second, *, significant_digits=None)",
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
@@ -112,7 +111,7 @@ def test_a_run_on_questions_from_memory_is_resumed_from_any_folder(tmp_path, mon
 @pytest.fixture
 def no_report(monkeypatch):
     """Drawing the page takes longer than these runs."""
-    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    monkeypatch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
 
 
 def test_settings_may_be_given_by_name(tmp_path, no_report):

@@ -11,7 +11,7 @@ from scrl.config import read_config
 from scrl.planning.plan import make_plan
 from scrl.policy import policy as policy_module
 from scrl.policy.allocator import VARIABLES, set_up_allocator
-from scrl.policy.optimizer import open_optimizer
+from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
 from scrl.policy.settings import ComputeSettings, OptimizerSettings
 

@@ -2,12 +2,12 @@
 
 import csv
 import io
-import json
 
 import pytest
 from line_files import write_lines
 from run_files import CONFIG, evaluation_line
 
+from scrl.data.checkpoint_file import write_sums
 from scrl.errors import DataError, InputError
 from scrl.evaluation.statistics import Difference
 from scrl.reporting.evaluations import read_place
@@ -28,8 +28,7 @@ def rows_of(*places):
 
 def note_best(folder, step):
     (folder / "checkpoints" / "best").mkdir(parents=True)
-    (folder / "checkpoints" / "last").mkdir()
-    (folder / "checkpoints" / "last" / "trainer_state.json").write_text(json.dumps({"best_step": step}))
+    write_sums(folder / "checkpoints" / "best", step)
 
 
 # Rows
@@ -45,7 +44,7 @@ def test_a_run_has_a_row_for_start_best_peak_and_last(make_run):
     last = rows[-1]
     assert (last.model, last.method, last.benchmark) == ("tiny/model", "scrl", "toy")
     assert last.scores["pass@1"] == Share(0.6, 0.52, 0.6 + 0.07)
-    assert last.scores["pass@16"] == Share(0.6 + 0.2)  # an older file, without its interval
+    assert last.scores["pass@16"] == Share(0.6 + 0.2)  # without its interval
     assert last.shares == {"agreement": Share(0.55), "answered": Share(0.98), "truncated": Share(0.015)}
     assert (last.questions, last.samples, last.temperature, last.seeds) == (12, 16, 0.6, (7,))
 
@@ -111,14 +110,6 @@ def test_runs_that_differ_in_the_seed_alone_share_a_row(make_run):
     assert (table.rows[1][-1], table.rows[1][5]) == ("10, 11", 30)
 
 
-def test_lines_of_earlier_versions_were_compared_as_the_settings_beside_them_say(make_run):
-    lines = [evaluation_line(0, 0.2), evaluation_line(10, 0.3, significant_digits=3)]
-    run = make_run(config=CONFIG | {"significant_digits": 3}, evaluations=lines)
-    assert [line["significant_digits"] for line in read_place(str(run)).evaluations] == [3, 3]
-    run = make_run("exact", evaluations=[evaluation_line(0, 0.2), evaluation_line(10, 0.3, significant_digits=None)])
-    assert ["significant_digits" in line for line in read_place(str(run)).evaluations] == [False, False]
-
-
 def test_a_seed_that_is_not_done_is_missing_from_the_later_rows(make_run):
     done = seeded(make_run, 1, {"q1": 1.0, "q2": 1.0})
     begun = make_run("begun", config=CONFIG | {"seed": 2}, evaluations=[graded(0, {"q1": 1.0, "q2": 0.5})])
@@ -173,10 +164,16 @@ def test_values_that_make_no_sense_are_refused(make_run, key, value):
         read_place(str(folder))
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"best_step": 1'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{", "[]", '{"step": 1', '{"step": 1, "stopped_for": []}', '{"version": 2}', '{"version": 1, "step": "1"}',
+        '{"version": 1, "step": 1, "stopped_for": 7}',
+    ],
+)  # fmt: skip
 def test_a_broken_state_is_named(make_run, text):
     folder = make_run()
-    note_best(folder, 15)
+    (folder / "checkpoints" / "last").mkdir(parents=True)
     (folder / "checkpoints" / "last" / "trainer_state.json").write_text(text)
     with pytest.raises(DataError, match=r"trainer_state\.json"):
         read_place(str(folder))

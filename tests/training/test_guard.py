@@ -1,7 +1,5 @@
 """The guard: each rule by itself, and what a run does when one of them speaks."""
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from scrl.api import TrainingResult
 from scrl.cli.main import main
 from scrl.config import GuardSettings
 from scrl.data.run_state import Standing, standing_of
-from scrl.errors import DataError
 from scrl.training.guard import WATCHED, alarms, new_alarms
 
 HEALTHY = {
@@ -155,21 +152,6 @@ def test_none_of_its_answers_is_trusted_and_each_says_why(stopped, tmp_path, cap
     assert (tmp_path / "answers.csv").read_bytes() == (out / "answers.csv").read_bytes()
     assert main(["answers", f"{out}@0", "--out", str(tmp_path)]) == 0  # of the start model
     assert any(line["is_trusted"] for line in read_lines(tmp_path / "answers.jsonl"))
-
-
-def test_a_folder_of_an_earlier_version_is_read_without_a_reason(stopped, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(stopped[0], run)
-    path = run / "checkpoints" / "last" / "trainer_state.json"
-    state = json.loads(path.read_text())
-    del state["stopped_for"]
-    path.write_text(json.dumps(state))
-    assert standing_of(run) == Standing(2)
-    assert main(["answers", str(run)]) == 0
-    assert "note" not in read_lines(run / "answers.jsonl")[0]
-    path.write_text(json.dumps(state | {"stopped_for": 7}))
-    with pytest.raises(DataError, match="stopped_for"):
-        standing_of(run)
 
 
 def test_a_run_that_is_only_observed_goes_on(tmp_path, no_report):

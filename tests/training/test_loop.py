@@ -1,11 +1,9 @@
 """Whole runs, in this process: what they learn from, what they write, what they do when something is short."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from line_files import read_lines, write_lines
 from listeners import Listener
 from runs import (
@@ -27,7 +25,6 @@ from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.metrics import STEP_METRICS
 from scrl.policy.model_paths import model_folder
-from scrl.reporting.evaluations import read_metrics
 from scrl.sampling.gpu import reference_ops
 from scrl.sampling.gpu.graph_engine import GraphEngine
 from scrl.sampling.local import LocalSampler
@@ -276,25 +273,6 @@ def test_trackers_hear_every_number_of_every_step_and_are_closed_whatever_happen
     with pytest.raises(RuntimeError, match="no connection"):
         do(tmp_path / "other", "trackers=[fake, broken]", "steps=1", *QUIET)
     assert tracked == [("other", "scrl"), "closed"]
-
-
-def test_a_run_of_an_earlier_version_goes_on(tmp_path):
-    """Its settings and its metrics have what is gone."""
-    folder = tmp_path / "run"
-    do(folder, "steps=1", *QUIET)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config |= {"steps": 2, "early_verdicts": False, "compute": config["compute"] | {"credit_workers": 2}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    [line] = read_lines(folder / "metrics.jsonl")
-    file = write_lines(folder / "metrics.jsonl", [line | {"undecided_pairs": 3}])
-    state = state_of(folder)
-    state |= {"files": state["files"] | {"metrics.jsonl": file.stat().st_size}}
-    earlier = without(state, ("version", "sums", "settings", "held_out", "model"))
-    (folder / "checkpoints" / "last" / "trainer_state.json").write_text(json.dumps(earlier))
-    (folder / "checkpoints" / "last" / "checkpoint.json").unlink()
-    with pytest.warns(UserWarning, match=r"compute\.credit_workers"):
-        go_on(folder)
-    assert [step.get("undecided_pairs") for step in read_metrics(folder / "metrics.jsonl", print)] == [3, None]
 
 
 def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_anything_is_written(tmp_path, monkeypatch):
