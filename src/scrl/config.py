@@ -59,22 +59,6 @@ class GuardSettings(Settings):
 
     mode: Literal["stop", "observe", "off"] = Field("stop", description="Stop the run, only report, or do not check.")
     window: int = Field(10, ge=1, description="Steps to average over.")
-    max_same_answer_share: float = Field(0.5, gt=0, le=1, description="Questions that all get the same answer.")
-    max_stock_label_share: float = Field(
-        0.6, gt=0, le=1, description="Positive labels that are stock answers: popular with the other questions too."
-    )
-    min_entropy_ratio: float = Field(
-        0.02, ge=0, description="Stop when the mean entropy falls below this multiple of the first window's."
-    )
-    min_length_ratio: float = Field(
-        0.33, ge=0, description="Stop when the mean length falls below this multiple of the first window's."
-    )
-    max_length_ratio: float = Field(
-        3.0, gt=1, description="Stop when the mean length rises above this multiple of the first window's."
-    )
-    max_truncated_rise: float = Field(0.3, gt=0, description="Rise of the share of completions that are cut.")
-    max_no_answer_rise: float = Field(0.3, gt=0, description="Rise of the share of completions without an answer.")
-    max_label_flip_share: float = Field(0.5, gt=0, le=1, description="Questions whose label changes between visits.")
 
     @field_validator("mode", mode="before")
     @classmethod

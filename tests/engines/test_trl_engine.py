@@ -25,6 +25,7 @@ from scrl.records import Sampled
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
+from scrl.training import guard
 from scrl.training.run_folder import RunFolder
 from scrl.training.state import State
 
@@ -281,12 +282,11 @@ def test_the_last_visit_of_each_question_is_read_back(tmp_path):
     assert run.rollouts.last_votes.shares_by_question == {"q": {"2": half, "3": quarter}, "r": {}}
 
 
-def test_the_guard_ends_a_run(tmp_path):
+def test_the_guard_ends_a_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(guard.FLOORS, "length_mean", (0.9999, "completions have become short"))
+    monkeypatch.setattr(guard, "LONGEST", 1.0001)
     listener = Listener()
-    config = small(
-        "evaluation.is_off=true", "guard.window=1", "guard.max_length_ratio=1.0001", "guard.min_length_ratio=0.9999",
-        "steps=4",
-    )  # fmt: skip
+    config = small("evaluation.is_off=true", "guard.window=1", "steps=4")
     trl_run.train(config, tmp_path, listener)
     assert any(note.startswith("the guard ends the run after step 2") for note in listener.notes)
     assert guard_stop_of(tmp_path).startswith("the guard stopped the run after step 2: completions have become ")

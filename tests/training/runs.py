@@ -12,6 +12,7 @@ from listeners import Listener
 
 from scrl.config import read_config
 from scrl.training import run_folder
+from scrl.training.guard import FLOORS
 from scrl.training.loop import resume, train
 
 SMALL = (
@@ -51,6 +52,14 @@ def no_reports():
     """Drawing the page takes longer than these runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        yield
+
+
+@contextmanager
+def any_entropy_is_low():
+    """From the second step on it is below 100 times that of the first; with guard.window=1 the guard speaks then."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FLOORS, "entropy_mean", (100.0, "entropy has collapsed"))
         yield
 
 
