@@ -43,7 +43,7 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "epsilon": "loss.clip_low", "epsilon_high": "loss.clip_high", "loss_type": "loss_variant",
         "warmup_ratio": "optimizer.warmup", "lr_scheduler_type": "optimizer.schedule",
         "save_steps": "checkpoint_every", "eval_steps": "evaluation.every", "report_to": "trackers",
-        "use_peft": "lora", "lora_r": "lora.rank", "lora_alpha": "lora.alpha",
+        "use_peft": "lora", "lora_r": "lora.rank",
         "vllm_gpu_memory_utilization": "vllm_memory",
     },
     "transformers": {

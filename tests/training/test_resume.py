@@ -242,7 +242,7 @@ def test_evaluations_and_the_guard_are_not_skipped_by_a_kill_right_after_a_check
 
 @pytest.mark.parametrize(
     "settings",
-    [("lora.rank=2", "lora.dropout=0.1", "checkpoint_every=3"), ("loss.kl_weight=0.01",)],
+    [("lora.rank=2", "checkpoint_every=3"), ("loss.kl_weight=0.01",)],
     ids=["adapter", "KL to the start model"],
 )
 def test_a_run_with_more_to_remember_goes_on_exactly(settings, tmp_path, no_report):

@@ -283,7 +283,7 @@ def remove_dropout(model: nn.Module) -> None:
     """Switch off the model's own dropout: with it, π would not be the policy that sampled.
 
     It may be a module, a number in a module (OPT, BLOOM), or one read from the configuration in every pass (Falcon); so
-    the saved config.json says 0 too. An adapter, which keeps its dropout, is added later.
+    the saved config.json says 0 too.
     """
     from transformers import PretrainedConfig
 
@@ -304,13 +304,8 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise ConfigError("lora: needs the package peft. Install it with: pip install 'scrl[train]'") from error
-    options: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    config = LoraConfig(**options, target_modules=targets, task_type="CAUSAL_LM")
-    try:
-        return get_peft_model(model, config, autocast_adapter_dtype=False)  # the masters are the optimizer's
-    except ValueError as error:  # no module has this name, or it cannot have an adapter
-        raise ConfigError(f"lora.targets: {error}") from error
+    config = LoraConfig(r=lora.rank, lora_alpha=2 * lora.rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(model, config, autocast_adapter_dtype=False)  # the masters are the optimizer's
 
 
 def pick_device(name: str) -> torch.device:

@@ -80,9 +80,6 @@ class Policy:
         if loss.kl_weight and not language_model.has_adapter:
             self._reference = TokenScorer(deepcopy(self._model).requires_grad_(False).eval())
         self._is_rounded = any(weight.dtype != torch.float32 for weight in self._model.parameters())
-        self._has_dropout = any(
-            "lora_dropout" in name and getattr(m, "p", 0) for name, m in self._model.named_modules()
-        )
         self.is_checkpointed = compute.gradient_checkpointing
         """Whether activations are computed twice; a policy that runs out of memory may begin to."""
         self._chunk_elements: int | None = None
@@ -163,7 +160,7 @@ class Policy:
         firsts = range(0, len(pairs), questions_per_update)
         updates = [self.rows(pairs[first : first + questions_per_update]) for first in firsts]
         if self._is_rounded:
-            # In a step's first update π_old is π itself: the ratio is 1, also under the mask of an adapter's dropout.
+            # In a step's first update π_old is π itself: the ratio is 1.
             updates[0] = [replace(row, old_logprobs_T=None) for row in updates[0]]
             updates[1:] = self._retry(lambda: self.rescore(updates[1:]), updates[1:])
         done = [step.read() for step in [self._step(rows) for rows in updates]]  # all are queued before one is read
@@ -182,23 +179,17 @@ class Policy:
         return training_rows(pairs, self._loss.mean, self._max_tokens)
 
     def _set_mode(self) -> None:
-        """No dropout but the adapter's own. Gradient checkpointing works in training mode only."""
+        """Gradient checkpointing works in training mode only; there is no dropout in either mode."""
         self._model.train(self.is_checkpointed)
-        for name, module in self._model.named_modules():
-            if "lora_dropout" in name:
-                module.train()
 
     @torch.no_grad()
     def rescore(self, updates: Updates) -> list[list[TrainingRow]]:
-        """The rows of updates with π_old as each update's own forward pass sees it, without an adapter's dropout.
+        """The rows of updates with π_old as each update's own forward pass sees it.
 
         In bfloat16 two ways to compute the same log-probability differ by a few percent; the ratio must start at 1.
         """
-        self._model.eval()
-        try:  # all are queued before the first is read
-            queued = [[(part, self._old_logprobs(part)) for part in self._micro_batches(rows)] for rows in updates]
-        finally:  # memory may have run out
-            self._set_mode()
+        # All are queued before the first is read.
+        queued = [[(part, self._old_logprobs(part)) for part in self._micro_batches(rows)] for rows in updates]
         return [[row for part, old_RT in parts for row in with_old_logprobs(part, old_RT)] for parts in queued]
 
     def _old_logprobs(self, rows: Sequence[TrainingRow]) -> Tensor | None:
@@ -233,11 +224,8 @@ class Policy:
         return sums
 
     def is_without_signal(self, rows: Sequence[TrainingRow]) -> bool:
-        """Whether the loss of these rows is 0 whatever the weights: no advantage, no KL, no entropy bonus.
-
-        With an adapter's dropout their passes would draw random numbers, which later passes depend on.
-        """
-        has_more = self._loss.kl_weight or self._loss.entropy_bonus or self._has_dropout
+        """Whether the loss of these rows is 0 whatever the weights: no advantage, no KL, no entropy bonus."""
+        has_more = self._loss.kl_weight or self._loss.entropy_bonus
         return not has_more and not any(row.positive_part or row.negative_part for row in rows)
 
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Sums[Queued]]:

@@ -67,10 +67,7 @@ class OptimizerSettings(Settings):
 class LoraSettings(Settings):
     """A low-rank adapter instead of all weights."""
 
-    rank: int = Field(16, ge=1, description="Rank of the adapter.")
-    alpha: float = Field(32.0, gt=0, description="Its output is scaled by alpha / rank.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on its input while training.")
-    targets: str | tuple[str, ...] = Field("all-linear", description="Modules that get an adapter.")
+    rank: int = Field(16, ge=1, description="Rank of the adapter, which all linear layers get; its output is doubled.")
 
 
 class ComputeSettings(Settings):

@@ -149,8 +149,6 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
         yield "loss.dual_clip", "verl has none for a ratio of completions"
     if config.compute.device not in ("auto", "cuda"):
         yield "compute.device", f"verl trains on GPUs, not on {config.compute.device}"
-    if config.lora is not None and config.lora.dropout:
-        yield "lora.dropout", "verl has none"
     if rows % gpus:
         yield "trained", f"the {rows} completions of an update cannot be divided evenly among {gpus} GPUs"
 
@@ -158,8 +156,8 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
 def _model(config: RunConfig, job: Job) -> dict[str, Any]:
     adapter: dict[str, Any] = {}
     if config.lora is not None:
-        targets = config.lora.targets if isinstance(config.lora.targets, str) else list(config.lora.targets)
-        adapter = {"lora_rank": config.lora.rank, "lora_alpha": config.lora.alpha, "target_modules": targets}
+        rank = config.lora.rank
+        adapter = {"lora_rank": rank, "lora_alpha": 2 * rank, "target_modules": "all-linear"}
     return adapter | {
         "path": config.model,
         "custom_chat_template": job.template,
