@@ -48,10 +48,9 @@ REMOVED = {"early_verdicts": False}
 
 
 class DynamicSamplingSettings(Settings):
-    """When questions are replaced by others."""
+    """When questions whose rewards are all equal are replaced by others."""
 
     rounds: int = Field(0, ge=0, description="Extra draws per step at most (0: off; DAPO draws 10 times in all).")
-    tolerance: float = Field(0.01, ge=0, description="Rewards that differ by no more than this are taken as equal.")
 
 
 class GuardSettings(Settings):
@@ -89,9 +88,11 @@ class RunConfig(Settings):
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
     probe: int = Field(
-        4, ge=0, description="Completions of each first-step question that the start model writes before training."
+        4,
+        ge=0,
+        description="Completions of each first-step question that the start model writes before training, which is "
+        "refused where hardly any has an answer; 0: train unseen.",
     )
-    force: bool = Field(False, description="Train even if the probe finds hardly any answer.")
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
@@ -168,8 +169,6 @@ class RunConfig(Settings):
         if self.trained > self.completions:
             reason = f"is more than completions ({self.completions}): lower trained or raise completions"
             raise ConfigError(f"trained ({self.trained}) {reason}")
-        if self.evaluation.k is not None and self.evaluation.k > self.evaluation.completions:
-            raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
         if self.engine == "embedded" and self.engine_options:
             raise ConfigError(f"engine_options: the embedded engine has none; got {', '.join(self.engine_options)}")
         self.rule().check_plan(self.completions)

@@ -52,7 +52,6 @@ TRANSLATED = {
     "optimizer.learning_rate=1e-3": ("learning_rate", 1e-3),
     "optimizer.warmup=0.5": ("warmup_steps", 400),
     "optimizer.schedule=constant": ("lr_scheduler_type", "constant_with_warmup"),
-    "optimizer.betas=[0.8, 0.9]": ("adam_beta1", 0.8),
     "optimizer.weight_decay=0.5": ("weight_decay", 0.5),
     "optimizer.max_grad_norm=2.0": ("max_grad_norm", 2.0),
     "compute.dtype=bfloat16": ("bf16", True),
@@ -70,8 +69,7 @@ REFUSED = {
     "evaluation.temperature=0.6": "samples as in training",
 }  # fmt: skip
 NEVER_ALONE = {
-    "loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "compute.fused_layers", "nodes", "gpus", "probe",
-    "force",
+    "loss.kl", "compute.vllm_memory", "compute.fused_layers", "nodes", "gpus", "probe",
 }  # fmt: skip
 """Without effect unless another setting is on, which is then refused or translated; nodes and gpus are verl's, fused
 layers the embedded engine's. There is no probe before a run of TRL, as the plan says."""

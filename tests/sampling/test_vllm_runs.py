@@ -17,7 +17,7 @@ from scrl.training.loop import train
 
 SMALL = (
     "model=embedded", "questions=arithmetic:easy:train:4", "steps=2", "questions_per_step=2", "completions=4",
-    "trained=2", "sampling.max_tokens=6", "force=true", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
+    "trained=2", "sampling.max_tokens=6", "probe=0", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
     "evaluation.top_p=0.9", "compute.threads=1", "checkpoint_every=1", "compute.sampler=vllm",
 )  # fmt: skip
 

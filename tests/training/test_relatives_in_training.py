@@ -63,11 +63,11 @@ def test_spine_sees_the_first_completions_of_ttrl_and_trains_on_fewer_tokens(fol
 
 
 def test_long_completions_lose_reward_where_the_run_says_so(folders, tmp_path):
-    do(tmp_path / "run", "method=ttrl", *TINY, "credit.overlong_buffer=30", "credit.overlong_weight=0.5")
+    do(tmp_path / "run", "method=ttrl", *TINY, "credit.overlong_buffer=30")
     plain, shaped = rollouts(folders["ttrl"]), rollouts(tmp_path / "run")
     assert any(line["num_tokens"] > 10 for line in plain)
     for before, after in zip(plain, shaped, strict=True):
-        lost = 0.5 * max(0, before["num_tokens"] - 10) / 30
+        lost = max(0, before["num_tokens"] - 10) / 30
         assert after["reward"] == pytest.approx(before["reward"] - lost)
 
 

@@ -29,8 +29,7 @@ class EvaluationSettings(Settings):
     """When and on what a run is measured."""
 
     every: int = Field(0, ge=0, description="Steps between evaluations; 0: before the first step and after the last.")
-    completions: int = Field(16, ge=1, description="Completions per question.")
-    k: int | None = Field(None, ge=1, description="The k of pass@k and maj@k; none: all completions.")
+    completions: int = Field(16, ge=1, description="Completions per question, and the k of pass@k and maj@k.")
     questions: int | None = Field(None, ge=1, description="Measure on this many training questions; none: all.")
     held_out: str | None = Field(None, description="A second set of questions, never trained on.")
     temperature: float | None = Field(None, ge=0, description="None: as in training.")

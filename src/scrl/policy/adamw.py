@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from scrl.errors import InputError
 from scrl.policy.optimizer import OTHER_DTYPE, Optimizer
-from scrl.policy.settings import OptimizerSettings
+from scrl.policy.settings import BETAS, OptimizerSettings
 
 
 class MasterAdamW(Optimizer):
@@ -28,7 +28,7 @@ class MasterAdamW(Optimizer):
         self._adam = torch.optim.AdamW(
             self._masters,
             lr=settings.learning_rate,
-            betas=settings.betas,
+            betas=BETAS,
             weight_decay=settings.weight_decay,
             fused=all(master.device.type in ("cpu", "cuda") for master in self._masters),
         )

@@ -32,7 +32,7 @@ from torch.optim.adamw import adamw
 
 from scrl.errors import InputError
 from scrl.policy.optimizer import OTHER_DTYPE, Optimizer
-from scrl.policy.settings import OptimizerSettings
+from scrl.policy.settings import BETAS, OptimizerSettings
 
 CHUNK = 2**25
 """Weights at a time: 128 MiB for each of their float32 numbers."""
@@ -102,7 +102,7 @@ class LowMemoryAdamW(Optimizer):
         settings = self._settings
         adam_step(
             weight.flat_n, weight.rest, weight.means, weight.squares, grad_n, scale=scale,
-            learning_rate=self.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay, epsilon=EPSILON,
+            learning_rate=self.learning_rate, betas=BETAS, weight_decay=settings.weight_decay, epsilon=EPSILON,
             update=self.update + 1, seed=seed,
         )  # fmt: skip
 
@@ -118,7 +118,7 @@ class LowMemoryAdamW(Optimizer):
             adamw(
                 [master_n], [grad_n[part].float() * float(scale)], [mean_n], [square_n], [], [before.clone()],
                 fused=grad_n.device.type in ("cpu", "cuda"), amsgrad=False, maximize=False, eps=EPSILON,
-                beta1=settings.betas[0], beta2=settings.betas[1], lr=self.learning_rate,
+                beta1=BETAS[0], beta2=BETAS[1], lr=self.learning_rate,
                 weight_decay=settings.weight_decay,
             )  # fmt: skip
             weight.keep(part, master_n)

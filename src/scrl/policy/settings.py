@@ -41,6 +41,8 @@ ADVANTAGE_OF_VARIANT: dict[str, str] = {"dr-grpo": "centred", "rloo": "leave-one
 
 ADAPTER_LEARNING_RATE = 5e-5
 """The default with an adapter; measured, like the rate for full weights: docs/results.md#learning-rates."""
+BETAS = (0.9, 0.999)
+"""AdamW's β₁ and β₂."""
 
 
 class OptimizerSettings(Settings):
@@ -51,7 +53,6 @@ class OptimizerSettings(Settings):
     )
     warmup: float = Field(0.03, ge=0, le=1, description="Share of all updates over which it rises linearly.")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="Afterwards: fall to 0, or stay.")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's β₁ and β₂.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients with a larger norm are scaled down to it.")
     state: Literal["float32", "bfloat16"] = Field(

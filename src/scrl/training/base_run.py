@@ -76,7 +76,7 @@ class BaseRun:
         for name, questions in (("stream", self.stream.questions[: settings.questions]), ("held-out", self.held_out)):
             if questions:
                 answered_Q = [AnsweredQuestion.of(sampled) for sampled in sample(name, questions, sampling)]
-                ks = (settings.k or settings.completions,)
+                ks = (settings.completions,)
                 conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))
         return records

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from scrl.config import RunConfig, build_config
 from scrl.engines.choice import shared_refusals
 from scrl.errors import ConfigError, did_you_mean
+from scrl.policy.settings import BETAS
 from scrl.settings import merged
 
 NEEDS_MET = frozenset({"entropy", "length", "text", "elsewhere"})
@@ -191,7 +192,7 @@ def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
             "lr": optimizer.learning_rate,
             "lr_warmup_steps_ratio": optimizer.warmup,
             "lr_scheduler_type": optimizer.schedule,
-            "betas": list(optimizer.betas),
+            "betas": list(BETAS),
             "weight_decay": optimizer.weight_decay,
         },
     }
