@@ -41,7 +41,6 @@ from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
 from scrl.training.loop import step_metrics
-from scrl.training.state import State
 
 QUESTIONS, COMPLETIONS = 8, 16
 SAMPLING = SamplingSettings(temperature=1.0, max_tokens=72)
@@ -72,7 +71,7 @@ def our_step(questions: Sequence[Question], questions_per_update: int) -> Callab
             classes = RULE.classify(sampled.group)
             groups.append(CreditedGroup(sampled, classes, RULE.credit(sampled.group, classes)))
         update = policy.update([g.sampled for g in groups], [g.credit for g in groups], questions_per_update)
-        step_metrics(groups, update, State())
+        step_metrics(groups, update, {})
 
     return take
 

@@ -171,7 +171,13 @@ class RunConfig(Settings):
             raise ConfigError(f"trained ({self.trained}) {reason}")
         if self.engine == "embedded" and self.engine_options:
             raise ConfigError(f"engine_options: the embedded engine has none; got {', '.join(self.engine_options)}")
-        self.rule().check_plan(self.completions)
+        rule = self.rule()
+        rule.check_plan(self.completions)
+        if self.label_votes != "present" and rule.method.weighs_votes:
+            raise ConfigError(
+                f"label_votes: method {self.method!r} weighs each vote by what is known of its completion, so no "
+                "others can vote. Use label_votes: present, or another method."
+            )
         return self
 
     def rule(self) -> CreditRule:
@@ -186,6 +192,16 @@ class RunConfig(Settings):
             max_tokens=self.sampling.max_tokens,
             **self.credit,
         )
+
+    @property
+    def draws_votes(self) -> bool:
+        """Whether the start model votes on every question before the first step."""
+        return self.label_votes != "present" or "reference_share" in self.rule().needs
+
+    @property
+    def votes_per_question(self) -> int:
+        """How many such votes."""
+        return self.label_completions or self.completions
 
     @property
     def evaluation_sampling(self) -> SamplingSettings:

@@ -203,6 +203,12 @@ class Tally:
         return self.class_of_G if self.class_of_votes is None else self.class_of_votes
 
     @property
+    def vote_keys(self) -> tuple[str | None, ...]:
+        """The answer of each vote; None for no answer."""
+        keys = (*self.keys_K, None)  # the last has the index of a missing answer, MISSING = -1
+        return tuple(keys[j] for j in self.votes)
+
+    @property
     def size(self) -> int:
         """N: all votes, for an answer or for none."""
         return len(self.votes)

@@ -6,7 +6,7 @@ from line_files import read_lines
 from runs import do, go_on, metrics, no_reports, small, weights
 
 from scrl.credit.method import Tree
-from scrl.credit.tally import count_votes
+from scrl.credit.rule import CreditRule
 from scrl.errors import ConfigError
 from scrl.sampling.tree import sample_tree
 from scrl.training import run as run_module
@@ -79,14 +79,15 @@ def test_a_buffer_longer_than_a_completion_is_refused():
 def test_restrain_stopped_while_the_start_model_is_asked_asks_it_again(folders, tmp_path, monkeypatch):
     seen = []
 
-    def stop_at_the_third(*given):
-        seen.append(given)
+    def stop_at_the_third(self, group):
+        seen.append(group)
         if len(seen) == 3:
             raise KeyboardInterrupt
-        return count_votes(*given)
+        return classify(self, group)
 
+    classify = CreditRule.classify
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "count_votes", stop_at_the_third)
+        patch.setattr(CreditRule, "classify", stop_at_the_third)
         with pytest.raises(KeyboardInterrupt):
             do(tmp_path / "run", "method=restrain", *TINY)
     go_on(tmp_path / "run")

@@ -30,6 +30,7 @@ def audit(
     method: tuple[str, ...] = AUDITED,
     out: Path | None = None,
     seed: Annotated[int, WHOLE] = 0,
+    label_votes: Path | None = None,
     file: AsOptions = DEFAULTS,
 ) -> None:
     """Look at stored completions before training: would consensus lie on these questions?
@@ -50,10 +51,13 @@ def audit(
         File for all figures, as JSON.
     seed
         Seed of the resampling and of the intervals.
+    label_votes
+        Completions of the same questions, the start model's for instance, that vote in place of these: labels and
+        shares are theirs, as in training with label_votes: start.
     """
     rules = {name: credit_rule(name, seed=seed, **file.reading) for name in method}
     check_outputs(rollouts, out)
-    result = audit_file(file.open(rollouts), rules, seed=seed)
+    result = audit_file(file.open(rollouts, label_votes), rules, seed=seed)
     if out is not None:
         write_whole(out, json.dumps(result, indent=2) + "\n")
     console = plain_console()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,12 +61,15 @@ class FileOptions:
         names = (self.completion_column, self.question_column, self.id_column, self.gold_column, self.entropy_column)
         return Columns(*names)
 
-    def open(self, path: Path) -> CompletionFile:
-        """Read the file; if its format is not our own, say on stderr what it was taken for."""
+    def open(self, path: Path, label_votes: Path | None = None) -> CompletionFile:
+        """Read the file; if its format is not our own, say on stderr what it was taken for.
+
+        `label_votes`: the file whose completions vote in place of these.
+        """
         source = open_completions(path, self.columns)
         if source.layout is not ROLLOUTS:
             print(source.note, file=sys.stderr)
-        return source
+        return source if label_votes is None else replace(source, label_votes=self.open(label_votes))
 
 
 AsOptions = Annotated[FileOptions, Parameter(name="*")]

@@ -66,6 +66,7 @@ def label(
     trained: Annotated[int | None, WHOLE] = None,
     seed: Annotated[int, WHOLE] = 0,
     max_tokens: Annotated[int | None, WHOLE] = None,
+    label_votes: Path | None = None,
     file: AsOptions = DEFAULTS,
 ) -> None:
     """Label the completions of a rollout file: what would this method trust, rule out and reward?
@@ -94,6 +95,9 @@ def label(
         Seed for choosing the trained completions.
     max_tokens
         Tokens a completion could have, which --overlong-buffer counts back from.
+    label_votes
+        Completions of the same questions, the start model's for instance, that vote in place of these: labels and
+        shares are theirs, as in training with label_votes: start.
     """
     alone, given = split_words(words)
     if len(alone) != 1:
@@ -102,7 +106,7 @@ def label(
     choices: dict[str, Any] = {**file.reading, **chosen_settings}
     rule = credit_rule(method, preset=preset, num_trained=trained, seed=seed, max_tokens=max_tokens, **choices)
     check_outputs(rollouts, out, summary, audit)
-    source = file.open(rollouts)
+    source = file.open(rollouts, label_votes)
     with progress_bar(rollouts) as on_bytes:
         result = label_file(source, rule, out=out, audit=audit, on_bytes=on_bytes)
     if summary is not None:

@@ -40,10 +40,10 @@ def majority_positive(tally: Tally, *, first_seen_wins: bool) -> str | None:
 
 
 def largest(tally: Tally, votes_K: Sequence[float], *, first_seen_wins: bool) -> str | None:
-    """The answer with the most votes, however they are weighed; None if there is no answer at all."""
-    if not tally.keys_K:
+    """The answer with the most votes, however they are weighed; None if none has any."""
+    most = max(votes_K, default=0)
+    if not most:
         return None
-    most = max(votes_K)
     tied = [j for j, votes in enumerate(votes_K) if votes == most]
     winner = min(tied, key=tally.votes.index) if first_seen_wins else tied[0]
     return tally.keys_K[winner]

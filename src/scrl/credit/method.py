@@ -171,6 +171,16 @@ class Tree:
         return self.roots * (1 + self.forks * self.branches)
 
 
+def never(settings: CreditSettings) -> bool:  # noqa: ARG001 - given a method's settings
+    """False, whatever the settings."""
+    return False
+
+
+def always(settings: CreditSettings) -> bool:  # noqa: ARG001 - given a method's settings
+    """True, whatever the settings."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """One way to turn votes into credit: a label rule and a reward; the other parts are for methods that need more."""
@@ -188,8 +198,10 @@ class Method:
     """Which of NEEDS it requires, given its settings."""
     has_negatives: bool = True
     """Whether it can rule answers out."""
-    is_silent_without_label: Callable[[Any], bool] = lambda settings: False  # noqa: ARG005 - given its settings
+    is_silent_without_label: Callable[[Any], bool] = never
     """Whether all completions of a question without a positive label earn the same, given its settings."""
+    weighs_votes: bool = False
+    """Whether a vote weighs by facts of its own completion, so that no others can vote in its place (`label_votes`)."""
     choose: Callable[[Evidence, Labels, int, Any], tuple[int, ...]] | None = None
     """Which M completions to train on, if votes decide that, as in DDRL; None: by `which_trained`."""
     advantage: Callable[[Evidence, Labels, Shaped, Sequence[int], Any], SplitAdvantage] | None = None

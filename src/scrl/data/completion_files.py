@@ -267,6 +267,8 @@ class CompletionFile:
     columns: Columns = ANY
     first: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The first row."""
+    label_votes: CompletionFile | None = None
+    """Completions of the same questions that vote in place of these."""
 
     @property
     def note(self) -> str:

@@ -44,6 +44,8 @@ def label_file(
             "it works in training (scrl train --method)",
         )
     source = rollouts if isinstance(rollouts, CompletionFile) else open_completions(path)
+    if rule.method.weighs_votes and source.label_votes is not None:
+        raise DataError(path, f"--label-votes: method {rule.method.name!r} weighs each vote by its own completion")
     needs = sorted(rule.needs & {"entropy", *FACTS})
     groups = stored_groups(source, rule, keep_texts="text" in rule.needs, needs=needs, on_bytes=on_bytes)
     for stored in groups:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 
 from scrl.answers.classes import Classes
 from scrl.credit.elsewhere import LastVotes
+from scrl.credit.label_votes import LabelVotes, Votes
 from scrl.credit.method import NEEDS
 from scrl.credit.rule import CreditRule
 from scrl.data.completion_files import CompletionFile
 from scrl.data.rollouts import GroupKey, Rollout, index_groups
+from scrl.errors import DataError
 from scrl.evaluation.gold import right_class
 from scrl.records import FACTS, Completion, Credit, Elsewhere, Group, Tally, Truth, Unread
 
@@ -45,6 +47,8 @@ class StoredGroup:
     """What the other questions answered."""
     question: str
     """The question's text, if the file has it and texts are kept."""
+    votes: Votes | None = None
+    """The votes that decide, if they are those of another file."""
 
     @property
     def question_id(self) -> str:
@@ -85,11 +89,34 @@ def stored_groups(
         by_step.setdefault(stored.group.step, []).append(stored)
         if on_bytes is not None:
             on_bytes(round(num_bytes * stored.tally.size))
+    if source.label_votes is not None:
+        others = stored_groups(source.label_votes, rule, keep_texts=False)
+        return voted_by([stored for groups in by_step.values() for stored in groups], others, source)
     votes, groups = LastVotes(), list[StoredGroup]()
     for step_groups in by_step.values():
         votes = votes.after([(stored.question_id, stored.tally) for stored in step_groups])
         groups += [replace(s, elsewhere=votes.elsewhere(s.question_id, s.tally.keys_K)) for s in step_groups]
     return groups
+
+
+def voted_by(groups: Sequence[StoredGroup], others: Sequence[StoredGroup], source: CompletionFile) -> list[StoredGroup]:
+    """The groups with the votes of others, those of each question's first visit, and p̄ of these votes."""
+    label_votes = LabelVotes({other.question_id: other.tally.vote_keys for other in reversed(others)})
+    missing = [stored.question_id for stored in groups if stored.question_id not in label_votes.votes]
+    if missing and source.label_votes is not None:
+        raise DataError(
+            source.label_votes.path,
+            f"--label-votes: has no completion of question {missing[0]!r}, which {source.path} has "
+            f"({len(missing)} such groups); give votes on every question, under the same ids",
+        )
+    voted = []
+    for stored in groups:
+        votes = label_votes.votes[stored.question_id]
+        keys_K = {*stored.tally.keys_K, *(key for key in votes if key is not None)}
+        voted.append(
+            replace(stored, votes=votes, elsewhere=label_votes.last_votes.elsewhere(stored.question_id, keys_K))
+        )
+    return voted
 
 
 def _stored(
@@ -136,6 +163,8 @@ def several_golds_note(number: int) -> str:
 
 def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:
     """What the method of a rule needs and these groups do not have, in words; None if they have everything."""
+    if rule.method.weighs_votes and any(stored.votes is not None for stored in groups):
+        return "the votes of the completions themselves"
     for need in sorted(rule.needs):
         if need in BEYOND_A_FILE:
             return NEEDS[need]
@@ -155,4 +184,4 @@ def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:
 
 def credit_of(rule: CreditRule, stored: StoredGroup) -> Credit:
     truth = stored.truth if "truth" in rule.needs else None
-    return rule.credit(stored.group, stored.classes, truth=truth, elsewhere=stored.elsewhere)
+    return rule.credit(stored.group, stored.classes, votes=stored.votes, truth=truth, elsewhere=stored.elsewhere)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +18,16 @@ import torch
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import few_others, require_others
 from scrl.credit.group_metrics import has_signal, is_unanimous
-from scrl.credit.method import Method
+from scrl.credit.label_votes import LabelVotes
+from scrl.credit.labels import majority_positive
+from scrl.credit.method import Evidence, Method
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.prompts import check_known, filter_overlong, instruction_notes, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
 from scrl.data.run_state import Standing
-from scrl.errors import InputError
+from scrl.errors import InputError, TrainingError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
-from scrl.evaluation.gold import gold_fields, require_gold
+from scrl.evaluation.gold import gold_fields, require_gold, truth_for
 from scrl.policy.identity import model_identity
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.savable import check_savable
@@ -32,6 +35,7 @@ from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sampled
 from scrl.reporting.text import counted
 from scrl.sampling.settings import SamplingSettings
+from scrl.training.crediting import with_drawn
 from scrl.training.guard import alarms, new_alarms
 from scrl.training.listeners import RunListener
 from scrl.training.probe import NEARLY_ALL, no_answers_note
@@ -80,6 +84,71 @@ class BaseRun:
                 conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))
         return records
+
+    def draw_votes_if_due(
+        self, sample: Callable[[Sequence[Question], str], list[Sampled]], at_once: int
+    ) -> dict[str, float]:
+        """Draw the votes that decide (`label_votes`): before the first step, and for rounds before every pass.
+
+        Then every question without a label votes. `sample` draws the votes of some questions, `at_once` at a time;
+        the name it is given, which seeds them, is that of the pass. Metrics of it; empty if no votes were due.
+        """
+        config, state, rule, start = self.config, self.state, self.rule, time.perf_counter()
+        this_pass = state.step // self.stream.steps_per_epoch
+        if state.votes_pass is None:
+            is_due = config.draws_votes
+        else:
+            is_due = config.label_votes == "round" and state.votes_pass < this_pass
+        if not is_due:
+            return {}
+        questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
+        self.listener.note(f"{config.votes_per_question} votes on each of {counted(len(questions), 'question')}")
+        drawn, tokens = list[Evidence](), 0
+        for first in range(0, len(questions), at_once):  # not all at once: they would not fit into memory
+            for sampled in sample(
+                questions[first : first + at_once], f"votes-{this_pass}" if this_pass else "reference"
+            ):
+                tokens += sum(each.tokens_drawn for each in sampled.samples_G)
+                classes = rule.classify(sampled.group)
+                truth = truth_for(rule, sampled.question, classes)
+                drawn.append(rule.evidence(sampled.group, classes, truth=truth))
+            self.listener.progress("votes", len(drawn), len(questions))
+        if "reference_share" in rule.needs and state.votes_pass is None:
+            state.reference_shares = {each.group.question_id: max(each.tally.shares_K, default=0.0) for each in drawn}
+        if config.label_votes != "present":
+            state.label_votes = with_drawn(state.label_votes, drawn, rule)
+            state.first_answers = {
+                each.group.question_id: majority_positive(each.tally, first_seen_wins=False) for each in drawn
+            } | state.first_answers
+            self._tell_labels()
+        state.votes_pass = this_pass
+        votes, seconds = config.votes_per_question * len(questions), time.perf_counter() - start
+        return {"votes_drawn": votes, "tokens_votes": tokens, "seconds_votes": seconds}
+
+    def _tell_labels(self) -> None:
+        """How many questions have a label; refused if none has one and nothing else teaches anything."""
+        labelled, asked = len(self.state.label_votes.labels), len(self.stream.questions)
+        note = f"{labelled} of {counted(asked, 'question')} have a label"
+        if not self.rule.is_silent_without_label:
+            self.listener.note(note)
+            return
+        if not labelled:
+            raise TrainingError(
+                "label_votes: no question has a label by these votes, so there is nothing to train on. Ask less of a "
+                f"label (its settings: scrl methods {self.rule.method.name}), or use label_votes: present."
+            )
+        self.listener.note(f"{note}; the others teach nothing and are not sampled")
+
+    @property
+    def deciding_votes(self) -> LabelVotes | None:
+        """The votes that decide; None: those of the completions that are paid."""
+        return None if self.config.label_votes == "present" else self.state.label_votes
+
+    @property
+    def teaching(self) -> QuestionStream:
+        """The questions to sample: those with a label where all others would teach nothing, else all."""
+        votes = self.deciding_votes
+        return self.stream if votes is None or not self.rule.is_silent_without_label else self.stream.only(votes.labels)
 
     @property
     def stop_reasons(self) -> list[str]:

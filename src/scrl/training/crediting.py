@@ -64,8 +64,7 @@ class Crediting:
 
 def with_drawn(before: LabelVotes, drawn: Sequence[Evidence], rule: CreditRule) -> LabelVotes:
     """These groups as the votes of their questions, and the labels that follow; one that a question has stays."""
-    keys = {each.group.question_id: (*each.tally.keys_K, None) for each in drawn}  # None has the index of MISSING, -1
-    votes = {each.group.question_id: tuple(keys[each.group.question_id][j] for j in each.tally.votes) for each in drawn}
+    votes = {each.group.question_id: each.tally.vote_keys for each in drawn}
     after = LabelVotes({**before.votes, **votes}, before.labels)
     labels = dict(before.labels)
     for each in drawn:

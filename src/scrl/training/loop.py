@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from scrl.training.listeners import RunListener
 from scrl.training.probe import shift, shift_note
 from scrl.training.run import Run, open_run
 from scrl.training.run_folder import RunFolder
-from scrl.training.state import State
 from scrl.training.stream import replace_flat
 
 
@@ -104,7 +103,7 @@ def take_steps(run: Run) -> None:
         with finish_first(run.listener.note):
             with clock.measure("seconds_update"):
                 update = run.update(groups_B)
-            metrics = step_metrics(groups_B, update, state) | step_label_quality(groups_B)
+            metrics = step_metrics(groups_B, update, state.labels, state.first_answers) | step_label_quality(groups_B)
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
             metrics |= resampling | {"tokens": metrics["tokens"] + tokens_drawn(left_out)}
             line = {"step": state.step} | metrics | votes | clock.seconds
@@ -149,11 +148,11 @@ def sample_and_credit(
         return run.crediting.beside(beside).credit(sampled_B)
 
 
-def step_metrics(groups_B: Sequence[CreditedGroup], update: UpdateReport, state: State) -> dict[str, Any]:
-    """One line of `metrics.jsonl` without the seconds; `state` is that before the step."""
+def step_metrics(groups_B: Sequence[CreditedGroup], update: UpdateReport, *before: Mapping[str, Any]) -> dict[str, Any]:
+    """One line of `metrics.jsonl` without the seconds; `before` is what `group_metrics` compares with."""
     names = ("loss", "learning_rate", "grad_norm", "kl", "clipped_share")
     metrics = {name: value for name in names if (value := getattr(update, name)) is not None}
-    return metrics | group_metrics(groups_B, state.labels, state.first_answers)
+    return metrics | group_metrics(groups_B, *before)
 
 
 def save_if_best(run: Run) -> None:

@@ -182,7 +182,7 @@ def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_qu
     t ⌈k / rows⌉. A pass forward and backward over a completion takes three times the forward pass of its scoring, four
     times where activations are computed twice.
     """
-    n, rule, evaluation = len(probe.samples), config.rule(), config.evaluation
+    n, evaluation = len(probe.samples), config.evaluation
 
     def rollout(questions: int, completions: int) -> float:
         if policy.language_model.device.type == "cpu":
@@ -193,8 +193,8 @@ def cost_note(probe: Probe, config: RunConfig, policy: Policy, rows: int, num_qu
     passes = 4 if policy.is_checkpointed else 3
     step = rollout(groups, config.completions) + passes * probe.score_seconds * groups * config.trained / n
     total = config.steps * step
-    if config.label_votes != "present" or "reference_share" in rule.needs:
-        total += rollout(num_questions, config.label_completions or config.completions)
+    if config.draws_votes:
+        total += rollout(num_questions, config.votes_per_question)
     if not evaluation.is_off:
         times = 2 if not evaluation.every else 1 + math.ceil(config.steps / evaluation.every)
         evaluated = min(evaluation.questions or num_questions, num_questions)

@@ -11,23 +11,19 @@ from typing import Any
 
 from scrl.config import RunConfig
 from scrl.credit.group_metrics import most_frequent, positive_labels
-from scrl.credit.labels import majority_positive
-from scrl.credit.method import Evidence, Tree
+from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import prompt_tokens
-from scrl.errors import TrainingError
-from scrl.evaluation.gold import truth_for
 from scrl.policy.allocator import set_up_allocator
 from scrl.policy.checkpoint import STATE, checkpoints_bytes, restore, write_state, write_weights
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
-from scrl.reporting.text import counted
 from scrl.sampling.sampler import Prompt, Sampler, check_sampler, check_samples, open_sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.tree import sample_tree
 from scrl.training.base_run import BaseRun, prepare
-from scrl.training.crediting import Crediting, with_drawn
+from scrl.training.crediting import Crediting
 from scrl.training.guard import WATCHED
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener, Tracker, check_trackers, open_tracker
@@ -35,7 +31,6 @@ from scrl.training.model_card import model_card
 from scrl.training.probe import cost_note, probe_notes, score_probe
 from scrl.training.run_folder import RunFolder, check_room
 from scrl.training.state import check_unchanged, saved_state
-from scrl.training.stream import QuestionStream
 
 
 @dataclass(eq=False, kw_only=True)
@@ -60,9 +55,7 @@ class Run(BaseRun):
     @property
     def crediting(self) -> Crediting:
         """The rule, and what serves its needs."""
-        state = self.state
-        label_votes = None if self.config.label_votes == "present" else state.label_votes
-        return Crediting(self.rule, state.reference_shares, state.last_votes, label_votes)
+        return Crediting(self.rule, self.state.reference_shares, self.state.last_votes, self.deciding_votes)
 
     def probe(self) -> None:
         """Look at a few completions of the start model; refuse to train where hardly any has an answer."""
@@ -127,62 +120,13 @@ class Run(BaseRun):
         return "the sampler's is given back before every update from now on"
 
     def draw_label_votes(self) -> dict[str, float]:
-        """Draw the votes that decide, if they are due: before the first step, for rounds before every pass.
+        """The votes that decide, if they are due, as many completions at a time as the sampler decodes in parallel."""
+        number = self.config.votes_per_question
 
-        Then all questions without a label vote. Metrics of that; empty if none were due.
-        """
-        config, state, start = self.config, self.state, time.perf_counter()
-        this_pass = state.step // self.stream.steps_per_epoch
-        needs_start = config.label_votes != "present" or "reference_share" in self.rule.needs
-        is_due = (
-            needs_start if state.votes_pass is None else config.label_votes == "round" and state.votes_pass < this_pass
-        )
-        if not is_due:
-            return {}
-        questions = [question for question in self.stream.questions if question.id not in state.label_votes.labels]
-        number = config.label_completions or config.completions
-        self.listener.note(f"{number} votes on each of {counted(len(questions), 'question')}")
-        drawn, tokens, size = list[Evidence](), 0, max(1, self.sampler.rows_per_call // number)
-        name = f"votes-{this_pass}" if this_pass else "reference"
-        for first in range(0, len(questions), size):  # not all at once: they would not fit into memory
-            for sampled in self.sample(questions[first : first + size], config.sampling, number, name):
-                tokens += sum(sample.tokens_drawn for sample in sampled.samples_G)
-                classes = self.rule.classify(sampled.group)
-                drawn.append(
-                    self.rule.evidence(sampled.group, classes, truth=truth_for(self.rule, sampled.question, classes))
-                )
-            self.listener.progress("votes", len(drawn), len(questions))
-        if state.votes_pass is None and "reference_share" in self.rule.needs:
-            state.reference_shares = {each.group.question_id: max(each.tally.shares_K, default=0.0) for each in drawn}
-        if config.label_votes != "present":
-            state.label_votes = with_drawn(state.label_votes, drawn, self.rule)
-            firsts = {each.group.question_id: majority_positive(each.tally, first_seen_wins=False) for each in drawn}
-            state.first_answers = firsts | state.first_answers
-            self._say_what_is_labelled()
-        state.votes_pass = this_pass
-        seconds = time.perf_counter() - start
-        return {"votes_drawn": number * len(questions), "tokens_votes": tokens, "seconds_votes": seconds}
+        def sample(questions: Sequence[Question], name: str) -> list[Sampled]:
+            return self.sample(questions, self.config.sampling, number, name)
 
-    def _say_what_is_labelled(self) -> None:
-        """How many questions have a label; refused if none has one and nothing else teaches anything."""
-        labelled, asked = len(self.state.label_votes.labels), len(self.stream.questions)
-        note = f"{labelled} of {counted(asked, 'question')} have a label"
-        if not self.rule.is_silent_without_label:
-            self.listener.note(note)
-            return
-        if not labelled:
-            raise TrainingError(
-                "label_votes: no question has a label by these votes, so there is nothing to train on. Ask less of a "
-                f"label (its settings: scrl methods {self.rule.method.name}), or use label_votes: present."
-            )
-        self.listener.note(f"{note}; the others teach nothing and are not sampled")
-
-    @property
-    def teaching(self) -> QuestionStream:
-        """The questions to sample: those with a label where all others would teach nothing, else all."""
-        if self.config.label_votes == "present" or not self.rule.is_silent_without_label:
-            return self.stream
-        return self.stream.only(self.state.label_votes.labels)
+        return self.draw_votes_if_due(sample, max(1, self.sampler.rows_per_call // number))
 
     def evaluate(self) -> None:
         """Measure on the questions themselves and on those held out, unless that is off or done."""

@@ -86,4 +86,5 @@ COMPASS = Method(
     label=label,
     reward=reward,
     has_negatives=False,
+    weighs_votes=True,
 )

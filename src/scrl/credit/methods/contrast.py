@@ -16,7 +16,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from scrl.credit.labels import SLACK
-from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, needing, no_labels
+from scrl.credit.method import CreditSettings, Evidence, Method, Shaped, always, needing, no_labels
 from scrl.credit.rewards import match_rewards, spread
 from scrl.records import Labels
 
@@ -40,7 +40,7 @@ class ContrastSettings(ElsewhereSettings):
 class ContrastLabelSettings(ElsewhereSettings):
     """What a label needs."""
 
-    min_contrast: float = Field(0.3, ge=0, le=1, description="τ: a label needs p − β p̄ of at least this.")
+    min_contrast: float = Field(0.3, gt=0, le=1, description="τ: a label needs p − β p̄ of at least this.")
 
 
 def contrasts(evidence: Evidence, settings: ElsewhereSettings) -> list[float]:
@@ -92,5 +92,5 @@ CONTRAST_LABEL = Method(
     label=label,
     reward=label_reward,
     has_negatives=False,
-    is_silent_without_label=lambda settings: True,  # noqa: ARG005 - given its settings
+    is_silent_without_label=always,
 )

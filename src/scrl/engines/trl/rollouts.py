@@ -24,7 +24,8 @@ import numpy as np
 import torch
 
 from scrl.credit.elsewhere import LastVotes
-from scrl.credit.group_metrics import group_metrics, positive_labels
+from scrl.credit.group_metrics import group_metrics, most_frequent, positive_labels
+from scrl.credit.label_votes import LabelVotes
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.credit.tally import count_votes
 from scrl.engines.choice import require_engine
@@ -73,6 +74,10 @@ class Rollouts:
         """The positive label of each question at its last visit; None where the rule abstained."""
         self.last_votes = LastVotes()
         """The votes of each question at its last visit."""
+        self.first_answers: dict[str, str | None] = {}
+        """The most frequent answer of each question at its first visit, or among the votes that decide."""
+        self.label_votes: LabelVotes | None = None
+        """The votes that decide; None: those of the completions themselves."""
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """The rows this process trains on, each with its advantage."""
@@ -90,8 +95,9 @@ class Rollouts:
         seconds = {"seconds_rollout": perf_counter() - start}
         groups_B = self._credit(trainer, sampled_B)
         seconds["seconds_credit"] = perf_counter() - start - seconds["seconds_rollout"]
-        self._metrics = group_metrics(groups_B, self.labels) | seconds
+        self._metrics = group_metrics(groups_B, self.labels, self.first_answers) | seconds
         self.labels |= positive_labels(groups_B)
+        self.first_answers = most_frequent(groups_B) | self.first_answers
         if self._on_step is not None:
             self._on_step(groups_B, self._metrics)
         first = trainer.accelerator.process_index * len(prompts)
@@ -131,7 +137,7 @@ class Rollouts:
         pairs_B = list(zip(sampled_B, classes_B, strict=True))
         votes = ((sampled.question.id, count_votes(classes, None)) for sampled, classes in pairs_B)
         self.last_votes = self.last_votes.after(votes)
-        crediting = Crediting(self._rule, last_votes=self.last_votes)
+        crediting = Crediting(self._rule, last_votes=self.last_votes, label_votes=self.label_votes)
         credit_B = spread_over_processes(
             trainer, pairs_B, lambda pair: crediting.credit([pair[0]], [pair[1]])[0].credit
         )

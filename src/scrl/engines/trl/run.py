@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
+from itertools import count, islice
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -124,6 +125,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         """Whether TRL reads a checkpoint: from the start of a resumed run to its first update."""
         self._groups_B: Sequence[CreditedGroup] = ()
         self._metrics: Mapping[str, float] = {}
+        self._votes: dict[str, float] = {}
+        """Metrics of the votes drawn before this step; empty if none were due."""
         self._update_start, self._update_seconds, self._is_evaluated = 0.0, 0.0, False
 
     @property
@@ -142,7 +145,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         self.trainer = GRPOTrainer(
             model=self.language_model.model,
             reward_funcs=self.rollouts.reward,
-            rollout_func=self.rollouts,
+            rollout_func=self.rollout,
             args=self.args,
             train_dataset=Dataset.from_list([{"prompt": question.id} for question in questions]),
             processing_class=self.language_model.tokenizer,
@@ -168,6 +171,27 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         self.trainer.accelerator.end_training()
         return self.folder
 
+    def rollout(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        """The rows of a step: TRL's own, or where votes decide which questions teach anything, those of these."""
+        number, questions = self.config.votes_per_question, len(self.stream.questions)
+        self._votes = self.draw_votes_if_due(lambda asked, _seeds: self._sample(asked, number), questions)
+        self.rollouts.label_votes = self.deciding_votes
+        self.rollouts.first_answers = self.state.first_answers | self.rollouts.first_answers
+        stream = self.teaching
+        if stream is not self.stream:
+            size, total = self.config.trained, len(prompts) * self.args.world_size
+            later = (question for step in count(self.state.step) for question in stream.batch(step))
+            rows = [question.id for question in islice(later, total // size) for _ in range(size)]
+            first = trainer.accelerator.process_index * len(prompts)
+            prompts = rows[first : first + len(prompts)]
+        return self.rollouts(prompts, trainer)
+
+    def _sample(self, questions: Sequence[Question], number: int) -> list[Sampled]:
+        """This many completions of each question, by TRL's own random numbers."""
+        prompts = [self.prompts[question.id] for question in questions]
+        pairs = zip(prompts, self.rollouts.sample(self.trainer, prompts, number), strict=True)
+        return [Sampled(*prompt, tuple(each.sample for each in samples_G)) for prompt, samples_G in pairs]
+
     def restore(self) -> None:
         """The run's state, from its last checkpoint and from what it wrote until then."""
         folder, now = self.folder, self.state
@@ -184,7 +208,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         if self.is_main:
             folder.cut(before.files, before.sums)
         PartialState().wait_for_everyone()
-        now.step = before.step
+        now.step, now.label_votes, now.votes_pass = before.step, before.label_votes, before.votes_pass
+        now.first_answers = before.first_answers
         for line in read_json_lines(folder.path / "metrics.jsonl", self.listener.note):
             now.history.append({key: line.fields[key] for key in WATCHED if key in line.fields})
         self.refuse_if_ended()
@@ -209,6 +234,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         """TRL has its completions and is about to update."""
         self._groups_B, self._metrics, self._update_start = groups_B, metrics, time.perf_counter()
         self.state.history.append({key: metrics[key] for key in WATCHED if key in metrics})
+        self.state.first_answers = self.rollouts.first_answers
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """After the last update of a step: decide whether to stop, and whether to measure."""
@@ -236,7 +262,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
                 )
             measured = {name: logs[key] for name, key in TRL_METRICS.items() if key in logs}
             line = {"step": self._groups_B[0].sampled.step} | measured | dict(self._metrics)
-            line |= step_label_quality(self._groups_B) | {"seconds_update": self._update_seconds}
+            line |= step_label_quality(self._groups_B) | {"seconds_update": self._update_seconds} | self._votes
             self.log_step(line, self._groups_B)
         if self._is_evaluated:
             self._evaluate()
@@ -268,10 +294,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
             return
 
         def sample(_name: str, questions: Sequence[Question], _sampling: SamplingSettings) -> list[Sampled]:
-            prompts = [self.prompts[question.id] for question in questions]
-            samples_Q = self.rollouts.sample(self.trainer, prompts, self.config.evaluation.completions)
-            pairs = zip(prompts, samples_Q, strict=True)
-            return [Sampled(*prompt, tuple(each.sample for each in samples_G)) for prompt, samples_G in pairs]
+            return self._sample(questions, self.config.evaluation.completions)
 
         records = self.evaluation_records(sample)
         if self.is_main:

@@ -138,6 +138,8 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting that verl cannot honour."""
     rows, gpus = min(config.questions_per_update, job.questions) * config.trained, config.nodes * config.gpus
     yield from shared_refusals(config, "verl")
+    if config.label_votes != "present":
+        yield "label_votes", "verl's trainer draws nothing but the completions of its steps"
     if config.sampling.temperature == 0:
         yield "sampling.temperature", "equal completions cannot vote"
     if config.compute.sampler != "local":

@@ -73,4 +73,5 @@ DARE = Method(
     reward=reward,
     needs=needing("entropy"),
     has_negatives=False,
+    weighs_votes=True,
 )

@@ -26,7 +26,7 @@ import numpy as np
 
 from scrl.answers.classes import MISSING
 from scrl.credit.labels import SLACK
-from scrl.credit.method import CreditSettings, Evidence, Shaped, needing
+from scrl.credit.method import CreditSettings, Evidence, Shaped, needing, never
 from scrl.credit.methods.ttrl import TTRL
 from scrl.records import Floats, Labels, Tally
 
@@ -86,7 +86,7 @@ def class_novelties(tally: Tally, similar_GG: Floats) -> Floats:
     novelties_G = np.zeros(tally.num_completions)
     for j in range(len(tally.keys_K)):
         members = [i for i, own in enumerate(tally.class_of_G) if own == j]
-        if len(members) == 1:
+        if len(members) <= 1:
             novelties_G[members] = 1.0
             continue
         values = []
@@ -106,4 +106,5 @@ EVOL_RL = replace(
     paper="arXiv:2509.15194",
     reward=reward,
     needs=needing("text"),
+    is_silent_without_label=never,
 )

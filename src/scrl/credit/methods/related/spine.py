@@ -37,7 +37,7 @@ class SpineSettings(CreditSettings):
 
 def reward(evidence: Evidence, labels: Labels, settings: SpineSettings) -> Shaped:
     """1 for the majority's answer, else 0."""
-    if not settings.leave_one_out:
+    if not settings.leave_one_out or evidence.tally.class_of_votes is not None:  # then its own vote is not among them
         return TTRL.reward(evidence, labels, settings)
     agrees_G = [
         agrees_with_others(evidence.tally, i, settings.first_seen_wins) for i in range(evidence.tally.num_completions)

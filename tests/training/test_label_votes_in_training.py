@@ -1,0 +1,120 @@
+"""Runs whose labels come from votes drawn apart: what is drawn when, what is sampled, and that a stop changes nothing."""
+
+import json
+from collections import Counter
+
+import pytest
+from line_files import read_lines
+from runs import GOLD_METRICS, differences, do, go_on, metrics, small, state_of, stop_after_a_step, weights
+
+from scrl.data.arithmetic import arithmetic_questions
+from scrl.errors import TrainingError
+from scrl.training.loop import train
+
+HARD = (
+    "model=embedded-hasty", "questions=arithmetic:medium:train:12", "method=contrast-label", "questions_per_step=4",
+    "completions=8", "trained=4", "steps=7", "credit.min_contrast=0.4", "evaluation.completions=2",
+)  # fmt: skip
+"""Three steps are a pass over the questions."""
+MODES = ("label_votes=start", "label_votes=round")
+
+
+@pytest.fixture(scope="module", params=MODES)
+def finished(request, tmp_path_factory, no_report_of_module):
+    folder = tmp_path_factory.mktemp("votes") / "run"
+    _, listener = do(folder, *HARD, request.param)
+    return request.param, folder, listener
+
+
+@pytest.fixture(scope="module")
+def no_report_of_module():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        yield
+
+
+def test_votes_are_drawn_before_the_first_step_and_for_rounds_before_every_pass(finished):
+    mode, folder, _ = finished
+    drawn = {line["step"]: line["votes_drawn"] for line in metrics(folder) if "votes_drawn" in line}
+    labels = state_of(folder)["label_votes"]["labels"]
+    if mode == "label_votes=start":
+        assert drawn == {0: 8 * 12}
+    else:
+        assert set(drawn) == {0, 3, 6}
+        assert drawn[0] == 8 * 12
+        assert 8 * (12 - len(labels)) <= drawn[6] <= drawn[3] <= drawn[0]
+    assert all(line["tokens_votes"] > 0 for line in metrics(folder) if "votes_drawn" in line)
+
+
+def test_only_questions_with_a_label_are_sampled_and_their_label_stays(finished):
+    _, folder, _ = finished
+    labels = state_of(folder)["label_votes"]["labels"]
+    assert 0 < len(labels) < 12
+    given = {}
+    for row in read_lines(folder / "rollouts.jsonl"):
+        assert row["question_id"] in labels
+        if row["label"] == "positive":
+            assert given.setdefault(row["question_id"], row["answer_class"]) == row["answer_class"]
+    assert given.items() <= labels.items()
+    assert all(line["positive_share"] == 1 for line in metrics(folder))
+
+
+def test_batches_are_of_nearly_equal_size(finished):
+    _, folder, _ = finished
+    asked = Counter(row["step"] for row in read_lines(folder / "rollouts.jsonl") if row["sample"] == 0)
+    assert max(asked.values()) <= 4
+    assert sorted(asked) == list(range(7))
+
+
+def test_a_run_stopped_and_resumed_ends_the_same(finished, tmp_path, no_report):
+    mode, folder, _ = finished
+    stop_after_a_step(tmp_path / "run", *HARD, mode)
+    go_on(tmp_path / "run")
+    assert differences(folder, tmp_path / "run") == []
+
+
+def test_a_run_stopped_while_votes_are_drawn_ends_the_same(finished, tmp_path, no_report):
+    mode, folder, listener = finished
+
+    class Stopper(type(listener)):
+        def progress(self, benchmark, questions, total):
+            if benchmark == "votes":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small(*HARD, mode), tmp_path / "run", Stopper())
+    (tmp_path / "run" / "report.html").unlink()
+    go_on(tmp_path / "run")
+    assert differences(folder, tmp_path / "run") == []
+
+
+def test_deleting_gold_changes_nothing(tmp_path, no_report):
+    questions = [{"id": q.id, "question": q.text, "gold": q.gold} for q in arithmetic_questions("medium", 12)]
+    runs = []
+    for name, rows in (("with", questions), ("bare", [{**row, "gold": None} for row in questions])):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("".join(json.dumps({k: v for k, v in row.items() if v is not None}) + "\n" for row in rows))
+        do(tmp_path / name, *HARD, "label_votes=round", f"questions={file}")
+        runs.append(tmp_path / name)
+    assert weights(runs[0]) == weights(runs[1])
+    assert state_of(runs[0])["label_votes"] == state_of(runs[1])["label_votes"]
+    graded, bare = ([{k: v for k, v in line.items() if k not in GOLD_METRICS} for line in metrics(run)] for run in runs)
+    assert graded == bare
+
+
+def test_votes_are_no_evaluation_and_more_of_them_can_be_asked_for(tmp_path, no_report):
+    do(tmp_path / "run", *HARD, "label_votes=start", "label_completions=12", "steps=1")
+    assert {len(votes) for votes in state_of(tmp_path / "run")["label_votes"]["votes"].values()} == {12}
+
+
+def test_a_run_without_any_label_says_so(tmp_path, no_report):
+    with pytest.raises(TrainingError, match="label_votes"):
+        do(tmp_path / "run", *HARD, "label_votes=start", "credit.min_contrast=1", "credit.elsewhere_weight=9")
+
+
+def test_methods_that_pay_without_a_label_sample_every_question(tmp_path, no_report):
+    run, _ = do(
+        tmp_path / "run", *[each for each in HARD if "contrast" not in each], "method=contrast", "label_votes=start"
+    )
+    assert len({row["question_id"] for row in read_lines(tmp_path / "run" / "rollouts.jsonl")}) == 12
+    assert run.state.label_votes.labels == {}
