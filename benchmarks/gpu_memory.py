@@ -101,7 +101,7 @@ def random_model(name: str, compute: ComputeSettings, lora: LoraSettings | None,
     )  # fmt: skip
     torch.manual_seed(0)
     with device:
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=compute.attention)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
         model.generation_config.eos_token_id = None
         if lora is not None:
             model = add_adapter(model, lora)

@@ -46,7 +46,6 @@ SMALL = {
     "model": "embedded", "steps": 2, "questions_per_step": 2, "completions": 8, "trained": 4,
     "prompt": {"style": "chat", "instruction": "", "system": ""}, "sampling": {"max_tokens": 48},
     "optimizer": {"learning_rate": 1e-4, "warmup": 0.0, "schedule": "constant"}, "evaluation": {"is_off": True},
-    "compute": {"threads": 1},
 }  # fmt: skip
 TEXTS = ["Compute 3*4+5.", "Compute 17-(2+6).", "Compute 8*7.", "Compute 5+6*2."]
 

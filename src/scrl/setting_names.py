@@ -48,7 +48,6 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
     },
     "transformers": {
         "max_new_tokens": "max_tokens", "num_return_sequences": "completions", "torch_dtype": "dtype",
-        "attn_implementation": "compute.attention",
     },
     "verl": {
         "lr": "learning_rate", "rollout.n": "completions", "model.path": "model", "train_files": "questions",

@@ -169,7 +169,6 @@ def test_the_reason_is_told_where_rows_cannot_be_packed(outcome, reason):
     note = None if reason is None else f"rows are padded, as they cannot be packed ({reason})"
     assert choose_packing(on_a_gpu, ComputeSettings()) == (reason is None, note)
     assert choose_packing(on_a_gpu, ComputeSettings(packing="off")) == (False, None)
-    assert choose_packing(on_a_gpu, ComputeSettings(attention="eager")) == (False, None)
 
 
 def test_memory_that_runs_out_is_no_fault_of_the_model():

@@ -105,7 +105,7 @@ ENDPOINT_GROUPS = {
 RUN_REST = """\
 All settings, with their long names: scrl train --list-settings. Those of a method: scrl methods NAME.
 The names are the same in a YAML file and in Python, with _ for -."""
-MEASUREMENT_REST = "Long names hold too, as in scrl train --list-settings: --sampling.stop, --compute.threads, …"
+MEASUREMENT_REST = "Long names hold too, as in scrl train --list-settings: --sampling.stop, --prompt.overlong, …"
 ENDPOINT_REST = """\
 Style plain asks for completions without a chat, all others for chat completions; auto is chat.
 A key goes into the environment variable SCRL_API_KEY and nowhere else."""

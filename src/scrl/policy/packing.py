@@ -212,7 +212,7 @@ def choose_packing(parts: tuple[Any, Any] | None, compute: ComputeSettings) -> t
 
     `parts`: the model's body and head, if it has them. Also returns a note if rows should be packed but cannot be.
     """
-    is_expected = compute.attention == "sdpa" and parts is not None and parts[1].weight.is_cuda
+    is_expected = parts is not None and parts[1].weight.is_cuda
     if compute.packing == "off" or (compute.packing == "auto" and not is_expected):
         return False, None
     reason = "this model changes its logits" if parts is None else why_not_packed(parts[0])

@@ -107,8 +107,6 @@ class ComputeSettings(Settings):
     fused_layers: bool = Field(
         True, description="Embedded engine, on a GPU: norms, gates and rotary positions by one kernel each: faster."
     )
-    attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
-    threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")
 
     @model_validator(mode="before")
     @classmethod

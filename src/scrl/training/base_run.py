@@ -220,8 +220,6 @@ def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
 def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute: ComputeSettings) -> BaseRun:
     """Load questions and model; `compute` says where the model goes."""
     rule = config.rule()
-    if config.compute.threads is not None:
-        torch.set_num_threads(config.compute.threads)
     loaded, held_out = config.load_questions(), config.load_held_out()
     require_gold(rule, loaded.questions)
     if "elsewhere" in rule.needs:

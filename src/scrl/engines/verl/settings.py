@@ -26,6 +26,7 @@ NO_DUAL_CLIP = 1e9
 DEFAULTS: dict[str, Any] = {
     "algorithm": {"adv_estimator": "grpo"},
     "actor_rollout_ref": {
+        "model": {"override_config": {"attn_implementation": "sdpa"}, "use_remove_padding": False},
         "actor": {"strategy": "fsdp2", "use_dynamic_bsz": True},
         "rollout": {"name": "vllm", "tensor_model_parallel_size": 1},
     },
@@ -145,7 +146,7 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
     if config.compute.sampler != "local":
         yield "compute.sampler", "verl has its own sampler (engine_options.actor_rollout_ref.rollout.name)"
     if config.compute.packing != "auto":
-        yield "compute.packing", "verl packs where compute.attention is flash_attention_2"
+        yield "compute.packing", "verl packs where engine_options.actor_rollout_ref.model.use_remove_padding says so"
     if config.loss.mean not in LOSS_AGG_MODES:
         yield "loss.mean", f"verl has no mean over {config.loss.mean}; `token` is the mean over a whole update"
     if config.loss.ratio == "completion" and config.loss.dual_clip is not None:
@@ -164,8 +165,6 @@ def _model(config: RunConfig, job: Job) -> dict[str, Any]:
     return adapter | {
         "path": config.model,
         "custom_chat_template": job.template,
-        "override_config": {"attn_implementation": config.compute.attention},
-        "use_remove_padding": config.compute.attention == "flash_attention_2",
         "trust_remote_code": config.trust_remote_code,
         "enable_gradient_checkpointing": config.compute.gradient_checkpointing,
     }
