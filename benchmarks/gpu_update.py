@@ -234,9 +234,7 @@ def open_policy(way: str, language_model: LanguageModel, options: argparse.Names
         packing=PACKING.get(way, "off"), micro_batch=options.micro_batch or options.rows,
         fused_layers=is_fused,
     )  # fmt: skip
-    optimizer = OptimizerSettings(
-        masters="split", state=options.state, schedule="constant", warmup=0, learning_rate=1e-5
-    )
+    optimizer = OptimizerSettings(state=options.state, schedule="constant", warmup=0, learning_rate=1e-5)
     kind = LigerPolicy if way == "liger" else Policy
     policy = kind(
         language_model, LossSettings(), optimizer, compute, updates=1, temperature=1.0, max_tokens=options.tokens

@@ -1,6 +1,7 @@
 """The update on a GPU: kernels against plain torch, packed against padded rows, bf16 against fp32."""
 
 import math
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from scrl.policy.adamw import MasterAdamW
 from scrl.policy.batching import TrainingRow, num_tokens
 from scrl.policy.low_memory_adamw import LowMemoryAdamW
 from scrl.policy.model import LanguageModel
@@ -114,7 +116,17 @@ def policy_of(language_model, packing, *, is_checkpointed=False, has_fused_layer
         device=CUDA, packing=packing, gradient_checkpointing=is_checkpointed, fused_layers=has_fused_layers
     )
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
-    return Policy(language_model, LossSettings(**loss), OptimizerSettings(masters="float32"), compute, **options)
+    with whole_masters():
+        return Policy(language_model, LossSettings(**loss), OptimizerSettings(), compute, **options)
+
+
+@contextmanager
+def whole_masters():
+    """Not split: as they would be for an adapter."""
+    with pytest.MonkeyPatch.context() as patch:
+        opened = lambda weights, *given, has_adapter: MasterAdamW(list(weights), *given)  # noqa: E731
+        patch.setattr("scrl.policy.policy.open_optimizer", opened)
+        yield
 
 
 @pytest.mark.parametrize("packing", ["on", "off"])
@@ -271,16 +283,14 @@ def test_fused_layers_need_less_memory(is_checkpointed):
 
 
 @pytest.mark.parametrize("state", ["float32", "bfloat16"])
-@pytest.mark.parametrize("masters", ["float32", "split"])
+@pytest.mark.parametrize("is_split", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_kernel_steps_as_plain_torch_does(dtype, masters, state):
-    settings = OptimizerSettings(
-        learning_rate=1e-3, warmup=0.0, schedule="constant", weight_decay=0.1, masters=masters, state=state
-    )
+def test_the_kernel_steps_as_plain_torch_does(dtype, is_split, state):
+    settings = OptimizerSettings(learning_rate=1e-3, warmup=0.0, schedule="constant", weight_decay=0.1, state=state)
     torch.manual_seed(0)
     start = torch.randn(100_003).to(dtype)
     weights = [nn.Parameter(start.clone().to(device)) for device in (CUDA, "cpu")]
-    optimizers = [LowMemoryAdamW([weight], settings, 10, is_split=masters == "split") for weight in weights]
+    optimizers = [LowMemoryAdamW([weight], settings, 10, is_split=is_split) for weight in weights]
     for _ in range(10):
         grad = torch.randn(100_003).to(dtype)
         norms = []
@@ -291,14 +301,14 @@ def test_the_kernel_steps_as_plain_torch_does(dtype, masters, state):
         assert norms[0] == pytest.approx(norms[1], rel=1e-5)
     found, wanted = (optimizer._weights[0].master(slice(None)).cpu() for optimizer in optimizers)
     assert distance(found - start.float(), wanted - start.float()) < (1e-4 if state == "float32" else 0.03)
-    assert torch.equal(weights[0].detach().cpu(), found.to(dtype)) or masters == "split"  # where ties go away from 0
+    assert torch.equal(weights[0].detach().cpu(), found.to(dtype)) or is_split  # where ties go away from 0
 
 
-@pytest.mark.parametrize("masters", ["float32", "split"])
-def test_a_gradient_that_is_no_number_changes_nothing(masters):
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_gradient_that_is_no_number_changes_nothing(is_split):
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(1000).to(CUDA, torch.bfloat16))
-    optimizer = open_optimizer([weight], OptimizerSettings(learning_rate=1e-2, masters=masters), 10)
+    optimizer = open_optimizer([weight], OptimizerSettings(learning_rate=1e-2), 10, has_adapter=not is_split)
     for value in (1.0, math.nan):
         before = weight.detach().clone()
         optimizer.expect(1)
@@ -312,7 +322,7 @@ def test_a_whole_update_moves_the_masters():
     language_model, rows = random_model(), random_rows()
     compute = ComputeSettings(device=CUDA, micro_tokens=600)
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
-    settings = OptimizerSettings(learning_rate=1e-4, schedule="constant", warmup=0, masters="split", state="bfloat16")
+    settings = OptimizerSettings(learning_rate=1e-4, schedule="constant", warmup=0, state="bfloat16")
     policy = Policy(language_model, LossSettings(), settings, compute, **options)
     held = policy.optimizer._weights  # type: ignore[attr-defined]
     before = [weight.master(slice(None)).clone() for weight in held]
@@ -323,12 +333,13 @@ def test_a_whole_update_moves_the_masters():
     assert all((weight.master(slice(None)) != old).any() for weight, old in zip(held, before, strict=True))
 
 
-@pytest.mark.parametrize("masters", ["float32", "split"])
-def test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(masters):
+@pytest.mark.parametrize("is_split", [False, True])
+def test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(is_split):
     """Of padded rows, transformers itself looks at the positions."""
     compute = ComputeSettings(device=CUDA, packing="on", micro_tokens=600)
     options = {"updates": 2, "temperature": 1.0, "max_tokens": 512}
-    policy = Policy(random_model(), LossSettings(), OptimizerSettings(masters=masters), compute, **options)
+    with nullcontext() if is_split else whole_masters():
+        policy = Policy(random_model(), LossSettings(), OptimizerSettings(), compute, **options)
     policy._set_mode()
     (rows,) = policy.rescore([random_rows()])
     policy._step(rows).read()  # compiles

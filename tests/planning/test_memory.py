@@ -38,7 +38,7 @@ PAPER = Work(
     questions=8, sampled_rows=256, trained_rows=128, updates=8, update_rows=16, prompt=200, max_tokens=3072,
     micro_batch=16, sampler_rows=512,
 )  # fmt: skip
-BENCHMARK = replace(PAPER, prompt=64, updates=1, masters="split", state="bfloat16")
+BENCHMARK = replace(PAPER, prompt=64, updates=1, state="bfloat16")
 OURS = Layout("embedded", "none", 1)
 H200 = 139 * GIB
 
@@ -99,21 +99,21 @@ def test_a_step_of_1_5b_was_measured():
 
 
 @pytest.mark.parametrize(
-    ("dtype", "masters", "state", "one_pass", "several_passes"),  # the last two: bytes of gradients
+    ("dtype", "rank", "state", "one_pass", "several_passes"),  # the last two: bytes of gradients
     [
-        (torch.bfloat16, "float32", "float32", 6, 6), (torch.bfloat16, "float32", "bfloat16", 2, 4),
-        (torch.bfloat16, "split", "float32", 2, 4), (torch.bfloat16, "split", "bfloat16", 2, 4),
-        (torch.float32, "float32", "float32", 4, 4), (torch.float32, "split", "bfloat16", 4, 4),
+        (torch.bfloat16, 16, "float32", 6, 6), (torch.bfloat16, 16, "bfloat16", 2, 4),
+        (torch.bfloat16, None, "float32", 2, 4), (torch.bfloat16, None, "bfloat16", 2, 4),
+        (torch.float32, 16, "float32", 4, 4), (torch.float32, None, "bfloat16", 4, 4),
     ],
 )  # fmt: skip
-def test_bytes_of_a_trained_weight_are_those_that_the_optimizer_holds(dtype, masters, state, one_pass, several_passes):
+def test_bytes_of_a_trained_weight_are_those_that_the_optimizer_holds(dtype, rank, state, one_pass, several_passes):
     weight = nn.Parameter(torch.ones(1000, dtype=dtype))
-    optimizer = open_optimizer([weight], OptimizerSettings(masters=masters, state=state), updates=1)
+    optimizer = open_optimizer([weight], OptimizerSettings(state=state), updates=1, has_adapter=rank is not None)
     weight.sum().backward()
     optimizer.collect()
     optimizer.step()
     tensors = [leaf for leaf in tree_leaves(optimizer.state()) if isinstance(leaf, torch.Tensor) and leaf.numel() > 1]
-    work = replace(PAPER, masters=masters, state=state, size=dtype.itemsize)
+    work = replace(PAPER, adapter_rank=rank, state=state, size=dtype.itemsize)
     planned_masters, planned_gradients, averages = bytes_per_trained_weight(work, OURS)
     assert 1000 * (planned_masters + averages) == sum(tensor.nbytes for tensor in tensors)
     assert planned_gradients == one_pass
@@ -144,7 +144,7 @@ def test_the_block_of_logits_that_is_counted_is_the_largest_there_is():
 
 def test_an_adapter_of_7b_was_measured():
     """On an H200 capped at 23 GiB: at most 20.5 GiB allocated, in passes of at most 1,300 tokens."""
-    work = replace(PAPER, micro_batch=1, prompt=64, max_tokens=1024, adapter_rank=16, masters="float32")
+    work = replace(PAPER, micro_batch=1, prompt=64, max_tokens=1024, adapter_rank=16)
     one, two = (parts(SHAPES["Qwen/Qwen2.5-7B"], replace(work, micro_batch=rows), OURS, 1) for rows in (1, 2))
     overhead = {part.name: part.bytes for part in one}["overhead"]  # of CUDA and of fragments
     assert (peaks(one)[1] - overhead) / GIB == pytest.approx(20.5, rel=0.02)
@@ -199,7 +199,7 @@ def works(vllm_memory=st.none()):  # noqa: B008 - a strategy is a constant
         updates=st.integers(1, 8), update_rows=st.integers(1, 1024), prompt=st.integers(1, 512),
         max_tokens=st.integers(1, 8192), micro_batch=st.integers(1, 32),
         sampler_rows=st.integers(1, 512), is_checkpointed=st.booleans(), has_reference=st.booleans(),
-        adapter_rank=st.sampled_from([None, 16]), masters=st.sampled_from(["float32", "split"]),
+        adapter_rank=st.sampled_from([None, 16]),
         state=st.sampled_from(["float32", "bfloat16"]), micro_tokens=st.none() | st.integers(1, 100_000),
         vllm_memory=vllm_memory,
     )  # fmt: skip

@@ -238,15 +238,14 @@ def test_weights_that_are_no_number_stop_training(group):
 # Nothing to learn
 
 
-@pytest.mark.parametrize("masters", ["float32", "split"])
 @pytest.mark.parametrize("make", [small_model, lambda: small_model(torch.bfloat16), with_adapter])
-def test_groups_without_advantages_cost_no_pass_and_change_no_weight_otherwise(make, masters, monkeypatch):
+def test_groups_without_advantages_cost_no_pass_and_change_no_weight_otherwise(make, monkeypatch):
     """Momentum and decay go on: the weights are those of a policy that computes the zeros, bit for bit."""
 
     def train(is_spared):
         torch.manual_seed(0)
         language_model, passes = make(), []
-        policy = make_policy(language_model, masters=masters, weight_decay=0.1)
+        policy = make_policy(language_model, weight_decay=0.1)
         if not is_spared:
             monkeypatch.setattr(policy, "is_without_signal", lambda _: False)
         own = policy._batch_loss

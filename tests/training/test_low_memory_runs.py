@@ -10,7 +10,7 @@ from scrl.policy.model_paths import model_folder
 pytestmark = pytest.mark.usefixtures("no_report")
 LEAN = (
     "compute.dtype=bfloat16", "compute.packing=on", "compute.micro_tokens=150", "compute.gradient_checkpointing=true",
-    "optimizer.masters=split", "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
+    "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
 )  # fmt: skip
 
 

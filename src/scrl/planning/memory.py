@@ -12,7 +12,7 @@ sampler. Bytes per GPU:
     sampler         – or 2 W    2 W / t     2 W / t       2 W / t           TRL alone keeps it while it trains
 
 The embedded engine samples with the weights it trains; with compute.sampler: vllm, vLLM has a copy of them, and
-compute.vllm_memory of the GPU as its cache. Its working weights may be float32 (`Work.size`), and optimizer.masters and
+compute.vllm_memory of the GPU as its cache. Its working weights may be float32 (`Work.size`); split masters and
 optimizer.state make the rest smaller (`bytes_per_trained_weight`). TRL and verl keep float32 weights and compute in
 bfloat16; DDP holds gradients a second time in its buckets. Norms' statistics, token ids and masks are in OVERHEAD.
 """
@@ -64,7 +64,6 @@ class Work:
     has_reference: bool = False
     """Whether a KL to the start model is in the loss."""
     adapter_rank: int | None = None
-    masters: Literal["float32", "split"] = "split"
     state: Literal["float32", "bfloat16"] = "float32"
     """How the optimizer's averages are kept."""
     micro_tokens: int | None = None
@@ -110,18 +109,11 @@ def work_of(config: RunConfig, num_questions: int | None) -> Work:
         is_checkpointed=config.compute.gradient_checkpointing,
         has_reference=config.loss.kl_weight > 0,
         adapter_rank=config.lora.rank if config.lora else None,
-        masters=_masters(config),
         state=config.optimizer.state,
         micro_tokens=config.compute.micro_tokens,
         has_fused_layers=config.compute.fused_layers,
         vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
-
-
-def _masters(config: RunConfig) -> Literal["float32", "split"]:
-    if config.optimizer.masters != "auto":
-        return config.optimizer.masters
-    return "split" if config.lora is None else "float32"
 
 
 def smaller(work: Work) -> tuple[Work, ...]:
@@ -226,10 +218,11 @@ def bytes_per_trained_weight(work: Work, layout: Layout) -> tuple[int, int, int]
     averages = 2 * (HALF if work.state == "bfloat16" else FULL)
     if work.size == FULL:  # the weights are the masters
         return 0, FULL, averages
-    if work.masters == work.state == "float32":
+    is_split = work.adapter_rank is None
+    if not is_split and work.state == "float32":
         return FULL, FULL + HALF, averages
     is_one_pass = work.update_rows <= work.pass_rows
-    return HALF if work.masters == "split" else FULL, HALF if is_one_pass else FULL, averages
+    return HALF if is_split else FULL, HALF if is_one_pass else FULL, averages
 
 
 def activation_bytes(shape: ModelShape, work: Work, *, is_fused: bool) -> int:

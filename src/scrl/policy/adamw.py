@@ -96,9 +96,7 @@ class MasterAdamW(Optimizer):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from `state`."""
-        if "masters" not in state:
-            raise InputError("optimizer.masters: the checkpoint has split masters; set it to split to resume")
-        if len(state["masters"]) != len(self._copies):
+        if len(state.get("masters", ())) != len(self._copies):
             raise InputError(OTHER_DTYPE)
         self.update = state["update"]
         self._adam.load_state_dict(state["adam"])

@@ -140,11 +140,8 @@ class LowMemoryAdamW(Optimizer):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from `state`; the working weights are as they were then."""
-        rests = state["rest"] if "rest" in state else [state["masters"] or None] * len(self._weights)
-        if [rest is None for rest in rests] != [weight.rest is None for weight in self._weights]:
+        if [rest is None for rest in state.get("rest", ())] != [weight.rest is None for weight in self._weights]:
             raise InputError(OTHER_DTYPE)
-        if "rest" not in state:
-            raise InputError("optimizer.masters: the checkpoint has float32 masters; set it to float32 to resume")
         self.update = state["update"]
         for name in ("rest", "means", "squares"):
             for weight, value in zip(self._weights, state[name], strict=True):

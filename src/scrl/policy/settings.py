@@ -58,11 +58,6 @@ class OptimizerSettings(Settings):
     state: Literal["float32", "bfloat16"] = Field(
         "float32", description="AdamW's two averages: 8 bytes per weight, or 4, rounded stochastically."
     )
-    masters: Literal["auto", "float32", "split"] = Field(
-        "auto",
-        description="How bfloat16 weights keep float32 precision: float32, a full copy; split, only the 16 bits they "
-        "lack. Both are exact. auto: split, except for an adapter.",
-    )
 
 
 class LoraSettings(Settings):
