@@ -148,8 +148,7 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
         return verl_settings(config(compute=compute), JOB)["actor_rollout_ref"]["actor"]["ppo_max_token_len_per_gpu"]
 
     assert most() == 16 * longest
-    assert most(micro_tokens=10 * longest + 1) == 10 * longest + 1
-    assert most(micro_tokens=1) == longest
+    assert most(micro_batch=1) == longest
 
 
 @pytest.mark.parametrize(

@@ -320,7 +320,7 @@ def test_a_gradient_that_is_no_number_changes_nothing(is_split):
 
 def test_a_whole_update_moves_the_masters():
     language_model, rows = random_model(), random_rows()
-    compute = ComputeSettings(device=CUDA, micro_tokens=600)
+    compute = ComputeSettings(device=CUDA, micro_batch=2)
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
     settings = OptimizerSettings(learning_rate=1e-4, schedule="constant", warmup=0, state="bfloat16")
     policy = Policy(language_model, LossSettings(), settings, compute, **options)
@@ -336,7 +336,7 @@ def test_a_whole_update_moves_the_masters():
 @pytest.mark.parametrize("is_split", [False, True])
 def test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(is_split):
     """Of padded rows, transformers itself looks at the positions."""
-    compute = ComputeSettings(device=CUDA, packing="on", micro_tokens=600)
+    compute = ComputeSettings(device=CUDA, packing="on", micro_batch=2)
     options = {"updates": 2, "temperature": 1.0, "max_tokens": 512}
     with nullcontext() if is_split else whole_masters():
         policy = Policy(random_model(), LossSettings(), OptimizerSettings(), compute, **options)

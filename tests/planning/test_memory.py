@@ -89,7 +89,7 @@ def test_a_sampler_was_measured():
 
 
 def test_a_step_of_1_5b_was_measured():
-    work = replace(PAPER, sampled_rows=512, trained_rows=256, update_rows=32, micro_tokens=16_384)
+    work = replace(PAPER, sampled_rows=512, trained_rows=256, update_rows=32, micro_batch=5)  # 16,360 tokens
     work = replace(work, has_fused_layers=False)
     found = fit(SHAPES["Qwen/Qwen2.5-1.5B"], work, OURS, H200)
     cache = {part.name: part.bytes for part in found.parts}["sampler's cache"]
@@ -178,19 +178,13 @@ def test_rows_are_as_many_as_memory_allows():
     assert fit(SMALL, by_vllm, OURS, H200).rows == 12  # 1.39 GiB // (3,272 tokens · 36,864 bytes)
 
 
-def tokens_set(micro_tokens):
-    return replace(PAPER, micro_tokens=micro_tokens)
-
-
 def test_less_memory_is_tried_in_an_order_that_costs_least():
     tries = [(less.micro_batch, less.is_checkpointed) for less in smaller(replace(PAPER, micro_batch=5))]
     assert tries == [(5, False), (2, False), (1, False), (5, True), (2, True), (1, True)]
-    passes = [(OURS.micro_tokens(each), OURS.micro_rows(each)) for each in map(tokens_set, (10_000, 1000, 10**6))]
-    assert passes == [(10_000, 3), (3272, 1), (16 * 3272, 16)]  # one completion is taken whole
+    passes = [(OURS.micro_tokens(each), OURS.micro_rows(each)) for each in smaller(replace(PAPER, micro_batch=20))]
+    assert passes[:2] == [(16 * 3272, 16), (10 * 3272, 10)]  # an update has 16 rows
     three_rows = 3 * 3072 * SMALL.vocabulary * LOGIT_BYTES
-    assert logit_bytes(SMALL, tokens_set(10_000), Layout("verl", "FSDP2", 8)) == three_rows
-    by_tokens = smaller(replace(PAPER, micro_tokens=10_000, is_checkpointed=True))
-    assert [(less.micro_tokens, less.micro_batch) for less in by_tokens] == [(10_000, 16), (5000, 16), (2500, 16)]
+    assert logit_bytes(SMALL, replace(PAPER, micro_batch=3), Layout("verl", "FSDP2", 8)) == three_rows
 
 
 def works(vllm_memory=st.none()):  # noqa: B008 - a strategy is a constant
@@ -200,7 +194,7 @@ def works(vllm_memory=st.none()):  # noqa: B008 - a strategy is a constant
         max_tokens=st.integers(1, 8192), micro_batch=st.integers(1, 32),
         sampler_rows=st.integers(1, 512), is_checkpointed=st.booleans(), has_reference=st.booleans(),
         adapter_rank=st.sampled_from([None, 16]),
-        state=st.sampled_from(["float32", "bfloat16"]), micro_tokens=st.none() | st.integers(1, 100_000),
+        state=st.sampled_from(["float32", "bfloat16"]),
         vllm_memory=vllm_memory,
     )  # fmt: skip
 

@@ -91,7 +91,7 @@ def test_whoever_can_make_room_is_asked_first(group):
     [
         (small_model, {}, [2, 1, 1, 1]),  # then with smaller blocks of logits, at last without activations
         (cohere, {}, [2, 1, 1]),  # whose logits are held whole
-        (small_model, PACKED | {"micro_tokens": 1}, [1, 1, 1]),
+        (small_model, PACKED, [1, 1, 1, 1, 1]),  # as one row; two completions again once activations are not kept
         (small_model, {"gradient_checkpointing": True}, [2, 1, 1]),
         (without_recomputation, {}, [2, 1, 1]),
     ],
@@ -110,10 +110,10 @@ def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, 
 
 @both_dtypes
 @pytest.mark.parametrize(
-    ("compute", "halved"), [({}, ["compute.micro_batch is now 1"]), ({"micro_tokens": 1}, [])]
+    ("micro_batch", "halved"), [(2, ["compute.micro_batch is now 1"]), (1, [])]
 )  # one completion at a time after one halving, and from the start
 def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
-    group, dtype, compute, halved, monkeypatch
+    group, dtype, micro_batch, halved, monkeypatch
 ):
     language_model, wanted = small_model(dtype), updated_weights(group, 1, dtype)
     blocks = []
@@ -125,7 +125,7 @@ def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
         return token_scores(*given, chunk_elements=chunk_elements, **options)
 
     monkeypatch.setattr("scrl.policy.scoring.token_scores", full)
-    policy = make_policy(language_model, micro_batch=2, compute=compute)
+    policy = make_policy(language_model, micro_batch=micro_batch)
     notes = tuple(f"memory ran out: {note}" for note in [*halved, "logits in blocks of 128 MiB"])
     assert policy.update([group], [CREDIT]).notes == notes
     assert blocks == [*[None] * len(notes), *[CHUNK_ELEMENTS] * 6]
@@ -168,18 +168,17 @@ def test_where_even_that_does_not_fit_activations_are_computed_twice(group, dtyp
 # Counted in tokens
 
 
-@pytest.mark.parametrize("packing", ["on", "off"])
-def test_the_tokens_halve_and_the_update_is_the_same(group, packing):
+def test_the_tokens_halve_and_the_update_is_the_same(group):
     language_model = small_model()
-    policy = make_policy(language_model, compute={"packing": packing, "micro_tokens": 10_000})
-    tokens = num_tokens(policy.rows([(group, CREDIT)]), packing == "on")
+    policy = make_policy(language_model, compute=PACKED)
+    tokens = num_tokens(policy.rows([(group, CREDIT)]), is_packed=True)
     memory = Memory(language_model, room=tokens // 2, unit="tokens")
     report = policy.update([group], [CREDIT])
-    assert (policy.micro_batch, policy.micro_tokens) == (16, tokens // 2)
-    assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
+    assert (policy.micro_batch, policy.most_tokens) == (16, tokens // 2)
+    assert report.notes == (f"memory ran out: passes of an update take at most {tokens // 2} tokens",)
     assert tokens // 2 < memory.runs[0] <= tokens  # copies of a shared prompt's keys count too
     assert all(run <= tokens // 2 for run in memory.runs[1:])
-    assert_close(weights_of(language_model), updated_weights(group, 16, packing=packing), 1e-5)
+    assert_close(weights_of(language_model), updated_weights(group, 16, packing="on"), 1e-5)
 
 
 def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out():
@@ -189,8 +188,8 @@ def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out():
     tokens = max(num_tokens(rows[first : first + 4], True) for first in (0, 4))
     memory = Memory(language_model, room=tokens // 2, unit="tokens")
     report = policy.update([group], [CREDIT])
-    assert (policy.micro_batch, policy.micro_tokens) == (4, tokens // 2)
-    assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
+    assert (policy.micro_batch, policy.most_tokens) == (4, tokens // 2)
+    assert report.notes == (f"memory ran out: passes of an update take at most {tokens // 2} tokens",)
     assert all(run <= tokens // 2 for run in memory.runs[1:])
 
 
@@ -202,4 +201,4 @@ def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
     with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
         policy._step(rows)
     # 74 tokens; 54 of one completion, and 10 + 10; those one by one; with smaller blocks of logits; without activations
-    assert (memory.runs, policy.micro_tokens) == ([74, 54, 54, 54, 54], 10)
+    assert (memory.runs, policy.most_tokens) == ([74, 54, 54, 54, 74, 54, 54], 10)

@@ -85,7 +85,7 @@ STATE = {
     "best_score": ("high", []), "best_step": ("1", -1), "sampler_rows": ("many", -3, None), "evaluated_at": ("0", {}),
     "reference_shares": ([], {"q": "x"}), "is_released": (3, "no"), "last_votes": (3, {"q": 1}, {"q": {"a": [1, 0]}}, []),
     "questions": (3, "other", GONE), "files": ({}, {"../victim.txt": 0}, [], GONE, {"metrics.jsonl": 0}, {"metrics.jsonl": "0"}),
-    "micro_batch": ("x", -1, [], 0), "micro_tokens": ("x", -1), "surplus": (1,), "version": (),
+    "micro_batch": ("x", -1, [], 0), "most_tokens": ("x", -1), "surplus": (1,), "version": (),
 }  # fmt: skip
 DAMAGE = {
     **{f"a flipped byte at {place} of {name}": lambda run, n=name, p=place: flip(run / LAST / n, p)
@@ -127,7 +127,7 @@ def test_a_damaged_run_is_refused_in_words_and_nothing_of_it_changes(what, run, 
 @pytest.mark.parametrize("value", ["x", -1, 0, 1.5, True])
 def test_the_fix_of_a_damaged_size_is_said(value, run, stopped, no_report):
     edit_state(run, micro_batch=value)
-    sizes = "micro_batch, micro_tokens, most_tokens must be whole numbers above 0, or null"
+    sizes = "micro_batch, most_tokens must be whole numbers above 0, or null"
     assert end(run, stopped).endswith(f"trainer_state.json: is damaged: {sizes}; restore it")
 
 

@@ -1,4 +1,4 @@
-"""A run with packed rows, tokens a pass, split masters and short averages."""
+"""A run with packed rows, several passes, split masters and short averages."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from scrl.policy.model_paths import model_folder
 
 pytestmark = pytest.mark.usefixtures("no_report")
 LEAN = (
-    "compute.dtype=bfloat16", "compute.packing=on", "compute.micro_tokens=150", "compute.gradient_checkpointing=true",
+    "compute.dtype=bfloat16", "compute.packing=on", "compute.micro_batch=3", "compute.gradient_checkpointing=true",
     "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
 )  # fmt: skip
 
@@ -29,7 +29,6 @@ def test_it_goes_on_exactly(narrow, tmp_path):
     settings = (*LEAN, narrow)
     run, _ = do(tmp_path / "whole", *settings)
     assert run.policy.is_packed
-    assert run.policy.micro_tokens == 150
     stop_after_a_step(tmp_path / "run", *settings)
     go_on(tmp_path / "run")
     assert differences(tmp_path / "run", tmp_path / "whole") == []

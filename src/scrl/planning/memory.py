@@ -66,8 +66,6 @@ class Work:
     adapter_rank: int | None = None
     state: Literal["float32", "bfloat16"] = "float32"
     """How the optimizer's averages are kept."""
-    micro_tokens: int | None = None
-    """The most tokens of a forward and backward pass, in place of `micro_batch`."""
     has_fused_layers: bool = True
     """Whether norms and gates are one kernel each, which keeps less, with the embedded engine."""
     vllm_memory: float | None = None
@@ -79,16 +77,6 @@ class Work:
     def longest(self) -> int:
         """Tokens of a prompt and the longest completion."""
         return self.prompt + self.max_tokens
-
-    @property
-    def pass_rows(self) -> int:
-        """The most rows of a forward and backward pass, if all have the longest completion."""
-        return self.micro_batch if self.micro_tokens is None else max(1, self.micro_tokens // self.longest)
-
-    @property
-    def pass_tokens(self) -> int:
-        """The most tokens of such a pass; one row is never split."""
-        return max(self.micro_tokens or self.micro_batch * self.longest, self.longest)
 
 
 def work_of(config: RunConfig, num_questions: int | None) -> Work:
@@ -110,7 +98,6 @@ def work_of(config: RunConfig, num_questions: int | None) -> Work:
         has_reference=config.loss.kl_weight > 0,
         adapter_rank=config.lora.rank if config.lora else None,
         state=config.optimizer.state,
-        micro_tokens=config.compute.micro_tokens,
         has_fused_layers=config.compute.fused_layers,
         vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
@@ -118,9 +105,9 @@ def work_of(config: RunConfig, num_questions: int | None) -> Work:
 
 def smaller(work: Work) -> tuple[Work, ...]:
     """The same step in less memory: micro-batches halved, then activations computed twice. No result changes."""
-    works, name = [work], "micro_batch" if work.micro_tokens is None else "micro_tokens"
-    while works[-1].pass_tokens > work.longest:
-        works.append(replace(works[-1], **{name: getattr(works[-1], name) // 2}))
+    works = [work]
+    while works[-1].micro_batch > 1:
+        works.append(replace(works[-1], micro_batch=works[-1].micro_batch // 2))
     return (*works, *(replace(each, is_checkpointed=True) for each in works if not work.is_checkpointed))
 
 
@@ -154,11 +141,11 @@ class Layout:
 
     def micro_rows(self, work: Work) -> int:
         """Rows of a forward and backward pass on one GPU."""
-        return min(work.pass_rows, self.update_rows(work))
+        return min(work.micro_batch, self.update_rows(work))
 
     def micro_tokens(self, work: Work) -> int:
         """The most tokens of such a pass."""
-        return min(work.pass_tokens, self.update_rows(work) * work.longest)
+        return self.micro_rows(work) * work.longest
 
     def has_vllm(self, work: Work) -> bool:
         """Whether vLLM samples, with its own copy of the weights; in plans it always does with TRL and verl."""
@@ -221,7 +208,7 @@ def bytes_per_trained_weight(work: Work, layout: Layout) -> tuple[int, int, int]
     is_split = work.adapter_rank is None
     if not is_split and work.state == "float32":
         return FULL, FULL + HALF, averages
-    is_one_pass = work.update_rows <= work.pass_rows
+    is_one_pass = work.update_rows <= work.micro_batch
     return HALF if is_split else FULL, HALF if is_one_pass else FULL, averages
 
 
@@ -246,7 +233,7 @@ def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
     logits of all completions of a pass, of which those that score what was sampled have most.
     """
     if layout.engine == "verl":
-        rows = min(work.pass_rows, -(-work.sampled_rows // layout.gpus))
+        rows = min(work.micro_batch, -(-work.sampled_rows // layout.gpus))
         return rows * work.max_tokens * shape.vocabulary * LOGIT_BYTES
     tokens = layout.micro_tokens(work) - layout.micro_rows(work) * work.prompt
     head = FULL * shape.vocabulary * shape.hidden if work.adapter_rank is None else 0

@@ -25,7 +25,7 @@ from scrl.policy.settings import OptimizerSettings
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-SIZES = ("micro_batch", "micro_tokens", "most_tokens")
+SIZES = ("micro_batch", "most_tokens")
 """What the trainer's state holds about the policy: how much it computes at a time."""
 
 
@@ -134,7 +134,6 @@ def restore(policy: Policy, folder: Path) -> None:
         raise InputError(f"{folder}: the checkpoint cannot be read back: {first_line(error)}") from error
     state = read_state(folder)
     policy.micro_batch = state.get("micro_batch") or policy.micro_batch
-    policy.micro_tokens = state.get("micro_tokens", policy.micro_tokens)
     policy.most_tokens = state.get("most_tokens") or policy.most_tokens
 
 

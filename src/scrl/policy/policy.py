@@ -67,9 +67,8 @@ class Policy:
         self._temperature = temperature or 1.0
         self._max_tokens = max_tokens
         self.micro_batch = compute.micro_batch
-        self.micro_tokens = compute.micro_tokens
         self.most_tokens: int | None = None
-        """The most tokens of a pass that fit into memory, if that was measured."""
+        """The most tokens of a pass that fit into memory, if that was measured or memory ran out."""
         self._pass_memory: PassMemory | None = None
         has_adapter = language_model.has_adapter
         self.optimizer = open_optimizer(self._model.parameters(), optimizer, updates, has_adapter=has_adapter)
@@ -105,7 +104,7 @@ class Policy:
         if self._pass_memory is None:
             return "; ".join(notes) or None
         self.most_tokens = max(1, most_tokens)
-        if self.most_tokens < (self.micro_tokens or self.micro_batch * self._max_tokens):
+        if self.most_tokens < self.micro_batch * self._max_tokens:
             notes.append(f"passes of an update take at most {self.most_tokens:,} tokens: more do not fit")
         return "; ".join(notes) or None
 
@@ -278,11 +277,8 @@ class Policy:
         return logprobs_RT, entropies_RT
 
     def _micro_batches(self, rows: Sequence[TrainingRow]) -> list[Sequence[TrainingRow]]:
-        """`rows` in order, in parts of `micro_batch` rows or at most `micro_tokens` tokens, and at most what fits."""
-        if self.micro_tokens is not None:
-            parts = split_by_tokens(rows, self.micro_tokens, self.is_packed)
-        else:
-            parts = [rows[first : first + self.micro_batch] for first in range(0, len(rows), self.micro_batch)]
+        """`rows` in order, in parts of `micro_batch` rows and at most what fits."""
+        parts = [rows[first : first + self.micro_batch] for first in range(0, len(rows), self.micro_batch)]
         if self.most_tokens is None:
             return parts
         return [piece for part in parts for piece in split_by_tokens(part, self.most_tokens, self.is_packed)]
@@ -321,16 +317,16 @@ class Policy:
     def _take_less(self, parts: Sequence[Sequence[TrainingRow]], keeps_activations: bool) -> str | None:
         """Halve the micro-batches `parts`; then shrink blocks of logits; then keep no activations, if they were kept.
 
-        Returns what changed, or None if nothing could be changed. Packed rows are counted in tokens from then on: with
-        fewer rows per pass, short ones would be fewer too.
+        Returns what changed, or None if nothing could be changed. Packed rows are counted in tokens: with fewer rows
+        per pass, short ones would be fewer too.
         """
         if max(map(len, parts)) == 1:
             if self._scorer.body_and_head is not None and self._chunk_elements is None:
                 self._chunk_elements = CHUNK_ELEMENTS
                 return f"logits in blocks of {4 * CHUNK_ELEMENTS // 2**20} MiB"
             return self._recompute() if keeps_activations else None
-        if self.micro_tokens is not None or self.is_packed:
-            self.micro_tokens = max(num_tokens(part, self.is_packed) for part in parts if len(part) > 1) // 2
-            return f"compute.micro_tokens is now {self.micro_tokens}"
+        if self.is_packed:
+            self.most_tokens = max(num_tokens(part, is_packed=True) for part in parts if len(part) > 1) // 2
+            return f"passes of an update take at most {self.most_tokens:,} tokens"
         self.micro_batch = max(map(len, parts)) // 2
         return f"compute.micro_batch is now {self.micro_batch}"

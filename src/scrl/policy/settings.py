@@ -76,13 +76,7 @@ class ComputeSettings(Settings):
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Type of the working weights. auto: bfloat16 on a GPU."
     )
-    micro_batch: int = Field(16, ge=1, description="Completions per pass; halved when memory runs out.")
-    micro_tokens: int | None = Field(
-        None,
-        ge=1,
-        description="Tokens per pass, prompts included, instead of completions; halved when memory runs out, after "
-        "which packed rows are always counted in tokens.",
-    )
+    micro_batch: int = Field(16, ge=1, description="Completions per pass of an update; fewer where memory runs out.")
     packing: Literal["auto", "on", "off"] = Field(
         "auto", description="The rows of a pass one after the other, without padding. auto: on a GPU, where it pays."
     )

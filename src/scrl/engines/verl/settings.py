@@ -175,7 +175,7 @@ def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
     longest = job.prompt_tokens + config.sampling.max_tokens
     return {
         "ppo_mini_batch_size": min(config.questions_per_update, job.questions),
-        "ppo_max_token_len_per_gpu": max(config.compute.micro_tokens or config.compute.micro_batch * longest, longest),
+        "ppo_max_token_len_per_gpu": config.compute.micro_batch * longest,
         "policy_loss": {"loss_mode": "vanilla" if loss.ratio == "token" else "gspo"},
         "loss_agg_mode": LOSS_AGG_MODES[loss.mean],
         "loss_scale_factor": config.sampling.max_tokens if loss.mean == "constant" else None,
