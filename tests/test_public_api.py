@@ -36,7 +36,7 @@ SIGNATURES = {
     "train": "(config=None, questions=None, *, out=None, listener=None, **settings)",
     "Completion": "(text='', entropy=None, answer=<Unread.UNREAD: 'unread'>, facts=mappingproxy({}))",
     "Elsewhere": "(num_questions, shares=<factory>, stock=())",
-    "Evidence": "(group, classes, tally, truth=None, reference_share=None, elsewhere=None, seed=0)",
+    "Evidence": "(group, classes, tally, truth=None, reference_share=None, elsewhere=None, kept_label=None, seed=0)",
     "Group": "(completions, question_id='', step=0)",
     "Labels": "(positive=None, negatives=frozenset())",
     "Question": "(id, text, gold=None, level=None, system=None)",

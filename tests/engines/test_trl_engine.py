@@ -228,13 +228,17 @@ ELSEWHERE = (
 
 @pytest.mark.parametrize(
     ("changes", "signal"),
-    [(("questions_per_update=2", "trained=3"), False), (("questions_per_update=2", "trained=3"), True), (ELSEWHERE, False)],
-    ids=["dies", "is stopped", "with the votes of other questions"],
+    [
+        (("questions_per_update=2", "trained=3"), False), (("questions_per_update=2", "trained=3"), True),
+        (ELSEWHERE, False), (("method=contrast-label", "label_votes=round"), False),
+    ],
+    ids=["dies", "is stopped", "with the votes of other questions", "with votes drawn apart"],
 )  # fmt: skip
 def test_a_run_goes_on_as_if_nothing_had_happened(changes, signal, tmp_path, monkeypatch):
     config = small("evaluation.is_off=true", "steps=3", *changes)
     trl_run.train(config, tmp_path / "whole", Listener())
-    check_run(tmp_path / "whole", config)
+    if config.label_votes == "present":
+        check_run(tmp_path / "whole", config)
     as_it_is = trl_run.TrlRun.on_step
 
     def on_step(self, groups_B, metrics):
@@ -362,3 +366,19 @@ def test_a_table_of_the_paper_is_reproduced_and_gone_on_with(tmp_path):
     assert len(list(out.rglob("checkpoints/last/scrl_state.json"))) == 2 * 5
     code, said = command("-m", "scrl", "reproduce", "table-ablation", "--run", *few, "--resume", "--out", out)
     assert (code, "step 1/1" in said) == (0, False)
+
+
+@pytest.mark.parametrize("votes", ["start", "round"])
+def test_votes_that_decide_are_drawn_and_kept_and_only_labelled_questions_asked(votes, tmp_path):
+    settings = (
+        "model=embedded-hasty", "questions=arithmetic:hard:train:8", "method=contrast-label", f"label_votes={votes}",
+        "questions_per_step=4", "completions=8", "steps=4", "evaluation.is_off=true", "sampling.max_tokens=72",
+    )  # fmt: skip
+    trl_run.train(small(*settings), tmp_path, Listener())
+    labels = json.loads((tmp_path / "checkpoints/last" / ENGINE_STATE).read_text())["label_votes"]["labels"]
+    rows = lines(tmp_path / "rollouts.jsonl")
+    assert {row["question_id"] for row in rows} <= labels.keys()
+    assert {(row["question_id"], row["answer_class"]) for row in rows if row["label"]} <= set(labels.items())
+    drawn = [line.get("votes_drawn") for line in lines(tmp_path / "metrics.jsonl")]
+    assert drawn[:2] == [8 * 8, None]
+    assert drawn[2] is None if votes == "start" else drawn[2] < 8 * 8

@@ -25,8 +25,9 @@ def translated(*changes, questions=8, processes=1):
 
 KEPT = {
     "model", "questions", "question_column", "gold_column", "id_column", "limit", "data_dir",
-    "method", "preset", "credit", "reader", "significant_digits", "completions", "drop_last", "prompt", "loss_variant",
-    "lora", "guard", "engine", "engine_options", "evaluation", 
+    "method", "preset", "credit", "reader", "significant_digits", "completions", "label_votes", "label_completions",
+    "drop_last", "prompt", "loss_variant",
+    "lora", "guard", "engine", "engine_options", "evaluation",
     "compute.sampler_rows",
 }  # fmt: skip
 """What engines/trl/run.py and engines/trl/rollouts.py follow themselves, with all that lies below."""

@@ -113,9 +113,9 @@ def left_behind(out):
     """What must be the same in two runs that are the same."""
     from safetensors.torch import load_file
 
-    seconds = ("seconds_rollout", "seconds_credit", "seconds_update")
+    steps = lines(out / "metrics.jsonl")
     return (
-        [{key: value for key, value in line.items() if key not in seconds} for line in lines(out / "metrics.jsonl")],
+        [{key: value for key, value in step.items() if not key.startswith("seconds_")} for step in steps],
         lines(out / "rollouts.jsonl"),
         lines(out / "evaluations.jsonl"),
         {name: value.tolist() for name, value in load_file(out / "checkpoints/last/model.safetensors").items()},

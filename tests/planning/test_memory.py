@@ -94,7 +94,7 @@ def test_a_step_of_1_5b_was_measured():
     found = fit(SHAPES["Qwen/Qwen2.5-1.5B"], work, OURS, H200)
     cache = {part.name: part.bytes for part in found.parts}["sampler's cache"]
     training = peaks(found.parts)[1]
-    # a peak of 116 GiB (docs/scaling.md): the cache stays beside an update where there is room for both
+    # a peak of 116 GiB: the cache stays beside an update where there is room for both
     assert training / GIB < 116 < (training + cache) / GIB < 139
 
 

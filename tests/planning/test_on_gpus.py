@@ -28,8 +28,8 @@ def test_a_step_is_counted_from_the_settings():
     work = work_of(config(completions=32, trained=16), None)
     assert (work.sampled_rows, work.trained_rows, work.updates, work.update_rows) == (256, 128, 8, 16)
     assert (work.max_tokens, work.longest) == (3072, 200 + 3072)
-    both = work_of(config(method="co-rewarding", questions_per_update=3), None)  # each question twice
-    assert (both.questions, both.sampled_rows, both.updates, both.update_rows) == (16, 512, 6, 48)
+    few = work_of(config(questions_per_update=3), None)  # ⌈8 / 3⌉
+    assert (few.updates, few.update_rows) == (3, 48)
     again = work_of(config(dynamic_sampling={"rounds": 2}), None)
     assert (again.sampled_rows, again.rollouts) == (3 * 256, 3)
     assert work_of(config(questions_per_step=64), 30).questions == 30

@@ -120,7 +120,8 @@ class BaseRun:
             state.first_answers = {
                 each.group.question_id: majority_positive(each.tally, first_seen_wins=False) for each in drawn
             } | state.first_answers
-            self._tell_labels()
+            if rule.method.has_labels:
+                self._tell_labels()
         state.votes_pass = this_pass
         votes, seconds = config.votes_per_question * len(questions), time.perf_counter() - start
         return {"votes_drawn": votes, "tokens_votes": tokens, "seconds_votes": seconds}

@@ -21,6 +21,7 @@ from scrl.seeds import generator_for
 from scrl.training.guard import alarms
 from scrl.training.interrupts import finish_first, stop_once
 from scrl.training.listeners import RunListener
+from scrl.training.outcome import outcome_notes
 from scrl.training.probe import shift, shift_note
 from scrl.training.run import Run, open_run
 from scrl.training.run_folder import RunFolder
@@ -120,6 +121,8 @@ def take_steps(run: Run) -> None:
     if state.probe:
         had_signal = any(line.get("signal_share", 1) for line in state.history)  # earlier versions did not record it
         run.listener.note(shift_note(shift(state.probe, run.language_model), config, had_signal=had_signal))
+    for note in outcome_notes(run.folder, run.listener.note):
+        run.listener.note(note)
     with finish_first(run.listener.note):
         run.save_last()
 

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 
 from scrl.config import RunConfig, read_config, write_config
 from scrl.data.checkpoint_file import file_sum, write_sums
+from scrl.data.jsonl import read_json_lines
 from scrl.data.whole_files import give_usual_mode, only_writer, sync, sync_all
 from scrl.errors import InputError, TrainingError
 from scrl.evaluation.answer_sheet import write_run_answers
@@ -77,6 +78,10 @@ class RunFolder:
         text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
         with (self.path / name).open("a", encoding="utf-8") as file:
             file.write(text)
+
+    def lines(self, name: str, say: Callable[[str], None]) -> list[dict[str, Any]]:
+        """What was added to one of the files; `say` is told of a line cut short."""
+        return [line.fields for line in read_json_lines(self.path / name, say)]
 
     def lengths(self) -> dict[str, int]:
         """How long the files are now."""

@@ -42,6 +42,7 @@ from scrl.training.guard import WATCHED
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener
 from scrl.training.model_card import model_card
+from scrl.training.outcome import outcome_notes
 from scrl.training.run_folder import FILES, RunFolder
 from scrl.training.state import check_unchanged, saved_state
 
@@ -167,6 +168,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         finally:
             if self.is_main:
                 self.folder.report(self.listener.note)
+        for note in outcome_notes(self.folder, self.listener.note) if self.is_main else ():
+            self.listener.note(note)
         self.trainer.accelerator.wait_for_everyone()  # one that leaves while another writes takes the group down
         self.trainer.accelerator.end_training()
         return self.folder
