@@ -41,6 +41,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen2Config
 from transformers.models.qwen2 import modeling_qwen2
 
+from scrl.policy import fused_layers
 from scrl.policy.batching import TrainingRow
 from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.model import LanguageModel
@@ -232,13 +233,13 @@ def open_policy(way: str, language_model: LanguageModel, options: argparse.Names
     compute = ComputeSettings(
         device=str(language_model.device), dtype="bfloat16", gradient_checkpointing=not options.keep,
         packing=PACKING.get(way, "off"), micro_batch=options.micro_batch or options.rows,
-        fused_layers=is_fused,
     )  # fmt: skip
     optimizer = OptimizerSettings(state=options.state, schedule="constant", warmup=0, learning_rate=1e-5)
     kind = LigerPolicy if way == "liger" else Policy
-    policy = kind(
-        language_model, LossSettings(), optimizer, compute, updates=1, temperature=1.0, max_tokens=options.tokens
-    )
+    with patch.object(fused_layers, "DEVICES", fused_layers.DEVICES if is_fused else ()):
+        policy = kind(
+            language_model, LossSettings(), optimizer, compute, updates=1, temperature=1.0, max_tokens=options.tokens
+        )
     if isinstance(policy, LigerPolicy):
         policy.num_rows = options.rows
     return policy

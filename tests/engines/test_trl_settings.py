@@ -70,10 +70,10 @@ REFUSED = {
     "evaluation.temperature=0.6": "samples as in training",
 }  # fmt: skip
 NEVER_ALONE = {
-    "loss.kl", "compute.vllm_memory", "compute.fused_layers", "nodes", "gpus", "probe",
+    "loss.kl", "compute.vllm_memory", "nodes", "gpus", "probe",
 }  # fmt: skip
-"""Without effect unless another setting is on, which is then refused or translated; nodes and gpus are verl's, fused
-layers the embedded engine's. There is no probe before a run of TRL, as the plan says."""
+"""Without effect unless another setting is on, which is then refused or translated; nodes and gpus are verl's. There
+is no probe before a run of TRL, as the plan says."""
 
 
 @pytest.mark.parametrize("change", [change for change, wanted in TRANSLATED.items() if wanted])

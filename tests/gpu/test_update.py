@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from scrl.policy import fused_layers
 from scrl.policy.adamw import MasterAdamW
 from scrl.policy.batching import TrainingRow, num_tokens
 from scrl.policy.low_memory_adamw import LowMemoryAdamW
@@ -112,12 +113,17 @@ def random_rows(lengths=(300, 17, 128, 1, 511), prompt=20):
 
 
 def policy_of(language_model, packing, *, is_checkpointed=False, has_fused_layers=True, **loss):
-    compute = ComputeSettings(
-        device=CUDA, packing=packing, gradient_checkpointing=is_checkpointed, fused_layers=has_fused_layers
-    )
+    compute = ComputeSettings(device=CUDA, packing=packing, gradient_checkpointing=is_checkpointed)
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
-    with whole_masters():
+    with whole_masters(), nullcontext() if has_fused_layers else plain_layers():
         return Policy(language_model, LossSettings(**loss), OptimizerSettings(), compute, **options)
+
+
+@contextmanager
+def plain_layers():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused_layers, "DEVICES", ())
+        yield
 
 
 @contextmanager

@@ -66,8 +66,6 @@ class Work:
     adapter_rank: int | None = None
     state: Literal["float32", "bfloat16"] = "float32"
     """How the optimizer's averages are kept."""
-    has_fused_layers: bool = True
-    """Whether norms and gates are one kernel each, which keeps less, with the embedded engine."""
     vllm_memory: float | None = None
     """The share of a GPU that is vLLM's cache, if vLLM samples for the embedded engine."""
     size: int = HALF
@@ -98,7 +96,6 @@ def work_of(config: RunConfig, num_questions: int | None) -> Work:
         has_reference=config.loss.kl_weight > 0,
         adapter_rank=config.lora.rank if config.lora else None,
         state=config.optimizer.state,
-        has_fused_layers=config.compute.fused_layers,
         vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
 
@@ -170,7 +167,7 @@ def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: floa
     if layout.sharding == "FSDP2":  # the embedding and the head, two layers and the gradient of one
         working = min(num_weights, shape.outer_weights + 3 * shape.layer_weights)
     reference = num_weights if work.has_reference and work.adapter_rank is None else 0
-    activations = layout.micro_tokens(work) * activation_bytes(shape, work, is_fused=is_ours and work.has_fused_layers)
+    activations = layout.micro_tokens(work) * activation_bytes(shape, work, is_fused=is_ours)
     stays = layout.engine == "trl"  # vLLM sleeps while verl or the embedded engine trains; our sampler drops its cache
     vllm_weights = num_weights if layout.has_vllm(work) else 0
     cache = rows * row_bytes(shape, work, layout) if work.vllm_memory is None else work.vllm_memory * memory

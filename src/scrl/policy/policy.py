@@ -72,7 +72,7 @@ class Policy:
         self._pass_memory: PassMemory | None = None
         has_adapter = language_model.has_adapter
         self.optimizer = open_optimizer(self._model.parameters(), optimizer, updates, has_adapter=has_adapter)
-        layers_note = fuse_layers(self._model) if compute.fused_layers else None
+        layers_note = fuse_layers(self._model)
         self._scorer = TokenScorer(self._model)
         self._reference: TokenScorer | None = None
         """A frozen copy of the start model; with an adapter, the model beneath it serves."""

@@ -93,9 +93,6 @@ class ComputeSettings(Settings):
         description="Recompute activations instead of keeping them; turned on automatically where one completion would "
         "not fit.",
     )
-    fused_layers: bool = Field(
-        True, description="Embedded engine, on a GPU: norms, gates and rotary positions by one kernel each: faster."
-    )
 
     @model_validator(mode="before")
     @classmethod
