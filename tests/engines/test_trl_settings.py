@@ -65,7 +65,6 @@ REFUSED = {
     "sampling.temperature=0": "does not take the likeliest token",
     "loss.entropy_bonus=0.1": "weighs the entropy by tokens", "loss.dual_clip=1.1": "only above 1",
     "compute.device=cuda:1": "CUDA_VISIBLE_DEVICES", "compute.sampler=vllm": "engine_options.use_vllm",
-    "compute.packing=on": "pads completions",
     "optimizer.state=bfloat16": "has only float32",
     "evaluation.temperature=0.6": "samples as in training",
 }  # fmt: skip

@@ -161,7 +161,6 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
         ({"loss": {"ratio": "completion", "dual_clip": 3.0}}, r"loss\.dual_clip"),
         ({"compute": {"sampler": "vllm"}}, r"compute\.sampler: verl has its own sampler"),
         ({"compute": {"device": "cpu"}}, r"compute\.device: verl trains on GPUs"),
-        ({"compute": {"packing": "off"}}, r"compute\.packing: verl packs where"),
         ({"optimizer": {"state": "bfloat16"}}, r"optimizer\.state: verl's optimizer has only float32"),
         ({"trained": 6, "gpus": 4}, "6 completions of an update cannot be divided evenly among 4 GPUs"),
         ({"method": "etmr", "completions": 33}, "share their beginnings|completions: a root"),

@@ -21,7 +21,6 @@ from scrl.policy.model import recompute_activations
 from scrl.policy.token_scores import CHUNK_ELEMENTS, token_scores
 
 CREDIT = credit_of()
-PACKED = {"packing": "on"}
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 
 
@@ -36,10 +35,10 @@ def without_recomputation():
     return language_model
 
 
-def updated_weights(group, micro_batch, dtype=torch.float32, **compute):
+def updated_weights(group, micro_batch, dtype=torch.float32, is_packed=False):
     """After an update with room for everything."""
     language_model = small_model(dtype)
-    make_policy(language_model, micro_batch=micro_batch, compute=compute).update([group], [CREDIT])
+    make_policy(language_model, micro_batch=micro_batch, is_packed=is_packed).update([group], [CREDIT])
     return weights_of(language_model)
 
 
@@ -87,19 +86,23 @@ def test_whoever_can_make_room_is_asked_first(group):
 
 
 @pytest.mark.parametrize(
-    ("make", "compute", "runs"),
+    ("make", "options", "runs"),
     [
         (small_model, {}, [2, 1, 1, 1]),  # then with smaller blocks of logits, at last without activations
         (cohere, {}, [2, 1, 1]),  # whose logits are held whole
-        (small_model, PACKED, [1, 1, 1, 1, 1]),  # as one row; two completions again once activations are not kept
-        (small_model, {"gradient_checkpointing": True}, [2, 1, 1]),
+        (
+            small_model,
+            {"is_packed": True},
+            [1, 1, 1, 1, 1],
+        ),  # as one row; two completions again once activations are not kept
+        (small_model, {"compute": {"gradient_checkpointing": True}}, [2, 1, 1]),
         (without_recomputation, {}, [2, 1, 1]),
     ],
 )
-def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, compute, runs):
+def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, options, runs):
     language_model = make()
     before = weights_of(language_model)
-    policy = make_policy(language_model, micro_batch=2, compute=compute)
+    policy = make_policy(language_model, micro_batch=2, **options)
     assert (policy.note == "this model changes its logits, so they are held whole: more memory") == (make is cohere)
     memory = Memory(language_model, room=0)
     with pytest.raises(TrainingError, match=r"memory ran out with one completion at a time.*sampling.max_tokens"):
@@ -170,7 +173,7 @@ def test_where_even_that_does_not_fit_activations_are_computed_twice(group, dtyp
 
 def test_the_tokens_halve_and_the_update_is_the_same(group):
     language_model = small_model()
-    policy = make_policy(language_model, compute=PACKED)
+    policy = make_policy(language_model, is_packed=True)
     tokens = num_tokens(policy.rows([(group, CREDIT)]), is_packed=True)
     memory = Memory(language_model, room=tokens // 2, unit="tokens")
     report = policy.update([group], [CREDIT])
@@ -178,12 +181,12 @@ def test_the_tokens_halve_and_the_update_is_the_same(group):
     assert report.notes == (f"memory ran out: passes of an update take at most {tokens // 2} tokens",)
     assert tokens // 2 < memory.runs[0] <= tokens  # copies of a shared prompt's keys count too
     assert all(run <= tokens // 2 for run in memory.runs[1:])
-    assert_close(weights_of(language_model), updated_weights(group, 16, packing="on"), 1e-5)
+    assert_close(weights_of(language_model), updated_weights(group, 16, is_packed=True), 1e-5)
 
 
 def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out():
     language_model, group = small_model(), uneven_group()
-    policy = make_policy(language_model, micro_batch=4, max_tokens=24, compute=PACKED)
+    policy = make_policy(language_model, micro_batch=4, max_tokens=24, is_packed=True)
     rows = policy.rows([(group, CREDIT)])
     tokens = max(num_tokens(rows[first : first + 4], True) for first in (0, 4))
     memory = Memory(language_model, room=tokens // 2, unit="tokens")
@@ -195,7 +198,7 @@ def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out():
 
 def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
     language_model = small_model()
-    policy = make_policy(language_model, micro_batch=3, max_tokens=60, compute=PACKED)
+    policy = make_policy(language_model, micro_batch=3, max_tokens=60, is_packed=True)
     memory = Memory(language_model, room=40, unit="tokens")
     rows = [TrainingRow(np.arange(4), np.arange(n), np.zeros(n), 1.0, 0.0, np.ones(n)) for n in (50, 6, 6)]
     with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):

@@ -231,7 +231,7 @@ def test_an_evaluation_with_edited_settings_is_refused_with_both_values(tmp_path
     ):
         read_settings(tmp_path)
     older = settings | {"seed": 3}
-    del older["compute"]["packing"]  # a setting that earlier versions did not have
+    del older["compute"]["sampler_rows"]  # a setting that earlier versions did not have
     (tmp_path / "started_with.json").write_text(json.dumps(older))
     assert read_settings(tmp_path).seed == 3
 

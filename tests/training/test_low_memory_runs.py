@@ -5,11 +5,12 @@ import torch
 from runs import differences, do, go_on, metrics, stop_after_a_step
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from scrl.policy import packing
 from scrl.policy.model_paths import model_folder
 
 pytestmark = pytest.mark.usefixtures("no_report")
 LEAN = (
-    "compute.dtype=bfloat16", "compute.packing=on", "compute.micro_batch=3", "compute.gradient_checkpointing=true",
+    "compute.dtype=bfloat16", "compute.micro_batch=3", "compute.gradient_checkpointing=true",
     "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
 )  # fmt: skip
 
@@ -25,7 +26,8 @@ def narrow(tmp_path):
     return f"model={tmp_path / 'narrow'}"
 
 
-def test_it_goes_on_exactly(narrow, tmp_path):
+def test_it_goes_on_exactly(narrow, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "DEVICES", ("cpu",))
     settings = (*LEAN, narrow)
     run, _ = do(tmp_path / "whole", *settings)
     assert run.policy.is_packed
@@ -34,9 +36,10 @@ def test_it_goes_on_exactly(narrow, tmp_path):
     assert differences(tmp_path / "run", tmp_path / "whole") == []
 
 
-def test_packing_changes_a_run_by_rounding_alone(tmp_path):
-    for name in ("on", "off"):
-        do(tmp_path / name, f"compute.packing={name}", "evaluation.is_off=true", "steps=1")
+def test_packing_changes_a_run_by_rounding_alone(tmp_path, monkeypatch):
+    for name, devices in (("on", ("cpu",)), ("off", ())):
+        monkeypatch.setattr(packing, "DEVICES", devices)
+        do(tmp_path / name, "evaluation.is_off=true", "steps=1")
     one, other = (metrics(tmp_path / name) for name in ("on", "off"))
     assert one[0].pop("grad_norm") == pytest.approx(other[0].pop("grad_norm"), rel=1e-5)
     assert one[0].pop("loss") == pytest.approx(other[0].pop("loss"), abs=1e-6)

@@ -85,8 +85,7 @@ class Policy:
         self._notes: list[str] = []
         self.make_room: Callable[[], str | None] = lambda: None
         """Called first when memory runs out: frees what others hold and says so, or returns None."""
-        self.is_packed, packing_note = choose_packing(self._scorer.body_and_head, compute)
-        self._is_always_packed = compute.packing == "on"
+        self.is_packed, packing_note = choose_packing(self._scorer.body_and_head)
         is_whole = self._scorer.body_and_head is None
         logits_note = "this model changes its logits, so they are held whole: more memory" if is_whole else None
         self.note = "; ".join(filter(None, (layers_note, packing_note, logits_note))) or None
@@ -284,7 +283,7 @@ class Policy:
         return [piece for part in parts for piece in split_by_tokens(part, self.most_tokens, self.is_packed)]
 
     def _batch(self, rows: Sequence[TrainingRow]) -> Batch:
-        is_packed = self.is_packed and (self._is_always_packed or is_worth_packing(rows))
+        is_packed = self.is_packed and is_worth_packing(rows)
         return Batch.of(rows, self.language_model.device, is_packed)
 
     def _check_room(self, rows: Sequence[TrainingRow]) -> None:

@@ -77,9 +77,6 @@ class ComputeSettings(Settings):
         "auto", description="Type of the working weights. auto: bfloat16 on a GPU."
     )
     micro_batch: int = Field(16, ge=1, description="Completions per pass of an update; fewer where memory runs out.")
-    packing: Literal["auto", "on", "off"] = Field(
-        "auto", description="The rows of a pass one after the other, without padding. auto: on a GPU, where it pays."
-    )
     sampler_rows: int = Field(512, ge=1, description="Completions decoded side by side; halved when memory runs out.")
     sampler: str = Field(
         "local",

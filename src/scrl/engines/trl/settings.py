@@ -54,8 +54,6 @@ def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
     if not evaluation.is_off and (evaluation.temperature is not None or evaluation.top_p is not None):
         reason = "TRL samples as in training, with no temperature or top_p of its own; evaluation.is_off leaves it out"
         yield "evaluation", reason
-    if compute.packing == "on":
-        yield "compute.packing", "TRL pads completions"
 
 
 def step_size(config: RunConfig, questions: int) -> int:

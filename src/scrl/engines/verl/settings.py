@@ -145,8 +145,6 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
         yield "sampling.temperature", "equal completions cannot vote"
     if config.compute.sampler != "local":
         yield "compute.sampler", "verl has its own sampler (engine_options.actor_rollout_ref.rollout.name)"
-    if config.compute.packing != "auto":
-        yield "compute.packing", "verl packs where engine_options.actor_rollout_ref.model.use_remove_padding says so"
     if config.loss.mean not in LOSS_AGG_MODES:
         yield "loss.mean", f"verl has no mean over {config.loss.mean}; `token` is the mean over a whole update"
     if config.loss.ratio == "completion" and config.loss.dual_clip is not None:
