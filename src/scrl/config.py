@@ -12,7 +12,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from scrl.credit.label_votes import LabelVotesName
+from scrl.credit.label_votes import WHOSE
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, credit_rule
 from scrl.data.prompts import PromptSettings, asked_by
@@ -99,10 +99,11 @@ class RunConfig(Settings):
     questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
     completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
-    label_votes: LabelVotesName = Field(
+    label_votes: str = Field(
         "present",
         description="Whose votes decide labels and shares: those of the completions trained on (present), the start "
-        "model's (start), or those drawn before each pass over the questions, a label once given being kept (round).",
+        "model's (start), those drawn before each pass over the questions, a label once given being kept (round), or "
+        "those of a file of completions.",
     )
     label_completions: int | None = Field(
         None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
@@ -194,9 +195,14 @@ class RunConfig(Settings):
         )
 
     @property
+    def votes_file(self) -> Path | None:
+        """The file whose completions decide, if label_votes names one."""
+        return None if self.label_votes in WHOSE else Path(self.label_votes)
+
+    @property
     def draws_votes(self) -> bool:
         """Whether the start model votes on every question before the first step."""
-        return self.label_votes != "present" or "reference_share" in self.rule().needs
+        return self.label_votes in ("start", "round") or "reference_share" in self.rule().needs
 
     @property
     def votes_per_question(self) -> int:

@@ -59,6 +59,9 @@ STEP_METRICS: dict[str, Metric] = {
         Metric("length_mean", "mean tokens per completion"),
         _share("truncated_share", "completions cut at the token limit", "low"),
         Metric("tokens", "tokens sampled in the step"),
+        Metric(
+            "tokens_saved", "tokens that the questions left out, which teach nothing, would have taken beside these"
+        ),
         Metric("votes_drawn", "votes that decide labels, drawn before the step (label_votes)"),
         Metric("tokens_votes", "tokens of these votes"),
         Metric("sampler_drift", "mean |difference| of a token's log-probability between vLLM and the policy", "low"),

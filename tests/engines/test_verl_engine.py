@@ -1,6 +1,7 @@
 """verl's own trainer, queue and FSDP2 engine, on a CPU: what reaches the update is our credit."""
 
 import importlib.util
+import json
 import math
 import os
 import subprocess
@@ -134,6 +135,20 @@ def test_the_update_is_given_the_credit_of_the_embedded_engine(queue, model, cha
 
     queue.kv_clear(keys=batch.keys, partition_id="train")
     assert rows_left(queue) == 0  # those that were not trained on are gone already
+
+
+def test_the_votes_of_a_file_decide(queue, model, tmp_path):
+    votes = tmp_path / "votes.jsonl"
+    rows = [
+        {"question_id": f"q{n}", "step": 0, "sample": g, "completion": r"\boxed{6}"} for n in range(2) for g in range(4)
+    ]
+    votes.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = verl_config(model, method="ttrl", label_votes=str(votes))
+    trainer = open_trainer(config, open_workers(config, model), model)
+    batch, metrics = take_step(trainer)
+    assert trainer.labels == {"q0": "6", "q1": "6"}  # by their own votes q0 would have 5
+    assert metrics["scrl/reward_mean"] == pytest.approx((2 / 8 + 1 / 8) / 2)
+    queue.kv_clear(keys=batch.keys, partition_id="train")
 
 
 def test_a_resumed_run_knows_the_votes_of_earlier_steps(queue, model, tmp_path, monkeypatch):

@@ -155,6 +155,7 @@ def test_tokens_a_pass_are_verls_own_and_at_least_a_whole_row():
     ("changes", "message"),
     [
         ({"dynamic_sampling": {"rounds": 2}}, r"dynamic_sampling\.rounds: verl asks"),
+        ({"label_votes": "start"}, r"label_votes: .*scrl evaluate"),
         ({"sampling": {"stop": "###"}}, r"sampling\.stop"),
         ({"sampling": {"temperature": 0}}, r"sampling\.temperature"),
         ({"preset": "official"}, r"loss\.mean: verl has no mean over pairs"),

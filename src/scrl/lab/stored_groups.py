@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from scrl.answers.classes import Classes
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes, Votes
-from scrl.credit.method import NEEDS
+from scrl.credit.method import NEEDS, Evidence
 from scrl.credit.rule import CreditRule
-from scrl.data.completion_files import CompletionFile
+from scrl.data.completion_files import CompletionFile, open_completions
 from scrl.data.rollouts import GroupKey, Rollout, index_groups
 from scrl.errors import DataError
 from scrl.evaluation.gold import right_class
@@ -97,6 +98,16 @@ def stored_groups(
         votes = votes.after([(stored.question_id, stored.tally) for stored in step_groups])
         groups += [replace(s, elsewhere=votes.elsewhere(s.question_id, s.tally.keys_K)) for s in step_groups]
     return groups
+
+
+def first_visits(path: Path, rule: CreditRule, questions: Collection[str] | None = None) -> list[Evidence]:
+    """The votes of these questions, or of all, in a file of completions, each at its first visit; refused without."""
+    groups = stored_groups(open_completions(path), rule, keep_texts="text" in rule.needs)
+    firsts = {stored.question_id: stored for stored in reversed(groups)}
+    names = list(firsts) if questions is None else questions
+    for missing in (name for name in names if name not in firsts):
+        raise DataError(path, f"label_votes: has no completion of question {missing!r}; give votes on every question")
+    return [rule.evidence(firsts[name].group, firsts[name].classes, truth=firsts[name].truth) for name in names]
 
 
 def voted_by(groups: Sequence[StoredGroup], others: Sequence[StoredGroup], source: CompletionFile) -> list[StoredGroup]:

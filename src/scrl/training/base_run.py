@@ -18,16 +18,17 @@ import torch
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import few_others, require_others
 from scrl.credit.group_metrics import has_signal, is_unanimous
-from scrl.credit.label_votes import LabelVotes
+from scrl.credit.label_votes import WHOSE, LabelVotes
 from scrl.credit.labels import majority_positive
 from scrl.credit.method import Evidence, Method
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.prompts import check_known, filter_overlong, instruction_notes, no_room, prompt_tokens
 from scrl.data.rollouts import rollout_fields
 from scrl.data.run_state import Standing
-from scrl.errors import InputError, TrainingError
+from scrl.errors import InputError, TrainingError, did_you_mean
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
+from scrl.lab.stored_groups import first_visits
 from scrl.policy.identity import model_identity
 from scrl.policy.model import LanguageModel, load_model
 from scrl.policy.savable import check_savable
@@ -95,6 +96,11 @@ class BaseRun:
         """
         config, state, rule, start = self.config, self.state, self.rule, time.perf_counter()
         this_pass = state.step // self.stream.steps_per_epoch
+        if config.votes_file is not None and not state.label_votes.votes:
+            asked = [question.id for question in self.stream.questions]
+            state.label_votes = with_drawn(LabelVotes(), first_visits(config.votes_file, rule, asked), rule)
+            if rule.method.has_labels:
+                self._tell_labels()
         if state.votes_pass is None:
             is_due = config.draws_votes
         else:
@@ -115,7 +121,7 @@ class BaseRun:
             self.listener.progress("votes", len(drawn), len(questions))
         if "reference_share" in rule.needs and state.votes_pass is None:
             state.reference_shares = {each.group.question_id: max(each.tally.shares_K, default=0.0) for each in drawn}
-        if config.label_votes != "present":
+        if config.label_votes in ("start", "round"):
             state.label_votes = with_drawn(state.label_votes, drawn, rule)
             state.first_answers = {
                 each.group.question_id: majority_positive(each.tally, first_seen_wins=False) for each in drawn
@@ -221,6 +227,11 @@ def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
 def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute: ComputeSettings) -> BaseRun:
     """Load questions and model; `compute` says where the model goes."""
     rule = config.rule()
+    if config.votes_file is not None and not (config.votes_file.exists() or folder.path.exists()):
+        raise InputError(
+            f"label_votes: {config.label_votes} is neither {', '.join(WHOSE)} nor a file of completions"
+            f"{did_you_mean(config.label_votes, WHOSE)}"
+        )
     loaded, held_out = config.load_questions(), config.load_held_out()
     require_gold(rule, loaded.questions)
     if "elsewhere" in rule.needs:

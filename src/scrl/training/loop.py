@@ -107,6 +107,9 @@ def take_steps(run: Run) -> None:
             metrics = step_metrics(groups_B, update, state.labels, state.first_answers) | step_label_quality(groups_B)
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
             metrics |= resampling | {"tokens": metrics["tokens"] + tokens_drawn(left_out)}
+            if stream is not run.stream:
+                unasked = len(run.stream.questions) - len(stream.questions)
+                metrics["tokens_saved"] = metrics["tokens"] * unasked / len(stream.questions)
             line = {"step": state.step} | metrics | votes | clock.seconds
             run.remember(metrics, [*groups_B, *left_out])
             state.step += 1

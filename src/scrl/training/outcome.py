@@ -23,7 +23,9 @@ def outcome_notes(folder: RunFolder, say: Callable[[str], None]) -> Iterator[str
     if steps:
         tokens = sum(step["tokens"] + step.get("tokens_votes", 0) for step in steps)
         seconds = sum(value for step in steps for key, value in step.items() if key.startswith("seconds_"))
-        yield f"training took {tokens:,} sampled tokens and {duration(seconds)}"
+        saved = sum(step.get("tokens_saved", 0) for step in steps)
+        less = f"; questions that teach nothing would have taken {saved:,.0f} more" if saved else ""
+        yield f"training took {tokens:,} sampled tokens and {duration(seconds)}{less}"
 
 
 def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

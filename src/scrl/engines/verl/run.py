@@ -25,6 +25,7 @@ from scrl.data.prompts import plain_template, prompt_messages, prompt_tokens, te
 from scrl.engines.choice import check_machine
 from scrl.engines.verl.settings import Job, verl_settings
 from scrl.errors import InputError, ScrlError, TrainingError
+from scrl.lab.stored_groups import first_visits
 from scrl.policy.model import loading, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
@@ -76,6 +77,8 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
         require_others([question.id for question in questions], rule.method.name)
         if min(config.questions_per_step, len(questions)) <= MIN_OTHERS:
             notes = [*notes, few_others(len(questions) - 1)]
+    if config.votes_file is not None:
+        first_visits(config.votes_file, rule, [question.id for question in questions])  # refused before verl starts
     held_out = config.load_held_out()
     if held_out is None:
         validation = questions[: config.evaluation.questions]

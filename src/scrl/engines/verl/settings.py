@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
     "trainer": {"v1": {"trainer_mode": "scrl"}, "project_name": "scrl"},
 }
 """Where verl's own defaults do not fit and we have no such setting; `engine_options` may change them."""
-CREDIT_SETTINGS = ("method", "preset", "credit", "reader", "significant_digits", "seed", "completions")
+CREDIT_SETTINGS = ("method", "preset", "credit", "reader", "significant_digits", "seed", "completions", "label_votes")
 """What is allowed under `scrl.`; the model, the questions, sampling, loss and optimizer are verl's."""
 VERL_PLACES = {
     "model": "actor_rollout_ref.model.path",
@@ -123,7 +123,8 @@ def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
         "ray_kwargs": {
             "ray_init": {"runtime_env": {"env_vars": {"VERL_FILE_LOGGER_PATH": f"{job.folder}/verl.jsonl"}}}
         },
-        "scrl": {name: value for name in CREDIT_SETTINGS if (value := getattr(config, name)) is not None},
+        "scrl": {name: value for name in CREDIT_SETTINGS if (value := getattr(config, name)) is not None}
+        | ({} if config.votes_file is None else {"label_votes": str(config.votes_file.resolve())}),
     }
     for name in leaves(config.engine_options, ""):
         if value_at(settings, name.removeprefix(".")) is not None:
@@ -139,8 +140,13 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting that verl cannot honour."""
     rows, gpus = min(config.questions_per_update, job.questions) * config.trained, config.nodes * config.gpus
     yield from shared_refusals(config, "verl")
-    if config.label_votes != "present":
-        yield "label_votes", "verl's trainer draws nothing but the completions of its steps"
+    if config.label_votes in ("start", "round"):
+        how = f"--completions {config.votes_per_question} --temperature {config.sampling.temperature:g} --out votes"
+        yield (
+            "label_votes",
+            "verl's trainer draws nothing but the completions of its steps; draw the votes first, for instance with "
+            f"scrl evaluate MODEL QUESTIONS {how}, and give label_votes their file",
+        )
     if config.sampling.temperature == 0:
         yield "sampling.temperature", "equal completions cannot vote"
     if config.compute.sampler != "local":
