@@ -241,7 +241,7 @@ def test_an_adapter_is_found_from_another_folder_and_its_base_is_recognized(tmp_
 
     monkeypatch.chdir(tmp_path)
     shutil.copytree(model_folder("embedded"), "base")
-    lora = ("model=./base", "lora.rank=2", "evaluation.is_off=true")
+    lora = ("model=./base", "lora.rank=2", "evaluation.completions=0")
     stop_after_a_step(tmp_path / "run", *lora)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

@@ -21,7 +21,7 @@ from scrl.training.run import Run
 from scrl.training.stream import QuestionStream, is_flat, replace_flat
 
 pytestmark = pytest.mark.usefixtures("no_report")
-TINY = ("method=ttrl", "steps=2", "completions=4", "trained=2", "evaluation.is_off=true")
+TINY = ("method=ttrl", "steps=2", "completions=4", "trained=2", "evaluation.completions=0")
 EIGHT = [Question(f"q{number}", "?") for number in range(8)]
 STREAM = QuestionStream(EIGHT, 3, seed=0)
 

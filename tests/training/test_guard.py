@@ -198,7 +198,7 @@ def test_a_folder_of_an_earlier_version_is_read_without_a_reason(stopped, tmp_pa
 
 
 def test_a_run_that_is_only_observed_goes_on(tmp_path, any_entropy):
-    run, heard = do(tmp_path / "run", *AT_ONCE, "guard.mode=observe", "evaluation.is_off=true")
+    run, heard = do(tmp_path / "run", *AT_ONCE, "guard.mode=observe", "evaluation.completions=0")
     assert run.state.step == 3
     assert heard.text.count("guard, after step 2: entropy has collapsed") == 1
     assert heard.text.count("entropy has collapsed") == 1  # still so after step 3, and said already

@@ -22,7 +22,7 @@ from scrl.training.listeners import TRACKERS, open_tracker
 from scrl.training.run import open_run
 
 pytestmark = pytest.mark.usefixtures("no_report")
-QUIET = ("evaluation.is_off=true",)
+QUIET = ("evaluation.completions=0",)
 START_WEIGHTS = digest(Path(model_folder("embedded")))
 
 

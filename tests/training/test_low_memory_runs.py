@@ -11,7 +11,7 @@ from scrl.policy.model_paths import model_folder
 pytestmark = pytest.mark.usefixtures("no_report")
 LEAN = (
     "compute.dtype=bfloat16", "compute.micro_batch=3", "compute.gradient_checkpointing=true",
-    "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
+    "optimizer.state=bfloat16", "evaluation.completions=0", "steps=2",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_it_goes_on_exactly(narrow, tmp_path, monkeypatch):
 def test_packing_changes_a_run_by_rounding_alone(tmp_path, monkeypatch):
     for name, devices in (("on", ("cpu",)), ("off", ())):
         monkeypatch.setattr(packing, "DEVICES", devices)
-        do(tmp_path / name, "evaluation.is_off=true", "steps=1")
+        do(tmp_path / name, "evaluation.completions=0", "steps=1")
     one, other = (metrics(tmp_path / name) for name in ("on", "off"))
     assert one[0].pop("grad_norm") == pytest.approx(other[0].pop("grad_norm"), rel=1e-5)
     assert one[0].pop("loss") == pytest.approx(other[0].pop("loss"), abs=1e-6)

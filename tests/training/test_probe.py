@@ -25,7 +25,7 @@ from scrl.training.probe import (
 )
 from scrl.training.run import open_run
 
-QUIET = ("evaluation.is_off=true", "steps=1")
+QUIET = ("evaluation.completions=0", "steps=1")
 
 
 def probe_of(*texts, cut=0, tokens=10, rollout_seconds=2.0, score_seconds=0.5):
@@ -134,7 +134,7 @@ def test_activations_computed_twice_take_longer(how):
 
 
 def test_a_run_says_how_far_the_model_has_moved(tmp_path):
-    _, heard = do(tmp_path / "run", "steps=2", "evaluation.is_off=true", "optimizer.learning_rate=1e-4")
+    _, heard = do(tmp_path / "run", "steps=2", "evaluation.completions=0", "optimizer.learning_rate=1e-4")
     assert "the model has moved by" in heard.text
     _, heard = do(tmp_path / "still", "optimizer.learning_rate=1e-12", *QUIET)
     assert "WARNING: the model has hardly moved" in heard.text

@@ -14,7 +14,7 @@ from scrl.training import run as run_module
 pytestmark = pytest.mark.usefixtures("no_report")
 TINY = (
     "questions=arithmetic:easy:train:4", "steps=1", "probe=0", "completions=8", "trained=4", "sampling.max_tokens=40",
-    "evaluation.is_off=true", "checkpoint_every=9",
+    "evaluation.completions=0", "checkpoint_every=9",
 )  # fmt: skip
 EVOL_RL = ("loss.entropy_bonus=0.003", "loss.clip_high=0.28")  # as its authors run it
 METHODS = dict.fromkeys(("ttrl", "rent", "intuitor", "empo", "ddrl", "spine", "dare", "compass", "restrain"), ())
@@ -104,7 +104,7 @@ def test_etmr_samples_trees_for_training_alone(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_module, "sample_tree", watched)
     # evaluated before and after, with three completions per question, which no tree has: those are drawn on their own
-    measured = ("evaluation.is_off=false", "evaluation.completions=3")
+    measured = "evaluation.completions=3"
     do(tmp_path / "run", *TINY, "steps=2", "method=etmr", "completions=10", "credit.reshape=residual", *measured)
     assert [(step, tree) for step, tree, _ in grown] == [(0, Tree(2, 2, 2)), (1, Tree(2, 2, 2))]
     for step, (line, (_, _, tokens)) in enumerate(zip(metrics(tmp_path / "run"), grown, strict=True)):

@@ -134,7 +134,7 @@ def test_a_third_signal_stops_at_once_and_says_what_is_lost(tmp_path):
 def stop_while_saving(folder, numbers):
     """A run of many steps between checkpoints; the first of the signals ends it, the others come while it saves."""
     first, *others = numbers
-    settings = (*LONGER, "checkpoint_every=40", "evaluation.is_off=true")
+    settings = (*LONGER, "checkpoint_every=40", "evaluation.completions=0")
     command = Command("train", *settings, "--out", "run", cwd=folder, prepare=slow_saving)
     command.wait_for(lambda: size_of(folder / "run" / "metrics.jsonl") > 0)
     command.signal(first)
@@ -246,7 +246,7 @@ def test_evaluations_and_the_guard_are_not_skipped_by_a_kill_right_after_a_check
     ids=["adapter", "KL to the start model"],
 )
 def test_a_run_with_more_to_remember_goes_on_exactly(settings, tmp_path, no_report):
-    settings = (*settings, "steps=2", "evaluation.is_off=true")
+    settings = (*settings, "steps=2", "evaluation.completions=0")
     do(tmp_path / "whole", *settings)
     stop_after_a_step(tmp_path / "run", *settings)
     go_on(tmp_path / "run")

@@ -84,8 +84,7 @@ RUN_GROUPS = {
     "learning_rate seed",
     "Questions and answers": "limit question_column gold_column data_dir reader prompt_style instruction system top_p",
     "Learning": "questions_per_step questions_per_update lora loss_variant loss.kl_weight optimizer.warmup",
-    "Measuring and keeping": "evaluation.every evaluation.completions evaluation.held_out evaluation.is_off "
-    "checkpoint_every trackers",
+    "Measuring and keeping": "evaluation.every evaluation.completions evaluation.held_out checkpoint_every trackers",
     "Machine": "device dtype sampler compute.micro_batch engine gpus",
 }
 MEASUREMENT_GROUPS = {

@@ -52,8 +52,8 @@ def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "compute.device", f"TRL takes all GPUs it sees, not {compute.device}; choose with CUDA_VISIBLE_DEVICES"
     evaluation = config.evaluation
     if not evaluation.is_off and (evaluation.temperature is not None or evaluation.top_p is not None):
-        reason = "TRL samples as in training, with no temperature or top_p of its own; evaluation.is_off leaves it out"
-        yield "evaluation", reason
+        reason = "TRL samples as in training, with no temperature or top_p of its own"
+        yield "evaluation", f"{reason}; evaluation.completions 0 leaves it out"
 
 
 def step_size(config: RunConfig, questions: int) -> int:

@@ -213,7 +213,7 @@ def _rollout(config: RunConfig, job: Job) -> dict[str, Any]:
         "dtype": "float32" if config.compute.dtype == "float32" else "bfloat16",
         "max_model_len": job.prompt_tokens + sampling.max_tokens,
         "val_kwargs": {
-            "n": config.evaluation.completions,
+            "n": config.evaluation.completions or 1,
             "temperature": validation.temperature,
             "top_p": validation.top_p,
             "top_k": sampling.top_k or -1,
