@@ -326,7 +326,7 @@ def test_held_out_questions_may_have_the_usual_columns_where_the_others_have_the
 
 def test_benchmarks_are_looked_for_in_the_folder_that_is_named(monkeypatch):
     looked = []
-    monkeypatch.setattr("scrl.config.load_source", lambda source, *, data_dir, **_: looked.append(data_dir))
+    monkeypatch.setattr("scrl.data.sources.load_source", lambda source, *, data_dir, **_: looked.append(data_dir))
     for named in ({}, {"data_dir": "some/folder"}):
         build_config(BARE | named).load_questions()
     assert looked == [None, Path("some/folder")]
@@ -354,18 +354,3 @@ def test_a_file_of_settings_can_be_given_from_python(tmp_path):
             scrl.train(path)
     with pytest.raises(DataError, match=r"nowhere\.yaml: cannot be read"):
         scrl.train(str(tmp_path / "nowhere.yaml"))
-
-
-def test_settings_of_earlier_versions_stay_valid_where_they_were_off():
-    assert build_config({**BARE, "early_verdicts": False}) == build_config(BARE)
-    with pytest.raises(ConfigError, match=r"early_verdicts: scrl 0\.2 no longer has this setting"):
-        build_config({**BARE, "early_verdicts": True})
-
-
-@pytest.mark.parametrize("name", ["judge", "credit_workers"])
-def test_settings_of_earlier_versions_that_chose_no_result_are_ignored(name):
-    assert build_config({**BARE, name: None, "compute": {name: None}}) == build_config(BARE)
-    with pytest.warns(UserWarning, match=rf"^{name}: scrl 0\.2 has no such setting and ignores it; leave it out"):
-        assert build_config({**BARE, name: 2}) == build_config(BARE)
-    with pytest.warns(UserWarning, match=rf"^compute\.{name}: scrl 0\.2 has no such setting"):
-        assert build_config({**BARE, "compute": {name: 0}}) == build_config(BARE)

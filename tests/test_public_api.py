@@ -20,7 +20,7 @@ from scrl.training.run_folder import RunFolder
 
 SIGNATURES = {
     "assign_credit": "(group, method='scrl', *, elsewhere=None, **choices)",
-    "audit": "(rollouts, method=('ttrl', 'scrl', 'contrast', 'compass', 'restrain', 'ddrl', 'oracle'), *, seed=0, **choices)",
+    "audit": "(rollouts, method=None, *, seed=0, **choices)",
     "classify": "(answers_G, *, significant_digits=None)",
     "credit_rule": "(method='scrl', *, preset='paper', reader='boxed', num_trained=None, seed=0, "
     "significant_digits=None, max_tokens=None, **settings)",
@@ -28,7 +28,6 @@ SIGNATURES = {
     "explain_answer": "(answer, significant_digits=None)",
     "get_reader": "(name)",
     "label": "(rollouts, method='scrl', *, out=None, **choices)",
-    "label_file": "(rollouts, rule, *, out=None, audit=None, on_bytes=None)",
     "resume": "(folder, *, listener=None)",
     "same_answer": "(first, second, *, significant_digits=None)",
     "sample": "(model, questions, num_samples=16, *, seed=0, **settings)",
@@ -118,7 +117,7 @@ def test_an_evaluation_that_is_refused_leaves_no_folder(tmp_path):
 @pytest.fixture
 def no_report(monkeypatch):
     """Drawing the page takes longer than these runs."""
-    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    monkeypatch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
 
 
 def test_settings_may_be_given_by_name(tmp_path, no_report):
@@ -206,7 +205,7 @@ def test_sample_label_and_evaluate(run, tmp_path, caplog):
     assert [(row["min_share"], row["min_margin"]) for row in rows] == [(0.25, 0), (0.5, 0)]
     half = scrl.label(run.folder / "rollouts.jsonl", min_share=0.5, min_margin=0)
     assert rows[1]["positive_questions"] == half["positive_questions"]
-    with pytest.raises(scrl.InputError, match="method 'oracle' needs a gold answer for every question"):
+    with pytest.raises(scrl.InputError, match="method 'oracle' needs the right answer of every question"):
         scrl.sweep(run.folder / "rollouts.jsonl", "oracle")
     with pytest.raises(scrl.ConfigError, match="min_shar"):
         scrl.sweep(run.folder / "rollouts.jsonl", min_shar=[0.5])

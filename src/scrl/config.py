@@ -14,10 +14,20 @@ from pydantic import Field, field_validator, model_validator
 
 from scrl.credit.label_votes import WHOSE
 from scrl.credit.methods import METHODS
-from scrl.credit.rule import PRESETS, CreditRule, credit_rule
-from scrl.data.prompts import PromptSettings, asked_by
+from scrl.credit.rule import CreditRule, credit_rule
+from scrl.data.prompts import PromptSettings
 from scrl.data.questions import LoadedQuestions
-from scrl.data.sources import ModelName, is_generated, load_source, reader_of
+from scrl.data.sources import (
+    DataDir,
+    GoldColumn,
+    IdColumn,
+    Limit,
+    ModelName,
+    QuestionColumn,
+    load_by,
+    prompt_defaults,
+    reader_of,
+)
 from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.settings import EvaluationSettings
@@ -32,19 +42,17 @@ from scrl.policy.settings import (
 )
 from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import NOT_OF_A_RUN, RUN_NAMES, Names, validated
-from scrl.settings import RETIRED, Settings, inner_model, merged, tree_of, without_equal, without_retired
+from scrl.settings import Settings, inner_model, merged, tree_of, without_equal
 
-TRAINER_PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "official": {"loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True},
+OFFICIAL = {
+    "loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0},
+    "drop_last": True,
 }
-"""What the authors' released code does differently beyond credit; `paper` is the defaults."""
+"""What the authors' released code does differently beyond credit."""
 DECIDERS = ("preset", "loss_variant", "lora")
-"""Settings that decide others, unless those are given."""
+"""Settings that decide those of DECIDED, unless these are given."""
 DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "optimizer": {"learning_rate"}}
-"""Those others."""
-REMOVED = {"early_verdicts": False}
-"""Settings of earlier versions, and the value that turned them off: files with that value stay valid."""
+"""What a preset, a loss variant or an adapter may decide."""
 
 
 class DynamicSamplingSettings(Settings):
@@ -70,13 +78,11 @@ class RunConfig(Settings):
 
     model: ModelName = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
     questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL.")
-    question_column: str | None = Field(None, description="The column with the question; none: found by its name.")
-    gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
-    id_column: str | None = Field(None, description="The column with the question's id.")
-    limit: int | None = Field(None, ge=1, description="Take this many questions.")
-    data_dir: str | None = Field(
-        None, description="Folder with benchmark files NAME.jsonl; none: the environment variable SCRL_DATA."
-    )
+    question_column: QuestionColumn = None
+    gold_column: GoldColumn = None
+    id_column: IdColumn = None
+    limit: Limit = None
+    data_dir: DataDir = None
 
     method: str = Field("scrl", description="What decides the rewards: one of `scrl methods`, or module:NAME.")
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
@@ -137,23 +143,16 @@ class RunConfig(Settings):
     @classmethod
     def _fill_in_presets(cls, values: Any) -> Any:
         """The preset, then the named loss, then what was given."""
-        values = without_retired(values)
         if not isinstance(values, Mapping):
             return values
         values = NAMES.long(values)
-        for name, off in REMOVED.items():
-            if values.get(name, off) != off:
-                raise ConfigError(f"{name}: scrl 0.2 no longer has this setting; leave it out, or use scrl 0.1")
-        values = {name: value for name, value in values.items() if name not in REMOVED}
         preset, variant = (str(values.get(name, cls.model_fields[name].default)) for name in ("preset", "loss_variant"))
-        if preset not in TRAINER_PRESETS:
-            raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, TRAINER_PRESETS)}")
         if variant not in LOSS_VARIANTS:
             raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(variant, LOSS_VARIANTS)}")
         loss: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
             loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
-        return _with_defaults(merged(merged(TRAINER_PRESETS[preset], loss), values))
+        return _with_defaults(merged(merged(OFFICIAL if preset == "official" else {}, loss), values))
 
     @field_validator("lora", mode="before")
     @classmethod
@@ -206,7 +205,7 @@ class RunConfig(Settings):
 
     @property
     def votes_per_question(self) -> int:
-        """How many such votes."""
+        """How many completions of a question vote where votes are drawn apart."""
         return self.label_completions or self.completions
 
     @property
@@ -216,31 +215,16 @@ class RunConfig(Settings):
         return self.sampling.model_copy(update={name: value for name, value in changes.items() if value is not None})
 
     def load_questions(self) -> LoadedQuestions:
-        return self._load(self.questions, self.limit)
+        return load_by(self, self.questions, self.limit)
 
     def load_held_out(self) -> LoadedQuestions | None:
         """The held-out questions, by the same columns if their file has them."""
         source = self.evaluation.held_out
-        return self._load(source, may_lack=True) if source else None
-
-    def _load(self, source: str, limit: int | None = None, *, may_lack: bool = False) -> LoadedQuestions:
-        return load_source(
-            source,
-            seed=self.seed,
-            limit=limit,
-            may_lack=may_lack,
-            data_dir=Path(self.data_dir) if self.data_dir is not None else None,
-            question_column=self.question_column,
-            gold_column=self.gold_column,
-            id_column=self.id_column,
-        )
+        return load_by(self, source, may_lack=True) if source else None
 
 
 def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Fill in what is not given: an adapter decides the learning rate, a benchmark its reader, the reader the prompt.
-
-    Generated questions have no instruction.
-    """
+    """Fill in what is not given: an adapter decides the learning rate, a benchmark its reader, a reader the prompt."""
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
     if values.get("lora") not in (None, False):
         optimizer = values.get("optimizer", {})
@@ -251,9 +235,8 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
         values = merged(values, {"reader": reader_of(questions)})
     if not isinstance(prompt, Mapping):
         return values
-    defaults = {"asks_for": asked_by(str(values["reader"])), "instruction": "" if is_generated(questions) else None}
-    missing = {name: value for name, value in defaults.items() if prompt.get(name) is None}
-    return merged(values, {"prompt": missing})
+    defaults = prompt_defaults(questions, str(values["reader"])).items()
+    return merged(values, {"prompt": {name: value for name, value in defaults if prompt.get(name) is None}})
 
 
 def build_config(values: Mapping[str, Any]) -> RunConfig:
@@ -352,7 +335,5 @@ def _value(text: str) -> Any:
     return parsed if is_yaml else text  # YAML reads `off` as false
 
 
-NAMES = Names(RunConfig, RUN_NAMES, others=(*REMOVED, *RETIRED), not_here=NOT_OF_A_RUN)
+NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)
 """The names of a run's settings."""
-
-assert TRAINER_PRESETS.keys() == PRESETS.keys()

@@ -12,6 +12,8 @@ from typing import Literal
 Better = Literal["high", "low", "neither"]
 PASS_OR_MAJ = re.compile(r"(pass|maj)@([0-9]{1,9})")
 """The names of pass@k and maj@k, for any k."""
+SETS = {"stream": "questions trained on", "held-out": "questions held out"}
+"""The sets of questions that a run is measured on, in words."""
 
 
 @dataclass(frozen=True, slots=True)

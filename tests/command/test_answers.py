@@ -67,7 +67,7 @@ def stopped(run):
     """The same run after Ctrl-C: measured at step 0 and at step 4, and stopped after step 7 of 12."""
     (run / "config.yaml").write_text("questions: mine.jsonl\nsteps: 12\n")
     (run / "checkpoints" / "last").mkdir(parents=True)
-    (run / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 7}')
+    (run / "checkpoints" / "last" / "trainer_state.json").write_text('{"version": 1, "step": 7, "stopped_for": []}')
     return run
 
 
@@ -93,7 +93,7 @@ def test_a_step_that_was_asked_for_is_named_without_advice(stopped, capsys):
 
 
 def test_answers_of_where_a_run_stands_need_no_note(stopped, capsys):
-    (stopped / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 4}')
+    (stopped / "checkpoints" / "last" / "trainer_state.json").write_text('{"version": 1, "step": 4, "stopped_for": []}')
     assert main(["answers", str(stopped)]) == 0
     assert "measured at" not in capsys.readouterr().out
     assert "note" not in read(stopped / "answers.csv")[0]

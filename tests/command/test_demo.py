@@ -123,14 +123,6 @@ def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, mo
             demo_command(out=out, resume=True)
 
 
-def test_a_demo_of_an_earlier_version_is_not_mixed_with_this_one(demo, tmp_path):
-    folder = Path(shutil.copytree(demo[0] / "scrl", tmp_path / "scrl"))
-    settings = (folder / "config.yaml").read_text().replace("model: embedded-hasty", "model: embedded")
-    (folder / "config.yaml").write_text(settings)
-    with pytest.raises(ConfigError, match="is a run of an earlier version's demo, with another model"):
-        train_or_go_on("scrl", demo_config("scrl", seed=11, steps=2), folder)
-
-
 @pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])
 def test_an_interrupted_run_is_gone_on_with_although_its_last_line_is_cut(name, demo, tmp_path, monkeypatch, capsys):
     folder = Path(shutil.copytree(demo[0] / "scrl", tmp_path / "scrl"))

@@ -203,7 +203,7 @@ def test_what_resume_takes_and_refuses(evaluate, refusal, tmp_path, monkeypatch)
     (("embedded", STREAM, "--prompt-style", "poem"), "prompt_style: Input should be 'auto'"),
     (("embedded", STREAM, "--device", "abacus"), "compute.device: 'abacus' is not a device"),
     (("embedded", STREAM, "--reader", "bxed"), "Did you mean 'boxed'?"),
-    (("embedded", STREAM), "max_tokens: arithmetic:easy:train:4 has a prompt of"),
+    (("embedded", STREAM), "has the longest prompt"),
     (("embedded", STREAM, *TINY, "--max-prompt-tokens", "2"), "prompts have more than 2 tokens"),
     (("./no-model", STREAM), "model: there is no folder ./no-model"),
     (("no-owner/no-model", STREAM), "model: no-owner/no-model cannot be loaded"),

@@ -16,7 +16,7 @@ from scrl import credit_rule, label_file
 Q1 = [row("q1", s, 0.2, gold="0.5") for s in ["1/2", r"\frac12", "0.5", r"\dfrac{1}{2}"] * 2]
 Q1 += [row("q1", "3", 0.3)] * 4 + [row("q1", "7", 0.6), row("q1", "8", 0.1)]
 Q1 += [{"question_id": "q1", "completion": "no idea", "entropy": 0.5}] * 2
-# q2: a tie of 2 : 2, with a field that scrl 0.1 had
+# q2: a tie of 2 : 2, with a field that nothing reads
 Q2 = [row("q2", "5", 0.2, gold="5", undecided_pairs=1)] * 2 + [row("q2", "6", 0.4)] * 2
 
 

@@ -27,7 +27,7 @@ RUN = "runs/embedded/easy/32-16/scrl"
 def _quick(monkeypatch):
     """Without a network, and without the page about each run, which takes longer than these."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    monkeypatch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
 
 
 @pytest.fixture

@@ -182,7 +182,7 @@ def test_assign_credit_takes_the_groups_of_other_questions():
 
 def test_what_is_not_there_is_refused_in_words():
     own = Group.from_answers(["1", "2"], question_id="q")
-    with pytest.raises(InputError, match=r"'q': method 'contrast' needs the votes of other questions, .*elsewhere=…"):
+    with pytest.raises(InputError, match=r"'q': method 'contrast' needs the votes of other questions; .*elsewhere=…"):
         scrl.assign_credit(own, "contrast")
     for twice in ([*groups(2, "1"), own], [*groups(2, "1"), *groups(1, "2")]):
         with pytest.raises(InputError, match=r"elsewhere: question '(q|other-0)' appears twice"):

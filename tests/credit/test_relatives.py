@@ -91,7 +91,9 @@ def test_the_constant_of_self_certainty_is_irrelevant(quarters):
 def test_intuitor_and_the_entropy_methods_refuse_completions_without_what_they_need():
     bare = Group.from_answers(["7", "5"], question_id="q")
     for method, need in (("intuitor", "fact 'certainty'"), ("rent", "entropy"), ("dare", "entropy")):
-        with pytest.raises(InputError, match=f"question 'q', completion 0: method '{method}' needs .*{need}"):
+        with pytest.raises(
+            InputError, match=f"question 'q': method '{method}' needs .*{need}.*; completion 0 has None"
+        ):
             credit_rule(method).credit(bare)
     for method in ("empo", "ddrl", "spine"):
         credit_rule(method).credit(bare)

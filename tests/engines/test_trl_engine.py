@@ -1,6 +1,7 @@
 """The same groups through TRL and through the embedded engine; whole runs on TRL, in one process and in two."""
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from packaging.version import Version
 
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
+from scrl.data.checkpoint_file import write_sums
 from scrl.data.prompts import PromptSettings, prompt_tokens
 from scrl.data.run_state import ENGINE_STATE, guard_stop_of
 from scrl.errors import ConfigError, InputError, TrainingError
@@ -274,10 +276,13 @@ def test_the_last_visit_of_each_question_is_read_back(tmp_path):
         ],
     )  # fmt: skip
     folder.last.mkdir()
-    state = {"step": 2, "questions": "these", "files": folder.lengths()}
-    (folder.last / ENGINE_STATE).write_text(json.dumps(state))
+    config, lengths = small("steps=3"), folder.lengths()
+    now = State(questions="these", processes=1, settings=config.model_dump(mode="json"))
+    before = replace(now, step=2, files=lengths, sums=folder.sums(lengths))
+    (folder.last / ENGINE_STATE).write_text(json.dumps(before.to_json()))
+    write_sums(folder.last, 2)
     run = SimpleNamespace(
-        config=small("steps=3"), folder=folder, listener=Listener(), state=State(questions="these", processes=1),
+        config=config, folder=folder, listener=Listener(), state=now,
         is_main=True, refuse_if_ended=lambda: None, rollouts=SimpleNamespace(labels={}),
     )  # fmt: skip
     trl_run.TrlRun.restore(run)

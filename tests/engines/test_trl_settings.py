@@ -6,7 +6,8 @@ import pytest
 
 from scrl.config import RunConfig, read_config
 from scrl.credit.methods import METHODS
-from scrl.engines.choice import check_engine, require_engine
+from scrl.engines.choice import check_engine
+from scrl.engines.requirements import require_engine
 from scrl.engines.trl.settings import batch_sizes, check_config, differences, grpo_settings, step_size, with_options
 from scrl.errors import ConfigError
 from scrl.optional_deps import supported

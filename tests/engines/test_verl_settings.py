@@ -10,7 +10,7 @@ import pytest
 from listeners import Listener
 
 from scrl.config import build_config
-from scrl.engines.choice import require_engine
+from scrl.engines.requirements import require_engine
 from scrl.engines.verl import run as verl_run
 from scrl.engines.verl.run import differences, link_last, move_log, resume, write_metrics
 from scrl.engines.verl.score import compute_score
@@ -350,7 +350,7 @@ def test_what_verl_did_until_it_was_stopped_is_written_down(end, tmp_path, monke
     (tmp_path / "verl.yaml").write_text("{}")
     command = [sys.executable, "-c", VERL + ENDS[end], str(tmp_path)]
     monkeypatch.setattr(verl_run, "command_for", lambda out: command)
-    monkeypatch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+    monkeypatch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
     listener = Hearing()
     with pytest.raises(KeyboardInterrupt):
         resume(tmp_path, listener)

@@ -14,7 +14,7 @@ from scrl.policy.adamw import MasterAdamW
 from scrl.policy.batching import TrainingRow, num_tokens
 from scrl.policy.low_memory_adamw import LowMemoryAdamW
 from scrl.policy.model import LanguageModel
-from scrl.policy.optimizer import open_optimizer
+from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy
 from scrl.policy.scoring import body_and_head

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from scrl.policy.adamw import MasterAdamW
-from scrl.policy.optimizer import open_optimizer
+from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
 EVERY = [(True, "float32"), (False, "float32"), (True, "bfloat16"), (False, "bfloat16")]

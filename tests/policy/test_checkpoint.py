@@ -8,7 +8,7 @@ from transformers import GenerationConfig
 from updates import CPU, make_policy
 
 from scrl.errors import InputError
-from scrl.policy.checkpoint import bytes_per_weight, checkpoint_bytes, checkpoints_bytes, write_state, write_weights
+from scrl.policy.checkpoint import bytes_per_weight, checkpoint_bytes, checkpoints_bytes, write_optimizer, write_weights
 from scrl.policy.model import load_model
 from scrl.policy.savable import check_savable
 from scrl.policy.settings import ComputeSettings, LoraSettings
@@ -87,5 +87,5 @@ def written_bytes(policy, folder):
     policy.optimizer.expect_nothing()
     policy.optimizer.step()
     write_weights(policy.language_model, folder, "a card")
-    write_state(policy, folder, {})
+    write_optimizer(policy, folder)
     return sum(path.stat().st_size for path in folder.iterdir())

@@ -9,7 +9,7 @@ from updates import Memory, credit_of, draw_group, make_policy, small_model, wei
 
 from scrl.policy import policy as policy_module
 from scrl.policy.batching import TrainingRow
-from scrl.policy.optimizer import open_optimizer
+from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
 from scrl.policy.settings import OptimizerSettings
 

@@ -20,9 +20,11 @@ def test_how_far_a_run_came_is_read_from_each_engines_checkpoint(tmp_path):
     last = tmp_path / "run" / "checkpoints" / "last"
     assert reproduce._steps_done(tmp_path / "run") == 0
     last.mkdir(parents=True)
-    (last / "trainer_state.json").write_text('{"step": 5}')
+    (last / "trainer_state.json").write_text('{"version": 1, "step": 5, "stopped_for": []}')
     assert reproduce._steps_done(tmp_path / "run") == 5
-    (last / "scrl_state.json").write_text('{"step": 7}')  # on TRL, whose trainer writes the other one
+    (last / "scrl_state.json").write_text(
+        '{"version": 1, "step": 7, "stopped_for": []}'
+    )  # on TRL, whose trainer writes the other one
     assert reproduce._steps_done(tmp_path / "run") == 7
     weights = tmp_path / "verl" / "checkpoints" / "global_step_40" / "actor" / "huggingface"
     weights.mkdir(parents=True)
@@ -108,7 +110,7 @@ def test_a_run_with_other_settings_is_refused(monkeypatch, tmp_path):
     go()
     assert gone_on == [run]  # it has no checkpoint yet
     (run / "checkpoints" / "last").mkdir()
-    (run / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 2}')
+    (run / "checkpoints" / "last" / "trainer_state.json").write_text('{"version": 1, "step": 2, "stopped_for": []}')
     (run / "report.html").touch()
     go()
     assert gone_on == [run]

@@ -248,7 +248,7 @@ def test_the_page_says_that_answers_were_measured_before_a_run_was_stopped(make_
     answers = {"q1": {"question": "2 + 2?", "votes": [["4", 0.25]]}}
     folder = make_run("stopped", evaluations=[evaluation_line(0, benchmark="stream", answers=answers)])
     (folder / "checkpoints" / "last").mkdir(parents=True)
-    (folder / "checkpoints" / "last" / "trainer_state.json").write_text('{"step": 7}')
+    (folder / "checkpoints" / "last" / "trainer_state.json").write_text('{"version": 1, "step": 7, "stopped_for": []}')
     text = Page(page_of(folder)).text
     last = folder / "checkpoints" / "last"
     ways = f"continue with scrl train --resume {folder}, or measure now with scrl answers --model {last}"

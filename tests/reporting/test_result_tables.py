@@ -2,13 +2,13 @@
 
 import csv
 import io
-import json
 
 import pytest
 from line_files import write_lines
 from rich.console import Console
 from run_files import CONFIG, evaluation_line
 
+from scrl.data.checkpoint_file import write_sums
 from scrl.errors import DataError, InputError
 from scrl.evaluation.statistics import Difference
 from scrl.reporting.evaluations import read_place, split_step
@@ -29,8 +29,7 @@ def rows_of(*places):
 
 def note_best(folder, step):
     (folder / "checkpoints" / "best").mkdir(parents=True)
-    (folder / "checkpoints" / "last").mkdir()
-    (folder / "checkpoints" / "last" / "trainer_state.json").write_text(json.dumps({"best_step": step}))
+    write_sums(folder / "checkpoints" / "best", step)
 
 
 # Rows
@@ -46,7 +45,7 @@ def test_a_run_has_a_row_for_start_best_peak_and_last(make_run):
     last = rows[-1]
     assert (last.model, last.method, last.benchmark) == ("tiny/model", "scrl", "toy")
     assert last.scores["pass@1"] == Share(0.6, 0.52, 0.6 + 0.07)
-    assert last.scores["pass@16"] == Share(0.6 + 0.2)  # an older file, without its interval
+    assert last.scores["pass@16"] == Share(0.6 + 0.2)  # without its interval
     assert last.shares == {"agreement": Share(0.55), "answered": Share(0.98), "truncated": Share(0.015)}
     assert (last.questions, last.samples, last.temperature, last.seeds) == (12, 16, 0.6, (7,))
 
@@ -79,13 +78,6 @@ def test_without_gold_there_is_no_peak_and_no_score(make_run):
     table = result_table(rows)
     assert "pass@1" not in table.header
     assert [cell_text(cell) for cell in table.columns[table.header.index("agreement")]] == ["55.0", "55.0"]
-
-
-def test_agreement_has_a_column_where_it_was_written_down(make_run):
-    old = [{key: value for key, value in evaluation_line(0, 0.5).items() if key != "agreement"}]
-    assert "agreement" not in result_table(rows_of(make_run("old", evaluations=old))).header
-    both = result_table(rows_of(make_run("also", evaluations=old, config={"seed": 1}), make_run("new")))
-    assert [cell_text(cell) for cell in both.columns[both.header.index("agreement")]][:2] == ["–", "55.0"]
 
 
 def test_an_evaluation_folder_has_a_row_a_benchmark(tmp_path):
@@ -128,14 +120,6 @@ def test_runs_that_differ_in_the_seed_alone_share_a_row(make_run):
     table = result_table([start, last])
     assert (table.rows[1][-1], table.rows[1][5]) == ("10, 11", 30)
     assert "Of several seeds" in table.caption
-
-
-def test_lines_of_earlier_versions_were_compared_as_the_settings_beside_them_say(make_run):
-    lines = [evaluation_line(0, 0.2), evaluation_line(10, 0.3, significant_digits=3)]
-    run = make_run(config=CONFIG | {"significant_digits": 3}, evaluations=lines)
-    assert [line["significant_digits"] for line in read_place(str(run)).evaluations] == [3, 3]
-    run = make_run("exact", evaluations=[evaluation_line(0, 0.2), evaluation_line(10, 0.3, significant_digits=None)])
-    assert ["significant_digits" in line for line in read_place(str(run)).evaluations] == [False, False]
 
 
 def test_peaks_at_different_steps_name_each_step(make_run):
@@ -210,12 +194,20 @@ def test_values_that_make_no_sense_are_refused(make_run, key, value):
         read_place(str(folder))
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"best_step": 1'])
-def test_a_broken_state_is_named(make_run, text):
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "cannot be read"), ("[]", "cannot be read"), ('{"step": 1', "cannot be read"),
+        ('{"step": 1, "stopped_for": []}', "is of version None of a run's state, and this scrl reads version 1"),
+        ('{"version": 2}', "is of version 2 "), ('{"version": 1, "step": "1"}', "step must be a whole number"),
+        ('{"version": 1, "step": 1, "stopped_for": 7}', "stopped_for must be a list of texts, found 7"),
+    ],
+)  # fmt: skip
+def test_a_broken_state_is_named(make_run, text, reason):
     folder = make_run()
-    note_best(folder, 15)
+    (folder / "checkpoints" / "last").mkdir(parents=True)
     (folder / "checkpoints" / "last" / "trainer_state.json").write_text(text)
-    with pytest.raises(DataError, match=r"trainer_state\.json: cannot be read"):
+    with pytest.raises(DataError, match=rf"trainer_state\.json: .*{reason}"):
         read_place(str(folder))
 
 

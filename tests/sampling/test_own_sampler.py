@@ -131,7 +131,7 @@ def test_a_path_that_leads_to_no_sampler_is_refused_before_a_model_is_loaded(pat
 
 
 def test_a_sampler_is_imported_when_it_is_opened_and_not_before():
-    code = "import sys, scrl.sampling.sampler; print([m for m in sys.modules if m.startswith('scrl.sampling.')])"
+    code = "import sys, scrl.sampling.choice; print([m for m in sys.modules if m.startswith('scrl.sampling.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = [f"scrl.sampling.{name}" for name in ("sampler", "settings", "stop_texts")]
+    names = [f"scrl.sampling.{name}" for name in ("choice", "sampler", "settings", "stop_texts")]
     assert sorted(ast.literal_eval(done.stdout)) == names

@@ -29,7 +29,7 @@ from transformers import Gemma3Config, Gemma3TextConfig
 from scrl.errors import ConfigError, TrainingError
 from scrl.policy.scoring import scorer
 from scrl.policy.settings import ComputeSettings
-from scrl.sampling.sampler import check_sampler
+from scrl.sampling.choice import check_sampler
 from scrl.sampling.settings import SamplingSettings
 from scrl.sampling.vllm import MAX_DRIFT, VllmSampler, max_positions, refuse_more, vllm_seed
 from scrl.sampling.vllm_engine import engine_options, merged_weights, require_vllm, start_engine

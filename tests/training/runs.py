@@ -11,7 +11,7 @@ from line_files import read_lines
 from listeners import Listener
 
 from scrl.config import read_config
-from scrl.training import run_folder
+from scrl.reporting import report
 from scrl.training.guard import FLOORS
 from scrl.training.loop import resume, train
 
@@ -44,14 +44,14 @@ def go_on(out):
 
 def no_page():
     """In a process of its own: the page is not drawn, which takes longer than these runs."""
-    run_folder.write_report = lambda folders, out: out.touch()  # type: ignore[attr-defined]
+    report.write_report = lambda folders, out: out.touch()
 
 
 @contextmanager
 def no_reports():
     """Drawing the page takes longer than these runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        patch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
         yield
 
 

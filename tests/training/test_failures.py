@@ -13,13 +13,13 @@ from runs import SMALL, differences, metrics, no_page, small, state_of, weights
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from scrl.data.prompts import prompt_text
+from scrl.data.prompts import PromptSettings, prompt_text, usable_questions
 from scrl.errors import InputError
 from scrl.planning.plan import make_plan
 from scrl.policy.model import load_tokenizer, model_shape
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question
-from scrl.training.base_run import prepare, usable_questions
+from scrl.training.base_run import prepare
 from scrl.training.loop import train
 from scrl.training.run_folder import RunFolder
 
@@ -66,7 +66,7 @@ def test_every_prompt_is_looked_at_for_tokens_that_the_model_does_not_know(texts
     questions = [Question(text[:4], text) for text in texts]
     tokenizer = load_tokenizer(str(EMBEDDED), trust_remote_code=False)
     with pytest.raises(InputError) as error:
-        usable_questions(small(), tokenizer, model_shape(str(EMBEDDED)), questions)
+        usable_questions(questions, tokenizer, PromptSettings(), model_shape(str(EMBEDDED)), 48)
     first = "prompt: the tokenizer does not know some tokens of 1 of 2 prompts, first that of question 'What', 'What is"
     assert str(error.value).startswith(first)
 

@@ -1,7 +1,5 @@
 """The guard: each rule by itself, and what a run does when one of them speaks."""
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from scrl.api import TrainingResult
 from scrl.cli.main import main
 from scrl.config import GuardSettings
 from scrl.data.run_state import Standing, standing_of
-from scrl.errors import DataError
 from scrl.reporting.report import write_report
 from scrl.training.guard import WATCHED, alarms, new_alarms
 
@@ -180,21 +177,6 @@ def test_the_page_the_comparison_and_the_exported_model_say_so(stopped, tmp_path
     assert main(["export", str(out), "--out", str(tmp_path / "model")]) == 0
     assert f"\n{WHY}" in capsys.readouterr().out
     assert "**T" + WHY[1:] in (tmp_path / "model" / "README.md").read_text()
-
-
-def test_a_folder_of_an_earlier_version_is_read_without_a_reason(stopped, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(stopped[0], run)
-    path = run / "checkpoints" / "last" / "trainer_state.json"
-    state = json.loads(path.read_text())
-    del state["stopped_for"]
-    path.write_text(json.dumps(state))
-    assert standing_of(run) == Standing(2)
-    assert main(["answers", str(run)]) == 0
-    assert "note" not in read_lines(run / "answers.jsonl")[0]
-    path.write_text(json.dumps(state | {"stopped_for": 7}))
-    with pytest.raises(DataError, match="stopped_for must be a list of texts, found 7"):
-        standing_of(run)
 
 
 def test_a_run_that_is_only_observed_goes_on(tmp_path, any_entropy):

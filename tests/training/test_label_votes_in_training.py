@@ -29,7 +29,7 @@ def finished(request, tmp_path_factory, no_report_of_module):
 @pytest.fixture(scope="module")
 def no_report_of_module():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        patch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
         yield
 
 

@@ -1,11 +1,9 @@
 """Whole runs, in this process: what they learn from, what they write, what they do when something is short."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from line_files import read_lines, write_lines
 from listeners import Listener
 from runs import GOLD_METRICS, differences, digest, do, go_on, metrics, no_reports, small, state_of, weights
@@ -17,7 +15,6 @@ from scrl.planning.plan import make_plan
 from scrl.policy.model import load_model
 from scrl.policy.model_paths import model_folder
 from scrl.policy.settings import ComputeSettings
-from scrl.reporting.evaluations import read_metrics
 from scrl.training.listeners import TRACKERS, open_tracker
 from scrl.training.run import open_run
 
@@ -295,25 +292,6 @@ def test_trackers_hear_every_number_of_every_step_and_are_closed_whatever_happen
     assert tracked == [("other", "scrl"), "closed"]
 
 
-def test_a_run_of_an_earlier_version_goes_on(tmp_path):
-    """Its settings and its metrics have what is gone."""
-    folder = tmp_path / "run"
-    do(folder, "steps=1", *QUIET)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config |= {"steps": 2, "early_verdicts": False, "compute": config["compute"] | {"credit_workers": 2}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    [line] = read_lines(folder / "metrics.jsonl")
-    file = write_lines(folder / "metrics.jsonl", [line | {"undecided_pairs": 3}])
-    state = state_of(folder)
-    state |= {"files": state["files"] | {"metrics.jsonl": file.stat().st_size}}
-    earlier = without(state, ("version", "sums", "settings", "held_out", "model"))
-    (folder / "checkpoints" / "last" / "trainer_state.json").write_text(json.dumps(earlier))
-    (folder / "checkpoints" / "last" / "checkpoint.json").unlink()
-    with pytest.warns(UserWarning, match=r"compute\.credit_workers: scrl 0\.2 has no such setting"):
-        go_on(folder)
-    assert [step.get("undecided_pairs") for step in read_metrics(folder / "metrics.jsonl", print)] == [3, None]
-
-
 def test_a_tracker_that_is_unknown_or_not_installed_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"trackers: unknown tracker 'tensorbord'\. Did you mean 'tensorboard'\?"):
         do(tmp_path / "run", "trackers=[tensorbord]")
@@ -336,7 +314,7 @@ def test_a_report_that_cannot_be_written_does_not_end_a_run(tmp_path, monkeypatc
     def fail(folders, out):
         raise InputError(f"{out}: cannot be written: No space left on device")
 
-    monkeypatch.setattr("scrl.training.run_folder.write_report", fail)
+    monkeypatch.setattr("scrl.reporting.report.write_report", fail)
     run, heard = do(tmp_path / "run", "steps=1", *QUIET)
     assert run.state.step == 1
     assert "the report could not be written" in heard.text

@@ -14,7 +14,7 @@ from processes import Command, scrl, untraced
 from runs import SMALL, differences, do, go_on, no_page, small, state_of, stop_after_a_step
 
 from scrl.errors import InputError
-from scrl.policy.checkpoint import write_state, write_weights
+from scrl.policy.checkpoint import write_optimizer, write_weights
 from scrl.training import run, run_folder
 from scrl.training.loop import train
 from scrl.training.run_folder import RunFolder
@@ -190,7 +190,7 @@ def test_a_kill_at_any_moment_of_a_steps_writing_leaves_a_run_that_goes_on_exact
         for name in ("mkdir", "rename"):
             patch.setattr(Path, name, snapshots.before(name, getattr(Path, name)))
         patch.setattr(run_folder, "_remove", snapshots.before("removing", run_folder._remove))
-        patch.setattr(run, "write_state", snapshots.before("the state is written", write_state))
+        patch.setattr(run, "write_optimizer", snapshots.before("the state is written", write_optimizer))
         patch.setattr(RunFolder, "append", snapshots.in_halves(RunFolder.append))
         do(tmp_path / "run", *settings)
     later = {place: name for place, name in snapshots.taken.items() if (place / "metrics.jsonl").stat().st_size}

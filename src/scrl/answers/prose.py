@@ -60,7 +60,7 @@ class Words:
 
     parts: list[str]
     is_either: bool = False
-    """Joined by "or"."""
+    """Whether they are joined by "or", not by "and"."""
 
 
 def read_formula(text: str) -> str | None:

@@ -14,8 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from scrl.cli.terminal import plain_console, say
-from scrl.metrics import PASS_OR_MAJ
-from scrl.training.outcome import SETS
+from scrl.metrics import PASS_OR_MAJ, SETS
 
 
 class PlainProgress:

@@ -169,4 +169,4 @@ HELP = {
     "rollouts": SettingHelp(endpoint_settings.NAMES, ENDPOINT_GROUPS, ENDPOINT_REST),
     "answers": SettingHelp(evaluation_settings.NAMES, dict(islice(MEASUREMENT_GROUPS.items(), 1)), MEASUREMENT_REST),
 }
-"""By command."""
+"""The part of a command's help that lists its settings."""

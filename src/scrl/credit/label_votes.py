@@ -47,7 +47,7 @@ class LabelVotes:
         return max(tally.counts_K, default=0) / tally.size
 
     def to_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """As a checkpoint stores it."""
         return {"votes": dict(self.votes), "labels": dict(self.labels)}
 
     @classmethod

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Protocol, get_args
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from scrl.data.arithmetic import LEVELS, SOURCE, Stream, arithmetic_questions
 from scrl.data.benchmarks import BENCHMARKS, BenchmarkSource, load_benchmark
@@ -36,6 +36,48 @@ def _refuse_questions(model: str) -> str:
 
 ModelName = Annotated[str, AfterValidator(_refuse_questions)]
 """A setting that names a model."""
+Limit = Annotated[int | None, Field(ge=1, description="Only the first questions, this many.")]
+DataDir = Annotated[
+    str | None,
+    Field(description="Folder with benchmark files NAME.jsonl; none: the variable SCRL_DATA, else the hub."),
+]
+QuestionColumn = Annotated[
+    str | None, Field(description="Of a file: the column with the question; none: found by its name.")
+]
+GoldColumn = Annotated[
+    str | None, Field(description="Of a file: the column with the right answer, for measuring alone.")
+]
+IdColumn = Annotated[str | None, Field(description="Of a file: the column with the question's id.")]
+"""Settings of where questions are found."""
+
+
+class Whereabouts(Protocol):
+    """Settings that say where questions are found."""
+
+    @property
+    def seed(self) -> int | None: ...
+    @property
+    def data_dir(self) -> str | None: ...
+    @property
+    def question_column(self) -> str | None: ...
+    @property
+    def gold_column(self) -> str | None: ...
+    @property
+    def id_column(self) -> str | None: ...
+
+
+def load_by(settings: Whereabouts, source: str, limit: int | None = None, *, may_lack: bool = False) -> LoadedQuestions:
+    """The questions of a source, as `load_source` loads them, found as the settings say."""
+    return load_source(
+        source,
+        seed=settings.seed or 0,
+        limit=limit,
+        data_dir=None if settings.data_dir is None else Path(settings.data_dir),
+        may_lack=may_lack,
+        question_column=settings.question_column,
+        gold_column=settings.gold_column,
+        id_column=settings.id_column,
+    )
 
 
 def load_source(
@@ -80,10 +122,15 @@ def reader_of(source: str) -> str:
     return "boxed" if benchmark is None else benchmark.reader
 
 
+def prompt_defaults(source: str, reader: str) -> dict[str, str | None]:
+    """What holds where it is not set: the reader decides what is asked for; generated questions have no instruction."""
+    return {"asks_for": asked_by(reader), "instruction": "" if is_generated(source) else None}
+
+
 def prompt_for(source: str, reader: str, prompt: PromptSettings) -> PromptSettings:
-    """Fill in what is not set: the reader decides what is asked for, and generated questions need no instruction."""
-    defaults = {"asks_for": asked_by(reader), "instruction": "" if is_generated(source) else None}
-    return prompt.model_copy(update={name: value for name, value in defaults.items() if getattr(prompt, name) is None})
+    """The settings of a prompt with their defaults filled in."""
+    defaults = prompt_defaults(source, reader).items()
+    return prompt.model_copy(update={name: value for name, value in defaults if getattr(prompt, name) is None})
 
 
 def _generate(source: str, seed: int, limit: int | None) -> LoadedQuestions:

@@ -191,7 +191,7 @@ def peaks(memory: tuple[Part, ...]) -> tuple[float, float]:
 
 
 def trained_weights(shape: ModelShape, work: Work) -> int:
-    """A."""
+    """How many weights are trained: all of them, or those of the adapter."""
     return shape.num_weights if work.adapter_rank is None else shape.adapter_weights(work.adapter_rank)
 
 

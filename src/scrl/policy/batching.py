@@ -42,7 +42,7 @@ class TrainingRow:
     old_logprobs_T: Floats | None
     """log π_old; None if π_old is the policy at the time the row is trained on."""
     positive_part: float
-    """P ≥ 0."""
+    """P ≥ 0 of `SplitAdvantage`."""
     negative_part: float
     """Q ≤ 0; the advantage is P + Q."""
     weights_T: Floats

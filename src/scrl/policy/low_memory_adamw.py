@@ -178,7 +178,7 @@ class _Weight:
         return (slice(first, first + CHUNK) for first in range(0, len(self.flat_n), CHUNK))
 
     def master(self, part: slice) -> Tensor:
-        """As float32."""
+        """The float32 master of a part of the weight."""
         if self.rest is None:
             return self.flat_n[part]
         return join_halves(self.flat_n[part], self.rest[part]) if self.rest.dtype == torch.int16 else self.rest[part]

@@ -43,7 +43,7 @@ class LanguageModel:
 
     @property
     def num_weights(self) -> int:
-        """All weights."""
+        """How many weights it has, trained or not."""
         return sum(weight.numel() for weight in self.model.parameters())
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from scrl.errors import ConfigError
-from scrl.settings import Settings, without_retired
+from scrl.settings import Settings
 
 Mean = Literal["completion", "token", "constant", "pairs"]
 KLEstimate = Literal["k1", "k2", "k3", "k3-capped"]
@@ -90,11 +90,6 @@ class ComputeSettings(Settings):
         description="Recompute activations instead of keeping them; turned on automatically where one completion would "
         "not fit.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _leave_out_retired(cls, values: Any) -> Any:
-        return without_retired(values, "compute.")
 
     @field_validator("sampler")
     @classmethod

@@ -25,7 +25,8 @@ from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import filter_overlong
 from scrl.data.run_state import standing_of
 from scrl.data.sources import load_source
-from scrl.engines.choice import check_engine, check_machine, engine_of
+from scrl.engines.choice import check_engine, engine_of
+from scrl.engines.requirements import check_machine
 from scrl.engines.trl.settings import step_size
 from scrl.errors import ConfigError, DataError
 from scrl.evaluation.benchmark_run import BenchmarkListener, measure

@@ -122,7 +122,7 @@ def take_steps(run: Run) -> None:
                 run.save_last()
     run.evaluate()
     if state.probe:
-        had_signal = any(line.get("signal_share", 1) for line in state.history)  # earlier versions did not record it
+        had_signal = any(line["signal_share"] for line in state.history)
         run.listener.note(shift_note(shift(state.probe, run.language_model), config, had_signal=had_signal))
     for note in outcome_notes(run.folder, run.listener.note):
         run.listener.note(note)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from scrl.metrics import PASS_OR_MAJ
+from scrl.metrics import PASS_OR_MAJ, SETS
 from scrl.training.probe import duration
 from scrl.training.run_folder import RunFolder
-
-SETS = {"stream": "questions trained on", "held-out": "questions held out"}
-"""The sets of questions that a run is measured on, in words."""
 
 
 def outcome_notes(folder: RunFolder, say: Callable[[str], None]) -> Iterator[str]:

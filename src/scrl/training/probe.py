@@ -56,7 +56,7 @@ class Probe:
 
     @property
     def samples(self) -> list[Sample]:
-        """All completions."""
+        """The completions of all questions in one list."""
         return [sample for sampled in self.sampled_B for sample in sampled.samples_G]
 
     @property

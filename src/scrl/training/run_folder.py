@@ -26,9 +26,7 @@ from scrl.data.checkpoint_file import file_sum, write_sums
 from scrl.data.jsonl import read_json_lines
 from scrl.data.whole_files import give_usual_mode, only_writer, sync, sync_all
 from scrl.errors import InputError, TrainingError
-from scrl.evaluation.answer_sheet import write_run_answers
 from scrl.optional_deps import installed_version
-from scrl.reporting.report import write_report
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
 PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy", "pydantic")
@@ -59,10 +57,10 @@ class RunFolder:
         return folder
 
     def config(self) -> RunConfig:
-        """The settings the run was started with; where it says nothing else, prompts asked for a box (scrl 0.1)."""
+        """The settings the run was started with."""
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
-        return read_config(self.path / "config.yaml", base={"prompt": {"asks_for": "box"}})
+        return read_config(self.path / "config.yaml")
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -151,6 +149,9 @@ class RunFolder:
 
     def report(self, say: Callable[[str], None]) -> None:
         """Write the answers and the page about the run; a failure to do so must not hide how the run ended."""
+        from scrl.evaluation.answer_sheet import write_run_answers
+        from scrl.reporting.report import write_report
+
         writers: dict[str, Callable[[], object]] = {
             "answers": lambda: write_run_answers(self.path),
             "report": lambda: write_report([self.path], self.path / "report.html"),

@@ -201,7 +201,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         before = replace(now, files=dict.fromkeys(FILES, 0))
         if folder.last.is_dir():
             before = saved_state(folder.last, ENGINE_STATE)
-        if before.processes not in (0, now.processes):  # 0: unknown, in earlier versions
+        if before.processes != now.processes:
             raise InputError(
                 f"{folder.path}: was trained by {before.processes} process(es), and these are {now.processes}. Resume "
                 f"it with as many: torchrun --nproc_per_node {before.processes} -m scrl train --resume {folder.path}"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from scrl.config import RunConfig
-from scrl.engines.choice import shared_refusals
+from scrl.engines.requirements import shared_refusals
 from scrl.errors import ConfigError, did_you_mean
 from scrl.optional_deps import require_extra
 from scrl.policy.settings import BETAS

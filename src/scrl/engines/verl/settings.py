@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrl.config import RunConfig, build_config
-from scrl.engines.choice import shared_refusals
+from scrl.engines.requirements import shared_refusals
 from scrl.errors import ConfigError, did_you_mean
 from scrl.policy.settings import BETAS
 from scrl.settings import merged

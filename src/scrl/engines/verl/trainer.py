@@ -33,7 +33,7 @@ from scrl.credit.label_votes import LabelVotes
 from scrl.credit.rule import CreditedGroup
 from scrl.credit.tally import count_votes
 from scrl.data.run_state import ENGINE_STATE
-from scrl.engines.choice import require_engine
+from scrl.engines.requirements import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError
 from scrl.lab.stored_groups import first_visits
@@ -119,13 +119,13 @@ class ScrlTrainer(PPOTrainerSync):
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
-        """verl's, and what we wrote into it; checkpoints of scrl 0.1 have nothing of ours."""
+        """verl's, and what we wrote into it."""
         super()._load_checkpoint()
         trainer = self.config.trainer
         folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
         if trainer.resume_mode == "resume_path":
             folder = Path(trainer.resume_from_path)
-        if self.global_steps and ((folder / ENGINE_STATE).is_file() or "elsewhere" in self.rule.needs):
+        if self.global_steps:
             state = json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
             self.labels, self.last_votes = state["labels"], LastVotes.from_json(state["last_votes"])
 
