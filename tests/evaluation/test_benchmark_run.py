@@ -47,7 +47,7 @@ def settings_of(*benchmarks, **changes):
     values = {
         "model": "embedded", "benchmarks": benchmarks or (STREAM,), "samples": 2,
         "sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 24},
-        "compute": {"sampler_rows": 4, "threads": 1}, "prompt": {"instruction": ""},
+        "compute": {"sampler_rows": 4}, "prompt": {"instruction": ""},
     }  # fmt: skip
     return build_settings(values | changes)
 
@@ -231,7 +231,7 @@ def test_a_finished_evaluation_draws_nothing_again(whole, no_sampling):
 
 
 def test_how_many_are_written_side_by_side_changes_no_answer(whole, tmp_path):
-    settings = settings_of(compute={"sampler_rows": 64, "threads": 1})
+    settings = settings_of(compute={"sampler_rows": 64})
     (record,) = measure(settings, tmp_path, Listener())
     (other,) = read_lines(whole / "evaluations.jsonl")
     assert record["pass@1_by_question"] == other["pass@1_by_question"]

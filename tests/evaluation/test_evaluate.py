@@ -130,6 +130,6 @@ def test_the_same_completions_in_another_order_are_the_same_evaluation():
 
 
 def test_settings_that_make_no_sense_are_refused():
-    for wrong in ({"completions": 0}, {"k": 0}, {"top_p": 0}, {"temperature": -1}, {"evry": 3}):
+    for wrong in ({"completions": -1}, {"top_p": 0}, {"temperature": -1}, {"evry": 3}):
         with pytest.raises(ValueError, match="EvaluationSettings"):
             EvaluationSettings(**wrong)

@@ -4,9 +4,15 @@ import torch
 from torch import nn
 
 from scrl.policy.adamw import MasterAdamW
+from scrl.policy.optimizer_choice import open_optimizer
+from scrl.policy.settings import OptimizerSettings
 
-LOW_MEMORY = [{"masters": "split"}, {"state": "bfloat16"}, {"masters": "split", "state": "bfloat16"}]
-"""Settings that choose LowMemoryAdamW."""
+EVERY = [(True, "float32"), (False, "float32"), (True, "bfloat16"), (False, "bfloat16")]
+"""Whether the weights are an adapter's, whose masters are whole, and how averages are kept."""
+
+
+def open_for(model, has_adapter=False, updates=100, **settings):
+    return open_optimizer(model.parameters(), OptimizerSettings(**settings), updates, has_adapter=has_adapter)
 
 
 def layers(dtype=torch.bfloat16):

@@ -55,7 +55,6 @@ def test_how_a_model_generates_is_left_alone_where_it_can_be_saved():
     [  # the weights, the masters where they are others, and AdamW's two averages
         ("float32", {}, 4 + 0 + 8),
         ("bfloat16", {}, 2 + 2 + 8),
-        ("bfloat16", {"masters": "float32"}, 2 + 4 + 8),
         ("bfloat16", {"state": "bfloat16"}, 2 + 2 + 4),
         ("float32", {"state": "bfloat16"}, 4 + 0 + 4),
     ],

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from optimizer_steps import LOW_MEMORY, give_gradient, layers, masters_of, take_step
+from optimizer_steps import give_gradient, layers, masters_of, open_for, take_step
 from updates import credit_of, draw_group, make_policy, small_model, weights_of
 
 from scrl.errors import InputError
@@ -16,14 +16,13 @@ from scrl.policy.low_memory_adamw import (
     round_stochastically,
     split_halves,
 )
-from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
 STEADY = {"warmup": 0.0, "schedule": "constant", "learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}
 
 
-def open_for(model, has_adapter=False, **changes):
-    return open_optimizer(model.parameters(), OptimizerSettings(**STEADY | changes), 100, has_adapter=has_adapter)
+def steady(model, has_adapter=False, **changes):
+    return open_for(model, has_adapter, **STEADY | changes)
 
 
 # Splitting
@@ -51,32 +50,21 @@ def test_a_split_by_hand():
 # Steps
 
 
-def test_the_settings_choose():
-    assert all(isinstance(open_for(layers(), **options), LowMemoryAdamW) for options in LOW_MEMORY)
+def test_the_weights_and_the_settings_choose():
     assert isinstance(open_for(layers()), LowMemoryAdamW)  # bfloat16
-    assert isinstance(open_for(layers(), masters="float32"), MasterAdamW)
     assert isinstance(open_for(layers().float()), MasterAdamW)
-    adapter = {"has_adapter": True}
-    assert isinstance(open_for(layers(), **adapter), MasterAdamW)
-    assert isinstance(open_for(layers(), masters="split", **adapter), LowMemoryAdamW)
-    short = open_for(layers(), state="bfloat16", **adapter).state()
+    assert isinstance(open_for(layers(), has_adapter=True), MasterAdamW)
+    assert isinstance(open_for(layers().float(), state="bfloat16"), LowMemoryAdamW)
+    short = open_for(layers(), has_adapter=True, state="bfloat16").state()
     assert {rest.dtype for rest in short["rest"]} == {torch.float32}
 
 
-def test_a_checkpoint_with_the_other_masters_says_which_setting_goes_on_with_it():
-    plain, lean = open_for(layers(), masters="float32"), open_for(layers())
-    with pytest.raises(InputError, match=r"optimizer\.masters: the checkpoint has float32 masters; set it to float32"):
-        lean.restore(plain.state())
-    with pytest.raises(InputError, match=r"optimizer\.masters: the checkpoint has split masters; set it to split"):
-        plain.restore(lean.state())
-
-
-@pytest.mark.parametrize(("before", "now"), [("float32", "float32"), ("float32", "split"), ("split", "split")])
-def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(before, now):
+@pytest.mark.parametrize("has_adapter", [False, True])
+def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(has_adapter):
     """As when a run on a CPU is resumed on a GPU."""
-    older = open_for(layers().float(), masters=before).state()
+    older = open_for(layers().float()).state()
     with pytest.raises(InputError, match="have another dtype than here"):
-        open_for(layers(), masters=now).restore(older)
+        open_for(layers(), has_adapter).restore(older)
 
 
 @pytest.mark.parametrize("passes", [1, 3])
@@ -84,7 +72,7 @@ def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(be
 def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):
     monkeypatch.setattr(low_memory_adamw, "CHUNK", chunk)
     lean_model, model = layers(), layers()
-    lean, plain = open_for(lean_model), open_for(model, masters="float32")
+    lean, plain = steady(lean_model), steady(model, has_adapter=True)
     for number in range(6):
         norms = take_step(lean_model, lean, number, passes), take_step(model, plain, number, passes)
         assert norms[0] == pytest.approx(norms[1], rel=1e-6)
@@ -97,7 +85,8 @@ def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):
 
 def test_float32_weights_are_their_own_masters():
     lean_model, model = layers(torch.float32), layers(torch.float32)
-    lean, plain = open_for(lean_model, masters="split"), open_for(model, masters="float32")
+    lean = LowMemoryAdamW(lean_model.parameters(), OptimizerSettings(**STEADY), 100, is_split=True)
+    plain = steady(model)
     assert all(rest is None for rest in lean.state()["rest"])
     for number in range(3):
         take_step(lean_model, lean, number, 2)
@@ -108,7 +97,7 @@ def test_float32_weights_are_their_own_masters():
 
 def test_averages_in_bfloat16_stay_near_those_in_float32():
     lean_model, model = layers(), layers()
-    lean, plain = open_for(lean_model, state="bfloat16"), open_for(model, masters="float32")
+    lean, plain = steady(lean_model, state="bfloat16"), steady(model, has_adapter=True)
     start = torch.cat(masters_of(plain)).clone()
     for number in range(40):
         take_step(lean_model, lean, number % 5)
@@ -140,7 +129,7 @@ def test_what_bfloat16_can_say_is_not_rounded(number):
 
 def test_the_gradient_of_one_pass_stays_in_bfloat16_and_that_of_several_is_summed_in_float32():
     model = layers()
-    lean = open_for(model, masters="split")
+    lean = steady(model)
     lean.expect(1)
     give_gradient(model, 0)
     assert all(weight.grad is None and weight.gradient.dtype == torch.bfloat16 for weight in lean._weights)
@@ -157,12 +146,14 @@ def test_the_gradient_of_one_pass_stays_in_bfloat16_and_that_of_several_is_summe
 
 
 @pytest.mark.parametrize("micro_batch", [2, 16])
-def test_a_policy_is_updated_as_with_separate_masters(micro_batch):
+def test_a_policy_is_updated_as_with_separate_masters(micro_batch, monkeypatch):
     group = draw_group(small_model())
     found, wanted = small_model(dtype=torch.bfloat16), small_model(dtype=torch.bfloat16)
-    reports = [
-        make_policy(model, micro_batch=micro_batch, **options).update([group], [credit_of()])
-        for model, options in ((found, {"masters": "split"}), (wanted, {}))
-    ]
+    split = make_policy(found, micro_batch=micro_batch)
+    monkeypatch.setattr(
+        "scrl.policy.policy.open_optimizer", lambda weights, *given, has_adapter: MasterAdamW(list(weights), *given)
+    )
+    whole = make_policy(wanted, micro_batch=micro_batch)
+    reports = [policy.update([group], [credit_of()]) for policy in (split, whole)]
     assert reports[0].grad_norm == pytest.approx(reports[1].grad_norm, rel=1e-5)
     torch.testing.assert_close(weights_of(found), weights_of(wanted), atol=0, rtol=2**-7)

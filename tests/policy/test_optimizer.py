@@ -7,16 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from optimizer_steps import LOW_MEMORY, assert_equal, copies, give_gradient, layers, masters_of, take_step
+from optimizer_steps import EVERY, assert_equal, copies, give_gradient, layers, masters_of, open_for, take_step
 from torch import nn
 
 from scrl.policy.adamw import MasterAdamW
 from scrl.policy.optimizer import learning_rate_factor
-from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
 STEADY = OptimizerSettings(warmup=0.0, schedule="constant", weight_decay=0.0)
-every_optimizer = pytest.mark.parametrize("options", [{}, *LOW_MEMORY])
+every_optimizer = pytest.mark.parametrize(("has_adapter", "state"), EVERY)
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 
 
@@ -81,11 +80,11 @@ def test_float32_weights_are_their_own_masters():
 
 
 @every_optimizer
-def test_frozen_weights_and_those_without_a_gradient_are_left_alone(options):
+def test_frozen_weights_and_those_without_a_gradient_are_left_alone(has_adapter, state):
     model, unused = layers(), nn.Linear(2, 2).bfloat16()
     model[2].requires_grad_(False)
     weights = [*model.parameters(), *unused.parameters()]
-    optimizer = open_optimizer(weights, OptimizerSettings(**options), 10)
+    optimizer = open_for(nn.ParameterList(weights), has_adapter, state=state)
     alone = nn.ParameterList([model[2].weight, *unused.parameters()])
     before = copies(alone)
     take_step(model, optimizer, 0)
@@ -125,10 +124,10 @@ def test_a_step_is_adamws_own():
 
 @both_dtypes
 @every_optimizer
-def test_a_gradient_that_is_no_number_is_reported_and_thrown_away(options, dtype):
+def test_a_gradient_that_is_no_number_is_reported_and_thrown_away(has_adapter, state, dtype):
     model = layers(dtype)
     before = copies(model)
-    optimizer = open_optimizer(model.parameters(), OptimizerSettings(**options), 10)
+    optimizer = open_for(model, has_adapter, state=state)
     optimizer.expect(1)
     give_gradient(model, 0)
     model[0].weight.grad[0, 0] = math.nan
@@ -164,14 +163,14 @@ def state_through_a_file(optimizer):
 
 @both_dtypes
 @every_optimizer
-def test_a_restored_optimizer_goes_on_exactly(options, dtype):
-    settings = OptimizerSettings(learning_rate=3e-3, warmup=0.3, weight_decay=0.1, **options)
+def test_a_restored_optimizer_goes_on_exactly(has_adapter, state, dtype):
+    settings = {"learning_rate": 3e-3, "warmup": 0.3, "weight_decay": 0.1, "state": state, "updates": 20}
     model, again = layers(dtype), layers(dtype)
-    optimizer = open_optimizer(model.parameters(), settings, 20)
+    optimizer = open_for(model, has_adapter, **settings)
     for number in range(7):
         take_step(model, optimizer, number)
     again.load_state_dict(model.state_dict())  # as a checkpoint of the model does
-    restored = open_optimizer(again.parameters(), settings, 20)
+    restored = open_for(again, has_adapter, **settings)
     restored.restore(state_through_a_file(optimizer))
     assert (restored.update, restored.learning_rate) == (7, optimizer.learning_rate)
     for number in range(7, 20):

@@ -9,6 +9,7 @@ import pytest
 
 from scrl.credit.methods import METHODS
 from scrl.errors import ConfigError
+from scrl.policy.settings import BETAS
 from scrl.recipes.catalogue import EXPERIMENTS, FOLLOWED, config_of, episodes_of, find, prompt_of
 from scrl.recipes.paper import HYPERPARAMETERS, NOT_IN_PAPER, TABLES, UNSTATED_EVERYWHERE
 from scrl.records import Group
@@ -126,7 +127,7 @@ def test_our_choices_are_what_the_reasons_say():
     settings = config.rule().settings
     assert (config.seed, config.drop_last) == (0, False)
     assert (config.loss.clip_low, config.loss.clip_high) == (0.2, 0.2)
-    assert (config.optimizer.betas, config.optimizer.weight_decay) == ((0.9, 0.999), 0.01)
+    assert (BETAS, config.optimizer.weight_decay) == ((0.9, 0.999), 0.01)
     assert config.optimizer.max_grad_norm == 1
     assert (settings.which_trained, settings.std, settings.eps) == ("random", "population", 1e-6)
     assert settings.model_dump()["missing_reward"] == "negative"

@@ -258,7 +258,7 @@ def test_the_page_says_that_answers_were_measured_before_a_run_was_stopped(make_
 
 
 def test_a_run_that_is_not_measured_says_so(make_run):
-    folder = make_run(config=CONFIG | {"evaluation": {"is_off": True}}, evaluations=[])
+    folder = make_run(config=CONFIG | {"evaluation": {"completions": 0}}, evaluations=[])
     assert "no evaluations: they are turned off" in Page(page_of(folder)).text
 
 

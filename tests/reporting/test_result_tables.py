@@ -167,7 +167,7 @@ def test_a_folder_whose_name_has_an_at_sign_is_a_folder(tmp_path):
 def test_places_that_hold_nothing_say_what_to_give_instead(make_run, tmp_path):
     (tmp_path / "empty").mkdir()
     inner = make_run("demo/scrl")
-    off = CONFIG | {"evaluation": {"is_off": True}}
+    off = CONFIG | {"evaluation": {"completions": 0}}
     alone, run = (make_run(name, evaluations=[], config=off) for name in ("alone", "out/seed-0/runs/tiny/scrl"))
     measured = make_run("out/seed-0/evaluations/tiny/scrl")
     for place, words in {
@@ -175,7 +175,7 @@ def test_places_that_hold_nothing_say_what_to_give_instead(make_run, tmp_path):
         tmp_path / "empty": "has no evaluations.jsonl; give the folder of a run or of scrl evaluate",
         tmp_path / "demo": f"it holds {inner}: give these",
         make_run("new", evaluations=[]): "holds no evaluation yet",
-        alone: r"made without them \(evaluation\.is_off\); measure it: scrl evaluate RUN/checkpoints/last",
+        alone: r"made without them \(evaluation\.completions 0\); measure it: scrl evaluate RUN/checkpoints/last",
         run: f"its last checkpoint was measured in {measured}",
     }.items():
         with pytest.raises(DataError, match=words):

@@ -13,7 +13,7 @@ from scrl.training.loop import train
 pytestmark = pytest.mark.usefixtures("no_report")
 STREAM = (
     "method=contrast", "questions=arithmetic:easy:train:12", "questions_per_step=5", "steps=3", "completions=4",
-    "sampling.max_tokens=40", "evaluation.is_off=true",
+    "sampling.max_tokens=40", "evaluation.completions=0",
 )  # fmt: skip
 FEW = "the other questions' votes (p̄, stock answers) count once 8 of them have been seen"
 

@@ -9,7 +9,14 @@ from scrl.errors import InputError
 from scrl.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("no_report")
-TINY = ("steps=1", "questions_per_step=2", "completions=6", "trained=6", "evaluation.is_off=true", "checkpoint_every=9")
+TINY = (
+    "steps=1",
+    "questions_per_step=2",
+    "completions=6",
+    "trained=6",
+    "evaluation.completions=0",
+    "checkpoint_every=9",
+)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from scrl.training.listeners import TRACKERS, open_tracker
 from scrl.training.run import open_run
 
 pytestmark = pytest.mark.usefixtures("no_report")
-QUIET = ("evaluation.is_off=true",)
+QUIET = ("evaluation.completions=0",)
 START_WEIGHTS = digest(Path(model_folder("embedded")))
 
 
@@ -229,7 +229,7 @@ def test_when_memory_ends_with_one_completion_the_run_ends_in_words(tmp_path, mo
 
 
 def test_a_run_whose_completions_have_no_answers_says_what_to_try(tmp_path):
-    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", "force=true", *QUIET)
+    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", "probe=0", *QUIET)
     assert "hardly any completion has an answer" in heard.text
     (line,) = metrics(tmp_path / "run")
     assert (line["no_answer_share"], line["truncated_share"], line["signal_share"]) == (1.0, 1.0, 0.0)

@@ -1,16 +1,17 @@
-"""A run with packed rows, tokens a pass, split masters and short averages."""
+"""A run with packed rows, several passes, split masters and short averages."""
 
 import pytest
 import torch
 from runs import differences, do, go_on, metrics, stop_after_a_step
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from scrl.policy import packing
 from scrl.policy.model_paths import model_folder
 
 pytestmark = pytest.mark.usefixtures("no_report")
 LEAN = (
-    "compute.dtype=bfloat16", "compute.packing=on", "compute.micro_tokens=150", "compute.gradient_checkpointing=true",
-    "optimizer.masters=split", "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
+    "compute.dtype=bfloat16", "compute.micro_batch=3", "compute.gradient_checkpointing=true",
+    "optimizer.state=bfloat16", "evaluation.completions=0", "steps=2",
 )  # fmt: skip
 
 
@@ -25,19 +26,20 @@ def narrow(tmp_path):
     return f"model={tmp_path / 'narrow'}"
 
 
-def test_it_goes_on_exactly(narrow, tmp_path):
+def test_it_goes_on_exactly(narrow, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "DEVICES", ("cpu",))
     settings = (*LEAN, narrow)
     run, _ = do(tmp_path / "whole", *settings)
     assert run.policy.is_packed
-    assert run.policy.micro_tokens == 150
     stop_after_a_step(tmp_path / "run", *settings)
     go_on(tmp_path / "run")
     assert differences(tmp_path / "run", tmp_path / "whole") == []
 
 
-def test_packing_changes_a_run_by_rounding_alone(tmp_path):
-    for name in ("on", "off"):
-        do(tmp_path / name, f"compute.packing={name}", "evaluation.is_off=true", "steps=1")
+def test_packing_changes_a_run_by_rounding_alone(tmp_path, monkeypatch):
+    for name, devices in (("on", ("cpu",)), ("off", ())):
+        monkeypatch.setattr(packing, "DEVICES", devices)
+        do(tmp_path / name, "evaluation.completions=0", "steps=1")
     one, other = (metrics(tmp_path / name) for name in ("on", "off"))
     assert one[0].pop("grad_norm") == pytest.approx(other[0].pop("grad_norm"), rel=1e-5)
     assert one[0].pop("loss") == pytest.approx(other[0].pop("loss"), abs=1e-6)

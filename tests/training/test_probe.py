@@ -25,7 +25,7 @@ from scrl.training.probe import (
 )
 from scrl.training.run import open_run
 
-QUIET = ("evaluation.is_off=true", "steps=1")
+QUIET = ("evaluation.completions=0", "steps=1")
 
 
 def probe_of(*texts, cut=0, tokens=10, rollout_seconds=2.0, score_seconds=0.5):
@@ -36,7 +36,7 @@ def probe_of(*texts, cut=0, tokens=10, rollout_seconds=2.0, score_seconds=0.5):
 
 
 def test_a_run_whose_start_model_gives_no_answers_is_refused_and_leaves_nothing(tmp_path):
-    with pytest.raises(InputError, match=r"reader: only 0 of 8 completions .*--max-tokens 8.*--force"):
+    with pytest.raises(InputError, match=r"reader: only 0 of 8 completions .*--max-tokens 8.*--probe 0"):
         do(tmp_path / "run", "sampling.max_tokens=2", *QUIET)
     assert not (tmp_path / "run").exists()
 
@@ -80,9 +80,8 @@ def test_few_answers_are_a_note_hardly_any_a_refusal():
         "last-number 8; 10 tokens on average"
     )
     assert second == "consider --reader number, which finds 8"
-    with pytest.raises(InputError, match=r"Try --reader number, which finds 7\. Or --force"):
+    with pytest.raises(InputError, match=r"Try --reader number, which finds 7\."):
         list(probe_notes(probe_of(*texts[1:]), small()))
-    assert len(list(probe_notes(probe_of(*texts[1:]), small("force=true")))) == 2
 
 
 def noted_cost(*changes, num_held_out=0, recomputes=False):
@@ -135,7 +134,7 @@ def test_activations_computed_twice_take_longer(how):
 
 
 def test_a_run_says_how_far_the_model_has_moved(tmp_path):
-    _, heard = do(tmp_path / "run", "steps=2", "evaluation.is_off=true", "optimizer.learning_rate=1e-4")
+    _, heard = do(tmp_path / "run", "steps=2", "evaluation.completions=0", "optimizer.learning_rate=1e-4")
     assert "the model has moved by" in heard.text
     _, heard = do(tmp_path / "still", "optimizer.learning_rate=1e-12", *QUIET)
     assert "WARNING: the model has hardly moved" in heard.text

@@ -14,7 +14,7 @@ from scrl.training import run as run_module
 pytestmark = pytest.mark.usefixtures("no_report")
 TINY = (
     "questions=arithmetic:easy:train:4", "steps=1", "probe=0", "completions=8", "trained=4", "sampling.max_tokens=40",
-    "evaluation.is_off=true", "checkpoint_every=9",
+    "evaluation.completions=0", "checkpoint_every=9",
 )  # fmt: skip
 EVOL_RL = ("loss.entropy_bonus=0.003", "loss.clip_high=0.28")  # as its authors run it
 METHODS = dict.fromkeys(("ttrl", "rent", "intuitor", "empo", "ddrl", "spine", "dare", "compass", "restrain"), ())
@@ -63,11 +63,11 @@ def test_spine_sees_the_first_completions_of_ttrl_and_trains_on_fewer_tokens(fol
 
 
 def test_long_completions_lose_reward_where_the_run_says_so(folders, tmp_path):
-    do(tmp_path / "run", "method=ttrl", *TINY, "credit.overlong_buffer=30", "credit.overlong_weight=0.5")
+    do(tmp_path / "run", "method=ttrl", *TINY, "credit.overlong_buffer=30")
     plain, shaped = rollouts(folders["ttrl"]), rollouts(tmp_path / "run")
     assert any(line["num_tokens"] > 10 for line in plain)
     for before, after in zip(plain, shaped, strict=True):
-        lost = 0.5 * max(0, before["num_tokens"] - 10) / 30
+        lost = max(0, before["num_tokens"] - 10) / 30
         assert after["reward"] == pytest.approx(before["reward"] - lost)
 
 
@@ -104,7 +104,7 @@ def test_etmr_samples_trees_for_training_alone(tmp_path, monkeypatch):
 
     monkeypatch.setattr(run_module, "sample_tree", watched)
     # evaluated before and after, with three completions per question, which no tree has: those are drawn on their own
-    measured = ("evaluation.is_off=false", "evaluation.completions=3")
+    measured = ("evaluation.completions=3",)
     do(tmp_path / "run", *TINY, "steps=2", "method=etmr", "completions=10", "credit.reshape=residual", *measured)
     assert [(step, tree) for step, tree, _ in grown] == [(0, Tree(2, 2, 2)), (1, Tree(2, 2, 2))]
     for step, (line, (_, _, tokens)) in enumerate(zip(metrics(tmp_path / "run"), grown, strict=True)):

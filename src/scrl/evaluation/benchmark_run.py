@@ -19,7 +19,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 import yaml
 
 from scrl.credit.rule import CreditRule, credit_rule
@@ -75,8 +74,6 @@ class Benchmark:
 
 def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListener) -> list[dict[str, Any]]:
     """Sample, write and grade, starting from what an earlier call left in `out`. One record per benchmark."""
-    if settings.compute.threads is not None:
-        torch.set_num_threads(settings.compute.threads)
     check_sampler(settings.compute)
     benchmarks = load_benchmarks(settings, listener)
     language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
