@@ -326,10 +326,10 @@ def test_held_out_questions_may_have_the_usual_columns_where_the_others_have_the
 
 def test_benchmarks_are_looked_for_in_the_folder_that_is_named(monkeypatch):
     looked = []
-    monkeypatch.setattr("scrl.data.sources.load_source", lambda source, *, data_dir, **_: looked.append(data_dir))
+    monkeypatch.setattr("scrl.config.load_source", lambda source, *, data_dir, **_: looked.append(data_dir))
     for named in ({}, {"data_dir": "some/folder"}):
         build_config(BARE | named).load_questions()
-    assert looked == [None, Path("some/folder")]
+    assert looked == [None, "some/folder"]
 
 
 # Recipes

@@ -24,9 +24,10 @@ from scrl.data.sources import (
     Limit,
     ModelName,
     QuestionColumn,
-    load_by,
+    load_source,
     prompt_defaults,
     reader_of,
+    whereabouts,
 )
 from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
@@ -215,12 +216,15 @@ class RunConfig(Settings):
         return self.sampling.model_copy(update={name: value for name, value in changes.items() if value is not None})
 
     def load_questions(self) -> LoadedQuestions:
-        return load_by(self, self.questions, self.limit)
+        return self._load(self.questions, self.limit)
 
     def load_held_out(self) -> LoadedQuestions | None:
         """The held-out questions, by the same columns if their file has them."""
         source = self.evaluation.held_out
-        return load_by(self, source, may_lack=True) if source else None
+        return self._load(source, may_lack=True) if source else None
+
+    def _load(self, source: str, limit: int | None = None, *, may_lack: bool = False) -> LoadedQuestions:
+        return load_source(source, seed=self.seed, limit=limit, may_lack=may_lack, **whereabouts(self))
 
 
 def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:

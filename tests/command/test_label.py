@@ -10,7 +10,7 @@ import pytest
 from commands import row, scrl
 from line_files import read_lines, write_lines
 
-from scrl import credit_rule, label_file
+from scrl import api
 
 # q1: 8 × 1/2 in four spellings, 4 × 3, 1 × 7 (uncertain), 1 × 8 (certain), 2 without an answer: N = 16
 Q1 = [row("q1", s, 0.2, gold="0.5") for s in ["1/2", r"\frac12", "0.5", r"\dfrac{1}{2}"] * 2]
@@ -196,7 +196,7 @@ def test_compressed_files_byte_order_marks_and_null_completions_are_fine(tmp_pat
 
 def test_the_summary_names_the_preset_of_the_rule(tmp_path):
     source = write_lines(tmp_path / "r.jsonl", [row("q", "1"), row("q", "{}"), row("q", r"\,")])
-    summary = label_file(str(source), credit_rule("scrl", preset="official"))
+    summary = api.label(str(source), preset="official")
     assert summary["preset"] == "official"
     assert summary["merged_spellings"] == 0  # missing answers are no spellings
 

@@ -9,7 +9,6 @@ from scrl.credit.method import Tree
 from scrl.credit.rule import CreditRule
 from scrl.errors import ConfigError
 from scrl.sampling.tree import sample_tree
-from scrl.training import run as run_module
 
 pytestmark = pytest.mark.usefixtures("no_report")
 TINY = (
@@ -102,7 +101,7 @@ def test_etmr_samples_trees_for_training_alone(tmp_path, monkeypatch):
         grown.append((step, tree, sum(leaf.tokens_drawn for leaves in leaves_B for leaf in leaves)))
         return leaves_B
 
-    monkeypatch.setattr(run_module, "sample_tree", watched)
+    monkeypatch.setattr("scrl.sampling.groups.sample_tree", watched)
     # evaluated before and after, with three completions per question, which no tree has: those are drawn on their own
     measured = ("evaluation.completions=3",)
     do(tmp_path / "run", *TINY, "steps=2", "method=etmr", "completions=10", "credit.reshape=residual", *measured)
