@@ -127,7 +127,7 @@ def test_in_settings_written_out_those_that_differ_from_what_preset_loss_and_ada
 
 @pytest.mark.parametrize("changes", [
     (), ("preset=official", "loss.kl_weight=0.5"), ("loss_variant=dr-grpo", "credit.min_share=0.5"),
-    ("lora.rank=2", "lora.targets=[q_proj, v_proj]", "sampling.stop=['\\n\\n', 'Q:']", "trackers=[wandb]"),
+    ("lora.rank=2", "sampling.stop=['\\n\\n', 'Q:']", "trackers=[wandb]"),
     ("guard.mode=off", "evaluation.held_out=arithmetic:hard:held-out", "prompt.system=Ünïcode: # 'quoted'"),
 ])  # fmt: skip
 def test_the_resolved_settings_are_read_back_as_they_were(changes, tmp_path):
@@ -175,8 +175,8 @@ def test_text_is_taken_as_it_stands(text, value):
 
 
 def test_numbers_lists_mappings_and_null_are_read():
-    config = small("optimizer.learning_rate=1e-6", "optimizer.betas=[0.8, 0.9]", "loss={clip_low: 0.1}", "limit=null")
-    assert (config.optimizer.learning_rate, config.optimizer.betas, config.loss.clip_low) == (1e-6, (0.8, 0.9), 0.1)
+    config = small("optimizer.learning_rate=1e-6", "sampling.stop=[a, b]", "loss={clip_low: 0.1}", "limit=null")
+    assert (config.optimizer.learning_rate, config.sampling.stop, config.loss.clip_low) == (1e-6, ("a", "b"), 0.1)
     assert config.limit is None
     assert small("guard.mode=off").guard == GuardSettings(mode="off")
     assert small("drop_last=yes").drop_last is True
@@ -201,7 +201,7 @@ def test_a_benchmark_brings_its_reader():
     ("methd=scrl", "--methd.*--method"), ("loss.clip_hih=0.3", "--loss.clip-hih.*--loss.clip-high"),
     ("lora.rnk=2", "--lora.rnk.*--lora.rank"), ("method=scl", "method.*'scrl'"), ("preset=oficial", "preset.*'official'"),
     ("loss_variant=dr-grp", "loss_variant.*'dr-grpo'"), ("credit.min_shar=1", "min_shar.*'min_share'"),
-    ("trained=9", "trained"), ("evaluation.k=5", "evaluation.k"), ("steps=0", "steps.* 0"), ("steps=many", "steps"),
+    ("trained=9", "trained"), ("steps=0", "steps.* 0"), ("steps=many", "steps"),
     ("steps=true", "steps.*True"), ("optimizer.learning_rate=true", "optimizer.learning_rate.*True"),
     ("credit.min_share=true", "min_share"), ("sampling.temperature=.nan", "sampling.temperature"), ("reader=bxed", "reader"),
 ])  # fmt: skip

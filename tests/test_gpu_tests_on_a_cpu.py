@@ -40,12 +40,12 @@ def updates(on_cpu, monkeypatch):
     return updates
 
 
-@pytest.mark.parametrize("masters", ["float32", "split"])
-def test_an_update(updates, masters):
-    updates.test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(masters)
+@pytest.mark.parametrize("is_split", [False, True])
+def test_an_update(updates, is_split):
+    updates.test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(is_split)
     updates.test_a_whole_update_moves_the_masters()
-    updates.test_a_gradient_that_is_no_number_changes_nothing(masters)
-    updates.test_the_kernel_steps_as_plain_torch_does(torch.float32, masters, "float32")
+    updates.test_a_gradient_that_is_no_number_changes_nothing(is_split)
+    updates.test_the_kernel_steps_as_plain_torch_does(torch.float32, is_split, "float32")
 
 
 def test_gradients(updates):

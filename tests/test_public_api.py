@@ -43,8 +43,7 @@ SIGNATURES = {
 SMALL = {
     "model": "embedded", "steps": 2, "questions_per_step": 2, "completions": 8, "trained": 4,
     "prompt": {"style": "chat", "instruction": "", "system": ""}, "sampling": {"max_tokens": 48},
-    "optimizer": {"learning_rate": 1e-4, "warmup": 0.0, "schedule": "constant"}, "evaluation": {"is_off": True},
-    "compute": {"threads": 1},
+    "optimizer": {"learning_rate": 1e-4, "warmup": 0.0, "schedule": "constant"}, "evaluation": {"completions": 0},
 }  # fmt: skip
 TEXTS = ["Compute 3*4+5.", "Compute 17-(2+6).", "Compute 8*7.", "Compute 5+6*2."]
 
@@ -101,7 +100,7 @@ def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tm
 
 def test_a_run_on_questions_from_memory_is_resumed_from_any_folder(tmp_path, monkeypatch, no_report):
     monkeypatch.chdir(tmp_path)
-    small = SMALL | {"steps": 1, "evaluation": {"is_off": True}}
+    small = SMALL | {"steps": 1, "evaluation": {"completions": 0}}
     run = scrl.train(small, TEXTS, out="run")
     monkeypatch.chdir("/")
     with pytest.raises(scrl.InputError, match="has done all its 1 steps"):  # its questions were found
@@ -117,7 +116,7 @@ def no_report(monkeypatch):
 def test_settings_may_be_given_by_name(tmp_path, no_report):
     (tmp_path / "q.txt").write_text("\n".join(TEXTS))
     small = {name: value for name, value in SMALL.items() if name not in ("sampling", "model")}
-    small |= {"steps": 1, "evaluation": {"is_off": True}}
+    small |= {"steps": 1, "evaluation": {"completions": 0}}
     done = scrl.train(small, TEXTS, model="embedded", max_tokens=40, out=tmp_path / "a")
     assert read_config(done.folder / "config.yaml").sampling.max_tokens == 40
     done = scrl.train(model="embedded", questions=str(tmp_path / "q.txt"), max_tokens=40, out=tmp_path / "b", **small)

@@ -111,9 +111,9 @@ def test_a_resumed_run_says_that_the_code_of_its_method_has_changed(tmp_path, mo
     file, paths, said = tmp_path / "rule_of_mine.py", ("rule_of_mine:RULE", "boxed", "local"), []
     file.write_text("RULE = 1\n")
     import_user_module("rule_of_mine:RULE", "method")
-    before = State(user_code=source_digest(paths))
-    assert source_digest(paths) == before.user_code != source_digest(("scrl", "boxed", "local")) == ""
     config = build_config({"model": "embedded", "questions": "arithmetic:easy"})
+    before = State(user_code=source_digest(paths), settings=config.model_dump(mode="json"))
+    assert source_digest(paths) == before.user_code != source_digest(("scrl", "boxed", "local")) == ""
     check_unchanged(before, State(user_code=source_digest(paths)), config, said.append)
     file.write_text("RULE = 2\n")
     check_unchanged(before, State(user_code=source_digest(paths)), config, said.append)

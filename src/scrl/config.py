@@ -24,9 +24,10 @@ from scrl.data.sources import (
     Limit,
     ModelName,
     QuestionColumn,
-    load_by,
+    load_source,
     prompt_defaults,
     reader_of,
+    whereabouts,
 )
 from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
@@ -56,10 +57,9 @@ DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "opt
 
 
 class DynamicSamplingSettings(Settings):
-    """When questions are replaced by others."""
+    """When questions whose rewards are all equal are replaced by others."""
 
     rounds: int = Field(0, ge=0, description="Extra draws per step at most (0: off; DAPO draws 10 times in all).")
-    tolerance: float = Field(0.01, ge=0, description="Rewards that differ by no more than this are taken as equal.")
 
 
 class GuardSettings(Settings):
@@ -67,22 +67,6 @@ class GuardSettings(Settings):
 
     mode: Literal["stop", "observe", "off"] = Field("stop", description="Stop the run, only report, or do not check.")
     window: int = Field(10, ge=1, description="Steps to average over.")
-    max_same_answer_share: float = Field(0.5, gt=0, le=1, description="Questions that all get the same answer.")
-    max_stock_label_share: float = Field(
-        0.6, gt=0, le=1, description="Positive labels that are stock answers: popular with the other questions too."
-    )
-    min_entropy_ratio: float = Field(
-        0.02, ge=0, description="Stop when the mean entropy falls below this multiple of the first window's."
-    )
-    min_length_ratio: float = Field(
-        0.33, ge=0, description="Stop when the mean length falls below this multiple of the first window's."
-    )
-    max_length_ratio: float = Field(
-        3.0, gt=1, description="Stop when the mean length rises above this multiple of the first window's."
-    )
-    max_truncated_rise: float = Field(0.3, gt=0, description="Rise of the share of completions that are cut.")
-    max_no_answer_rise: float = Field(0.3, gt=0, description="Rise of the share of completions without an answer.")
-    max_label_flip_share: float = Field(0.5, gt=0, le=1, description="Questions whose label changes between visits.")
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -111,9 +95,11 @@ class RunConfig(Settings):
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
     probe: int = Field(
-        4, ge=0, description="Completions of each first-step question that the start model writes before training."
+        4,
+        ge=0,
+        description="Completions of each first-step question that the start model writes before training, which is "
+        "refused where hardly any has an answer; 0: train unseen.",
     )
-    force: bool = Field(False, description="Train even if the probe finds hardly any answer.")
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
@@ -184,8 +170,6 @@ class RunConfig(Settings):
         if self.trained > self.completions:
             reason = f"is more than completions ({self.completions}): lower trained or raise completions"
             raise ConfigError(f"trained ({self.trained}) {reason}")
-        if self.evaluation.k is not None and self.evaluation.k > self.evaluation.completions:
-            raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
         if self.engine == "embedded" and self.engine_options:
             raise ConfigError(f"engine_options: the embedded engine has none; got {', '.join(self.engine_options)}")
         rule = self.rule()
@@ -232,12 +216,15 @@ class RunConfig(Settings):
         return self.sampling.model_copy(update={name: value for name, value in changes.items() if value is not None})
 
     def load_questions(self) -> LoadedQuestions:
-        return load_by(self, self.questions, self.limit)
+        return self._load(self.questions, self.limit)
 
     def load_held_out(self) -> LoadedQuestions | None:
         """The held-out questions, by the same columns if their file has them."""
         source = self.evaluation.held_out
-        return load_by(self, source, may_lack=True) if source else None
+        return self._load(source, may_lack=True) if source else None
+
+    def _load(self, source: str, limit: int | None = None, *, may_lack: bool = False) -> LoadedQuestions:
+        return load_source(source, seed=self.seed, limit=limit, may_lack=may_lack, **whereabouts(self))
 
 
 def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:

@@ -43,12 +43,11 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "epsilon": "loss.clip_low", "epsilon_high": "loss.clip_high", "loss_type": "loss_variant",
         "warmup_ratio": "optimizer.warmup", "lr_scheduler_type": "optimizer.schedule",
         "save_steps": "checkpoint_every", "eval_steps": "evaluation.every", "report_to": "trackers",
-        "use_peft": "lora", "lora_r": "lora.rank", "lora_alpha": "lora.alpha",
+        "use_peft": "lora", "lora_r": "lora.rank",
         "vllm_gpu_memory_utilization": "vllm_memory",
     },
     "transformers": {
         "max_new_tokens": "max_tokens", "num_return_sequences": "completions", "torch_dtype": "dtype",
-        "attn_implementation": "compute.attention",
     },
     "verl": {
         "lr": "learning_rate", "rollout.n": "completions", "model.path": "model", "train_files": "questions",

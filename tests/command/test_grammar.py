@@ -36,11 +36,11 @@ def test_evaluate_takes_those_of_a_measurement(call, tmp_path):
     old = ("embedded", STREAM, "--samples", 2, "--sampling.max-tokens", 24, "--temperature=0.5")
     mixed = ("--trust-remote-code", "embedded", "--questions", STREAM, "--completions", 2, "--max_tokens", 24)
     for name, words in {"new": new, "old": old, "mixed": (*mixed, "--sampling.temperature", 0.5)}.items():
-        assert call("evaluate", *words, "--seed", 3, "--compute.threads", 1, "--out", name)[0] == 0
+        assert call("evaluate", *words, "--seed", 3, "--compute.sampler-rows", 16, "--out", name)[0] == 0
         settings = yaml.safe_load((tmp_path / name / "evaluation.yaml").read_text())
         assert (settings["model"], settings["benchmarks"], settings["samples"]) == ("embedded", [STREAM], 2)
         assert settings["sampling"] | {"max_tokens": 24, "temperature": 0.5, "top_p": 0.95} == settings["sampling"]
-        assert (settings["seed"], settings["compute"]["threads"]) == (3, 1)
+        assert (settings["seed"], settings["compute"]["sampler_rows"]) == (3, 16)
     call("evaluate", "embedded", "--questions", STREAM, "--questions", "arithmetic:hard:train:2", *new[4:], "--k", 1, "--k", 2,
          "--out", "two")  # fmt: skip
     settings = yaml.safe_load((tmp_path / "two" / "evaluation.yaml").read_text())

@@ -57,13 +57,12 @@ def test_memory_is_counted_by_its_large_parts():
     half = make_plan(config(limit=4, compute={"dtype": "bfloat16"}, loss={"kl_weight": 0.1})).memory_bytes
     assert (half["weights"], half["masters"], half["start model"]) == (2 * weights, 2 * weights, 2 * weights)
     # without a copy of the masters, averages of 2 bytes, and one backward pass for all 4 completions of an update
-    options = {"optimizer": {"masters": "split", "state": "bfloat16"}, "trained": 4, "completions": 8}
+    options = {"optimizer": {"state": "bfloat16"}, "trained": 4, "completions": 8}
     lean = make_plan(config(limit=4, compute={"dtype": "bfloat16"}, **options)).memory_bytes
     parts = ("weights", "masters", "gradients", "optimizer")
     assert [lean[part] // weights for part in parts] == [2, 2, 2, 4]
-    for several in ({"micro_batch": 3}, {"micro_tokens": 4 * 64}):  # 64 tokens a completion, and a prompt before them
-        summed = make_plan(config(limit=4, compute={"dtype": "bfloat16", **several}, **options)).memory_bytes
-        assert [summed[part] // weights for part in parts] == [2, 2, 4, 4]
+    summed = make_plan(config(limit=4, compute={"dtype": "bfloat16", "micro_batch": 3}, **options)).memory_bytes
+    assert [summed[part] // weights for part in parts] == [2, 2, 4, 4]
     adapter = make_plan(config(limit=4, lora={"rank": 2}, loss={"kl_weight": 0.1})).memory_bytes
     assert (adapter["gradients"], adapter["optimizer"], adapter["start model"]) == (0, 0, 0)
 

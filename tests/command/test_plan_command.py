@@ -56,24 +56,24 @@ def test_settings_without_a_recipe_are_planned_too(capsys, tmp_path):
 
 def test_settings_of_the_embedded_engine_are_counted_and_said(capsys):
     on_one = ("plan", RECIPE, "--gpu-memory", "139")
-    plain = page(capsys, *on_one, "--optimizer.masters", "float32")
+    plain = page(capsys, *on_one)
     lean = page(capsys, *on_one, "--optimizer.state", "bfloat16")
-    # 3.086e9 weights: 4 and 8 bytes are 11.50 and 22.99 GiB, 2 and 4 bytes 5.75 and 11.50
-    assert re.search(r"^  masters +11\.50 +11\.50\n  optimizer +22\.99 +22\.99$", plain, re.MULTILINE)
+    # 3.086e9 weights: 2, 4 and 8 bytes are 5.75, 11.50 and 22.99 GiB
+    assert re.search(r"^  masters +5\.75 +5\.75\n  optimizer +22\.99 +22\.99$", plain, re.MULTILINE)
     assert re.search(r"^  masters +5\.75 +5\.75\n  optimizer +11\.50 +11\.50$", lean, re.MULTILINE)
     # best, and last twice: 2 + 2 · (2 + 2 + 4) bytes
     assert re.search(r"^  and up to 55\.5 GB on disk", lean, re.MULTILINE)
-    by_vllm = page(capsys, *on_one, "--compute.sampler", "vllm", "--compute.micro-tokens", "9000")
+    by_vllm = page(capsys, *on_one, "--compute.sampler", "vllm", "--compute.micro-batch", "3")
     assert "\nembedded on 1 GPU, vLLM over 1 GPU\n" in by_vllm
     assert re.search(r"^  vLLM's weights +5\.75 +–$", by_vllm, re.MULTILINE)
     assert re.search(r"^  sampler's cache, 0\.4 of the GPU: 256 of 256 completions +55\.60 +–$", by_vllm, re.MULTILINE)
-    assert "  activations, 9,000 tokens " in by_vllm
-    narrow = page(capsys, "plan", RECIPE, "--gpu-memory", "80", "--compute.micro-tokens", "60000")
-    # 16 W and overhead are 48.0 GiB. 7,500 tokens of 36 · 95,744 bytes are 24.1 GiB more, a full block of logits with the
-    # head's gradient 4.2: 76.2. Twice as many tokens would be 100.3.
+    assert "  activations, 9,816 tokens " in by_vllm
+    narrow = page(capsys, "plan", RECIPE, "--gpu-memory", "80", "--compute.micro-batch", "18")
+    # 16 W and overhead are 48.0 GiB. 2 · 3,272 tokens of 36 · 95,744 bytes are 21.0 GiB more, a full block of logits with
+    # the head's gradient 4.2: 73.2. Twice as many tokens would be 94.2.
     assert re.search(r"^  logits +– +4\.16$", narrow, re.MULTILINE)
-    assert re.search(r"^  sum, of 80 +65\.25 +76\.22$", narrow, re.MULTILINE)
-    assert "\nembedded on 1 GPU\n  with --compute.micro-tokens 7500\n" in narrow
+    assert re.search(r"^  sum, of 80 +65\.25 +73\.15$", narrow, re.MULTILINE)
+    assert "\nembedded on 1 GPU\n  with --compute.micro-batch 2\n" in narrow
 
 
 @pytest.mark.parametrize(

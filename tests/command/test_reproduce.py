@@ -12,7 +12,7 @@ from processes import Command, die_at, scrl, untraced
 
 SMALL = (
     "--scale", "demo", "--limit=2", "--questions_per_step=2", "--completions=4",
-    "--trained=2", "--sampling.max_tokens=40", "--compute.threads=1",
+    "--trained=2", "--sampling.max_tokens=40",
 )  # fmt: skip
 ONE_STEP = (*SMALL, "--steps", "1")
 SCRL = "qwen2.5-3b/math500/32-16/scrl"

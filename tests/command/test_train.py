@@ -25,7 +25,6 @@ trained: 4
 prompt: {instruction: ""}
 sampling: {max_tokens: 48}
 evaluation: {completions: 4, held_out: "arithmetic:easy:held-out:2"}
-compute: {threads: 1}
 """
 
 

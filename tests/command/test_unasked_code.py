@@ -85,7 +85,7 @@ def test_a_part_of_python_is_not_taken_for_code_of_the_user(setting, refusal, tm
 
 
 SMALL = ("questions=arithmetic:easy:train:2", "completions=4", "trained=2", "sampling.max_tokens=24")
-SMALL += ("steps=1", "evaluation.is_off=true")
+SMALL += ("steps=1", "evaluation.completions=0")
 
 
 class Code:

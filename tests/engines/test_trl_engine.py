@@ -23,6 +23,7 @@ from scrl.records import Sampled
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
+from scrl.training import guard
 
 pytest.importorskip("trl")
 from trl_runs import (
@@ -209,7 +210,7 @@ def test_a_run(tmp_path):
 
 ELSEWHERE = (
     "method=contrast", "questions=arithmetic:easy:train:12", "questions_per_step=6", "steps=3",
-    "sampling.temperature=1.5", "evaluation.is_off=true",
+    "sampling.temperature=1.5", "evaluation.completions=0",
 )  # fmt: skip
 """The second step needs the votes of the first: the shares of fewer than 8 other questions count as 0."""
 
@@ -223,7 +224,7 @@ ELSEWHERE = (
     ids=["dies", "is stopped", "with the votes of other questions", "with votes drawn apart"],
 )  # fmt: skip
 def test_a_run_goes_on_as_if_nothing_had_happened(changes, signal, tmp_path, monkeypatch):
-    config = small("evaluation.is_off=true", "steps=3", *changes)
+    config = small("evaluation.completions=0", "steps=3", *changes)
     trl_run.train(config, tmp_path / "whole", Listener())
     if config.label_votes == "present":
         check_run(tmp_path / "whole", config)
@@ -248,11 +249,10 @@ def test_a_run_goes_on_as_if_nothing_had_happened(changes, signal, tmp_path, mon
     assert left_behind(tmp_path / "parts") == left_behind(tmp_path / "whole")
 
 
-def test_the_guard_ends_a_run(tmp_path):
-    config = small(
-        "evaluation.is_off=true", "guard.window=1", "guard.max_length_ratio=1.0001", "guard.min_length_ratio=0.9999",
-        "steps=4",
-    )  # fmt: skip
+def test_the_guard_ends_a_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(guard.FLOORS, "length_mean", (0.9999, "completions have become short"))
+    monkeypatch.setattr(guard, "LONGEST", 1.0001)
+    config = small("evaluation.completions=0", "guard.window=1", "steps=4")
     trl_run.train(config, tmp_path, Listener())
     assert "after step 2" in guard_stop_of(tmp_path)
     assert len(lines(tmp_path / "metrics.jsonl")) == 2
@@ -262,7 +262,7 @@ def test_the_guard_ends_a_run(tmp_path):
 
 def test_a_loss_that_is_no_number_ends_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Rollouts, "reward", lambda self, scrl_advantage, **_: [1e30 * a for a in scrl_advantage])
-    config = small("evaluation.is_off=true", "loss.mean=constant", "optimizer.learning_rate=1e30")
+    config = small("evaluation.completions=0", "loss.mean=constant", "optimizer.learning_rate=1e30")
     with pytest.raises(TrainingError, match=r"optimizer\.learning_rate"):
         trl_run.train(config, tmp_path, Listener())
 
@@ -271,13 +271,13 @@ def test_a_loss_that_is_no_number_ends_a_run(tmp_path, monkeypatch):
     "changes", [("lora=true", "loss.kl_weight=0.1"), ("preset=official",)], ids=["adapter", "official"]
 )
 def test_an_adapter_and_the_authors_settings(changes, tmp_path):
-    trl_run.train(small("evaluation.is_off=true", *changes), tmp_path, Listener())
+    trl_run.train(small("evaluation.completions=0", *changes), tmp_path, Listener())
     checkpoint = tmp_path / "checkpoints" / "last"
     assert (checkpoint / ("adapter_model.safetensors" if "lora=true" in changes else "model.safetensors")).is_file()
     assert all(line["kl"] >= 0 for line in lines(tmp_path / "metrics.jsonl"))
 
 
-STRADDLED = (*SMALL, "questions_per_step=1", "completions=13", "sampling.temperature=1.5", "evaluation.is_off=true")
+STRADDLED = (*SMALL, "questions_per_step=1", "completions=13", "sampling.temperature=1.5", "evaluation.completions=0")
 """4 rows of one question, 2 to a process, and 13 completions, 6 to one process and 7 to the other."""
 
 
@@ -327,7 +327,7 @@ def test_a_table_of_the_paper_is_reproduced_and_gone_on_with(tmp_path):
 def test_votes_that_decide_are_drawn_and_kept_and_only_labelled_questions_asked(votes, tmp_path):
     settings = (
         "model=embedded-hasty", "questions=arithmetic:hard:train:8", "method=contrast-label", f"label_votes={votes}",
-        "questions_per_step=4", "completions=8", "steps=4", "evaluation.is_off=true", "sampling.max_tokens=72",
+        "questions_per_step=4", "completions=8", "steps=4", "evaluation.completions=0", "sampling.max_tokens=72",
     )  # fmt: skip
     trl_run.train(small(*settings), tmp_path, Listener())
     labels = json.loads((tmp_path / "checkpoints/last" / ENGINE_STATE).read_text())["label_votes"]["labels"]

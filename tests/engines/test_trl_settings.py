@@ -28,7 +28,7 @@ KEPT = {
     "model", "questions", "question_column", "gold_column", "id_column", "limit", "data_dir",
     "method", "preset", "credit", "reader", "significant_digits", "completions", "label_votes", "label_completions",
     "drop_last", "prompt", "loss_variant",
-    "lora", "guard", "engine", "engine_options", "evaluation", "compute.attention", "compute.threads",
+    "lora", "guard", "engine", "engine_options", "evaluation",
     "compute.sampler_rows",
 }  # fmt: skip
 """What engines/trl/run.py and engines/trl/rollouts.py follow themselves, with all that lies below."""
@@ -54,7 +54,6 @@ TRANSLATED = {
     "optimizer.learning_rate=1e-3": ("learning_rate", 1e-3),
     "optimizer.warmup=0.5": ("warmup_steps", 400),
     "optimizer.schedule=constant": ("lr_scheduler_type", "constant_with_warmup"),
-    "optimizer.betas=[0.8, 0.9]": ("adam_beta1", 0.8),
     "optimizer.weight_decay=0.5": ("weight_decay", 0.5),
     "optimizer.max_grad_norm=2.0": ("max_grad_norm", 2.0),
     "compute.dtype=bfloat16": ("bf16", True),
@@ -64,15 +63,14 @@ TRANSLATED = {
 """A change of each → TRL's setting; the defaults are 100 steps of 8 questions, an update each."""
 REFUSED = (
     "dynamic_sampling.rounds=1", "sampling.stop=[x]", "sampling.temperature=0", "loss.entropy_bonus=0.1",
-    "loss.dual_clip=1.1", "compute.device=cuda:1", "compute.sampler=vllm", "compute.micro_tokens=4096",
-    "compute.packing=on", "optimizer.state=bfloat16", "optimizer.masters=split", "evaluation.temperature=0.6",
+    "loss.dual_clip=1.1", "compute.device=cuda:1", "compute.sampler=vllm", "optimizer.state=bfloat16",
+    "evaluation.temperature=0.6",
 )  # fmt: skip
 NEVER_ALONE = {
-    "loss.kl", "dynamic_sampling.tolerance", "compute.vllm_memory", "compute.fused_layers", "nodes", "gpus", "probe",
-    "force",
+    "loss.kl", "compute.vllm_memory", "nodes", "gpus", "probe",
 }  # fmt: skip
-"""Without effect unless another setting is on, which is then refused or translated; nodes and gpus are verl's, fused
-layers the embedded engine's. There is no probe before a run of TRL, as the plan says."""
+"""Without effect unless another setting is on, which is then refused or translated; nodes and gpus are verl's. There
+is no probe before a run of TRL, as the plan says."""
 
 
 @pytest.mark.parametrize("change", [change for change, wanted in TRANSLATED.items() if wanted])

@@ -286,6 +286,7 @@ def test_the_command_of_a_dry_run_is_read_by_stock_verl(tmp_path):
     assert config["actor_rollout_ref"]["rollout"]["n"] == 4
     assert config["scrl"] | {"credit": None} == {
         "method": "scrl", "preset": "paper", "credit": None, "reader": "regex:(\\d+)=", "seed": 0, "completions": 8,
+        "label_votes": "present",
     }  # fmt: skip
     assert config["scrl"]["credit"] == {"min_share": 0.5}
     table = load_dataset("parquet", data_files=config["data"]["train_files"], cache_dir=str(tmp_path))["train"]

@@ -46,7 +46,7 @@ def settings_of(*benchmarks, **changes):
     values = {
         "model": "embedded", "benchmarks": benchmarks or (STREAM,), "samples": 2,
         "sampling": {"temperature": 0.6, "top_p": 0.95, "max_tokens": 24},
-        "compute": {"sampler_rows": 4, "threads": 1}, "prompt": {"instruction": ""},
+        "compute": {"sampler_rows": 4}, "prompt": {"instruction": ""},
     }  # fmt: skip
     return build_settings(values | changes)
 

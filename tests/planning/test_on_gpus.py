@@ -35,8 +35,8 @@ def test_a_step_is_counted_from_the_settings():
     assert work_of(config(questions_per_step=64), 30).questions == 30
     assert planned(questions="aime24", questions_per_step=64).work.questions == 30
     assert work_of(config(prompt={"max_tokens": 90}), None).prompt == 90
-    lean = work_of(config(optimizer={"masters": "split", "state": "bfloat16"}, compute={"micro_tokens": 9000}), None)
-    assert (lean.masters, lean.state, lean.micro_tokens, lean.vllm_memory) == ("split", "bfloat16", 9000, None)
+    lean = work_of(config(optimizer={"state": "bfloat16"}, compute={"micro_batch": 3}), None)
+    assert (lean.state, lean.micro_batch, lean.vllm_memory) == ("bfloat16", 3, None)
     assert work_of(config(compute={"sampler": "vllm", "vllm_memory": 0.3}), None).vllm_memory == 0.3
 
 
@@ -86,7 +86,6 @@ def test_engines_refuse_what_they_would_refuse():
     assert refusals(gpus=8, trained=12)["verl, FSDP2"]
     for changes in (
         {"method": "etmr", "completions": 30},  # trees, and settings of the embedded engine
-        {"optimizer": {"masters": "split"}},
         {"optimizer": {"state": "bfloat16"}},
         {"compute": {"sampler": "vllm"}},
     ):

@@ -49,7 +49,6 @@ def test_a_model_that_cannot_be_saved_is_refused_before_it_is_trained(folder):
     [  # the weights, the masters where they are others, and AdamW's two averages
         ("float32", {}, 4 + 0 + 8),
         ("bfloat16", {}, 2 + 2 + 8),
-        ("bfloat16", {"masters": "float32"}, 2 + 4 + 8),
         ("bfloat16", {"state": "bfloat16"}, 2 + 2 + 4),
         ("float32", {"state": "bfloat16"}, 4 + 0 + 4),
     ],

@@ -163,12 +163,6 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch, no_network):
     assert not huggingface_hub.constants.HF_HUB_OFFLINE  # the next model may be asked for again
 
 
-@pytest.mark.parametrize("attention", ["no-such-attention", "flash_attention_2"])
-def test_an_attention_that_is_not_there_is_an_input_error(attention):
-    with pytest.raises(InputError, match="cannot be loaded"):
-        load_model("embedded", ComputeSettings(device="cpu", attention=attention))
-
-
 def test_an_unknown_device_is_a_config_error():
     with pytest.raises(ConfigError, match=r"compute\.device"):
         pick_device("gpu")

@@ -23,8 +23,12 @@ from scrl.policy.optimizer import learning_rate_factor
 from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.settings import OptimizerSettings
 
-LOW_MEMORY = [{"masters": "split"}, {"state": "bfloat16"}, {"masters": "split", "state": "bfloat16"}]
-"""Settings that choose LowMemoryAdamW."""
+EVERY = [(True, "float32"), (False, "float32"), (True, "bfloat16"), (False, "bfloat16")]
+"""Whether the weights are an adapter's, whose masters are whole, and how averages are kept."""
+
+
+def open_for(model, has_adapter=False, updates=100, **settings):
+    return open_optimizer(model.parameters(), OptimizerSettings(**settings), updates, has_adapter=has_adapter)
 
 
 def layers(dtype=torch.bfloat16):
@@ -62,7 +66,7 @@ def assert_equal(weights, others):
 
 
 STEADY = OptimizerSettings(warmup=0.0, schedule="constant", weight_decay=0.0)
-every_optimizer = pytest.mark.parametrize("options", [{}, *LOW_MEMORY])
+every_optimizer = pytest.mark.parametrize(("has_adapter", "state"), EVERY)
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 
 
@@ -113,11 +117,11 @@ def test_float32_weights_are_their_own_masters():
 
 
 @every_optimizer
-def test_frozen_weights_and_those_without_a_gradient_are_left_alone(options):
+def test_frozen_weights_and_those_without_a_gradient_are_left_alone(has_adapter, state):
     model, unused = layers(), nn.Linear(2, 2).bfloat16()
     model[2].requires_grad_(False)
     weights = [*model.parameters(), *unused.parameters()]
-    optimizer = open_optimizer(weights, OptimizerSettings(**options), 10)
+    optimizer = open_for(nn.ParameterList(weights), has_adapter, state=state)
     alone = nn.ParameterList([model[2].weight, *unused.parameters()])
     before = copies(alone)
     take_step(model, optimizer, 0)
@@ -157,10 +161,10 @@ def test_a_step_is_adamws_own():
 
 @both_dtypes
 @every_optimizer
-def test_a_gradient_that_is_no_number_is_reported_and_thrown_away(options, dtype):
+def test_a_gradient_that_is_no_number_is_reported_and_thrown_away(has_adapter, state, dtype):
     model = layers(dtype)
     before = copies(model)
-    optimizer = open_optimizer(model.parameters(), OptimizerSettings(**options), 10)
+    optimizer = open_for(model, has_adapter, state=state)
     optimizer.expect(1)
     give_gradient(model, 0)
     model[0].weight.grad[0, 0] = math.nan
@@ -184,14 +188,14 @@ def state_through_a_file(optimizer):
 
 @both_dtypes
 @every_optimizer
-def test_a_restored_optimizer_goes_on_exactly(options, dtype):
-    settings = OptimizerSettings(learning_rate=3e-3, warmup=0.3, weight_decay=0.1, **options)
+def test_a_restored_optimizer_goes_on_exactly(has_adapter, state, dtype):
+    settings = {"learning_rate": 3e-3, "warmup": 0.3, "weight_decay": 0.1, "state": state, "updates": 20}
     model, again = layers(dtype), layers(dtype)
-    optimizer = open_optimizer(model.parameters(), settings, 20)
+    optimizer = open_for(model, has_adapter, **settings)
     for number in range(7):
         take_step(model, optimizer, number)
     again.load_state_dict(model.state_dict())  # as a checkpoint of the model does
-    restored = open_optimizer(again.parameters(), settings, 20)
+    restored = open_for(again, has_adapter, **settings)
     restored.restore(state_through_a_file(optimizer))
     assert (restored.update, restored.learning_rate) == (7, optimizer.learning_rate)
     for number in range(7, 20):
@@ -237,12 +241,11 @@ def test_the_factor_is_above_0_and_at_most_1_and_never_rises_after_the_warm_up(u
 
 # In fewer bytes: split masters are exact, averages in bfloat16 are right on average, gradients exist once
 
-
 LEAN = {"warmup": 0.0, "schedule": "constant", "learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}
 
 
-def open_for(model, has_adapter=False, **changes):
-    return open_optimizer(model.parameters(), OptimizerSettings(**LEAN | changes), 100, has_adapter=has_adapter)
+def steady(model, has_adapter=False, **changes):
+    return open_for(model, has_adapter, **LEAN | changes)
 
 
 # Splitting
@@ -270,32 +273,21 @@ def test_a_split_by_hand():
 # Steps
 
 
-def test_the_settings_choose():
-    assert all(isinstance(open_for(layers(), **options), LowMemoryAdamW) for options in LOW_MEMORY)
+def test_the_weights_and_the_settings_choose():
     assert isinstance(open_for(layers()), LowMemoryAdamW)  # bfloat16
-    assert isinstance(open_for(layers(), masters="float32"), MasterAdamW)
     assert isinstance(open_for(layers().float()), MasterAdamW)
-    adapter = {"has_adapter": True}
-    assert isinstance(open_for(layers(), **adapter), MasterAdamW)
-    assert isinstance(open_for(layers(), masters="split", **adapter), LowMemoryAdamW)
-    short = open_for(layers(), state="bfloat16", **adapter).state()
+    assert isinstance(open_for(layers(), has_adapter=True), MasterAdamW)
+    assert isinstance(open_for(layers().float(), state="bfloat16"), LowMemoryAdamW)
+    short = open_for(layers(), has_adapter=True, state="bfloat16").state()
     assert {rest.dtype for rest in short["rest"]} == {torch.float32}
 
 
-def test_a_checkpoint_with_the_other_masters_says_which_setting_goes_on_with_it():
-    plain, lean = open_for(layers(), masters="float32"), open_for(layers())
-    with pytest.raises(InputError, match=r"optimizer\.masters"):
-        lean.restore(plain.state())
-    with pytest.raises(InputError, match=r"optimizer\.masters"):
-        plain.restore(lean.state())
-
-
-@pytest.mark.parametrize(("before", "now"), [("float32", "float32"), ("float32", "split"), ("split", "split")])
-def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(before, now):
+@pytest.mark.parametrize("has_adapter", [False, True])
+def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(has_adapter):
     """As when a run on a CPU is resumed on a GPU."""
-    older = open_for(layers().float(), masters=before).state()
+    older = open_for(layers().float()).state()
     with pytest.raises(InputError, match="another dtype"):
-        open_for(layers(), masters=now).restore(older)
+        open_for(layers(), has_adapter).restore(older)
 
 
 @pytest.mark.parametrize("passes", [1, 3])
@@ -303,7 +295,7 @@ def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(be
 def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):
     monkeypatch.setattr(low_memory_adamw, "CHUNK", chunk)
     lean_model, model = layers(), layers()
-    lean, plain = open_for(lean_model), open_for(model, masters="float32")
+    lean, plain = steady(lean_model), steady(model, has_adapter=True)
     for number in range(6):
         norms = take_step(lean_model, lean, number, passes), take_step(model, plain, number, passes)
         assert norms[0] == pytest.approx(norms[1], rel=1e-6)
@@ -316,7 +308,7 @@ def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):
 
 def test_averages_in_bfloat16_stay_near_those_in_float32():
     lean_model, model = layers(), layers()
-    lean, plain = open_for(lean_model, state="bfloat16"), open_for(model, masters="float32")
+    lean, plain = steady(lean_model, state="bfloat16"), steady(model, has_adapter=True)
     start = torch.cat(masters_of(plain)).clone()
     for number in range(40):
         take_step(lean_model, lean, number % 5)
@@ -342,7 +334,7 @@ def test_an_average_in_bfloat16_can_fall():
 
 def test_the_gradient_of_one_pass_stays_in_bfloat16_and_that_of_several_is_summed_in_float32():
     model = layers()
-    lean = open_for(model, masters="split")
+    lean = steady(model)
     lean.expect(1)
     give_gradient(model, 0)
     assert all(weight.grad is None and weight.gradient.dtype == torch.bfloat16 for weight in lean._weights)
@@ -359,12 +351,14 @@ def test_the_gradient_of_one_pass_stays_in_bfloat16_and_that_of_several_is_summe
 
 
 @pytest.mark.parametrize("micro_batch", [2, 16])
-def test_a_policy_is_updated_as_with_separate_masters(micro_batch):
+def test_a_policy_is_updated_as_with_separate_masters(micro_batch, monkeypatch):
     group = draw_group(small_model())
     found, wanted = small_model(dtype=torch.bfloat16), small_model(dtype=torch.bfloat16)
-    reports = [
-        make_policy(model, micro_batch=micro_batch, **options).update([group], [credit_of()])
-        for model, options in ((found, {"masters": "split"}), (wanted, {}))
-    ]
+    split = make_policy(found, micro_batch=micro_batch)
+    monkeypatch.setattr(
+        "scrl.policy.policy.open_optimizer", lambda weights, *given, has_adapter: MasterAdamW(list(weights), *given)
+    )
+    whole = make_policy(wanted, micro_batch=micro_batch)
+    reports = [policy.update([group], [credit_of()]) for policy in (split, whole)]
     assert reports[0].grad_norm == pytest.approx(reports[1].grad_norm, rel=1e-5)
     torch.testing.assert_close(weights_of(found), weights_of(wanted), atol=0, rtol=2**-7)

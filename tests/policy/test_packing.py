@@ -28,7 +28,6 @@ from updates import (
     with_adapter,
 )
 
-from scrl.errors import ConfigError
 from scrl.policy.batching import Batch, TrainingRow, is_worth_packing, num_tokens, split_by_tokens
 from scrl.policy.model import load_model
 from scrl.policy.packing import Packing, attend_within_rows, choose_packing, why_not_packed
@@ -36,7 +35,6 @@ from scrl.policy.scoring import body_and_head
 from scrl.policy.settings import ComputeSettings
 
 CPU = torch.device("cpu")
-PACKED = {"packing": "on"}
 VARIANTS = VARIANTS | {"kl": {"kl_weight": 0.5}}
 
 
@@ -64,7 +62,7 @@ def windowed():
 def test_the_gradient_is_that_of_padded_rows(group, variant):
     language_model = embedded()
     options = {"max_tokens": 24, "micro_batch": 4, "temperature": 0.7, **VARIANTS[variant]}
-    policies = [make_policy(language_model, **options, compute=compute) for compute in (PACKED, None)]
+    policies = [make_policy(language_model, **options, is_packed=each) for each in (True, False)]
     disturb(language_model)
     (found, sums), (wanted, wanted_sums) = (collected_gradient(p, group, credit_of()) for p in policies)
     assert [policy.is_packed for policy in policies] == [True, False]
@@ -79,19 +77,19 @@ def test_other_models_give_the_gradient_of_padded_rows_too(make):
     sampled = draw_group(language_model)
     disturb(language_model)
     found, wanted = (
-        collected_gradient(make_policy(language_model, compute=compute), sampled, credit_of())[0]
-        for compute in (PACKED, None)
+        collected_gradient(make_policy(language_model, is_packed=each), sampled, credit_of())[0]
+        for each in (True, False)
     )
     assert_close(found, wanted, 2e-5)
 
 
-@pytest.mark.parametrize("packing", ["on", "off"])
-def test_activations_can_be_computed_again(group, packing):
-    compute = {"gradient_checkpointing": True, "packing": packing}
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_activations_can_be_computed_again(group, is_packed):
+    compute = {"gradient_checkpointing": True}
     language_model, plain = load_model("embedded", ComputeSettings(device="cpu", **compute)), embedded()
     disturb(language_model)
     disturb(plain)
-    policy = make_policy(language_model, max_tokens=24, micro_batch=3, compute=compute)
+    policy = make_policy(language_model, max_tokens=24, micro_batch=3, compute=compute, is_packed=is_packed)
     policy._set_mode()
     found, _ = collected_gradient(policy, group, credit_of())
     wanted, _ = collected_gradient(make_policy(plain, max_tokens=24), group, credit_of())
@@ -100,7 +98,7 @@ def test_activations_can_be_computed_again(group, packing):
 
 def test_bfloat16_rows_are_scored_again_without_padding(group):
     language_model = small_model(dtype=torch.bfloat16)
-    policy = make_policy(language_model, max_tokens=24, compute=PACKED)
+    policy = make_policy(language_model, max_tokens=24, is_packed=True)
     [rows] = policy.rescore([policy.rows([(group, credit_of())])])
     with torch.no_grad():
         logprobs_RT, _ = policy.score(policy._batch(rows))
@@ -112,14 +110,14 @@ def test_bfloat16_rows_are_scored_again_without_padding(group):
 # Models that cannot
 
 
-def test_a_model_with_another_attention_is_padded_or_refused():
+def test_a_model_with_another_attention_is_padded_with_a_note():
     config = Gemma2Config(**SMALL, **ENDS, head_dim=8, final_logit_softcapping=None)
     language_model = random_model(Gemma2ForCausalLM, config)
     assert body_and_head(language_model.model) is not None
     assert "softcap" in why_not_packed(language_model.model.model)
-    with pytest.raises(ConfigError, match=r"compute.packing"):
-        make_policy(language_model, compute=PACKED)
-    assert not make_policy(language_model).is_packed
+    policy = make_policy(language_model, is_packed=True)
+    assert not policy.is_packed
+    assert "softcap" in policy.note
 
 
 class Body(torch.nn.Linear):
@@ -152,17 +150,13 @@ def test_the_reason_is_told_where_rows_cannot_be_packed(outcome, reason):
     assert why is reason is None or reason in why
     assert body.training
     assert body.config._attn_implementation == "sdpa"
-    on_a_gpu = (body, SimpleNamespace(weight=SimpleNamespace(is_cuda=True)))
-    is_packed, note = choose_packing(on_a_gpu, ComputeSettings())
+    on_a_gpu = (body, SimpleNamespace(weight=SimpleNamespace(device=torch.device("cuda"))))
+    is_packed, note = choose_packing(on_a_gpu)
     assert is_packed == (note is None) == (reason is None)
-    assert choose_packing(on_a_gpu, ComputeSettings(packing="off")) == (False, None)
-    assert choose_packing(on_a_gpu, ComputeSettings(attention="eager")) == (False, None)
 
 
 def test_a_model_that_changes_its_logits_is_not_packed():
-    assert not make_policy(cohere()).is_packed
-    with pytest.raises(ConfigError, match=r"compute.packing"):
-        make_policy(cohere(), compute=PACKED)
+    assert not make_policy(cohere(), is_packed=True).is_packed
 
 
 # Where it pays
@@ -182,10 +176,8 @@ def test_a_model_that_changes_its_logits_is_not_packed():
 def test_rows_are_packed_by_default_where_that_pays(lengths, pays):
     rows = [row(4, length - 4) for length in lengths]
     assert is_worth_packing(rows) == pays
-    policy = make_policy(embedded())
-    policy.is_packed = True  # as on a GPU
+    policy = make_policy(embedded(), is_packed=True)
     assert (policy._batch(rows).packing is not None) == pays
-    assert make_policy(embedded(), compute=PACKED)._batch(rows).packing is not None
 
 
 # Batches

@@ -26,8 +26,7 @@ from updates import (
 
 from scrl.errors import TrainingError
 from scrl.policy.losses import token_ratios
-from scrl.policy.model import load_model
-from scrl.policy.settings import ComputeSettings, LoraSettings, LossSettings
+from scrl.policy.settings import LossSettings
 
 ZEROS = [0.0] * 6
 
@@ -174,43 +173,6 @@ def test_the_old_policy_attends_as_the_gradient_pass_does(make, monkeypatch):
     assert seen == [True, True]
 
 
-def policy_with_dropout(**compute):
-    compute = {"dtype": "bfloat16", **compute}
-    lora = LoraSettings(rank=4, dropout=0.5)
-    policy = make_policy(load_model("embedded", ComputeSettings(device="cpu", **compute), lora=lora), compute=compute)
-    policy._set_mode()
-    return policy, [module.training for module in policy.language_model.model.modules()]
-
-
-@pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_the_old_policy_is_scored_without_the_adapters_dropout(group, is_checkpointed):
-    policy, modes = policy_with_dropout(gradient_checkpointing=is_checkpointed)
-    assert any(modes)
-    model = policy.language_model.model
-    disturb(policy.language_model)
-    rows = policy.rows([(group, credit_of())])
-    first, again = ([row.old_logprobs_T for row in policy.rescore([rows])[0]] for _ in range(2))
-    assert [module.training for module in model.modules()] == modes
-    model.eval()
-    with torch.no_grad():
-        logprobs_RT = policy.score(policy._batch(rows))[0]
-    for one_T, other_T, logprobs_T in zip(first, again, logprobs_RT.double().numpy(), strict=True):
-        assert (one_T == other_T).all()
-        assert (one_T == logprobs_T[: len(one_T)]).all()
-
-
-def test_the_adapters_dropout_is_on_again_where_memory_ran_out_while_scoring(group, monkeypatch):
-    policy, modes = policy_with_dropout()
-
-    def full(batch):
-        raise torch.OutOfMemoryError("no room left")
-
-    monkeypatch.setattr(policy, "score", full)
-    with pytest.raises(torch.OutOfMemoryError):
-        policy.rescore([policy.rows([(group, credit_of())])])
-    assert [module.training for module in policy.language_model.model.modules()] == modes
-
-
 # NaN
 
 
@@ -230,15 +192,14 @@ def test_an_advantage_that_is_no_number_stops_training_and_moves_nothing(group, 
 # Nothing to learn
 
 
-@pytest.mark.parametrize("masters", ["float32", "split"])
 @pytest.mark.parametrize("make", [small_model, lambda: small_model(torch.bfloat16), with_adapter])
-def test_groups_without_advantages_cost_no_pass_and_change_no_weight_otherwise(make, masters, monkeypatch):
+def test_groups_without_advantages_cost_no_pass_and_change_no_weight_otherwise(make, monkeypatch):
     """Momentum and decay go on: the weights are those of a policy that computes the zeros, bit for bit."""
 
     def train(is_spared):
         torch.manual_seed(0)
         language_model, passes = make(), []
-        policy = make_policy(language_model, masters=masters, weight_decay=0.1)
+        policy = make_policy(language_model, weight_decay=0.1)
         if not is_spared:
             monkeypatch.setattr(policy, "is_without_signal", lambda _: False)
         own = policy._batch_loss
@@ -257,10 +218,4 @@ def test_groups_without_advantages_cost_no_pass_and_change_no_weight_otherwise(m
 @pytest.mark.parametrize("more", [{"kl_weight": 0.1}, {"entropy_bonus": 0.1}])
 def test_with_kl_or_an_entropy_bonus_every_group_is_computed(group, more):
     policy = make_policy(small_model(), **more)
-    assert not policy.is_without_signal(policy.rows([(group, credit_of(ZEROS))]))
-
-
-def test_with_an_adapters_dropout_every_group_is_computed(group):
-    """Its passes draw random numbers, which later passes depend on."""
-    policy = make_policy(embedded(lora=LoraSettings(rank=4, dropout=0.1)))
     assert not policy.is_without_signal(policy.rows([(group, credit_of(ZEROS))]))

@@ -14,8 +14,8 @@ from scrl.training.loop import train
 
 SMALL = (
     "model=embedded", "questions=arithmetic:easy:train:4", "prompt.instruction=", "steps=2", "questions_per_step=2",
-    "completions=4", "trained=2", "sampling.max_tokens=6", "force=true", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
-    "compute.threads=1", "compute.sampler_rows=64",
+    "completions=4", "trained=2", "sampling.max_tokens=6", "probe=0", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
+    "compute.sampler_rows=64",
 )  # fmt: skip
 MODULE = '''
 """Draws without a cache: one forward pass over everything for every token."""

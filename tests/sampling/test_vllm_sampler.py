@@ -310,8 +310,8 @@ def test_batches_hold_every_row_once_and_no_more_than_allowed(most):
 
 SMALL = (
     "model=embedded", "questions=arithmetic:easy:train:4", "steps=2", "questions_per_step=2", "completions=4",
-    "trained=2", "sampling.max_tokens=6", "force=true", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
-    "evaluation.top_p=0.9", "compute.threads=1", "checkpoint_every=1", "compute.sampler=vllm",
+    "trained=2", "sampling.max_tokens=6", "probe=0", "optimizer.learning_rate=1e-3", "evaluation.completions=2",
+    "evaluation.top_p=0.9", "checkpoint_every=1", "compute.sampler=vllm",
 )  # fmt: skip
 
 
@@ -345,7 +345,7 @@ def test_a_method_that_needs_more_is_refused_before_vllm_starts(tmp_path, on_a_g
 def test_an_evaluation_draws_by_vllm(tmp_path, on_a_gpu):
     settings = build_settings({
         "model": "embedded", "benchmarks": ("arithmetic:easy:train:2",), "samples": 2, "sampling": {"max_tokens": 8},
-        "compute": {"sampler": "vllm", "threads": 1, "vllm_memory": 0.5},
+        "compute": {"sampler": "vllm", "vllm_memory": 0.5},
     })  # fmt: skip
     [record] = benchmark_run.measure(settings, tmp_path, Mock())
     assert record["questions"] == 2

@@ -12,12 +12,13 @@ from listeners import Listener
 
 from scrl.config import read_config
 from scrl.reporting import report
+from scrl.training.guard import FLOORS
 from scrl.training.loop import resume, train
 
 SMALL = (
     "model=embedded", "questions=arithmetic:easy:train:6", "prompt.instruction=", "steps=3", "questions_per_step=2",
     "completions=8", "trained=4", "sampling.max_tokens=48", "optimizer.learning_rate=1e-4", "evaluation.completions=4",
-    "compute.threads=1", "checkpoint_every=1",
+    "checkpoint_every=1",
 )  # fmt: skip
 """As settings of `read_config`, and as words of the command."""
 GOLD_METRICS = {
@@ -51,6 +52,14 @@ def no_reports():
     """Drawing the page takes longer than these runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
+        yield
+
+
+@contextmanager
+def any_entropy_is_low():
+    """From the second step on it is below 100 times that of the first; with guard.window=1 the guard speaks then."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FLOORS, "entropy_mean", (100.0, "entropy has collapsed"))
         yield
 
 

@@ -85,7 +85,7 @@ STATE = {
     "best_score": ("high", []), "best_step": ("1", -1), "sampler_rows": ("many", -3, None), "evaluated_at": ("0", {}),
     "reference_shares": ([], {"q": "x"}), "is_released": (3, "no"), "last_votes": (3, {"q": 1}, {"q": {"a": [1, 0]}}, []),
     "questions": (3, "other", GONE), "files": ({}, {"../victim.txt": 0}, [], GONE, {"metrics.jsonl": 0}, {"metrics.jsonl": "0"}),
-    "micro_batch": ("x", -1, [], 0), "micro_tokens": ("x", -1), "most_tokens": (True,), "surplus": (1,), "version": (GONE, 0, 2, "1"),
+    "micro_batch": ("x", -1, [], 0), "most_tokens": ("x", -1, True), "surplus": (1,), "version": (GONE, 0, 2, "1"),
 }  # fmt: skip
 DAMAGE = {
     **{f"a flipped byte at {place} of {name}": lambda run, n=name, p=place: flip(run / LAST / n, p)
@@ -204,7 +204,7 @@ def test_an_adapter_is_found_from_another_folder_and_its_base_is_recognized(tmp_
 
     monkeypatch.chdir(tmp_path)
     shutil.copytree(model_folder("embedded"), "base")
-    lora = ("model=./base", "lora.rank=2", "evaluation.is_off=true")
+    lora = ("model=./base", "lora.rank=2", "evaluation.completions=0")
     stop_after_a_step(tmp_path / "run", *lora)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")

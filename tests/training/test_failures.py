@@ -92,7 +92,7 @@ def fill_the_disk_at_the_second_step():
     PlainProgress.step = and_then
 
 
-UNMEASURED = (*SMALL, "evaluation.is_off=true")
+UNMEASURED = (*SMALL, "evaluation.completions=0")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from line_files import read_lines
-from runs import SMALL, do, metrics, no_reports, state_of
+from runs import SMALL, any_entropy_is_low, do, metrics, no_reports, state_of
 
 from scrl.api import TrainingResult
 from scrl.cli.main import main
@@ -94,12 +94,11 @@ def test_an_alarm_is_new_once_and_another_beside_it_is_new_too():
     assert spoken == [[], [], [], ["entropy"], ["62% of "], []]
 
 
-ANY_ENTROPY = ("guard.window=1", "guard.min_entropy_ratio=100")
-"""From the second step on it is below 100 times that of the first."""
+AT_ONCE = ("guard.window=1",)
 
 
-def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_path, no_report):
-    run, heard = do(tmp_path / "run", *ANY_ENTROPY)
+def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_path, any_entropy):
+    run, heard = do(tmp_path / "run", *AT_ONCE)
     assert len(metrics(tmp_path / "run")) == 2  # of 3
     assert "guard, after step 2: entropy has collapsed" in heard.text
     assert "the guard ends the run after step 2; the best checkpoint is that of step 1" in heard.text
@@ -113,12 +112,12 @@ def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_p
 def stopped(tmp_path_factory):
     """The folder of a run that the guard stopped after step 2, and the exit status of the command."""
     out = tmp_path_factory.mktemp("guard") / "run"
-    words = [f"--{word}" for word in (*SMALL, *ANY_ENTROPY)]
-    with no_reports():
+    words = [f"--{word}" for word in (*SMALL, *AT_ONCE)]
+    with no_reports(), any_entropy_is_low():
         return out, main(["train", *words, "--out", str(out)])
 
 
-def test_the_command_ends_with_a_status_of_its_own(stopped, tmp_path, capsys):
+def test_the_command_ends_with_a_status_of_its_own(stopped, any_entropy, capsys):
     out, status = stopped
     assert status == 3
     assert main(["train", "--resume", str(out)]) == 2
@@ -154,8 +153,8 @@ def test_none_of_its_answers_is_trusted_and_each_says_why(stopped, tmp_path, cap
     assert any(line["is_trusted"] for line in read_lines(tmp_path / "answers.jsonl"))
 
 
-def test_a_run_that_is_only_observed_goes_on(tmp_path, no_report):
-    run, heard = do(tmp_path / "run", *ANY_ENTROPY, "guard.mode=observe", "evaluation.is_off=true")
+def test_a_run_that_is_only_observed_goes_on(tmp_path, any_entropy):
+    run, heard = do(tmp_path / "run", *AT_ONCE, "guard.mode=observe", "evaluation.completions=0")
     assert run.state.step == 3
     assert heard.text.count("guard, after step 2: entropy has collapsed") == 1
     assert heard.text.count("entropy has collapsed") == 1  # still so after step 3, and said already

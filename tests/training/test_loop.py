@@ -24,6 +24,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.metrics import STEP_METRICS
+from scrl.policy import packing
 from scrl.policy.model_paths import model_folder
 from scrl.sampling.gpu import reference_ops
 from scrl.sampling.gpu.graph_engine import GraphEngine
@@ -32,7 +33,7 @@ from scrl.training.listeners import TRACKERS, open_tracker
 from scrl.training.run import open_run
 
 pytestmark = pytest.mark.usefixtures("no_report")
-QUIET = ("evaluation.is_off=true",)
+QUIET = ("evaluation.completions=0",)
 START_WEIGHTS = digest(Path(model_folder("embedded")))
 
 
@@ -212,7 +213,7 @@ def test_when_memory_ends_with_one_completion_the_run_ends_in_words(tmp_path, mo
 
 
 def test_a_run_whose_completions_have_no_answers_says_what_to_try(tmp_path):
-    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", "force=true", *QUIET)
+    _, heard = do(tmp_path / "run", "sampling.max_tokens=2", "steps=1", "probe=0", *QUIET)
     assert "hardly any completion has an answer" in heard.text
     (line,) = metrics(tmp_path / "run")
     assert (line["no_answer_share"], line["truncated_share"], line["signal_share"]) == (1.0, 1.0, 0.0)
@@ -333,11 +334,11 @@ def test_a_run_learns_what_it_learns_elsewhere_in_memory_that_it_keeps(as_on_a_g
     assert len({id(cache) for cache in caches}) < len(caches) - 2  # rollouts and evaluations share it
 
 
-# Packed rows, tokens a pass, split masters and short averages
+# Packed rows, several passes, split masters and short averages
 
 LEAN = (
-    "compute.dtype=bfloat16", "compute.packing=on", "compute.micro_tokens=150", "compute.gradient_checkpointing=true",
-    "optimizer.masters=split", "optimizer.state=bfloat16", "evaluation.is_off=true", "steps=2",
+    "compute.dtype=bfloat16", "compute.micro_batch=3", "compute.gradient_checkpointing=true",
+    "optimizer.state=bfloat16", "evaluation.completions=0", "steps=2",
 )  # fmt: skip
 
 
@@ -352,19 +353,20 @@ def narrow(tmp_path):
     return f"model={tmp_path / 'narrow'}"
 
 
-def test_a_lean_run_goes_on_exactly(narrow, tmp_path):
+def test_a_lean_run_goes_on_exactly(narrow, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, "DEVICES", ("cpu",))
     settings = (*LEAN, narrow)
     run, _ = do(tmp_path / "whole", *settings)
     assert run.policy.is_packed
-    assert run.policy.micro_tokens == 150
     stop_after_a_step(tmp_path / "run", *settings)
     go_on(tmp_path / "run")
     assert differences(tmp_path / "run", tmp_path / "whole") == []
 
 
-def test_packing_changes_a_run_by_rounding_alone(tmp_path):
-    for name in ("on", "off"):
-        do(tmp_path / name, f"compute.packing={name}", "evaluation.is_off=true", "steps=1")
+def test_packing_changes_a_run_by_rounding_alone(tmp_path, monkeypatch):
+    for name, devices in (("on", ("cpu",)), ("off", ())):
+        monkeypatch.setattr(packing, "DEVICES", devices)
+        do(tmp_path / name, "evaluation.completions=0", "steps=1")
     one, other = (metrics(tmp_path / name) for name in ("on", "off"))
     assert one[0].pop("grad_norm") == pytest.approx(other[0].pop("grad_norm"), rel=1e-5)
     assert one[0].pop("loss") == pytest.approx(other[0].pop("loss"), abs=1e-6)

@@ -13,13 +13,12 @@ from scrl.credit.rule import CreditRule
 from scrl.data.sources import load_source
 from scrl.errors import ConfigError, InputError
 from scrl.sampling.tree import sample_tree
-from scrl.training import run as run_module
 from scrl.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("no_report")
 TINY = (
     "questions=arithmetic:easy:train:4", "steps=1", "probe=0", "completions=8", "trained=4", "sampling.max_tokens=40",
-    "evaluation.is_off=true", "checkpoint_every=9",
+    "evaluation.completions=0", "checkpoint_every=9",
 )  # fmt: skip
 EVOL_RL = ("loss.entropy_bonus=0.003", "loss.clip_high=0.28")  # as its authors run it
 METHODS = dict.fromkeys(("ttrl", "rent", "intuitor", "empo", "ddrl", "spine", "dare", "compass", "restrain"), ())
@@ -68,16 +67,16 @@ def test_spine_sees_the_first_completions_of_ttrl_and_trains_on_fewer_tokens(fol
 
 
 def test_long_completions_lose_reward_where_the_run_says_so(folders, tmp_path):
-    do(tmp_path / "run", "method=ttrl", *TINY, "credit.overlong_buffer=30", "credit.overlong_weight=0.5")
+    do(tmp_path / "run", "method=ttrl", *TINY, "credit.overlong_buffer=30")
     plain, shaped = rollouts(folders["ttrl"]), rollouts(tmp_path / "run")
     assert any(line["num_tokens"] > 10 for line in plain)
     for before, after in zip(plain, shaped, strict=True):
-        lost = 0.5 * max(0, before["num_tokens"] - 10) / 30
+        lost = max(0, before["num_tokens"] - 10) / 30
         assert after["reward"] == pytest.approx(before["reward"] - lost)
 
 
 def test_a_buffer_longer_than_a_completion_is_refused():
-    with pytest.raises(ConfigError, match=r"overlong_buffer"):
+    with pytest.raises(ConfigError, match="overlong_buffer"):
         small(*TINY, "credit.overlong_buffer=41")
 
 
@@ -107,9 +106,9 @@ def test_etmr_samples_trees_for_training_alone(tmp_path, monkeypatch):
         grown.append((step, tree, sum(leaf.tokens_drawn for leaves in leaves_B for leaf in leaves)))
         return leaves_B
 
-    monkeypatch.setattr(run_module, "sample_tree", watched)
+    monkeypatch.setattr("scrl.sampling.groups.sample_tree", watched)
     # evaluated before and after, with three completions per question, which no tree has: those are drawn on their own
-    measured = ("evaluation.is_off=false", "evaluation.completions=3")
+    measured = ("evaluation.completions=3",)
     do(tmp_path / "run", *TINY, "steps=2", "method=etmr", "completions=10", "credit.reshape=residual", *measured)
     assert [(step, tree) for step, tree, _ in grown] == [(0, Tree(2, 2, 2)), (1, Tree(2, 2, 2))]
     for step, (line, (_, _, tokens)) in enumerate(zip(metrics(tmp_path / "run"), grown, strict=True)):
@@ -121,13 +120,8 @@ def test_etmr_samples_trees_for_training_alone(tmp_path, monkeypatch):
 # Control arms: the oracle is told gold and nobody else is
 
 CONTROL = (
-    "steps=1",
-    "questions_per_step=2",
-    "completions=6",
-    "trained=6",
-    "evaluation.is_off=true",
-    "checkpoint_every=9",
-)
+    "steps=1", "questions_per_step=2", "completions=6", "trained=6", "evaluation.completions=0", "checkpoint_every=9",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +189,7 @@ def test_the_oracle_without_gold_is_refused_before_anything_is_written(questions
 
 STREAM = (
     "method=contrast", "questions=arithmetic:easy:train:12", "questions_per_step=5", "steps=3", "completions=4",
-    "sampling.max_tokens=40", "evaluation.is_off=true",
+    "sampling.max_tokens=40", "evaluation.completions=0",
 )  # fmt: skip
 FEW = "the other questions' votes (p̄, stock answers) count once 8 of them have been seen"
 

@@ -24,7 +24,7 @@ from scrl.training.probe import (
 )
 from scrl.training.run import open_run
 
-QUIET = ("evaluation.is_off=true", "steps=1")
+QUIET = ("evaluation.completions=0", "steps=1")
 
 
 def probe_of(*texts, cut=0, tokens=10, rollout_seconds=2.0, score_seconds=0.5):
@@ -78,7 +78,6 @@ def test_few_answers_are_a_note_hardly_any_a_refusal():
     assert "--reader number" in second
     with pytest.raises(InputError, match="--reader number"):
         list(probe_notes(probe_of(*texts[1:]), small()))
-    assert len(list(probe_notes(probe_of(*texts[1:]), small("force=true")))) == 2
 
 
 def noted_cost(*changes, num_held_out=0, recomputes=False):
@@ -107,7 +106,7 @@ def test_what_a_run_will_take():
 
 
 def test_a_run_says_how_far_the_model_has_moved(tmp_path):
-    _, heard = do(tmp_path / "run", "steps=2", "evaluation.is_off=true", "optimizer.learning_rate=1e-4")
+    _, heard = do(tmp_path / "run", "steps=2", "evaluation.completions=0", "optimizer.learning_rate=1e-4")
     assert "the model has moved by" in heard.text
     _, heard = do(tmp_path / "still", "optimizer.learning_rate=1e-12", *QUIET)
     assert "optimizer.learning_rate (now 1e-12)" in heard.text
@@ -125,7 +124,7 @@ def test_the_shift_is_the_mean_change_of_log_probabilities(tmp_path):
 def test_a_run_without_a_signal_is_not_told_to_raise_the_learning_rate(tmp_path):
     run, heard = do(tmp_path / "run", "sampling.temperature=0", *QUIET)
     assert [line["signal_share"] for line in run.state.history] == [0.0]
-    assert heard.notes[-1].startswith("the model has moved by ")  # by its weight decay
+    assert any(note.startswith("the model has moved by ") for note in heard.notes)  # by its weight decay
     assert "learning_rate" not in heard.text
 
 

@@ -49,9 +49,8 @@ class CreditSettings(Settings):
     overlong_buffer: int = Field(
         0,
         ge=0,
-        description="L_buf: the reward falls over this many tokens before a completion is cut (0: off; DAPO: 4096).",
+        description="L_buf: the reward falls by 1 over the last tokens before a completion is cut (0: off, DAPO 4096).",
     )
-    overlong_weight: float = Field(1.0, ge=0, description="How much the reward has fallen where the completion is cut.")
 
     @property
     def first_seen_wins(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Protocol, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -19,6 +19,7 @@ from scrl.data.prompts import PromptSettings, asked_by
 from scrl.data.questions import LoadedQuestions, load_questions
 from scrl.data.tables import SUFFIXES, is_hub_id, nearby_files
 from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.settings import Settings
 
 DEFAULT_NUMBER = 64
 MAX_NUMBER = 10_000
@@ -51,33 +52,9 @@ IdColumn = Annotated[str | None, Field(description="Of a file: the column with t
 """Settings of where questions are found."""
 
 
-class Whereabouts(Protocol):
-    """Settings that say where questions are found."""
-
-    @property
-    def seed(self) -> int | None: ...
-    @property
-    def data_dir(self) -> str | None: ...
-    @property
-    def question_column(self) -> str | None: ...
-    @property
-    def gold_column(self) -> str | None: ...
-    @property
-    def id_column(self) -> str | None: ...
-
-
-def load_by(settings: Whereabouts, source: str, limit: int | None = None, *, may_lack: bool = False) -> LoadedQuestions:
-    """The questions of a source, as `load_source` loads them, found as the settings say."""
-    return load_source(
-        source,
-        seed=settings.seed or 0,
-        limit=limit,
-        data_dir=None if settings.data_dir is None else Path(settings.data_dir),
-        may_lack=may_lack,
-        question_column=settings.question_column,
-        gold_column=settings.gold_column,
-        id_column=settings.id_column,
-    )
+def whereabouts(settings: Settings) -> dict[str, Any]:
+    """Where settings say that questions are found, as `load_source` takes it."""
+    return {name: getattr(settings, name) for name in ("data_dir", "question_column", "gold_column", "id_column")}
 
 
 def load_source(
@@ -85,7 +62,7 @@ def load_source(
     *,
     seed: int,
     limit: int | None = None,
-    data_dir: Path | None = None,
+    data_dir: str | Path | None = None,
     may_lack: bool = False,
     **columns: str | None,
 ) -> LoadedQuestions:

@@ -44,6 +44,5 @@ def shared_refusals(config: RunConfig, engine: str) -> Iterator[tuple[str, str]]
         yield "dynamic_sampling.rounds", f"{engine} asks the questions of a step once"
     if config.sampling.stop:
         yield "sampling.stop", f"{engine} ends completions only at end-of-text tokens"
-    for name in ("state", "masters"):
-        if getattr(config.optimizer, name) not in ("auto", "float32"):
-            yield f"optimizer.{name}", f"{engine}'s optimizer has only float32"
+    if config.optimizer.state != "float32":
+        yield "optimizer.state", f"{engine}'s optimizer has only float32"

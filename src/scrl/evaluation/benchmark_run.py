@@ -19,14 +19,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 import yaml
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings, asked, usable_questions
 from scrl.data.rollouts import rollout_fields
-from scrl.data.sources import benchmark_of, load_by, prompt_for, reader_of
+from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of, whereabouts
 from scrl.data.whole_files import only_writer, write_whole
 from scrl.errors import DataError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
@@ -75,8 +74,6 @@ class Benchmark:
 
 def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListener) -> list[dict[str, Any]]:
     """Sample, write and grade, starting from what an earlier call left in `out`. One record per benchmark."""
-    if settings.compute.threads is not None:
-        torch.set_num_threads(settings.compute.threads)
     check_sampler(settings.compute)
     benchmarks = load_benchmarks(settings, listener)
     language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
@@ -118,7 +115,7 @@ def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) 
     """All questions, their gold answers checked, before a model is loaded."""
     benchmarks = []
     for name in settings.benchmarks:
-        loaded = load_by(settings, name, settings.limit)
+        loaded = load_source(name, seed=settings.seed, limit=settings.limit, **whereabouts(settings))
         for note in loaded.notes:
             listener.note(f"{name}: {note}")
         reader = settings.reader if settings.reader is not None else reader_of(name)

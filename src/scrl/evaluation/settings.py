@@ -29,13 +29,17 @@ class EvaluationSettings(Settings):
     """When and on what a run is measured."""
 
     every: int = Field(0, ge=0, description="Steps between evaluations; 0: before the first step and after the last.")
-    completions: int = Field(16, ge=1, description="Completions per question.")
-    k: int | None = Field(None, ge=1, description="The k of pass@k and maj@k; none: all completions.")
+    completions: int = Field(
+        16, ge=0, description="Completions per question, and the k of pass@k and maj@k; 0: no evaluation at all."
+    )
     questions: int | None = Field(None, ge=1, description="Measure on this many training questions; none: all.")
     held_out: str | None = Field(None, description="A second set of questions, never trained on.")
     temperature: float | None = Field(None, ge=0, description="None: as in training.")
     top_p: float | None = Field(None, gt=0, le=1, description="None: as in training.")
-    is_off: bool = Field(False, description="No evaluation at all.")
+
+    @property
+    def is_off(self) -> bool:
+        return self.completions == 0
 
 
 class MeasurementSettings(Settings):

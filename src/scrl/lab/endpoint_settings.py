@@ -10,7 +10,17 @@ from pydantic import Field, field_validator, model_validator
 
 from scrl.data.prompts import PromptSettings
 from scrl.data.questions import LoadedQuestions
-from scrl.data.sources import DataDir, GoldColumn, IdColumn, Limit, QuestionColumn, load_by, prompt_for, reader_of
+from scrl.data.sources import (
+    DataDir,
+    GoldColumn,
+    IdColumn,
+    Limit,
+    QuestionColumn,
+    load_source,
+    prompt_for,
+    reader_of,
+    whereabouts,
+)
 from scrl.errors import ConfigError
 from scrl.evaluation.settings import NAMES as MEASUREMENT
 from scrl.sampling.settings import SamplingSettings
@@ -78,7 +88,7 @@ class EndpointSettings(Settings):
 
     def load_questions(self) -> LoadedQuestions:
         """The questions, with gold answers where the source has them."""
-        return load_by(self, self.questions, self.limit)
+        return load_source(self.questions, seed=self.seed or 0, limit=self.limit, **whereabouts(self))
 
     def with_prompt(self) -> EndpointSettings:
         """The same settings with what questions and reader decide about the prompt."""

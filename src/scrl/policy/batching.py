@@ -1,7 +1,7 @@
 """Completions with their credit → rows to train on → the tensors of one pass.
 
     rows = training_rows(pairs, mean, max_tokens)
-    for part in split_by_tokens(rows, micro_tokens, is_packed):
+    for part in split_by_tokens(rows, most_tokens, is_packed):
         batch = Batch.of(part, device, is_packed)
 
 Shapes: R completions of a batch, L columns, P prompt tokens, T completion tokens, n completion tokens of all R.

@@ -153,7 +153,7 @@ def settings_of(experiment: Experiment, choices: Choices, seed: int) -> RunConfi
     config = config_at(experiment, choices.scale, seed=seed, steps=choices.steps)
     own: dict[str, Any] = {"data_dir": choices.data_dir}
     if choices.engine != "embedded":  # the others sample as in training; what they train is measured afterwards
-        own["evaluation"] = {"is_off": True}
+        own["evaluation"] = {"completions": 0}
     return with_settings(config, merged(own, choices.overrides))
 
 

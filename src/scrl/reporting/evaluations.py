@@ -204,14 +204,14 @@ def _evaluations_file(path: Path) -> Path:
 def _why_empty(file: Path) -> str:
     config_file = file.with_name("config.yaml")
     evaluation = read_yaml(config_file).get("evaluation") if config_file.is_file() else None
-    if not isinstance(evaluation, dict) or not evaluation.get("is_off"):
+    if not isinstance(evaluation, dict) or evaluation.get("completions") != 0:
         return "holds no evaluation yet; wait for the run's first one, or run scrl evaluate"
     # scrl reproduce measures OUT/seed-0/runs/NAME in OUT/seed-0/evaluations/NAME
     run = file.parent
     apart = [up.with_name("evaluations") / run.relative_to(up) for up in run.parents if up.name == "runs"]
     measured = [f"its last checkpoint was measured in {place}" for place in apart if (place / EVALUATIONS).is_file()]
     fix = measured[0] if measured else "measure it: scrl evaluate RUN/checkpoints/last"
-    return f"holds no evaluation: the run was made without them (evaluation.is_off); {fix}"
+    return f"holds no evaluation: the run was made without them (evaluation.completions 0); {fix}"
 
 
 def _check_values(evaluation: Evaluation, file: Path) -> None:

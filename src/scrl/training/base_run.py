@@ -81,7 +81,7 @@ class BaseRun:
         for name, questions in (("stream", self.stream.questions[: settings.questions]), ("held-out", self.held_out)):
             if questions:
                 answered_Q = [AnsweredQuestion.of(sampled) for sampled in sample(name, questions, sampling)]
-                ks = (settings.k or settings.completions,)
+                ks = (settings.completions,)
                 conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))
         return records
@@ -229,8 +229,6 @@ def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
 def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute: ComputeSettings) -> BaseRun:
     """Load questions and model; `compute` says where the model goes."""
     rule = config.rule()
-    if config.compute.threads is not None:
-        torch.set_num_threads(config.compute.threads)
     if config.votes_file is not None and not (config.votes_file.exists() or folder.path.exists()):
         raise InputError(
             f"label_votes: {config.label_votes} is neither {', '.join(WHOSE)} nor a file of completions"

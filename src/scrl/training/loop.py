@@ -91,7 +91,7 @@ def take_steps(run: Run) -> None:
             run.listener.note(note)
         if run.is_ended_by_guard or state.step >= config.steps:
             break
-        # An adapter's dropout draws from torch's own generator: seeded per step, so that a resumed run repeats it.
+        # A sampler may draw from torch's own generator: seeded per step, so that a resumed run repeats it.
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
         clock, resampling, left_out = Stopwatch(), dict[str, float](), list[CreditedGroup]()
         votes = run.draw_label_votes()

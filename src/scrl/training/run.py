@@ -154,8 +154,7 @@ class Run(BaseRun):
     def save_last(self) -> None:
         """The checkpoint that a killed run resumes from."""
         state, folder, policy = self.state, self.folder, self.policy
-        sizes = policy.micro_batch, policy.micro_tokens, policy.most_tokens
-        state.micro_batch, state.micro_tokens, state.most_tokens = sizes
+        state.micro_batch, state.most_tokens = policy.micro_batch, policy.most_tokens
         state.sampler_rows, state.files = self.sampler.max_rows, folder.lengths()
         state.sums, state.stopped_for = folder.sums(state.files), self.stop_reasons
 
@@ -186,7 +185,7 @@ class Run(BaseRun):
         before = saved_state(last, STATE)
         check_unchanged(before, now, self.config, self.listener.note)
         restore(policy, last)
-        policy.micro_batch, policy.micro_tokens = before.micro_batch or policy.micro_batch, before.micro_tokens
+        policy.micro_batch = before.micro_batch or policy.micro_batch
         policy.most_tokens = before.most_tokens or policy.most_tokens
         folder.cut(before.files, before.sums)
         self.state = replace(before, held_out=now.held_out, model=now.model, settings=now.settings)

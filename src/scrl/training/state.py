@@ -60,7 +60,6 @@ class State:
     sampler_rows: Count = 0
     micro_batch: Size | None = None
     """What a pass of an update holds at most, as in the settings or less, where memory ran out; so do the next two."""
-    micro_tokens: Size | None = None
     most_tokens: Size | None = None
     evaluated_at: Count | None = None
     reference_shares: dict[str, float] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from scrl.config import RunConfig, build_config
 from scrl.engines.requirements import shared_refusals
 from scrl.errors import ConfigError, did_you_mean
+from scrl.policy.settings import BETAS
 from scrl.settings import merged
 
 NEEDS_MET = frozenset({"entropy", "length", "text", "elsewhere"})
@@ -25,6 +26,7 @@ NO_DUAL_CLIP = 1e9
 DEFAULTS: dict[str, Any] = {
     "algorithm": {"adv_estimator": "grpo"},
     "actor_rollout_ref": {
+        "model": {"override_config": {"attn_implementation": "sdpa"}, "use_remove_padding": False},
         "actor": {"strategy": "fsdp2", "use_dynamic_bsz": True},
         "rollout": {"name": "vllm", "tensor_model_parallel_size": 1},
     },
@@ -149,16 +151,12 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
         yield "sampling.temperature", "equal completions cannot vote"
     if config.compute.sampler != "local":
         yield "compute.sampler", "verl has its own sampler (engine_options.actor_rollout_ref.rollout.name)"
-    if config.compute.packing != "auto":
-        yield "compute.packing", "verl packs where compute.attention is flash_attention_2"
     if config.loss.mean not in LOSS_AGG_MODES:
         yield "loss.mean", f"verl has no mean over {config.loss.mean}; `token` is the mean over a whole update"
     if config.loss.ratio == "completion" and config.loss.dual_clip is not None:
         yield "loss.dual_clip", "verl has none for a ratio of completions"
     if config.compute.device not in ("auto", "cuda"):
         yield "compute.device", f"verl trains on GPUs, not on {config.compute.device}"
-    if config.lora is not None and config.lora.dropout:
-        yield "lora.dropout", "verl has none"
     if rows % gpus:
         yield "trained", f"the {rows} completions of an update cannot be divided evenly among {gpus} GPUs"
 
@@ -166,13 +164,11 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
 def _model(config: RunConfig, job: Job) -> dict[str, Any]:
     adapter: dict[str, Any] = {}
     if config.lora is not None:
-        targets = config.lora.targets if isinstance(config.lora.targets, str) else list(config.lora.targets)
-        adapter = {"lora_rank": config.lora.rank, "lora_alpha": config.lora.alpha, "target_modules": targets}
+        rank = config.lora.rank
+        adapter = {"lora_rank": rank, "lora_alpha": 2 * rank, "target_modules": "all-linear"}
     return adapter | {
         "path": config.model,
         "custom_chat_template": job.template,
-        "override_config": {"attn_implementation": config.compute.attention},
-        "use_remove_padding": config.compute.attention == "flash_attention_2",
         "trust_remote_code": config.trust_remote_code,
         "enable_gradient_checkpointing": config.compute.gradient_checkpointing,
     }
@@ -183,7 +179,7 @@ def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
     longest = job.prompt_tokens + config.sampling.max_tokens
     return {
         "ppo_mini_batch_size": min(config.questions_per_update, job.questions),
-        "ppo_max_token_len_per_gpu": max(config.compute.micro_tokens or config.compute.micro_batch * longest, longest),
+        "ppo_max_token_len_per_gpu": config.compute.micro_batch * longest,
         "policy_loss": {"loss_mode": "vanilla" if loss.ratio == "token" else "gspo"},
         "loss_agg_mode": LOSS_AGG_MODES[loss.mean],
         "loss_scale_factor": config.sampling.max_tokens if loss.mean == "constant" else None,
@@ -201,7 +197,7 @@ def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
             "lr": optimizer.learning_rate,
             "lr_warmup_steps_ratio": optimizer.warmup,
             "lr_scheduler_type": optimizer.schedule,
-            "betas": list(optimizer.betas),
+            "betas": list(BETAS),
             "weight_decay": optimizer.weight_decay,
         },
     }
@@ -217,7 +213,7 @@ def _rollout(config: RunConfig, job: Job) -> dict[str, Any]:
         "dtype": "float32" if config.compute.dtype == "float32" else "bfloat16",
         "max_model_len": job.prompt_tokens + sampling.max_tokens,
         "val_kwargs": {
-            "n": config.evaluation.completions,
+            "n": config.evaluation.completions or 1,
             "temperature": validation.temperature,
             "top_p": validation.top_p,
             "top_k": sampling.top_k or -1,
