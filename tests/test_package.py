@@ -149,16 +149,6 @@ def test_nothing_that_trains_knows_which_method_runs():
     assert found == []
 
 
-@pytest.mark.parametrize(("code", "named"), [
-    ("x = 'ttrl'", ["ttrl"]), ("if rule.method.name == 'random': pass", ["random"]), ("ttrl.reward(x)", ["ttrl"]),
-    ("print(f'as in TTRL, {x}')", ["ttrl"]), ("def evol_rl(): ...", ["evol-rl"]),
-    ("from scrl.credit.methods import x", ["scrl.credit.methods"]), ("import random\nrandom.seed(1)", []),
-    ("x = 'scrl train --resume'", []), ('def f():\n    """As TTRL does."""', []), ("x = 'currently'", []),
-])  # fmt: skip
-def test_how_a_methods_name_is_found(code, named):
-    assert [name for _, name in methods_named(ast.parse(code))] == named
-
-
 @pytest.mark.parametrize(("module", "heavy"), [
     ("scrl", ("torch", "transformers", "matplotlib", "sympy", "rich", "cyclopts", "scrl.lab")),
     ("scrl.cli.main", ("torch", "transformers", "matplotlib")),

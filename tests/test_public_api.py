@@ -3,7 +3,6 @@
 import importlib.util
 import inspect
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -81,21 +80,21 @@ def test_train_takes_questions_from_memory_and_returns_a_light_result(run):
 def test_a_finished_run_is_not_resumed_and_bad_questions_leave_no_folder(run, tmp_path):
     with pytest.raises(scrl.InputError, match="has done all its 2 steps"):
         scrl.resume(run.folder)
-    with pytest.raises(scrl.InputError, match="questions: number 1 must be text or a Question, found int"):
+    with pytest.raises(scrl.InputError, match="questions"):
         scrl.train(SMALL, ["Compute 1+1.", 2], out=tmp_path / "bad")
-    with pytest.raises(scrl.InputError, match="a new folder is given as out="):
+    with pytest.raises(scrl.InputError, match="out="):
         scrl.train(SMALL, tmp_path / "bad")
     with pytest.raises(scrl.DataError, match="there is no such file"):
         scrl.train(SMALL, str(tmp_path / "gone.txt"), out=tmp_path / "bad")
     with pytest.raises(scrl.ConfigError, match="stepz"):
         scrl.train(SMALL | {"stepz": 3}, TEXTS, out=tmp_path / "bad")
-    with pytest.raises(scrl.InputError, match="tokenizer does not know"):
+    with pytest.raises(scrl.InputError, match="tokenizer"):
         scrl.train(SMALL, ["Čo je 1+1?"], out=tmp_path / "bad")  # refused after the folder was made
     assert not (tmp_path / "bad").exists()
     (tmp_path / "bare.yaml").write_text("model: embedded\nstepz: 3\n")
-    with pytest.raises(scrl.DataError, match=r"bare\.yaml:2: stepz"):
+    with pytest.raises(scrl.DataError, match=r"bare\.yaml:2"):
         scrl.train(tmp_path / "bare.yaml", TEXTS, out=tmp_path / "bad")  # questions are not missing
-    with pytest.raises(scrl.ConfigError, match=r"max_token: there is no such setting\. Did you mean 'max_tokens'\?"):
+    with pytest.raises(scrl.ConfigError, match=r"max_token"):
         scrl.sample("embedded", TEXTS, 2, max_token=40)
 
 
@@ -106,12 +105,6 @@ def test_a_run_on_questions_from_memory_is_resumed_from_any_folder(tmp_path, mon
     monkeypatch.chdir("/")
     with pytest.raises(scrl.InputError, match="has done all its 1 steps"):  # its questions were found
         scrl.resume(tmp_path / run.folder)
-
-
-def test_an_evaluation_that_is_refused_leaves_no_folder(tmp_path):
-    with pytest.raises(scrl.InputError):
-        scrl.evaluate("no-such-model", "arithmetic:easy:train:2", out=tmp_path / "e")
-    assert not (tmp_path / "e").exists()
 
 
 @pytest.fixture
@@ -128,20 +121,15 @@ def test_settings_may_be_given_by_name(tmp_path, no_report):
     assert read_config(done.folder / "config.yaml").sampling.max_tokens == 40
     done = scrl.train(model="embedded", questions=str(tmp_path / "q.txt"), max_tokens=40, out=tmp_path / "b", **small)
     assert len(done.metrics) == 1
-    for name, words in {
-        "num_generations": "num_generations is TRL's name; here it is completions",
-        "modle": "modle: there is no such setting. Did you mean 'model'?",
-        "output_dir": "output_dir is TRL's name; here it is out",
-    }.items():
-        with pytest.raises(scrl.ConfigError) as error:
+    for name, ours in {"num_generations": "completions", "modle": "'model'", "output_dir": "out"}.items():
+        with pytest.raises(scrl.ConfigError, match=f"{name}.*{ours}"):
             scrl.train(SMALL, TEXTS, out=tmp_path / "bad", **{name: 8})
-        assert str(error.value) == words
-    with pytest.raises(scrl.ConfigError, match=r"max_tokens is short for sampling\.max_tokens, and both are given"):
+    with pytest.raises(scrl.ConfigError, match=r"sampling\.max_tokens"):
         scrl.train(SMALL | {"max_tokens": 40}, TEXTS, out=tmp_path / "bad")
     [record] = scrl.evaluate("embedded", "arithmetic:easy:train:2", out=tmp_path / "e", completions=2, max_tokens=40)
     assert (record["samples"], record["max_tokens"]) == (2, 40)
     assert (record["temperature"], record["top_p"]) == (0.6, 0.95)  # the defaults of `scrl evaluate`
-    with pytest.raises(scrl.ConfigError, match="max_gen_toks is lm-eval's name; here it is max_tokens"):
+    with pytest.raises(scrl.ConfigError, match=r"max_gen_toks.*max_tokens"):
         scrl.evaluate("embedded", "arithmetic:easy:train:2", max_gen_toks=40)
     assert not (tmp_path / "bad").exists()
 
@@ -174,16 +162,10 @@ def test_of_several_processes_the_first_alone_makes_and_removes_the_folder(tmp_p
     with pytest.raises(scrl.InputError, match="refused"):
         scrl.train(SMALL, **settings, out=out)
     assert out.is_dir()
-    with pytest.raises(scrl.ConfigError, match="several processes write to one folder: name it"):
+    with pytest.raises(scrl.ConfigError, match="several processes"):
         scrl.train(SMALL, **settings)
-    with pytest.raises(scrl.InputError, match="questions: several processes need them in a file"):
+    with pytest.raises(scrl.InputError, match="questions"):
         scrl.train(SMALL, TEXTS, engine="trl", out=out)
-
-
-def test_a_system_message_of_a_question_stays_with_it(tmp_path, no_report):
-    asked = [scrl.Question("a", TEXTS[0], system="Be brief."), scrl.Question("b", TEXTS[1])]
-    scrl.train(SMALL | {"steps": 1}, asked, out=tmp_path / "run")
-    assert read_config(tmp_path / "run" / "config.yaml").load_questions().questions == tuple(asked)
 
 
 def test_sample_label_and_evaluate(run, tmp_path, caplog):
@@ -192,7 +174,7 @@ def test_sample_label_and_evaluate(run, tmp_path, caplog):
     unsaid = scrl.sample(str(run.checkpoint), TEXTS[:2], 4, max_tokens=48, temperature=0.7)
     assert [each.group for each in unsaid] == [each.group for each in groups]
     assert "questions are asked without an instruction" in caplog.text
-    with pytest.raises(scrl.InputError, match="the tokenizer does not know some tokens of 1 of 1 prompts"):
+    with pytest.raises(scrl.InputError, match="1 of 1 prompts"):
         scrl.sample("embedded", ["What is 1+1?"], 4)
     assert scrl.assign_credit(groups[0].group).rewards.shape == (4,)
     summary = scrl.label(run.folder / "rollouts.jsonl", "ttrl", out=tmp_path / "labels.jsonl")
@@ -205,7 +187,7 @@ def test_sample_label_and_evaluate(run, tmp_path, caplog):
     assert [(row["min_share"], row["min_margin"]) for row in rows] == [(0.25, 0), (0.5, 0)]
     half = scrl.label(run.folder / "rollouts.jsonl", min_share=0.5, min_margin=0)
     assert rows[1]["positive_questions"] == half["positive_questions"]
-    with pytest.raises(scrl.InputError, match="method 'oracle' needs the right answer of every question"):
+    with pytest.raises(scrl.InputError, match="'oracle'"):
         scrl.sweep(run.folder / "rollouts.jsonl", "oracle")
     with pytest.raises(scrl.ConfigError, match="min_shar"):
         scrl.sweep(run.folder / "rollouts.jsonl", min_shar=[0.5])
@@ -244,17 +226,3 @@ def test_the_trainer_in_one_file_learns_the_weights_of_the_package(run):
     # Adam divides by the gradient's size, so rounding of the tiniest gradients shows; all others agree.
     assert distance(weights, before) > 0.01
     assert distance(weights, learned) < 2e-3 * distance(weights, before)
-
-
-def test_the_trainer_in_one_file_says_when_a_model_cannot_read_the_instruction(tmp_path, monkeypatch, capsys):
-    (tmp_path / "q.txt").write_text("\n".join(TEXTS))
-    words = [PATH.name, str(model_folder("embedded")), str(tmp_path / "q.txt"), "--steps", "1", "--max-tokens", "30"]
-    monkeypatch.setattr(sys, "argv", [*words, "--out", str(tmp_path / "out")])
-    with pytest.raises(SystemExit):
-        example.main()
-    assert "leave it out with --instruction ''" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", [*words, "--out", str(tmp_path / "out"), "--instruction", ""])
-    example.main()
-    share = re.fullmatch(r"step 1: (\d+)% agree\n", capsys.readouterr().out)
-    assert int(share[1]) > 0
-    assert (tmp_path / "out" / "model.safetensors").is_file()

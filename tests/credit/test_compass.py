@@ -93,7 +93,7 @@ def test_ties_and_one_completion():
 def test_it_asks_for_what_it_needs_and_no_more():
     assert credit_rule("compass").needs == {"margin_std", "decisiveness"}
     assert credit_rule("compass", path_weight=0).needs == {"margin_std"}
-    with pytest.raises(InputError, match="method 'compass' needs the fact 'decisiveness'"):
+    with pytest.raises(InputError, match=r"'compass'.*'decisiveness'"):
         assign_credit(Group.from_answers(["1", "2"], question_id="q"), "compass")
     with pytest.raises(ConfigError, match="exponent_sign"):
         credit_rule("compass", exponent_sign=2)

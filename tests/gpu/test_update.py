@@ -185,10 +185,6 @@ def exact_copy(language_model):
     return exact
 
 
-def test_rows_are_packed_by_default():
-    assert policy_of(random_model(), "auto").is_packed
-
-
 @pytest.mark.parametrize("kv_heads", [2, 7, 14])
 @pytest.mark.parametrize("size", [64, 128])
 @pytest.mark.parametrize("window", [None, 30])
@@ -271,25 +267,6 @@ def test_fp32_gradients_with_fused_layers_are_those_without():
     policies = [policy_of(random_model(torch.float32), False, has_fused_layers=each) for each in (True, False)]
     found, wanted = (gradient(policy, rows) for policy in policies)
     assert 0 < distance(found, wanted) < 1e-5
-
-
-@pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_fused_layers_need_less_memory(is_checkpointed):
-    rows, peaks = random_rows([512] * 30), []
-    for each in (True, False):
-        language_model = random_model(mlp=4864)
-        if is_checkpointed:
-            language_model.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-            language_model.model.enable_input_require_grads()
-        policy = policy_of(language_model, False, is_checkpointed=is_checkpointed, has_fused_layers=each)
-        policy.micro_batch = 30
-        gradient(policy, rows)  # what cuBLAS keeps for good is allocated
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        gradient(policy, rows)
-        peaks.append(torch.cuda.max_memory_allocated() - before)
-        del policy, language_model
-    assert peaks[0] < peaks[1]
 
 
 # The optimizer

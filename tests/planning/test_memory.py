@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_leaves
 
 from scrl.planning.memory import (
     GIB,
-    LOGIT_BYTES,
     Layout,
     Work,
     bytes_per_trained_weight,
@@ -22,7 +21,6 @@ from scrl.planning.memory import (
     parts,
     peaks,
     row_bytes,
-    smaller,
 )
 from scrl.planning.shapes import SHAPES, shape_of
 from scrl.policy.checkpoint import checkpoints_bytes
@@ -160,15 +158,6 @@ def test_rows_are_as_many_as_memory_allows():
     assert fit(SMALL, replace(work, sampled_rows=3 * 256, rollouts=3), OURS, H200).rows == 256  # one after the other
     by_vllm = replace(work, vllm_memory=0.01)
     assert fit(SMALL, by_vllm, OURS, H200).rows == 12  # 1.39 GiB // (3,272 tokens · 36,864 bytes)
-
-
-def test_less_memory_is_tried_in_an_order_that_costs_least():
-    tries = [(less.micro_batch, less.is_checkpointed) for less in smaller(replace(PAPER, micro_batch=5))]
-    assert tries == [(5, False), (2, False), (1, False), (5, True), (2, True), (1, True)]
-    passes = [(OURS.micro_tokens(each), OURS.micro_rows(each)) for each in smaller(replace(PAPER, micro_batch=20))]
-    assert passes[:2] == [(16 * 3272, 16), (10 * 3272, 10)]  # an update has 16 rows
-    three_rows = 3 * 3072 * SMALL.vocabulary * LOGIT_BYTES
-    assert logit_bytes(SMALL, replace(PAPER, micro_batch=3), Layout("verl", "FSDP2", 8)) == three_rows
 
 
 def works(vllm_memory=st.none()):  # noqa: B008 - a strategy is a constant

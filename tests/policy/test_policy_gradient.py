@@ -161,29 +161,6 @@ def test_on_fresh_samples_every_ratio_is_1(variant, temperature):
     assert report.loss == pytest.approx(-float(shares @ ADVANTAGES), abs=5e-5)
 
 
-def test_an_advantage_of_0_gives_a_gradient_of_0(group):
-    found, sums = collected_gradient(make_policy(embedded(), max_tokens=24), group, credit_of([0.0] * 6))
-    assert float(found.abs().max()) == 0
-    assert sums.loss == 0
-
-
-def test_a_step_up_makes_good_completions_likelier_and_bad_ones_less_likely(group):
-    policy, credit = make_policy(embedded(), max_tokens=24), credit_of([1.0, -1.0] * 3)
-    rows = policy.rows([(group, credit)])
-
-    def surrogate():
-        with torch.no_grad():
-            logprobs_RT, _ = policy.score(policy._batch(rows))
-        return sum(
-            (row.positive_part + row.negative_part) * row.weights_T[0] * float(logprobs_T.sum())
-            for row, logprobs_T in zip(rows, logprobs_RT, strict=True)
-        )
-
-    before = surrogate()
-    policy.update([group], [credit])
-    assert surrogate() > before
-
-
 # Corners
 
 

@@ -114,15 +114,6 @@ def test_the_scale_of_the_weights_is_irrelevant_where_the_loss_divides_by_length
     assert_close(small, wanted)
 
 
-def test_a_completion_without_weight_adds_nothing(drawn):
-    language_model, sampled = drawn
-    policy = make_policy(language_model, max_tokens=MAX_TOKENS)
-    nothing = weighed([np.zeros(len(sample.tokens_T)) for sample in sampled.samples_G])
-    found, sums = collected_gradient(policy, sampled, nothing)
-    assert not found.any()
-    assert sums.loss == 0
-
-
 def test_tokens_without_a_weight_are_not_counted_as_clipped(drawn):
     language_model, sampled = drawn
     policy = make_policy(language_model, max_tokens=MAX_TOKENS, clip_low=0.0, clip_high=0.0)

@@ -98,29 +98,23 @@ def test_a_run_draws_all_its_completions_from_it(folder):
     assert len(sampler.drawn) > 2  # the evaluation draws from it too
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "words"),
-    [
-        ("short", "group[:-1]", r"must give 2 completions of each of 4 prompts; it gave 1, 1, 1, 1"),
-        ("text", "[sample.text for sample in group]", r"must give scrl\.records\.Sample objects; it gave str"),
-    ],
-)
-def test_what_it_draws_is_checked(name, change, words, folder):
+@pytest.mark.parametrize(("name", "change"), [("short", "group[:-1]"), ("text", "[sample.text for sample in group]")])
+def test_what_it_draws_is_checked(name, change, folder):
     text = MODULE.replace("groups.append(group)", f"groups.append({change})")
     (folder / f"{name}_sampler.py").write_text(text)
     config = read_config(None, [*SMALL, f"compute.sampler={name}_sampler:Plain", "probe=0"])
-    with pytest.raises(TrainingError, match=rf"^compute\.sampler: sample {words}"):
+    with pytest.raises(TrainingError, match=r"^compute\.sampler"):
         train(config, folder / "run", Listener())
 
 
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("no_such_module:Plain", r"importing 'no_such_module' raised ModuleNotFoundError.*PYTHONPATH"),
-        ("broken_sampler:Plain", r"importing 'broken_sampler' raised OSError: no such accelerator"),
-        ("plain_sampler:Fancy", r"'plain_sampler' has no 'Fancy' that can be called"),
-        ("plain_sampler:no_sampler", r"'plain_sampler' has no 'no_sampler' that can be called"),
-        ("plain_sampler", r"sampler"),  # refused with the other settings
+        ("no_such_module:Plain", "ModuleNotFoundError"),
+        ("broken_sampler:Plain", "no such accelerator"),
+        ("plain_sampler:Fancy", "'Fancy'"),
+        ("plain_sampler:no_sampler", "'no_sampler'"),
+        ("plain_sampler", "sampler"),  # refused with the other settings
     ],
 )
 def test_a_path_that_leads_to_no_sampler_is_refused_before_a_model_is_loaded(path, words, folder, monkeypatch):

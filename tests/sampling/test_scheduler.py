@@ -8,11 +8,8 @@ from scrl.sampling.gpu.cuda_graphs import bucket_rows, step_size
 from scrl.sampling.gpu.fused_weights import Shape
 from scrl.sampling.gpu.graph_engine import reads_alone
 from scrl.sampling.gpu.kv_cache import (
-    PREFILL_TOKENS,
     CacheSize,
     affordable_pages,
-    pad_end_tokens,
-    prefill_batches,
     prompt_teams,
 )
 from scrl.sampling.gpu.scheduler import ENOUGH_LENGTHS, Prefix, Row, Scheduler, max_pages, min_pages
@@ -114,15 +111,6 @@ def test_a_team_has_one_prompt():
     for slot, row in enumerate(rows):
         row.slot = slot
     assert prompt_teams(rows, 2) == [[0, 2], [3], [1, 5]]
-
-
-def test_prompts_of_similar_lengths_are_prefilled_together():
-    assert prefill_batches([3, 0, PREFILL_TOKENS * 2, 5]) == [[2], [3, 0]]
-    assert prefill_batches([PREFILL_TOKENS // 2] * 3) == [[0, 1], [2]]
-
-
-def test_end_tokens_are_padded_to_a_power_of_two():
-    assert [pad_end_tokens(ends) for ends in ([], [5], [5, 6, 7])] == [[-1], [5], [5, 6, 7, -1]]
 
 
 def test_pages_are_planned_from_free_memory():
