@@ -1,6 +1,5 @@
 """`scrl label` as a user meets it: real processes, real files."""
 
-import gzip
 import json
 import subprocess
 import sys
@@ -166,15 +165,6 @@ def test_options_reach_the_rule(label):
     assert [line["label"] for line in labels] == ["positive"] * 3 + [None]
     labels, _, _ = label(rows, "--preset", "official", "--method", "ttrl", "--reader", r"regex:\d")
     assert [line["answer"] for line in labels] == ["4", "1", None, "9"]
-
-
-def test_compressed_files_byte_order_marks_and_null_completions_are_fine(tmp_path, label):
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(gzip.compress((json.dumps(row("q", "1")) + "\n").encode()))
-    assert len(label(path)[0]) == 1
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'\xef\xbb\xbf{"question_id": "q", "answer": "4", "completion": null, "entropy": 0}\n')
-    assert label(path)[0][0]["answer"] == "4"
 
 
 @pytest.mark.parametrize(

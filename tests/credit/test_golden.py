@@ -210,21 +210,6 @@ def test_equal_entropies_are_no_signal_whatever_rounding_does(entropy):
         assert np.abs(credit.advantages).max() < 1e-6
 
 
-def test_the_flag_looks_at_the_completions_that_are_trained_on():
-    """Of 1 × 8, 2 × 4, 3, 4 the positive label tells apart; if the trained four carry no label, entropy is all there is."""
-    votes = {"1": 8, "2": 5, "3": 2, "4": 1}
-    entropies = {"1": 0.2, "2": 0.3, "3": 0.1, "4": 0.15}
-    for seed in range(200):
-        credit = credit_of(votes, entropies, num_trained=3, seed=seed)
-        labelled = [credit.answers[i] in ("1",) for i in credit.trained]
-        if not any(labelled) and len({credit.answers[i] for i in credit.trained}) > 1:
-            assert credit.is_entropy_only
-            break
-    else:
-        pytest.fail("no such draw in 200 seeds")
-    assert not credit_of(votes, entropies).is_entropy_only
-
-
 # --- missing answers ------------------------------------------------------------------------------------------------
 
 

@@ -186,21 +186,6 @@ def test_thinking_can_be_switched_off(tokenizer_for):
     assert prompt_text(QUESTION, tokenizer, settings) == QWEN_USER + "<think>\n\n</think>\n\n"
 
 
-def test_instruction_and_system_message_replace_those_of_the_style_and_empty_ones_remove_them(tokenizer_for):
-    qwen = tokenizer_for(TEMPLATES["qwen"])
-    own = PromptSettings(instruction="Be brief.", system="You count.")
-    assert prompt_text(QUESTION, qwen, own) == (
-        "<|im_start|>system\nYou count.<|im_end|>\n"
-        "<|im_start|>user\nWhat is 2 + 2? Be brief.<|im_end|>\n<|im_start|>assistant\n"
-    )
-    nothing = PromptSettings(instruction="", system="")  # the template then puts in its own system message
-    assert prompt_text(QUESTION, qwen, nothing) == (
-        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
-        "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
-    )
-    assert prompt_text(QUESTION, tokenizer_for(None), nothing) == "What is 2 + 2?\n"
-
-
 @pytest.mark.parametrize(("template", "settings", "named"), [
     *((None, {"style": style}, r"prompt\.style") for style in STYLES if style != "plain"),
     (None, {"system": "Count."}, r"prompt\.system"),

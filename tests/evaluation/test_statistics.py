@@ -315,22 +315,6 @@ def test_seeds_with_the_same_questions_are_clustered_by_question():
     assert (found.least, found.most) == (0.25, 0.75)  # (0 + ½)/2 and (1 + ½)/2: what the interval does not cover
 
 
-def test_seeds_with_questions_of_their_own_are_put_together():
-    first, second = {f"a{n}": n / 10 for n in range(8)}, {f"b{n}": n / 20 for n in range(8)}
-    found = mean_over_seeds([first, second], seed=5)
-    assert found.mean == pytest.approx((0.35 + 0.175) / 2)  # (0 + … + 7)/80 and half of it
-    together = bootstrap_interval([*first.values(), *second.values()], seed=5)
-    assert (found.low, found.high) == pytest.approx(together, abs=1e-12)
-
-
-def test_questions_that_only_some_seeds_have_keep_the_mean_of_the_means():
-    found = mean_over_seeds([{"q1": 0.0, "q2": 1.0}, {"q2": 0.5}], seed=0)
-    assert found.mean == 0.5  # (½ + ½) / 2
-    assert (found.least, found.most) == (0.5, 0.5)
-    # z₁ = (2/2)(0/2) = 0, z₂ = (2/2)(1/2 + 0.5/1) = 1: mean ½
-    assert (found.low, found.high) == (0.0, 1.0)
-
-
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=10), st.integers(1, 4))
 @settings(max_examples=40)
 def test_the_same_values_again_narrow_nothing(values, times):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from updates import (
@@ -127,14 +126,6 @@ def test_micro_batches_change_no_gradient(group, variant):
         assert sums.tokens == sum(len(sample.tokens_T) for sample in group.samples_G)
     for gradient in gradients.values():
         assert_close(gradient, gradients[16], 1e-6)
-
-
-def test_bfloat16_gradients_are_added_up_in_float32(group):
-    language_model = small_model(dtype=torch.bfloat16)
-    policy = make_policy(language_model, micro_batch=1, max_tokens=24)
-    policy.gradient(policy.rows([(group, credit_of())]))
-    assert {weight.gradient.dtype for weight in policy.optimizer._weights} == {torch.float32}
-    assert all(weight.grad is None for weight in language_model.model.parameters())
 
 
 # The first update

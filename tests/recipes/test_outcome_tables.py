@@ -15,7 +15,6 @@ from scrl.recipes.outcome_tables import Value, caption_of, cell_text, number_tab
 from scrl.recipes.paper import GAIN, SERIES, TABLES
 from scrl.recipes.reproduce import Choices
 from scrl.recipes.scales import benchmark_at, table_at
-from scrl.reporting.plots import write_curves
 from scrl.reporting.tables import as_csv, as_latex, as_markdown
 from scrl.seeds import generator_for
 
@@ -165,14 +164,6 @@ def test_voting_shows_the_majority_of_all_votes_and_their_number(tmp_path):
     assert cell_text(cell, value).endswith(" with 12 votes")
 
 
-def test_numbers_of_steps_are_averaged_over_the_run(tmp_path):
-    run = tmp_path / "seed-0" / "runs" / "qwen2.5-3b" / "minerva" / "32-16" / "scrl" / "metrics.jsonl"
-    write(run, [{"step": 0, "distinct_answers": 4, "positive_share": 0.5}, {"step": 1, "distinct_answers": 8}])
-    values = values_of(TABLES["failure-minerva"], Choices(), tmp_path)
-    assert values[SECTION, "SCRL", "distinct_answers", "distinct_answers"] == Value(6)
-    assert values[SECTION, "SCRL", "positive_share", "positive_share"] == Value(0.5)
-
-
 def test_dynamics_are_the_evaluations_on_the_way_not_what_training_sampled(tmp_path):
     run, sampled = tmp_path / "seed-0" / "runs" / "qwen2.5-3b" / "amc" / "32-16" / "scrl", {"questions": 83}
     sampled |= {"samples": 16, "temperature": 0.6, "top_p": 0.95}
@@ -186,15 +177,6 @@ def test_dynamics_are_the_evaluations_on_the_way_not_what_training_sampled(tmp_p
     assert value.mean == pytest.approx(37.5)  # in %, as everywhere
     caption = caption_of(table, values, Choices(), tmp_path)
     assert "83 questions, 16 samples each" in caption
-
-
-def test_entropies_come_from_the_rollouts(tmp_path):
-    measured(tmp_path, "qwen2.5-3b/start", "amc", [0.5], kind="rollouts", entropy_correct=0.2254)
-    measured(tmp_path, "qwen2.5-3b/start", "amc", [0.5], entropy_correct=9.0)
-    values = values_of(TABLES["table-entropy"], Choices(), tmp_path)
-    row = ("Qwen2.5-3B", "Correct Trajectories", "AMC", "entropy_correct")
-    cell = next(cell for cell in TABLES["table-entropy"].cells if cell.place == row)
-    assert cell_text(cell, values[row]) == "0.225 (0.225)"
 
 
 # Text
@@ -232,12 +214,3 @@ def test_files_that_nobody_wrote_are_named(tmp_path):
 
 
 # Curves
-
-
-def test_curves_are_drawn_even_where_there_are_none(tmp_path):
-    panels = {"A & B": {"<scrl>": [(0, 0.5), (1, 0.25)], "empty": []}, "nothing": {"ttrl": []}}
-    write_curves(panels, tmp_path / "a.svg")
-    write_curves(panels, tmp_path / "b.svg")
-    root = ElementTree.parse(tmp_path / "a.svg").getroot()
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

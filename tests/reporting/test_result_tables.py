@@ -4,7 +4,6 @@ import csv
 import io
 
 import pytest
-from line_files import write_lines
 from run_files import CONFIG, evaluation_line
 
 from scrl.data.checkpoint_file import write_sums
@@ -59,25 +58,6 @@ def test_what_a_reader_must_know_about_the_files_is_told(make_run):
     assert "evaluations.jsonl: line 4" in cut
     assert "step 20" in best
     assert all("best" not in row.marks for row in result_rows([place]))
-
-
-def test_without_gold_there_is_no_peak_and_no_score(make_run):
-    rows = rows_of(make_run(gold=False))
-    assert [(row.marks, row.scores) for row in rows] == [(("start",), {}), (("last",), {})]
-    table = result_table(rows)
-    assert "pass@1" not in table.header
-    assert [cell_text(cell) for cell in table.columns[table.header.index("agreement")]] == ["55.0", "55.0"]
-
-
-def test_an_evaluation_folder_has_a_row_a_benchmark(tmp_path):
-    lines = [graded(0, {"a": 1.0, "b": 0.0}, "amc", seed=4), graded(0, {"c": 0.5}, "math500", seed=4)]
-    write_lines(tmp_path / "evaluations.jsonl", lines)
-    for place in (tmp_path, tmp_path / "evaluations.jsonl"):
-        rows = rows_of(place)
-        found = [(row.benchmark, row.marks, row.questions) for row in rows]
-        assert found == [("amc", (), 2), ("math500", (), 1)]
-        assert (rows[0].method, rows[0].seeds) == (None, (4,))
-        assert rows[0].scores["maj@16"] == Share(0.5, 0.4, 0.6)
 
 
 def test_one_evaluation_is_the_start_and_a_step_can_be_named(make_run):

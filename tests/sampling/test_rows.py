@@ -184,14 +184,3 @@ def test_the_end_of_text_at_the_very_limit_is_an_end():
         [samples] = sampler.sample([replace(prompt, max_tokens=limit)], LIMIT_30, num_samples=40, seed=0, step=0)
         assert samples[number].is_finished == is_finished
         assert len(samples[number].tokens_T) == limit
-
-
-def test_rows_that_are_done_are_not_run_beyond_what_the_model_can_read():
-    """A long prompt beside many short ones: GPT-2 has 128 positions, and a table that ends there."""
-    model, (long, *short) = tiny_model("gpt2"), prompts(120, *[10] * 9)
-    sampler = LocalSampler(model, TOKENIZER, max_rows=512)
-    sampler._end_tokens = [10_000]  # no token ends a completion
-    prompts_B = [replace(long, max_tokens=8), *short]
-    samples_BG = sampler.sample(prompts_B, LIMIT_30, num_samples=1, seed=0, step=0)
-    assert [len(sample.tokens_T) for [sample] in samples_BG] == [8] + [30] * 9
-    assert_scored_as_by_plain_forward(model, prompts_B, samples_BG, 1.0)

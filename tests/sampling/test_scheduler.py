@@ -81,16 +81,6 @@ def test_rows_are_admitted_by_what_completions_have_needed():
     assert len(scheduler.running) == 33  # 99 pages, three per row: completions have 16 tokens, and one page to spare
 
 
-def test_prompts_are_prefilled_for_many_rows_at_a_time():
-    scheduler = Scheduler(16, 1000, 8)
-    scheduler.add(rows_of(*(prefix(4) for _ in range(40)), limit=8))
-    assert len(scheduler.admit()) == 16
-    scheduler.retire({0: 8})
-    assert scheduler.admit() == []  # one slot of sixteen
-    scheduler.retire({1: 8})
-    assert len(scheduler.admit()) == 2
-
-
 def test_steps_come_in_few_sizes():
     assert [bucket_rows(rows) for rows in (1, 3, 65, 256, 257, 513)] == [1, 4, 96, 256, 320, 640]
     assert step_size(200, 5, 0, 0, team_size=8) == (256, 8, 0, 0)
