@@ -35,7 +35,7 @@ from scrl.credit.tally import count_votes
 from scrl.data.run_state import ENGINE_STATE
 from scrl.engines.requirements import require_engine
 from scrl.engines.verl.settings import read_settings
-from scrl.errors import ConfigError
+from scrl.errors import ConfigError, InputError
 from scrl.lab.stored_groups import first_visits
 from scrl.records import Credit, Question, Sample, Sampled
 from scrl.training.crediting import Crediting, with_drawn
@@ -126,6 +126,8 @@ class ScrlTrainer(PPOTrainerSync):
         if trainer.resume_mode == "resume_path":
             folder = Path(trainer.resume_from_path)
         if self.global_steps:
+            if not (folder / ENGINE_STATE).is_file():
+                raise InputError(f"{folder}: has no {ENGINE_STATE}; it is not a checkpoint of this trainer")
             state = json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
             self.labels, self.last_votes = state["labels"], LastVotes.from_json(state["last_votes"])
 
