@@ -140,7 +140,7 @@ def test_the_reader_and_the_sampler_of_the_page_work(folder):
     words = ("label", "own.jsonl", "--reader", "readers:after_answer", "--method", "ttrl", "--out", "own-labels.jsonl")
     assert run(*words, cwd=folder).returncode == 0
     assert [line["answer_class"] for line in read_lines(folder / "own-labels.jsonl")] == ["4", "4", None]
-    tiny = "--steps 1 --completions 4 --trained 2 --sampling.max-tokens 24 --evaluation.is-off true --out sampled"
+    tiny = "--steps 1 --completions 4 --trained 2 --sampling.max-tokens 24 --evaluation.completions 0 --out sampled"
     command = f"train --model embedded --questions arithmetic:easy:train:2 --compute.sampler samplers:Logged {tiny}"
     done = run(*command.split(), cwd=folder)
     assert done.returncode == 0, done.stderr

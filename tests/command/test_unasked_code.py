@@ -50,7 +50,7 @@ def sprung(folder):
 
 def test_a_run_imports_its_method_from_the_folder_and_nothing_else(folder):
     words = "train --model embedded --questions arithmetic:easy:train:2 --steps 1 --completions 4 --trained 2".split()
-    words += "--sampling.max-tokens 24 --evaluation.is-off true --method mine:MINE --out run".split()
+    words += "--sampling.max-tokens 24 --evaluation.completions 0 --method mine:MINE --out run".split()
     offline = untraced(HF_HUB_OFFLINE="1")
     done = subprocess.run([*COMMAND, *words], cwd=folder, capture_output=True, text=True, env=offline)
     assert (done.returncode, sprung(folder)) == (0, []), done.stderr

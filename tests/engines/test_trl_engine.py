@@ -252,8 +252,7 @@ def test_a_run_goes_on_as_if_nothing_had_happened(changes, signal, tmp_path, mon
 def test_the_guard_ends_a_run(tmp_path, monkeypatch):
     monkeypatch.setitem(guard.FLOORS, "length_mean", (0.9999, "completions have become short"))
     monkeypatch.setattr(guard, "LONGEST", 1.0001)
-    config = small("evaluation.completions=0", "guard.window=1", "steps=4")
-    trl_run.train(config, tmp_path, Listener())
+    trl_run.train(small("evaluation.completions=0", "guard.window=1", "steps=4"), tmp_path, Listener())
     assert "after step 2" in guard_stop_of(tmp_path)
     assert len(lines(tmp_path / "metrics.jsonl")) == 2
     with pytest.raises(InputError, match=r"the guard.* step 2"):

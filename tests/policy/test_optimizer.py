@@ -241,10 +241,11 @@ def test_the_factor_is_above_0_and_at_most_1_and_never_rises_after_the_warm_up(u
 
 # In fewer bytes: split masters are exact, averages in bfloat16 are right on average, gradients exist once
 
+
 LEAN = {"warmup": 0.0, "schedule": "constant", "learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}
 
 
-def steady(model, has_adapter=False, **changes):
+def open_lean(model, has_adapter=False, **changes):
     return open_for(model, has_adapter, **LEAN | changes)
 
 
@@ -295,7 +296,7 @@ def test_a_checkpoint_of_float32_weights_does_not_become_one_of_bfloat16_ones(ha
 def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):
     monkeypatch.setattr(low_memory_adamw, "CHUNK", chunk)
     lean_model, model = layers(), layers()
-    lean, plain = steady(lean_model), steady(model, has_adapter=True)
+    lean, plain = open_lean(lean_model), open_lean(model, has_adapter=True)
     for number in range(6):
         norms = take_step(lean_model, lean, number, passes), take_step(model, plain, number, passes)
         assert norms[0] == pytest.approx(norms[1], rel=1e-6)
@@ -308,7 +309,7 @@ def test_split_masters_move_as_separate_ones_do(monkeypatch, passes, chunk):
 
 def test_averages_in_bfloat16_stay_near_those_in_float32():
     lean_model, model = layers(), layers()
-    lean, plain = steady(lean_model, state="bfloat16"), steady(model, has_adapter=True)
+    lean, plain = open_lean(lean_model, state="bfloat16"), open_lean(model, has_adapter=True)
     start = torch.cat(masters_of(plain)).clone()
     for number in range(40):
         take_step(lean_model, lean, number % 5)
@@ -334,7 +335,7 @@ def test_an_average_in_bfloat16_can_fall():
 
 def test_the_gradient_of_one_pass_stays_in_bfloat16_and_that_of_several_is_summed_in_float32():
     model = layers()
-    lean = steady(model)
+    lean = open_lean(model)
     lean.expect(1)
     give_gradient(model, 0)
     assert all(weight.grad is None and weight.gradient.dtype == torch.bfloat16 for weight in lean._weights)

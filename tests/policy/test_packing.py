@@ -150,8 +150,7 @@ def test_the_reason_is_told_where_rows_cannot_be_packed(outcome, reason):
     assert why is reason is None or reason in why
     assert body.training
     assert body.config._attn_implementation == "sdpa"
-    on_a_gpu = (body, SimpleNamespace(weight=SimpleNamespace(device=torch.device("cuda"))))
-    is_packed, note = choose_packing(on_a_gpu)
+    is_packed, note = choose_packing((body, SimpleNamespace(weight=SimpleNamespace(device=torch.device("cuda")))))
     assert is_packed == (note is None) == (reason is None)
 
 

@@ -76,7 +76,7 @@ def test_long_completions_lose_reward_where_the_run_says_so(folders, tmp_path):
 
 
 def test_a_buffer_longer_than_a_completion_is_refused():
-    with pytest.raises(ConfigError, match="overlong_buffer"):
+    with pytest.raises(ConfigError, match=r"overlong_buffer"):
         small(*TINY, "credit.overlong_buffer=41")
 
 
@@ -120,8 +120,13 @@ def test_etmr_samples_trees_for_training_alone(tmp_path, monkeypatch):
 # Control arms: the oracle is told gold and nobody else is
 
 CONTROL = (
-    "steps=1", "questions_per_step=2", "completions=6", "trained=6", "evaluation.completions=0", "checkpoint_every=9",
-)  # fmt: skip
+    "steps=1",
+    "questions_per_step=2",
+    "completions=6",
+    "trained=6",
+    "evaluation.completions=0",
+    "checkpoint_every=9",
+)
 
 
 @pytest.fixture(scope="module")
