@@ -24,6 +24,8 @@ UNIT = 1 << BITS
 MIN_EXPONENT, MAX_EXPONENT = -250, 500
 """Limits of an exponent: e⁵⁰⁰ is 2⁷²¹, and below e⁻²⁵⁰ units of 2⁻⁶⁴⁰ show too few digits."""
 MAX_ANGLE = 2.0**40
+MAX_RATIO_BITS = 266
+"""10⁸⁰: of a term that much smaller than the sum too few of the 100 digits are compared."""
 MAX_REPEATED = 64
 ROUNDING = 8.0
 """Units that the result of a function from mpmath may be off by, with 64 bits to spare."""
@@ -84,6 +86,14 @@ I = Ball(0, UNIT, 0.0, is_real=False)  # noqa: E741 - the number
 
 
 def total(a: Ball, b: Ball) -> Ball:
+    """The sum, unless one term is lost beside the other."""
+    sizes = [max(abs(ball.real), abs(ball.imag)) for ball in (a, b)]
+    if (
+        abs(sizes[0].bit_length() - sizes[1].bit_length()) > MAX_RATIO_BITS
+        and sizes[0] > a.error
+        and sizes[1] > b.error
+    ):
+        raise Unsettled
     return Ball(a.real + b.real, a.imag + b.imag, a.error + b.error, a.is_real and b.is_real)
 
 

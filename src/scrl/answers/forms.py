@@ -82,7 +82,10 @@ def _form(answer: str, significant_digits: int | None) -> Form | None:
     if words is not None and len(words.parts) == 1 and words.parts[0] in FORMULAS:
         return _form(FORMULAS[words.parts[0]], significant_digits)
     if words is not None:
-        form = set_form([Form(f'"{part}"', "words") for part in words.parts])
+        parts = tuple(Form(f'"{part}"', "words") for part in words.parts)
+        form = set_form(parts)
+        if words.is_ordered and len(parts) > 1:
+            return Form(f"({', '.join(part.key for part in parts)})", "words", parts)
         return Form(f"any of {form.key}", "words", form.parts) if words.is_either else form
     text = Form(f"text {squeeze(bare)}", "text")
     if _VECTORS.search(answer) and _PRODUCTS.search(answer):

@@ -84,14 +84,27 @@ class _Parser(Cursor):
                 factors.append(self.signed_factor(depth))
             elif self.peek() == "/":
                 self.take()
-                factors = [powers.divide(powers.product(factors), self.signed_factor(depth))]
+                factors = [powers.divide(numerator := powers.product(factors), self.divisor(numerator, depth))]
             elif self.starts_factor():
-                if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER:
-                    raise Incomputable("a number right after a number or a letter")
-                factors.append(self.factor(depth))
+                factors.append(self.next_factor(depth))
             else:
                 break
         return powers.product(factors)
+
+    def divisor(self, numerator: Expr, depth: int) -> Expr:
+        """A slash divides by all that is written without a sign: a/bc is a/(bc); but 4/3 πr³ starts with 4/3."""
+        factors = [self.signed_factor(depth)]
+        is_number = not numerator.symbols and factors[0].rational is not None
+        if is_number and numerator.rational is None and self.starts_factor():
+            raise Incomputable("√3/2x is read in two ways")
+        while not is_number and not self.at_end() and self.starts_factor():
+            factors.append(self.next_factor(depth))
+        return powers.product(factors)
+
+    def next_factor(self, depth: int) -> Expr:
+        if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER:
+            raise Incomputable("a number right after a number or a letter")
+        return self.factor(depth)
 
     def starts_factor(self) -> bool:
         kind, text = self.kind(), self.peek()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import reduce
 
 from scrl.answers.exact import (
     CONSTANTS,
@@ -33,6 +33,8 @@ from scrl.answers.exact import (
 MAX_EXPANDED_POWER = 12
 MAX_RADICAND_BITS = 200
 MAX_DIVISION_STEPS = 64
+_SCALARS = frozenset("GIRV")
+"""Capitals of physics, or the identity, that are rather numbers than matrices: I^2R is RI^2."""
 FACTOR_LIMIT = 20_000
 """Trial division stops here, so what is left below its square is prime."""
 
@@ -252,29 +254,30 @@ def _factor(n: int) -> dict[int, int]:
 
 
 def product(factors: Sequence[Expr]) -> Expr:
-    """The product; neighbours that may be matrices or operators keep their order: AB is not BA, x^T x is not x x^T."""
+    """The product; what may be matrices or operators keeps its order: AB is not BA, x^T x is not x x^T."""
     if len(factors) == 1:
         return factors[0]
     has_transpose = any(map(_is_transpose, factors))
-
-    def is_operator(factor: Expr) -> bool:
-        return any(map(_is_operator_name, factor.symbols)) or (has_transpose and bool(factor.symbols))
-
-    value = number(1)
-    for are_operators, run in itertools.groupby(factors, key=is_operator):
-        neighbours = list(run)
-        names = {name for factor in neighbours for name in factor.symbols if _is_operator_name(name)}
-        if are_operators and len(neighbours) > 1 and (len(names) > 1 or has_transpose):
-            neighbours = [symbol(f"({' '.join(factor.text for factor in neighbours)})")]
-        for factor in neighbours:
-            value = multiply(value, factor)
-    return value
+    operators = [
+        factor
+        for factor in factors
+        if any(map(_is_operator_name, factor.symbols)) or (has_transpose and bool(factor.symbols))
+    ]
+    names = {name for factor in operators for name in factor.symbols if _is_operator_name(name)}
+    if len(operators) > 1 and (len(names) > 1 or has_transpose):
+        word = symbol(f"({' '.join(factor.text for factor in operators)})")
+        factors = [word, *(factor for factor in factors if factor not in operators)]
+    return reduce(multiply, factors)
 
 
 def _is_operator_name(name: str) -> bool:
-    """Whether it may be a matrix or an operator: a capital letter, one with a hat, σ_x, a_+, or a product of such."""
+    """A capital letter but G, I, R and V, one with a hat, σ_x, a_+, or a product of such: may be a matrix."""
     is_marked = name.startswith(("hat(", "vec(", "bold(", "(")) or name.endswith(("_{+}", "_{-}"))
-    return name[0].isupper() or is_marked or name in ("sigma_x", "sigma_y", "sigma_z")
+    return (
+        (name[0].isupper() and name[:2].rstrip("_") not in _SCALARS)
+        or is_marked
+        or name in ("sigma_x", "sigma_y", "sigma_z")
+    )
 
 
 def _is_transpose(factor: Expr) -> bool:

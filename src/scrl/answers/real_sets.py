@@ -58,8 +58,10 @@ EVERYTHING: RealSet = (Interval(End(None), End(None)),)
 
 
 def set_key(intervals: RealSet) -> str:
-    """`(-1*oo, 0) U (0, oo)`; points alone are a plain set."""
+    """`(-1*oo, 0) U (0, oo)`; points alone are a plain set, and `]1, 2[` is no pair."""
     keys = [interval.key for interval in intervals]
+    if len(keys) == 1 and keys[0][0] == "(" and keys[0][-1] == ")" and "oo" not in keys[0]:
+        return f"]{keys[0][1:-1]}["
     if any(key[0] in "([" and key[-1] in ")]" for key in keys):
         return " U ".join(keys)
     return keys[0] if len(keys) == 1 else f"{{{', '.join(sorted(keys))}}}"

@@ -14,7 +14,7 @@ from scrl.answers import exact
 from scrl.answers.balls import Unsettled
 from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.fingerprint import equation_key, expression_key, real_value
-from scrl.answers.names import NEUTRAL, assignments, free_names, is_function, is_name, is_words, name_order
+from scrl.answers.names import NEUTRAL, assignments, free_names, in_order, is_function, is_name, is_words
 from scrl.answers.powers import cancel, divide, monic
 from scrl.answers.real_sets import (
     EVERYTHING,
@@ -79,7 +79,8 @@ class Relations(Values, ABC):
             raise Incomputable("unequal sides")
         names, values = (split(side, {":"})[0] for side in (first, rest[0]))
         if len(names) > 1 and len(names) == len(values) and all(map(is_name, names)):
-            return self.ratio_or_label([part for _, part in sorted(zip(map(text_of, names), values, strict=True))])
+            parts = dict(zip(map(text_of, names), values, strict=True))
+            return self.ratio_or_label([parts[name] for name in in_order(list(parts))])
         return self.difference(first, rest[0])
 
     def equal(self, sides: Sequence[Tokens]) -> Form:
@@ -202,8 +203,10 @@ class Relations(Values, ABC):
         if relations_in(tokens):
             return _solution(self.constraints(tokens))
         inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
-        ends = split(inner, {","})[0] if inner is not None else []
-        if texts[:1] == [r"\{"]:
+        if inner is None:
+            raise Unreadable("brackets that do not match")
+        ends = split(inner, {","})[0]
+        if texts[0] == r"\{":
             values = [self.value(end) for end in ends]
             return unite(Interval(End(value, is_closed=True), End(value, is_closed=True)) for value in values)
         if len(ends) != 2:
@@ -235,19 +238,21 @@ class Relations(Values, ABC):
         return Form(":".join(keys), "ratio", tuple(forms))
 
     def mapping(self, pairs: Sequence[tuple[str, Tokens]]) -> Form:
-        """`x=1, y=2` is (1, 2): the values in alphabetical order of their names."""
-        values = [set_form(self.variants(value)) for _, value in sorted(pairs, key=lambda pair: name_order(pair[0]))]
+        """`x=1, y=2` is (1, 2), and so is `(r, h) = (1, 2)`: the values in the order of their names."""
+        named = dict(pairs)
+        values = [set_form(self.variants(named[name])) for name in in_order(list(named))]
         return Form(f"({', '.join(value.key for value in values)})", "sequence", tuple(values))
 
     def membership(self, tokens: Tokens) -> Form:
         """`x \\in [0, 1)` is the interval."""
         sides, _ = split(tokens, {r"\in"})
-        names = [text_of(part) for part in split(inside(sides[0], {"("}, {")"}) or [], {","})[0]]
-        if names != sorted(names, key=name_order):
+        names = [text_of(part) for part in split(inside(sides[0], {"("}, {")"}) or sides[0], {","})[0]]
+        if all(names) and names != in_order(names):
             raise Incomputable("names in another order")
         if len(sides) != 2 or not (is_name(sides[0]) or inside(sides[0], {"("}, {")"})) or not sides[1]:
             raise Unreadable("not a name in a set")
-        return self.single(sides[1])
+        is_pair = len(split(inside(sides[1], {"("}, {")"}) or [], {","})[0]) == 2 and is_name(sides[0])
+        return real_form(self.real_set(sides[1])) if is_pair else self.single(sides[1])
 
 
 def named_sets(parts: Sequence[Tokens], mark: str) -> Form:

@@ -17,7 +17,7 @@ _SYMBOLS = {
     "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "≈": r"\approx ",
     "⁄": "/", "∠": r"\angle ", "∖": r"\setminus ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "θ": r"\theta ", "λ": r"\lambda ",
-    "μ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\mathbb{R}", "’": "'", "′": "'",
+    "μ": r"\mu ", "µ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\mathbb{R}", "’": "'", "′": "'",
     "€": "", "£": "", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "。": ".", "、": ",", "…": "...",
     "⋯": "...", "∶": ":", "“": "", "”": "", "Ω": r"\Omega ", "Δ": r"\Delta ",
 } | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u200f", "")  # fmt: skip
@@ -72,6 +72,7 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("10", r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
     ("{:}", r"\{:\}", ":"),
     (r"\not", r"\\not\s*=", r"\\ne "),
+    ("leq geq neq", r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
     (r"\operatorname", rf"\\operatorname\s*\{{\s*({_FUNCTIONS})\s*\}}", r"\\\1 "),
     (r"\underline", r"^\\underline\s*\{([^{}]*)\}$", r"\1"),
     (r"\underline", rf"^(?:\\underline\s*(?:\{{\d\}}|\d){_SPACE}*)+$", _digits),
@@ -125,13 +126,15 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("land wedge", r"\\(?:land|wedge)(?![A-Za-z])", r"\\wedge "),
     (r"\to rightarrow", r"\\(?:to|rightarrow|longrightarrow)(?![A-Za-z])", r"\\to "),
     ("neg lnot", r"\\(?:neg|lnot)(?![A-Za-z])", r"\\neg "),
+    (r"\times", r"^\s*\d+(?:\s*\\times\s*\d+)+\s*\.?$", lambda match: match[0].replace("times", "by")),  # a size
+    (r"\mu", r"(?<=\d)\s*(?:\\mu\s*(\\(?:text|mathrm)\s*\{\s*)|(\\(?:text|mathrm)\s*\{\s*)\\mu\s*)", r" \1\2"),  # 5 µm
     ("{}", r"\{\}(?=[\^_])", ""),
     ("_", r"\\(?:text|mathrm)\s*\{([A-Z][A-Za-z]*)\}(?=\s*_\s*\{?\d)", r"\1"),
     ("_", r"\\(?:text|mathrm)\s*\{((?:[A-Z][a-z]?|_\d|[()])*_\d(?:[A-Z][a-z]?|_\d|[()])*)\}", r"\1"),
 ]
 """What must occur, a pattern, and its replacement, applied in this order."""
 _REWRITES = [(needles.split(), re.compile(pattern), replacement) for needles, pattern, replacement in _RULES]
-_DOUBLED = re.compile(r"\\\\(?=(?:left|right|d?frac|sqrt|text|pi|cdot|times|in|infty)(?![A-Za-z]))")
+_DOUBLED = re.compile(r"\\\\(?=[A-Za-z]{2})")
 """\\\\frac, escaped once too often."""
 _GROUPED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 """1 000 000."""
@@ -210,6 +213,6 @@ def unwrap_text(text: str) -> str:
 
 def squeeze(text: str) -> str:
     """Without the spaces that separate nothing: `12 34` keeps its space, `( 1 , 2 )` loses its own."""
-    text = re.sub(r"(?<=[A-Za-z])\{(\w)\}", r" \1", text)
-    text = re.sub(r"\{(\w)\}|(?<=[\^_])([A-Za-z])(?=[A-Za-z])", lambda m: f"{m[1] or m[2]} ", text)
+    text = re.sub(r"(?<=[A-Za-z])\{\s*(\w)\s*\}", r" \1", text)
+    text = re.sub(r"\{\s*(\w)\s*\}|(?<=[\^_])([A-Za-z])(?=[A-Za-z])", lambda m: f"{m[1] or m[2]} ", text)
     return re.sub(r"(?<=\d)\s+(?=\d)|(?<=[^\W\d])\s+(?=[^\W\d])|(\s+)", lambda m: "" if m[1] else " ", text.strip())

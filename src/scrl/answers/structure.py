@@ -8,7 +8,6 @@ a structure makes the whole answer text.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Sequence
 
 from scrl.answers.exact import Incomputable, Unreadable
@@ -17,7 +16,7 @@ from scrl.answers.names import (
     assignments,
     domain_of,
     free_names,
-    name_order,
+    in_order,
     numbered_parts,
     trailing_words,
     without_preamble,
@@ -95,6 +94,10 @@ class Structure(Relations):
         if all(pairs) and len(set(names)) == len(names) > 1:
             if "or" in marks or sum(_has_signs(part) for part in parts) > 1:
                 raise Incomputable("several values of several names")
+            if names == ["x_1", "x_2"]:  # two roots
+                return set_form([form for ((_, value),) in pairs for form in self.variants(value)])
+            if in_order(names) != in_order(names[::-1]):  # r = 3, h = 5: no order that both would have
+                return labelled([(name, set_form(self.variants(value))) for found in pairs for name, value in found])
             return self.mapping([pair for found in pairs for pair in found])
         solutions = {tuple(name for name, _ in found) for found in pairs}
         if len(solutions) == 1 and len(pairs[0]) > 1 and not any(map(_has_signs, parts)):
@@ -102,7 +105,7 @@ class Structure(Relations):
         if all(found and found <= FLIPPED.keys() for found in relations) and len(variables) == 1:
             return self.inequalities(parts, marks)
         is_first = bool(pairs[0]) and not any(relations[1:])
-        if (all(pairs) and len(set(names)) == 1) or (is_first and names == sorted(names, key=name_order)):
+        if (all(pairs) and len(set(names)) == 1) or (is_first and names == in_order(names)):
             return set_form(
                 [form for part in parts for form in self.variants(part)]
             )  # x = 1, 2 and (x,y) = (1,2), (2,1)
@@ -196,8 +199,6 @@ class Structure(Relations):
         bracketed = None if inner is None else self.bracketed(inner, texts[0], texts[-1])
         if bracketed is not None:
             return bracketed
-        if re.fullmatch(r"(?:\(\d\d+\)){2,}", text_of(tokens)):
-            raise Incomputable("a product, or a permutation")
         return self.expression(tokens)
 
     def bracketed(self, inner: Tokens, opening: str, closing: str) -> Form | None:

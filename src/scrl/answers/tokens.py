@@ -46,10 +46,9 @@ SMALL_WORDS = frozenset("mod of to is in per out than the gcd lcm max min det di
 """Short words that are not products of symbols."""
 _SYNONYMS = {
     r"\cdot": "*", r"\times": "*", r"\ast": "*", r"\div": "/",
-    r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=",
-    r"\lt": "<", r"\gt": ">", r"\ne": "!=", r"\neq": "!=", r"\approx": "~=", r"\simeq": "~=", r"\doteq": "~=",
-    r"\colon": ":", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]",
-    r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\mid": "|",
+    r"\le": "<=", r"\ge": ">=", r"\lt": "<", r"\gt": ">", r"\ne": "!=",
+    r"\approx": "~=", r"\simeq": "~=", r"\doteq": "~=", r"\colon": ":", r"\lbrace": r"\{", r"\rbrace": r"\}",
+    r"\lbrack": "[", r"\rbrack": "]", r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\mid": "|",
     r"\infin": r"\infty", r"\varnothing": r"\emptyset", r"\prime": "'", "==": "=",
 }  # fmt: skip
 NAMES = {"pi": r"\pi", "infty": r"\infty", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty"}
