@@ -179,16 +179,6 @@ def _really(a: Ball, is_real: bool) -> Ball:
     return Ball(a.real, 0, a.error, is_real=True) if is_real else a
 
 
-def _sinh(a: Ball) -> Ball:
-    plus = exponential(a)
-    return product(exactly(HALF), minus(plus, inverse(plus)))
-
-
-def _cosh(a: Ball) -> Ball:
-    plus = exponential(a)
-    return product(exactly(HALF), total(plus, inverse(plus)))
-
-
 def _asin(a: Ball) -> Ball:
     """−i log(iz + √(1 − z²))."""
     if a.is_real and not a.error and abs(a.real) == UNIT:
@@ -225,20 +215,14 @@ def _atanh(a: Ball) -> Ball:
     return product(exactly(HALF), minus(logarithm(total(one, a)), logarithm(minus(one, a))))
 
 
-def _over(numerator: Callable[[Ball], Ball], denominator: Callable[[Ball], Ball]) -> Callable[[Ball], Ball]:
-    return lambda a: product(numerator(a), inverse(denominator(a)))
-
-
 def _of_inverse(function: Callable[[Ball], Ball]) -> Callable[[Ball], Ball]:
     return lambda a: function(inverse(a))
 
 
 FUNCTIONS: dict[str, Callable[..., Ball]] = {
-    "sin": sine, "cos": cosine, "tan": _over(sine, cosine), "cot": _over(cosine, sine),
-    "sec": lambda a: inverse(cosine(a)), "csc": lambda a: inverse(sine(a)),
-    "sinh": _sinh, "cosh": _cosh, "tanh": _over(_sinh, _cosh), "coth": _over(_cosh, _sinh),
-    "asin": _asin, "acos": _acos, "atan": _atan, "acot": _of_inverse(_atan), "asec": _of_inverse(_acos),
-    "acsc": _of_inverse(_asin), "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "acoth": _of_inverse(_atanh),
-    "ln": logarithm, "log": lambda base, a: product(logarithm(a), inverse(logarithm(base))), "inv": inverse,
+    "sin": sine, "cos": cosine, "asin": _asin, "acos": _acos, "atan": _atan, "acot": _of_inverse(_atan),
+    "asec": _of_inverse(_acos), "acsc": _of_inverse(_asin), "asinh": _asinh, "acosh": _acosh, "atanh": _atanh,
+    "acoth": _of_inverse(_atanh), "ln": logarithm, "inv": inverse,
+    "log": lambda base, a: product(logarithm(a), inverse(logarithm(base))),
     "pow": lambda base, exponent: exponential(product(exponent, logarithm(base))),
 }  # fmt: skip

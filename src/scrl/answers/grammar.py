@@ -102,7 +102,8 @@ class _Parser(Cursor):
         return powers.product(factors)
 
     def next_factor(self, depth: int) -> Expr:
-        if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER:
+        are_powers = self.peek(-2) == self.peek(1) == "^"  # 2^3 3^2
+        if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER and not are_powers:
             raise Incomputable("a number right after a number or a letter")
         return self.factor(depth)
 
@@ -333,10 +334,8 @@ class _Parser(Cursor):
             value = powers.power(exact.symbol("e"), argument)
         elif name == "log":
             value = exact.call("log", base or exact.number(10), argument)
-        elif name in ("sin", "cos", "tan"):
-            value = functions.trigonometric(name, argument)
         else:
-            value = exact.call(name, argument)
+            value = functions.elementary(name, argument)
         return powers.power(value, exponent) if exponent is not None else value
 
     def log_base(self, depth: int) -> Expr | None:

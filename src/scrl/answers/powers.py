@@ -50,7 +50,11 @@ def invert(a: Expr) -> Expr:
     numerator, denominator = _without_quadratics(a)
     if len(denominator.terms) == 1:
         ((monomial, coefficient),) = denominator.terms.items()
-        factor, flipped = normal((atom, -power) for atom, power in monomial)
+        calls = [
+            (atom, power) for atom, power in monomial if isinstance(atom, Call) and atom.name == "inv" and power == 1
+        ]
+        factor, flipped = normal((atom, -power) for atom, power in monomial if (atom, power) not in calls)
+        numerator = reduce(multiply, (atom.args[0] for atom, _ in calls), numerator)  # 1 / (1 / (x + 1))
         return multiply(numerator, Expr({flipped: factor / coefficient}))
     shared, rest = _monomial_content(denominator)
     flipped = tuple((atom, -exponent) for atom, exponent in shared)
@@ -64,7 +68,8 @@ def monic(a: Expr) -> Expr:
 
 
 def cancel(a: Expr) -> Expr:
-    """Divide where no remainder is left: (x² − 1)/(x − 1) is x + 1. Anything else is unchanged."""
+    """Divide where no remainder is left: (x² − 1)/(x − 1) is x + 1; and sin² is 1 − cos². The rest is unchanged."""
+    a = reduce(add, (_without_sine_squared(m, c) for m, c in a.terms.items()), number(0))
     inverses = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, Call) and atom.name == "inv"}
     for atom in sorted(inverses, key=lambda atom: atom.text):
         (divisor,) = atom.args
@@ -90,10 +95,19 @@ def cancel(a: Expr) -> Expr:
     return a
 
 
+def _without_sine_squared(monomial: Monomial, coefficient: Fraction) -> Expr:
+    for atom, e in monomial:
+        if isinstance(atom, Call) and atom.name == "sin" and e in (2, 3):
+            _, rest = normal((*monomial, (atom, Fraction(-2))))
+            cosine = call("cos", *atom.args)
+            return multiply(Expr({rest: coefficient}), add(number(1), negate(multiply(cosine, cosine))))
+    return Expr({monomial: coefficient})
+
+
 def _is_polynomial(a: Expr) -> bool:
-    """Only whole, positive powers of free symbols."""
+    """Only positive powers of free symbols, whole ones or roots."""
     return all(
-        isinstance(atom, str) and atom not in CONSTANTS and power.denominator == 1 and power > 0
+        isinstance(atom, str) and atom not in CONSTANTS and power > 0
         for monomial in a.terms
         for atom, power in monomial
     )
@@ -197,7 +211,7 @@ def _integer_power(base: Expr, n: int) -> Expr:
     if len(base.terms) == 1:
         ((monomial, coefficient),) = base.terms.items()
         if bits(coefficient) * n > MAX_BITS and abs(coefficient) != 1:
-            raise Incomputable("power too large")
+            return _rational_power_of_term(base, Fraction(n))
         factor, raised = normal((atom, exponent * n) for atom, exponent in monomial)
         return checked({raised: coefficient**n * factor})
     if n > MAX_EXPANDED_POWER:

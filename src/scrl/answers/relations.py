@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -73,8 +74,8 @@ class Relations(Values, ABC):
             return self.equal(rest)
         if len(rest) == 1 and is_name(rest[0]) and not free_names(first):
             return self.single(first)
-        if not any(free_names(side) for side in sides):
-            return self.equal(sides)
+        if not any(free_names(side) for side in (rest if _is_asked_sum(first) else sides)):
+            return self.equal(rest if _is_asked_sum(first) else sides)
         if len({self.single(side).key for side in rest}) != 1:
             raise Incomputable("unequal sides")
         names, values = (split(side, {":"})[0] for side in (first, rest[0]))
@@ -258,6 +259,12 @@ class Relations(Values, ABC):
 def named_sets(parts: Sequence[Tokens], mark: str) -> Form:
     """A union or an intersection of sets that have names, in any order."""
     return Form(f" {mark} ".join(sorted(map(text_of, parts))), "set")
+
+
+def _is_asked_sum(tokens: Tokens) -> bool:
+    """m + n, of which a value is asked; x + y = 3 is a line."""
+    names = [text_of(part) for part in split(tokens, {"+"})[0]]
+    return len(names) > 1 and all(re.fullmatch("[a-wA-W]", name) for name in names)
 
 
 def _solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:

@@ -18,7 +18,8 @@ _SYMBOLS = {
     "⁄": "/", "∠": r"\angle ", "∖": r"\setminus ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "θ": r"\theta ", "λ": r"\lambda ",
     "μ": r"\mu ", "µ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\mathbb{R}", "’": "'", "′": "'",
-    "€": "", "£": "", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "。": ".", "、": ",", "…": "...",
+    "€": "", "£": "", "¥": "", "￥": "", "₹": "", "℃": "°C", "℉": "°F", "∛": "√[3]", "∜": "√[4]",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "。": ".", "、": ",", "…": "...",
     "⋯": "...", "∶": ":", "“": "", "”": "", "Ω": r"\Omega ", "Δ": r"\Delta ",
 } | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u200f", "")  # fmt: skip
 _FULLWIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
@@ -34,6 +35,7 @@ _RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED
 
 _SPACE = r"(?:\s|\\[ ,;:!]|~)"
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)(?:\s*\\(?:times|cdot)(?![A-Za-z])\s*10\s*\^\s*(?:\d|\{-?\d+\}))?"
+_INDEX = r"_(?:\d|\{\d+\})"
 _FUNCTIONS = "(?:arc)?(?:sin|cos|tan)|cot|sec|csc|(?:sin|cos|tan|cot)h|log|ln|exp"
 _STYLES = (
     r"left\s*\.|right\s*\.|left|right|middle|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|"
@@ -120,7 +122,7 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
         r"\\begin{cases}\1\\end{cases}",
     ),
     ("array", r"\\begin\s*\{array\}\s*\{[lcr|\s]*\}", r"\\begin{array}"),
-    ("√", r"√\s*(\d[\d,]*(?:\.\d+)?)", r"\\sqrt{\1}"),
+    ("√", r"√(\[\d\])?\s*(\d[\d,]*(?:\.\d+)?)", r"\\sqrt\1{\2}"),
     ("√", r"√", r"\\sqrt "),
     ("bigcup", r"\\bigcup(?![A-Za-z])", r"\\cup "),
     ("land wedge", r"\\(?:land|wedge)(?![A-Za-z])", r"\\wedge "),
@@ -130,7 +132,13 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     (r"\mu", r"(?<=\d)\s*(?:\\mu\s*(\\(?:text|mathrm)\s*\{\s*)|(\\(?:text|mathrm)\s*\{\s*)\\mu\s*)", r" \1\2"),  # 5 µm
     ("{}", r"\{\}(?=[\^_])", ""),
     ("_", r"\\(?:text|mathrm)\s*\{([A-Z][A-Za-z]*)\}(?=\s*_\s*\{?\d)", r"\1"),
-    ("_", r"\\(?:text|mathrm)\s*\{((?:[A-Z][a-z]?|_\d|[()])*_\d(?:[A-Z][a-z]?|_\d|[()])*)\}", r"\1"),
+    ("_", rf"\\(?:text|mathrm)\s*\{{((?:[A-Z][a-z]?|{_INDEX}|[()])*{_INDEX}(?:[A-Z][a-z]?|{_INDEX}|[()])*)\}}", r"\1"),
+    ("USD EUR GBP INR Rs", r"(?:\\text\s*\{\s*)?\b(?:USD|EUR|GBP|INR|Rs\.?)\s*\}?\s*(?=\d)", ""),
+    ("st nd rd th", r"^\s*(?:\\text\s*\{)?\s*(\d+)(?:[\s^{]|\\(?:text|mathrm)\s*\{)*(?:st|nd|rd|th)[\s}.]*$", r"\1"),
+    ("'", r"(?<=\d)'(?=\d{3}(?!\d))", ""),  # 1'000
+    ("base", r"(?<=[\dA-F])(?:\s|\\text\s*\{|\()*(?:in\s+)?base[\s}]*(\d+|[a-z]+)[\s)}]*$", r"_{\1}"),
+    (r"\mid |", r"(\\\{(?:(?!\\mid|\\\}|[:|]).)*)(?:\\mid(?![A-Za-z])|\s\|\s)", r"\1:"),  # {2k | k > 0}
+    ("答案", r"^\s*答案[是为:\s]*", ""),
 ]
 """What must occur, a pattern, and its replacement, applied in this order."""
 _REWRITES = [(needles.split(), re.compile(pattern), replacement) for needles, pattern, replacement in _RULES]

@@ -29,6 +29,7 @@ from scrl.answers.values import Form, labelled, set_form
 
 _SEPARATORS = frozenset({",", ";", "and", "or"})
 _CONDITIONS = frozenset("for where with when if".split())
+_SYSTEMS = frozenset("cases aligned align align* gathered split".split())
 MAX_PARTS = 64
 
 
@@ -250,12 +251,15 @@ class Structure(Relations):
         name = tokens[0].text[len(r"\begin{") : -1]
         if tokens[-1].text != rf"\end{{{name}}}":
             raise Unreadable("not an environment")
-        rows = [row for row in split(tokens[1:-1], {"\\\\"})[0] if row]
-        if name not in ("cases", "aligned"):
-            raise Unreadable("unknown environment")
-        if not rows:
-            raise Unreadable("nothing in it")
-        if not any(token.text == "&" for token in tokens):
+        inner = [token for token in tokens[1:-1] if name == "cases" or token.text != "&"]  # which aligns
+        pairs = itertools.zip_longest(inner, inner[1:], fillvalue=tokens[0])
+        inner = [token for token, behind in pairs if token.text != "\\\\" or behind.text not in EQUALITIES]
+        rows = [row for row in split(inner, {"\\\\"})[0] if row]
+        if name not in _SYSTEMS or not rows:
+            raise Unreadable("unknown environment, or nothing in it")
+        if len(rows) == 1 and name != "cases":
+            return self.form(rows[0])
+        if not any(token.text == "&" for token in inner):
             return self.listed([_without_comma(row) for row in rows], [","] * (len(rows) - 1))
         return set_form([self.case(*split(row, {"&"})[0]) for row in rows], kind="cases")
 

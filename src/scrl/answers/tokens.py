@@ -96,7 +96,8 @@ def tokenize(text: str) -> list[Token]:
             tokens.append(Token("number", piece.replace(",", "")))
         elif kind in ("number", "digits"):
             subscript, position = _subscript(text, position)
-            numeral = Token("letter", f"{piece.lstrip('0') or '0'}{subscript}")
+            base = re.sub(r"\W|_|base", "", subscript)
+            numeral = Token("letter", f"{piece.lstrip('0') or '0'}_{_BASES.get(base, base)}")
             tokens.append(numeral if subscript else Token("number", piece))
         elif kind in ("letters", "command"):
             position = _append_name(tokens, text, piece, position)
