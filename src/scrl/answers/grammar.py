@@ -18,6 +18,7 @@ from scrl.answers.tokens import FUNCTIONS, Token
 
 MAX_DEPTH = 40
 MAX_PRIMES = 4
+MAX_EXPANDED = 32
 
 _TRIGONOMETRIC = frozenset("sin cos tan cot sec csc".split())
 _INVERTIBLE = _TRIGONOMETRIC | frozenset("sinh cosh tanh coth".split())
@@ -57,6 +58,7 @@ class _Parser(Cursor):
         super().__init__(tokens)
         self.open_angles = 0
         """How many trigonometric functions are being read: inside them a degree is π/180."""
+        self.expanded = 0
         self.open_bars = 0
         """How many |…| are being read: outside them a bar opens one."""
 
@@ -147,6 +149,9 @@ class _Parser(Cursor):
             if mark in seen:
                 raise Incomputable("repeated powers or factorials")
             seen.add(mark)
+            self.expanded += len(value.terms) > 1
+            if self.expanded > MAX_EXPANDED:
+                raise Incomputable("too many powers of sums")
             if mark == "!":
                 value = functions.factorial(value)
             elif mark == "^":
