@@ -188,10 +188,6 @@ def _asin(a: Ball) -> Ball:
     return _really(_turned(logarithm(total(_turned(a), power(inner, HALF))), -1), is_real)
 
 
-def _acos(a: Ball) -> Ball:
-    return minus(product(exactly(HALF), PI), _asin(a))
-
-
 def _atan(a: Ball) -> Ball:
     """(i/2) (log(1 − iz) − log(1 + iz))."""
     turned = _turned(a)
@@ -199,30 +195,8 @@ def _atan(a: Ball) -> Ball:
     return _really(product(exactly(HALF), _turned(difference)), a.is_real)
 
 
-def _asinh(a: Ball) -> Ball:
-    """log(z + √(z² + 1))."""
-    return logarithm(total(a, power(total(product(a, a), exactly(1)), HALF)))
-
-
-def _acosh(a: Ball) -> Ball:
-    """log(z + √(z + 1) √(z − 1))."""
-    one = exactly(1)
-    return logarithm(total(a, product(power(total(a, one), HALF), power(minus(a, one), HALF))))
-
-
-def _atanh(a: Ball) -> Ball:
-    one = exactly(1)
-    return product(exactly(HALF), minus(logarithm(total(one, a)), logarithm(minus(one, a))))
-
-
-def _of_inverse(function: Callable[[Ball], Ball]) -> Callable[[Ball], Ball]:
-    return lambda a: function(inverse(a))
-
-
 FUNCTIONS: dict[str, Callable[..., Ball]] = {
-    "sin": sine, "cos": cosine, "asin": _asin, "acos": _acos, "atan": _atan, "acot": _of_inverse(_atan),
-    "asec": _of_inverse(_acos), "acsc": _of_inverse(_asin), "asinh": _asinh, "acosh": _acosh, "atanh": _atanh,
-    "acoth": _of_inverse(_atanh), "ln": logarithm, "inv": inverse,
+    "sin": sine, "cos": cosine, "asin": _asin, "atan": _atan, "ln": logarithm, "inv": inverse,
     "log": lambda base, a: product(logarithm(a), inverse(logarithm(base))),
     "pow": lambda base, exponent: exponential(product(exponent, logarithm(base))),
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 
 from scrl.answers.balls import Unsettled
 from scrl.answers.exact import HALF, UNIT, Expr, Incomputable, add, call, leading, multiply, negate, number, symbol
@@ -15,21 +15,32 @@ MAX_FACTORIAL = 3_000
 MAX_POLYNOMIAL = 8
 
 
-_QUOTIENTS = {
-    "tan": ("sin", "cos"), "cot": ("cos", "sin"), "sec": ("", "cos"), "csc": ("", "sin"), "tanh": ("sinh", "cosh"),
-    "coth": ("cosh", "sinh"),
-}  # fmt: skip
+_OF_INVERSES = {"acot": "atan", "asec": "acos", "acsc": "asin", "acoth": "atanh"}
 
 
 def elementary(name: str, a: Expr) -> Expr:
-    """By sine and cosine, exact at multiples of π/6 and π/4, or by powers of e; else opaque."""
-    if name in _QUOTIENTS:
-        above, below = _QUOTIENTS[name]
-        return divide(elementary(above, a) if above else number(1), elementary(below, a))
-    if name in ("sinh", "cosh"):
-        plus = power(symbol("e"), a)
-        minus = divide(number(1 if name == "cosh" else -1), plus)
-        return multiply(add(plus, minus), number(HALF))
+    """By sine, arcsine, arctangent, logarithm and powers; sine and cosine are exact at multiples of π/6 and π/4."""
+    of, one, half = partial(elementary, a=a), number(1), number(HALF)
+    match name:
+        case "tan" | "tanh":
+            return divide(of(name.replace("tan", "sin")), of(name.replace("tan", "cos")))
+        case "cot" | "coth":
+            return divide(of(name.replace("cot", "cos")), of(name.replace("cot", "sin")))
+        case "sec" | "csc":
+            return divide(one, of("cos" if name == "sec" else "sin"))
+        case "sinh" | "cosh":
+            growing = power(symbol("e"), a)
+            return multiply(half, add(growing, divide(number(1 if name == "cosh" else -1), growing)))
+        case "acos":
+            return add(multiply(symbol("pi"), half), negate(of("asin")))
+        case "asinh":
+            return call("ln", add(a, power(add(multiply(a, a), one), half)))
+        case "acosh":
+            return call("ln", add(a, multiply(power(add(a, one), half), power(add(a, negate(one)), half))))
+        case "atanh":
+            return multiply(half, add(call("ln", add(one, a)), negate(call("ln", add(one, negate(a))))))
+        case "acot" | "asec" | "acsc" | "acoth":
+            return elementary(_OF_INVERSES[name], divide(one, a))
     turns = Fraction(0) if not a.terms else a.terms.get((("pi", Fraction(1)),))
     if name not in ("sin", "cos") or turns is None or len(a.terms) > 1:
         return call(name, a)
@@ -65,11 +76,6 @@ def factorial(a: Expr) -> Expr:
 def binomial(a: Expr, b: Expr) -> Expr:
     """C(n, k) for whole numbers within bounds."""
     n, k = a.rational, b.rational
-    if n is None and k is not None and k.denominator == 1 and 0 <= k <= MAX_POLYNOMIAL:
-        product = number(Fraction(1, math.factorial(int(k))))  # n (n − 1) … (n − k + 1) / k!
-        for step in range(int(k)):
-            product = multiply(product, add(a, number(-step)))
-        return product
     if a.symbols or b.symbols:
         return divide(factorial(a), multiply(factorial(b), factorial(add(a, negate(b)))))
     if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:

@@ -7,27 +7,20 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import reduce
 
+from scrl.answers import exact
 from scrl.answers.exact import (
-    CONSTANTS,
-    HALF,
-    MAX_BITS,
     UNIT,
     Atom,
     Call,
     Expr,
     Incomputable,
     Monomial,
-    Unreadable,
     add,
-    bits,
     call,
-    checked,
-    leading,
     multiply,
     negate,
     normal,
     number,
-    symbol,
 )
 
 MAX_EXPANDED_POWER = 12
@@ -58,13 +51,13 @@ def invert(a: Expr) -> Expr:
         return multiply(numerator, Expr({flipped: factor / coefficient}))
     shared, rest = _monomial_content(denominator)
     flipped = tuple((atom, -exponent) for atom, exponent in shared)
-    scaled = multiply(numerator, Expr({flipped: 1 / leading(rest)}))
+    scaled = multiply(numerator, Expr({flipped: 1 / exact.leading(rest)}))
     return multiply(scaled, call("inv", monic(rest)))
 
 
 def monic(a: Expr) -> Expr:
     """Divided by its leading coefficient: the same for all multiples of an expression."""
-    return multiply(a, number(1 / leading(a)))
+    return multiply(a, number(1 / exact.leading(a)))
 
 
 def cancel(a: Expr) -> Expr:
@@ -107,7 +100,7 @@ def _without_sine_squared(monomial: Monomial, coefficient: Fraction) -> Expr:
 def _is_polynomial(a: Expr) -> bool:
     """Only positive powers of free symbols, whole ones or roots."""
     return all(
-        isinstance(atom, str) and atom not in CONSTANTS and power > 0
+        isinstance(atom, str) and atom not in exact.CONSTANTS and power > 0
         for monomial in a.terms
         for atom, power in monomial
     )
@@ -141,7 +134,7 @@ def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
 
 def _monomial_content(a: Expr) -> tuple[Monomial, Expr]:
     """a = m · rest, with the largest m of free symbols that divides every term: x² − x = x (x − 1)."""
-    names = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, str) and atom not in CONSTANTS}
+    names = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, str)} - exact.CONSTANTS
     least = {name: min(dict(monomial).get(name, Fraction(0)) for monomial in a.terms) for name in names}
     shared = tuple(sorted((name, power) for name, power in least.items() if power))
     if not shared:
@@ -190,7 +183,7 @@ def _without_quadratics(a: Expr) -> tuple[Expr, Expr]:
                 for monomial in denominator.terms
                 for atom, exponent in monomial
                 if len(denominator.terms) > 1
-                and ((isinstance(atom, int) and exponent == HALF) or (atom == "i" and exponent == 1))
+                and ((isinstance(atom, int) and exponent == exact.HALF) or (atom == "i" and exponent == 1))
             ),
             None,
         )
@@ -210,10 +203,10 @@ def _integer_power(base: Expr, n: int) -> Expr:
         return number(0 if n else 1)
     if len(base.terms) == 1:
         ((monomial, coefficient),) = base.terms.items()
-        if bits(coefficient) * n > MAX_BITS and abs(coefficient) != 1:
+        if exact.bits(coefficient) * n > exact.MAX_BITS and abs(coefficient) != 1:
             return _rational_power_of_term(base, Fraction(n))
         factor, raised = normal((atom, exponent * n) for atom, exponent in monomial)
-        return checked({raised: coefficient**n * factor})
+        return exact.checked({raised: coefficient**n * factor})
     if n > MAX_EXPANDED_POWER:
         raise Incomputable("power too large to expand")
     result = number(1)
@@ -243,13 +236,13 @@ def _rational_power_of_term(base: Expr, q: Fraction) -> Expr:
         for prime, multiplicity in _factor(n).items():
             powers.append((prime, direction * multiplicity * q))
     factor, raised = normal(powers)
-    return checked({raised: factor * sign})
+    return exact.checked({raised: factor * sign})
 
 
 def _factor(n: int) -> dict[int, int]:
     """Prime factors of n; refuses what trial division cannot finish."""
     if n.bit_length() > MAX_RADICAND_BITS:
-        raise Unreadable("radicand too large to factor")
+        raise exact.Unreadable("radicand too large to factor")
     factors: dict[int, int] = {}
     divisor = 2
     while divisor * divisor <= n and divisor < FACTOR_LIMIT:
@@ -261,7 +254,7 @@ def _factor(n: int) -> dict[int, int]:
         if n >= FACTOR_LIMIT**2:
             root = math.isqrt(n)
             if root * root != n or root >= FACTOR_LIMIT**2:
-                raise Unreadable("radicand too large to factor")
+                raise exact.Unreadable("radicand too large to factor")
             return factors | {root: 2}
         factors[n] = factors.get(n, 0) + 1
     return factors
@@ -279,7 +272,7 @@ def product(factors: Sequence[Expr]) -> Expr:
     ]
     names = {name for factor in operators for name in factor.symbols if _is_operator_name(name)}
     if len(operators) > 1 and (len(names) > 1 or has_transpose):
-        word = symbol(f"({' '.join(factor.text for factor in operators)})")
+        word = exact.symbol(f"({' '.join(factor.text for factor in operators)})")
         factors = [word, *(factor for factor in factors if factor not in operators)]
     return reduce(multiply, factors)
 

@@ -1,17 +1,7 @@
 r"""Completion text → the answer it claims, or None.
 
-| reader | reads |
-|---|---|
-| `boxed` | the last balanced `\boxed{…}` or `\fbox{…}`, also `\boxed 5`, and those joined to it by "and" or a comma |
-| `last-box` | the last box alone |
-| `number` | `#### 18`, a box, or "the answer is 18" |
-| `last-number` | the same, else the last number in the text |
-| `choice` | `\boxed{C}`, "answer: (C)", or a letter alone on the last line |
-| `regex:PATTERN` | the last match of your pattern: its first group, or all of it |
-| `module:NAME` | your Python function, text → answer or None |
-
-A completion is data: nothing in it is evaluated, and no text makes the built-in readers raise. An empty box is no
-answer. Only the last 50,000 characters are looked at.
+docs/answers.md lists the readers. A completion is data: nothing in it is evaluated, and no text makes the built-in
+readers raise. Only the last 50,000 characters are looked at, and no thoughts that were cut.
 """
 
 from __future__ import annotations

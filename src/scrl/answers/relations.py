@@ -19,7 +19,9 @@ from scrl.answers.names import NEUTRAL, assignments, free_names, in_order, is_fu
 from scrl.answers.powers import cancel, divide, monic
 from scrl.answers.real_sets import (
     EVERYTHING,
-    End,
+    HIGHEST,
+    LOWEST,
+    Cut,
     Interval,
     RealSet,
     intersect,
@@ -129,8 +131,9 @@ class Relations(Values, ABC):
         except Incomputable:
             raise
         except Unreadable:
-            keys = sorted(f"{expression_key(_scaled(difference))} {mark} 0" for difference, mark in constraints)
-            return Form(", ".join(keys), "inequality")
+            scales = [exact.number(1 / abs(exact.leading(difference))) for difference, _ in constraints]  # keep signs
+            scaled = [(exact.multiply(e, scale), mark) for (e, mark), scale in zip(constraints, scales, strict=True)]
+            return Form(", ".join(sorted(f"{expression_key(e)} {mark} 0" for e, mark in scaled)), "inequality")
         if not solution:
             raise Incomputable("no number")
         return real_form(solution)
@@ -209,13 +212,14 @@ class Relations(Values, ABC):
         ends = split(inner, {","})[0]
         if texts[0] == r"\{":
             values = [self.value(end) for end in ends]
-            return unite(Interval(End(value, is_closed=True), End(value, is_closed=True)) for value in values)
+            return unite(Interval(Cut(value, -1), Cut(value, 1)) for value in values)
         if len(ends) != 2:
             raise Unreadable("not an interval")
         low, high = (self.value(end, allow_infinity=True) for end in ends)
         if low.text == "oo" or high.text == "-1*oo":
             raise Incomputable("ends in the wrong order")
-        return (Interval(_end(low, texts[0] == "["), _end(high, texts[-1] == "]")),)
+        start = LOWEST if low.text == "-1*oo" else Cut(low, -1 if texts[0] == "[" else 1)
+        return (Interval(start, HIGHEST if high.text == "oo" else Cut(high, 1 if texts[-1] == "]" else -1)),)
 
     def ratio_or_label(self, parts: list[Tokens]) -> Form:
         """`3:4`, `gain: 5`, `Answer: 5`."""
@@ -283,10 +287,6 @@ def real_form(found: RealSet) -> Form:
     return Form(set_key(found), "real set")
 
 
-def _end(value: Expr, is_closed: bool) -> End:
-    return End(None) if value.text in ("oo", "-1*oo") else End(value, is_closed)
-
-
 def relations_in(tokens: Tokens) -> set[str]:
     """The relation signs outside all brackets."""
     return {token.text for token in outside(tokens)} & RELATIONS
@@ -297,8 +297,3 @@ def _may_be_a_time(parts: Sequence[Tokens]) -> bool:
     hour, *others = map(text_of, parts)
     is_clock = hour.isdecimal() and all(text.isdecimal() and len(text) == 2 and int(text) < 60 for text in others)
     return is_clock and (int(hour) <= 24 or others[0][0] == "0")
-
-
-def _scaled(difference: Expr) -> Expr:
-    """Divided by the size of its leading coefficient, which keeps its sign."""
-    return exact.multiply(difference, exact.number(1 / abs(exact.leading(difference))))

@@ -35,6 +35,7 @@ _RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED
 
 _SPACE = r"(?:\s|\\[ ,;:!]|~)"
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)(?:\s*\\(?:times|cdot)(?![A-Za-z])\s*10\s*\^\s*(?:\d|\{-?\d+\}))?"
+_ARRAY = r"\\begin\s*\{array\}\s*\{[lcr|\s]*\}"
 _INDEX = r"_(?:\d|\{\d+\})"
 _FUNCTIONS = "(?:arc)?(?:sin|cos|tan)|cot|sec|csc|(?:sin|cos|tan|cot)h|log|ln|exp"
 _STYLES = (
@@ -61,11 +62,7 @@ def _bold(match: re.Match[str]) -> str:
 
 
 _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
-    (
-        "– — --",
-        r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)",
-        r" \\endash ",
-    ),  # 10–20 is a range, and 10--20
+    ("– — --", r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)", r" \\endash "),  # 10–20 is a range, and 10--20
     ("-", r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\\endash \2\\endash \3"),
     ("-", r"(\\text\s*\{[^{}]*\d)\s*-\s*(?=\d)", r"\1 \\endash "),
     ("– —", r"[–—]", "-"),
@@ -101,14 +98,10 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("SI qty", r"\\(?:SI|qty)\s*\{([^{}]*)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}", r"\1"),
     (r"\num", r"\\num\s*\{([^{}]*)\}", r"\1"),
     (r"\si \unit", r"(?<=\d)\s*\\(?:si|unit)\s*\{(?:[^{}]|\{[^{}]*\})*\}", ""),
-    (
-        "K J W V N Omega",
-        rf"^((?:[^\d,;]*(?:=|\\approx|:))?\s*[-+]?{_NUMBER}){_SPACE}+(?:[KJWVN]|\\Omega)$",
-        r"\1",
-    ),  # 300 K
+    ("K J W V N Omega", rf"^((?:[^\d,;]*(?:=|\\approx|:))?\s*[-+]?{_NUMBER}){_SPACE}+(?:[KJWVN]|\\Omega)$", r"\1"),
     (
         "米 克 时 钟 秒 元 个 人 天 度",
-        rf"(?<=\d){_SPACE}*(?:平方|立方)?(?:厘米|毫米|分米|千米|公里|米|千克|克|小时|分钟|秒|元|个|人|天|度)$",
+        rf"(?<=\d){_SPACE}*(?:平方|立方)?[厘毫分千]?(?:公里|米|克|小时|分钟|秒|元|个|人|天|度)$",
         "",
     ),
     ("或", r"(?<![\u4e00-\u9fff])或(?![\u4e00-\u9fff])", r" \\text{or} "),
@@ -116,12 +109,8 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("mathbb vec hat bar pmod", r"\\(mathbb|vec|hat|bar|pmod)\s+([A-Za-z0-9])(?![A-Za-z0-9])", r"\\\1{\2}"),
     ("mod", r"\(\s*(?:\\(?:text|mathrm)\s*\{\s*mod\s*\}|\\b?mod(?![A-Za-z])|mod\b)\s*(\w+)\s*\)", r"\\pmod{\1}"),
     ("choose", r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}", r"\\binom{\1}{\2}"),
-    (
-        "array",
-        r"\\\{\s*\\begin\s*\{array\}\s*\{[lcr|\s]*\}((?:(?!\\end).)*)\\end\s*\{array\}",
-        r"\\begin{cases}\1\\end{cases}",
-    ),
-    ("array", r"\\begin\s*\{array\}\s*\{[lcr|\s]*\}", r"\\begin{array}"),
+    ("array", rf"\\\{{\s*{_ARRAY}((?:(?!\\end).)*)\\end\s*\{{array\}}", r"\\begin{cases}\1\\end{cases}"),
+    ("array", _ARRAY, r"\\begin{array}"),
     ("√", r"√(\[\d\])?\s*(\d[\d,]*(?:\.\d+)?)", r"\\sqrt\1{\2}"),
     ("√", r"√", r"\\sqrt "),
     ("bigcup", r"\\bigcup(?![A-Za-z])", r"\\cup "),

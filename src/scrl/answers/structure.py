@@ -66,7 +66,8 @@ class Structure(Relations):
     def listed(self, parts: list[Tokens], marks: list[str]) -> Form:
         """Several answers: values in no order, values of several names, inequalities, or a value and a domain."""
         if domain_of(parts[-1]) and "or" not in marks and not any(map(domain_of, parts[:-1])):
-            return self.conditional(_with_commas(parts[:-1]), parts[-1])
+            value = [token for part in parts[:-1] for token in (*part, Token("mark", ","))]
+            return self.conditional(value[:-1], parts[-1])
         relations = [relations_in(part) for part in parts]
         if any(relations):
             return self.related(parts, marks, relations)
@@ -81,7 +82,8 @@ class Structure(Relations):
             forms = list({form.key: form for form in forms}.values())
         if "or" not in marks:
             return set_form(forms)
-        if len(forms) == len(parts) and all(map(_is_interval, parts, forms)):
+        is_unbounded = all(any(token.text == r"\infty" for token in part) for part in parts)
+        if is_unbounded and len(forms) == len(parts) and all(form.kind in ("sequence", "real set") for form in forms):
             return self.union(parts)
         either = set_form(list({form.key: form for form in forms}.values()))
         is_choice = all(len(part) == 1 and len(part[0].text) == 1 and part[0].text.isupper() for part in parts)
@@ -306,14 +308,6 @@ def _is_condition(token: Token) -> bool:
 
 def _is_dots(tokens: Tokens) -> bool:
     return [token.text for token in tokens] == ["..."]
-
-
-def _is_interval(part: Tokens, form: Form) -> bool:
-    return form.kind in ("sequence", "real set") and any(token.text == r"\infty" for token in part)
-
-
-def _with_commas(parts: Sequence[Tokens]) -> Tokens:
-    return [token for part in parts for token in (*part, Token("mark", ","))][:-1]
 
 
 def _without_comma(tokens: Tokens) -> Tokens:
