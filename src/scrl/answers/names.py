@@ -148,17 +148,16 @@ def assignments(tokens: Tokens) -> list[tuple[str, Tokens]]:
     return []
 
 
-def _name_order(name: str) -> tuple[tuple[int, str], ...]:
-    """Alphabetical, and x_2 before x_10."""
-    pieces = re.findall(r"\d+|\D+", name)
-    return tuple((int(piece), "") if piece.isdecimal() else (-1, f"{piece.casefold()} {piece}") for piece in pieces)
-
-
 def in_order(names: Sequence[str]) -> list[str]:
-    """Names that follow one another (x, y; a, b, c; x_1, x_2) in that order; others, such as (r, h), as written."""
+    """Names that follow one another (x, y; a, b, c; x_2, x_10) in that order; others, such as (r, h), as written."""
+
+    def order(name: str) -> list[tuple[int, str]]:
+        pieces = re.findall(r"\d+|\D+", name)
+        return [(int(piece), "") if piece.isdecimal() else (-1, f"{piece.casefold()} {piece}") for piece in pieces]
+
     initials = sorted({name[:1] for name in names})
     is_run = ord(initials[-1]) - ord(initials[0]) == len(initials) - 1
-    return sorted(names, key=_name_order) if is_run else list(names)
+    return sorted(names, key=order) if is_run else list(names)
 
 
 def free_names(tokens: Tokens) -> set[str]:

@@ -177,21 +177,11 @@ def _without_quadratics(a: Expr) -> tuple[Expr, Expr]:
     """1/a = numerator/denominator, with square roots of primes and i cleared from the denominator."""
     numerator, denominator = number(1), a
     for _ in range(4):
-        generator = next(
-            (
-                atom
-                for monomial in denominator.terms
-                for atom, exponent in monomial
-                if len(denominator.terms) > 1
-                and ((isinstance(atom, int) and exponent == exact.HALF) or (atom == "i" and exponent == 1))
-            ),
-            None,
-        )
-        if generator is None:
+        pairs = [pair for monomial in denominator.terms for pair in monomial]
+        roots = [atom for atom, e in pairs if (isinstance(atom, int) and e == exact.HALF) or (atom == "i" and e == 1)]
+        if len(denominator.terms) < 2 or not roots:
             break
-        conjugate = Expr(
-            {m: -c if any(atom == generator for atom, _ in m) else c for m, c in denominator.terms.items()}
-        )
+        conjugate = Expr({m: -c if roots[0] in dict(m) else c for m, c in denominator.terms.items()})
         numerator, denominator = multiply(numerator, conjugate), multiply(denominator, conjugate)
     return numerator, denominator
 
@@ -265,11 +255,7 @@ def product(factors: Sequence[Expr]) -> Expr:
     if len(factors) == 1:
         return factors[0]
     has_transpose = any(map(_is_transpose, factors))
-    operators = [
-        factor
-        for factor in factors
-        if any(map(_is_operator_name, factor.symbols)) or (has_transpose and bool(factor.symbols))
-    ]
+    operators = [f for f in factors if any(map(_is_operator_name, f.symbols)) or (has_transpose and f.symbols)]
     names = {name for factor in operators for name in factor.symbols if _is_operator_name(name)}
     if len(operators) > 1 and (len(names) > 1 or has_transpose):
         word = exact.symbol(f"({' '.join(factor.text for factor in operators)})")
@@ -280,11 +266,8 @@ def product(factors: Sequence[Expr]) -> Expr:
 def _is_operator_name(name: str) -> bool:
     """A capital letter but G, I, R and V, one with a hat, σ_x, a_+, or a product of such: may be a matrix."""
     is_marked = name.startswith(("hat(", "vec(", "bold(", "(")) or name.endswith(("_{+}", "_{-}"))
-    return (
-        (name[0].isupper() and name[:2].rstrip("_") not in _SCALARS)
-        or is_marked
-        or name in ("sigma_x", "sigma_y", "sigma_z")
-    )
+    is_capital = name[0].isupper() and name[:2].rstrip("_") not in _SCALARS
+    return is_capital or is_marked or name in ("sigma_x", "sigma_y", "sigma_z")
 
 
 def _is_transpose(factor: Expr) -> bool:

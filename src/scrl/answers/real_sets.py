@@ -48,6 +48,12 @@ class Interval:
         return f"{opening}{low}, {high}{']' if self.high.value is not None and self.high.side > 0 else ')'}"
 
 
+def between(opening: str, low: Expr, high: Expr, closing: str) -> Interval:
+    """`[0, 1)`, `(-oo, 1]`."""
+    start = LOWEST if low.text == "-1*oo" else Cut(low, -1 if opening == "[" else 1)
+    return Interval(start, HIGHEST if high.text == "oo" else Cut(high, 1 if closing == "]" else -1))
+
+
 RealSet = tuple[Interval, ...]
 """Disjoint intervals in rising order."""
 EVERYTHING: RealSet = (Interval(LOWEST, HIGHEST),)
@@ -89,7 +95,19 @@ def without(points: Sequence[Expr]) -> RealSet:
 # Inequalities
 
 
-def solve(difference: Expr, is_strict: bool) -> RealSet:
+def solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:
+    """The numbers for which every E < 0, E <= 0 and E != 0 holds."""
+    found = EVERYTHING
+    for difference, mark in constraints:
+        if mark == "!=":
+            slope, constant = _linear_parts(difference)
+            found = intersect(found, without([divide(negate(constant), slope)]))
+        else:
+            found = intersect(found, _solve(difference, is_strict=mark == "<"))
+    return found
+
+
+def _solve(difference: Expr, is_strict: bool) -> RealSet:
     """The x for which a x + b < 0, or k |a x + b| + c < 0 (≤ 0 where not strict)."""
     if len(difference.symbols) != 1:
         raise Unreadable("several variables")
@@ -114,13 +132,13 @@ def solve(difference: Expr, is_strict: bool) -> RealSet:
 
 def _half_line(difference: Expr, is_strict: bool) -> Interval:
     """a x + b < 0: x < −b/a, or x > −b/a where a is negative."""
-    slope, constant = linear_parts(difference)
+    slope, constant = _linear_parts(difference)
     direction = sign_of(slope)
     end = Cut(divide(negate(constant), slope), -direction if is_strict else direction)
     return Interval(LOWEST, end) if direction > 0 else Interval(end, HIGHEST)
 
 
-def linear_parts(expr: Expr) -> tuple[Expr, Expr]:
+def _linear_parts(expr: Expr) -> tuple[Expr, Expr]:
     """a and b of a x + b with constants a and b."""
     slope: dict[Monomial, Fraction] = {}
     constant: dict[Monomial, Fraction] = {}

@@ -16,21 +16,8 @@ from scrl.answers.balls import Unsettled
 from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.fingerprint import equation_key, expression_key, real_value
 from scrl.answers.names import NEUTRAL, assignments, free_names, in_order, is_function, is_name, is_words
-from scrl.answers.powers import cancel, divide, monic
-from scrl.answers.real_sets import (
-    EVERYTHING,
-    HIGHEST,
-    LOWEST,
-    Cut,
-    Interval,
-    RealSet,
-    intersect,
-    linear_parts,
-    set_key,
-    solve,
-    unite,
-    without,
-)
+from scrl.answers.powers import cancel, monic
+from scrl.answers.real_sets import EVERYTHING, RealSet, between, intersect, set_key, solution, unite, without
 from scrl.answers.tokens import Tokens, inside, outside, split, text_of
 from scrl.answers.values import Form, Values, labelled, set_form
 
@@ -127,16 +114,16 @@ class Relations(Values, ABC):
         try:
             if len({name for difference, _ in constraints for name in difference.symbols}) != 1:
                 raise Unreadable("several variables")
-            solution = _solution(constraints)
+            found = solution(constraints)
         except Incomputable:
             raise
         except Unreadable:
             scales = [exact.number(1 / abs(exact.leading(difference))) for difference, _ in constraints]  # keep signs
             scaled = [(exact.multiply(e, scale), mark) for (e, mark), scale in zip(constraints, scales, strict=True)]
             return Form(", ".join(sorted(f"{expression_key(e)} {mark} 0" for e, mark in scaled)), "inequality")
-        if not solution:
+        if not found:
             raise Incomputable("no number")
-        return real_form(solution)
+        return real_form(found)
 
     def comparison(self, tokens: Tokens) -> Form:
         """A statement about numbers, `2 < 3`: the numbers in rising order."""
@@ -205,21 +192,21 @@ class Relations(Values, ABC):
         if texts == REALS:
             return EVERYTHING
         if relations_in(tokens):
-            return _solution(self.constraints(tokens))
+            return solution(self.constraints(tokens))
         inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
         if inner is None:
             raise Unreadable("brackets that do not match")
         ends = split(inner, {","})[0]
         if texts[0] == r"\{":
             values = [self.value(end) for end in ends]
-            return unite(Interval(Cut(value, -1), Cut(value, 1)) for value in values)
+            return unite(between("[", value, value, "]") for value in values)
         if len(ends) != 2:
             raise Unreadable("not an interval")
         low, high = (self.value(end, allow_infinity=True) for end in ends)
-        if low.text == "oo" or high.text == "-1*oo":
+        found = between(texts[0], low, high, texts[-1])
+        if low.text == "oo" or not (low.symbols or high.symbols or found.low < found.high):
             raise Incomputable("ends in the wrong order")
-        start = LOWEST if low.text == "-1*oo" else Cut(low, -1 if texts[0] == "[" else 1)
-        return (Interval(start, HIGHEST if high.text == "oo" else Cut(high, 1 if texts[-1] == "]" else -1)),)
+        return (found,)
 
     def ratio_or_label(self, parts: list[Tokens]) -> Form:
         """`3:4`, `gain: 5`, `Answer: 5`."""
@@ -269,18 +256,6 @@ def _is_asked_sum(tokens: Tokens) -> bool:
     """m + n, of which a value is asked; x + y = 3 is a line."""
     names = [text_of(part) for part in split(tokens, {"+"})[0]]
     return len(names) > 1 and all(re.fullmatch("[a-wA-W]", name) for name in names)
-
-
-def _solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:
-    """The numbers for which every E < 0, E <= 0 and E != 0 holds."""
-    solution = EVERYTHING
-    for difference, mark in constraints:
-        if mark == "!=":
-            slope, constant = linear_parts(difference)
-            solution = intersect(solution, without([divide(exact.negate(constant), slope)]))
-        else:
-            solution = intersect(solution, solve(difference, is_strict=mark == "<"))
-    return solution
 
 
 def real_form(found: RealSet) -> Form:

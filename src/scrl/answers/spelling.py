@@ -45,22 +45,6 @@ _STYLES = (
 )
 
 
-def _date(match: re.Match[str]) -> str:
-    """2024/03/06 is no quotient; 1/2/3 is."""
-    is_date = any(len(part) == 4 for part in match.groups())
-    return r"\endash ".join(match.groups()) if is_date else match[0]
-
-
-def _digits(match: re.Match[str]) -> str:
-    """\\underline{2}\\,\\underline{3} is 23."""
-    return re.sub(r"\D", "", match[0])
-
-
-def _bold(match: re.Match[str]) -> str:
-    """\\mathbf{i} is a vector and not the number i."""
-    return rf"\bold{{{match[1] or match[2]}}}"
-
-
 _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("– — --", r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)", r" \\endash "),  # 10–20 is a range, and 10--20
     ("-", r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\\endash \2\\endash \3"),
@@ -74,14 +58,22 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("leq geq neq", r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
     (r"\operatorname", rf"\\operatorname\s*\{{\s*({_FUNCTIONS})\s*\}}", r"\\\1 "),
     (r"\underline", r"^\\underline\s*\{([^{}]*)\}$", r"\1"),
-    (r"\underline", rf"^(?:\\underline\s*(?:\{{\d\}}|\d){_SPACE}*)+$", _digits),
+    (
+        r"\underline",
+        rf"^(?:\\underline\s*(?:\{{\d\}}|\d){_SPACE}*)+$",
+        lambda match: re.sub(r"\D", "", match[0]),
+    ),  # 23 in blanks
     ("{", r"\{\s*,\s*\}", "{,}"),
     ("{,}", r"(?<![\d.])0\{,\}(?=\d)", "0."),
     ("~", r"(?:(?<=^)|(?<=[\s(]))~(?=[A-Za-z(])", r"\\neg "),
     ("-", r"^(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)(?=\s*(?:\\?%|\\text|[A-Za-z]{3}))", r"\1\\endash \2"),
-    ("- /", r"^(\d{1,4})[-/](\d{1,2})[-/](\d{1,4})$", _date),
+    ("- /", r"^(?=.*\d{4})(\d{1,4})[-/](\d{1,2})[-/](\d{1,4})$", r"\1\\endash \2\\endash \3"),  # a date; not 1/2/3
     (r"\ {,}", r"(?<=\d)\s*(?:\{,\}|,\\!|\\,|\\!|\\ )\s*(?=\d{3}(?!\d))", ""),  # 1{,}000  1,\!000  1\,000
-    ("mathbf boldsymbol bm", r"\\(?:mathbf|boldsymbol|bm)\s*(?:\{\s*([ie])\s*\}|\s([ie])(?![A-Za-z]))(?!\s*_)", _bold),
+    (
+        "mathbf boldsymbol bm",
+        r"\\(?:mathbf|boldsymbol|bm)\s*(?:\{\s*([ie])\s*\}|\s([ie])(?![A-Za-z]))(?!\s*_)",
+        r"\\bold{\1\2}",
+    ),
     ("\\", rf"\\(?:{_STYLES})(?![A-Za-z])", " "),
     ("color", r"\\(?:textcolor|color)\s*\{[^{}]*\}", " "),
     ("circ degree", r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),

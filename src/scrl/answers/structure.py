@@ -109,9 +109,7 @@ class Structure(Relations):
             return self.inequalities(parts, marks)
         is_first = bool(pairs[0]) and not any(relations[1:])
         if (all(pairs) and len(set(names)) == 1) or (is_first and names == in_order(names)):
-            return set_form(
-                [form for part in parts for form in self.variants(part)]
-            )  # x = 1, 2 and (x,y) = (1,2), (2,1)
+            return set_form([form for part in parts for form in self.variants(part)])  # x = 1, 2; (x,y) = (1,2), (2,1)
         if not all(relations) or "or" in marks or any(map(_has_signs, parts)):
             raise Incomputable("values of several names in no clear order")
         if len(variables) == 1:
@@ -307,7 +305,7 @@ def _is_condition(token: Token) -> bool:
 
 
 def _is_dots(tokens: Tokens) -> bool:
-    return [token.text for token in tokens] == ["..."]
+    return text_of(tokens) == "..."
 
 
 def _without_comma(tokens: Tokens) -> Tokens:
