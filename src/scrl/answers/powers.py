@@ -133,10 +133,10 @@ def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
 
 
 def _monomial_content(a: Expr) -> tuple[Monomial, Expr]:
-    """a = m · rest, with the largest m of free symbols that divides every term: x² − x = x (x − 1)."""
-    names = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, str)} - exact.CONSTANTS
-    least = {name: min(dict(monomial).get(name, Fraction(0)) for monomial in a.terms) for name in names}
-    shared = tuple(sorted((name, power) for name, power in least.items() if power))
+    """a = m · rest, with the largest m of symbols and functions that divides every term: x² − x = x (x − 1)."""
+    atoms = {atom for monomial in a.terms for atom, _ in monomial if not isinstance(atom, int)} - exact.CONSTANTS
+    atoms = {atom for atom in atoms if not (isinstance(atom, Call) and atom.name == "inv")}
+    _, shared = normal((atom, min(dict(monomial).get(atom, Fraction(0)) for monomial in a.terms)) for atom in atoms)
     if not shared:
         return UNIT, a
     flipped = Expr({tuple((name, -power) for name, power in shared): Fraction(1)})
