@@ -43,7 +43,7 @@ test-gpu:  ## the tests that need a GPU
 
 test-kernels: .venv-triton/.installed  ## the GPU kernels without a GPU: interpreted, and compiled for Hopper
 	TRITON_INTERPRET=1 PYTHONPATH=.venv-triton $(BIN)/python -m pytest tests/sampling/test_kernels.py \
-	  tests/sampling/test_kernel_builds.py tests/policy/test_layer_kernels.py tests/policy/test_update_kernels.py
+	  tests/sampling/test_kernel_builds.py tests/policy/test_layer_kernels.py tests/policy/test_token_scores.py
 
 torture: $(STAMP)  ## 200 kills at random moments and at every file operation, of full and LoRA runs; some half an hour
 	OMP_NUM_THREADS=1 $(BIN)/python tests/training/kills.py 200

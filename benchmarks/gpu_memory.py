@@ -101,7 +101,7 @@ def random_model(name: str, compute: ComputeSettings, lora: LoraSettings | None,
     )  # fmt: skip
     torch.manual_seed(0)
     with device:
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation=compute.attention)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, attn_implementation="sdpa")
         model.generation_config.eos_token_id = None
         if lora is not None:
             model = add_adapter(model, lora)
@@ -165,7 +165,7 @@ def take_steps(case: Case, settings: Sequence[str]) -> dict[str, Any]:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         config = read_config(None, [
             "model=embedded", f"questions={questions}", f"steps={STEPS}", "questions_per_step=4", "completions=64",
-            "trained=16", "sampling.max_tokens=1024", "reader=boxed", "prompt.style=plain", "evaluation.is_off=true",
+            "trained=16", "sampling.max_tokens=1024", "reader=boxed", "prompt.style=plain", "evaluation.completions=0",
             "probe=0",
             *(WAYS[way] for way in case.ways), *settings,
         ])  # fmt: skip

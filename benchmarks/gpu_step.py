@@ -138,7 +138,7 @@ def settings_of(options: argparse.Namespace) -> Sequence[str]:
     """The settings of the run."""
     return [
         f"model={options.model}", f"questions={options.questions}", f"steps={options.steps}", "completions=64",
-        "trained=32", "sampling.max_tokens=3072", "compute.micro_tokens=16384", "evaluation.is_off=true",
+        "trained=32", "sampling.max_tokens=3072", "evaluation.completions=0",
         f"checkpoint_every={options.steps}",
         *([f"data_dir={options.data_dir}"] if options.data_dir else []), *options.settings,
     ]  # fmt: skip

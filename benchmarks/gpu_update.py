@@ -41,7 +41,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen2Config
 from transformers.models.qwen2 import modeling_qwen2
 
-from scrl.policy.batching import TrainingRow
+from scrl.policy import fused_layers, packing
+from scrl.policy.batching import Batch, TrainingRow
 from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.model import LanguageModel
 from scrl.policy.policy import Policy
@@ -163,7 +164,8 @@ SCORES: dict[str, Any] = {
     "ours": token_scores, "ours-packed": token_scores, "ours-padded": token_scores, "ours-plain": token_scores,
     "ours-liger": token_scores, "naive": all_logits, "liger": token_scores, "trl": trl_scores,
 }  # fmt: skip
-PACKING: dict[str, Any] = {"ours": "auto", "ours-packed": "on", "ours-plain": "auto", "ours-liger": "auto"}
+PACKED = ("ours", "ours-packed", "ours-plain", "ours-liger")
+"""Where that pays; ours-packed: always."""
 NEEDS = {"liger": "liger_kernel", "ours-liger": "liger_kernel", "trl": "trl"}
 LAYERS = {"ours": "ours", "ours-packed": "ours", "ours-padded": "ours", "ours-plain": "plain", "ours-liger": "liger"}
 """Of the other ways: plain, or Liger's with --fused."""
@@ -231,16 +233,18 @@ def open_policy(way: str, language_model: LanguageModel, options: argparse.Names
     """A policy that computes updates in this way; `is_fused`: with our layers from now on."""
     compute = ComputeSettings(
         device=str(language_model.device), dtype="bfloat16", gradient_checkpointing=not options.keep,
-        packing=PACKING.get(way, "off"), micro_batch=options.micro_batch or options.rows,
-        fused_layers=is_fused,
+        micro_batch=options.micro_batch or options.rows,
     )  # fmt: skip
-    optimizer = OptimizerSettings(
-        masters="split", state=options.state, schedule="constant", warmup=0, learning_rate=1e-5
-    )
+    optimizer = OptimizerSettings(state=options.state, schedule="constant", warmup=0, learning_rate=1e-5)
     kind = LigerPolicy if way == "liger" else Policy
-    policy = kind(
-        language_model, LossSettings(), optimizer, compute, updates=1, temperature=1.0, max_tokens=options.tokens
-    )
+    device, fused = language_model.device, fused_layers.DEVICES if is_fused else ()
+    packed = (device.type,) if way in PACKED else ()
+    with patch.object(fused_layers, "DEVICES", fused), patch.object(packing, "DEVICES", packed):
+        policy = kind(
+            language_model, LossSettings(), optimizer, compute, updates=1, temperature=1.0, max_tokens=options.tokens
+        )
+    if way == "ours-packed":
+        policy._batch = lambda rows: Batch.of(rows, device, True)  # type: ignore[method-assign]
     if isinstance(policy, LigerPolicy):
         policy.num_rows = options.rows
     return policy

@@ -10,10 +10,12 @@ Shapes: K answers of one question; in the dynamics S seeds, Q questions, B of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import floor, lgamma
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from scrl.credit.elsewhere import MIN_OTHERS
 from scrl.credit.labels import is_selected
 from scrl.credit.methods.scrl import ScrlSettings
+from scrl.data.jsonl import read_json_lines
 from scrl.records import Floats
 from scrl.reporting.tables import Cell, Table, as_markdown
 
@@ -71,6 +74,39 @@ def contrast_rewards(shares_A: Floats, elsewhere_A: Floats, weight: float) -> Fl
 def pushes(shares_A: Floats, rewards_A: Floats) -> Floats:
     """cov(R, [answer = a]) = p(a) (R(a) − Σ_b p(b) R(b)): how fast an update raises the chance of each answer."""
     return np.asarray(shares_A * (rewards_A - np.sum(shares_A * rewards_A, axis=-1, keepdims=True)))
+
+
+# Labels that follow the model
+
+
+def sharpened(shares_Q: Floats, power: float) -> Floats:
+    """f(s) = s^γ / (s^γ + (1 − s)^γ): shares of a model trained to agree, whatever is right; γ = 1 changes nothing."""
+    return np.asarray(shares_Q**power / (shares_Q**power + (1 - shares_Q) ** power))
+
+
+def precision(shares_Q: Floats, right_Q: Floats, min_share: float) -> tuple[float, float]:
+    """The share of questions labelled, those with s ≥ τ, and that of these labels that are right; NaN without any."""
+    labelled_Q = shares_Q >= min_share
+    return float(labelled_Q.mean()), float(right_Q[labelled_Q].mean()) if labelled_Q.any() else float("nan")
+
+
+def first_votes(visits: Sequence[Mapping[str, Any]]) -> tuple[Floats, Floats]:
+    """Lines of votes.jsonl → the share of each question's top answer at its first visit, and whether it is right."""
+    firsts = {line["question_id"]: line for line in reversed(visits)}
+    tops = [(max(line["votes"].values(), default=0), line) for line in firsts.values()]
+    shares_Q = np.array([votes / line["completions"] for votes, line in tops])
+    return shares_Q, np.array([float(0 < votes == line["right"]) for votes, line in tops])
+
+
+def drift(visits: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
+    """The last quarter of a run: share of questions labelled, labels right, and right among as many by first votes."""
+    last = max(line["step"] for line in visits)
+    late = [line for line in visits if line["step"] > 0.75 * last]
+    labels = [(line["votes"].get(line["positive"]), line["right"]) for line in late if line["positive"] is not None]
+    coverage = len(labels) / len(late)
+    shares_Q, right_Q = first_votes(visits)
+    kept = np.argsort(-shares_Q, kind="stable")[: max(1, round(coverage * len(shares_Q)))]
+    return coverage, sum(votes == right for votes, right in labels) / len(labels), float(right_Q[kept].mean())
 
 
 # Where it ends
@@ -221,6 +257,17 @@ def dynamics_table(steps: int = 400, seeds: int = 4) -> Table:
     return Table(("rule", *(f"shared part {name}" for name in SPEEDS)), tuple(rows), title)
 
 
+def drift_table() -> Table:
+    """The published runs of SCRL."""
+    rows = []
+    for path in sorted((Path(__file__).parent.parent / "results").glob("*/scrl-*/votes.jsonl")):
+        figures = drift([line.fields for line in read_json_lines(path)])
+        rows.append((f"{path.parent.parent.name}, seed {path.parent.name[-1]}", *(f"{100 * x:.0f}" for x in figures)))
+    header = ("run", "questions labelled", "labels right", "as many by first votes: right")
+    return Table(header, tuple(rows), "SCRL's labels in the last quarter of each run, in %")
+
+
 if __name__ == "__main__":
+    print(as_markdown(drift_table()))
     print(as_markdown(labels_table()))
     print(as_markdown(dynamics_table()))

@@ -1,5 +1,7 @@
 """The helpers of tests/gpu, and those of its tests that a CPU can run: they must not fall behind the package."""
 
+import subprocess
+import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -38,12 +40,12 @@ def updates(on_cpu, monkeypatch):
     return updates
 
 
-@pytest.mark.parametrize("masters", ["float32", "split"])
-def test_an_update(updates, masters):
-    updates.test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(masters)
+@pytest.mark.parametrize("is_split", [False, True])
+def test_an_update(updates, is_split):
+    updates.test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(is_split)
     updates.test_a_whole_update_moves_the_masters()
-    updates.test_a_gradient_that_is_no_number_changes_nothing(masters)
-    updates.test_the_kernel_steps_as_plain_torch_does(torch.float32, masters, "float32")
+    updates.test_a_gradient_that_is_no_number_changes_nothing(is_split)
+    updates.test_the_kernel_steps_as_plain_torch_does(torch.float32, is_split, "float32")
 
 
 def test_gradients(updates):
@@ -80,3 +82,19 @@ def test_vllm(on_cpu, tmp_path):
     drawn = torch.cat([torch.from_numpy(sample.logprobs_T) for sample in sum(samples_BG, ())])
     assert file.score(model, samples_BG) == pytest.approx(drawn.numpy(), abs=1e-4)
     assert (tmp_path / "config.json").exists()
+
+
+# Benchmarks of the GPU in a tiny shape on a CPU
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def test_an_update_is_measured():
+    words = "--shape tiny --rows 2 --tokens 16 --device cpu --ways ours --runs 1".split()
+    command = [sys.executable, "-W", "ignore", str(BENCHMARKS / "gpu_update.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    heads, row = done.stdout.splitlines()[-2:]
+    measured = dict(zip(heads.split()[:3], row.split()[:3], strict=True))
+    assert (measured["way"], measured["layers"]) == ("ours", "ours")
+    assert float(measured["tok/s"].replace(",", "")) > 0

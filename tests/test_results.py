@@ -52,6 +52,12 @@ def test_kept_files_hold_no_text_of_a_benchmark_and_all_are_of_one_commit():
     assert all(len(of_one_study) == 1 for of_one_study in commits.values()), commits
 
 
+def test_kept_settings_are_complete_and_none_is_gone():
+    for path in RESULTS.glob("*/*/config.yaml"):
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert build_config(settings).model_dump(mode="json") == settings, path
+
+
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.folder)
 def test_runs_of_a_study_differ_in_method_and_seed_alone(study):
     files = list((RESULTS / study.folder).glob("*/config.yaml"))

@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 import theory
 from numpy.testing import assert_allclose
-from theory import contrast_rewards, dynamics, label_chances, least_lead, pushes, swap_bound
+from theory import contrast_rewards, dynamics, label_chances, least_lead, precision, pushes, sharpened, swap_bound
 
-from scrl.credit.rule import assign_credit
+from scrl.credit.rule import assign_credit, credit_rule
+from scrl.data.completion_files import open_completions
+from scrl.lab.stored_groups import credit_of, stored_groups
 from scrl.records import Group
 from scrl.reporting.tables import as_markdown
 
+ROLLOUTS = Path(theory.__file__).parents[1] / "examples" / "qwen_rollouts.jsonl.gz"
 VOTES = [table for table in product((1, 2, 3, 5, 8), repeat=3) if table[0] > max(table[1:])]  # the mode comes first
 TABLES = [np.array(table) / sum(table) for table in VOTES]
 THRESHOLDS = ({}, {"min_margin": 0.125}, {"min_share": 0.375, "min_margin": 0.125}, {"min_share": 0.5})
@@ -92,10 +95,66 @@ def test_rules_without_other_questions_feed_stock_answers_and_contrast_holds_the
     assert contrast.right > 1.5 * begin.right
 
 
+def test_an_abstention_weighs_as_much_as_a_label_under_sigma_and_its_variance_without():
+    """On completions of a real model, by the package's own rule; the entropy term is off."""
+    groups = stored_groups(open_completions(ROLLOUTS), credit_rule("scrl"), keep_texts=False)
+    squares, variances = {}, {}
+    for advantage in ("normalised", "centred"):
+        rule = credit_rule("scrl", advantage=advantage, entropy_weight=0, eps=0)
+        for stored in groups:
+            credit = credit_of(rule, stored)
+            if np.ptp(credit.rewards) > 1e-12:
+                is_silent = credit.labels.positive is None
+                squares.setdefault((advantage, is_silent), []).append(np.sum(credit.advantages**2))
+                variances.setdefault(is_silent, []).append(np.var(credit.rewards))
+                assert not is_silent or np.var(credit.rewards) <= 0.125**2 / 4 + 1e-12
+    assert len(squares["normalised", True]) > 2 < len(squares["normalised", False])
+    sigma, plain = (
+        [np.sum(squares[name, is_silent]) for is_silent in (True, False)] for name in ("normalised", "centred")
+    )
+    counts = [len(squares["normalised", is_silent]) for is_silent in (True, False)]
+    assert_allclose(sigma[0] / sum(sigma), counts[0] / sum(counts))
+    spread = [np.sum(variances[is_silent]) for is_silent in (True, False)]
+    assert_allclose(plain[0] / sum(plain), spread[0] / sum(spread))
+    assert plain[0] / sum(plain) < sigma[0] / sum(sigma) / 4
+
+
+def test_the_variance_of_a_label():
+    rule = credit_rule("scrl", entropy_weight=0, max_negative_share=0)
+    for votes in (15, 20, 32):  # of 40: share p earns p, all others 0: p² p (1 − p)
+        others = [str(100 + n) for n in range(40 - votes)]
+        credit = rule.credit(Group.from_answers(["1"] * votes + others, [0.0] * 40))
+        assert credit.labels.positive == "1"
+        share = votes / 40
+        assert_allclose(np.var(credit.rewards), share**3 * (1 - share))
+
+
+@pytest.mark.parametrize("skill", [0.5, 1, 2])
+@pytest.mark.parametrize("spread", [(1, 1), (2, 5), (0.5, 0.5)])
+def test_sharpened_shares_label_more_and_less_rightly_and_never_better_than_the_start(skill, spread):
+    shares = np.sort(np.random.default_rng(1).beta(spread[0], spread[1], 4_000))
+    chance = shares**skill  # of being right: increasing in the share
+    before = None
+    for power in (1, 1.5, 2, 4, 8):
+        covered, right = precision(sharpened(shares, power), chance, 0.6)
+        assert_allclose(right, chance[-round(covered * len(shares)) :].mean())  # as many of the start's
+        if before is not None:
+            assert covered >= before[0]
+            assert right <= before[1] + 1e-12
+        before = covered, right
+
+
+def test_published_runs_are_no_more_right_than_the_start_at_their_coverage():
+    rows = [[float(cell) for cell in row[1:]] for row in theory.drift_table().rows]
+    assert len(rows) == 6
+    assert all(right <= start + 2 for _, right, start in rows)  # points; a run's last quarter has some 100 labels
+
+
 def test_the_page_shows_what_is_computed():
     page = Path(theory.__file__).with_suffix(".md").read_text(encoding="utf-8")
-    table = page.split("<!-- theory -->\n")[1].split("\n<!-- end -->")[0]
-    assert table == as_markdown(theory.dynamics_table())
+    for name, shown in (("theory", theory.dynamics_table()), ("drift", theory.drift_table())):
+        table = page.split(f"<!-- {name} -->\n")[1].split("\n<!-- end -->")[0]
+        assert table == as_markdown(shown)
     (chances,) = (row for row in theory.labels_table().rows if row[:2] == ("50 30 20", 32))
     text = " ".join(page.split())
     _, _, majority, selective, bound, labelled = chances

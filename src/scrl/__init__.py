@@ -22,7 +22,6 @@ from scrl.credit.method import Evidence, Method
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import PRESETS, CreditRule, assign_credit, credit_rule
 from scrl.errors import ConfigError, DataError, InputError, ReaderError, ScrlError
-from scrl.lab.label import label_file
 from scrl.records import Completion, Credit, Elsewhere, Group, Labels, Question, Tally
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ __all__ = [
     "METHODS", "PRESETS", "Classes", "Completion", "ConfigError", "Credit", "CreditRule", "DataError", "Elsewhere",
     "Evidence", "Explanation", "Group", "InputError", "Labels", "Method", "Question", "ReaderError", "RunConfig",
     "ScrlError", "Tally", "TrainingResult", "assign_credit", "audit", "classify", "credit_rule", "evaluate",
-    "explain_answer", "get_reader", "label", "label_file", "resume", "same_answer", "sample", "sweep", "train",
+    "explain_answer", "get_reader", "label", "resume", "same_answer", "sample", "sweep", "train",
 ]  # fmt: skip
 
 

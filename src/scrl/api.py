@@ -22,10 +22,6 @@ from scrl.data.completion_files import open_completions
 from scrl.data.jsonl import read_json_lines
 from scrl.data.run_state import guard_stop_of
 from scrl.errors import ConfigError, InputError
-from scrl.lab.audit import AUDITED, audit_file
-from scrl.lab.label import label_file
-from scrl.lab.stored_groups import groups_for, lacking
-from scrl.lab.sweep import sweep_settings
 from scrl.records import Question, Sampled
 from scrl.setting_names import Names, validated
 
@@ -176,10 +172,11 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     `settings` are those of `sampling`, e.g. temperature=0.6, max_tokens=512; `prompt` and `compute` take mappings.
     `scrl.assign_credit(sampled.group)` says what they would earn.
     """
-    from scrl.data.prompts import PromptSettings, check_known, instruction_notes, prompt_tokens
+    from scrl.data.prompts import PromptSettings, asked, check_known, instruction_notes
     from scrl.policy.model import load_model
     from scrl.policy.settings import ComputeSettings
-    from scrl.sampling.sampler import Prompt, check_sampler, open_sampler
+    from scrl.sampling.choice import check_sampler, open_sampler
+    from scrl.sampling.groups import sample_groups
     from scrl.sampling.settings import SamplingSettings
     from scrl.training.listeners import Silent
 
@@ -191,36 +188,39 @@ def sample(model: str, questions: Questions, num_samples: int = 16, *, seed: int
     check_sampler(compute)
     language_model = load_model(model, compute)
     tokenizer = language_model.tokenizer
-    prompts = [Prompt(question.id, prompt_tokens(question, tokenizer, prompt)) for question in questions_B]
-    check_known(questions_B, [each.tokens_P for each in prompts], tokenizer, prompt)
+    asked_B = asked(questions_B, tokenizer, prompt)
+    check_known(questions_B, [tokens_P for _, tokens_P in asked_B], tokenizer, prompt)
     for note in instruction_notes(prompt, tokenizer):
         Silent().note(note)
-    longest = max((len(each.tokens_P) for each in prompts), default=0)
+    longest = max((len(tokens_P) for _, tokens_P in asked_B), default=0)
     sampler = open_sampler(language_model, compute, max_length=longest + sampling.max_tokens, seed=seed)
-    samples_B = sampler.sample(prompts, sampling, num_samples=num_samples, seed=seed, step=0)
-    return [
-        Sampled(question, each.tokens_P, samples_G)
-        for question, each, samples_G in zip(questions_B, prompts, samples_B, strict=True)
-    ]
+    return sample_groups(sampler, asked_B, sampling, num_samples, seed=seed, step=0)
 
 
 def label(
     rollouts: str | Path, method: str | Method = "scrl", *, out: str | Path | None = None, **choices: Any
 ) -> dict[str, Any]:
     """Label a file of completions, as `scrl label` does; its summary. `choices` are those of `credit_rule`."""
+    from scrl.lab.label import label_file
+
     return label_file(rollouts, credit_rule(method, **choices), out=out)
 
 
 def audit(
     rollouts: str | Path,
-    method: str | Method | Sequence[str | Method] = AUDITED,
+    method: str | Method | Sequence[str | Method] | None = None,
     *,
     seed: int = 0,
     **choices: Any,
 ) -> dict[str, Any]:
-    """Would consensus lie on these questions? All figures of `scrl audit`; `choices` are those of `credit_rule`."""
+    """Would consensus lie on these questions? All figures of `scrl audit`, by default of the methods it looks at.
+
+    `choices` are those of `credit_rule`.
+    """
+    from scrl.lab.audit import AUDITED, audit_file
+
     rules: dict[str, CreditRule] = {}
-    for each in [method] if isinstance(method, str | Method) else method:
+    for each in [method] if isinstance(method, str | Method) else method or AUDITED:
         name, rule = each if isinstance(each, str) else each.name, credit_rule(each, seed=seed, **choices)
         if name in rules and rules[name].method is not rule.method:
             raise ConfigError(f"method: two methods are named {name!r}; give each a name of its own")
@@ -239,6 +239,9 @@ def sweep(
     **values: Any,
 ) -> list[dict[str, Any]]:
     """One row per setting that `scrl sweep` tries of a method; `values` replace its own: min_share=[0.25, 0.5]."""
+    from scrl.lab.stored_groups import groups_for, lacking
+    from scrl.lab.sweep import sweep_settings
+
     rule = credit_rule(method, preset=preset, reader=reader, significant_digits=significant_digits)
     groups = groups_for(open_completions(Path(rollouts)), [rule])
     reason = lacking(rule, groups)

@@ -12,12 +12,23 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from scrl.credit.label_votes import LabelVotesName
+from scrl.credit.label_votes import WHOSE
 from scrl.credit.methods import METHODS
-from scrl.credit.rule import PRESETS, CreditRule, credit_rule
-from scrl.data.prompts import PromptSettings, asked_by
+from scrl.credit.rule import CreditRule, credit_rule
+from scrl.data.prompts import PromptSettings
 from scrl.data.questions import LoadedQuestions
-from scrl.data.sources import ModelName, is_generated, load_source, reader_of
+from scrl.data.sources import (
+    DataDir,
+    GoldColumn,
+    IdColumn,
+    Limit,
+    ModelName,
+    QuestionColumn,
+    load_source,
+    prompt_defaults,
+    reader_of,
+    whereabouts,
+)
 from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.settings import EvaluationSettings
@@ -32,26 +43,23 @@ from scrl.policy.settings import (
 )
 from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import NOT_OF_A_RUN, RUN_NAMES, Names, validated
-from scrl.settings import RETIRED, Settings, inner_model, merged, tree_of, without_equal, without_retired
+from scrl.settings import Settings, inner_model, merged, tree_of, without_equal
 
-TRAINER_PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "official": {"loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0}, "drop_last": True},
+OFFICIAL = {
+    "loss": {"kl_weight": 0.001, "kl": "k3-capped", "mean": "pairs", "dual_clip": 3.0},
+    "drop_last": True,
 }
-"""What the authors' released code does differently beyond credit; `paper` is the defaults."""
+"""What the authors' released code does differently beyond credit."""
 DECIDERS = ("preset", "loss_variant", "lora")
-"""Settings that decide others, unless those are given."""
+"""Settings that decide those of DECIDED, unless these are given."""
 DECIDED: dict[str, Any] = {"loss": True, "credit": True, "drop_last": True, "optimizer": {"learning_rate"}}
-"""Those others."""
-REMOVED = {"early_verdicts": False}
-"""Settings of earlier versions, and the value that turned them off: files with that value stay valid."""
+"""What a preset, a loss variant or an adapter may decide."""
 
 
 class DynamicSamplingSettings(Settings):
-    """When questions are replaced by others."""
+    """When questions whose rewards are all equal are replaced by others."""
 
     rounds: int = Field(0, ge=0, description="Extra draws per step at most (0: off; DAPO draws 10 times in all).")
-    tolerance: float = Field(0.01, ge=0, description="Rewards that differ by no more than this are taken as equal.")
 
 
 class GuardSettings(Settings):
@@ -59,22 +67,6 @@ class GuardSettings(Settings):
 
     mode: Literal["stop", "observe", "off"] = Field("stop", description="Stop the run, only report, or do not check.")
     window: int = Field(10, ge=1, description="Steps to average over.")
-    max_same_answer_share: float = Field(0.5, gt=0, le=1, description="Questions that all get the same answer.")
-    max_stock_label_share: float = Field(
-        0.6, gt=0, le=1, description="Positive labels that are stock answers: popular with the other questions too."
-    )
-    min_entropy_ratio: float = Field(
-        0.02, ge=0, description="Stop when the mean entropy falls below this multiple of the first window's."
-    )
-    min_length_ratio: float = Field(
-        0.33, ge=0, description="Stop when the mean length falls below this multiple of the first window's."
-    )
-    max_length_ratio: float = Field(
-        3.0, gt=1, description="Stop when the mean length rises above this multiple of the first window's."
-    )
-    max_truncated_rise: float = Field(0.3, gt=0, description="Rise of the share of completions that are cut.")
-    max_no_answer_rise: float = Field(0.3, gt=0, description="Rise of the share of completions without an answer.")
-    max_label_flip_share: float = Field(0.5, gt=0, le=1, description="Questions whose label changes between visits.")
 
     @field_validator("mode", mode="before")
     @classmethod
@@ -87,13 +79,11 @@ class RunConfig(Settings):
 
     model: ModelName = Field(description="A model folder, a hub id, `embedded` or `embedded-hasty`.")
     questions: str = Field(description="A file (.txt .jsonl .json .csv .tsv .parquet), a hub id, or arithmetic:LEVEL.")
-    question_column: str | None = Field(None, description="The column with the question; none: found by its name.")
-    gold_column: str | None = Field(None, description="The column with the gold answer, for measuring alone.")
-    id_column: str | None = Field(None, description="The column with the question's id.")
-    limit: int | None = Field(None, ge=1, description="Take this many questions.")
-    data_dir: str | None = Field(
-        None, description="Folder with benchmark files NAME.jsonl; none: the environment variable SCRL_DATA."
-    )
+    question_column: QuestionColumn = None
+    gold_column: GoldColumn = None
+    id_column: IdColumn = None
+    limit: Limit = None
+    data_dir: DataDir = None
 
     method: str = Field("scrl", description="What decides the rewards: one of `scrl methods`, or module:NAME.")
     preset: str = Field("paper", description="`paper`, or `official`: as the authors' released code does it.")
@@ -105,19 +95,22 @@ class RunConfig(Settings):
     significant_digits: int | None = Field(None, ge=1, le=15, description="Numbers are rounded to this many digits.")
 
     probe: int = Field(
-        4, ge=0, description="Completions of each first-step question that the start model writes before training."
+        4,
+        ge=0,
+        description="Completions of each first-step question that the start model writes before training, which is "
+        "refused where hardly any has an answer; 0: train unseen.",
     )
-    force: bool = Field(False, description="Train even if the probe finds hardly any answer.")
     seed: int = Field(0, ge=0, description="Seed of all random numbers.")
     steps: int = Field(100, ge=1, description="Training steps.")
     questions_per_step: int = Field(8, ge=1, description="Questions per step.")
     questions_per_update: int = Field(1, ge=1, description="Questions whose completions share an optimizer step.")
     completions: int = Field(32, ge=2, description="N: completions sampled per question; all of them vote.")
     trained: int = Field(16, ge=2, description="M: completions trained on, of the N.")
-    label_votes: LabelVotesName = Field(
+    label_votes: str = Field(
         "present",
         description="Whose votes decide labels and shares: those of the completions trained on (present), the start "
-        "model's (start), or those drawn before each pass over the questions, a label once given being kept (round).",
+        "model's (start), those drawn before each pass over the questions, a label once given being kept (round), or "
+        "those of a file of completions.",
     )
     label_completions: int | None = Field(
         None, ge=2, description="Votes per question for label_votes start and round; none: as many as `completions`."
@@ -151,23 +144,16 @@ class RunConfig(Settings):
     @classmethod
     def _fill_in_presets(cls, values: Any) -> Any:
         """The preset, then the named loss, then what was given."""
-        values = without_retired(values)
         if not isinstance(values, Mapping):
             return values
         values = NAMES.long(values)
-        for name, off in REMOVED.items():
-            if values.get(name, off) != off:
-                raise ConfigError(f"{name}: scrl 0.2 no longer has this setting; leave it out, or use scrl 0.1")
-        values = {name: value for name, value in values.items() if name not in REMOVED}
         preset, variant = (str(values.get(name, cls.model_fields[name].default)) for name in ("preset", "loss_variant"))
-        if preset not in TRAINER_PRESETS:
-            raise ConfigError(f"preset: unknown preset {preset!r}.{did_you_mean(preset, TRAINER_PRESETS)}")
         if variant not in LOSS_VARIANTS:
             raise ConfigError(f"loss_variant: unknown loss {variant!r}.{did_you_mean(variant, LOSS_VARIANTS)}")
         loss: dict[str, Any] = {"loss": LOSS_VARIANTS[variant]}
         if variant in ADVANTAGE_OF_VARIANT:
             loss["credit"] = {"advantage": ADVANTAGE_OF_VARIANT[variant]}
-        return _with_defaults(merged(merged(TRAINER_PRESETS[preset], loss), values))
+        return _with_defaults(merged(merged(OFFICIAL if preset == "official" else {}, loss), values))
 
     @field_validator("lora", mode="before")
     @classmethod
@@ -184,8 +170,6 @@ class RunConfig(Settings):
         if self.trained > self.completions:
             reason = f"is more than completions ({self.completions}): lower trained or raise completions"
             raise ConfigError(f"trained ({self.trained}) {reason}")
-        if self.evaluation.k is not None and self.evaluation.k > self.evaluation.completions:
-            raise ConfigError(f"evaluation.k: {self.evaluation.k} needs as many evaluation.completions")
         if self.engine == "embedded" and self.engine_options:
             raise ConfigError(f"engine_options: the embedded engine has none; got {', '.join(self.engine_options)}")
         rule = self.rule()
@@ -211,13 +195,18 @@ class RunConfig(Settings):
         )
 
     @property
+    def votes_file(self) -> Path | None:
+        """The file whose completions decide, if label_votes names one."""
+        return None if self.label_votes in WHOSE else Path(self.label_votes)
+
+    @property
     def draws_votes(self) -> bool:
         """Whether the start model votes on every question before the first step."""
-        return self.label_votes != "present" or "reference_share" in self.rule().needs
+        return self.label_votes in ("start", "round") or "reference_share" in self.rule().needs
 
     @property
     def votes_per_question(self) -> int:
-        """How many such votes."""
+        """How many completions of a question vote where votes are drawn apart."""
         return self.label_completions or self.completions
 
     @property
@@ -235,23 +224,11 @@ class RunConfig(Settings):
         return self._load(source, may_lack=True) if source else None
 
     def _load(self, source: str, limit: int | None = None, *, may_lack: bool = False) -> LoadedQuestions:
-        return load_source(
-            source,
-            seed=self.seed,
-            limit=limit,
-            may_lack=may_lack,
-            data_dir=Path(self.data_dir) if self.data_dir is not None else None,
-            question_column=self.question_column,
-            gold_column=self.gold_column,
-            id_column=self.id_column,
-        )
+        return load_source(source, seed=self.seed, limit=limit, may_lack=may_lack, **whereabouts(self))
 
 
 def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """Fill in what is not given: an adapter decides the learning rate, a benchmark its reader, the reader the prompt.
-
-    Generated questions have no instruction.
-    """
+    """Fill in what is not given: an adapter decides the learning rate, a benchmark its reader, a reader the prompt."""
     questions, prompt = str(values.get("questions")), values.get("prompt", {})
     if values.get("lora") not in (None, False):
         optimizer = values.get("optimizer", {})
@@ -262,9 +239,8 @@ def _with_defaults(values: dict[str, Any]) -> dict[str, Any]:
         values = merged(values, {"reader": reader_of(questions)})
     if not isinstance(prompt, Mapping):
         return values
-    defaults = {"asks_for": asked_by(str(values["reader"])), "instruction": "" if is_generated(questions) else None}
-    missing = {name: value for name, value in defaults.items() if prompt.get(name) is None}
-    return merged(values, {"prompt": missing})
+    defaults = prompt_defaults(questions, str(values["reader"])).items()
+    return merged(values, {"prompt": {name: value for name, value in defaults if prompt.get(name) is None}})
 
 
 def build_config(values: Mapping[str, Any]) -> RunConfig:
@@ -363,7 +339,5 @@ def _value(text: str) -> Any:
     return parsed if is_yaml else text  # YAML reads `off` as false
 
 
-NAMES = Names(RunConfig, RUN_NAMES, others=(*REMOVED, *RETIRED), not_here=NOT_OF_A_RUN)
+NAMES = Names(RunConfig, RUN_NAMES, not_here=NOT_OF_A_RUN)
 """The names of a run's settings."""
-
-assert TRAINER_PRESETS.keys() == PRESETS.keys()

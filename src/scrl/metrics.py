@@ -12,6 +12,8 @@ from typing import Literal
 Better = Literal["high", "low", "neither"]
 PASS_OR_MAJ = re.compile(r"(pass|maj)@([0-9]{1,9})")
 """The names of pass@k and maj@k, for any k."""
+SETS = {"stream": "questions trained on", "held-out": "questions held out"}
+"""The sets of questions that a run is measured on, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,9 @@ STEP_METRICS: dict[str, Metric] = {
         Metric("length_mean", "mean tokens per completion"),
         _share("truncated_share", "completions cut at the token limit", "low"),
         Metric("tokens", "tokens sampled in the step"),
+        Metric(
+            "tokens_saved", "tokens that the questions left out, which teach nothing, would have taken beside these"
+        ),
         Metric("votes_drawn", "votes that decide labels, drawn before the step (label_votes)"),
         Metric("tokens_votes", "tokens of these votes"),
         Metric("sampler_drift", "mean |difference| of a token's log-probability between vLLM and the policy", "low"),

@@ -43,12 +43,11 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "epsilon": "loss.clip_low", "epsilon_high": "loss.clip_high", "loss_type": "loss_variant",
         "warmup_ratio": "optimizer.warmup", "lr_scheduler_type": "optimizer.schedule",
         "save_steps": "checkpoint_every", "eval_steps": "evaluation.every", "report_to": "trackers",
-        "use_peft": "lora", "lora_r": "lora.rank", "lora_alpha": "lora.alpha",
+        "use_peft": "lora", "lora_r": "lora.rank",
         "vllm_gpu_memory_utilization": "vllm_memory",
     },
     "transformers": {
         "max_new_tokens": "max_tokens", "num_return_sequences": "completions", "torch_dtype": "dtype",
-        "attn_implementation": "compute.attention",
     },
     "verl": {
         "lr": "learning_rate", "rollout.n": "completions", "model.path": "model", "train_files": "questions",
@@ -65,7 +64,6 @@ FOREIGN_NAMES: dict[str, dict[str, str]] = {
         "tasks": "questions", "output_path": "out", "max_gen_toks": "max_tokens", "batch_size": "sampler_rows",
         "system_instruction": "system", "apply_chat_template": "prompt_style", "repeats": "completions",
     },
-    "scrl 0.1": {"samples": "completions", "benchmarks": "questions"},
 }  # fmt: skip
 """Project → its word → the name here. The end of verl's dotted names is enough."""
 IN_STEPS = "a run is counted in steps here; steps = epochs × questions / questions_per_step"
@@ -94,8 +92,6 @@ class Names:
     model: type[BaseModel]
     short: Mapping[str, str]
     """Short name → setting."""
-    others: Collection[str] = ()
-    """Other known names, such as those of earlier versions."""
     not_here: Mapping[str, str] = field(default_factory=dict)
     """Names that make sense elsewhere but not here, and why."""
     listed_by: str = "scrl train --list-settings"
@@ -127,10 +123,10 @@ class Names:
         """The dotted names that are not settings."""
         fields = self.model.model_fields
         for name, value in values.items():
-            if name not in (*fields, *self.short, *self.others):
+            if name not in (*fields, *self.short):
                 yield ".".join((str(name), *first_leaf(value)))
             elif name in fields and isinstance(value, Mapping) and (inner := inner_model(fields[name].annotation)):
-                yield from (f"{name}.{rest}" for rest in Names(inner, {}, self.others).unknown(value))
+                yield from (f"{name}.{rest}" for rest in Names(inner, {}).unknown(value))
 
     def about(self, name: str, *, is_option: bool, more: Collection[str] = ()) -> str:
         """What to say about an unknown name: why it makes no sense, what it is called here, or which one is nearest."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
-
-RETIRED = ("judge", "credit_workers")
-"""Settings removed since earlier versions: files that have them stay valid, and they are ignored."""
 
 
 class Settings(BaseModel):
@@ -30,16 +26,6 @@ class Settings(BaseModel):
                 raise PydanticCustomError("number_type", "Input should be a number")
             return value
         return str(value) if isinstance(value, int | float) and str in types else value
-
-
-def without_retired(values: Any, place: str = "") -> Any:
-    """Settings without the removed ones, with a warning if one had a value."""
-    if not isinstance(values, Mapping):
-        return values
-    for name in RETIRED:
-        if values.get(name) is not None:
-            warnings.warn(f"{place}{name}: scrl 0.2 has no such setting and ignores it; leave it out", stacklevel=2)
-    return {name: value for name, value in values.items() if name not in RETIRED}
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

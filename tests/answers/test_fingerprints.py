@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import mpmath
-import pytest
 import sympy
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -12,72 +11,6 @@ from hypothesis import strategies as st
 from scrl.answers import balls
 from scrl.answers.classes import same_answer
 from scrl.answers.forms import canonical_form
-
-
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (r"2\sin x\cos x", r"\sin 2x"),
-        (r"\cos^2 x - \sin^2 x", r"1 - 2\sin^2 x"),
-        (r"\sin^2 x + \cos^2 x", "1"),
-        (r"\tan x", r"\frac{\sin x}{\cos x}"),
-        (r"\frac{1}{x-1} + \frac{1}{x+1}", r"\frac{2x}{x^2-1}"),
-        (r"2^{x+1}", r"2 \cdot 2^x"),
-        (r"\cosh x", r"\frac{e^x + e^{-x}}{2}"),
-        (r"\log_2 8", "3"),
-        (r"\ln 8", r"3 \ln 2"),
-        (r"\log_4 x", r"\frac{\ln x}{2 \ln 2}"),
-        (r"\sin 15^\circ", r"\frac{\sqrt6 - \sqrt2}{4}"),
-        (r"\cos 36^\circ", r"\frac{1+\sqrt5}{4}"),
-        (r"\sqrt{3+2\sqrt2}", r"1+\sqrt2"),
-        (r"e^{i\pi/3}", r"\frac12 + \frac{\sqrt3}{2} i"),
-        (r"\arctan 1", r"\frac{\pi}{4}"),
-        (r"\arcsin 1", r"\frac{\pi}{2}"),
-        (r"|3-5|", "2"),
-        (r"|3+4i|", "5"),
-        (r"\lfloor \pi \rfloor + \lceil e \rceil", "6"),
-        (r"y = \sin x + \cos x", r"2y = 2\sin x + 2\cos x"),
-        (r"\frac{x^2-1}{x-1}", "x+1"),  # as rational functions
-        (r"\frac{x}{x}", "1"),
-    ],
-)
-def test_equal_values_have_equal_keys(a, b):
-    assert same_answer(a, b)
-
-
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (r"\frac{355}{113}", r"\pi"),
-        (r"e^\pi - \pi", "20"),
-        (r"e^{\pi\sqrt{163}}", "262537412640768744"),
-        (r"\frac{9801}{2206\sqrt2}", r"\pi"),
-        (r"\ln 2", "0.693147"),
-        (r"\ln 2", r"\ln 2 + 10^{-25}"),
-        (r"\ln 2", r"\ln 2 + 10^{-70}"),  # too long for the digits: text
-        (r"\sin(10^{-30})", r"10^{-30}"),
-        (r"\tanh(100x)", "1"),
-        (r"1 + e^{-1000}", "1"),
-        (r"\sqrt{x^2}", "x"),
-        (r"\sqrt{x^2}", "|x|"),
-        (r"\ln(xy)", r"\ln x + \ln y"),
-        (r"\ln(x^2)", r"2\ln x"),
-        (r"\sqrt{xy}", r"\sqrt x \sqrt y"),
-        (r"\sqrt{-x}", r"i\sqrt{x}"),
-        (r"|x|", "x"),
-        (r"\lfloor x \rfloor", "x"),
-        (r"\lfloor x \rfloor", "0"),
-        (r"\arcsin(\sin x)", "x"),
-        ("f(x+1)", "f(x)+1"),
-        ("f(x)", "g(x)"),
-        ("n!", "(n+1)!"),
-        ("AB - BA", "0"),
-        ("ABA^{-1}", "B"),
-        (r"\frac{1}{\ln 1}", "0"),
-    ],
-)
-def test_near_identities_and_other_domains_stay_apart(a, b):
-    assert not same_answer(a, b)
 
 
 def test_sympy_agrees_on_what_is_merged_and_on_what_is_nearly_equal():

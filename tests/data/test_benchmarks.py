@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from line_files import write_lines
 
-from scrl.answers.readers import READERS
 from scrl.data.backslashes import lost_command, with_backslashes
-from scrl.data.benchmarks import BENCHMARKS, behind_hashes, load_benchmark, with_options
+from scrl.data.benchmarks import BENCHMARKS, load_benchmark, with_options
 from scrl.errors import ConfigError, DataError
 from scrl.records import Question
 
@@ -59,26 +58,6 @@ def hub(monkeypatch):
     return give
 
 
-# The table
-
-
-def test_the_benchmarks_of_the_paper_with_their_sizes():
-    assert {name: source.num_questions for name, source in BENCHMARKS.items()} == {
-        "aime24": 30, "aime25": 30, "amc": 83, "math500": 500, "minerva": 272, "gpqa": 448, "gpqa_diamond": 198,
-        "gsm8k": 1319,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("source", BENCHMARKS.values(), ids=lambda source: source.name)
-def test_every_entry_is_whole(source):
-    assert BENCHMARKS[source.name] is source
-    assert re.fullmatch(r"[\w-]+/[\w-]+", source.hub.name)
-    assert re.fullmatch(r"[0-9a-f]{40}", source.hub.revision)
-    assert source.reader in READERS
-    assert source.reader == ("choice" if source.name.startswith("gpqa") else "boxed")
-    assert bool(source.levels) == (source.name == "math500")
-
-
 # From a folder
 
 
@@ -88,14 +67,12 @@ def test_every_benchmark_loads_from_a_folder(folder, name):
     assert len(loaded.questions) == BENCHMARKS[name].num_questions
     level = "2" if name == "math500" else None
     assert loaded.questions[1] == Question(f"{name}-p1", "What is 1 + 1?", "2", level)
-    assert loaded.notes[0].startswith(f"{BENCHMARKS[name].title}: {len(loaded.questions)} questions; gold answers are")
-    assert loaded.notes[1].endswith(f"{name}.jsonl.")
 
 
 def test_the_folder_may_be_named_by_the_environment(folder, monkeypatch, tmp_path):
     monkeypatch.setenv("SCRL_DATA", str(folder("amc")))
     assert len(load_benchmark("amc", data_dir=None).questions) == 83
-    with pytest.raises(DataError, match=r"elsewhere: there is no such folder of benchmarks\. Either name a folder"):
+    with pytest.raises(DataError, match=r"elsewhere"):
         load_benchmark("amc", data_dir=tmp_path / "elsewhere")  # data_dir takes precedence
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SCRL_DATA", "~")
@@ -104,22 +81,10 @@ def test_the_folder_may_be_named_by_the_environment(folder, monkeypatch, tmp_pat
     assert len(load_benchmark("amc", data_dir=Path("~")).questions) == 83
 
 
-def test_ids_and_answers_are_those_of_the_file(folder):
-    rows = rows_for("aime25")
-    rows[0]["answer"], rows[1]["answer"], rows[2]["answer"] = "025", "142.0", 7
-    questions = load_benchmark("aime25", data_dir=folder("aime25", rows)).questions
-    assert [question.gold for question in questions[:3]] == ["025", "142.0", "7"]
-    for row in rows:
-        del row["id"]
-    questions = load_benchmark("aime25", data_dir=folder("aime25", rows)).questions
-    assert [question.id for question in questions] == [f"aime25-{i}" for i in range(30)]
-
-
 def test_a_limit_takes_the_first_ones_of_a_whole_benchmark(folder):
     loaded = load_benchmark("aime24", data_dir=folder("aime24"), limit=2)
     assert [question.id for question in loaded.questions] == ["aime24-p0", "aime24-p1"]
-    assert loaded.notes[-1] == "The first 2 questions are taken (limit)."
-    with pytest.raises(ConfigError, match="limit must be 1 or more, found 0"):
+    with pytest.raises(ConfigError, match="limit"):
         load_benchmark("aime24", data_dir=folder("aime24"), limit=0)
     with pytest.raises(DataError, match="has 2 questions"):  # a limit does not excuse a short file
         load_benchmark("aime24", data_dir=folder("aime24", rows_for("aime24")[:2]), limit=2)
@@ -133,23 +98,18 @@ def test_levels_are_chosen_by_name(folder):
     five = load_benchmark("math500:5", data_dir=data_dir)
     assert [question.id for question in five.questions[:2]] == ["math500-p4", "math500-p9"]
     assert {question.level for question in five.questions} == {"5"}
-    assert five.notes[-1] == "100 of them are of level 5."
     some = load_benchmark("math500:2-4", data_dir=data_dir, limit=4)
     assert [question.level for question in some.questions] == ["2", "3", "4", "2"]
-    assert "300 of them are of level 2, 3, 4." in some.notes
     every = load_benchmark("math500", data_dir=data_dir).questions
     assert load_benchmark("math500:1-5", data_dir=data_dir).questions == every
 
 
 @pytest.mark.parametrize(("name", "reason"), [
     *(
-        (f"math500:{levels}", r"no such levels\. Write math500:LEVEL or math500:FROM-TO, levels 1 to 5\.$")
+        (f"math500:{levels}", "math500:FROM-TO")
         for levels in ("", "0", "6", "5-3", "3-", "-3", "1-2-3", "five", "3,4")
     ),
-    ("aime24:3", r"aime24:3: aime24 has no levels; write aime24\. With levels: math500\."),
-    ("aime2024", r"aime2024: there is no such benchmark\. Did you mean 'aime24'"),
-    ("MATH-500", r"MATH-500: there is no such benchmark\. Did you mean 'math500'"),
-    ("gpqa-main", r"gpqa-main: there is no such benchmark\. Did you mean 'gpqa'"),
+    ("aime24:3", "aime24:3"), ("aime2024", "'aime24'"), ("MATH-500", "'math500'"), ("gpqa-main", "'gpqa'"),
 ])  # fmt: skip
 def test_an_unknown_name_or_level_is_refused(name, reason):
     with pytest.raises(ConfigError, match=reason):
@@ -161,48 +121,36 @@ def test_an_unknown_name_or_level_is_refused(name, reason):
 
 def test_a_file_that_is_not_there_names_both_ways(folder):
     data_dir = folder("amc")
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=r"gpqa\.jsonl.*--data-dir.*Idavidrein/gpqa"):
         load_benchmark("gpqa", data_dir=data_dir)
-    assert str(error.value) == (
-        f"{data_dir}/gpqa.jsonl: there is no such file; the benchmarks in that folder: amc. Either name a folder with "
-        "gpqa.jsonl in it (--data-dir FOLDER, or the environment variable SCRL_DATA); or name none, and it is loaded "
-        "from the hub, Idavidrein/gpqa (pip install 'scrl[hub]', and a network). It is gated: accept its terms at "
-        "https://huggingface.co/datasets/Idavidrein/gpqa and log in (hf auth login)."
-    )
 
 
 @pytest.mark.parametrize("change", [-1, 1])
 def test_another_number_of_questions_is_refused(folder, change):
     rows = [*rows_for("aime24"), {"id": "more", "question": "?", "answer": "1"}][: 30 + change]
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=rf"aime24\.jsonl: has {30 + change} questions"):
         load_benchmark("aime24", data_dir=folder("aime24", rows))
-    assert f"aime24.jsonl: has {30 + change} questions, but AIME 2024 has 30: numbers" in str(error.value)
 
 
-@pytest.mark.parametrize(("row", "reason"), [
-    ({"id": "a", "answer": "1"}, "field 'question' is missing; there is only: id, answer"),
-    ({"id": "a", "question": " ", "answer": "1"}, "field 'question' is empty"),
-    ({"id": "a", "question": "?"}, "field 'answer' is missing or empty: every question of a benchmark has a gold"),
-    ({"id": "a", "question": "?", "answer": [1]}, "field 'answer', taken as the gold answer, must be text"),
-    ({"id": "p0", "question": "?", "answer": "1", "level": 1}, "id 'p0' appears twice, first on line 1"),
-    ({"id": "", "question": "?", "answer": "1"}, "field 'id' is empty"),
-    ({"id": "a", "question": "?", "answer": "1"}, "field 'level' must be one of 1, 2, 3, 4, 5, found none"),
-    ({"id": "a", "question": "?", "answer": "1", "level": 9}, "field 'level' must be one of 1, 2, 3, 4, 5, found 9"),
-    ({"id": "a", "question": "?", "answer": "1", "level": 1.5}, "field 'level' must be text or a whole number"),
-    (["a", "?"], "must be an object or a text, found a list"),
+@pytest.mark.parametrize(("row", "named"), [
+    ({"id": "a", "answer": "1"}, "'question'"), ({"id": "a", "question": " ", "answer": "1"}, "'question'"),
+    ({"id": "a", "question": "?"}, "'answer'"), ({"id": "a", "question": "?", "answer": [1]}, "'answer'"),
+    ({"id": "p0", "question": "?", "answer": "1", "level": 1}, "'p0'"), ({"id": "", "question": "?", "answer": "1"}, "'id'"),
+    ({"id": "a", "question": "?", "answer": "1"}, "'level'"),
+    ({"id": "a", "question": "?", "answer": "1", "level": 9}, "'level'"),
+    ({"id": "a", "question": "?", "answer": "1", "level": 1.5}, "'level'"), (["a", "?"], ""),
 ])  # fmt: skip
-def test_a_line_that_is_wrong_is_named(folder, row, reason):
+def test_a_line_that_is_wrong_is_named(folder, row, named):
     rows = rows_for("math500")
     rows[6] = row
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=rf"math500\.jsonl:7.*{named}"):
         load_benchmark("math500", data_dir=folder("math500", rows))
-    assert f"math500.jsonl:7: {reason}" in str(error.value)
 
 
 def test_a_file_that_is_no_json_is_named_with_its_line(folder):
     path = folder("amc") / "amc.jsonl"
     path.write_text(path.read_text() + "{oops}")
-    with pytest.raises(DataError, match=r"amc\.jsonl:84: is not JSON"):
+    with pytest.raises(DataError, match=r"amc\.jsonl:84"):
         load_benchmark("amc", data_dir=path.parent)
 
 
@@ -212,7 +160,7 @@ def test_lost_backslashes_are_put_back_and_told_of(folder):
     loaded = load_benchmark("aime25", data_dir=folder("aime25", rows))
     assert loaded.questions[3].text == r"Compute $\frac12 \times 4$."
     assert loaded.questions[4].gold == r"\frac12"
-    assert "2 rows had lost backslashes, as in '\\frac'; they are put back." in loaded.notes
+    assert any("2 rows" in note for note in loaded.notes)
 
 
 @given(st.text())
@@ -272,23 +220,13 @@ def test_the_hubs_columns_become_a_question(hub, name, fields, question):
     assert len(loaded.questions) == source.num_questions
     hub_name, split, revision, config = source.hub
     assert calls == [(hub_name, {"split": split, "revision": revision} | ({"name": config} if config else {}))]
-    assert loaded.notes[1].startswith(f"Hub data set {hub_name}, ")
-    assert loaded.notes[1].endswith(f"split '{split}', revision {revision}.")
+    assert revision in loaded.notes[1]
 
 
 GPQA_ROW = {
     "Question": "Which is even?\n", "Correct Answer": " two", "Incorrect Answer 1": "one",
     "Incorrect Answer 2": "three\n", "Incorrect Answer 3": "five", "Record ID": "rec0",
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["gpqa", "gpqa_diamond"])
-def test_gpqa_comes_with_its_options(hub, name):
-    source = BENCHMARKS[name]
-    calls = hub([{**GPQA_ROW, "Record ID": f"rec{i}"} for i in range(source.num_questions)])
-    question = load_benchmark(name, data_dir=None).questions[0]
-    assert question == Question(f"{name}-rec0", "Which is even?\n\nA. one\nB. five\nC. three\nD. two", "D")
-    assert calls[0][1]["name"] == {"gpqa": "gpqa_main", "gpqa_diamond": "gpqa_diamond"}[name]
 
 
 @given(st.text(min_size=1).filter(str.strip))
@@ -310,22 +248,9 @@ def test_the_right_answer_is_at_every_letter_about_as_often():
     assert all(70 <= letters.count(letter) <= 130 for letter in "ABCD")
 
 
-def test_the_answer_behind_the_hashes():
-    assert behind_hashes({"answer": "#### no\n#### 1,234 "})["answer"] == "1,234"
-    for answer in ("no hashes", "", None):
-        with pytest.raises(ValueError, match="field 'answer'"):
-            behind_hashes({"answer": answer})
-
-
-def test_a_row_of_the_hub_that_is_wrong_is_named(hub):
-    hub([*[{**GPQA_ROW, "Record ID": f"rec{i}"} for i in range(197)], {**GPQA_ROW, "Incorrect Answer 2": None}])
-    with pytest.raises(DataError, match=r"Idavidrein/gpqa: row 197 \(from 0\): field 'Incorrect Answer 2' is missing"):
-        load_benchmark("gpqa_diamond", data_dir=None)
-
-
 def test_another_number_of_rows_on_the_hub_is_refused(hub):
     hub([{"question": "P", "answer": "1"}] * 271)
-    with pytest.raises(DataError, match=r"math-ai/minervamath, revision ee46ddc4\w+: has 271 questions, .* has 272"):
+    with pytest.raises(DataError, match=r"math-ai/minervamath.* 271"):
         load_benchmark("minerva", data_dir=None)
 
 
@@ -334,10 +259,9 @@ def test_without_folder_and_without_the_hub_both_ways_are_named(hub, monkeypatch
     hub(ConnectionError("no route to host"))
     with pytest.raises(DataError) as error:
         load_benchmark(name, data_dir=None)
-    reason = "no folder with its questions is named, and as a hub data set it cannot be loaded: no route to host."
-    ways = f"Either name a folder with {name}.jsonl in it (--data-dir FOLDER, or"
-    assert str(error.value).startswith(f"{name}: {reason} {ways}")
+    assert "no route to host" in str(error.value)
+    assert "--data-dir" in str(error.value)
     assert ("accept its terms" in str(error.value)) is is_gated
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"and to load it as a hub data set: pip install 'scrl\[hub\]'\. Either name"):
+    with pytest.raises(DataError, match=r"scrl\[hub\]"):
         load_benchmark(name, data_dir=None)

@@ -73,7 +73,7 @@ def test_a_question_may_have_a_system_message_of_its_own():
     for system in ("Count.", ""):  # what is set for all wins
         settings = PromptSettings(instruction="", system=system)
         assert prompt_text(question, CHAT, settings) == prompt_text(QUESTION, CHAT, settings)
-    with pytest.raises(InputError, match=r"question 'q1': has a system message, and plain text .* with --system ''"):
+    with pytest.raises(InputError, match=r"'q1'.*--system"):
         prompt_text(question, BASE, PromptSettings())
     assert prompt_text(question, BASE, PromptSettings(instruction="", system="")) == "What is 2 + 2?\n"
 
@@ -89,15 +89,14 @@ def test_special_tokens_are_added_to_plain_text_and_not_a_second_time_to_a_templ
 def test_a_prompt_that_is_too_long_or_empty_is_refused():
     settings = PromptSettings(instruction="", max_tokens=16)
     assert len(prompt_tokens(QUESTION, BASE, settings)) == 16  # 15 letters and the first token
-    reason = r"question 'q1': its prompt has 16 tokens, more than prompt\.max_tokens \(15\)\. Shorten it"
-    with pytest.raises(InputError, match=reason):
+    with pytest.raises(InputError, match=r"'q1'.*prompt\.max_tokens"):
         prompt_tokens(QUESTION, BASE, settings.model_copy(update={"max_tokens": 15}))
 
     class Mute(Letters):
         def encode(self, text, *, add_special_tokens):
             return []
 
-    with pytest.raises(InputError, match="question 'q1': its prompt has no tokens"):
+    with pytest.raises(InputError, match="'q1'"):
         prompt_tokens(QUESTION, Mute(), PromptSettings())
 
 
@@ -187,48 +186,14 @@ def test_thinking_can_be_switched_off(tokenizer_for):
     assert prompt_text(QUESTION, tokenizer, settings) == QWEN_USER + "<think>\n\n</think>\n\n"
 
 
-def test_a_style_can_be_forced_on_another_template(tokenizer_for):
-    chat = tokenizer_for(TEMPLATES["chat"])
-    assert prompt_text(QUESTION, chat, PromptSettings(style="qwen")) == (
-        f"[system] You are a helpful assistant. [user] What is 2 + 2? {STEPS} [reply]"
-    )
-    assert prompt_text(QUESTION, chat, PromptSettings(style="plain")) == RENDERED["plain"]
-    qwen = tokenizer_for(TEMPLATES["qwen"])
-    assert prompt_text(QUESTION, qwen, PromptSettings(style="qwen-math")) == RENDERED["qwen-math"]
-
-
-def test_instruction_and_system_message_replace_those_of_the_style_and_empty_ones_remove_them(tokenizer_for):
-    qwen = tokenizer_for(TEMPLATES["qwen"])
-    own = PromptSettings(instruction="Be brief.", system="You count.")
-    assert prompt_text(QUESTION, qwen, own) == (
-        "<|im_start|>system\nYou count.<|im_end|>\n"
-        "<|im_start|>user\nWhat is 2 + 2? Be brief.<|im_end|>\n<|im_start|>assistant\n"
-    )
-    nothing = PromptSettings(instruction="", system="")  # the template then puts in its own system message
-    assert prompt_text(QUESTION, qwen, nothing) == (
-        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
-        "<|im_start|>user\nWhat is 2 + 2?<|im_end|>\n<|im_start|>assistant\n"
-    )
-    assert prompt_text(QUESTION, tokenizer_for(None), nothing) == "What is 2 + 2?\n"
-
-
-def test_of_several_templates_the_default_one_decides():
-    assert style_of(Letters({"default": TEMPLATES["llama"], "tool_use": CHATML}), PromptSettings()) == "llama"
-    smollm = CHATML.replace("SYSTEM", "You are a helpful AI assistant named SmolLM")  # ChatML, but not Qwen's
-    assert style_of(Letters(smollm), PromptSettings()) == "chat"
-
-
-NO_TEMPLATE = r"prompt\.style: '{}' was asked for, but the tokenizer has no chat template; use 'plain'"
-
-
-@pytest.mark.parametrize(("template", "settings", "reason"), [
-    *((None, {"style": style}, NO_TEMPLATE.format(style)) for style in STYLES if style != "plain"),
-    (None, {"system": "Count."}, r"prompt\.system: a system message needs a chat template"),
-    ("x", {"system": "Count.", "style": "plain"}, r"prompt\.system: plain text has no place for a system message"),
-    (TEMPLATES["qwen"], {"style": "qwen3-thinking"}, "no switch 'enable_thinking'; use 'auto', which is 'qwen' here"),
+@pytest.mark.parametrize(("template", "settings", "named"), [
+    *((None, {"style": style}, r"prompt\.style") for style in STYLES if style != "plain"),
+    (None, {"system": "Count."}, r"prompt\.system"),
+    ("x", {"system": "Count.", "style": "plain"}, r"prompt\.system"),
+    (TEMPLATES["qwen"], {"style": "qwen3-thinking"}, "'enable_thinking'"),
 ])  # fmt: skip
-def test_what_the_template_cannot_do_is_refused(template, settings, reason):
-    with pytest.raises(ConfigError, match=reason):
+def test_what_the_template_cannot_do_is_refused(template, settings, named):
+    with pytest.raises(ConfigError, match=named):
         text(Letters(template), **settings)
 
 
@@ -237,30 +202,22 @@ def test_what_the_template_cannot_do_is_refused(template, settings, reason):
 MANY = [Question(f"q{length}", "x" * length) for length in range(1, 8)]
 
 
-def test_prompts_that_fit_are_left_alone():
-    settings = PromptSettings(instruction="", max_tokens=9)  # 7 letters, the first token and the new line
-    assert filter_overlong(MANY, BASE, settings) == (MANY, [])
-
-
 @pytest.mark.parametrize("is_nested", [False, True], ids=["plain", "with a part for text"])
 def test_prompt_and_completion_must_fit_into_what_a_model_can_read(is_nested):
     part = Gemma3TextConfig(max_position_embeddings=64)
     shape = Gemma3Config(text_config=part.to_dict()) if is_nested else part
     assert no_room(14, 50, shape) is None
-    assert "beyond the 64 tokens the model can read. Lower it to 49." in no_room(15, 50, shape)
+    assert "49" in no_room(15, 50, shape)
 
 
 def test_prompts_that_are_too_long_are_reported_together():
     settings = PromptSettings(instruction="", max_tokens=5)
-    report = "4 of 7 prompts have more than 5 tokens, the longest 9: q4, q5, q6, …"
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"prompt\.max_tokens: 4 of 7 prompts .*q4, q5, q6, …"):
         filter_overlong(MANY, BASE, settings)
-    fix = "Allow more, or leave those questions out with prompt.overlong: drop."
-    assert str(error.value) == f"prompt.max_tokens: {report}. {fix}"
     dropping = settings.model_copy(update={"overlong": "drop"})
-    notes = [f"{report}; they are left out (prompt.overlong: drop)."]
-    assert filter_overlong(MANY, BASE, dropping) == (MANY[:3], notes)
-    with pytest.raises(InputError, match=r"7 of 7 prompts .*: q1, q2, q3, …\. Allow more\.$"):  # none would be left
+    assert filter_overlong(MANY, BASE, dropping)[0] == MANY[:3]
+    assert filter_overlong(MANY, BASE, settings.model_copy(update={"max_tokens": 9})) == (MANY, [])
+    with pytest.raises(InputError, match=r"7 of 7 prompts .*q1, q2, q3"):  # none would be left
         filter_overlong(MANY, BASE, dropping.model_copy(update={"max_tokens": 2}))
 
 
@@ -290,9 +247,7 @@ def test_the_styles_own_instruction_is_left_out_where_the_tokenizer_cannot_read_
         settings = PromptSettings(asks_for=asks_for)
         assert prompt_text(SUM, tokenizer, settings) == "Compute 1+1.\n"
         assert prompt_messages(SUM, tokenizer, settings)[0]["content"].strip() == "Compute 1+1."
-        assert instruction_notes(settings, tokenizer) == [
-            "questions are asked without an instruction: the tokenizer does not know the words of the usual one"
-        ]
+        assert len(instruction_notes(settings, tokenizer)) == 1
     check(embedded, SUM)
     for settings in (PromptSettings(instruction=""), PromptSettings(instruction="Go!")):  # as they were given
         assert not instruction_notes(settings, embedded)
@@ -303,13 +258,9 @@ def test_prompts_that_the_tokenizer_does_not_know_are_refused_with_the_way_out()
     number, words = Question("n", "1+1"), Question("w", "one")
     check(WithUnknown(), number)
     check(BASE, number, words)  # knows everything
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=r"1 of 2 prompts.*'w'"):
         check(WithUnknown(), number, words)
-    assert str(error.value) == (
-        "prompt: the tokenizer does not know some tokens of 1 of 2 prompts, first that of question 'w', 'one\\n'. "
-        "The embedded models read only arithmetic like 'Compute 12+7-5.'; ask another model."
-    )
-    with pytest.raises(InputError, match=r"'1\+1 Go!\\n'\. Leave the instruction out \(--instruction '', "):
+    with pytest.raises(InputError, match="--instruction"):
         check(WithUnknown(), number, instruction="Go!")
 
 

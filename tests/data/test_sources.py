@@ -21,30 +21,16 @@ from scrl.errors import ConfigError, DataError
 def test_the_parts_of_a_name_are_level_stream_number_and_seed(source, level, number, stream, seed):
     loaded = load_source(source, seed=5)
     assert loaded.questions == arithmetic_questions(level, number, stream=stream, seed=seed)
-    note = f"{number} generated questions, level {level}, stream {stream}; gold is used for measuring alone"
-    assert loaded.notes == (note,)
-
-
-def test_a_limit_takes_the_first_ones():
-    whole = load_source("arithmetic:easy:train:6", seed=0).questions
-    assert load_source("arithmetic:easy:train:6", seed=0, limit=2).questions == whole[:2]
-    assert load_source("arithmetic:easy:train:6", seed=0, limit=9).questions == whole
 
 
 @pytest.mark.parametrize(("source", "reason"), [
-    ("arithmetic", "there is no such level"),
-    ("arithmetic:esy", "arithmetic:esy: there is no such level. Did you mean 'easy'?"),
-    ("arithmetic:easy:trian", "there is no stream 'trian'. Did you mean 'train'?"),
-    ("arithmetic:easy:train:few", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
-    ("arithmetic:easy:train:3:-1", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
-    ("arithmetic:easy:train:3:1:7", "write arithmetic:LEVEL:STREAM:NUMBER:SEED"),
-    ("arithmetic:easy:train:0", "arithmetic:easy:train:0: asks for 0 questions"),
-    (" ", "the source of questions is empty"),
+    ("arithmetic", "level"), ("arithmetic:esy", "'easy'"), ("arithmetic:easy:trian", "'train'"),
+    *((f"arithmetic:easy:train:{rest}", "arithmetic:LEVEL:STREAM:NUMBER:SEED") for rest in ("few", "3:-1", "3:1:7")),
+    ("arithmetic:easy:train:0", "arithmetic:easy:train:0"), (" ", "empty"),
 ])  # fmt: skip
 def test_a_name_that_is_none_is_refused(source, reason):
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ConfigError, match=reason):
         load_source(source, seed=0)
-    assert reason in str(error.value)
 
 
 def test_any_other_name_is_a_file(tmp_path):
@@ -52,7 +38,7 @@ def test_any_other_name_is_a_file(tmp_path):
     columns = {"question_column": "q", "gold_column": "a", "id_column": "n"}
     (question,) = load_source(str(tmp_path / "mine.csv"), seed=0, limit=1, **columns).questions
     assert (question.id, question.text, question.gold) == ("x", "What is 2 + 2?", "4")
-    with pytest.raises(DataError, match=r"nowhere\.txt: there is no such file"):
+    with pytest.raises(DataError, match=r"nowhere\.txt"):
         load_source(str(tmp_path / "nowhere.txt"), seed=0)
 
 
@@ -80,7 +66,5 @@ def test_a_benchmark_is_loaded_from_the_folder_of_benchmarks(tmp_path):
 def test_a_name_that_is_nothing_suggests_the_nearest(tmp_path, monkeypatch, source, near):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-questions.jsonl").touch()
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=f"{source}.*{near!r}"):
         load_source(source, seed=0)
-    assert f"{source}: there is no such file, benchmark or generated stream; give one" in str(error.value)
-    assert f"Did you mean {near!r}? Known: aime24, aime25, amc, " in str(error.value)

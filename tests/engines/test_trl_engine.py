@@ -1,9 +1,7 @@
 """The same groups through TRL and through the embedded engine; whole runs on TRL, in one process and in two."""
 
 import json
-from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,8 +23,7 @@ from scrl.records import Sampled
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
-from scrl.training.run_folder import RunFolder
-from scrl.training.state import State
+from scrl.training import guard
 
 pytest.importorskip("trl")
 from trl_runs import (
@@ -168,16 +165,9 @@ def test_the_gradient_is_that_of_the_embedded_engine(name, groups, tmp_path, mon
 # A trainer of one's own
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"scale_rewards": "group"}, "scale_rewards is 'group'; set it to 'none'"),
-        ({"num_generations": 2}, "num_generations is 2; set it to 4"),
-        ({"reward_weights": [0.5]}, "reward_weights"),
-    ],
-)
-def test_a_trainer_that_would_change_the_advantages_is_refused(changes, said, language_model, groups, tmp_path):
-    with pytest.raises(ConfigError, match=said):
+@pytest.mark.parametrize("changes", [{"scale_rewards": "group"}, {"num_generations": 2}, {"reward_weights": [0.5]}])
+def test_a_trainer_that_would_change_the_advantages_is_refused(changes, language_model, groups, tmp_path):
+    with pytest.raises(ConfigError, match=next(iter(changes))):
         through_trl(language_model, groups, credit_rule("scrl", num_trained=M), tmp_path, **changes)
 
 
@@ -220,7 +210,7 @@ def test_a_run(tmp_path):
 
 ELSEWHERE = (
     "method=contrast", "questions=arithmetic:easy:train:12", "questions_per_step=6", "steps=3",
-    "sampling.temperature=1.5", "evaluation.is_off=true",
+    "sampling.temperature=1.5", "evaluation.completions=0",
 )  # fmt: skip
 """The second step needs the votes of the first: the shares of fewer than 8 other questions count as 0."""
 
@@ -234,7 +224,7 @@ ELSEWHERE = (
     ids=["dies", "is stopped", "with the votes of other questions", "with votes drawn apart"],
 )  # fmt: skip
 def test_a_run_goes_on_as_if_nothing_had_happened(changes, signal, tmp_path, monkeypatch):
-    config = small("evaluation.is_off=true", "steps=3", *changes)
+    config = small("evaluation.completions=0", "steps=3", *changes)
     trl_run.train(config, tmp_path / "whole", Listener())
     if config.label_votes == "present":
         check_run(tmp_path / "whole", config)
@@ -259,50 +249,20 @@ def test_a_run_goes_on_as_if_nothing_had_happened(changes, signal, tmp_path, mon
     assert left_behind(tmp_path / "parts") == left_behind(tmp_path / "whole")
 
 
-def test_the_last_visit_of_each_question_is_read_back(tmp_path):
-    folder = RunFolder.create(tmp_path, small(), "cpu")
-    other = {"question": "?", "completion": "a\u2028b\x85c\u2029d", "reward": 0.0, "advantage": None}  # no line ends
-    votes = {("q", 0): ["1", "1"], ("r", 0): [None, None], ("q", 1): ["2", "3", None, "2"]}
-    folder.append(
-        "rollouts.jsonl",
-        [
-            {"question_id": question, "step": step, "sample": sample, "answer_class": key} | other
-            | {"label": "positive" if key in ("1", "2") else None}
-            for (question, step), keys in votes.items()
-            for sample, key in enumerate(keys)
-        ],
-    )  # fmt: skip
-    folder.last.mkdir()
-    state = {"step": 2, "questions": "these", "files": folder.lengths()}
-    (folder.last / ENGINE_STATE).write_text(json.dumps(state))
-    run = SimpleNamespace(
-        config=small("steps=3"), folder=folder, listener=Listener(), state=State(questions="these", processes=1),
-        is_main=True, refuse_if_ended=lambda: None, rollouts=SimpleNamespace(labels={}),
-    )  # fmt: skip
-    trl_run.TrlRun.restore(run)
-    assert (run.state.step, run.rollouts.labels) == (2, {"q": "2", "r": None})
-    half, quarter = Fraction(1, 2), Fraction(1, 4)
-    assert run.rollouts.last_votes.shares_by_question == {"q": {"2": half, "3": quarter}, "r": {}}
-
-
-def test_the_guard_ends_a_run(tmp_path):
-    listener = Listener()
-    config = small(
-        "evaluation.is_off=true", "guard.window=1", "guard.max_length_ratio=1.0001", "guard.min_length_ratio=0.9999",
-        "steps=4",
-    )  # fmt: skip
-    trl_run.train(config, tmp_path, listener)
-    assert any(note.startswith("the guard ends the run after step 2") for note in listener.notes)
-    assert guard_stop_of(tmp_path).startswith("the guard stopped the run after step 2: completions have become ")
+def test_the_guard_ends_a_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(guard.FLOORS, "length_mean", (0.9999, "completions have become short"))
+    monkeypatch.setattr(guard, "LONGEST", 1.0001)
+    trl_run.train(small("evaluation.completions=0", "guard.window=1", "steps=4"), tmp_path, Listener())
+    assert "after step 2" in guard_stop_of(tmp_path)
     assert len(lines(tmp_path / "metrics.jsonl")) == 2
-    with pytest.raises(InputError, match="the guard ended this run after step 2; its checkpoints are in"):
+    with pytest.raises(InputError, match=r"the guard.* step 2"):
         trl_run.resume(tmp_path, Listener())
 
 
 def test_a_loss_that_is_no_number_ends_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr(Rollouts, "reward", lambda self, scrl_advantage, **_: [1e30 * a for a in scrl_advantage])
-    config = small("evaluation.is_off=true", "loss.mean=constant", "optimizer.learning_rate=1e30")
-    with pytest.raises(TrainingError, match=r"training cannot continue\. Lower optimizer\.learning_rate"):
+    config = small("evaluation.completions=0", "loss.mean=constant", "optimizer.learning_rate=1e30")
+    with pytest.raises(TrainingError, match=r"optimizer\.learning_rate"):
         trl_run.train(config, tmp_path, Listener())
 
 
@@ -310,13 +270,13 @@ def test_a_loss_that_is_no_number_ends_a_run(tmp_path, monkeypatch):
     "changes", [("lora=true", "loss.kl_weight=0.1"), ("preset=official",)], ids=["adapter", "official"]
 )
 def test_an_adapter_and_the_authors_settings(changes, tmp_path):
-    trl_run.train(small("evaluation.is_off=true", *changes), tmp_path, Listener())
+    trl_run.train(small("evaluation.completions=0", *changes), tmp_path, Listener())
     checkpoint = tmp_path / "checkpoints" / "last"
     assert (checkpoint / ("adapter_model.safetensors" if "lora=true" in changes else "model.safetensors")).is_file()
     assert all(line["kl"] >= 0 for line in lines(tmp_path / "metrics.jsonl"))
 
 
-STRADDLED = (*SMALL, "questions_per_step=1", "completions=13", "sampling.temperature=1.5", "evaluation.is_off=true")
+STRADDLED = (*SMALL, "questions_per_step=1", "completions=13", "sampling.temperature=1.5", "evaluation.completions=0")
 """4 rows of one question, 2 to a process, and 13 completions, 6 to one process and 7 to the other."""
 
 
@@ -335,19 +295,13 @@ def test_two_processes_share_and_a_killed_run_goes_on(settings, tmp_path):
     assert "the power is gone" in said
     if settings == STRADDLED:
         code, said = command("-m", "scrl", "train", "--resume", parts)
-        assert (code, "was trained by 2 process(es), and these are 1" in said) == (2, True)
+        assert code == 2, said
     code, said = command("-m", "scrl", "train", "--resume", parts, processes=2)
     if Version(transformers.__version__) < Version("5.22"):
         pytest.skip(f"transformers {transformers.__version__} cannot read a checkpoint back on several CPUs")
     assert code == 0, said
     assert "resuming after step 1" in said
     assert left_behind(parts) == left_behind(whole)
-
-
-def test_several_processes_must_be_told_the_folder():
-    code, said = command("-m", "scrl", "train", *words(SMALL), processes=2)
-    assert code != 0
-    assert "--out: several processes write to one folder: name it" in said
 
 
 def test_a_table_of_the_paper_is_reproduced_and_gone_on_with(tmp_path):
@@ -372,7 +326,7 @@ def test_a_table_of_the_paper_is_reproduced_and_gone_on_with(tmp_path):
 def test_votes_that_decide_are_drawn_and_kept_and_only_labelled_questions_asked(votes, tmp_path):
     settings = (
         "model=embedded-hasty", "questions=arithmetic:hard:train:8", "method=contrast-label", f"label_votes={votes}",
-        "questions_per_step=4", "completions=8", "steps=4", "evaluation.is_off=true", "sampling.max_tokens=72",
+        "questions_per_step=4", "completions=8", "steps=4", "evaluation.completions=0", "sampling.max_tokens=72",
     )  # fmt: skip
     trl_run.train(small(*settings), tmp_path, Listener())
     labels = json.loads((tmp_path / "checkpoints/last" / ENGINE_STATE).read_text())["label_votes"]["labels"]

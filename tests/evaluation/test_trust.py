@@ -86,12 +86,6 @@ def test_chances_rise_with_the_share():
     assert calibration.chance(0.1).rate == 0
 
 
-def test_below_all_checks_nothing_bounds_a_chance_from_below():
-    calibration = Calibration([0.5 + place / 50 for place in range(20)], [True] * 20)
-    assert calibration.chance(0.06) == (1, 0, 1)
-    assert calibration.chance(0.9).low == pytest.approx(0.0125 ** (1 / 20))  # all 20 are right
-
-
 @pytest.mark.parametrize("checks", [20, 100])
 @pytest.mark.parametrize(
     "curve",
@@ -131,17 +125,6 @@ def test_calibration_is_isotonic_regression(checks):
     for x in shares:
         wanted = max(min(mean(a, b) for b in shares if b >= x) for a in shares if a <= x)
         assert calibration.chance(x / 8).rate == pytest.approx(wanted)
-
-
-@given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40))
-def test_calibration_is_monotone_and_keeps_the_mean(checks):
-    calibration = Calibration([share / 8 for share, _ in checks], [right for _, right in checks])
-    rates = [step.rate for step in calibration.steps]
-    assert rates == sorted(rates)
-    in_all = sum(step.rate * step.checks for step in calibration.steps)
-    assert in_all == pytest.approx(sum(right for _, right in checks))
-    chances = [calibration.chance(share / 8) for share in range(9)]
-    assert all(0 <= low <= rate <= high <= 1 for rate, low, high in chances)
 
 
 def test_the_threshold_goes_down_until_the_first_failure():

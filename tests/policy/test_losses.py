@@ -109,12 +109,6 @@ def test_a_ratio_that_overflows_gives_numbers(advantage):
     assert float(logprobs_RT.grad) == 0
 
 
-def test_what_dual_clip_takes_away_is_clipped_too():
-    ratios_RT = torch.tensor([[0.5, 1.0, 2.9, 3.1]])
-    for clip, expected in ((CLIP, [True, False, False, False]), (DUAL_CLIP, [True, False, False, True])):
-        assert is_clipped(ratios_RT, *split(-1.0), clip=clip)[0].tolist() == expected
-
-
 # GSPO
 
 
@@ -131,11 +125,6 @@ def test_a_completions_ratio_is_the_geometric_mean_of_its_tokens():
     [grad_RT] = torch.autograd.grad(rows, logprobs_RT)
     assert grad_RT[0].tolist() == pytest.approx([0.5, 0.5, 0], abs=1e-12)
     assert grad_RT[1].tolist() == pytest.approx([16 ** (1 / 3) / 3] * 3, abs=1e-12)
-
-
-def test_a_completion_without_tokens_has_ratio_1():
-    zeros_RT = torch.zeros(1, 2)
-    assert completion_ratios(zeros_RT, zeros_RT, torch.zeros(1, 2, dtype=torch.bool)).tolist() == [[1, 1]]
 
 
 # KL. π = 0.5, π_ref = 0.25: d = log ½ = −0.6931; as a loss in log π: k1' = 1, k2' = −d, k3' = 1 − eᵈ
@@ -203,12 +192,6 @@ def test_k2_and_k3_are_never_negative_and_0_at_the_reference(logprob, reference)
 )
 def test_token_weights_by_hand(mean, expected):
     assert token_weights([2, 4, 1, 3, 5], mean, 10).tolist() == pytest.approx(expected, abs=1e-15)
-
-
-def test_pairs_of_an_even_number_and_of_one():
-    # (2, 4), (1, 3): 1 / (2 · 6), 1 / (2 · 4)
-    assert token_weights([2, 4, 1, 3], "pairs", 10).tolist() == pytest.approx([1 / 12, 1 / 12, 1 / 8, 1 / 8], abs=1e-15)
-    assert token_weights([4], "pairs", 10).tolist() == [1 / 4]
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=9), st.sampled_from(["completion", "token", "pairs"]))

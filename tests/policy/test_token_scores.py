@@ -1,12 +1,18 @@
 """Chunked log-probabilities and entropies against the full computation, forward and backward."""
 
 import math
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scrl.policy.fused_token_scores import ROWS, block_rows
 from scrl.policy.token_scores import logit_scores, token_scores
 
 N, E, V = 13, 7, 11
@@ -157,29 +163,24 @@ def test_impossible_tokens_give_no_nan():
     assert bias_V.grad.tolist() == pytest.approx([-0.5, 0.5, 0.0], abs=1e-6)
 
 
-def test_only_what_asks_for_a_gradient_gets_one():
-    hidden_nE, weight_VE, bias_V, targets_n = problem()
-    logprobs_n, _ = token_scores(hidden_nE, weight_VE.detach(), targets_n, bias_V=bias_V.detach())
-    logprobs_n.sum().backward()
-    assert hidden_nE.grad is not None
-    hidden_nE, weight_VE, bias_V, targets_n = problem()
-    token_scores(hidden_nE.detach(), weight_VE, targets_n)[0].sum().backward()
-    assert weight_VE.grad is not None
-    with torch.no_grad():
-        assert not token_scores(hidden_nE, weight_VE, targets_n)[0].requires_grad
+# The kernels of an update, run by Triton's interpreter in a process of its own, against plain torch
 
 
-def test_no_tokens_give_no_scores_and_a_gradient_of_zero():
-    *leaves, targets_n = problem(tokens=0)
-    scores = token_scores(leaves[0], leaves[1], targets_n, bias_V=leaves[2])
-    assert [score.shape for score in scores] == [(0,), (0,)]
-    for grad in gradients(scores, upstreams(tokens=0), leaves):
-        assert float(grad.abs().sum()) == 0
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed (CUDA builds of torch bring it)")
+def test_the_kernels_do_what_plain_torch_does():
+    script = Path(__file__).parent / "interpreted_kernels.py"
+    environment = os.environ | {"TRITON_INTERPRET": "1"}  # read when Triton is imported
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ok") == 8 + 12
 
 
-def test_words_without_any_probability_have_a_gradient():
-    logits_nV = torch.tensor([[0.0, -200.0, -torch.inf]], requires_grad=True)  # e⁻²⁰⁰ is 0 in float32
-    logprobs_n, entropies_n = logit_scores(logits_nV, torch.tensor([0]), 1.0)
-    (logprobs_n + entropies_n).sum().backward()
-    assert (logprobs_n.item(), entropies_n.item()) == (0.0, 0.0)
-    assert logits_nV.grad.tolist() == [[0.0, 0.0, 0.0]]
+@given(st.integers(0, 10_000), st.integers(1, 1000), st.integers(1, 10**6))
+def test_blocks_are_few_and_of_about_one_size(tokens, vocabulary, chunk_elements):
+    rows = block_rows(tokens, vocabulary, chunk_elements)
+    assert rows % ROWS == 0
+    if tokens == 0:
+        return
+    assert rows == ROWS or rows * vocabulary <= chunk_elements
+    blocks = -(-tokens // rows)
+    assert blocks * rows - tokens < blocks * ROWS  # the last one is short by less than that

@@ -100,36 +100,3 @@ def test_weights_of_one_change_no_bit(drawn, mean):
     wanted, sums_without = collected_gradient(policy, sampled, credit_of(trained=TRAINED))
     assert torch.equal(found, wanted)
     assert sums == sums_without
-
-
-@pytest.mark.parametrize("mean", ["completion", "token", "pairs"])
-def test_the_scale_of_the_weights_is_irrelevant_where_the_loss_divides_by_length(drawn, mean):
-    language_model, sampled = drawn
-    policy = make_policy(language_model, max_tokens=MAX_TOKENS, mean=mean)
-    wanted, large, small = (
-        collected_gradient(policy, sampled, weighed([scale * own_T for own_T in top_tokens(sampled)]))[0]
-        for scale in (1, 3, 0.01)  # a hundredth: the weights of a completion add up to less than one token
-    )
-    assert_close(large, wanted)
-    assert_close(small, wanted)
-
-
-def test_a_completion_without_weight_adds_nothing(drawn):
-    language_model, sampled = drawn
-    policy = make_policy(language_model, max_tokens=MAX_TOKENS)
-    nothing = weighed([np.zeros(len(sample.tokens_T)) for sample in sampled.samples_G])
-    found, sums = collected_gradient(policy, sampled, nothing)
-    assert not found.any()
-    assert sums.loss == 0
-
-
-def test_tokens_without_a_weight_are_not_counted_as_clipped(drawn):
-    language_model, sampled = drawn
-    policy = make_policy(language_model, max_tokens=MAX_TOKENS, clip_low=0.0, clip_high=0.0)
-    _, of_all = collected_gradient(policy, sampled, credit_of(trained=TRAINED))
-    assert of_all.trained == of_all.tokens == sum(len(sampled.samples_G[row].tokens_T) for row in TRAINED)
-    weights_G = top_tokens(sampled)
-    _, of_some = collected_gradient(policy, sampled, weighed(weights_G))
-    chosen = sum(float(weights_G[row].sum()) for row in TRAINED)
-    assert 0 < of_some.clipped <= of_some.trained == chosen < of_some.tokens == of_all.tokens
-    assert of_some.clipped < of_all.clipped

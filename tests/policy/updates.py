@@ -3,9 +3,11 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 from transformers import CohereConfig, CohereForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+from scrl.policy import packing
 from scrl.policy.losses import token_weights
 from scrl.policy.model import LanguageModel, load_model, load_tokenizer
 from scrl.policy.policy import Policy
@@ -62,15 +64,24 @@ def cohere():
 
 
 def make_policy(
-    language_model, *, micro_batch=16, temperature=1.0, max_tokens=12, updates=10, compute=None, **settings
+    language_model,
+    *,
+    micro_batch=16,
+    temperature=1.0,
+    max_tokens=12,
+    updates=10,
+    compute=None,
+    is_packed=False,
+    **settings,
 ):
-    """`settings` are split between the loss and the optimizer by their names."""
+    """`settings` are split between the loss and the optimizer by their names; with `is_packed` rows are, as on a GPU."""
     loss = LossSettings(**{key: settings.pop(key) for key in list(settings) if key in LossSettings.model_fields})
     optimizer = OptimizerSettings(**{"learning_rate": 1e-3, "warmup": 0.0, "schedule": "constant"} | settings)
     compute = ComputeSettings(device="cpu", micro_batch=micro_batch, **compute or {})
-    return Policy(
-        language_model, loss, optimizer, compute, updates=updates, temperature=temperature, max_tokens=max_tokens
-    )
+    options = {"updates": updates, "temperature": temperature, "max_tokens": max_tokens}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "DEVICES", ("cpu",) if is_packed else ())
+        return Policy(language_model, loss, optimizer, compute, **options)
 
 
 def draw_group(language_model, text="Compute 7+8-3.", *, size=6, temperature=1.0, max_tokens=12, step=0):

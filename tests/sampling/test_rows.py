@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import (
@@ -20,7 +19,6 @@ from tiny_models import (
 )
 
 from scrl.sampling.draw import row_uniforms
-from scrl.sampling.eager_decode import left_pad
 from scrl.sampling.local import LocalSampler, end_tokens, row_batches
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
@@ -95,16 +93,6 @@ def test_batches_hold_every_sample_once_in_order_and_no_more_than_fit(num_prompt
     assert rows == [(prompt.question_id, number) for prompt in prompts_B for number in range(num_samples)]
 
 
-def test_no_prompts_give_no_samples():
-    assert drawn([]) == []
-
-
-def test_prompts_are_padded_on_the_left():
-    tokens_BP, mask_BP = left_pad([np.array([5]), np.array([6, 7, 8])], torch.device("cpu"))
-    assert tokens_BP[:, -1].tolist() == [5, 8]
-    assert mask_BP.tolist() == [[0, 0, 1], [1, 1, 1]]
-
-
 # Ends
 
 
@@ -138,29 +126,6 @@ def test_a_finished_row_ends_in_an_end_token_which_counts_and_a_cut_row_has_none
         assert sample.is_finished or len(tokens) == settings.max_tokens
 
 
-def test_a_row_that_ends_with_its_last_token_is_finished():
-    model = tiny_model("llama")
-    [[free]] = drawn(prompts(5), SamplingSettings(temperature=0, max_tokens=9), model=model, num_samples=1)
-    tokens = free.tokens_T.tolist()
-    last = max(tokens.index(token) for token in tokens)  # the last token that is written for the first time
-    set_ends(model, tokens[last])
-    [[ended]] = drawn(prompts(5), SamplingSettings(temperature=0, max_tokens=last + 1), model=model, num_samples=1)
-    assert last > 1
-    assert (ended.tokens_T.tolist(), ended.is_finished, free.is_finished) == (tokens[: last + 1], True, False)
-
-
-def test_one_token_is_the_shortest_completion_and_an_end_token_alone_has_no_text():
-    model = set_ends(tiny_model("llama"), *range(VOCABULARY))
-    for samples in drawn(prompts(*LENGTHS), model=model):
-        assert [(len(sample.tokens_T), sample.is_finished) for sample in samples] == [(1, True)] * 4
-    with torch.no_grad():
-        model.lm_head.weight[END] = 0
-    model.lm_head.register_forward_hook(lambda module, inputs, logits: logits.index_fill(-1, torch.tensor(END), 1e4))
-    [[sample]] = drawn(prompts(4), model=model, num_samples=1)
-    assert (sample.text, sample.tokens_T.tolist(), sample.is_finished) == ("", [END], True)
-    assert sample.entropy == pytest.approx(0, abs=1e-6)  # all mass on the end
-
-
 def test_both_the_models_and_the_tokenizers_ends_count():
     model = tiny_model("llama")
     model.generation_config.eos_token_id = 7
@@ -168,14 +133,6 @@ def test_both_the_models_and_the_tokenizers_ends_count():
     assert end_tokens(set_ends(model, 9, 8), TOKENIZER) == [END, 8, 9]
     model.generation_config.eos_token_id = None
     assert end_tokens(model, TOKENIZER) == [END]
-
-
-def test_tokens_the_tokenizer_does_not_know_have_no_text():
-    model = tiny_model("llama")  # three tokens of its vocabulary are padding
-    last = torch.tensor(VOCABULARY - 1)
-    model.lm_head.register_forward_hook(lambda module, inputs, logits: logits.index_fill(-1, last, 1e4))
-    [[sample]] = drawn(prompts(4), SamplingSettings(max_tokens=3, stop=("the",)), model=model, num_samples=1)
-    assert (sample.text, sample.tokens_T.tolist()) == ("", [VOCABULARY - 1] * 3)
 
 
 # Prefixes
@@ -227,14 +184,3 @@ def test_the_end_of_text_at_the_very_limit_is_an_end():
         [samples] = sampler.sample([replace(prompt, max_tokens=limit)], LIMIT_30, num_samples=40, seed=0, step=0)
         assert samples[number].is_finished == is_finished
         assert len(samples[number].tokens_T) == limit
-
-
-def test_rows_that_are_done_are_not_run_beyond_what_the_model_can_read():
-    """A long prompt beside many short ones: GPT-2 has 128 positions, and a table that ends there."""
-    model, (long, *short) = tiny_model("gpt2"), prompts(120, *[10] * 9)
-    sampler = LocalSampler(model, TOKENIZER, max_rows=512)
-    sampler._end_tokens = [10_000]  # no token ends a completion
-    prompts_B = [replace(long, max_tokens=8), *short]
-    samples_BG = sampler.sample(prompts_B, LIMIT_30, num_samples=1, seed=0, step=0)
-    assert [len(sample.tokens_T) for [sample] in samples_BG] == [8] + [30] * 9
-    assert_scored_as_by_plain_forward(model, prompts_B, samples_BG, 1.0)

@@ -8,11 +8,8 @@ from scrl.sampling.gpu.cuda_graphs import bucket_rows, step_size
 from scrl.sampling.gpu.fused_weights import Shape
 from scrl.sampling.gpu.graph_engine import reads_alone
 from scrl.sampling.gpu.kv_cache import (
-    PREFILL_TOKENS,
     CacheSize,
     affordable_pages,
-    pad_end_tokens,
-    prefill_batches,
     prompt_teams,
 )
 from scrl.sampling.gpu.scheduler import ENOUGH_LENGTHS, Prefix, Row, Scheduler, max_pages, min_pages
@@ -84,16 +81,6 @@ def test_rows_are_admitted_by_what_completions_have_needed():
     assert len(scheduler.running) == 33  # 99 pages, three per row: completions have 16 tokens, and one page to spare
 
 
-def test_prompts_are_prefilled_for_many_rows_at_a_time():
-    scheduler = Scheduler(16, 1000, 8)
-    scheduler.add(rows_of(*(prefix(4) for _ in range(40)), limit=8))
-    assert len(scheduler.admit()) == 16
-    scheduler.retire({0: 8})
-    assert scheduler.admit() == []  # one slot of sixteen
-    scheduler.retire({1: 8})
-    assert len(scheduler.admit()) == 2
-
-
 def test_steps_come_in_few_sizes():
     assert [bucket_rows(rows) for rows in (1, 3, 65, 256, 257, 513)] == [1, 4, 96, 256, 320, 640]
     assert step_size(200, 5, 0, 0, team_size=8) == (256, 8, 0, 0)
@@ -114,15 +101,6 @@ def test_a_team_has_one_prompt():
     for slot, row in enumerate(rows):
         row.slot = slot
     assert prompt_teams(rows, 2) == [[0, 2], [3], [1, 5]]
-
-
-def test_prompts_of_similar_lengths_are_prefilled_together():
-    assert prefill_batches([3, 0, PREFILL_TOKENS * 2, 5]) == [[2], [3, 0]]
-    assert prefill_batches([PREFILL_TOKENS // 2] * 3) == [[0, 1], [2]]
-
-
-def test_end_tokens_are_padded_to_a_power_of_two():
-    assert [pad_end_tokens(ends) for ends in ([], [5], [5, 6, 7])] == [[-1], [5], [5, 6, 7, -1]]
 
 
 def test_pages_are_planned_from_free_memory():

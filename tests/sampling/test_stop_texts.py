@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import END, TOKENIZER, WORDS, prompts, tiny_model
+from tiny_models import TOKENIZER, prompts, tiny_model
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -59,19 +59,6 @@ def test_the_first_of_several_stop_texts_counts():
     assert_cut(texts[0][5:8], texts[0][3:5], texts[2][4:9], "no such text")
 
 
-def test_a_stop_text_that_never_comes_changes_nothing():
-    assert_cut("no such text")
-
-
-def test_the_text_is_cut_inside_the_token_that_completed_the_stop_text():
-    words = [sample for sample in free() if any(len(WORDS[t]) > 1 for t in sample.tokens_T if 1 < t < len(WORDS))]
-    token = next(t for t in words[0].tokens_T if 1 < t < len(WORDS) and len(WORDS[t]) > 1)
-    stop = WORDS[token][0]
-    cut = [s for s in drawn(stop) if s.tokens_T[-1] == token]
-    assert cut
-    assert all(s.text.endswith(stop) and TOKENIZER.decode(s.tokens_T) != s.text for s in cut)
-
-
 # The search itself, on rows written by hand
 
 
@@ -114,17 +101,3 @@ def test_special_tokens_can_be_stop_texts_and_do_not_hide_one(stop):
     assert len(tokens) == 6  # x a <|turn|> b </think> c
     # the text is written without special tokens: "xab</think>c"
     assert ends_at(BYTES, tokens, stop) == {"<|turn|>": 3, "</think>": 5, "a<|turn|>": 3, "ab": 4}[stop]
-
-
-def test_rows_are_searched_each_for_itself():
-    stops = StopTexts(("the",), TOKENIZER)
-    t, h, e, the = (WORDS.index(word) for word in ("t", "h", "e", "the"))
-    rows_RT = torch.tensor([[t, h, e], [h, t, e], [0, 0, the], [the, e, t], [t, h, END]])
-    assert stops.reached(rows_RT, rows_RT[:, -1]).tolist() == [True, False, True, False, False]
-
-
-def test_cut_keeps_the_stop_text_that_ends_first():
-    stops = StopTexts(("cde", "d", "zz"), TOKENIZER)
-    assert stops.cut("abcdefd") == "abcd"
-    assert stops.cut("abc") == "abc"
-    assert stops.cut("") == ""

@@ -1,6 +1,5 @@
 """Trees of completions: what leaves share, what they cost, and that each is as good as a completion drawn alone."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -17,7 +16,6 @@ from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 from scrl.records import Credit, Labels, Question, Sample, Sampled, Tally
-from scrl.sampling.decoders import TransformersDecoder
 from scrl.sampling.local import LocalSampler
 from scrl.sampling.sampler import Prompt
 from scrl.sampling.settings import SamplingSettings
@@ -110,26 +108,6 @@ def test_every_leaf_is_scored_as_by_a_plain_forward(name, temperature):
     assert_scored_as_by_plain_forward(model, prompts(*LENGTHS), leaves_BG, temperature)
 
 
-def test_texts_are_those_of_whole_leaves():
-    for leaf in flat(plain()):
-        assert leaf.text == TOKENIZER.decode(leaf.tokens_T, skip_special_tokens=True)
-
-
-def test_no_leaf_is_longer_than_allowed():
-    sampler = LocalSampler(tiny_model("llama"), TOKENIZER, max_rows=512)
-    sampler._end_tokens = [10_000]  # no token ends a completion
-    for leaves in sample_tree(sampler, prompts(*LENGTHS), SETTINGS, TREE, seed=0, step=0):
-        assert [len(leaf.tokens_T) for leaf in leaves] == [30] * 15
-        assert not any(leaf.is_finished for leaf in leaves)
-    assert [len(leaf.tokens_T) for leaf in flat(grown(settings=SamplingSettings(max_tokens=1)))] == [1] * 45
-
-
-def test_a_prompt_with_a_limit_of_its_own_keeps_it():
-    [short, free] = prompts(5, 5)
-    leaves_BG = grown(prompts_B=[replace(short, max_tokens=4), free])
-    assert max(len(leaf.tokens_T) for leaf in leaves_BG[0]) <= 4 < max(len(leaf.tokens_T) for leaf in leaves_BG[1])
-
-
 def test_roots_shorter_than_their_forks_have_all_their_leaves_and_no_two_by_the_same_draws():
     model, tree = tiny_model("llama"), Tree(2, 4, 2)
     leaves_BG = grown(model, SamplingSettings(max_tokens=2), tree)
@@ -139,21 +117,6 @@ def test_roots_shorter_than_their_forks_have_all_their_leaves_and_no_two_by_the_
 
 
 # Seeds and batches
-
-
-def test_a_seed_repeats_a_tree_and_another_seed_or_step_does_not():
-    assert tokens_of(grown(seed=3, step=2)) == tokens_of(grown(seed=3, step=2))
-    assert tokens_of(grown(seed=3)) != tokens_of(grown(seed=4))
-    assert tokens_of(grown(step=1)) != tokens_of(grown(step=2))
-
-
-@pytest.mark.parametrize("max_rows", [1, 5])
-def test_how_many_are_written_side_by_side_does_not_matter(max_rows):
-    assert tokens_of(grown(max_rows=max_rows)) == tokens_of(plain())
-
-
-def test_both_decoders_grow_the_same_tree():
-    assert tokens_of(grown(decoder=TransformersDecoder)) == tokens_of(plain())
 
 
 # Stop texts
@@ -192,13 +155,6 @@ def test_a_stop_text_that_the_last_token_allowed_completes_is_an_end():
         assert leaf.tokens_drawn == 2
 
 
-def test_a_stop_text_within_a_branch_ends_it_there():
-    stop = ("e", "5")
-    for leaf in flat(grown(settings=SamplingSettings(max_tokens=30, stop=stop))):
-        assert not any(word in leaf.text[:-1] for word in stop)
-        assert leaf.is_finished == (leaf.tokens_T[-1] == END or leaf.text.endswith(stop))
-
-
 # What it costs
 
 
@@ -214,23 +170,6 @@ def cost(leaves_BG, tree):
 @pytest.mark.parametrize("tree", [TREE, Tree(2, 3, 1), Tree(1, 1, 4)])
 def test_the_tokens_drawn_are_those_that_the_forks_imply(tree):
     assert cost(grown(tree=tree), tree) < 1
-
-
-def test_what_a_sampler_drew_past_a_stop_text_counts_for_the_leaf():
-    def sample(tokens, num_drawn=None):
-        numbers_T = np.zeros(tokens)
-        return Sample("", np.arange(tokens), numbers_T, numbers_T, is_finished=True, num_drawn=num_drawn)
-
-    class Wasteful(Evenly):
-        """Draws 9 tokens for a branch and keeps 3, as vLLM may; roots of 5 fork where entropies are highest."""
-
-        def sample(self, prompts_B, settings, *, num_samples, seed, step):
-            one = sample(5) if prompts_B[0].max_tokens is None else sample(3, num_drawn=9)
-            return [(one,) * num_samples for _ in prompts_B]
-
-    [leaves] = sample_tree(Wasteful(5), prompts(4), SETTINGS, Tree(roots=1, forks=2, branches=1), seed=0, step=0)
-    assert [leaf.tokens_drawn for leaf in leaves] == [5, 9, 9]
-    assert [len(leaf.tokens_T) for leaf in leaves] == [5, 0 + 3, 1 + 3]  # of equal entropies the first two are forks
 
 
 class Evenly:
@@ -313,7 +252,3 @@ def test_margins_of_leaves_are_those_of_a_plain_forward(embedded, embedded_trees
             top_T2 = logits_TV.softmax(dim=-1).topk(2, dim=-1).values
             assert leaf.margins_T == pytest.approx((top_T2[:, 0] - top_T2[:, 1]).numpy(), abs=1e-4)
             assert leaf.facts["margin_std"] == pytest.approx(float(leaf.margins_T.std()))
-
-
-def test_a_tree_of_the_embedded_model_costs_less_than_its_leaves_apart(embedded_trees):
-    assert cost(embedded_trees[1], TREE) == pytest.approx(0.6, abs=0.1)  # 0.589: its forks fall about evenly

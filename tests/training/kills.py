@@ -19,7 +19,7 @@ from processes import Command, die_at, scrl
 from runs import SMALL, differences
 
 TINY = (*SMALL, "steps=3", "questions=arithmetic:easy:train:2", "completions=4", "trained=2", "sampling.max_tokens=24")
-KINDS = {"full": TINY, "lora": (*TINY, "lora.rank=2", "lora.dropout=0.1")}
+KINDS = {"full": TINY, "lora": (*TINY, "lora.rank=2")}
 
 
 def start_or_resume(folder, settings, prepare=None):

@@ -11,13 +11,14 @@ from line_files import read_lines
 from listeners import Listener
 
 from scrl.config import read_config
-from scrl.training import run_folder
+from scrl.reporting import report
+from scrl.training.guard import FLOORS
 from scrl.training.loop import resume, train
 
 SMALL = (
     "model=embedded", "questions=arithmetic:easy:train:6", "prompt.instruction=", "steps=3", "questions_per_step=2",
     "completions=8", "trained=4", "sampling.max_tokens=48", "optimizer.learning_rate=1e-4", "evaluation.completions=4",
-    "compute.threads=1", "checkpoint_every=1",
+    "checkpoint_every=1",
 )  # fmt: skip
 """As settings of `read_config`, and as words of the command."""
 GOLD_METRICS = {
@@ -43,14 +44,22 @@ def go_on(out):
 
 def no_page():
     """In a process of its own: the page is not drawn, which takes longer than these runs."""
-    run_folder.write_report = lambda folders, out: out.touch()  # type: ignore[attr-defined]
+    report.write_report = lambda folders, out: out.touch()
 
 
 @contextmanager
 def no_reports():
     """Drawing the page takes longer than these runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        patch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
+        yield
+
+
+@contextmanager
+def any_entropy_is_low():
+    """From the second step on it is below 100 times that of the first; with guard.window=1 the guard speaks then."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FLOORS, "entropy_mean", (100.0, "entropy has collapsed"))
         yield
 
 

@@ -1,5 +1,7 @@
 """Questions without signal are replaced by others, and a run that was stopped goes on exactly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from line_files import read_lines
@@ -19,7 +21,7 @@ from scrl.training.run import Run
 from scrl.training.stream import QuestionStream, is_flat, replace_flat
 
 pytestmark = pytest.mark.usefixtures("no_report")
-TINY = ("method=ttrl", "steps=2", "completions=4", "trained=2", "evaluation.is_off=true")
+TINY = ("method=ttrl", "steps=2", "completions=4", "trained=2", "evaluation.completions=0")
 EIGHT = [Question(f"q{number}", "?") for number in range(8)]
 STREAM = QuestionStream(EIGHT, 3, seed=0)
 
@@ -94,31 +96,22 @@ def test_others_depend_on_seed_step_and_round_alone():
     assert len(orders) == 4
 
 
-@pytest.mark.parametrize(("tolerance", "flat"), [(0.0, False), (0.5, False), (1.0, True)])
-def test_the_tolerance_is_the_largest_difference_that_counts_as_none(tolerance, flat):
-    assert is_flat(credited(EIGHT[0], "1", "1", "2").credit, tolerance) is flat  # rewards 1, 1, 0
-    assert is_flat(credited(EIGHT[0], "1", "1").credit, tolerance)
+def test_rewards_are_flat_if_they_differ_by_no_more_than_a_hundredth():
+    credit = credited(EIGHT[0], "1", "1", "2").credit
+    for least, flat in ((0.0, False), (0.985, False), (0.99, True), (1.0, True)):
+        assert is_flat(replace(credit, rewards=np.array([1.0, 1.0, least]))) is flat
 
 
 def test_a_group_that_its_method_pushes_one_way_is_not_flat_though_all_earn_the_same():
     # nobody agrees: RESTRAIN pushes all of them down; all agree: DDRL pushes all of them up
     restrain = {"method": "restrain", "weigh_questions": False, "min_share": 0.5}
-    assert not is_flat(credited(EIGHT[0], "1", "2", "3", **restrain).credit, 0.01)
-    assert is_flat(credited(EIGHT[0], "1", "1", "1", **restrain).credit, 0.01)
-    assert not is_flat(credited(EIGHT[0], "1", "1", method="ddrl").credit, 0.01)
-    assert is_flat(credited(EIGHT[0], "1", "1", method="ddrl", signed=False).credit, 0.01)
+    assert not is_flat(credited(EIGHT[0], "1", "2", "3", **restrain).credit)
+    assert is_flat(credited(EIGHT[0], "1", "1", "1", **restrain).credit)
+    assert not is_flat(credited(EIGHT[0], "1", "1", method="ddrl").credit)
+    assert is_flat(credited(EIGHT[0], "1", "1", method="ddrl", signed=False).credit)
 
 
 # In a run
-
-
-def test_off_is_the_default_and_leaves_no_trace(tmp_path):
-    do(tmp_path / "plain", *TINY)
-    do(tmp_path / "off", *TINY, "dynamic_sampling.rounds=0", "dynamic_sampling.tolerance=0.5")
-    assert metrics(tmp_path / "off") == metrics(tmp_path / "plain")
-    assert not any("resampl" in key for line in metrics(tmp_path / "plain") for key in line)
-    assert weights(tmp_path / "off") == weights(tmp_path / "plain")
-    assert small().dynamic_sampling.rounds == 0
 
 
 def test_a_run_draws_again_and_goes_on_exactly_after_a_stop(tmp_path):
@@ -165,15 +158,9 @@ def test_questions_that_were_left_out_are_remembered_too(tmp_path, monkeypatch):
 def test_what_cannot_be_is_refused(tmp_path):
     all_at_once = small(*TINY, "questions_per_step=6", "dynamic_sampling.rounds=1")
     for start in (lambda: train(all_at_once, tmp_path / "run", Listener()), lambda: make_plan(all_at_once)):
-        with pytest.raises(ConfigError, match=r"dynamic_sampling\.rounds: every step asks all 6 questions"):
+        with pytest.raises(ConfigError, match=r"dynamic_sampling\.rounds"):
             start()
     assert not (tmp_path / "run").exists()
-    for bad in ("rounds=-1", "tolerance=-0.1", "round=3"):
+    for bad in ("rounds=-1", "round=3"):
         with pytest.raises(ConfigError, match=r"dynamic.sampling\."):
             small(f"dynamic_sampling.{bad}")
-
-
-def test_the_plan_counts_the_extra_draws():
-    # 2 steps × 2 questions × 4 completions × 48 tokens = 768, and three times that with two rounds
-    assert "up to 768 tokens" in "\n".join(make_plan(small(*TINY)).lines)
-    assert "up to 2,304 tokens" in "\n".join(make_plan(small(*TINY, "dynamic_sampling.rounds=2")).lines)

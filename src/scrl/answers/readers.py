@@ -57,7 +57,7 @@ _NAMES = re.compile(r"\b[A-Za-z] ?= ?")
 _FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$(?! ?\d)|\\\(([^$]{1,60}?)\\\))")
 """The answer is $\\frac{3}{4}$: all of it. $18, not $9: no formula, but money."""
 _DENIED = re.compile(r"\bnot\b[^.;]*?(?:\bbut\b|$)|\bnot\b[^.;]*", re.IGNORECASE)
-"""Not 5 but 7."""
+"""What is denied: `not 5 but` in `not 5 but 7`."""
 _NEGATIVE = re.compile(r"\b(?:negative|minus)\s+$|-\s*\($", re.IGNORECASE)
 _SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
 _FORMULA_FOLLOWS = re.compile(r"\s?[A-Za-z]\s?[-+*/^=]|[-–]\d|\s(?:or|to)\s\d")

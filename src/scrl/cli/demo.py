@@ -111,14 +111,11 @@ def _begun_with(folder: Path, seed: int, steps: int) -> tuple[int, int]:
 def train_or_go_on(method: str, config: RunConfig, folder: Path) -> None:
     """Run one method; resume an interrupted run, leave a finished one alone."""
     from scrl.training.loop import resume, train
-    from scrl.training.run_folder import RunFolder
 
     with show_progress(config.steps, recipe.TITLES.get(method, method)) as listener:
         if not (folder / "config.yaml").is_file():
             train(config, folder, listener)
             return
-        if RunFolder(folder).config().model != config.model:
-            raise ConfigError(f"{folder}: is a run of an earlier version's demo, with another model; give a new --out")
         is_finished = Outcome.read(folder, listener.note).is_finished(config.steps)
         if not is_finished or not (folder / "report.html").is_file():
             resume(folder, listener)

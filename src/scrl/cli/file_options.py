@@ -17,7 +17,7 @@ ESTIMATED = "Entropies are estimates from log-probabilities: a gate or a term bu
 
 
 def _whole_number(_type: object, tokens: Sequence[Token]) -> int:
-    """2.5 is not 2."""
+    """An option's value; 2.5 is refused, not rounded."""
     try:
         return int(tokens[0].value)
     except ValueError:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 
 from scrl.cli.terminal import plain_console, say
-from scrl.metrics import PASS_OR_MAJ
+from scrl.metrics import PASS_OR_MAJ, SETS
 
 
 class PlainProgress:
@@ -83,8 +83,7 @@ def _agreement(metrics: dict[str, Any]) -> str:
 
 
 def evaluation_line(record: dict[str, Any]) -> str:
-    name = {"stream": "questions trained on", "held-out": "questions held out"}[record["benchmark"]]
-    return f"after step {record['step']}, {result_line(record | {'benchmark': name})}"
+    return f"after step {record['step']}, {result_line(record | {'benchmark': SETS[record['benchmark']]})}"
 
 
 def result_line(record: dict[str, Any]) -> str:

@@ -84,8 +84,7 @@ RUN_GROUPS = {
     "learning_rate seed",
     "Questions and answers": "limit question_column gold_column data_dir reader prompt_style instruction system top_p",
     "Learning": "questions_per_step questions_per_update lora loss_variant loss.kl_weight optimizer.warmup",
-    "Measuring and keeping": "evaluation.every evaluation.completions evaluation.held_out evaluation.is_off "
-    "checkpoint_every trackers",
+    "Measuring and keeping": "evaluation.every evaluation.completions evaluation.held_out checkpoint_every trackers",
     "Machine": "device dtype sampler compute.micro_batch engine gpus",
 }
 MEASUREMENT_GROUPS = {
@@ -105,7 +104,7 @@ ENDPOINT_GROUPS = {
 RUN_REST = """\
 All settings, with their long names: scrl train --list-settings. Those of a method: scrl methods NAME.
 The names are the same in a YAML file and in Python, with _ for -."""
-MEASUREMENT_REST = "Long names hold too, as in scrl train --list-settings: --sampling.stop, --compute.threads, …"
+MEASUREMENT_REST = "Long names hold too, as in scrl train --list-settings: --sampling.stop, --prompt.overlong, …"
 ENDPOINT_REST = """\
 Style plain asks for completions without a chat, all others for chat completions; auto is chat.
 A key goes into the environment variable SCRL_API_KEY and nowhere else."""
@@ -170,4 +169,4 @@ HELP = {
     "rollouts": SettingHelp(endpoint_settings.NAMES, ENDPOINT_GROUPS, ENDPOINT_REST),
     "answers": SettingHelp(evaluation_settings.NAMES, dict(islice(MEASUREMENT_GROUPS.items(), 1)), MEASUREMENT_REST),
 }
-"""By command."""
+"""The part of a command's help that lists its settings."""

@@ -6,6 +6,7 @@ answers ruled out, p and p̄ may come from votes of their own, drawn apart from 
     present   the completions of the step vote themselves, as in the paper
     start     the start model's votes, drawn once before the first step
     round     drawn before each pass over the questions, for those without a label; a label once given is kept
+    a file    completions of these questions, whoever wrote them
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.tally import with_votes
 from scrl.records import Tally
 
-LabelVotesName = Literal["present", "start", "round"]
+WHOSE = ("present", "start", "round")
 Votes = tuple[str | None, ...]
 """The key of the answer of each vote; None for no answer."""
 _NOBODY = Tally((), (), (), None, None, None)
@@ -46,7 +47,7 @@ class LabelVotes:
         return max(tally.counts_K, default=0) / tally.size
 
     def to_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """As a checkpoint stores it."""
         return {"votes": dict(self.votes), "labels": dict(self.labels)}
 
     @classmethod

@@ -8,7 +8,7 @@ before anything is sampled. All names needed to write your own method can be imp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,9 +49,8 @@ class CreditSettings(Settings):
     overlong_buffer: int = Field(
         0,
         ge=0,
-        description="L_buf: the reward falls over this many tokens before a completion is cut (0: off; DAPO: 4096).",
+        description="L_buf: the reward falls by 1 over the last tokens before a completion is cut (0: off, DAPO 4096).",
     )
-    overlong_weight: float = Field(1.0, ge=0, description="How much the reward has fallen where the completion is cut.")
 
     @property
     def first_seen_wins(self) -> bool:
@@ -113,20 +112,25 @@ class Evidence:
 
     def check(self, needs: Collection[str], method: str) -> None:
         """Refuse a group without what the method needs."""
-        place = f"question {self.group.question_id!r}"
-        for need in sorted(needs):
-            words = f"method {method!r} needs {NEEDS[need]}"
+        for need, reason in self.unmet(needs):
             remedy = REMEDIES.get(need, "Record it while sampling, or use method 'ttrl'.")
+            raise InputError(
+                f"question {self.group.question_id!r}: method {method!r} needs {NEEDS[need]}; {reason}. {remedy}"
+            )
+
+    def unmet(self, needs: Collection[str]) -> Iterator[tuple[str, str]]:
+        """The needs that are not met, and how."""
+        for need in sorted(needs):
             if need in GROUP_NEEDS:
                 if getattr(self, need) is None:
-                    raise InputError(f"{place}: {words}, and this one has none. {remedy}")
+                    yield need, "this one has none"
                 continue
             for number, completion in enumerate(self.group.completions):
                 value: object = completion.entropy if need == "entropy" else completion.facts.get(need)
                 if need == "text":  # an answer without a text was read elsewhere; a text may well be empty
                     value = None if isinstance(completion.answer, str) and not completion.text else 0.0
                 if not isinstance(value, int | float) or not math.isfinite(value):
-                    raise InputError(f"{place}, completion {number}: {words}, found {value}. {remedy}")
+                    yield need, f"completion {number} has {value}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

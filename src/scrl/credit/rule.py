@@ -160,10 +160,7 @@ class CreditRule:
             return shaped
         assert self.max_tokens is not None
         penalties_G = overlong_penalties(
-            evidence.fact("length"),
-            max_tokens=self.max_tokens,
-            buffer=settings.overlong_buffer,
-            weight=settings.overlong_weight,
+            evidence.fact("length"), max_tokens=self.max_tokens, buffer=settings.overlong_buffer
         )
         return shaped.with_overlong(penalties_G)
 

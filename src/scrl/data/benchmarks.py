@@ -144,7 +144,7 @@ BENCHMARKS: dict[str, BenchmarkSource] = {source.name: source for source in _SOU
 # Loading
 
 
-def load_benchmark(name: str, *, data_dir: Path | None, limit: int | None = None) -> LoadedQuestions:
+def load_benchmark(name: str, *, data_dir: str | Path | None, limit: int | None = None) -> LoadedQuestions:
     """The questions of a benchmark, `NAME` or `NAME:LEVELS`.
 
     They come from `data_dir`, else from the folder that SCRL_DATA names, else from the hub. `limit` keeps only the

@@ -43,11 +43,11 @@ def write_sums(folder: Path, step: int) -> None:
     (folder / NAME).write_text(text + "\n", encoding="utf-8")
 
 
-def check_sums(folder: Path) -> int | None:
-    """Refuse a damaged checkpoint; returns its step, or None for an earlier version's, which has no checksums."""
+def check_sums(folder: Path) -> int:
+    """Refuse a damaged checkpoint; returns its step."""
     content = read_checkpoint_file(folder)
     if content is None:
-        return None
+        raise InputError(f"{folder / NAME}: is missing; restore it, or start the run anew")
     before, now = content["files"], _sums(folder)
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):

@@ -266,7 +266,7 @@ class CompletionFile:
     layout: Layout
     columns: Columns = ANY
     first: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The first row."""
+    """The first row of the file, as it stands there."""
     label_votes: CompletionFile | None = None
     """Completions of the same questions that vote in place of these."""
 

@@ -196,6 +196,11 @@ def prompt_tokens(question: Question, tokenizer: Any, settings: PromptSettings) 
     return np.asarray(tokens, dtype=np.int64)
 
 
+def asked(questions: Sequence[Question], tokenizer: Any, settings: PromptSettings) -> list[tuple[Question, Tokens]]:
+    """Each question with its prompt."""
+    return [(question, prompt_tokens(question, tokenizer, settings)) for question in questions]
+
+
 def _encode(question: Question, tokenizer: Any, settings: PromptSettings) -> list[int]:
     text = prompt_text(question, tokenizer, settings)
     is_chat = STYLES[style_of(tokenizer, settings)].is_chat
@@ -287,3 +292,22 @@ def no_room(longest: int, max_tokens: int, model_config: Any) -> str | None:
         return None
     fix = f"Lower it to {limit - longest}" if longest < limit else "Leave that question out"
     return f"with {max_tokens} more that is beyond the {limit} tokens the model can read. {fix}."
+
+
+def usable_questions(
+    questions: Sequence[Question], tokenizer: Any, settings: PromptSettings, model_config: Any, max_tokens: int
+) -> tuple[list[Question], list[str]]:
+    """The questions whose prompts are not too long, and notes on how they are asked; every prompt left can be used.
+
+    The model knows their tokens, and has room for a completion of `max_tokens`.
+    """
+    kept, notes = filter_overlong(questions, tokenizer, settings)
+    prompts = [prompt_tokens(question, tokenizer, settings) for question in kept]
+    longest, question = max(zip(map(len, prompts), kept, strict=True), key=lambda pair: pair[0])
+    problem = no_room(longest, max_tokens, model_config)
+    if problem is not None:
+        raise InputError(
+            f"sampling.max_tokens: question {question.id!r} has the longest prompt, {longest} tokens; {problem}"
+        )
+    check_known(kept, prompts, tokenizer, settings)
+    return kept, [*instruction_notes(settings, tokenizer), *notes]

@@ -24,7 +24,7 @@ _LARGEST = 1e100
 SHAPE = 'Each line is one object such as {"question_id": "q1", "completion": "… \\\\boxed{4}", "entropy": 0.3}.'
 GroupKey = tuple[int, str]
 """(step, question_id)."""
-_FIELDS = {fact: "num_tokens" if fact == "length" else fact for fact in FACTS}
+FIELDS = {fact: "num_tokens" if fact == "length" else fact for fact in FACTS}
 """Fact → its field in a file."""
 
 
@@ -102,7 +102,7 @@ def index_groups(
             if (rollout.entropy if name == "entropy" else rollout.facts.get(name)) is None:
                 reason = f"is missing, and method {method!r} needs one for every completion"
                 fix = "Record it while sampling, or use --method ttrl."
-                raise DataError(path, f"field {_FIELDS.get(name, name)!r} {reason}. {fix}", rollout.line)
+                raise DataError(path, f"field {FIELDS.get(name, name)!r} {reason}. {fix}", rollout.line)
         group = groups.setdefault(rollout.group, GroupIndex())
         sample = group.size if rollout.sample is None else rollout.sample
         if group.has(sample):
@@ -137,10 +137,10 @@ def rollout_of(fields: dict[str, Any], line: int) -> Rollout:
     entropy = fields.get("entropy")
     if entropy is not None and not (_is_number(entropy) and -1e-6 <= entropy < _LARGEST):
         raise ValueError(f"field 'entropy' must be a number ≥ 0 (nats), found {entropy!r}")
-    facts = {name: value for name, field in _FIELDS.items() if (value := fields.get(field)) is not None}
+    facts = {name: value for name, field in FIELDS.items() if (value := fields.get(field)) is not None}
     for name, value in facts.items():
         if not (_is_number(value) and abs(value) < _LARGEST):
-            raise ValueError(f"field {_FIELDS[name]!r} must be a number, found {value!r}")
+            raise ValueError(f"field {FIELDS[name]!r} must be a number, found {value!r}")
     is_finished = fields.get("finished")
     if is_finished is not None and not isinstance(is_finished, bool):
         raise ValueError(f"field 'finished' must be true, false or null, found {kind(is_finished)}")

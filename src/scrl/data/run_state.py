@@ -13,6 +13,8 @@ STATE = "trainer_state.json"
 """The state file in a checkpoint of the embedded engine."""
 ENGINE_STATE = "scrl_state.json"
 """What a run on TRL or verl keeps beside the files of theirs, of which trainer_state.json is one."""
+VERSION = 1
+"""The version of a run's state; no other is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Standing:
 
     step: int
     stopped_for: tuple[str, ...] = ()
-    """Why the guard stopped it; empty if it did not, or if an earlier version did not record it."""
+    """Why the guard stopped it; empty if it did not."""
 
     @property
     def guard_stop(self) -> str | None:
@@ -47,27 +49,27 @@ def guard_stop_of(run: Path) -> str | None:
 
 def standing_at(checkpoint: Path) -> Standing | None:
     """The state of a run at a checkpoint; None if nothing says so."""
-    saved = saved_fields(checkpoint)
-    step, reasons = saved.get("step"), saved.get("stopped_for", [])
-    if type(step) is not int:
+    path = next((checkpoint / name for name in (ENGINE_STATE, STATE) if (checkpoint / name).is_file()), None)
+    if path is None:
         return None
+    saved = read_fields(path)
+    step, reasons = saved.get("step"), saved.get("stopped_for")
+    if type(step) is not int:
+        raise DataError(path, f"is damaged: step must be a whole number, found {step!r:.50}")
     if not isinstance(reasons, list) or not all(isinstance(reason, str) for reason in reasons):
-        raise DataError(checkpoint, f"is damaged: stopped_for must be a list of texts, found {reasons!r:.50}")
+        raise DataError(path, f"is damaged: stopped_for must be a list of texts, found {reasons!r:.50}")
     return Standing(step, tuple(reasons))
 
 
-def saved_fields(checkpoint: Path) -> dict[str, Any]:
-    """What a checkpoint says about its run; empty if it has no state of ours."""
-    path = next((checkpoint / name for name in (ENGINE_STATE, STATE) if (checkpoint / name).is_file()), None)
-    return {} if path is None else read_fields(path)
-
-
 def read_fields(path: Path) -> dict[str, Any]:
-    """The fields of a state file."""
+    """The fields of a run's state; a file of another version is refused."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(path, f"cannot be read: {error}") from error
     if not isinstance(fields, dict):
         raise DataError(path, f"cannot be read: must hold fields, found {fields!r:.50}")
+    if (version := fields.get("version")) != VERSION:
+        reason = f"is of version {version!r:.50} of a run's state, and this scrl reads version {VERSION}"
+        raise DataError(path, f"{reason}; use the scrl that wrote it, or start anew")
     return fields

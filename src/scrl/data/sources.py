@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from scrl.data.arithmetic import LEVELS, SOURCE, Stream, arithmetic_questions
 from scrl.data.benchmarks import BENCHMARKS, BenchmarkSource, load_benchmark
@@ -19,6 +19,7 @@ from scrl.data.prompts import PromptSettings, asked_by
 from scrl.data.questions import LoadedQuestions, load_questions
 from scrl.data.tables import SUFFIXES, is_hub_id, nearby_files
 from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.settings import Settings
 
 DEFAULT_NUMBER = 64
 MAX_NUMBER = 10_000
@@ -36,6 +37,24 @@ def _refuse_questions(model: str) -> str:
 
 ModelName = Annotated[str, AfterValidator(_refuse_questions)]
 """A setting that names a model."""
+Limit = Annotated[int | None, Field(ge=1, description="Only the first questions, this many.")]
+DataDir = Annotated[
+    str | None,
+    Field(description="Folder with benchmark files NAME.jsonl; none: the variable SCRL_DATA, else the hub."),
+]
+QuestionColumn = Annotated[
+    str | None, Field(description="Of a file: the column with the question; none: found by its name.")
+]
+GoldColumn = Annotated[
+    str | None, Field(description="Of a file: the column with the right answer, for measuring alone.")
+]
+IdColumn = Annotated[str | None, Field(description="Of a file: the column with the question's id.")]
+"""Settings of where questions are found."""
+
+
+def whereabouts(settings: Settings) -> dict[str, Any]:
+    """Where settings say that questions are found, as `load_source` takes it."""
+    return {name: getattr(settings, name) for name in ("data_dir", "question_column", "gold_column", "id_column")}
 
 
 def load_source(
@@ -43,7 +62,7 @@ def load_source(
     *,
     seed: int,
     limit: int | None = None,
-    data_dir: Path | None = None,
+    data_dir: str | Path | None = None,
     may_lack: bool = False,
     **columns: str | None,
 ) -> LoadedQuestions:
@@ -80,10 +99,15 @@ def reader_of(source: str) -> str:
     return "boxed" if benchmark is None else benchmark.reader
 
 
+def prompt_defaults(source: str, reader: str) -> dict[str, str | None]:
+    """What holds where it is not set: the reader decides what is asked for; generated questions have no instruction."""
+    return {"asks_for": asked_by(reader), "instruction": "" if is_generated(source) else None}
+
+
 def prompt_for(source: str, reader: str, prompt: PromptSettings) -> PromptSettings:
-    """Fill in what is not set: the reader decides what is asked for, and generated questions need no instruction."""
-    defaults = {"asks_for": asked_by(reader), "instruction": "" if is_generated(source) else None}
-    return prompt.model_copy(update={name: value for name, value in defaults.items() if getattr(prompt, name) is None})
+    """The settings of a prompt with their defaults filled in."""
+    defaults = prompt_defaults(source, reader).items()
+    return prompt.model_copy(update={name: value for name, value in defaults if getattr(prompt, name) is None})
 
 
 def _generate(source: str, seed: int, limit: int | None) -> LoadedQuestions:

@@ -19,30 +19,24 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 import yaml
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.jsonl import parse_object
-from scrl.data.prompts import (
-    PromptSettings,
-    check_known,
-    filter_overlong,
-    instruction_notes,
-    no_room,
-    prompt_tokens,
-)
+from scrl.data.prompts import PromptSettings, asked, usable_questions
 from scrl.data.rollouts import rollout_fields
-from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of
+from scrl.data.sources import benchmark_of, load_source, prompt_for, reader_of, whereabouts
 from scrl.data.whole_files import only_writer, write_whole
-from scrl.errors import DataError, InputError
+from scrl.errors import DataError
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import BOX_READERS, gold_problem
 from scrl.evaluation.lm_eval import results_json
 from scrl.evaluation.settings import STARTED_WITH, MeasurementSettings, file_name
 from scrl.policy.model import LanguageModel, load_model
 from scrl.records import Completion, Group, Question
-from scrl.sampling.sampler import Prompt, Sampler, check_sampler, open_sampler
+from scrl.sampling.choice import check_sampler, open_sampler
+from scrl.sampling.groups import sample_groups
+from scrl.sampling.sampler import Sampler
 
 _FIELD_TYPES = {"completion": str, "entropy": float, "num_tokens": int, "finished": bool}
 """The fields of a rollout that are read back."""
@@ -80,8 +74,6 @@ class Benchmark:
 
 def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListener) -> list[dict[str, Any]]:
     """Sample, write and grade, starting from what an earlier call left in `out`. One record per benchmark."""
-    if settings.compute.threads is not None:
-        torch.set_num_threads(settings.compute.threads)
     check_sampler(settings.compute)
     benchmarks = load_benchmarks(settings, listener)
     language_model = load_model(settings.model, settings.compute, trust_remote_code=settings.trust_remote_code)
@@ -93,7 +85,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         seed=settings.seed,
         trust_remote_code=settings.trust_remote_code,
         on_fewer=listener.note,
-        on_token=getattr(listener, "tokens", None),  # listeners written for 0.1 have none
+        on_token=listener.tokens,
     )
     if sampler.note:
         listener.note(sampler.note)
@@ -122,10 +114,8 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
 def load_benchmarks(settings: MeasurementSettings, listener: BenchmarkListener) -> list[Benchmark]:
     """All questions, their gold answers checked, before a model is loaded."""
     benchmarks = []
-    data_dir = Path(settings.data_dir) if settings.data_dir is not None else None
-    columns = {column: getattr(settings, column) for column in ("question_column", "gold_column", "id_column")}
     for name in settings.benchmarks:
-        loaded = load_source(name, seed=settings.seed, limit=settings.limit, data_dir=data_dir, **columns)
+        loaded = load_source(name, seed=settings.seed, limit=settings.limit, **whereabouts(settings))
         for note in loaded.notes:
             listener.note(f"{name}: {note}")
         reader = settings.reader if settings.reader is not None else reader_of(name)
@@ -143,15 +133,15 @@ def _check_prompts(
     benchmark: Benchmark, language_model: LanguageModel, settings: MeasurementSettings, listener: BenchmarkListener
 ) -> Benchmark:
     """The benchmark without overlong prompts; the model must know their tokens, and have room for a completion."""
-    tokenizer = language_model.tokenizer
-    kept, notes = filter_overlong(benchmark.questions, tokenizer, benchmark.prompt)
-    prompts_Q = [prompt_tokens(question, tokenizer, benchmark.prompt) for question in kept]
-    check_known(kept, prompts_Q, tokenizer, benchmark.prompt)
-    for note in (*instruction_notes(benchmark.prompt, tokenizer), *notes):
+    kept, notes = usable_questions(
+        benchmark.questions,
+        language_model.tokenizer,
+        benchmark.prompt,
+        language_model.model.config,
+        settings.sampling.max_tokens,
+    )
+    for note in notes:
         listener.note(f"{benchmark.name}: {note}")
-    longest = max(map(len, prompts_Q))
-    if problem := no_room(longest, settings.sampling.max_tokens, language_model.model.config):
-        raise InputError(f"max_tokens: {benchmark.name} has a prompt of {longest} tokens; {problem}")
     return replace(benchmark, questions=tuple(kept))
 
 
@@ -175,14 +165,13 @@ def _sample_missing(
     batch_size = max(1, sampler.rows_per_call // samples)
     for first in range(done, total, batch_size):
         questions = benchmark.questions[first : first + batch_size]
-        prompts = [Prompt(q.id, prompt_tokens(q, tokenizer, benchmark.prompt)) for q in questions]
-        samples_BG = sampler.sample(
-            prompts, settings.sampling, num_samples=samples, seed=settings.seed, step="evaluation"
-        )
+        asked_B = asked(questions, tokenizer, benchmark.prompt)
+        sampled_B = sample_groups(sampler, asked_B, settings.sampling, samples, seed=settings.seed, step="evaluation")
         lines = [
-            rollout_fields(question, 0, number, sample) | ({} if question.gold is None else {"gold": question.gold})
-            for question, samples_G in zip(questions, samples_BG, strict=True)
-            for number, sample in enumerate(samples_G)
+            rollout_fields(sampled.question, 0, number, sample)
+            | ({} if sampled.question.gold is None else {"gold": sampled.question.gold})
+            for sampled in sampled_B
+            for number, sample in enumerate(sampled.samples_G)
         ]
         with path.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)

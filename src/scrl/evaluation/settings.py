@@ -10,14 +10,14 @@ from pydantic import Field, field_validator, model_validator
 
 from scrl.data.jsonl import parse_object
 from scrl.data.prompts import PromptSettings
-from scrl.data.sources import ModelName
+from scrl.data.sources import DataDir, GoldColumn, IdColumn, Limit, ModelName, QuestionColumn
 from scrl.data.tables import SUFFIXES
 from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, DataError, InputError
 from scrl.policy.settings import ComputeSettings
 from scrl.sampling.settings import SamplingSettings
 from scrl.setting_names import EVALUATION_NAMES, Names, validated
-from scrl.settings import RETIRED, Settings, changed_settings, merged
+from scrl.settings import Settings, changed_settings, merged
 
 STARTED_WITH = "started_with.json"
 """A copy of the settings, beside the completions that were drawn with them."""
@@ -29,13 +29,17 @@ class EvaluationSettings(Settings):
     """When and on what a run is measured."""
 
     every: int = Field(0, ge=0, description="Steps between evaluations; 0: before the first step and after the last.")
-    completions: int = Field(16, ge=1, description="Completions per question.")
-    k: int | None = Field(None, ge=1, description="The k of pass@k and maj@k; none: all completions.")
+    completions: int = Field(
+        16, ge=0, description="Completions per question, and the k of pass@k and maj@k; 0: no evaluation at all."
+    )
     questions: int | None = Field(None, ge=1, description="Measure on this many training questions; none: all.")
     held_out: str | None = Field(None, description="A second set of questions, never trained on.")
     temperature: float | None = Field(None, ge=0, description="None: as in training.")
     top_p: float | None = Field(None, gt=0, le=1, description="None: as in training.")
-    is_off: bool = Field(False, description="No evaluation at all.")
+
+    @property
+    def is_off(self) -> bool:
+        return self.completions == 0
 
 
 class MeasurementSettings(Settings):
@@ -49,13 +53,11 @@ class MeasurementSettings(Settings):
     sampling: SamplingSettings = SAMPLING
     ks: tuple[int, ...] = Field((), description="The k of pass@k and maj@k; none: the number of completions.")
     seed: int = Field(0, ge=0, description="Seed of the sampling.")
-    limit: int | None = Field(None, ge=1, description="Only the first questions of each benchmark, this many.")
-    data_dir: str | None = Field(
-        None, description="Folder with benchmark files NAME.jsonl; none: the variable SCRL_DATA, else the hub."
-    )
-    question_column: str | None = Field(None, description="Of a file: the column with the question.")
-    gold_column: str | None = Field(None, description="Of a file: the column with the right answer.")
-    id_column: str | None = Field(None, description="Of a file: the column with the question's id.")
+    limit: Limit = None
+    data_dir: DataDir = None
+    question_column: QuestionColumn = None
+    gold_column: GoldColumn = None
+    id_column: IdColumn = None
     reader: str | None = Field(
         None, description="How answers are read: boxed, last-box, number, last-number, choice, regex:…"
     )
@@ -93,7 +95,7 @@ class MeasurementSettings(Settings):
 NOT_TRAINED = "nothing is trained here; it is a setting of scrl train"
 NO_METHOD = "a method says what is rewarded, and nothing is rewarded here; scrl label tries one on completions"
 NOT_HERE = {"method": NO_METHOD, **dict.fromkeys(("steps", "trained", "learning_rate"), NOT_TRAINED)}
-NAMES = Names(MeasurementSettings, EVALUATION_NAMES, others=RETIRED, not_here=NOT_HERE)
+NAMES = Names(MeasurementSettings, EVALUATION_NAMES, not_here=NOT_HERE)
 
 
 def build_settings(values: Mapping[str, Any]) -> MeasurementSettings:
@@ -108,11 +110,8 @@ def read_settings(out: Path) -> MeasurementSettings:
     path, started_with = out / "evaluation.yaml", out / STARTED_WITH
     if not path.is_file():
         raise InputError(f"{out}: there is no evaluation to resume here (no evaluation.yaml)")
-    values = read_yaml(path)
-    if isinstance(prompt := values.get("prompt"), dict):
-        prompt.setdefault("asks_for", "box")  # as scrl 0.1 did
-    settings = _written_by_an_evaluation(values, path)
-    if started_with.is_file():  # else nothing has been drawn yet, or by an earlier version
+    settings = _written_by_an_evaluation(read_yaml(path), path)
+    if started_with.is_file():  # else nothing has been drawn yet
         before = _written_by_an_evaluation(parse_object(started_with.read_bytes(), started_with, 1), started_with)
         changed = changed_settings(before.model_dump(mode="json"), settings.model_dump(mode="json"))
         if changes := "; ".join(words for _, words in changed):
@@ -121,7 +120,6 @@ def read_settings(out: Path) -> MeasurementSettings:
 
 
 def _written_by_an_evaluation(values: Mapping[str, Any], path: Path) -> MeasurementSettings:
-    """Settings perhaps written by an earlier version: what it did not know has its default."""
     try:
         return build_settings(values)
     except ConfigError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +10,17 @@ from pydantic import Field, field_validator, model_validator
 
 from scrl.data.prompts import PromptSettings
 from scrl.data.questions import LoadedQuestions
-from scrl.data.sources import load_source, prompt_for, reader_of
+from scrl.data.sources import (
+    DataDir,
+    GoldColumn,
+    IdColumn,
+    Limit,
+    QuestionColumn,
+    load_source,
+    prompt_for,
+    reader_of,
+    whereabouts,
+)
 from scrl.errors import ConfigError
 from scrl.evaluation.settings import NAMES as MEASUREMENT
 from scrl.sampling.settings import SamplingSettings
@@ -42,13 +51,11 @@ class EndpointSettings(Settings):
     concurrency: int = Field(16, ge=1, le=1024, description="Requests at a time.")
     timeout: float = Field(600, gt=0, description="Seconds until a request without an answer is retried.")
     retries: int = Field(8, ge=0, description="Times a request is retried before it is given up.")
-    limit: int | None = Field(None, ge=1, description="Only the first questions, this many.")
-    data_dir: str | None = Field(
-        None, description="Folder with benchmark files NAME.jsonl; none: the variable SCRL_DATA, else the hub."
-    )
-    question_column: str | None = Field(None, description="Of a file: the column with the question.")
-    gold_column: str | None = Field(None, description="Of a file: the column with the right answer.")
-    id_column: str | None = Field(None, description="Of a file: the column with the question's id.")
+    limit: Limit = None
+    data_dir: DataDir = None
+    question_column: QuestionColumn = None
+    gold_column: GoldColumn = None
+    id_column: IdColumn = None
     reader: str | None = Field(None, description="How answers will be read, which decides what the prompt asks for.")
 
     @model_validator(mode="before")
@@ -81,9 +88,7 @@ class EndpointSettings(Settings):
 
     def load_questions(self) -> LoadedQuestions:
         """The questions, with gold answers where the source has them."""
-        data_dir = None if self.data_dir is None else Path(self.data_dir)
-        columns = {name: getattr(self, name) for name in ("question_column", "gold_column", "id_column")}
-        return load_source(self.questions, seed=self.seed or 0, limit=self.limit, data_dir=data_dir, **columns)
+        return load_source(self.questions, seed=self.seed or 0, limit=self.limit, **whereabouts(self))
 
     def with_prompt(self) -> EndpointSettings:
         """The same settings with what questions and reader decide about the prompt."""

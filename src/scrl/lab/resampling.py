@@ -27,7 +27,7 @@ class TopVotes(NamedTuple):
 
 
 def top_votes(groups: Sequence[StoredGroup]) -> TopVotes:
-    """The votes themselves, [groups]."""
+    """The votes as they were given: arrays of one number per group."""
     tops = [_top(np.array([stored.tally.counts_K], dtype=np.int64)) for stored in groups]
     return TopVotes(*(np.concatenate(arrays) for arrays in zip(*tops, strict=True)))
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from scrl.answers.classes import Classes
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes, Votes
-from scrl.credit.method import NEEDS
+from scrl.credit.method import NEEDS, Evidence
 from scrl.credit.rule import CreditRule
-from scrl.data.completion_files import CompletionFile
-from scrl.data.rollouts import GroupKey, Rollout, index_groups
+from scrl.data.completion_files import CompletionFile, open_completions
+from scrl.data.rollouts import FIELDS, GroupKey, Rollout, index_groups
 from scrl.errors import DataError
 from scrl.evaluation.gold import right_class
-from scrl.records import FACTS, Completion, Credit, Elsewhere, Group, Tally, Truth, Unread
+from scrl.records import Completion, Credit, Elsewhere, Group, Tally, Truth, Unread
 
 BEYOND_A_FILE = frozenset({"reference_share"})
 """What a method may need that no file of completions has."""
@@ -99,6 +100,16 @@ def stored_groups(
     return groups
 
 
+def first_visits(path: Path, rule: CreditRule, questions: Collection[str] | None = None) -> list[Evidence]:
+    """The votes of these questions, or of all, in a file of completions, each at its first visit; refused without."""
+    groups = stored_groups(open_completions(path), rule, keep_texts="text" in rule.needs)
+    firsts = {stored.question_id: stored for stored in reversed(groups)}
+    names = list(firsts) if questions is None else questions
+    for missing in (name for name in names if name not in firsts):
+        raise DataError(path, f"label_votes: has no completion of question {missing!r}; give votes on every question")
+    return [rule.evidence(firsts[name].group, firsts[name].classes, truth=firsts[name].truth) for name in names]
+
+
 def voted_by(groups: Sequence[StoredGroup], others: Sequence[StoredGroup], source: CompletionFile) -> list[StoredGroup]:
     """The groups with the votes of others, those of each question's first visit, and p̄ of these votes."""
     label_votes = LabelVotes({other.question_id: other.tally.vote_keys for other in reversed(others)})
@@ -165,20 +176,12 @@ def lacking(rule: CreditRule, groups: Sequence[StoredGroup]) -> str | None:
     """What the method of a rule needs and these groups do not have, in words; None if they have everything."""
     if rule.method.weighs_votes and any(stored.votes is not None for stored in groups):
         return "the votes of the completions themselves"
-    for need in sorted(rule.needs):
-        if need in BEYOND_A_FILE:
-            return NEEDS[need]
-        if need == "truth" and any(stored.truth is None for stored in groups):
-            return "a gold answer for every question"
-        if need == "elsewhere" and len({stored.question_id for stored in groups}) < 2:
-            return "more than one question"
-        if need == "entropy" and any(stored.tally.entropies_G is None for stored in groups):
-            return NEEDS[need]
-        completions = (completion for stored in groups for completion in stored.group.completions)
-        if need == "text" and any(isinstance(c.answer, str) and not c.text for c in completions):  # as `Evidence.check`
-            return NEEDS[need]
-        if need in FACTS and any(need not in completion.facts for completion in completions):
-            return f"the field {'num_tokens' if need == 'length' else need!r} for every completion"
+    has_others = len({stored.question_id for stored in groups}) > 1
+    for stored in groups:
+        elsewhere = stored.elsewhere if has_others else None
+        evidence = Evidence(stored.group, stored.classes, stored.tally, truth=stored.truth, elsewhere=elsewhere)
+        for need, _ in evidence.unmet(rule.needs):
+            return f"the field {FIELDS[need]!r} for every completion" if need in FIELDS else NEEDS[need]
     return None
 
 

@@ -12,7 +12,7 @@ sampler. Bytes per GPU:
     sampler         – or 2 W    2 W / t     2 W / t       2 W / t           TRL alone keeps it while it trains
 
 The embedded engine samples with the weights it trains; with compute.sampler: vllm, vLLM has a copy of them, and
-compute.vllm_memory of the GPU as its cache. Its working weights may be float32 (`Work.size`), and optimizer.masters and
+compute.vllm_memory of the GPU as its cache. Its working weights may be float32 (`Work.size`); split masters and
 optimizer.state make the rest smaller (`bytes_per_trained_weight`). TRL and verl keep float32 weights and compute in
 bfloat16; DDP holds gradients a second time in its buckets. Norms' statistics, token ids and masks are in OVERHEAD.
 """
@@ -64,13 +64,8 @@ class Work:
     has_reference: bool = False
     """Whether a KL to the start model is in the loss."""
     adapter_rank: int | None = None
-    masters: Literal["float32", "split"] = "split"
     state: Literal["float32", "bfloat16"] = "float32"
     """How the optimizer's averages are kept."""
-    micro_tokens: int | None = None
-    """The most tokens of a forward and backward pass, in place of `micro_batch`."""
-    has_fused_layers: bool = True
-    """Whether norms and gates are one kernel each, which keeps less, with the embedded engine."""
     vllm_memory: float | None = None
     """The share of a GPU that is vLLM's cache, if vLLM samples for the embedded engine."""
     size: int = HALF
@@ -80,16 +75,6 @@ class Work:
     def longest(self) -> int:
         """Tokens of a prompt and the longest completion."""
         return self.prompt + self.max_tokens
-
-    @property
-    def pass_rows(self) -> int:
-        """The most rows of a forward and backward pass, if all have the longest completion."""
-        return self.micro_batch if self.micro_tokens is None else max(1, self.micro_tokens // self.longest)
-
-    @property
-    def pass_tokens(self) -> int:
-        """The most tokens of such a pass; one row is never split."""
-        return max(self.micro_tokens or self.micro_batch * self.longest, self.longest)
 
 
 def work_of(config: RunConfig, num_questions: int | None) -> Work:
@@ -110,25 +95,16 @@ def work_of(config: RunConfig, num_questions: int | None) -> Work:
         is_checkpointed=config.compute.gradient_checkpointing,
         has_reference=config.loss.kl_weight > 0,
         adapter_rank=config.lora.rank if config.lora else None,
-        masters=_masters(config),
         state=config.optimizer.state,
-        micro_tokens=config.compute.micro_tokens,
-        has_fused_layers=config.compute.fused_layers,
         vllm_memory=config.compute.vllm_memory if config.compute.sampler == "vllm" else None,
     )
 
 
-def _masters(config: RunConfig) -> Literal["float32", "split"]:
-    if config.optimizer.masters != "auto":
-        return config.optimizer.masters
-    return "split" if config.lora is None else "float32"
-
-
 def smaller(work: Work) -> tuple[Work, ...]:
     """The same step in less memory: micro-batches halved, then activations computed twice. No result changes."""
-    works, name = [work], "micro_batch" if work.micro_tokens is None else "micro_tokens"
-    while works[-1].pass_tokens > work.longest:
-        works.append(replace(works[-1], **{name: getattr(works[-1], name) // 2}))
+    works = [work]
+    while works[-1].micro_batch > 1:
+        works.append(replace(works[-1], micro_batch=works[-1].micro_batch // 2))
     return (*works, *(replace(each, is_checkpointed=True) for each in works if not work.is_checkpointed))
 
 
@@ -162,11 +138,11 @@ class Layout:
 
     def micro_rows(self, work: Work) -> int:
         """Rows of a forward and backward pass on one GPU."""
-        return min(work.pass_rows, self.update_rows(work))
+        return min(work.micro_batch, self.update_rows(work))
 
     def micro_tokens(self, work: Work) -> int:
         """The most tokens of such a pass."""
-        return min(work.pass_tokens, self.update_rows(work) * work.longest)
+        return self.micro_rows(work) * work.longest
 
     def has_vllm(self, work: Work) -> bool:
         """Whether vLLM samples, with its own copy of the weights; in plans it always does with TRL and verl."""
@@ -191,7 +167,7 @@ def parts(shape: ModelShape, work: Work, layout: Layout, rows: int, memory: floa
     if layout.sharding == "FSDP2":  # the embedding and the head, two layers and the gradient of one
         working = min(num_weights, shape.outer_weights + 3 * shape.layer_weights)
     reference = num_weights if work.has_reference and work.adapter_rank is None else 0
-    activations = layout.micro_tokens(work) * activation_bytes(shape, work, is_fused=is_ours and work.has_fused_layers)
+    activations = layout.micro_tokens(work) * activation_bytes(shape, work, is_fused=is_ours)
     stays = layout.engine == "trl"  # vLLM sleeps while verl or the embedded engine trains; our sampler drops its cache
     vllm_weights = num_weights if layout.has_vllm(work) else 0
     cache = rows * row_bytes(shape, work, layout) if work.vllm_memory is None else work.vllm_memory * memory
@@ -215,7 +191,7 @@ def peaks(memory: tuple[Part, ...]) -> tuple[float, float]:
 
 
 def trained_weights(shape: ModelShape, work: Work) -> int:
-    """A."""
+    """How many weights are trained: all of them, or those of the adapter."""
     return shape.num_weights if work.adapter_rank is None else shape.adapter_weights(work.adapter_rank)
 
 
@@ -226,10 +202,11 @@ def bytes_per_trained_weight(work: Work, layout: Layout) -> tuple[int, int, int]
     averages = 2 * (HALF if work.state == "bfloat16" else FULL)
     if work.size == FULL:  # the weights are the masters
         return 0, FULL, averages
-    if work.masters == work.state == "float32":
+    is_split = work.adapter_rank is None
+    if not is_split and work.state == "float32":
         return FULL, FULL + HALF, averages
-    is_one_pass = work.update_rows <= work.pass_rows
-    return HALF if work.masters == "split" else FULL, HALF if is_one_pass else FULL, averages
+    is_one_pass = work.update_rows <= work.micro_batch
+    return HALF if is_split else FULL, HALF if is_one_pass else FULL, averages
 
 
 def activation_bytes(shape: ModelShape, work: Work, *, is_fused: bool) -> int:
@@ -253,7 +230,7 @@ def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
     logits of all completions of a pass, of which those that score what was sampled have most.
     """
     if layout.engine == "verl":
-        rows = min(work.pass_rows, -(-work.sampled_rows // layout.gpus))
+        rows = min(work.micro_batch, -(-work.sampled_rows // layout.gpus))
         return rows * work.max_tokens * shape.vocabulary * LOGIT_BYTES
     tokens = layout.micro_tokens(work) - layout.micro_rows(work) * work.prompt
     head = FULL * shape.vocabulary * shape.hidden if work.adapter_rank is None else 0

@@ -170,9 +170,8 @@ def _fit_lines(plan: GpuPlan, fit: Fit) -> Iterator[str]:
 
 def _changes(wanted: Work, fit: Fit) -> Iterator[str]:
     """The settings that make it fit, where they are not those of the run."""
-    for name in ("micro_tokens", "micro_batch"):
-        if getattr(fit.work, name) != getattr(wanted, name):
-            yield f"--compute.{name.replace('_', '-')} {getattr(fit.work, name)}"
+    if fit.work.micro_batch != wanted.micro_batch:
+        yield f"--compute.micro-batch {fit.work.micro_batch}"
     if fit.work.is_checkpointed != wanted.is_checkpointed:
         yield "--compute.gradient-checkpointing true"
     if not fit.layout.has_vllm(fit.work) and fit.rows < fit.layout.rows_at_once(fit.work):  # vLLM lets rows wait

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import require_others
-from scrl.data.prompts import prompt_text, prompt_tokens
+from scrl.data.prompts import prompt_text, prompt_tokens, usable_questions
 from scrl.data.questions import LoadedQuestions
 from scrl.data.sources import reader_of
 from scrl.errors import InputError
@@ -23,7 +24,6 @@ from scrl.policy.model_paths import model_folder
 from scrl.records import Question
 from scrl.reporting.text import counted
 from scrl.sampling.settings import ALL_EQUAL
-from scrl.training.base_run import usable_questions
 from scrl.training.stream import QuestionStream
 
 
@@ -63,9 +63,16 @@ def make_plan(config: RunConfig, *, by_shape: bool = False) -> Plan:
         longest = min(PROMPT, config.prompt.max_tokens)
         why = f"planned from its shape alone: prompts are not looked at, and taken to have {longest} tokens"
         return _plan(config, loaded.questions, (*loaded.notes, str(error), why), shape, longest)
-    questions, notes = usable_questions(config, tokenizer, model_config, loaded.questions)
+    usable = partial(
+        usable_questions,
+        tokenizer=tokenizer,
+        settings=config.prompt,
+        model_config=model_config,
+        max_tokens=config.sampling.max_tokens,
+    )
+    questions, notes = usable(loaded.questions)
     if held_out:
-        notes += usable_questions(config, tokenizer, model_config, held_out)[1]
+        notes += usable(held_out)[1]
     longest = max(len(prompt_tokens(question, tokenizer, config.prompt)) for question in questions)
     shape = counted_shape(model_config, num_weights)
     plan = _plan(config, questions, tuple(dict.fromkeys((*loaded.notes, *notes))), shape, longest)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from scrl.errors import InputError
 from scrl.policy.optimizer import OTHER_DTYPE, Optimizer
-from scrl.policy.settings import OptimizerSettings
+from scrl.policy.settings import BETAS, OptimizerSettings
 
 
 class MasterAdamW(Optimizer):
@@ -28,7 +28,7 @@ class MasterAdamW(Optimizer):
         self._adam = torch.optim.AdamW(
             self._masters,
             lr=settings.learning_rate,
-            betas=settings.betas,
+            betas=BETAS,
             weight_decay=settings.weight_decay,
             fused=all(master.device.type in ("cpu", "cuda") for master in self._masters),
         )
@@ -96,9 +96,7 @@ class MasterAdamW(Optimizer):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from `state`."""
-        if "masters" not in state:
-            raise InputError("optimizer.masters: the checkpoint has split masters; set it to split to resume")
-        if len(state["masters"]) != len(self._copies):
+        if len(state.get("masters", ())) != len(self._copies):
             raise InputError(OTHER_DTYPE)
         self.update = state["update"]
         self._adam.load_state_dict(state["adam"])

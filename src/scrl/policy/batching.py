@@ -1,7 +1,7 @@
 """Completions with their credit → rows to train on → the tensors of one pass.
 
     rows = training_rows(pairs, mean, max_tokens)
-    for part in split_by_tokens(rows, micro_tokens, is_packed):
+    for part in split_by_tokens(rows, most_tokens, is_packed):
         batch = Batch.of(part, device, is_packed)
 
 Shapes: R completions of a batch, L columns, P prompt tokens, T completion tokens, n completion tokens of all R.
@@ -42,7 +42,7 @@ class TrainingRow:
     old_logprobs_T: Floats | None
     """log π_old; None if π_old is the policy at the time the row is trained on."""
     positive_part: float
-    """P ≥ 0."""
+    """P ≥ 0 of `SplitAdvantage`."""
     negative_part: float
     """Q ≤ 0; the advantage is P + Q."""
     weights_T: Floats

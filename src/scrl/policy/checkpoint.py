@@ -1,4 +1,4 @@
-"""A checkpoint: a plain Hugging Face (or PEFT) folder with a model card, and the trainer's state beside the weights."""
+"""A checkpoint: a plain Hugging Face (or PEFT) folder with a model card, and the state of the optimizer."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from scrl.policy.model import (
     model_shape,
     quiet_progress,
 )
-from scrl.policy.optimizer import open_optimizer
+from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.policy import Policy
 from scrl.policy.settings import OptimizerSettings
 
-STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
-SIZES = ("micro_batch", "micro_tokens", "most_tokens")
-"""What the trainer's state holds about the policy: how much it computes at a time."""
 
 
 def write_weights(language_model: LanguageModel, folder: Path, card: str, dtype: torch.dtype | None = None) -> None:
@@ -79,11 +76,9 @@ def copy_adapter(adapter: Path, folder: Path, *, base: str, dtype: torch.dtype, 
     tokenizer.save_pretrained(folder)
 
 
-def write_state(policy: Policy, folder: Path, state: dict[str, Any]) -> None:
-    """What a resumed run needs besides the weights."""
+def write_optimizer(policy: Policy, folder: Path) -> None:
+    """The optimizer's state, which `restore` reads back with the weights."""
     torch.save(policy.optimizer.state(), folder / OPTIMIZER)
-    sizes = {name: getattr(policy, name) for name in SIZES}
-    (folder / STATE).write_text(json.dumps(state | sizes), encoding="utf-8")
 
 
 def checkpoint_bytes(policy: Policy) -> int:
@@ -109,20 +104,6 @@ def bytes_per_weight(dtype: torch.dtype) -> int:
     return weight.nbytes + open_optimizer([weight], OptimizerSettings(), updates=1).state_bytes
 
 
-def read_state(folder: Path, name: str = STATE) -> dict[str, Any]:
-    """The trainer's own numbers."""
-    try:
-        state: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{folder / name}: the trainer's state cannot be read: {error}") from error
-    sizes = [state.get(size) for size in SIZES] if isinstance(state, dict) else [""]
-    if not all(size is None or (type(size) is int and size > 0) for size in sizes):
-        raise InputError(
-            f"{folder / name}: is damaged: {', '.join(SIZES)} must be whole numbers above 0, or null; restore it"
-        )
-    return state
-
-
 def restore(policy: Policy, folder: Path) -> None:
     """Weights and optimizer as they were."""
     try:
@@ -132,10 +113,6 @@ def restore(policy: Policy, folder: Path) -> None:
         raise
     except Exception as error:  # a damaged or malicious file can make torch raise anything
         raise InputError(f"{folder}: the checkpoint cannot be read back: {first_line(error)}") from error
-    state = read_state(folder)
-    policy.micro_batch = state.get("micro_batch") or policy.micro_batch
-    policy.micro_tokens = state.get("micro_tokens", policy.micro_tokens)
-    policy.most_tokens = state.get("most_tokens") or policy.most_tokens
 
 
 def load_weights(language_model: LanguageModel, folder: Path) -> None:

@@ -32,7 +32,7 @@ from torch.optim.adamw import adamw
 
 from scrl.errors import InputError
 from scrl.policy.optimizer import OTHER_DTYPE, Optimizer
-from scrl.policy.settings import OptimizerSettings
+from scrl.policy.settings import BETAS, OptimizerSettings
 
 CHUNK = 2**25
 """Weights at a time: 128 MiB for each of their float32 numbers."""
@@ -102,7 +102,7 @@ class LowMemoryAdamW(Optimizer):
         settings = self._settings
         adam_step(
             weight.flat_n, weight.rest, weight.means, weight.squares, grad_n, scale=scale,
-            learning_rate=self.learning_rate, betas=settings.betas, weight_decay=settings.weight_decay, epsilon=EPSILON,
+            learning_rate=self.learning_rate, betas=BETAS, weight_decay=settings.weight_decay, epsilon=EPSILON,
             update=self.update + 1, seed=seed,
         )  # fmt: skip
 
@@ -118,7 +118,7 @@ class LowMemoryAdamW(Optimizer):
             adamw(
                 [master_n], [grad_n[part].float() * float(scale)], [mean_n], [square_n], [], [before.clone()],
                 fused=grad_n.device.type in ("cpu", "cuda"), amsgrad=False, maximize=False, eps=EPSILON,
-                beta1=settings.betas[0], beta2=settings.betas[1], lr=self.learning_rate,
+                beta1=BETAS[0], beta2=BETAS[1], lr=self.learning_rate,
                 weight_decay=settings.weight_decay,
             )  # fmt: skip
             weight.keep(part, master_n)
@@ -140,11 +140,8 @@ class LowMemoryAdamW(Optimizer):
     @torch.no_grad()
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from `state`; the working weights are as they were then."""
-        rests = state["rest"] if "rest" in state else [state["masters"] or None] * len(self._weights)
-        if [rest is None for rest in rests] != [weight.rest is None for weight in self._weights]:
+        if [rest is None for rest in state.get("rest", ())] != [weight.rest is None for weight in self._weights]:
             raise InputError(OTHER_DTYPE)
-        if "rest" not in state:
-            raise InputError("optimizer.masters: the checkpoint has float32 masters; set it to float32 to resume")
         self.update = state["update"]
         for name in ("rest", "means", "squares"):
             for weight, value in zip(self._weights, state[name], strict=True):
@@ -181,7 +178,7 @@ class _Weight:
         return (slice(first, first + CHUNK) for first in range(0, len(self.flat_n), CHUNK))
 
     def master(self, part: slice) -> Tensor:
-        """As float32."""
+        """The float32 master of a part of the weight."""
         if self.rest is None:
             return self.flat_n[part]
         return join_halves(self.flat_n[part], self.rest[part]) if self.rest.dtype == torch.int16 else self.rest[part]

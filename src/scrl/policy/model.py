@@ -43,7 +43,7 @@ class LanguageModel:
 
     @property
     def num_weights(self) -> int:
-        """All weights."""
+        """How many weights it has, trained or not."""
         return sum(weight.numel() for weight in self.model.parameters())
 
 
@@ -72,7 +72,7 @@ def load_model(
         free = free_bytes(place)
         if free is not None and needed > free:
             raise _no_room(name, needed, free, place)
-    model, tokenizer = _load(name, dtype, compute.attention, trust_remote_code)
+    model, tokenizer = _load(name, dtype, trust_remote_code)
     remove_dropout(model)
     if lora is not None:
         model = add_adapter(model, lora)
@@ -156,13 +156,13 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Any:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
 
 
-def _load(name: str, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> tuple[Any, Any]:
+def _load(name: str, dtype: torch.dtype, trust_remote_code: bool) -> tuple[Any, Any]:
     """The model in CPU memory, with an adapter merged in, and the tokenizer."""
     adapter = adapter_folder(name)
     if adapter is None:
-        model = _load_weights(model_folder(name), dtype, attention, trust_remote_code)
+        model = _load_weights(model_folder(name), dtype, trust_remote_code)
     else:
-        base, _ = _load(base_of(adapter), dtype, attention, trust_remote_code)
+        base, _ = _load(base_of(adapter), dtype, trust_remote_code)
         model = _merge(base, adapter)
     tokenizer = load_tokenizer(name, trust_remote_code=trust_remote_code)
     if tokenizer.eos_token_id is None:
@@ -170,12 +170,12 @@ def _load(name: str, dtype: torch.dtype, attention: str, trust_remote_code: bool
     return model, tokenizer
 
 
-def _load_weights(folder: str, dtype: torch.dtype, attention: str, trust_remote_code: bool) -> Any:
+def _load_weights(folder: str, dtype: torch.dtype, trust_remote_code: bool) -> Any:
     from transformers import AutoModelForCausalLM
 
     with loading(folder), quiet_progress():
         model, info = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=attention, output_loading_info=True,
+            folder, dtype=dtype, attn_implementation="sdpa", output_loading_info=True,
             trust_remote_code=trust_remote_code,
         )  # fmt: skip
     if info["missing_keys"]:
@@ -283,7 +283,7 @@ def remove_dropout(model: nn.Module) -> None:
     """Switch off the model's own dropout: with it, π would not be the policy that sampled.
 
     It may be a module, a number in a module (OPT, BLOOM), or one read from the configuration in every pass (Falcon); so
-    the saved config.json says 0 too. An adapter, which keeps its dropout, is added later.
+    the saved config.json says 0 too.
     """
     from transformers import PretrainedConfig
 
@@ -304,13 +304,8 @@ def add_adapter(model: Any, lora: LoraSettings) -> Any:
         from peft import LoraConfig, get_peft_model
     except ImportError as error:
         raise ConfigError("lora: needs the package peft. Install it with: pip install 'scrl[train]'") from error
-    options: dict[str, Any] = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
-    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
-    config = LoraConfig(**options, target_modules=targets, task_type="CAUSAL_LM")
-    try:
-        return get_peft_model(model, config, autocast_adapter_dtype=False)  # the masters are the optimizer's
-    except ValueError as error:  # no module has this name, or it cannot have an adapter
-        raise ConfigError(f"lora.targets: {error}") from error
+    config = LoraConfig(r=lora.rank, lora_alpha=2 * lora.rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    return get_peft_model(model, config, autocast_adapter_dtype=False)  # the masters are the optimizer's
 
 
 def pick_device(name: str) -> torch.device:

@@ -1,25 +1,23 @@
-"""What an optimizer is, and how to open the one that the settings ask for.
+"""What an optimizer is.
 
 A learning rate of 5e-7 moves a weight by less than bfloat16 can show, so the working weights (what is sampled and
 differentiated, possibly bfloat16) are rounded copies of float32 masters. `MasterAdamW` keeps the masters whole,
-`LowMemoryAdamW` in fewer bytes; neither is imported before it is opened.
+`LowMemoryAdamW` in fewer bytes.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from scrl.policy.settings import OptimizerSettings
 
 OTHER_DTYPE = (
-    "the checkpoint's trained weights have another dtype: earlier versions kept an adapter on a GPU in float32. "
-    "Finish the run with the version that began it"
+    "the checkpoint's trained weights have another dtype than here, as they do on another kind of device. Resume the "
+    "run where it was started"
 )
 
 
@@ -90,23 +88,3 @@ class Optimizer(ABC):
     @abstractmethod
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from `state`; the working weights are as they were then."""
-
-
-def open_optimizer(
-    weights: Iterable[nn.Parameter], settings: OptimizerSettings, updates: int, *, has_adapter: bool = False
-) -> Optimizer:
-    """The optimizer that the settings ask for.
-
-    auto splits no weights in float32, which are their own masters, and none of an adapter: float32 copies of those take
-    little, and all its hundreds of small weights are stepped in a few kernels.
-    """
-    weights = list(weights)
-    is_float32 = all(weight.dtype == torch.float32 for weight in weights if weight.requires_grad)
-    is_whole = settings.masters == "float32" or (settings.masters == "auto" and (is_float32 or has_adapter))
-    if is_whole and settings.state == "float32":
-        from scrl.policy.adamw import MasterAdamW
-
-        return MasterAdamW(weights, settings, updates)
-    from scrl.policy.low_memory_adamw import LowMemoryAdamW
-
-    return LowMemoryAdamW(weights, settings, updates, is_split=not is_whole)

@@ -11,8 +11,8 @@ one of SDPA per piece. A backward pass that recomputes activations must run insi
 
 Padding computes as many tokens as if all rows were as long as the longest: with 16 rows of 384 to 3,072 tokens a
 gradient took 1.65 s packed and 2.57 s padded on an H200. Rows of one length gain nothing but their prompts and are a
-little slower, 17,063 against 18,000 tokens/s, so they are padded unless compute.packing is on
-(`batching.is_worth_packing`). SDPA with a mask would hold L² numbers for L tokens; offsets are 4 bytes per piece.
+little slower, 17,063 against 18,000 tokens/s, so they are padded (`batching.is_worth_packing`).
+ SDPA with a mask would hold L² numbers for L tokens; offsets are 4 bytes per piece.
 
 Shapes: L tokens of the sequence, m keys of all pieces (a prompt's count for every completion), T tokens of one piece, S
 keys it sees, C completions of a prompt, P tokens of a prompt, H heads (fewer of keys and values), D head size.
@@ -34,11 +34,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scrl.device_copy import to_device
-from scrl.errors import ConfigError
-from scrl.policy.settings import ComputeSettings
 
 NAME = "scrl_packed"
 """The name of our attention function among those of transformers."""
+DEVICES = ("cuda",)
+"""Where rows are packed."""
 FLASH_DTYPES = (torch.bfloat16, torch.float16)
 UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 """Arguments of attention functions that change the scores, and that ours does not take."""
@@ -207,20 +207,15 @@ def _attend(query_THD: Tensor, key_SHD: Tensor, value_SHD: Tensor, scaling: floa
     return output_1HSD[0, :, S - T :].transpose(0, 1)
 
 
-def choose_packing(parts: tuple[Any, Any] | None, compute: ComputeSettings) -> tuple[bool, str | None]:
-    """Whether rows are packed: as the settings say, or with `auto` on a GPU where the model allows it.
+def choose_packing(parts: tuple[Any, Any] | None) -> tuple[bool, str | None]:
+    """Whether rows are packed: on a GPU, where the model allows it; and a note if it does not.
 
-    `parts`: the model's body and head, if it has them. Also returns a note if rows should be packed but cannot be.
+    `parts`: the model's body and head, if it has them.
     """
-    is_expected = compute.attention == "sdpa" and parts is not None and parts[1].weight.is_cuda
-    if compute.packing == "off" or (compute.packing == "auto" and not is_expected):
+    if parts is None or parts[1].weight.device.type not in DEVICES:
         return False, None
-    reason = "this model changes its logits" if parts is None else why_not_packed(parts[0])
-    if reason is None:
-        return True, None
-    if compute.packing == "on":
-        raise ConfigError(f"compute.packing: rows cannot be packed ({reason}); set it to auto or off")
-    return False, f"rows are padded, as they cannot be packed ({reason})"
+    reason = why_not_packed(parts[0])
+    return reason is None, None if reason is None else f"rows are padded, as they cannot be packed ({reason})"
 
 
 @torch.no_grad()

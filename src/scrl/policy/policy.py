@@ -30,7 +30,7 @@ from scrl.policy.batching import (
 from scrl.policy.fused_layers import fuse_layers
 from scrl.policy.losses import Clip, clipped_surrogate, completion_ratios, is_clipped, kl_to_reference, token_ratios
 from scrl.policy.model import LanguageModel, plain_model, recompute_activations
-from scrl.policy.optimizer import open_optimizer
+from scrl.policy.optimizer_choice import open_optimizer
 from scrl.policy.packing import choose_packing
 from scrl.policy.pass_memory import PassMemory, free_room, measure_pass
 from scrl.policy.scoring import TokenScorer
@@ -67,30 +67,25 @@ class Policy:
         self._temperature = temperature or 1.0
         self._max_tokens = max_tokens
         self.micro_batch = compute.micro_batch
-        self.micro_tokens = compute.micro_tokens
         self.most_tokens: int | None = None
-        """The most tokens of a pass that fit into memory, if that was measured."""
+        """The most tokens of a pass that fit into memory, if that was measured or memory ran out."""
         self._pass_memory: PassMemory | None = None
         has_adapter = language_model.has_adapter
         self.optimizer = open_optimizer(self._model.parameters(), optimizer, updates, has_adapter=has_adapter)
-        layers_note = fuse_layers(self._model) if compute.fused_layers else None
+        layers_note = fuse_layers(self._model)
         self._scorer = TokenScorer(self._model)
         self._reference: TokenScorer | None = None
         """A frozen copy of the start model; with an adapter, the model beneath it serves."""
         if loss.kl_weight and not language_model.has_adapter:
             self._reference = TokenScorer(deepcopy(self._model).requires_grad_(False).eval())
         self._is_rounded = any(weight.dtype != torch.float32 for weight in self._model.parameters())
-        self._has_dropout = any(
-            "lora_dropout" in name and getattr(m, "p", 0) for name, m in self._model.named_modules()
-        )
         self.is_checkpointed = compute.gradient_checkpointing
         """Whether activations are computed twice; a policy that runs out of memory may begin to."""
         self._chunk_elements: int | None = None
         self._notes: list[str] = []
         self.make_room: Callable[[], str | None] = lambda: None
         """Called first when memory runs out: frees what others hold and says so, or returns None."""
-        self.is_packed, packing_note = choose_packing(self._scorer.body_and_head, compute)
-        self._is_always_packed = compute.packing == "on"
+        self.is_packed, packing_note = choose_packing(self._scorer.body_and_head)
         is_whole = self._scorer.body_and_head is None
         logits_note = "this model changes its logits, so they are held whole: more memory" if is_whole else None
         self.note = "; ".join(filter(None, (layers_note, packing_note, logits_note))) or None
@@ -108,7 +103,7 @@ class Policy:
         if self._pass_memory is None:
             return "; ".join(notes) or None
         self.most_tokens = max(1, most_tokens)
-        if self.most_tokens < (self.micro_tokens or self.micro_batch * self._max_tokens):
+        if self.most_tokens < self.micro_batch * self._max_tokens:
             notes.append(f"passes of an update take at most {self.most_tokens:,} tokens: more do not fit")
         return "; ".join(notes) or None
 
@@ -163,7 +158,7 @@ class Policy:
         firsts = range(0, len(pairs), questions_per_update)
         updates = [self.rows(pairs[first : first + questions_per_update]) for first in firsts]
         if self._is_rounded:
-            # In a step's first update π_old is π itself: the ratio is 1, also under the mask of an adapter's dropout.
+            # In a step's first update π_old is π itself: the ratio is 1.
             updates[0] = [replace(row, old_logprobs_T=None) for row in updates[0]]
             updates[1:] = self._retry(lambda: self.rescore(updates[1:]), updates[1:])
         done = [step.read() for step in [self._step(rows) for rows in updates]]  # all are queued before one is read
@@ -182,23 +177,17 @@ class Policy:
         return training_rows(pairs, self._loss.mean, self._max_tokens)
 
     def _set_mode(self) -> None:
-        """No dropout but the adapter's own. Gradient checkpointing works in training mode only."""
+        """Gradient checkpointing works in training mode only; there is no dropout in either mode."""
         self._model.train(self.is_checkpointed)
-        for name, module in self._model.named_modules():
-            if "lora_dropout" in name:
-                module.train()
 
     @torch.no_grad()
     def rescore(self, updates: Updates) -> list[list[TrainingRow]]:
-        """The rows of updates with π_old as each update's own forward pass sees it, without an adapter's dropout.
+        """The rows of updates with π_old as each update's own forward pass sees it.
 
         In bfloat16 two ways to compute the same log-probability differ by a few percent; the ratio must start at 1.
         """
-        self._model.eval()
-        try:  # all are queued before the first is read
-            queued = [[(part, self._old_logprobs(part)) for part in self._micro_batches(rows)] for rows in updates]
-        finally:  # memory may have run out
-            self._set_mode()
+        # All are queued before the first is read.
+        queued = [[(part, self._old_logprobs(part)) for part in self._micro_batches(rows)] for rows in updates]
         return [[row for part, old_RT in parts for row in with_old_logprobs(part, old_RT)] for parts in queued]
 
     def _old_logprobs(self, rows: Sequence[TrainingRow]) -> Tensor | None:
@@ -233,11 +222,8 @@ class Policy:
         return sums
 
     def is_without_signal(self, rows: Sequence[TrainingRow]) -> bool:
-        """Whether the loss of these rows is 0 whatever the weights: no advantage, no KL, no entropy bonus.
-
-        With an adapter's dropout their passes would draw random numbers, which later passes depend on.
-        """
-        has_more = self._loss.kl_weight or self._loss.entropy_bonus or self._has_dropout
+        """Whether the loss of these rows is 0 whatever the weights: no advantage, no KL, no entropy bonus."""
+        has_more = self._loss.kl_weight or self._loss.entropy_bonus
         return not has_more and not any(row.positive_part or row.negative_part for row in rows)
 
     def _batch_loss(self, batch: Batch) -> tuple[Tensor, Sums[Queued]]:
@@ -290,17 +276,14 @@ class Policy:
         return logprobs_RT, entropies_RT
 
     def _micro_batches(self, rows: Sequence[TrainingRow]) -> list[Sequence[TrainingRow]]:
-        """`rows` in order, in parts of `micro_batch` rows or at most `micro_tokens` tokens, and at most what fits."""
-        if self.micro_tokens is not None:
-            parts = split_by_tokens(rows, self.micro_tokens, self.is_packed)
-        else:
-            parts = [rows[first : first + self.micro_batch] for first in range(0, len(rows), self.micro_batch)]
+        """`rows` in order, in parts of `micro_batch` rows and at most what fits."""
+        parts = [rows[first : first + self.micro_batch] for first in range(0, len(rows), self.micro_batch)]
         if self.most_tokens is None:
             return parts
         return [piece for part in parts for piece in split_by_tokens(part, self.most_tokens, self.is_packed)]
 
     def _batch(self, rows: Sequence[TrainingRow]) -> Batch:
-        is_packed = self.is_packed and (self._is_always_packed or is_worth_packing(rows))
+        is_packed = self.is_packed and is_worth_packing(rows)
         return Batch.of(rows, self.language_model.device, is_packed)
 
     def _check_room(self, rows: Sequence[TrainingRow]) -> None:
@@ -333,16 +316,16 @@ class Policy:
     def _take_less(self, parts: Sequence[Sequence[TrainingRow]], keeps_activations: bool) -> str | None:
         """Halve the micro-batches `parts`; then shrink blocks of logits; then keep no activations, if they were kept.
 
-        Returns what changed, or None if nothing could be changed. Packed rows are counted in tokens from then on: with
-        fewer rows per pass, short ones would be fewer too.
+        Returns what changed, or None if nothing could be changed. Packed rows are counted in tokens: with fewer rows
+        per pass, short ones would be fewer too.
         """
         if max(map(len, parts)) == 1:
             if self._scorer.body_and_head is not None and self._chunk_elements is None:
                 self._chunk_elements = CHUNK_ELEMENTS
                 return f"logits in blocks of {4 * CHUNK_ELEMENTS // 2**20} MiB"
             return self._recompute() if keeps_activations else None
-        if self.micro_tokens is not None or self.is_packed:
-            self.micro_tokens = max(num_tokens(part, self.is_packed) for part in parts if len(part) > 1) // 2
-            return f"compute.micro_tokens is now {self.micro_tokens}"
+        if self.is_packed:
+            self.most_tokens = max(num_tokens(part, is_packed=True) for part in parts if len(part) > 1) // 2
+            return f"passes of an update take at most {self.most_tokens:,} tokens"
         self.micro_batch = max(map(len, parts)) // 2
         return f"compute.micro_batch is now {self.micro_batch}"

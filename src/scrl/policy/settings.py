@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from scrl.errors import ConfigError
-from scrl.settings import Settings, without_retired
+from scrl.settings import Settings
 
 Mean = Literal["completion", "token", "constant", "pairs"]
 KLEstimate = Literal["k1", "k2", "k3", "k3-capped"]
@@ -41,6 +41,8 @@ ADVANTAGE_OF_VARIANT: dict[str, str] = {"dr-grpo": "centred", "rloo": "leave-one
 
 ADAPTER_LEARNING_RATE = 5e-5
 """The default with an adapter; measured, like the rate for full weights: docs/results.md#learning-rates."""
+BETAS = (0.9, 0.999)
+"""AdamW's β₁ and β₂."""
 
 
 class OptimizerSettings(Settings):
@@ -51,26 +53,17 @@ class OptimizerSettings(Settings):
     )
     warmup: float = Field(0.03, ge=0, le=1, description="Share of all updates over which it rises linearly.")
     schedule: Literal["cosine", "constant"] = Field("cosine", description="Afterwards: fall to 0, or stay.")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's β₁ and β₂.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients with a larger norm are scaled down to it.")
     state: Literal["float32", "bfloat16"] = Field(
         "float32", description="AdamW's two averages: 8 bytes per weight, or 4, rounded stochastically."
-    )
-    masters: Literal["auto", "float32", "split"] = Field(
-        "auto",
-        description="How bfloat16 weights keep float32 precision: float32, a full copy; split, only the 16 bits they "
-        "lack. Both are exact. auto: split, except for an adapter.",
     )
 
 
 class LoraSettings(Settings):
     """A low-rank adapter instead of all weights."""
 
-    rank: int = Field(16, ge=1, description="Rank of the adapter.")
-    alpha: float = Field(32.0, gt=0, description="Its output is scaled by alpha / rank.")
-    dropout: float = Field(0.0, ge=0, lt=1, description="Dropout on its input while training.")
-    targets: str | tuple[str, ...] = Field("all-linear", description="Modules that get an adapter.")
+    rank: int = Field(16, ge=1, description="Rank of the adapter, which all linear layers get; its output is doubled.")
 
 
 class ComputeSettings(Settings):
@@ -83,16 +76,7 @@ class ComputeSettings(Settings):
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Type of the working weights. auto: bfloat16 on a GPU."
     )
-    micro_batch: int = Field(16, ge=1, description="Completions per pass; halved when memory runs out.")
-    micro_tokens: int | None = Field(
-        None,
-        ge=1,
-        description="Tokens per pass, prompts included, instead of completions; halved when memory runs out, after "
-        "which packed rows are always counted in tokens.",
-    )
-    packing: Literal["auto", "on", "off"] = Field(
-        "auto", description="The rows of a pass one after the other, without padding. auto: on a GPU, where it pays."
-    )
+    micro_batch: int = Field(16, ge=1, description="Completions per pass of an update; fewer where memory runs out.")
     sampler_rows: int = Field(512, ge=1, description="Completions decoded side by side; halved when memory runs out.")
     sampler: str = Field(
         "local",
@@ -106,16 +90,6 @@ class ComputeSettings(Settings):
         description="Recompute activations instead of keeping them; turned on automatically where one completion would "
         "not fit.",
     )
-    fused_layers: bool = Field(
-        True, description="Embedded engine, on a GPU: norms, gates and rotary positions by one kernel each: faster."
-    )
-    attention: str = Field("sdpa", description="transformers' attention implementation for the update.")
-    threads: int | None = Field(None, ge=1, description="CPU threads; none: torch's own choice.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _leave_out_retired(cls, values: Any) -> Any:
-        return without_retired(values, "compute.")
 
     @field_validator("sampler")
     @classmethod

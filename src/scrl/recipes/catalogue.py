@@ -190,6 +190,6 @@ def prompt_of(experiment: Experiment) -> dict[str, Any]:
 def evaluation_of(is_followed: bool) -> dict[str, Any]:
     """The evaluations during a run, which only a followed run has; `scrl reproduce` measures the rest."""
     if not is_followed:
-        return {"is_off": True}
+        return {"completions": 0}
     sampling = {name: paper.EVALUATION[name] for name in ("temperature", "top_p")}
     return {"every": 20, "completions": paper.EVALUATION["samples"], **sampling}

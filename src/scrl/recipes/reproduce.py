@@ -25,7 +25,8 @@ from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import filter_overlong
 from scrl.data.run_state import standing_of
 from scrl.data.sources import load_source
-from scrl.engines.choice import check_engine, check_machine, engine_of
+from scrl.engines.choice import check_engine, engine_of
+from scrl.engines.requirements import check_machine
 from scrl.engines.trl.settings import step_size
 from scrl.errors import ConfigError, DataError
 from scrl.evaluation.benchmark_run import BenchmarkListener, measure
@@ -152,7 +153,7 @@ def settings_of(experiment: Experiment, choices: Choices, seed: int) -> RunConfi
     config = config_at(experiment, choices.scale, seed=seed, steps=choices.steps)
     own: dict[str, Any] = {"data_dir": choices.data_dir}
     if choices.engine != "embedded":  # the others sample as in training; what they train is measured afterwards
-        own["evaluation"] = {"is_off": True}
+        own["evaluation"] = {"completions": 0}
     return with_settings(config, merged(own, choices.overrides))
 
 

@@ -159,11 +159,7 @@ def _check_metric(metric: str, name: str, evaluation: Evaluation, measured: Iter
         return
     benchmark, has = evaluation["benchmark"], metrics_of([evaluation])
     if metric in evaluation:
-        paired = ", ".join(other for other in has if other + BY_QUESTION in evaluation)
-        raise InputError(
-            f"{name}: has {metric} of {benchmark} only as a mean, as older versions wrote it; evaluate it again"
-            + (f", or compare {paired}" if paired else "")
-        )
+        raise InputError(f"{name}: has {metric} of {benchmark} only as a mean; evaluate it again")
     if metric in measured:
         if not has:
             raise InputError(f"{name}: cannot be compared on {benchmark}: its questions have no gold answers")
@@ -181,8 +177,7 @@ def _compare(pairing: Pairing, pair: tuple[Evaluation, Evaluation], metric: str)
             f"{len(first.keys() - second.keys())} are only in the first, {len(second.keys() - first.keys())} only in "
             f"the second (for instance {odd!r}); evaluate both on the same ones"
         )
-    digests = {evaluation.get("questions_digest") for evaluation in pair}
-    if len(digests) > 1 and None not in digests:  # older versions wrote none
+    if len({evaluation.get("questions_digest") for evaluation in pair}) > 1:
         raise InputError(
             f"{benchmark}: the questions of {' and '.join(pairing.names)} have the same ids, but other texts; "
             "evaluate both on the same file"

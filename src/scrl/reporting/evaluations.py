@@ -10,12 +10,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from scrl.data.checkpoint_file import read_checkpoint_file
 from scrl.data.jsonl import OnCut, read_json_lines
-from scrl.data.run_state import Standing, saved_fields, standing_of
+from scrl.data.run_state import Standing, standing_of
 from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
 from scrl.metrics import PASS_OR_MAJ, STEP_METRICS
@@ -73,15 +72,7 @@ def read_evaluations(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
     def is_numeric(key: str) -> object:
         return key in _NUMBERS or PASS_OR_MAJ.fullmatch(key)
 
-    return _read_steps(path, on_cut, is_numeric, has_protocol=True, settings=_settings_beside(path))
-
-
-def _settings_beside(path: Path) -> dict[str, Any]:
-    """Of how answers were compared, for lines of earlier versions, which do not say it themselves."""
-    for name in ("config.yaml", "evaluation.yaml"):
-        if path.name == EVALUATIONS and (file := path.with_name(name)).is_file():
-            return {"significant_digits": read_yaml(file).get("significant_digits")}
-    return {}
+    return _read_steps(path, on_cut, is_numeric, has_protocol=True)
 
 
 def read_metrics(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
@@ -89,17 +80,12 @@ def read_metrics(path: Path, on_cut: OnCut) -> list[dict[str, Any]]:
 
 
 def _read_steps(
-    path: Path,
-    on_cut: OnCut,
-    is_numeric: Callable[[str], object],
-    *,
-    has_protocol: bool,
-    settings: Mapping[str, Any] = MappingProxyType({}),
+    path: Path, on_cut: OnCut, is_numeric: Callable[[str], object], *, has_protocol: bool
 ) -> list[dict[str, Any]]:
-    """The lines, with `settings` that they lack, without fields that are null, another way to say undefined."""
+    """The lines, without fields that are null, another way to say undefined."""
     steps: dict[object, dict[str, Any]] = {}
     for line in read_json_lines(path, on_cut):
-        fields = {key: value for key, value in {**settings, **line.fields}.items() if value is not None}
+        fields = {key: value for key, value in line.fields.items() if value is not None}
         if has_protocol and not isinstance(fields.get("benchmark"), str):
             raise DataError(path, "field 'benchmark' must be text", line.number)
         step = fields.get("step")
@@ -218,14 +204,14 @@ def _evaluations_file(path: Path) -> Path:
 def _why_empty(file: Path) -> str:
     config_file = file.with_name("config.yaml")
     evaluation = read_yaml(config_file).get("evaluation") if config_file.is_file() else None
-    if not isinstance(evaluation, dict) or not evaluation.get("is_off"):
+    if not isinstance(evaluation, dict) or evaluation.get("completions") != 0:
         return "holds no evaluation yet; wait for the run's first one, or run scrl evaluate"
     # scrl reproduce measures OUT/seed-0/runs/NAME in OUT/seed-0/evaluations/NAME
     run = file.parent
     apart = [up.with_name("evaluations") / run.relative_to(up) for up in run.parents if up.name == "runs"]
     measured = [f"its last checkpoint was measured in {place}" for place in apart if (place / EVALUATIONS).is_file()]
     fix = measured[0] if measured else "measure it: scrl evaluate RUN/checkpoints/last"
-    return f"holds no evaluation: the run was made without them (evaluation.is_off); {fix}"
+    return f"holds no evaluation: the run was made without them (evaluation.completions 0); {fix}"
 
 
 def _check_values(evaluation: Evaluation, file: Path) -> None:
@@ -241,14 +227,6 @@ def _check_values(evaluation: Evaluation, file: Path) -> None:
 
 
 def best_step_of(checkpoints: Path) -> int | None:
-    """The step of the checkpoint `best`; None where there is none, or nothing says which step it is.
-
-    In runs of earlier versions only the state of `last` said so.
-    """
+    """The step of the checkpoint `best`; None where there is none."""
     about = read_checkpoint_file(checkpoints / "best")
-    if about is not None:
-        return int(about["step"])
-    if not (checkpoints / "best").is_dir():
-        return None
-    step = saved_fields(checkpoints / "last").get("best_step")
-    return step if isinstance(step, int) else None
+    return None if about is None else int(about["step"])

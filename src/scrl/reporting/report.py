@@ -115,7 +115,7 @@ class Story(NamedTuple):
     look: int
     run: Source
     protocol: EvaluationProtocol | None
-    """None: nothing was measured."""
+    """How it was measured; None if nothing was."""
     metric: str = ""
     ends: tuple[Evaluation, ...] = ()
     """The first and the last evaluation, or the only one."""

@@ -21,7 +21,7 @@ MARKS = {
 }
 """Which evaluation of a place a row is about."""
 SHARES = ("agreement", "answered", "truncated")
-"""Shares of completions; older files have no agreement."""
+"""Shares of completions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,6 @@ def score(name: str, lines: Sequence[Evaluation]) -> Share:
 def result_table(rows: Sequence[ResultRow]) -> Table:
     """The rows with everything that a number needs beside it: n, samples, temperature, seeds."""
     metrics = metrics_of(row.scores for row in rows)
-    shares = SHARES if any("agreement" in row.shares for row in rows) else SHARES[1:]
     marks = {mark for row in rows for mark in row.marks}
     legend = "; ".join(f"{mark}: {words}" for mark, words in MARKS.items() if mark in marks)
     has_seeds = any(len(row.steps) > 1 for row in rows)
@@ -150,12 +149,12 @@ def result_table(rows: Sequence[ResultRow]) -> Table:
             *(", ".join(row.places), row.model, row.method, row.benchmark, ", ".join(row.marks) or None),
             _listed(row.steps[:1] if len(set(row.steps)) == 1 else row.steps),
             *(row.scores.get(name) for name in metrics),
-            *(row.shares.get(name) for name in shares),
+            *(row.shares.get(name) for name in SHARES),
             *(row.questions, row.samples, row.temperature, _listed(row.seeds)),
         )
         for row in rows
     ]
-    return Table((*header, *metrics, *shares, "n", "samples", "temperature", "seeds"), tuple(lines), caption)
+    return Table((*header, *metrics, *SHARES, "n", "samples", "temperature", "seeds"), tuple(lines), caption)
 
 
 def _listed(numbers: Sequence[int]) -> Cell:

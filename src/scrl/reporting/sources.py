@@ -96,7 +96,7 @@ class Source:
     def is_unmeasured(self) -> bool:
         """Whether its evaluations are turned off."""
         evaluation = self.config.get("evaluation")
-        return isinstance(evaluation, dict) and bool(evaluation.get("is_off"))
+        return isinstance(evaluation, dict) and evaluation.get("completions") == 0
 
     @property
     def series(self) -> dict[EvaluationProtocol, list[Evaluation]]:

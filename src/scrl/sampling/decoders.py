@@ -41,7 +41,7 @@ def why_not_grouped(model: nn.Module) -> str | None:
 
 
 def head_size(config: Any) -> int:
-    """D."""
+    """The dimension of an attention head."""
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 

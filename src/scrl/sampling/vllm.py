@@ -42,7 +42,7 @@ from scrl.seeds import generator_for
 Score = Callable[[Sequence[tuple[Tokens, Tokens]], float], list[tuple[Floats, Floats]]]
 """(prompt_P, tokens_T) of some completions and T → log π and entropy of their tokens, by the policy."""
 MAX_TEMPERATURE = 2.0
-"""vLLM's limit."""
+"""The highest temperature that vLLM takes."""
 MAX_DRIFT = 0.05
 """Nats, at T = 1. bf16 logits between 16 and 32 are 0.125 apart, so two correct ways to compute a log-probability
 differ by up to 0.06 for a token and by 0.01 to 0.04 in the mean (0.016 to 0.032 measured on an H200 with a small random

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,14 @@ import torch
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import few_others, require_others
 from scrl.credit.group_metrics import has_signal, is_unanimous
-from scrl.credit.label_votes import LabelVotes
+from scrl.credit.label_votes import WHOSE, LabelVotes
 from scrl.credit.labels import majority_positive
 from scrl.credit.method import Evidence, Method
 from scrl.credit.rule import CreditedGroup, CreditRule
-from scrl.data.prompts import check_known, filter_overlong, instruction_notes, no_room, prompt_tokens
+from scrl.data.prompts import usable_questions
 from scrl.data.rollouts import rollout_fields
 from scrl.data.run_state import Standing
-from scrl.errors import InputError, TrainingError
+from scrl.errors import InputError, TrainingError, did_you_mean
 from scrl.evaluation.evaluate import AnsweredQuestion, Conditions, evaluate
 from scrl.evaluation.gold import gold_fields, require_gold, truth_for
 from scrl.policy.identity import model_identity
@@ -80,7 +81,7 @@ class BaseRun:
         for name, questions in (("stream", self.stream.questions[: settings.questions]), ("held-out", self.held_out)):
             if questions:
                 answered_Q = [AnsweredQuestion.of(sampled) for sampled in sample(name, questions, sampling)]
-                ks = (settings.k or settings.completions,)
+                ks = (settings.completions,)
                 conditions = Conditions(name, self.config.model, sampling, ks, self.config.seed, self.state.step)
                 records.append(evaluate(answered_Q, self.rule, conditions))
         return records
@@ -95,6 +96,13 @@ class BaseRun:
         """
         config, state, rule, start = self.config, self.state, self.rule, time.perf_counter()
         this_pass = state.step // self.stream.steps_per_epoch
+        if config.votes_file is not None and not state.label_votes.votes:
+            from scrl.lab.stored_groups import first_visits
+
+            asked = [question.id for question in self.stream.questions]
+            state.label_votes = with_drawn(LabelVotes(), first_visits(config.votes_file, rule, asked), rule)
+            if rule.method.has_labels:
+                self._tell_labels()
         if state.votes_pass is None:
             is_due = config.draws_votes
         else:
@@ -115,12 +123,13 @@ class BaseRun:
             self.listener.progress("votes", len(drawn), len(questions))
         if "reference_share" in rule.needs and state.votes_pass is None:
             state.reference_shares = {each.group.question_id: max(each.tally.shares_K, default=0.0) for each in drawn}
-        if config.label_votes != "present":
+        if config.label_votes in ("start", "round"):
             state.label_votes = with_drawn(state.label_votes, drawn, rule)
             state.first_answers = {
                 each.group.question_id: majority_positive(each.tally, first_seen_wins=False) for each in drawn
             } | state.first_answers
-            self._tell_labels()
+            if rule.method.has_labels:
+                self._tell_labels()
         state.votes_pass = this_pass
         votes, seconds = config.votes_per_question * len(questions), time.perf_counter() - start
         return {"votes_drawn": votes, "tokens_votes": tokens, "seconds_votes": seconds}
@@ -220,8 +229,11 @@ def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
 def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute: ComputeSettings) -> BaseRun:
     """Load questions and model; `compute` says where the model goes."""
     rule = config.rule()
-    if config.compute.threads is not None:
-        torch.set_num_threads(config.compute.threads)
+    if config.votes_file is not None and not (config.votes_file.exists() or folder.path.exists()):
+        raise InputError(
+            f"label_votes: {config.label_votes} is neither {', '.join(WHOSE)} nor a file of completions"
+            f"{did_you_mean(config.label_votes, WHOSE)}"
+        )
     loaded, held_out = config.load_questions(), config.load_held_out()
     require_gold(rule, loaded.questions)
     if "elsewhere" in rule.needs:
@@ -232,11 +244,17 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
     torch.manual_seed(config.seed)
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
     check_savable(config.model, model.model)
-    tokenizer, model_config = model.tokenizer, model.model.config
-    questions, notes = usable_questions(config, tokenizer, model_config, loaded.questions)
+    usable = partial(
+        usable_questions,
+        tokenizer=model.tokenizer,
+        settings=config.prompt,
+        model_config=model.model.config,
+        max_tokens=config.sampling.max_tokens,
+    )
+    questions, notes = usable(loaded.questions)
     held_out_questions: Sequence[Question] = ()
     if held_out is not None:
-        held_out_questions, more = usable_questions(config, tokenizer, model_config, held_out.questions)
+        held_out_questions, more = usable(held_out.questions)
         notes = list(dict.fromkeys((*notes, *more)))
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(
@@ -255,19 +273,3 @@ def _fingerprint(questions: Sequence[Question]) -> str:
     """The same for the same questions, whatever is known about their answers; empty where there are none."""
     texts = "\x1f".join(part for question in questions for part in (question.id, question.text))
     return hashlib.blake2b(texts.encode(), digest_size=16).hexdigest() if questions else ""
-
-
-def usable_questions(
-    config: RunConfig, tokenizer: Any, model_config: Any, questions: Sequence[Question]
-) -> tuple[list[Question], list[str]]:
-    """The questions whose prompts are not too long, and notes on how they are asked; every prompt left can be used."""
-    kept, notes = filter_overlong(questions, tokenizer, config.prompt)
-    prompts = [prompt_tokens(question, tokenizer, config.prompt) for question in kept]
-    longest, question = max(zip(map(len, prompts), kept, strict=True), key=lambda pair: pair[0])
-    problem = no_room(longest, config.sampling.max_tokens, model_config)
-    if problem is not None:
-        raise InputError(
-            f"sampling.max_tokens: question {question.id!r} has the longest prompt, {longest} tokens; {problem}"
-        )
-    check_known(kept, prompts, tokenizer, config.prompt)
-    return kept, [*instruction_notes(config.prompt, tokenizer), *notes]

@@ -13,6 +13,7 @@ from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes
 from scrl.credit.method import Evidence
 from scrl.credit.rule import CreditedGroup, CreditRule
+from scrl.errors import InputError
 from scrl.evaluation.gold import truth_for
 from scrl.records import Sampled
 
@@ -40,6 +41,8 @@ class Crediting:
         for place, sampled in enumerate(sampled_B):
             classes = rule.classify(sampled.group) if classes_B is None else classes_B[place]
             question_id, others = sampled.question.id, self.label_votes
+            if others is not None and question_id not in others.votes:
+                raise InputError(f"label_votes: there are no votes on question {question_id!r}")
             evidence = rule.evidence(
                 sampled.group,
                 classes,

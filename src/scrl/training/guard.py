@@ -17,6 +17,24 @@ WATCHED = (
     "no_answer_share", "stock_label_share",
 )  # fmt: skip
 """The metrics the guard looks at."""
+CEILINGS = {
+    "same_answer_share": (0.5, "of the questions get the same answer"),
+    "stock_label_share": (0.6, "of the labels are stock answers"),
+    "label_flip_share": (0.5, "of the labels change between visits"),
+}
+"""At most so much, or 0.1 more than at the start: yes-or-no questions share their answers in a healthy run too."""
+RISES = {
+    "truncated_share": (0.3, "of the completions are cut"),
+    "no_answer_share": (0.3, "of the completions have no answer"),
+}
+"""At most so much more than at the start."""
+FLOORS = {
+    "entropy_mean": (0.02, "entropy has collapsed"),
+    "length_mean": (0.33, "completions have become short"),
+}
+"""At least so many times what it was at the start."""
+LONGEST = 3.0
+"""At most so many times the length at the start."""
 
 
 def alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> list[str]:
@@ -37,32 +55,18 @@ def _problems(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> 
     first = _means(history[: settings.window], least=1)
     last = _means(history[-settings.window :], least=settings.window / 2)
     both = first.keys() & last.keys()
-    # Above a limit, but not from the start: yes-or-no questions share their answers in a healthy run too.
-    ceilings = {
-        "same_answer_share": (settings.max_same_answer_share, "of the questions get the same answer"),
-        "stock_label_share": (settings.max_stock_label_share, "of the labels are stock answers"),
-        "label_flip_share": (settings.max_label_flip_share, "of the labels change between visits"),
-    }
-    rises = {
-        "truncated_share": (settings.max_truncated_rise, "of the completions are cut"),
-        "no_answer_share": (settings.max_no_answer_rise, "of the completions have no answer"),
-    }
-    floors = {
-        "entropy_mean": (settings.min_entropy_ratio, "entropy has collapsed"),
-        "length_mean": (settings.min_length_ratio, "completions have become short"),
-    }
     problems = {}
-    for key, (limit, words) in ceilings.items():
+    for key, (limit, words) in CEILINGS.items():
         if key in last and last[key] > max(limit, first.get(key, 0.0) + 0.1):
             rise = f", up from {first[key]:.0%}" if key in first else ""
             problems[key] = f"{last[key]:.0%} {words}{rise}"
-    for key, (limit, words) in rises.items():
+    for key, (limit, words) in RISES.items():
         if key in both and last[key] - first[key] > limit:
             problems[key] = f"{last[key]:.0%} {words}, up from {first[key]:.0%}"
-    for key, (limit, words) in floors.items():
+    for key, (limit, words) in FLOORS.items():
         if key in both and last[key] < limit * first[key]:
             problems[key] = f"{words}: {last[key]:.3g}, was {first[key]:.3g}"
-    if "length_mean" in both and last["length_mean"] > settings.max_length_ratio * first["length_mean"]:
+    if "length_mean" in both and last["length_mean"] > LONGEST * first["length_mean"]:
         lengths = f"{last['length_mean']:.0f} tokens, were {first['length_mean']:.0f}"
         problems["length_mean"] = f"completions have become long: {lengths}"
     return problems

@@ -21,6 +21,7 @@ from scrl.seeds import generator_for
 from scrl.training.guard import alarms
 from scrl.training.interrupts import finish_first, stop_once
 from scrl.training.listeners import RunListener
+from scrl.training.outcome import outcome_notes
 from scrl.training.probe import shift, shift_note
 from scrl.training.run import Run, open_run
 from scrl.training.run_folder import RunFolder
@@ -90,7 +91,7 @@ def take_steps(run: Run) -> None:
             run.listener.note(note)
         if run.is_ended_by_guard or state.step >= config.steps:
             break
-        # An adapter's dropout draws from torch's own generator: seeded per step, so that a resumed run repeats it.
+        # A sampler may draw from torch's own generator: seeded per step, so that a resumed run repeats it.
         torch.manual_seed(int(generator_for(config.seed, "torch", state.step).integers(2**31)))
         clock, resampling, left_out = Stopwatch(), dict[str, float](), list[CreditedGroup]()
         votes = run.draw_label_votes()
@@ -106,6 +107,9 @@ def take_steps(run: Run) -> None:
             metrics = step_metrics(groups_B, update, state.labels, state.first_answers) | step_label_quality(groups_B)
             metrics |= {} if run.sampler.drift is None else {"sampler_drift": run.sampler.drift}
             metrics |= resampling | {"tokens": metrics["tokens"] + tokens_drawn(left_out)}
+            if stream is not run.stream:
+                unasked = len(run.stream.questions) - len(stream.questions)
+                metrics["tokens_saved"] = metrics["tokens"] * unasked / len(stream.questions)
             line = {"step": state.step} | metrics | votes | clock.seconds
             run.remember(metrics, [*groups_B, *left_out])
             state.step += 1
@@ -118,8 +122,10 @@ def take_steps(run: Run) -> None:
                 run.save_last()
     run.evaluate()
     if state.probe:
-        had_signal = any(line.get("signal_share", 1) for line in state.history)  # earlier versions did not record it
+        had_signal = any(line["signal_share"] for line in state.history)
         run.listener.note(shift_note(shift(state.probe, run.language_model), config, had_signal=had_signal))
+    for note in outcome_notes(run.folder, run.listener.note):
+        run.listener.note(note)
     with finish_first(run.listener.note):
         run.save_last()
 

@@ -46,7 +46,7 @@ class Export:
 
     config: RunConfig
     checkpoint: str
-    """Its name."""
+    """The name of the checkpoint's folder."""
     step: int | None
     """The step after which it was made; None if nothing says so."""
     dtype: str

@@ -56,7 +56,7 @@ class Probe:
 
     @property
     def samples(self) -> list[Sample]:
-        """All completions."""
+        """The completions of all questions in one list."""
         return [sample for sampled in self.sampled_B for sample in sampled.samples_G]
 
     @property
@@ -129,10 +129,10 @@ def probe_notes(probe: Probe, config: RunConfig) -> Iterator[str]:
         words.append(f"{probe.num_cut} are cut at {config.sampling.max_tokens} tokens")
     words.append(f"{np.mean([len(sample.tokens_T) for sample in probe.samples]):.0f} tokens on average")
     ways = proposals(probe, answered, counts, config)
-    if answered < MIN_ANSWERED * len(texts) and not config.force:
+    if answered < MIN_ANSWERED * len(texts):
         fix = f"Try {'; '.join(ways)}." if ways else "Try another prompt.instruction or model."
         end = f"The first completion ends in {texts[0][-80:]!r}."
-        raise InputError(f"reader: only {'; '.join(words)}. {fix} Or --force. {end}")
+        raise InputError(f"reader: only {'; '.join(words)}. {fix} Or --probe 0, which trains unseen. {end}")
     yield f"probe: {'; '.join(words)}"
     if ways:
         yield f"consider {'; '.join(ways)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,15 +14,17 @@ from scrl.config import RunConfig
 from scrl.credit.group_metrics import most_frequent, positive_labels
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
-from scrl.data.prompts import prompt_tokens
+from scrl.data.prompts import asked
+from scrl.data.run_state import STATE
 from scrl.policy.allocator import set_up_allocator
-from scrl.policy.checkpoint import STATE, checkpoints_bytes, restore, write_state, write_weights
+from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
-from scrl.sampling.sampler import Prompt, Sampler, check_sampler, check_samples, open_sampler
+from scrl.sampling.choice import check_sampler, open_sampler
+from scrl.sampling.groups import sample_groups
+from scrl.sampling.sampler import Sampler
 from scrl.sampling.settings import SamplingSettings
-from scrl.sampling.tree import sample_tree
 from scrl.training.base_run import BaseRun, prepare
 from scrl.training.crediting import Crediting
 from scrl.training.guard import WATCHED
@@ -85,18 +88,9 @@ class Run(BaseRun):
         tree: Tree | None = None,
     ) -> list[Sampled]:
         """This many completions of each question; with a tree they share their beginnings."""
-        tokenizer, seed = self.language_model.tokenizer, self.config.seed
-        prompts = [Prompt(q.id, prompt_tokens(q, tokenizer, self.config.prompt)) for q in questions]
-        if tree is None:
-            samples_B = self.sampler.sample(prompts, settings, num_samples=number, seed=seed, step=step)
-            check_samples(samples_B, len(prompts), number)
-        else:
-            samples_B = sample_tree(self.sampler, prompts, settings, tree, seed=seed, step=step)
+        asked_B, seed = asked(questions, self.language_model.tokenizer, self.config.prompt), self.config.seed
         at = step if isinstance(step, int) else self.state.step
-        return [
-            Sampled(question, prompt.tokens_P, samples, at)
-            for question, prompt, samples in zip(questions, prompts, samples_B, strict=True)
-        ]
+        return sample_groups(self.sampler, asked_B, settings, number, seed=seed, step=step, at=at, tree=tree)
 
     def update(self, groups_B: Sequence[CreditedGroup]) -> UpdateReport:
         """The optimizer steps of one step.
@@ -159,13 +153,15 @@ class Run(BaseRun):
 
     def save_last(self) -> None:
         """The checkpoint that a killed run resumes from."""
-        state, folder = self.state, self.folder
+        state, folder, policy = self.state, self.folder, self.policy
+        state.micro_batch, state.most_tokens = policy.micro_batch, policy.most_tokens
         state.sampler_rows, state.files = self.sampler.max_rows, folder.lengths()
         state.sums, state.stopped_for = folder.sums(state.files), self.stop_reasons
 
         def write(place: Path) -> None:
             write_weights(self.language_model, place, model_card(self.config, self.standing))
-            write_state(self.policy, place, state.to_json())
+            write_optimizer(policy, place)
+            (place / STATE).write_text(json.dumps(state.to_json()), encoding="utf-8")
 
         folder.save(folder.last, write, state.step)
         self.saved_step = state.step
@@ -180,7 +176,7 @@ class Run(BaseRun):
 
     def restore(self) -> None:
         """Resume from the last checkpoint, or from the start if there is none."""
-        folder, last, now = self.folder, self.folder.last, self.state
+        folder, last, policy, now = self.folder, self.folder.last, self.policy, self.state
         folder.recover()
         if not last.is_dir():
             folder.empty()
@@ -188,7 +184,9 @@ class Run(BaseRun):
             return
         before = saved_state(last, STATE)
         check_unchanged(before, now, self.config, self.listener.note)
-        restore(self.policy, last)
+        restore(policy, last)
+        policy.micro_batch = before.micro_batch or policy.micro_batch
+        policy.most_tokens = before.most_tokens or policy.most_tokens
         folder.cut(before.files, before.sums)
         self.state = replace(before, held_out=now.held_out, model=now.model, settings=now.settings)
         self.sampler.max_rows, self.saved_step = before.sampler_rows, before.step
@@ -210,7 +208,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         record=rule.token_facts,
         trust_remote_code=config.trust_remote_code,
         on_fewer=listener.note,
-        on_token=getattr(listener, "tokens", None),  # listeners written for 0.1 have none
+        on_token=listener.tokens,
     )
     policy = Policy(
         language_model,

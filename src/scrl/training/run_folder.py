@@ -23,11 +23,10 @@ from safetensors import SafetensorError
 
 from scrl.config import RunConfig, read_config, write_config
 from scrl.data.checkpoint_file import file_sum, write_sums
+from scrl.data.jsonl import read_json_lines
 from scrl.data.whole_files import give_usual_mode, only_writer, sync, sync_all
 from scrl.errors import InputError, TrainingError
-from scrl.evaluation.answer_sheet import write_run_answers
 from scrl.optional_deps import installed_version
-from scrl.reporting.report import write_report
 
 FILES = ("metrics.jsonl", "rollouts.jsonl", "evaluations.jsonl")
 PACKAGES = ("scrl", "torch", "transformers", "peft", "accelerate", "trl", "numpy", "pydantic")
@@ -58,10 +57,10 @@ class RunFolder:
         return folder
 
     def config(self) -> RunConfig:
-        """The settings the run was started with; where it says nothing else, prompts asked for a box (scrl 0.1)."""
+        """The settings the run was started with."""
         if not (self.path / "config.yaml").is_file():
             raise InputError(f"{self.path}: there is no run to resume here (no config.yaml)")
-        return read_config(self.path / "config.yaml", base={"prompt": {"asks_for": "box"}})
+        return read_config(self.path / "config.yaml")
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -77,6 +76,10 @@ class RunFolder:
         text = "".join(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
         with (self.path / name).open("a", encoding="utf-8") as file:
             file.write(text)
+
+    def lines(self, name: str, say: Callable[[str], None]) -> list[dict[str, Any]]:
+        """What was added to one of the files; `say` is told of a line cut short."""
+        return [line.fields for line in read_json_lines(self.path / name, say)]
 
     def lengths(self) -> dict[str, int]:
         """How long the files are now."""
@@ -146,6 +149,9 @@ class RunFolder:
 
     def report(self, say: Callable[[str], None]) -> None:
         """Write the answers and the page about the run; a failure to do so must not hide how the run ended."""
+        from scrl.evaluation.answer_sheet import write_run_answers
+        from scrl.reporting.report import write_report
+
         writers: dict[str, Callable[[], object]] = {
             "answers": lambda: write_run_answers(self.path),
             "report": lambda: write_report([self.path], self.path / "report.html"),

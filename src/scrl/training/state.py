@@ -14,13 +14,11 @@ from scrl.config import RunConfig, build_config
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.label_votes import LabelVotes
 from scrl.data.checkpoint_file import check_sums
+from scrl.data.run_state import VERSION, read_fields
 from scrl.errors import ConfigError, InputError
-from scrl.policy.checkpoint import SIZES, read_state
 from scrl.settings import changed_settings
 from scrl.training.run_folder import FILES
 
-VERSION = 1
-"""The version of a checkpoint's contents; those of earlier versions have none, and can be resumed too."""
 MAY_CHANGE = ("steps", "evaluation", "trackers", "model", "questions", "data_dir")
 """Settings that may differ when a run is resumed, which is then reported; all others decide what a run ends with.
 
@@ -39,6 +37,7 @@ def _votes(record: type[LastVotes] | type[LabelVotes]) -> PlainValidator:
 
 
 Count = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(gt=0)]
 
 
 @dataclass
@@ -59,6 +58,9 @@ class State:
     best_score: float | None = None
     best_step: Count | None = None
     sampler_rows: Count = 0
+    micro_batch: Size | None = None
+    """What a pass of an update holds at most, as in the settings or less, where memory ran out; so do the next two."""
+    most_tokens: Size | None = None
     evaluated_at: Count | None = None
     reference_shares: dict[str, float] = field(default_factory=dict)
     """Per question, the share of the start model's most frequent answer, where a method needs it."""
@@ -86,26 +88,25 @@ class State:
     files: dict[str, Count] = field(default_factory=dict)
     """The length of each file, and the checksum of that much of it."""
     sums: dict[str, str] = field(default_factory=dict)
-    version: Count = 0
+    version: Count = VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """As a checkpoint stores it."""
         votes = {"last_votes": self.last_votes.to_json(), "label_votes": self.label_votes.to_json()}
-        return vars(self) | votes | {"version": VERSION}
+        return vars(self) | votes
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any], path: Path) -> State:
-        """What `to_json` wrote into the file `path`; fields added in later versions may be missing."""
-        if isinstance(version := saved.get("version", 0), int) and version > VERSION:
-            raise InputError(f"{path}: was written by a newer scrl, in version {version} of its form; update scrl")
+        """What `to_json` wrote into the file `path`."""
         try:
             state = _ADAPTER.validate_json(json.dumps(dict(saved)))
         except ValidationError as error:
             problem = error.errors()[0]
             place = ".".join(str(part) for part in problem["loc"])
             raise InputError(f"{path}: is damaged: {place}: {problem['msg']}; restore it, or start anew") from error
-        if not {"step", "questions"} <= saved.keys() or set(state.files) != set(FILES):
-            raise InputError(f"{path}: is damaged: it must have step, questions, and files: {', '.join(FILES)}")
+        if not {"step", "questions"} <= saved.keys() or not set(state.files) == set(state.sums) == set(FILES):
+            needed = f"step, questions, and files and sums of {', '.join(FILES)}"
+            raise InputError(f"{path}: is damaged: it must have {needed}; restore it, or start anew")
         return state
 
 
@@ -115,36 +116,34 @@ _ADAPTER = TypeAdapter(State)
 def saved_state(checkpoint: Path, name: str) -> State:
     """The state in a checkpoint's file `name`; refused unless the checkpoint's files are as they were written."""
     step = check_sums(checkpoint)
-    saved = read_state(checkpoint, name)
-    state = State.from_json({key: saved[key] for key in saved if key not in SIZES}, checkpoint / name)
-    if state.version and step != state.step:
-        raise InputError(f"{checkpoint}: is damaged: checkpoint.json is missing or of another step; restore it")
+    state = State.from_json(read_fields(checkpoint / name), checkpoint / name)
+    if step != state.step:
+        raise InputError(f"{checkpoint}: is damaged: checkpoint.json is of another step; restore it")
     return state
 
 
 def check_unchanged(before: State, now: State, config: RunConfig, say: Callable[[str], None]) -> None:
     """Refuse to resume with other questions, another model or other settings; report permitted changes."""
-    if before.settings:
-        try:
-            saved = build_config(before.settings)
-        except ConfigError as error:
-            raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
-        changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
-        fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
-        if fixed:
-            raise InputError(
-                f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. Put them back to resume; only "
-                f"{', '.join(MAY_CHANGE)} may change."
-            )
-        if changes:
-            say(f"changed since the last checkpoint: {'; '.join(words for _, words in changes)}")
+    try:
+        saved = build_config(before.settings)
+    except ConfigError as error:
+        raise InputError(f"the checkpoint's settings cannot be read: {error}") from error
+    changes = list(changed_settings(saved.model_dump(mode="json"), config.model_dump(mode="json")))
+    fixed = [words for name, words in changes if name.split(".")[0] not in MAY_CHANGE]
+    if fixed:
+        raise InputError(
+            f"the settings are not those of the last checkpoint: {'; '.join(fixed)}. Put them back to resume; only "
+            f"{', '.join(MAY_CHANGE)} may change."
+        )
+    if changes:
+        say(f"changed since the last checkpoint: {'; '.join(words for _, words in changes)}")
     if before.questions != now.questions:
         raise InputError(f"{config.questions}: is not what the run was started with; put it back to resume")
-    if before.model and before.model != now.model:
+    if before.model != now.model:
         raise InputError(
             f"model: {config.model} has other weights than when the run was started; put it back to resume"
         )
-    if before.user_code and before.user_code != now.user_code:
+    if before.user_code != now.user_code:
         say("the code of a method, a reader or a sampler of your own has changed since the run was started")
     if before.held_out and now.held_out and before.held_out != now.held_out:
         raise InputError(

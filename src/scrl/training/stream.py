@@ -3,7 +3,7 @@
 With dynamic sampling, others take the places of questions whose completions all earn the same, which teach nothing.
 DAPO (arXiv:2503.14476) keeps sampling until every group of a batch has right and wrong completions. Rewards from votes
 and entropies are continuous, so hardly two are equal; here a group is flat when the rewards of its trained completions
-differ by no more than a tolerance, unless its method still pushes all of them one way. Each round samples as many other
+differ by no more than FLAT, unless its method still pushes all of them one way. Each round samples as many other
 questions as there are flat groups, and those that are not flat take the flat ones' places. What is still flat after the
 last round is trained on as it is, so every step has as many updates as it would have anyway. Which other questions are
 sampled depends on the seed, the step and the round alone.
@@ -25,6 +25,9 @@ from scrl.credit.rule import CreditedGroup
 from scrl.errors import ConfigError
 from scrl.records import Credit, Question
 from scrl.seeds import generator_for
+
+FLAT = 0.01
+"""Rewards that differ by no more than this teach nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +109,14 @@ def replace_flat(
     left_out: list[CreditedGroup] = []
     replaced = rounds = 0
     while rounds < settings.rounds:
-        flat = [place for place, group in enumerate(kept_B) if is_flat(group.credit, settings.tolerance)]
+        flat = [place for place, group in enumerate(kept_B) if is_flat(group.credit)]
         others = stream.others(step, rounds, len(flat), seen)
         if not others:
             break
         rounds += 1
         seen |= {question.id for question in others}
         for group in sample_and_credit(others, [*left_out, *kept_B]):
-            if is_flat(group.credit, settings.tolerance):
+            if is_flat(group.credit):
                 left_out.append(group)
             else:
                 place = flat.pop(0)
@@ -128,12 +131,12 @@ def replace_flat(
     return kept_B, metrics, left_out
 
 
-def is_flat(credit: Credit, tolerance: float) -> bool:
-    """max R − min R ≤ tolerance over the trained completions.
+def is_flat(credit: Credit) -> bool:
+    """max R − min R ≤ FLAT over the trained completions.
 
     Not where a method pushes a whole group up or down for what it has in common.
     """
     rows = list(credit.trained)
     advantages_M = credit.advantages[rows]
     is_one_way = bool((advantages_M > 0).all() or (advantages_M < 0).all())
-    return float(np.ptp(credit.rewards[rows])) <= tolerance + SLACK and not is_one_way
+    return float(np.ptp(credit.rewards[rows])) <= FLAT + SLACK and not is_one_way

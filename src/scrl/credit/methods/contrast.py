@@ -38,7 +38,7 @@ class ContrastSettings(ElsewhereSettings):
 
 
 class ContrastLabelSettings(ElsewhereSettings):
-    """What a label needs."""
+    """How far an answer must stand out to become a label."""
 
     min_contrast: float = Field(0.3, gt=0, le=1, description="τ: a label needs p − β p̄ of at least this.")
 

@@ -28,7 +28,7 @@ from scrl.credit.group_metrics import group_metrics, most_frequent, positive_lab
 from scrl.credit.label_votes import LabelVotes
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.credit.tally import count_votes
-from scrl.engines.choice import require_engine
+from scrl.engines.requirements import require_engine
 from scrl.errors import ConfigError
 from scrl.records import Floats, Question, Sample, Sampled, Tokens
 from scrl.training.crediting import Crediting

@@ -42,6 +42,7 @@ from scrl.training.guard import WATCHED
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener
 from scrl.training.model_card import model_card
+from scrl.training.outcome import outcome_notes
 from scrl.training.run_folder import FILES, RunFolder
 from scrl.training.state import check_unchanged, saved_state
 
@@ -167,6 +168,8 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         finally:
             if self.is_main:
                 self.folder.report(self.listener.note)
+        for note in outcome_notes(self.folder, self.listener.note) if self.is_main else ():
+            self.listener.note(note)
         self.trainer.accelerator.wait_for_everyone()  # one that leaves while another writes takes the group down
         self.trainer.accelerator.end_training()
         return self.folder
@@ -198,7 +201,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         before = replace(now, files=dict.fromkeys(FILES, 0))
         if folder.last.is_dir():
             before = saved_state(folder.last, ENGINE_STATE)
-        if before.processes not in (0, now.processes):  # 0: unknown, in earlier versions
+        if before.processes != now.processes:
             raise InputError(
                 f"{folder.path}: was trained by {before.processes} process(es), and these are {now.processes}. Resume "
                 f"it with as many: torchrun --nproc_per_node {before.processes} -m scrl train --resume {folder.path}"

@@ -6,9 +6,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from scrl.config import RunConfig
-from scrl.engines.choice import shared_refusals
+from scrl.engines.requirements import shared_refusals
 from scrl.errors import ConfigError, did_you_mean
 from scrl.optional_deps import require_extra
+from scrl.policy.settings import BETAS
 
 LOSS_TYPES = {"completion": "grpo", "token": "dapo", "constant": "dr_grpo", "pairs": "bnpo"}
 """TRL's name for what a token's loss is divided by; `bnpo` is the mean over the tokens of a micro-batch."""
@@ -51,12 +52,8 @@ def _refusals(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "compute.device", f"TRL takes all GPUs it sees, not {compute.device}; choose with CUDA_VISIBLE_DEVICES"
     evaluation = config.evaluation
     if not evaluation.is_off and (evaluation.temperature is not None or evaluation.top_p is not None):
-        reason = "TRL samples as in training, with no temperature or top_p of its own; evaluation.is_off leaves it out"
-        yield "evaluation", reason
-    if compute.micro_tokens is not None:
-        yield "compute.micro_tokens", "TRL counts completions; set compute.micro_batch"
-    if compute.packing == "on":
-        yield "compute.packing", "TRL pads completions"
+        reason = "TRL samples as in training, with no temperature or top_p of its own"
+        yield "evaluation", f"{reason}; evaluation.completions 0 leaves it out"
 
 
 def step_size(config: RunConfig, questions: int) -> int:
@@ -117,8 +114,8 @@ def grpo_settings(config: RunConfig, *, questions: int, processes: int, is_cpu: 
         "use_bias_correction_kl": False,
         "lr_scheduler_type": "cosine" if optimizer.schedule == "cosine" else "constant_with_warmup",
         "warmup_steps": round(optimizer.warmup * config.steps * updates),
-        "adam_beta1": optimizer.betas[0],
-        "adam_beta2": optimizer.betas[1],
+        "adam_beta1": BETAS[0],
+        "adam_beta2": BETAS[1],
         **{name: getattr(optimizer, name) for name in ("learning_rate", "weight_decay", "max_grad_norm")},
         "gradient_checkpointing": config.compute.gradient_checkpointing,
         "use_cpu": is_cpu,

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scrl.config import RunConfig, build_config
-from scrl.engines.choice import shared_refusals
+from scrl.engines.requirements import shared_refusals
 from scrl.errors import ConfigError, did_you_mean
+from scrl.policy.settings import BETAS
 from scrl.settings import merged
 
 NEEDS_MET = frozenset({"entropy", "length", "text", "elsewhere"})
@@ -25,13 +26,14 @@ NO_DUAL_CLIP = 1e9
 DEFAULTS: dict[str, Any] = {
     "algorithm": {"adv_estimator": "grpo"},
     "actor_rollout_ref": {
+        "model": {"override_config": {"attn_implementation": "sdpa"}, "use_remove_padding": False},
         "actor": {"strategy": "fsdp2", "use_dynamic_bsz": True},
         "rollout": {"name": "vllm", "tensor_model_parallel_size": 1},
     },
     "trainer": {"v1": {"trainer_mode": "scrl"}, "project_name": "scrl"},
 }
 """Where verl's own defaults do not fit and we have no such setting; `engine_options` may change them."""
-CREDIT_SETTINGS = ("method", "preset", "credit", "reader", "significant_digits", "seed", "completions")
+CREDIT_SETTINGS = ("method", "preset", "credit", "reader", "significant_digits", "seed", "completions", "label_votes")
 """What is allowed under `scrl.`; the model, the questions, sampling, loss and optimizer are verl's."""
 VERL_PLACES = {
     "model": "actor_rollout_ref.model.path",
@@ -121,7 +123,8 @@ def verl_settings(config: RunConfig, job: Job) -> dict[str, Any]:
         "ray_kwargs": {
             "ray_init": {"runtime_env": {"env_vars": {"VERL_FILE_LOGGER_PATH": f"{job.folder}/verl.jsonl"}}}
         },
-        "scrl": {name: value for name in CREDIT_SETTINGS if (value := getattr(config, name)) is not None},
+        "scrl": {name: value for name in CREDIT_SETTINGS if (value := getattr(config, name)) is not None}
+        | ({} if config.votes_file is None else {"label_votes": str(config.votes_file.resolve())}),
     }
     for name in leaves(config.engine_options, ""):
         if value_at(settings, name.removeprefix(".")) is not None:
@@ -137,22 +140,23 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
     """(setting, reason) for every setting that verl cannot honour."""
     rows, gpus = min(config.questions_per_update, job.questions) * config.trained, config.nodes * config.gpus
     yield from shared_refusals(config, "verl")
-    if config.label_votes != "present":
-        yield "label_votes", "verl's trainer draws nothing but the completions of its steps"
+    if config.label_votes in ("start", "round"):
+        how = f"--completions {config.votes_per_question} --temperature {config.sampling.temperature:g} --out votes"
+        yield (
+            "label_votes",
+            "verl's trainer draws nothing but the completions of its steps; draw the votes first, for instance with "
+            f"scrl evaluate MODEL QUESTIONS {how}, and give label_votes their file",
+        )
     if config.sampling.temperature == 0:
         yield "sampling.temperature", "equal completions cannot vote"
     if config.compute.sampler != "local":
         yield "compute.sampler", "verl has its own sampler (engine_options.actor_rollout_ref.rollout.name)"
-    if config.compute.packing != "auto":
-        yield "compute.packing", "verl packs where compute.attention is flash_attention_2"
     if config.loss.mean not in LOSS_AGG_MODES:
         yield "loss.mean", f"verl has no mean over {config.loss.mean}; `token` is the mean over a whole update"
     if config.loss.ratio == "completion" and config.loss.dual_clip is not None:
         yield "loss.dual_clip", "verl has none for a ratio of completions"
     if config.compute.device not in ("auto", "cuda"):
         yield "compute.device", f"verl trains on GPUs, not on {config.compute.device}"
-    if config.lora is not None and config.lora.dropout:
-        yield "lora.dropout", "verl has none"
     if rows % gpus:
         yield "trained", f"the {rows} completions of an update cannot be divided evenly among {gpus} GPUs"
 
@@ -160,13 +164,11 @@ def _refusals(config: RunConfig, job: Job) -> Iterator[tuple[str, str]]:
 def _model(config: RunConfig, job: Job) -> dict[str, Any]:
     adapter: dict[str, Any] = {}
     if config.lora is not None:
-        targets = config.lora.targets if isinstance(config.lora.targets, str) else list(config.lora.targets)
-        adapter = {"lora_rank": config.lora.rank, "lora_alpha": config.lora.alpha, "target_modules": targets}
+        rank = config.lora.rank
+        adapter = {"lora_rank": rank, "lora_alpha": 2 * rank, "target_modules": "all-linear"}
     return adapter | {
         "path": config.model,
         "custom_chat_template": job.template,
-        "override_config": {"attn_implementation": config.compute.attention},
-        "use_remove_padding": config.compute.attention == "flash_attention_2",
         "trust_remote_code": config.trust_remote_code,
         "enable_gradient_checkpointing": config.compute.gradient_checkpointing,
     }
@@ -177,7 +179,7 @@ def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
     longest = job.prompt_tokens + config.sampling.max_tokens
     return {
         "ppo_mini_batch_size": min(config.questions_per_update, job.questions),
-        "ppo_max_token_len_per_gpu": max(config.compute.micro_tokens or config.compute.micro_batch * longest, longest),
+        "ppo_max_token_len_per_gpu": config.compute.micro_batch * longest,
         "policy_loss": {"loss_mode": "vanilla" if loss.ratio == "token" else "gspo"},
         "loss_agg_mode": LOSS_AGG_MODES[loss.mean],
         "loss_scale_factor": config.sampling.max_tokens if loss.mean == "constant" else None,
@@ -195,7 +197,7 @@ def _actor(config: RunConfig, job: Job) -> dict[str, Any]:
             "lr": optimizer.learning_rate,
             "lr_warmup_steps_ratio": optimizer.warmup,
             "lr_scheduler_type": optimizer.schedule,
-            "betas": list(optimizer.betas),
+            "betas": list(BETAS),
             "weight_decay": optimizer.weight_decay,
         },
     }
@@ -211,7 +213,7 @@ def _rollout(config: RunConfig, job: Job) -> dict[str, Any]:
         "dtype": "float32" if config.compute.dtype == "float32" else "bfloat16",
         "max_model_len": job.prompt_tokens + sampling.max_tokens,
         "val_kwargs": {
-            "n": config.evaluation.completions,
+            "n": config.evaluation.completions or 1,
             "temperature": validation.temperature,
             "top_p": validation.top_p,
             "top_k": sampling.top_k or -1,

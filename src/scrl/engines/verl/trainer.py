@@ -29,14 +29,16 @@ from verl.utils import tensordict_utils
 
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics, positive_labels
+from scrl.credit.label_votes import LabelVotes
 from scrl.credit.rule import CreditedGroup
 from scrl.credit.tally import count_votes
 from scrl.data.run_state import ENGINE_STATE
-from scrl.engines.choice import require_engine
+from scrl.engines.requirements import require_engine
 from scrl.engines.verl.settings import read_settings
-from scrl.errors import ConfigError
+from scrl.errors import ConfigError, InputError
+from scrl.lab.stored_groups import first_visits
 from scrl.records import Credit, Question, Sample, Sampled
-from scrl.training.crediting import Crediting
+from scrl.training.crediting import Crediting, with_drawn
 
 require_engine("verl")
 
@@ -56,6 +58,10 @@ class ScrlTrainer(PPOTrainerSync):
         """The positive label of each question at its last visit; None where the rule abstained."""
         self.last_votes = LastVotes()
         """The votes of each question at its last visit."""
+        self.label_votes: LabelVotes | None = None
+        """The votes that decide; None: those of the completions themselves."""
+        if self.settings.votes_file is not None:
+            self.label_votes = with_drawn(LabelVotes(), first_visits(self.settings.votes_file, self.rule), self.rule)
         self.advantages: dict[str, Tensor] = {}
         """By key: Â of every token of the completions trained on at this step."""
         config.trainer.v1.trainer_mode = "sync"  # verl compares with this name in several places
@@ -113,13 +119,15 @@ class ScrlTrainer(PPOTrainerSync):
         super()._save_checkpoint()
 
     def _load_checkpoint(self) -> None:
-        """verl's, and what we wrote into it; checkpoints of scrl 0.1 have nothing of ours."""
+        """verl's, and what we wrote into it."""
         super()._load_checkpoint()
         trainer = self.config.trainer
         folder = Path(trainer.default_local_dir, f"global_step_{self.global_steps}")
         if trainer.resume_mode == "resume_path":
             folder = Path(trainer.resume_from_path)
-        if self.global_steps and ((folder / ENGINE_STATE).is_file() or "elsewhere" in self.rule.needs):
+        if self.global_steps:
+            if not (folder / ENGINE_STATE).is_file():
+                raise InputError(f"{folder}: has no {ENGINE_STATE}; it is not a checkpoint of this trainer")
             state = json.loads((folder / ENGINE_STATE).read_text(encoding="utf-8"))
             self.labels, self.last_votes = state["labels"], LastVotes.from_json(state["last_votes"])
 
@@ -138,9 +146,9 @@ class ScrlTrainer(PPOTrainerSync):
             )
             samples_G.append(sample)
         name = (rows[0].get("extra_info") or {}).get("question_id")
-        if name is None and "elsewhere" in self.rule.needs:
+        if name is None and ("elsewhere" in self.rule.needs or self.label_votes is not None):
             raise ConfigError(
-                f"data.train_files: method {self.rule.method.name!r} looks at the last visit of every question, and "
+                f"data.train_files: method {self.rule.method.name!r} looks at earlier votes on every question, and "
                 "verl gives them new names at every step. Name them in the column extra_info.question_id."
             )
         question = Question(uid if name is None else str(name), "")
@@ -159,7 +167,8 @@ class ScrlTrainer(PPOTrainerSync):
         for sampled, classes in pairs_B:
             size = len(sampled.samples_G)
             rule = replace(self.rule, num_trained=min(self.rule.num_trained or size, size))
-            groups_B += Crediting(rule, last_votes=self.last_votes).credit([sampled], [classes])
+            crediting = Crediting(rule, last_votes=self.last_votes, label_votes=self.label_votes)
+            groups_B += crediting.credit([sampled], [classes])
             split = groups_B[-1].credit.split_advantages
             if split is not None and np.nansum(split[0] * split[1]) < 0:
                 raise ConfigError(
