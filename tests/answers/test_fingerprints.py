@@ -33,8 +33,9 @@ def test_sympy_agrees_on_what_is_merged_and_on_what_is_nearly_equal():
 
 
 def test_beyond_rational_functions_it_is_a_heuristic():
-    """e^(−130) 2^(−170) is 10⁻¹⁰⁸: the 100 digits of a key do not show it beside 1. docs/answers.md says so."""
-    assert same_answer(r"1 + e^{-130} 2^{-170} \sin x", r"1 + e^{-130} 2^{-170} \cos x")
+    """cos(10⁻⁵⁵) is 1 − 10⁻¹¹⁰/2: the 100 digits of a key do not show it. docs/answers.md says so."""
+    assert same_answer(r"\cos(10^{-55}\sin x)", r"\cos(10^{-55}\cos x)")
+    assert not same_answer(r"1 + e^{-130} 2^{-170} \sin x", r"1 + e^{-130} 2^{-170} \cos x")  # lost beside 1: text
     assert not same_answer(r"1 + e^{-130} \sin x", r"1 + e^{-130} \cos x")
     assert not same_answer(r"1 + e^{-1000} \sin x", "1")  # out of range: text
 

@@ -199,8 +199,8 @@ def normal(powers: Iterable[tuple[Atom, Fraction]]) -> tuple[Fraction, Monomial]
     for atom, exponent in list(exponents.items()):
         if isinstance(atom, int):
             whole = math.floor(exponent)
-            if abs(whole) * atom.bit_length() > MAX_BITS:
-                raise Incomputable("power too large")
+            if abs(whole) * atom.bit_length() > MAX_BITS:  # 2^100000 stays a power
+                continue
             factor *= Fraction(atom) ** whole
             exponents[atom] = exponent - whole
         elif atom == "i" and exponent.denominator == 1:

@@ -16,24 +16,8 @@ from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 
-from scrl.answers.balls import (
-    BITS,
-    FUNCTIONS,
-    PI,
-    UNIT,
-    Ball,
-    E,
-    I,
-    Number,
-    Unsettled,
-    exactly,
-    inverse,
-    lock,
-    power,
-    product,
-    sine,
-    total,
-)
+from scrl.answers import balls
+from scrl.answers.balls import BITS, UNIT, Ball, Number, Unsettled, exactly, lock, product, total
 from scrl.answers.exact import APPLY, Atom, Call, Expr, bits, number
 from scrl.answers.identify import KEY_DIGITS, SETTLED, identify, rational
 
@@ -80,7 +64,7 @@ def equation_key(zero: Expr) -> str:
         return f"0 = {expression_key(zero)}"
     with lock:
         first, *others = (_settled(_value(zero, point)) for point in POINTS)
-        ratios = [_settled(product(other, inverse(first))) for other in others]
+        ratios = [_settled(product(other, balls.inverse(first))) for other in others]
         return f"0 = ≈{_digest(ratios)}({', '.join(sorted(zero.symbols))})"
 
 
@@ -193,7 +177,7 @@ def _sum(expr: Expr, point: str) -> Ball:
     for monomial, coefficient in expr.terms.items():
         term = exactly(coefficient)
         for atom, exponent in monomial:
-            term = product(term, power(_atom(atom, point), exponent))
+            term = product(term, balls.power(_atom(atom, point), exponent))
         value = total(value, term)
     return value
 
@@ -205,7 +189,7 @@ def _atom(atom: Atom, point: str) -> Ball:
         return _call(atom, point)
     if atom == "oo":
         raise Unsettled
-    return {"pi": PI, "e": E, "i": I}.get(atom) or _generic(atom, point)
+    return {"pi": balls.PI, "e": balls.E, "i": balls.I}.get(atom) or _generic(atom, point)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -226,9 +210,9 @@ def _generic(name: str, point: str) -> Ball:
 @lru_cache(maxsize=1 << 12)
 def _call(call: Call, point: str) -> Ball:
     if call.name == "pow" and call.args[1].rational is not None:
-        return power(_sum(call.args[0], point), call.args[1].rational)
+        return balls.power(_sum(call.args[0], point), call.args[1].rational)
     args = [_sum(arg, point) for arg in call.args]
-    function = FUNCTIONS.get(call.name)
+    function = balls.FUNCTIONS.get(call.name)
     if function is not None:
         return function(*args)
     if call.name.startswith(APPLY) or call.name in ("factorial", "binomial"):
@@ -242,7 +226,7 @@ def _unknown(name: str, args: list[Ball]) -> Ball:
     for place, x in enumerate(args):
         slope = _generic(f"{name} slope {place}", "positive")
         angle = total(angle, total(product(x, x), product(slope, x)))
-    return sine(angle)
+    return balls.sine(angle)
 
 
 # Keys

@@ -15,10 +15,11 @@ from functools import lru_cache
 
 from scrl.answers.balls import Unsettled
 from scrl.answers.exact import Unreadable, fraction_text
+from scrl.answers.grammar import MAX_DEPTH
 from scrl.answers.prose import FORMULAS, read_formula, read_time, read_words
 from scrl.answers.spelling import clean, squeeze, unwrap_text
 from scrl.answers.structure import Structure
-from scrl.answers.tokens import MAX_ANSWER_CHARS, tokenize
+from scrl.answers.tokens import MAX_ANSWER_CHARS, depths, tokenize
 from scrl.answers.values import Form, set_form
 
 _PLAIN = re.compile(r"([+-]?)(?:\\[dt]?frac\{(\d{1,99})\}\{(\d{1,99})\}|(\d{1,300})(?:\.(\d{0,99}))?)", re.ASCII)
@@ -82,12 +83,17 @@ def _form(answer: str, significant_digits: int | None) -> Form | None:
     if words is not None and len(words.parts) == 1 and words.parts[0] in FORMULAS:
         return _form(FORMULAS[words.parts[0]], significant_digits)
     if words is not None:
-        form = set_form([Form(f'"{part}"', "words") for part in words.parts])
+        parts = tuple(Form(f'"{part}"', "words") for part in words.parts)
+        form = set_form(parts)
+        if words.is_ordered and len(parts) > 1:
+            return Form(f"({', '.join(part.key for part in parts)})", "words", parts)
         return Form(f"any of {form.key}", "words", form.parts) if words.is_either else form
     text = Form(f"text {squeeze(bare)}", "text")
-    if _VECTORS.search(answer) and _PRODUCTS.search(answer):
+    tokens = tokenize(cleaned)
+    is_vector_product = _VECTORS.search(answer) and _PRODUCTS.search(answer)
+    if is_vector_product or len(tokens) > MAX_ANSWER_CHARS or max(depths(tokens), default=0) > MAX_DEPTH:
         return text
     try:
-        return Structure(significant_digits).form(tokenize(cleaned))
+        return Structure(significant_digits).form(tokens)
     except (Unreadable, Unsettled, RecursionError, ValueError):
         return text

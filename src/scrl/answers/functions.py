@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial, reduce
 
 from scrl.answers.balls import Unsettled
-from scrl.answers.exact import HALF, Expr, Incomputable, add, call, leading, multiply, negate, number, symbol
+from scrl.answers.exact import HALF, UNIT, Expr, Incomputable, add, call, leading, multiply, negate, number, symbol
 from scrl.answers.fingerprint import floor_of, sign_of
 from scrl.answers.powers import divide, power
 
 MAX_FACTORIAL = 3_000
-MAX_BINOMIAL_POLYNOMIAL = 8
+MAX_POLYNOMIAL = 8
 
 
-def trigonometric(name: str, angle: Expr) -> Expr:
-    """Sine, cosine and tangent, exact at multiples of π/6 and π/4, opaque elsewhere."""
-    turns = Fraction(0) if not angle.terms else angle.terms.get((("pi", Fraction(1)),))
-    if turns is None or len(angle.terms) > 1:
-        return call(name, angle)
-    sine, cosine = _sine(turns), _sine(turns + HALF)
-    if name == "tan" and sine is not None and cosine is not None and cosine.terms:
-        return divide(sine, cosine)
-    value = {"sin": sine, "cos": cosine}.get(name)
-    return call(name, angle) if value is None else value
+_OF_INVERSES = {"acot": "atan", "asec": "acos", "acsc": "asin", "acoth": "atanh"}
+
+
+def elementary(name: str, a: Expr) -> Expr:
+    """By sine, arcsine, arctangent, logarithm and powers; sine and cosine are exact at multiples of π/6 and π/4."""
+    of, one, half = partial(elementary, a=a), number(1), number(HALF)
+    match name:
+        case "tan" | "tanh":
+            return divide(of(name.replace("tan", "sin")), of(name.replace("tan", "cos")))
+        case "cot" | "coth":
+            return divide(of(name.replace("cot", "cos")), of(name.replace("cot", "sin")))
+        case "sec" | "csc":
+            return divide(one, of("cos" if name == "sec" else "sin"))
+        case "sinh" | "cosh":
+            growing = power(symbol("e"), a)
+            return multiply(half, add(growing, divide(number(1 if name == "cosh" else -1), growing)))
+        case "acos":
+            return add(multiply(symbol("pi"), half), negate(of("asin")))
+        case "asinh":
+            return call("ln", add(a, power(add(multiply(a, a), one), half)))
+        case "acosh":
+            return call("ln", add(a, multiply(power(add(a, one), half), power(add(a, negate(one)), half))))
+        case "atanh":
+            return multiply(half, add(call("ln", add(one, a)), negate(call("ln", add(one, negate(a))))))
+        case "acot" | "asec" | "acsc" | "acoth":
+            return elementary(_OF_INVERSES[name], divide(one, a))
+    turns = Fraction(0) if not a.terms else a.terms.get((("pi", Fraction(1)),))
+    if name not in ("sin", "cos") or turns is None or len(a.terms) > 1:
+        return call(name, a)
+    value = _sine(turns + HALF * (name == "cos"))
+    return call(name, a) if value is None else value
 
 
 def _sine(turns: Fraction) -> Expr | None:
@@ -37,8 +59,13 @@ def _sine(turns: Fraction) -> Expr | None:
 
 
 def factorial(a: Expr) -> Expr:
-    """N! for a whole number within bounds."""
+    """N! for a whole number within bounds; (n + 2)! is n! (n + 1) (n + 2)."""
     n = a.rational
+    shift = a.terms.get(UNIT, Fraction(0))
+    if n is None and shift.denominator == 1 and abs(shift) <= MAX_POLYNOMIAL:
+        base = add(a, number(-shift))
+        above = reduce(multiply, (add(base, number(k)) for k in range(1, int(shift) + 1)), call("factorial", base))
+        return divide(above, reduce(multiply, (add(base, number(-k)) for k in range(-int(shift))), number(1)))
     if n is None or n.denominator != 1 or n < 0:
         return call("factorial", a)
     if n > MAX_FACTORIAL:
@@ -49,11 +76,8 @@ def factorial(a: Expr) -> Expr:
 def binomial(a: Expr, b: Expr) -> Expr:
     """C(n, k) for whole numbers within bounds."""
     n, k = a.rational, b.rational
-    if n is None and k is not None and k.denominator == 1 and 0 <= k <= MAX_BINOMIAL_POLYNOMIAL:
-        product = number(Fraction(1, math.factorial(int(k))))  # n (n − 1) … (n − k + 1) / k!
-        for step in range(int(k)):
-            product = multiply(product, add(a, number(-step)))
-        return product
+    if a.symbols or b.symbols:
+        return divide(factorial(a), multiply(factorial(b), factorial(add(a, negate(b)))))
     if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
         return call("binomial", a, b)
     if n > MAX_FACTORIAL:

@@ -18,6 +18,7 @@ from scrl.answers.tokens import FUNCTIONS, Token
 
 MAX_DEPTH = 40
 MAX_PRIMES = 4
+MAX_EXPANDED = 32
 
 _TRIGONOMETRIC = frozenset("sin cos tan cot sec csc".split())
 _INVERTIBLE = _TRIGONOMETRIC | frozenset("sinh cosh tanh coth".split())
@@ -57,6 +58,7 @@ class _Parser(Cursor):
         super().__init__(tokens)
         self.open_angles = 0
         """How many trigonometric functions are being read: inside them a degree is π/180."""
+        self.expanded = 0
         self.open_bars = 0
         """How many |…| are being read: outside them a bar opens one."""
 
@@ -84,14 +86,28 @@ class _Parser(Cursor):
                 factors.append(self.signed_factor(depth))
             elif self.peek() == "/":
                 self.take()
-                factors = [powers.divide(powers.product(factors), self.signed_factor(depth))]
+                factors = [powers.divide(numerator := powers.product(factors), self.divisor(numerator, depth))]
             elif self.starts_factor():
-                if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER:
-                    raise Incomputable("a number right after a number or a letter")
-                factors.append(self.factor(depth))
+                factors.append(self.next_factor(depth))
             else:
                 break
         return powers.product(factors)
+
+    def divisor(self, numerator: Expr, depth: int) -> Expr:
+        """A slash divides by all that is written without a sign: a/bc is a/(bc); but 4/3 πr³ starts with 4/3."""
+        factors = [self.signed_factor(depth)]
+        is_number = not numerator.symbols and factors[0].rational is not None
+        if is_number and numerator.rational is None and self.starts_factor():
+            raise Incomputable("√3/2x is read in two ways")
+        while not is_number and not self.at_end() and self.starts_factor():
+            factors.append(self.next_factor(depth))
+        return powers.product(factors)
+
+    def next_factor(self, depth: int) -> Expr:
+        are_powers = self.peek(-2) == self.peek(1) == "^"  # 2^3 3^2
+        if self.kind() == "number" and self.tokens[self.position - 1].kind in _NO_NUMBER_AFTER and not are_powers:
+            raise Incomputable("a number right after a number or a letter")
+        return self.factor(depth)
 
     def starts_factor(self) -> bool:
         kind, text = self.kind(), self.peek()
@@ -133,6 +149,9 @@ class _Parser(Cursor):
             if mark in seen:
                 raise Incomputable("repeated powers or factorials")
             seen.add(mark)
+            self.expanded += len(value.terms) > 1
+            if self.expanded > MAX_EXPANDED:
+                raise Incomputable("too many powers of sums")
             if mark == "!":
                 value = functions.factorial(value)
             elif mark == "^":
@@ -320,10 +339,8 @@ class _Parser(Cursor):
             value = powers.power(exact.symbol("e"), argument)
         elif name == "log":
             value = exact.call("log", base or exact.number(10), argument)
-        elif name in ("sin", "cos", "tan"):
-            value = functions.trigonometric(name, argument)
         else:
-            value = exact.call(name, argument)
+            value = functions.elementary(name, argument)
         return powers.power(value, exponent) if exponent is not None else value
 
     def log_base(self, depth: int) -> Expr | None:

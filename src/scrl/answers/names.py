@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 
 from scrl.answers.tokens import Token, Tokens, inside, is_one_number, outside, split, text_of
 from scrl.answers.units import SCALES, UNIT_LETTERS, scale_of
@@ -30,6 +31,7 @@ _ALWAYS_FUNCTIONS = frozenset("fgFG")
 """f(-1) is a value of f; x(-1) is a product."""
 _TERM = re.compile(r"[A-Za-z]_([a-z])")
 """a_n, of a sequence."""
+_NUMBERINGS = [re.compile(numbering) for numbering in (r"\d\d?", "[a-z]", "[A-Z]", "[ivx]+", "[IVX]+")]
 _COMPASS = frozenset("NSEW")
 _DOMAINS = frozenset("ZNQRC")
 _DOMAIN_WORDS = {"integer": "Z", "integers": "Z", "real": "R", "reals": "R"}
@@ -146,10 +148,16 @@ def assignments(tokens: Tokens) -> list[tuple[str, Tokens]]:
     return []
 
 
-def name_order(name: str) -> tuple[tuple[int, str], ...]:
-    """Alphabetical, and x_2 before x_10."""
-    pieces = re.findall(r"\d+|\D+", name)
-    return tuple((int(piece), "") if piece.isdecimal() else (-1, f"{piece.casefold()} {piece}") for piece in pieces)
+def in_order(names: Sequence[str]) -> list[str]:
+    """Names that follow one another (x, y; a, b, c; x_2, x_10) in that order; others, such as (r, h), as written."""
+
+    def order(name: str) -> list[tuple[int, str]]:
+        pieces = re.findall(r"\d+|\D+", name)
+        return [(int(piece), "") if piece.isdecimal() else (-1, f"{piece.casefold()} {piece}") for piece in pieces]
+
+    initials = sorted({name[:1] for name in names})
+    is_run = ord(initials[-1]) - ord(initials[0]) == len(initials) - 1
+    return sorted(names, key=order) if is_run else list(names)
 
 
 def free_names(tokens: Tokens) -> set[str]:
@@ -198,23 +206,25 @@ def trailing_words(tokens: Tokens) -> str:
 
 
 def numbered_parts(tokens: Tokens) -> list[tuple[str, Tokens]]:
-    """`(A) 3 (B) 5` → A and 3, B and 5; `(2)(3)` and `(2) 3` are products."""
-    starts = [i for i in range(len(tokens) - 3) if _is_part_label(tokens, i)]
-    labels = [tokens[i + 1].text for i in starts]
-    first = labels[0] if labels and labels[0] in "1Aa" else None
-    is_single_choice = len(labels) == 1 and labels[0] in "ABCDEFGHIJ" and starts == [0]
-    is_counted = len(labels) > 1 and first and labels == [chr(ord(first) + step) for step in range(len(labels))]
-    if not starts or starts[0] != 0 or not (is_single_choice or is_counted):
+    """`(A) 3 (B) 5` → A and 3, B and 5, in any numbering and order; `(2)(x)` and `(2) 3` are products."""
+    ends = {i: _label_end(tokens, i) for i, token in enumerate(tokens) if token.text == "("}
+    places = [(start, end) for start, end in ends.items() if end]
+    labels = [text_of(tokens[start + 1 : end]) for start, end in places]
+    is_single_choice = len(labels) == 1 and labels[0] in "ABCDEFGHIJ"
+    is_counted = len(set(labels)) == len(labels) > 1 and any(all(map(n.fullmatch, labels)) for n in _NUMBERINGS)
+    if not places or places[0][0] != 0 or not (is_single_choice or is_counted):
         return []
-    ends = [*starts[1:], len(tokens)]
-    parts = [tokens[start + 3 : end] for start, end in zip(starts, ends, strict=True)]
+    starts = [*(start for start, _ in places[1:]), len(tokens)]
+    parts = [tokens[end + 1 : start] for (_, end), start in zip(places, starts, strict=True)]
     stripped = [part[:-1] if part and part[-1].text in (",", ";", "and") else part for part in parts]
     return [(f"({label})", part) for label, part in zip(labels, stripped, strict=True)]
 
 
-def _is_part_label(tokens: Tokens, i: int) -> bool:
-    """`(A)` before a value, and not a factor of what is around it."""
-    before, (opening, label, closing, value) = tokens[i - 1].text if i else "", tokens[i : i + 4]
-    if opening.text != "(" or closing.text != ")" or len(label.text) != 1 or before in ("+", "-", "*", "/", "^", "="):
-        return False
-    return value.kind in ("number", "letter", "word", "command", "unit") or value.text in ("-", "[", r"\{")
+def _label_end(tokens: Tokens, i: int) -> int:
+    """Where the bracket of `(A)` or `(ii)` closes, before a value, if it is no factor of what is around it; else 0."""
+    end = next((j for j in range(i + 2, min(i + 7, len(tokens) - 1)) if tokens[j].text == ")"), 0)
+    if not end or (i and tokens[i - 1].text in ("+", "-", "*", "/", "^", "=")):
+        return 0
+    value = tokens[end + 1]
+    is_value = value.kind in ("number", "letter", "word", "command", "unit") or value.text in ("-", "[", r"\{")
+    return end if is_value else 0

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import reduce
 
+from scrl.answers import exact
 from scrl.answers.exact import (
-    CONSTANTS,
-    HALF,
-    MAX_BITS,
     UNIT,
     Atom,
     Call,
     Expr,
     Incomputable,
     Monomial,
-    Unreadable,
     add,
-    bits,
     call,
-    checked,
-    leading,
     multiply,
     negate,
     normal,
     number,
-    symbol,
 )
 
 MAX_EXPANDED_POWER = 12
 MAX_RADICAND_BITS = 200
 MAX_DIVISION_STEPS = 64
+_SCALARS = frozenset("GIRV")
+"""Capitals of physics, or the identity, that are rather numbers than matrices: I^2R is RI^2."""
 FACTOR_LIMIT = 20_000
 """Trial division stops here, so what is left below its square is prime."""
 
@@ -48,21 +43,26 @@ def invert(a: Expr) -> Expr:
     numerator, denominator = _without_quadratics(a)
     if len(denominator.terms) == 1:
         ((monomial, coefficient),) = denominator.terms.items()
-        factor, flipped = normal((atom, -power) for atom, power in monomial)
+        calls = [
+            (atom, power) for atom, power in monomial if isinstance(atom, Call) and atom.name == "inv" and power == 1
+        ]
+        factor, flipped = normal((atom, -power) for atom, power in monomial if (atom, power) not in calls)
+        numerator = reduce(multiply, (atom.args[0] for atom, _ in calls), numerator)  # 1 / (1 / (x + 1))
         return multiply(numerator, Expr({flipped: factor / coefficient}))
     shared, rest = _monomial_content(denominator)
     flipped = tuple((atom, -exponent) for atom, exponent in shared)
-    scaled = multiply(numerator, Expr({flipped: 1 / leading(rest)}))
+    scaled = multiply(numerator, Expr({flipped: 1 / exact.leading(rest)}))
     return multiply(scaled, call("inv", monic(rest)))
 
 
 def monic(a: Expr) -> Expr:
     """Divided by its leading coefficient: the same for all multiples of an expression."""
-    return multiply(a, number(1 / leading(a)))
+    return multiply(a, number(1 / exact.leading(a)))
 
 
 def cancel(a: Expr) -> Expr:
-    """Divide where no remainder is left: (x² − 1)/(x − 1) is x + 1. Anything else is unchanged."""
+    """Divide where no remainder is left: (x² − 1)/(x − 1) is x + 1; and sin² is 1 − cos². The rest is unchanged."""
+    a = reduce(add, (_without_sine_squared(m, c) for m, c in a.terms.items()), number(0))
     inverses = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, Call) and atom.name == "inv"}
     for atom in sorted(inverses, key=lambda atom: atom.text):
         (divisor,) = atom.args
@@ -88,10 +88,19 @@ def cancel(a: Expr) -> Expr:
     return a
 
 
+def _without_sine_squared(monomial: Monomial, coefficient: Fraction) -> Expr:
+    for atom, e in monomial:
+        if isinstance(atom, Call) and atom.name == "sin" and e in (2, 3):
+            _, rest = normal((*monomial, (atom, Fraction(-2))))
+            cosine = call("cos", *atom.args)
+            return multiply(Expr({rest: coefficient}), add(number(1), negate(multiply(cosine, cosine))))
+    return Expr({monomial: coefficient})
+
+
 def _is_polynomial(a: Expr) -> bool:
-    """Only whole, positive powers of free symbols."""
+    """Only positive powers of free symbols, whole ones or roots."""
     return all(
-        isinstance(atom, str) and atom not in CONSTANTS and power.denominator == 1 and power > 0
+        isinstance(atom, str) and atom not in exact.CONSTANTS and power > 0
         for monomial in a.terms
         for atom, power in monomial
     )
@@ -124,10 +133,10 @@ def _divide_exactly(a: Expr, divisor: Expr) -> Expr | None:
 
 
 def _monomial_content(a: Expr) -> tuple[Monomial, Expr]:
-    """a = m · rest, with the largest m of free symbols that divides every term: x² − x = x (x − 1)."""
-    names = {atom for monomial in a.terms for atom, _ in monomial if isinstance(atom, str) and atom not in CONSTANTS}
-    least = {name: min(dict(monomial).get(name, Fraction(0)) for monomial in a.terms) for name in names}
-    shared = tuple(sorted((name, power) for name, power in least.items() if power))
+    """a = m · rest, with the largest m of symbols and functions that divides every term: x² − x = x (x − 1)."""
+    atoms = {atom for monomial in a.terms for atom, _ in monomial if not isinstance(atom, int)} - exact.CONSTANTS
+    atoms = {atom for atom in atoms if not (isinstance(atom, Call) and atom.name == "inv")}
+    _, shared = normal((atom, min(dict(monomial).get(atom, Fraction(0)) for monomial in a.terms)) for atom in atoms)
     if not shared:
         return UNIT, a
     flipped = Expr({tuple((name, -power) for name, power in shared): Fraction(1)})
@@ -168,21 +177,11 @@ def _without_quadratics(a: Expr) -> tuple[Expr, Expr]:
     """1/a = numerator/denominator, with square roots of primes and i cleared from the denominator."""
     numerator, denominator = number(1), a
     for _ in range(4):
-        generator = next(
-            (
-                atom
-                for monomial in denominator.terms
-                for atom, exponent in monomial
-                if len(denominator.terms) > 1
-                and ((isinstance(atom, int) and exponent == HALF) or (atom == "i" and exponent == 1))
-            ),
-            None,
-        )
-        if generator is None:
+        pairs = [pair for monomial in denominator.terms for pair in monomial]
+        roots = [atom for atom, e in pairs if (isinstance(atom, int) and e == exact.HALF) or (atom == "i" and e == 1)]
+        if len(denominator.terms) < 2 or not roots:
             break
-        conjugate = Expr(
-            {m: -c if any(atom == generator for atom, _ in m) else c for m, c in denominator.terms.items()}
-        )
+        conjugate = Expr({m: -c if roots[0] in dict(m) else c for m, c in denominator.terms.items()})
         numerator, denominator = multiply(numerator, conjugate), multiply(denominator, conjugate)
     return numerator, denominator
 
@@ -194,10 +193,10 @@ def _integer_power(base: Expr, n: int) -> Expr:
         return number(0 if n else 1)
     if len(base.terms) == 1:
         ((monomial, coefficient),) = base.terms.items()
-        if bits(coefficient) * n > MAX_BITS and abs(coefficient) != 1:
-            raise Incomputable("power too large")
+        if exact.bits(coefficient) * n > exact.MAX_BITS and abs(coefficient) != 1:
+            return _rational_power_of_term(base, Fraction(n))
         factor, raised = normal((atom, exponent * n) for atom, exponent in monomial)
-        return checked({raised: coefficient**n * factor})
+        return exact.checked({raised: coefficient**n * factor})
     if n > MAX_EXPANDED_POWER:
         raise Incomputable("power too large to expand")
     result = number(1)
@@ -227,13 +226,13 @@ def _rational_power_of_term(base: Expr, q: Fraction) -> Expr:
         for prime, multiplicity in _factor(n).items():
             powers.append((prime, direction * multiplicity * q))
     factor, raised = normal(powers)
-    return checked({raised: factor * sign})
+    return exact.checked({raised: factor * sign})
 
 
 def _factor(n: int) -> dict[int, int]:
     """Prime factors of n; refuses what trial division cannot finish."""
     if n.bit_length() > MAX_RADICAND_BITS:
-        raise Unreadable("radicand too large to factor")
+        raise exact.Unreadable("radicand too large to factor")
     factors: dict[int, int] = {}
     divisor = 2
     while divisor * divisor <= n and divisor < FACTOR_LIMIT:
@@ -245,36 +244,30 @@ def _factor(n: int) -> dict[int, int]:
         if n >= FACTOR_LIMIT**2:
             root = math.isqrt(n)
             if root * root != n or root >= FACTOR_LIMIT**2:
-                raise Unreadable("radicand too large to factor")
+                raise exact.Unreadable("radicand too large to factor")
             return factors | {root: 2}
         factors[n] = factors.get(n, 0) + 1
     return factors
 
 
 def product(factors: Sequence[Expr]) -> Expr:
-    """The product; neighbours that may be matrices or operators keep their order: AB is not BA, x^T x is not x x^T."""
+    """The product; what may be matrices or operators keeps its order: AB is not BA, x^T x is not x x^T."""
     if len(factors) == 1:
         return factors[0]
     has_transpose = any(map(_is_transpose, factors))
-
-    def is_operator(factor: Expr) -> bool:
-        return any(map(_is_operator_name, factor.symbols)) or (has_transpose and bool(factor.symbols))
-
-    value = number(1)
-    for are_operators, run in itertools.groupby(factors, key=is_operator):
-        neighbours = list(run)
-        names = {name for factor in neighbours for name in factor.symbols if _is_operator_name(name)}
-        if are_operators and len(neighbours) > 1 and (len(names) > 1 or has_transpose):
-            neighbours = [symbol(f"({' '.join(factor.text for factor in neighbours)})")]
-        for factor in neighbours:
-            value = multiply(value, factor)
-    return value
+    operators = [f for f in factors if any(map(_is_operator_name, f.symbols)) or (has_transpose and f.symbols)]
+    names = {name for factor in operators for name in factor.symbols if _is_operator_name(name)}
+    if len(operators) > 1 and (len(names) > 1 or has_transpose):
+        word = exact.symbol(f"({' '.join(factor.text for factor in operators)})")
+        factors = [word, *(factor for factor in factors if factor not in operators)]
+    return reduce(multiply, factors)
 
 
 def _is_operator_name(name: str) -> bool:
-    """Whether it may be a matrix or an operator: a capital letter, one with a hat, σ_x, a_+, or a product of such."""
+    """A capital letter but G, I, R and V, one with a hat, σ_x, a_+, or a product of such: may be a matrix."""
     is_marked = name.startswith(("hat(", "vec(", "bold(", "(")) or name.endswith(("_{+}", "_{-}"))
-    return name[0].isupper() or is_marked or name in ("sigma_x", "sigma_y", "sigma_z")
+    is_capital = name[0].isupper() and name[:2].rstrip("_") not in _SCALARS
+    return is_capital or is_marked or name in ("sigma_x", "sigma_y", "sigma_z")
 
 
 def _is_transpose(factor: Expr) -> bool:

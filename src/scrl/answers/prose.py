@@ -24,6 +24,10 @@ _ROMAN = re.compile(rf"(?=[IVX]+$){_UP_TO_29}|(?=[ivx]+$){_UP_TO_29.lower()}")
 """One of a list of statements: I, II and IV."""
 
 
+_VERDICTS = frozenset(
+    "true false yes no T F Y N correct incorrect right wrong valid invalid always sometimes never even odd positive "
+    "negative increasing decreasing convergent divergent converges diverges".split()
+)
 _SAME = {
     "dne": "does not exist", "all reals": "all real numbers", "all real number": "all real numbers",
     "no solutions": "no solution", "there is no solution": "no solution", "there are no solutions": "no solution",
@@ -61,6 +65,8 @@ class Words:
     parts: list[str]
     is_either: bool = False
     """Whether they are joined by "or", not by "and"."""
+    is_ordered: bool = False
+    """Answers to one question after another: true, false."""
 
 
 def read_formula(text: str) -> str | None:
@@ -104,7 +110,9 @@ def read_words(cleaned: str) -> Words | None:
     bare = text.strip("() ")
     if _NUMERAL.fullmatch(bare) and bare.casefold() not in _KNOWN:
         return Words([bare])
-    listed = [part for part in re.split(r"[,;&\s]+(?:(?:and|or)\b\s*)?|\b(?:and|or)\b", bare) if part]
+    listed = [part for part in re.split(r"[,;&\s()]+(?:(?:and|or)\b\s*)?|\b(?:and|or)\b", bare) if part]
+    if len(listed) > 1 and set(listed) in ({"T"}, {"T", "F"}, {"Y"}, {"Y", "N"}):
+        return Words(listed, is_ordered=True)
     if len(listed) > 1 and any(len(part) > 1 for part in listed) and all(_ROMAN.fullmatch(part) for part in listed):
         return Words(listed, is_either=bool(_OR.search(bare)))
     if not _PROSE.fullmatch(text) or re.match(r"[(\[].*,", text):
@@ -119,7 +127,8 @@ def read_words(cleaned: str) -> Words | None:
         return Words([" ".join(_LETTERS.sub(lambda match: _fold(match[0]), text).split())])
     parts = re.split(r",|;|\band\b|\bor\b", _LETTERS.sub(lambda match: _fold(match[0]), _ARTICLE.sub("", text)))
     plain = (_ARTICLE.sub("", re.sub(r"[\s.,;&!?()-]+", " ", part).strip()) for part in parts)
-    return Words([_SAME.get(part, part) for part in plain if part], is_either=bool(_OR.search(text)))
+    named = [_SAME.get(part, part) for part in plain if part]
+    return Words(named, bool(_OR.search(text)), is_ordered=_VERDICTS.issuperset(named) and not _OR.search(text))
 
 
 def _fold(run: str) -> str:

@@ -1,17 +1,7 @@
 r"""Completion text → the answer it claims, or None.
 
-| reader | reads |
-|---|---|
-| `boxed` | the last balanced `\boxed{…}` or `\fbox{…}`, also `\boxed 5`, and those joined to it by "and" or a comma |
-| `last-box` | the last box alone |
-| `number` | `#### 18`, a box, or "the answer is 18" |
-| `last-number` | the same, else the last number in the text |
-| `choice` | `\boxed{C}`, "answer: (C)", or a letter alone on the last line |
-| `regex:PATTERN` | the last match of your pattern: its first group, or all of it |
-| `module:NAME` | your Python function, text → answer or None |
-
-A completion is data: nothing in it is evaluated, and no text makes the built-in readers raise. An empty box is no
-answer. Only the last 50,000 characters are looked at.
+docs/answers.md lists the readers. A completion is data: nothing in it is evaluated, and no text makes the built-in
+readers raise. Only the last 50,000 characters are looked at, and no thoughts that were cut.
 """
 
 from __future__ import annotations
@@ -38,20 +28,32 @@ _JOIN = re.compile(
     rf"(?:[A-Za-z](?:_\w)?\s*={_SPACE})?"
 )
 """What may occur between two boxes that are one answer: "and", a comma, `y =`."""
+_LABEL_BEFORE = re.compile(r"\((\w|[ivxIVX]{2,4})\)[\s:$]{0,4}(?:\\[(\[]\s*)?(?:[A-Za-z]\s*=\s*)?$")
+"""(a) $x = , before a box."""
+_EMPTY_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{\s*\}")
 _TRAILING = ".,;:!?"
 _PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\]{0,200})\}")
 """A box with nothing nested and nothing escaped: no need to count braces."""
 
 _SIGN = r"(?:(?<![\d)])(?<![\d)] )[-+−])?"
 _DIGITS = r"(?:(?<![\d,])\d{1,3}(?:,\d{3})+(?![\d,])|(?<![\d,])\d{1,3}(?: \d{3})+(?![\d,])|\d+)"
+_TIMES_TEN = r"(?:\s?(?:\\times|×|\\cdot|[*x])\s?10\s?\^\s?(?:\{[-−]?\d+\}|[-−]?\d+))?"
 _NUMBER = (
     rf"(?<![\w.^{{:√])(?:\\?\$ ?)?{_SIGN}(?:\\?\$ ?)?"
-    rf"(?>\d+ \d+/\d+|(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?!?)"  # all of it, or none
+    rf"(?>\d+ \d+/\d+|(?:{_DIGITS}(?:\.\d+)?|\.\d+)(?: ?/ ?\d+)?(?:[eE][-+]?\d+)?{_TIMES_TEN}!?)"  # all of it, or none
     r"(?![\d^:]|\s?(?:\\times|×|\\cdot|[*x]\s?10\s?\^|\\?pi\b|\\?sqrt|[π√]))"
 )
-_HASHES = re.compile(rf"####[ \t]{{0,4}}({_NUMBER})")
-_STATED = re.compile(r"\banswer(?: is(?!n)|:| =| was(?!n))[ :]{0,3}", re.IGNORECASE)
+_HASHES = re.compile(rf"####[ \t]{{0,4}}(?!\d+(?:[.):][ \t]+\S|[ \t]+[A-Z]))(?={_NUMBER})([^\n]{{1,80}})")
+"""#### 18, but no heading: #### 2. Solve."""
+_STATED = re.compile(
+    r"\banswer(?: (?:is(?!n)|was(?!n)|(?:would|must|should|will|has to) be)|\*{0,2}:| =|\*{0,2}[ \t]*\n)[*: ]{0,4}"
+    r"|答案[是为:：\s]{1,4}",
+    re.IGNORECASE,
+)
 _ANY_NUMBER = re.compile(_NUMBER)
+_NUMBERS = re.compile(rf"{_NUMBER}(?:(?:[,;]\s?(?:and |or )?| (?:and|or) ){_NUMBER})*")
+"""3, 5 and 7."""
+_NAMES = re.compile(r"\b[A-Za-z] ?= ?")
 _FORMULA = re.compile(r"\s{0,3}(?:\$([^$]{1,60})\$(?! ?\d)|\\\(([^$]{1,60}?)\\\))")
 """The answer is $\\frac{3}{4}$: all of it. $18, not $9: no formula, but money."""
 _DENIED = re.compile(r"\bnot\b[^.;]*?(?:\bbut\b|$)|\bnot\b[^.;]*", re.IGNORECASE)
@@ -61,96 +63,120 @@ _SCALE = re.compile(r" (?:hundred|thousand|million|billion|trillion)\b", re.IGNO
 _FORMULA_FOLLOWS = re.compile(r"\s?[A-Za-z]\s?[-+*/^=]|[-–]\d|\s(?:or|to)\s\d")
 """2x+3, 5-7, 5 or 6: no number."""
 _TUPLE = re.compile(r"\s{0,3}(\([^()]{1,60},[^()]{1,60}\))")
+_SHORT = 40
 _WINDOW = 80
 """How many characters after "the answer is" are read."""
 
+_LETTER = (
+    r"([A-J])(?![A-Za-z0-9_'(]|\s*[=^+<>])"
+    r"(?!(?<=[AI]) (?!because|since|as|and|for|which|due|but|is|would|must)[a-z])"
+)
+"""No part of a formula or a word: C_2H_6, E = mc^2, A combination, I don't know."""
 _CHOICE = re.compile(
     r"\s{0,8}(?:(?i:option|choice|answer)\W{0,4})?[\s({\[*_$\\]{0,8}"
-    r"(?:([A-J])(?![A-Za-z0-9])|([a-j])(?=[).:}\]\s]{0,4}$|[).:]))"
+    rf"(?:{_LETTER}|([a-j])(?=[).:}}\]\s]{{0,4}}$|[).:]))"
 )
 _STATED_CHOICE = re.compile(
-    r"(?:option |choice |letter )?[({\[*_$\\ ]{0,8}(?:([A-J])|(?<=\()([a-j])(?=\)))(?![A-Za-z0-9])"
-    r"(?!(?<=[AI]) (?!because|since|as|and|for|which|due|but)[a-z])"
+    r"(?:not\b.{0,30}?(?:\bbut\b|\bit is\b)\s*)?(?:option |choice |letter )?[({\[*_$\\ ]{0,8}"
+    rf"(?:{_LETTER}|(?<=\()([a-j])(?=\)))"
 )
 _OTHER_CHOICE = re.compile(
     r"[\s).}\]]{0,4}(?:(?:,|/|\bor\b|\band\b)[\s({\[]{0,4}(?:(?:so|or|and)\b[\s({\[]{0,4})?[A-J](?![A-Za-z])"
     r"|\bis (?:false|wrong|not)\b)"
 )
 """More than one letter is no choice, nor is one that is ruled out."""
-_CHOSEN = re.compile(r"\b(?i:option|choice)(?i: is)?[ :]{1,2}[({\[*_$\\]{0,4}([A-J])(?![A-Za-z0-9])")
-_LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])[\s*_$)\].:]{0,8}")
+_CHOSEN = re.compile(
+    rf"\b(?i:option|choice|it is|it must be)(?i: is)?[ :]{{1,2}}[({{\[*_$\\]{{0,4}}{_LETTER}"
+    r"|(?<![\w'])([A-J])[)\]*]{0,3} (?:is|must be|would be) (?:the )?(?:correct|right|best|true|answer)\b"
+)
+_LONE_CHOICE = re.compile(r"[\s*_$(\[]{0,8}([A-J])(?:[\s*_$)\].:]{0,8}|[).:]{1,2}[\s*_]+\S.*)")
+"""(C), or B. 3.2 eV."""
 
 
 def read_last_box(text: str) -> str | None:
-    """The content of the last balanced box; None if there is none or it is empty."""
-    text = text[-_LOOKED_AT:]
+    """The content of the last balanced box that is not empty."""
+    text = _said(text)
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
     if start < 0:
         return None
     plain = _PLAIN_BOX.match(text, start)
     content = plain[1] if plain else _box_at(text, start) or _last_balanced_box(text) or ""
-    return content.strip() or None
+    if content.strip() or not _EMPTY_BOX.search(text):
+        return content.strip() or None
+    return read_last_box(_EMPTY_BOX.sub("", text))
 
 
 def read_boxed(text: str) -> str | None:
     """The last box, with the boxes joined to it: `$x = \\boxed{3}$ and $y = \\boxed{5}$` is `x = 3, y = 5`."""
     last = read_last_box(text)
-    text = text[-_LOOKED_AT:]
+    text = _said(text)
     boxes = list(_BOXES.finditer(text)) if last is not None and text.count("\\boxed") > 1 else []
+    boxes = [box for box in boxes if box[1].strip()]
+    if not boxes or boxes[-1][1].strip() != last:
+        return last
+    labels = [_LABEL_BEFORE.search(text, max(0, box.start() - 20), box.start()) for box in boxes]
+    if labels[-1] and sum(map(bool, labels)) > 1:
+        parts = {label[1]: box[1].strip() for label, box in zip(labels, boxes, strict=True) if label}
+        return ", ".join(f"({label}) {part}" for label, part in parts.items()) if len(parts) > 1 else last
     joined = boxes[-1:]
     for box in reversed(boxes[:-1]):
         if not _JOIN.fullmatch(text, box.end(), joined[0].start()):
             break
         joined.insert(0, box)
-    if len(joined) < 2 or joined[-1][1].strip() != last:
+    if len(joined) < 2:
         return last
     names = [_NAME_BEFORE.search(text[max(0, box.start() - 20) : box.start()]) for box in joined]
-    parts = [box[1].strip() for box in joined]
+    parts_ = [box[1].strip() for box in joined]
     if all(names):
-        parts = [f"{name[1]} = {part}" for name, part in zip(names, parts, strict=True) if name]
+        parts_ = [f"{name[1]} = {part}" for name, part in zip(names, parts_, strict=True) if name]
     between = text[joined[0].end() : joined[-1].start()]
     mark = r" \text{ or } " if re.search(r"\bor\b", between) else ", "
-    answer = mark.join(part for part in dict.fromkeys(parts) if part)
+    answer = mark.join(dict.fromkeys(parts_))
     before, after = text[: joined[0].start()].rstrip(" $"), text[joined[-1].end() :].lstrip(" $")
     is_tuple = before.endswith("(") and after.startswith(")") and mark == ", "
-    return (f"({answer})" if is_tuple else answer) or None
+    return f"({answer})" if is_tuple else answer
 
 
 def read_number(text: str) -> str | None:
-    """`#### 18`, else a box, else the number after "the answer is"."""
-    text = text[-_LOOKED_AT:]
-    hashes = list(_HASHES.finditer(text))
-    if hashes:
-        return None if _FORMULA_FOLLOWS.match(text, hashes[-1].end(1)) else _clean_number(hashes[-1][1])
-    boxed = read_boxed(text)
-    if boxed is not None:
-        return boxed
-    for statement in _last_statements(text):
-        statement = _DENIED.sub("", statement)
-        formula, several = _FORMULA.match(statement), _TUPLE.match(statement)
-        if formula or several:
-            return _nonempty((formula[1] or formula[2]) if formula else several and several[1])
-        claimed = statement.rpartition("=")[2]
-        number = _ANY_NUMBER.search(claimed)
-        if number and not _FORMULA_FOLLOWS.match(claimed, number.end()):
-            sign = "-" if _NEGATIVE.search(claimed[: number.start()]) else ""
-            scale = _SCALE.match(claimed, number.end())
-            return sign + _clean_number(number[0]) + (scale[0] if scale else "")
-    return None
+    """`#### 18` after the last box, else a box, else what follows "the answer is"."""
+    text = _said(text)
+    hashes, boxed = list(_HASHES.finditer(text)), read_boxed(text)
+    if hashes and (boxed is None or hashes[-1].start() > max(text.rfind("\\boxed"), text.rfind("\\fbox"))):
+        return _claimed(hashes[-1][1])
+    return boxed or next(filter(None, map(_claimed, _last_statements(text))), None)
+
+
+def _claimed(statement: str) -> str | None:
+    """A formula in dollar signs, a pair in brackets, a list of numbers, or a number."""
+    statement = _DENIED.sub("", statement)
+    formula, several = _FORMULA.match(statement), _TUPLE.match(statement)
+    if formula or several:
+        return _nonempty((formula[1] or formula[2]) if formula else several and several[1])
+    claimed = _NAMES.sub("", statement).rpartition("=")[2]
+    numbers, number = _NUMBERS.search(claimed), _ANY_NUMBER.search(claimed)
+    if numbers and numbers.end() == len(claimed.rstrip(" .*")):
+        number = numbers
+    if number is None or _FORMULA_FOLLOWS.match(claimed, number.end()):
+        return None
+    sign = "-" if _NEGATIVE.search(claimed[: number.start()]) else ""
+    scale = _SCALE.match(claimed, number.end())
+    return sign + _clean_number(number[0]) + (scale[0] if scale else "")
 
 
 def read_last_number(text: str) -> str | None:
-    """As `read_number`, else the last number anywhere."""
+    """As `read_number`, else a list with "and" or "or" at the end, else the last number anywhere."""
     stated = read_number(text)
-    if stated is not None or _HASHES.search(text, max(0, len(text) - _LOOKED_AT)):
+    text = _said(text)
+    runs = [] if stated is not None or _HASHES.search(text) else list(_NUMBERS.finditer(text))
+    if not runs:
         return stated
-    numbers = _ANY_NUMBER.findall(text[-_LOOKED_AT:])
-    return _clean_number(numbers[-1]) if numbers else None
+    is_list = re.search(r" (?:and|or) ", runs[-1][0]) and runs[-1].end() == len(text.rstrip("\n .*"))
+    return _clean_number(runs[-1][0] if is_list else _ANY_NUMBER.findall(runs[-1][0])[-1])
 
 
 def read_choice(text: str) -> str | None:
     """The chosen letter, in capitals."""
-    text = text[-_LOOKED_AT:]
+    text = _said(text)
     boxed = read_last_box(text)
     if boxed is not None:
         plain = unwrap_text(unwrap_text(clean(boxed)))
@@ -167,16 +193,26 @@ def read_choice(text: str) -> str | None:
             return str(stated[1] or stated[2]).upper()
     chosen = _CHOSEN.findall(text)
     if chosen:
-        return str(chosen[-1])
-    last_line = text.rstrip().rpartition("\n")[2]
-    lone = _LONE_CHOICE.fullmatch(last_line[-_WINDOW:].strip())
-    return lone[1] if lone else None
+        return str(chosen[-1][0] or chosen[-1][1])
+    *_, before, last = ["", "", *(line[:_WINDOW].strip() for line in text.split("\n") if line.strip())]
+    lone = _LONE_CHOICE.fullmatch(last)
+    return lone[1] if lone and not _LONE_CHOICE.fullmatch(before) else None
+
+
+def _said(text: str) -> str:
+    """The end of the text, without thoughts that were cut."""
+    before, tag, thought = text.rpartition("<think>")
+    return (before if tag and "</think>" not in thought else text)[-_LOOKED_AT:]
 
 
 def _last_statements(text: str) -> list[str]:
-    """What follows "the answer is" on its line, the last statement first; at most five."""
+    """What follows "the answer is" on its line, else a short line below; the last statement first, at most five."""
     ends = [match.end() for match in _STATED.finditer(text)]
-    return [text[end : end + _WINDOW].split("\n")[0] for end in reversed(ends[-5:])]
+    windows = [text[end : end + _WINDOW].split("\n") for end in reversed(ends[-5:])]
+    below = [next((line.strip() for line in lines if line.strip()), "") for lines in windows]
+    return [
+        lines[0] if lines[0].strip() or len(line) > _SHORT else line for lines, line in zip(windows, below, strict=True)
+    ]
 
 
 READERS: dict[str, Reader] = {
@@ -285,4 +321,4 @@ def _last_balanced_box(text: str) -> str | None:
 
 
 def _clean_number(text: str) -> str:
-    return re.sub(r"[$\\]|(?<=\d) (?=\d{3}(?!\d|/))", "", text).replace("−", "-").strip()
+    return re.sub(r"\\?\$|(?<=\d) (?=\d{3}(?!\d|/))", "", text).replace("−", "-").strip()

@@ -2,64 +2,68 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from scrl.answers.balls import Number
 from scrl.answers.exact import Call, Expr, Incomputable, Monomial, Unreadable, add, negate, number
 from scrl.answers.fingerprint import expression_key, real_value, sign_of
 from scrl.answers.powers import divide
 
 
 @dataclass(frozen=True)
-class End:
-    """One end of an interval; `value` None is infinity."""
+class Cut:
+    """A place between numbers: just below a value (side -1) or just above it (1); without a value, an infinity."""
 
     value: Expr | None
-    is_closed: bool = False
+    side: int
 
     @property
     def key(self) -> str:
         return "oo" if self.value is None else expression_key(self.value)
 
-    @property
-    def place(self) -> Number:
-        assert self.value is not None
-        return real_value(self.value)
+    def __lt__(self, other: Cut) -> bool:
+        if self.key == other.key:
+            return self.side < other.side
+        if self.value is None or other.value is None:
+            return self.side < 0 if self.value is None else other.side > 0
+        return bool(real_value(self.value) < real_value(other.value))
+
+
+LOWEST, HIGHEST = Cut(None, -1), Cut(None, 1)
 
 
 @dataclass(frozen=True)
 class Interval:
-    low: End
-    high: End
+    low: Cut
+    high: Cut
 
     @property
     def key(self) -> str:
         """`[0, 1)`; a single number is itself."""
-        if self.low.value is not None and self.low.key == self.high.key and self.low.is_closed and self.high.is_closed:
+        if self.low.value is not None and self.low.key == self.high.key and self.low < self.high:
             return self.low.key
-        low = "-1*oo" if self.low.value is None else self.low.key
-        return f"{'(['[self.low.is_closed]}{low}, {self.high.key}{')]'[self.high.is_closed]}"
+        low, high = ("-1*oo" if self.low.value is None else self.low.key), self.high.key
+        opening = "[" if self.low.value is not None and self.low.side < 0 else "("
+        return f"{opening}{low}, {high}{']' if self.high.value is not None and self.high.side > 0 else ')'}"
 
-    @property
-    def is_empty(self) -> bool:
-        if self.low.value is None or self.high.value is None:
-            return False
-        if self.low.key == self.high.key:
-            return not (self.low.is_closed and self.high.is_closed)
-        return bool(self.low.place > self.high.place)
+
+def between(opening: str, low: Expr, high: Expr, closing: str) -> Interval:
+    """`[0, 1)`, `(-oo, 1]`."""
+    start = LOWEST if low.text == "-1*oo" else Cut(low, -1 if opening == "[" else 1)
+    return Interval(start, HIGHEST if high.text == "oo" else Cut(high, 1 if closing == "]" else -1))
 
 
 RealSet = tuple[Interval, ...]
 """Disjoint intervals in rising order."""
-EVERYTHING: RealSet = (Interval(End(None), End(None)),)
+EVERYTHING: RealSet = (Interval(LOWEST, HIGHEST),)
 
 
 def set_key(intervals: RealSet) -> str:
-    """`(-1*oo, 0) U (0, oo)`; points alone are a plain set."""
+    """`(-1*oo, 0) U (0, oo)`; points alone are a plain set, and `]1, 2[` is no pair."""
     keys = [interval.key for interval in intervals]
+    if len(keys) == 1 and keys[0][0] == "(" and keys[0][-1] == ")" and "oo" not in keys[0]:
+        return f"]{keys[0][1:-1]}["
     if any(key[0] in "([" and key[-1] in ")]" for key in keys):
         return " U ".join(keys)
     return keys[0] if len(keys) == 1 else f"{{{', '.join(sorted(keys))}}}"
@@ -67,68 +71,43 @@ def set_key(intervals: RealSet) -> str:
 
 def intersect(one: RealSet, other: RealSet) -> RealSet:
     """What is in both."""
-    parts = [
-        Interval(_tighter(a.low, b.low, is_low=True), _tighter(a.high, b.high, is_low=False))
-        for a in one
-        for b in other
-    ]
-    return unite(part for part in parts if not part.is_empty)
+    return unite(Interval(max(a.low, b.low), min(a.high, b.high)) for a in one for b in other)
 
 
 def unite(intervals: Iterable[Interval]) -> RealSet:
-    """What is in any of them; intervals that touch become one."""
+    """What is in any of them; intervals that touch become one, and empty ones vanish."""
     merged: list[Interval] = []
-    for interval in sorted((part for part in intervals if not part.is_empty), key=_order):
-        if merged and _touch(merged[-1].high, interval.low):
+    for interval in sorted((part for part in intervals if part.low < part.high), key=lambda part: part.low):
+        if merged and not merged[-1].high < interval.low:
             last = merged.pop()
-            interval = Interval(last.low, _later_high(last.high, interval.high))
+            interval = Interval(last.low, max(last.high, interval.high))
         merged.append(interval)
     return tuple(merged)
 
 
 def without(points: Sequence[Expr]) -> RealSet:
     """All numbers but these."""
-    places = {expression_key(point): point for point in points}
-    ordered = [None, *sorted(places.values(), key=real_value), None]
-    return tuple(Interval(End(low), End(high)) for low, high in itertools.pairwise(ordered))
-
-
-def _order(interval: Interval) -> tuple[int, Number, bool]:
-    if interval.low.value is None:
-        return (0, 0, False)
-    return (1, interval.low.place, not interval.low.is_closed)
-
-
-def _touch(high: End, low: End) -> bool:
-    if high.value is None or low.value is None:
-        return True
-    if high.key == low.key:
-        return high.is_closed or low.is_closed
-    return bool(high.place > low.place)
-
-
-def _tighter(a: End, b: End, *, is_low: bool) -> End:
-    """The larger of two low ends, the smaller of two high ends."""
-    if a.value is None or b.value is None:
-        return b if a.value is None else a
-    if a.key == b.key:
-        return End(a.value, a.is_closed and b.is_closed)
-    return a if (a.place > b.place if is_low else a.place < b.place) else b
-
-
-def _later_high(a: End, b: End) -> End:
-    """The larger of two high ends."""
-    if a.value is None or b.value is None:
-        return End(None)
-    if a.key == b.key:
-        return End(a.value, a.is_closed or b.is_closed)
-    return a if a.place > b.place else b
+    ordered = sorted({expression_key(point): point for point in points}.values(), key=real_value)
+    lows, highs = [Cut(point, 1) for point in ordered], [Cut(point, -1) for point in ordered]
+    return tuple(map(Interval, [LOWEST, *lows], [*highs, HIGHEST]))
 
 
 # Inequalities
 
 
-def solve(difference: Expr, is_strict: bool) -> RealSet:
+def solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:
+    """The numbers for which every E < 0, E <= 0 and E != 0 holds."""
+    found = EVERYTHING
+    for difference, mark in constraints:
+        if mark == "!=":
+            slope, constant = _linear_parts(difference)
+            found = intersect(found, without([divide(negate(constant), slope)]))
+        else:
+            found = intersect(found, _solve(difference, is_strict=mark == "<"))
+    return found
+
+
+def _solve(difference: Expr, is_strict: bool) -> RealSet:
     """The x for which a x + b < 0, or k |a x + b| + c < 0 (≤ 0 where not strict)."""
     if len(difference.symbols) != 1:
         raise Unreadable("several variables")
@@ -153,12 +132,13 @@ def solve(difference: Expr, is_strict: bool) -> RealSet:
 
 def _half_line(difference: Expr, is_strict: bool) -> Interval:
     """a x + b < 0: x < −b/a, or x > −b/a where a is negative."""
-    slope, constant = linear_parts(difference)
-    end = End(divide(negate(constant), slope), not is_strict)
-    return Interval(End(None), end) if sign_of(slope) > 0 else Interval(end, End(None))
+    slope, constant = _linear_parts(difference)
+    direction = sign_of(slope)
+    end = Cut(divide(negate(constant), slope), -direction if is_strict else direction)
+    return Interval(LOWEST, end) if direction > 0 else Interval(end, HIGHEST)
 
 
-def linear_parts(expr: Expr) -> tuple[Expr, Expr]:
+def _linear_parts(expr: Expr) -> tuple[Expr, Expr]:
     """a and b of a x + b with constants a and b."""
     slope: dict[Monomial, Fraction] = {}
     constant: dict[Monomial, Fraction] = {}

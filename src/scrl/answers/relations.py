@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,20 +15,9 @@ from scrl.answers import exact
 from scrl.answers.balls import Unsettled
 from scrl.answers.exact import Expr, Incomputable, Unreadable
 from scrl.answers.fingerprint import equation_key, expression_key, real_value
-from scrl.answers.names import NEUTRAL, assignments, free_names, is_function, is_name, is_words, name_order
-from scrl.answers.powers import cancel, divide, monic
-from scrl.answers.real_sets import (
-    EVERYTHING,
-    End,
-    Interval,
-    RealSet,
-    intersect,
-    linear_parts,
-    set_key,
-    solve,
-    unite,
-    without,
-)
+from scrl.answers.names import NEUTRAL, assignments, free_names, in_order, is_function, is_name, is_words
+from scrl.answers.powers import cancel, monic
+from scrl.answers.real_sets import EVERYTHING, RealSet, between, intersect, set_key, solution, unite, without
 from scrl.answers.tokens import Tokens, inside, outside, split, text_of
 from scrl.answers.values import Form, Values, labelled, set_form
 
@@ -73,13 +63,14 @@ class Relations(Values, ABC):
             return self.equal(rest)
         if len(rest) == 1 and is_name(rest[0]) and not free_names(first):
             return self.single(first)
-        if not any(free_names(side) for side in sides):
-            return self.equal(sides)
+        if not any(free_names(side) for side in (rest if _is_asked_sum(first) else sides)):
+            return self.equal(rest if _is_asked_sum(first) else sides)
         if len({self.single(side).key for side in rest}) != 1:
             raise Incomputable("unequal sides")
         names, values = (split(side, {":"})[0] for side in (first, rest[0]))
         if len(names) > 1 and len(names) == len(values) and all(map(is_name, names)):
-            return self.ratio_or_label([part for _, part in sorted(zip(map(text_of, names), values, strict=True))])
+            parts = dict(zip(map(text_of, names), values, strict=True))
+            return self.ratio_or_label([parts[name] for name in in_order(list(parts))])
         return self.difference(first, rest[0])
 
     def equal(self, sides: Sequence[Tokens]) -> Form:
@@ -123,15 +114,16 @@ class Relations(Values, ABC):
         try:
             if len({name for difference, _ in constraints for name in difference.symbols}) != 1:
                 raise Unreadable("several variables")
-            solution = _solution(constraints)
+            found = solution(constraints)
         except Incomputable:
             raise
         except Unreadable:
-            keys = sorted(f"{expression_key(_scaled(difference))} {mark} 0" for difference, mark in constraints)
-            return Form(", ".join(keys), "inequality")
-        if not solution:
+            scales = [exact.number(1 / abs(exact.leading(difference))) for difference, _ in constraints]  # keep signs
+            scaled = [(exact.multiply(e, scale), mark) for (e, mark), scale in zip(constraints, scales, strict=True)]
+            return Form(", ".join(sorted(f"{expression_key(e)} {mark} 0" for e, mark in scaled)), "inequality")
+        if not found:
             raise Incomputable("no number")
-        return real_form(solution)
+        return real_form(found)
 
     def comparison(self, tokens: Tokens) -> Form:
         """A statement about numbers, `2 < 3`: the numbers in rising order."""
@@ -200,18 +192,21 @@ class Relations(Values, ABC):
         if texts == REALS:
             return EVERYTHING
         if relations_in(tokens):
-            return _solution(self.constraints(tokens))
+            return solution(self.constraints(tokens))
         inner = inside(tokens, {"(", "[", r"\{"}, {")", "]", r"\}"})
-        ends = split(inner, {","})[0] if inner is not None else []
-        if texts[:1] == [r"\{"]:
+        if inner is None:
+            raise Unreadable("brackets that do not match")
+        ends = split(inner, {","})[0]
+        if texts[0] == r"\{":
             values = [self.value(end) for end in ends]
-            return unite(Interval(End(value, is_closed=True), End(value, is_closed=True)) for value in values)
+            return unite(between("[", value, value, "]") for value in values)
         if len(ends) != 2:
             raise Unreadable("not an interval")
         low, high = (self.value(end, allow_infinity=True) for end in ends)
-        if low.text == "oo" or high.text == "-1*oo":
+        found = between(texts[0], low, high, texts[-1])
+        if low.text == "oo" or not (low.symbols or high.symbols or found.low < found.high):
             raise Incomputable("ends in the wrong order")
-        return (Interval(_end(low, texts[0] == "["), _end(high, texts[-1] == "]")),)
+        return (found,)
 
     def ratio_or_label(self, parts: list[Tokens]) -> Form:
         """`3:4`, `gain: 5`, `Answer: 5`."""
@@ -235,19 +230,21 @@ class Relations(Values, ABC):
         return Form(":".join(keys), "ratio", tuple(forms))
 
     def mapping(self, pairs: Sequence[tuple[str, Tokens]]) -> Form:
-        """`x=1, y=2` is (1, 2): the values in alphabetical order of their names."""
-        values = [set_form(self.variants(value)) for _, value in sorted(pairs, key=lambda pair: name_order(pair[0]))]
+        """`x=1, y=2` is (1, 2), and so is `(r, h) = (1, 2)`: the values in the order of their names."""
+        named = dict(pairs)
+        values = [set_form(self.variants(named[name])) for name in in_order(list(named))]
         return Form(f"({', '.join(value.key for value in values)})", "sequence", tuple(values))
 
     def membership(self, tokens: Tokens) -> Form:
         """`x \\in [0, 1)` is the interval."""
         sides, _ = split(tokens, {r"\in"})
-        names = [text_of(part) for part in split(inside(sides[0], {"("}, {")"}) or [], {","})[0]]
-        if names != sorted(names, key=name_order):
+        names = [text_of(part) for part in split(inside(sides[0], {"("}, {")"}) or sides[0], {","})[0]]
+        if all(names) and names != in_order(names):
             raise Incomputable("names in another order")
         if len(sides) != 2 or not (is_name(sides[0]) or inside(sides[0], {"("}, {")"})) or not sides[1]:
             raise Unreadable("not a name in a set")
-        return self.single(sides[1])
+        is_pair = len(split(inside(sides[1], {"("}, {")"}) or [], {","})[0]) == 2 and is_name(sides[0])
+        return real_form(self.real_set(sides[1])) if is_pair else self.single(sides[1])
 
 
 def named_sets(parts: Sequence[Tokens], mark: str) -> Form:
@@ -255,24 +252,14 @@ def named_sets(parts: Sequence[Tokens], mark: str) -> Form:
     return Form(f" {mark} ".join(sorted(map(text_of, parts))), "set")
 
 
-def _solution(constraints: Sequence[tuple[Expr, str]]) -> RealSet:
-    """The numbers for which every E < 0, E <= 0 and E != 0 holds."""
-    solution = EVERYTHING
-    for difference, mark in constraints:
-        if mark == "!=":
-            slope, constant = linear_parts(difference)
-            solution = intersect(solution, without([divide(exact.negate(constant), slope)]))
-        else:
-            solution = intersect(solution, solve(difference, is_strict=mark == "<"))
-    return solution
+def _is_asked_sum(tokens: Tokens) -> bool:
+    """m + n, of which a value is asked; x + y = 3 is a line."""
+    names = [text_of(part) for part in split(tokens, {"+"})[0]]
+    return len(names) > 1 and all(re.fullmatch("[a-wA-W]", name) for name in names)
 
 
 def real_form(found: RealSet) -> Form:
     return Form(set_key(found), "real set")
-
-
-def _end(value: Expr, is_closed: bool) -> End:
-    return End(None) if value.text in ("oo", "-1*oo") else End(value, is_closed)
 
 
 def relations_in(tokens: Tokens) -> set[str]:
@@ -285,8 +272,3 @@ def _may_be_a_time(parts: Sequence[Tokens]) -> bool:
     hour, *others = map(text_of, parts)
     is_clock = hour.isdecimal() and all(text.isdecimal() and len(text) == 2 and int(text) < 60 for text in others)
     return is_clock and (int(hour) <= 24 or others[0][0] == "0")
-
-
-def _scaled(difference: Expr) -> Expr:
-    """Divided by the size of its leading coefficient, which keeps its sign."""
-    return exact.multiply(difference, exact.number(1 / abs(exact.leading(difference))))

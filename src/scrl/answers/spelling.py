@@ -17,8 +17,9 @@ _SYMBOLS = {
     "∓": r"\mp ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "≈": r"\approx ",
     "⁄": "/", "∠": r"\angle ", "∖": r"\setminus ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "δ": r"\delta ", "θ": r"\theta ", "λ": r"\lambda ",
-    "μ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\mathbb{R}", "’": "'", "′": "'",
-    "€": "", "£": "", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "。": ".", "、": ",", "…": "...",
+    "μ": r"\mu ", "µ": r"\mu ", "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "ℝ": r"\mathbb{R}", "’": "'", "′": "'",
+    "€": "", "£": "", "¥": "", "￥": "", "₹": "", "℃": "°C", "℉": "°F", "∛": "√[3]", "∜": "√[4]",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u3000": " ", "。": ".", "、": ",", "…": "...",
     "⋯": "...", "∶": ":", "“": "", "”": "", "Ω": r"\Omega ", "Δ": r"\Delta ",
 } | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u200f", "")  # fmt: skip
 _FULLWIDTH = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
@@ -34,6 +35,8 @@ _RAISED_RUN, _LOWERED_RUN = re.compile(f"[{_RAISED}]+"), re.compile(f"[{_LOWERED
 
 _SPACE = r"(?:\s|\\[ ,;:!]|~)"
 _NUMBER = r"(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+)(?:\s*\\(?:times|cdot)(?![A-Za-z])\s*10\s*\^\s*(?:\d|\{-?\d+\}))?"
+_ARRAY = r"\\begin\s*\{array\}\s*\{[lcr|\s]*\}"
+_INDEX = r"_(?:\d|\{\d+\})"
 _FUNCTIONS = "(?:arc)?(?:sin|cos|tan)|cot|sec|csc|(?:sin|cos|tan|cot)h|log|ln|exp"
 _STYLES = (
     r"left\s*\.|right\s*\.|left|right|middle|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|Biggl?|Biggr|displaystyle|textstyle|scriptstyle|limits|"
@@ -42,28 +45,8 @@ _STYLES = (
 )
 
 
-def _date(match: re.Match[str]) -> str:
-    """2024/03/06 is no quotient; 1/2/3 is."""
-    is_date = any(len(part) == 4 for part in match.groups())
-    return r"\endash ".join(match.groups()) if is_date else match[0]
-
-
-def _digits(match: re.Match[str]) -> str:
-    """\\underline{2}\\,\\underline{3} is 23."""
-    return re.sub(r"\D", "", match[0])
-
-
-def _bold(match: re.Match[str]) -> str:
-    """\\mathbf{i} is a vector and not the number i."""
-    return rf"\bold{{{match[1] or match[2]}}}"
-
-
 _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
-    (
-        "– — --",
-        r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)",
-        r" \\endash ",
-    ),  # 10–20 is a range, and 10--20
+    ("– — --", r"(?<=\d)\s*(?:[–—]|--|\\text\s*\{\s*--\s*\})\s*(?=\d)", r" \\endash "),  # 10–20 is a range, and 10--20
     ("-", r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\\endash \2\\endash \3"),
     ("-", r"(\\text\s*\{[^{}]*\d)\s*-\s*(?=\d)", r"\1 \\endash "),
     ("– —", r"[–—]", "-"),
@@ -72,16 +55,25 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("10", r"(?<=\d)\s*x\s*(?=10\s*\^)", r"\\times "),
     ("{:}", r"\{:\}", ":"),
     (r"\not", r"\\not\s*=", r"\\ne "),
+    ("leq geq neq", r"\\(le|ge|ne)q(?:slant)?(?![A-Za-z])", r"\\\1 "),
     (r"\operatorname", rf"\\operatorname\s*\{{\s*({_FUNCTIONS})\s*\}}", r"\\\1 "),
     (r"\underline", r"^\\underline\s*\{([^{}]*)\}$", r"\1"),
-    (r"\underline", rf"^(?:\\underline\s*(?:\{{\d\}}|\d){_SPACE}*)+$", _digits),
+    (
+        r"\underline",
+        rf"^(?:\\underline\s*(?:\{{\d\}}|\d){_SPACE}*)+$",
+        lambda match: re.sub(r"\D", "", match[0]),
+    ),  # 23 in blanks
     ("{", r"\{\s*,\s*\}", "{,}"),
     ("{,}", r"(?<![\d.])0\{,\}(?=\d)", "0."),
     ("~", r"(?:(?<=^)|(?<=[\s(]))~(?=[A-Za-z(])", r"\\neg "),
     ("-", r"^(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)(?=\s*(?:\\?%|\\text|[A-Za-z]{3}))", r"\1\\endash \2"),
-    ("- /", r"^(\d{1,4})[-/](\d{1,2})[-/](\d{1,4})$", _date),
+    ("- /", r"^(?=.*\d{4})(\d{1,4})[-/](\d{1,2})[-/](\d{1,4})$", r"\1\\endash \2\\endash \3"),  # a date; not 1/2/3
     (r"\ {,}", r"(?<=\d)\s*(?:\{,\}|,\\!|\\,|\\!|\\ )\s*(?=\d{3}(?!\d))", ""),  # 1{,}000  1,\!000  1\,000
-    ("mathbf boldsymbol bm", r"\\(?:mathbf|boldsymbol|bm)\s*(?:\{\s*([ie])\s*\}|\s([ie])(?![A-Za-z]))(?!\s*_)", _bold),
+    (
+        "mathbf boldsymbol bm",
+        r"\\(?:mathbf|boldsymbol|bm)\s*(?:\{\s*([ie])\s*\}|\s([ie])(?![A-Za-z]))(?!\s*_)",
+        r"\\bold{\1\2}",
+    ),
     ("\\", rf"\\(?:{_STYLES})(?![A-Za-z])", " "),
     ("color", r"\\(?:textcolor|color)\s*\{[^{}]*\}", " "),
     ("circ degree", r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", "°"),
@@ -98,14 +90,10 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("SI qty", r"\\(?:SI|qty)\s*\{([^{}]*)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}", r"\1"),
     (r"\num", r"\\num\s*\{([^{}]*)\}", r"\1"),
     (r"\si \unit", r"(?<=\d)\s*\\(?:si|unit)\s*\{(?:[^{}]|\{[^{}]*\})*\}", ""),
-    (
-        "K J W V N Omega",
-        rf"^((?:[^\d,;]*(?:=|\\approx|:))?\s*[-+]?{_NUMBER}){_SPACE}+(?:[KJWVN]|\\Omega)$",
-        r"\1",
-    ),  # 300 K
+    ("K J W V N Omega", rf"^((?:[^\d,;]*(?:=|\\approx|:))?\s*[-+]?{_NUMBER}){_SPACE}+(?:[KJWVN]|\\Omega)$", r"\1"),
     (
         "米 克 时 钟 秒 元 个 人 天 度",
-        rf"(?<=\d){_SPACE}*(?:平方|立方)?(?:厘米|毫米|分米|千米|公里|米|千克|克|小时|分钟|秒|元|个|人|天|度)$",
+        rf"(?<=\d){_SPACE}*(?:平方|立方)?[厘毫分千]?(?:公里|米|克|小时|分钟|秒|元|个|人|天|度)$",
         "",
     ),
     ("或", r"(?<![\u4e00-\u9fff])或(?![\u4e00-\u9fff])", r" \\text{or} "),
@@ -113,25 +101,29 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("mathbb vec hat bar pmod", r"\\(mathbb|vec|hat|bar|pmod)\s+([A-Za-z0-9])(?![A-Za-z0-9])", r"\\\1{\2}"),
     ("mod", r"\(\s*(?:\\(?:text|mathrm)\s*\{\s*mod\s*\}|\\b?mod(?![A-Za-z])|mod\b)\s*(\w+)\s*\)", r"\\pmod{\1}"),
     ("choose", r"\{\s*(\w+)\s*\\choose\s*(\w+)\s*\}", r"\\binom{\1}{\2}"),
-    (
-        "array",
-        r"\\\{\s*\\begin\s*\{array\}\s*\{[lcr|\s]*\}((?:(?!\\end).)*)\\end\s*\{array\}",
-        r"\\begin{cases}\1\\end{cases}",
-    ),
-    ("array", r"\\begin\s*\{array\}\s*\{[lcr|\s]*\}", r"\\begin{array}"),
-    ("√", r"√\s*(\d[\d,]*(?:\.\d+)?)", r"\\sqrt{\1}"),
+    ("array", rf"\\\{{\s*{_ARRAY}((?:(?!\\end).)*)\\end\s*\{{array\}}", r"\\begin{cases}\1\\end{cases}"),
+    ("array", _ARRAY, r"\\begin{array}"),
+    ("√", r"√(\[\d\])?\s*(\d[\d,]*(?:\.\d+)?)", r"\\sqrt\1{\2}"),
     ("√", r"√", r"\\sqrt "),
     ("bigcup", r"\\bigcup(?![A-Za-z])", r"\\cup "),
     ("land wedge", r"\\(?:land|wedge)(?![A-Za-z])", r"\\wedge "),
     (r"\to rightarrow", r"\\(?:to|rightarrow|longrightarrow)(?![A-Za-z])", r"\\to "),
     ("neg lnot", r"\\(?:neg|lnot)(?![A-Za-z])", r"\\neg "),
+    (r"\times", r"^\s*\d+(?:\s*\\times\s*\d+)+\s*\.?$", lambda match: match[0].replace("times", "by")),  # a size
+    (r"\mu", r"(?<=\d)\s*(?:\\mu\s*(\\(?:text|mathrm)\s*\{\s*)|(\\(?:text|mathrm)\s*\{\s*)\\mu\s*)", r" \1\2"),  # 5 µm
     ("{}", r"\{\}(?=[\^_])", ""),
     ("_", r"\\(?:text|mathrm)\s*\{([A-Z][A-Za-z]*)\}(?=\s*_\s*\{?\d)", r"\1"),
-    ("_", r"\\(?:text|mathrm)\s*\{((?:[A-Z][a-z]?|_\d|[()])*_\d(?:[A-Z][a-z]?|_\d|[()])*)\}", r"\1"),
+    ("_", rf"\\(?:text|mathrm)\s*\{{((?:[A-Z][a-z]?|{_INDEX}|[()])*{_INDEX}(?:[A-Z][a-z]?|{_INDEX}|[()])*)\}}", r"\1"),
+    ("USD EUR GBP INR Rs", r"(?:\\text\s*\{\s*)?\b(?:USD|EUR|GBP|INR|Rs\.?)\s*\}?\s*(?=\d)", ""),
+    ("st nd rd th", r"^\s*(?:\\text\s*\{)?\s*(\d+)(?:[\s^{]|\\(?:text|mathrm)\s*\{)*(?:st|nd|rd|th)[\s}.]*$", r"\1"),
+    ("'", r"(?<=\d)'(?=\d{3}(?!\d))", ""),  # 1'000
+    ("base", r"(?<=[\dA-F])(?:\s|\\text\s*\{|\()*(?:in\s+)?base[\s}]*(\d+|[a-z]+)[\s)}]*$", r"_{\1}"),
+    (r"\mid |", r"(\\\{(?:(?!\\mid|\\\}|[:|]).)*)(?:\\mid(?![A-Za-z])|\s\|\s)", r"\1:"),  # {2k | k > 0}
+    ("答案", r"^\s*答案[是为:\s]*", ""),
 ]
 """What must occur, a pattern, and its replacement, applied in this order."""
 _REWRITES = [(needles.split(), re.compile(pattern), replacement) for needles, pattern, replacement in _RULES]
-_DOUBLED = re.compile(r"\\\\(?=(?:left|right|d?frac|sqrt|text|pi|cdot|times|in|infty)(?![A-Za-z]))")
+_DOUBLED = re.compile(r"\\\\(?=[A-Za-z]{2})")
 """\\\\frac, escaped once too often."""
 _GROUPED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 """1 000 000."""
@@ -210,6 +202,6 @@ def unwrap_text(text: str) -> str:
 
 def squeeze(text: str) -> str:
     """Without the spaces that separate nothing: `12 34` keeps its space, `( 1 , 2 )` loses its own."""
-    text = re.sub(r"(?<=[A-Za-z])\{(\w)\}", r" \1", text)
-    text = re.sub(r"\{(\w)\}|(?<=[\^_])([A-Za-z])(?=[A-Za-z])", lambda m: f"{m[1] or m[2]} ", text)
+    text = re.sub(r"(?<=[A-Za-z])\{\s*(\w)\s*\}", r" \1", text)
+    text = re.sub(r"\{\s*(\w)\s*\}|(?<=[\^_])([A-Za-z])(?=[A-Za-z])", lambda m: f"{m[1] or m[2]} ", text)
     return re.sub(r"(?<=\d)\s+(?=\d)|(?<=[^\W\d])\s+(?=[^\W\d])|(\s+)", lambda m: "" if m[1] else " ", text.strip())

@@ -8,7 +8,6 @@ a structure makes the whole answer text.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable, Sequence
 
 from scrl.answers.exact import Incomputable, Unreadable
@@ -17,7 +16,7 @@ from scrl.answers.names import (
     assignments,
     domain_of,
     free_names,
-    name_order,
+    in_order,
     numbered_parts,
     trailing_words,
     without_preamble,
@@ -30,6 +29,7 @@ from scrl.answers.values import Form, labelled, set_form
 
 _SEPARATORS = frozenset({",", ";", "and", "or"})
 _CONDITIONS = frozenset("for where with when if".split())
+_SYSTEMS = frozenset("cases aligned align align* gathered split".split())
 MAX_PARTS = 64
 
 
@@ -66,7 +66,8 @@ class Structure(Relations):
     def listed(self, parts: list[Tokens], marks: list[str]) -> Form:
         """Several answers: values in no order, values of several names, inequalities, or a value and a domain."""
         if domain_of(parts[-1]) and "or" not in marks and not any(map(domain_of, parts[:-1])):
-            return self.conditional(_with_commas(parts[:-1]), parts[-1])
+            value = [token for part in parts[:-1] for token in (*part, Token("mark", ","))]
+            return self.conditional(value[:-1], parts[-1])
         relations = [relations_in(part) for part in parts]
         if any(relations):
             return self.related(parts, marks, relations)
@@ -81,7 +82,8 @@ class Structure(Relations):
             forms = list({form.key: form for form in forms}.values())
         if "or" not in marks:
             return set_form(forms)
-        if len(forms) == len(parts) and all(map(_is_interval, parts, forms)):
+        is_unbounded = all(any(token.text == r"\infty" for token in part) for part in parts)
+        if is_unbounded and len(forms) == len(parts) and all(form.kind in ("sequence", "real set") for form in forms):
             return self.union(parts)
         either = set_form(list({form.key: form for form in forms}.values()))
         is_choice = all(len(part) == 1 and len(part[0].text) == 1 and part[0].text.isupper() for part in parts)
@@ -95,6 +97,10 @@ class Structure(Relations):
         if all(pairs) and len(set(names)) == len(names) > 1:
             if "or" in marks or sum(_has_signs(part) for part in parts) > 1:
                 raise Incomputable("several values of several names")
+            if names == ["x_1", "x_2"]:  # two roots
+                return set_form([form for ((_, value),) in pairs for form in self.variants(value)])
+            if in_order(names) != in_order(names[::-1]):  # r = 3, h = 5: no order that both would have
+                return labelled([(name, set_form(self.variants(value))) for found in pairs for name, value in found])
             return self.mapping([pair for found in pairs for pair in found])
         solutions = {tuple(name for name, _ in found) for found in pairs}
         if len(solutions) == 1 and len(pairs[0]) > 1 and not any(map(_has_signs, parts)):
@@ -102,10 +108,8 @@ class Structure(Relations):
         if all(found and found <= FLIPPED.keys() for found in relations) and len(variables) == 1:
             return self.inequalities(parts, marks)
         is_first = bool(pairs[0]) and not any(relations[1:])
-        if (all(pairs) and len(set(names)) == 1) or (is_first and names == sorted(names, key=name_order)):
-            return set_form(
-                [form for part in parts for form in self.variants(part)]
-            )  # x = 1, 2 and (x,y) = (1,2), (2,1)
+        if (all(pairs) and len(set(names)) == 1) or (is_first and names == in_order(names)):
+            return set_form([form for part in parts for form in self.variants(part)])  # x = 1, 2; (x,y) = (1,2), (2,1)
         if not all(relations) or "or" in marks or any(map(_has_signs, parts)):
             raise Incomputable("values of several names in no clear order")
         if len(variables) == 1:
@@ -196,8 +200,6 @@ class Structure(Relations):
         bracketed = None if inner is None else self.bracketed(inner, texts[0], texts[-1])
         if bracketed is not None:
             return bracketed
-        if re.fullmatch(r"(?:\(\d\d+\)){2,}", text_of(tokens)):
-            raise Incomputable("a product, or a permutation")
         return self.expression(tokens)
 
     def bracketed(self, inner: Tokens, opening: str, closing: str) -> Form | None:
@@ -249,12 +251,15 @@ class Structure(Relations):
         name = tokens[0].text[len(r"\begin{") : -1]
         if tokens[-1].text != rf"\end{{{name}}}":
             raise Unreadable("not an environment")
-        rows = [row for row in split(tokens[1:-1], {"\\\\"})[0] if row]
-        if name not in ("cases", "aligned"):
-            raise Unreadable("unknown environment")
-        if not rows:
-            raise Unreadable("nothing in it")
-        if not any(token.text == "&" for token in tokens):
+        inner = [token for token in tokens[1:-1] if name == "cases" or token.text != "&"]  # which aligns
+        pairs = itertools.zip_longest(inner, inner[1:], fillvalue=tokens[0])
+        inner = [token for token, behind in pairs if token.text != "\\\\" or behind.text not in EQUALITIES]
+        rows = [row for row in split(inner, {"\\\\"})[0] if row]
+        if name not in _SYSTEMS or not rows:
+            raise Unreadable("unknown environment, or nothing in it")
+        if len(rows) == 1 and name != "cases":
+            return self.form(rows[0])
+        if not any(token.text == "&" for token in inner):
             return self.listed([_without_comma(row) for row in rows], [","] * (len(rows) - 1))
         return set_form([self.case(*split(row, {"&"})[0]) for row in rows], kind="cases")
 
@@ -300,15 +305,7 @@ def _is_condition(token: Token) -> bool:
 
 
 def _is_dots(tokens: Tokens) -> bool:
-    return [token.text for token in tokens] == ["..."]
-
-
-def _is_interval(part: Tokens, form: Form) -> bool:
-    return form.kind in ("sequence", "real set") and any(token.text == r"\infty" for token in part)
-
-
-def _with_commas(parts: Sequence[Tokens]) -> Tokens:
-    return [token for part in parts for token in (*part, Token("mark", ","))][:-1]
+    return text_of(tokens) == "..."
 
 
 def _without_comma(tokens: Tokens) -> Tokens:

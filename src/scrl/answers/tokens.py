@@ -46,10 +46,9 @@ SMALL_WORDS = frozenset("mod of to is in per out than the gcd lcm max min det di
 """Short words that are not products of symbols."""
 _SYNONYMS = {
     r"\cdot": "*", r"\times": "*", r"\ast": "*", r"\div": "/",
-    r"\le": "<=", r"\leq": "<=", r"\leqslant": "<=", r"\ge": ">=", r"\geq": ">=", r"\geqslant": ">=",
-    r"\lt": "<", r"\gt": ">", r"\ne": "!=", r"\neq": "!=", r"\approx": "~=", r"\simeq": "~=", r"\doteq": "~=",
-    r"\colon": ":", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]",
-    r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\mid": "|",
+    r"\le": "<=", r"\ge": ">=", r"\lt": "<", r"\gt": ">", r"\ne": "!=",
+    r"\approx": "~=", r"\simeq": "~=", r"\doteq": "~=", r"\colon": ":", r"\lbrace": r"\{", r"\rbrace": r"\}",
+    r"\lbrack": "[", r"\rbrack": "]", r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\mid": "|",
     r"\infin": r"\infty", r"\varnothing": r"\emptyset", r"\prime": "'", "==": "=",
 }  # fmt: skip
 NAMES = {"pi": r"\pi", "infty": r"\infty", "infinity": r"\infty", "inf": r"\infty", "oo": r"\infty"}
@@ -97,7 +96,8 @@ def tokenize(text: str) -> list[Token]:
             tokens.append(Token("number", piece.replace(",", "")))
         elif kind in ("number", "digits"):
             subscript, position = _subscript(text, position)
-            numeral = Token("letter", f"{piece.lstrip('0') or '0'}{subscript}")
+            base = re.sub(r"\W|_|base", "", subscript)
+            numeral = Token("letter", f"{piece.lstrip('0') or '0'}_{_BASES.get(base, base)}")
             tokens.append(numeral if subscript else Token("number", piece))
         elif kind in ("letters", "command"):
             position = _append_name(tokens, text, piece, position)
@@ -140,24 +140,17 @@ def _append_name(tokens: list[Token], text: str, piece: str, position: int) -> i
 def _is_word(name: str, tokens: list[Token], before: str, rest: str) -> bool:
     """`apples`, and after a value `cm`; but `2abcd` is a product, as are `xy`, `3sinx` and `2mg\\sin x`."""
     low = name.casefold()
+    last = tokens[-1] if tokens else Token("", "")
+    is_behind_value = last.kind == "number" or last.text in ("}", ")", r"\pi", "/", "*")
     if low in SMALL_WORDS or low in UNIT_WORDS:
         return not (low in ALSO_PRODUCTS and (before.isalnum() or before == "}"))
-    if low in SHORT_UNITS and not _FACTOR.match(rest) and _is_behind_value(tokens):
+    if low in SHORT_UNITS and not _FACTOR.match(rest) and is_behind_value:
         if name in PRODUCTS or (low in WITHOUT_POWERS and rest.lstrip().startswith("^")):
             return False
         is_glued = before.isalnum() or before == "}"
-        return low not in ALSO_PRODUCTS or (not is_glued and is_one_number(_last_part(tokens)))
+        start = max((i for i, token in enumerate(tokens) if token.text in _PART_ENDS), default=-1)
+        return low not in ALSO_PRODUCTS or (not is_glued and is_one_number(tokens[start + 1 :]))
     return len(name) >= 4 and not before.isalnum() and name[:3] not in FUNCTIONS
-
-
-def _is_behind_value(tokens: Tokens) -> bool:
-    return bool(tokens) and (tokens[-1].kind == "number" or tokens[-1].text in ("}", ")", r"\pi", "/", "*"))
-
-
-def _last_part(tokens: Tokens) -> Tokens:
-    """What follows the last separator."""
-    start = max((i for i, token in enumerate(tokens) if token.text in _PART_ENDS), default=-1)
-    return tokens[start + 1 :]
 
 
 def is_one_number(tokens: Tokens) -> bool:

@@ -7,7 +7,7 @@ import re
 SHORT_UNITS = frozenset(
     (
         "mm cm dm km nm kg mg ml cl dl ft yd mi lb lbs oz hr hrs min mins sec secs mph kph kmh in hz khz mhz "
-        "kw kj kcal cal mol ev kev mev gev pa kpa ghz rad atm ma ms ns yr gb mb kwh rpm psi ppm db amu gal qt usd "
+        "kw kj kcal cal mol ev kev mev gev pa kpa ghz rad atm ma ms ns yr gb mb kwh rpm psi ppm db amu gal qt usd eur "
         "yuan yen erg dyn eV keV"
     ).split()
 )

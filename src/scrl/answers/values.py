@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,13 @@ from scrl.answers.exact import Expr, Incomputable
 from scrl.answers.fingerprint import expression_key, significant_text
 from scrl.answers.names import without_units
 from scrl.answers.powers import cancel
+from scrl.answers.spelling import squeeze
 from scrl.answers.tokens import Tokens
+
+_ORDERED = re.compile(
+    r"(?:\( \d+ \)(?: |$)){2,}|(?=(?:[a-z](?: \^ (?:\d|\{ (?:- )?\d+ \}))?(?: |$))+$).*?([a-z])[^a-z]+(?!\1)[a-z].*\1.*"
+)
+"""(1)(3), the first and the third; (12)(13); aba^{-1}, where a letter returns after another: no products of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,8 @@ class Values:
             raise Incomputable("words in a formula")
         if len(tokens) > 4 and any(token.text == r"\mathbb" for token in tokens):
             raise Incomputable("arithmetic with sets")
+        if _ORDERED.fullmatch(" ".join(token.text for token in tokens)):
+            raise Unsettled
         expr = grammar.evaluate(tokens)
         if not expr.is_closed:
             expr = cancel(expr)
@@ -62,7 +71,7 @@ class Values:
         try:
             return self.formed(self.value(tokens, allow_infinity=True))
         except Unsettled:
-            return Form(f"text {' '.join(token.text for token in tokens)}", "text")
+            return Form(f"text {squeeze(' '.join(token.text for token in tokens))}", "text")
 
     def formed(self, expr: Expr) -> Form:
         if self.significant_digits is not None:
