@@ -99,10 +99,10 @@ def logits(model):
 def test_weights_are_those_of_the_checkpoint_and_rounded_once(exported, runs, base):
     last, rounded = runs / "full" / "checkpoints" / "last", weights(exported / "full")
     assert all(torch.equal(weight.bfloat16(), rounded[name]) for name, weight in weights(last).items())
-    # merged: W + (alpha / rank) B A in float32, then rounded
+    # merged: W + 2 B A in float32, then rounded
     adapter, name = weights(runs / "lora" / "checkpoints" / "last"), "model.layers.0.self_attn.q_proj"
     a, b = (adapter[f"base_model.model.{name}.lora_{part}.weight"] for part in "AB")
-    expected = (weights(base)[f"{name}.weight"].float() + 32 / 4 * b @ a).bfloat16()
+    expected = (weights(base)[f"{name}.weight"].float() + 2 * b @ a).bfloat16()
     assert torch.equal(weights(exported / "merged")[f"{name}.weight"], expected)
     assert not torch.equal(expected, weights(base)[f"{name}.weight"])
 
