@@ -110,8 +110,7 @@ def read_boxed(text: str) -> str | None:
     """The last box, with the boxes joined to it: `$x = \\boxed{3}$ and $y = \\boxed{5}$` is `x = 3, y = 5`."""
     last = read_last_box(text)
     text = _said(text)
-    boxes = list(_BOXES.finditer(text)) if last is not None and text.count("\\boxed") > 1 else []
-    boxes = [box for box in boxes if box[1].strip()]
+    boxes = [box for box in _BOXES.finditer(text) if box[1].strip()] if text.count("\\boxed") > 1 else []
     if not boxes or boxes[-1][1].strip() != last:
         return last
     labels = [_LABEL_BEFORE.search(text, max(0, box.start() - 20), box.start()) for box in boxes]
@@ -126,12 +125,12 @@ def read_boxed(text: str) -> str | None:
     if len(joined) < 2:
         return last
     names = [_NAME_BEFORE.search(text[max(0, box.start() - 20) : box.start()]) for box in joined]
-    parts_ = [box[1].strip() for box in joined]
+    contents = [box[1].strip() for box in joined]
     if all(names):
-        parts_ = [f"{name[1]} = {part}" for name, part in zip(names, parts_, strict=True) if name]
+        contents = [f"{name[1]} = {part}" for name, part in zip(names, contents, strict=True) if name]
     between = text[joined[0].end() : joined[-1].start()]
     mark = r" \text{ or } " if re.search(r"\bor\b", between) else ", "
-    answer = mark.join(dict.fromkeys(parts_))
+    answer = mark.join(dict.fromkeys(contents))
     before, after = text[: joined[0].start()].rstrip(" $"), text[joined[-1].end() :].lstrip(" $")
     is_tuple = before.endswith("(") and after.startswith(")") and mark == ", "
     return f"({answer})" if is_tuple else answer
@@ -201,8 +200,8 @@ def read_choice(text: str) -> str | None:
 
 def _said(text: str) -> str:
     """The end of the text, without thoughts that were cut."""
-    before, tag, thought = text.rpartition("<think>")
-    return (before if tag and "</think>" not in thought else text)[-_LOOKED_AT:]
+    start = text.rfind("<think>")
+    return (text[:start] if start >= 0 and "</think>" not in text[start:] else text)[-_LOOKED_AT:]
 
 
 def _last_statements(text: str) -> list[str]:

@@ -176,7 +176,7 @@ def clean(text: str) -> str:
     if r"\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
     for needles, pattern, replacement in _REWRITES:
-        if any(needle in text for needle in needles):
+        if any(map(text.__contains__, needles)):
             text = pattern.sub(replacement, text)
     text = text.strip()
     return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text

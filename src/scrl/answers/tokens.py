@@ -200,9 +200,10 @@ def depths(tokens: Tokens) -> list[int]:
     """For each token, how many brackets are open around it; a bracket counts as inside itself."""
     levels, depth = [], 0
     for token in tokens:
-        depth += token.text in _OPENING or token.text.startswith(r"\begin{")
+        is_mark = token.kind == "mark"
+        depth += is_mark and (token.text in _OPENING or token.text.startswith(r"\begin{"))
         levels.append(depth)
-        depth -= token.text in _CLOSING or token.text.startswith(r"\end{")
+        depth -= is_mark and (token.text in _CLOSING or token.text.startswith(r"\end{"))
     return levels
 
 
