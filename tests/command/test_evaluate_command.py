@@ -103,7 +103,7 @@ def test_the_lab_reads_what_was_written(evaluate, tmp_path, capsys):
     capsys.readouterr()
 
 
-# Interrupted, and gone on with
+# Interrupted and resumed
 
 
 def one_thread():

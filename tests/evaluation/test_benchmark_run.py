@@ -163,7 +163,7 @@ def test_completions_of_other_questions_are_refused_before_anything_is_drawn(by_
         measure(settings, out, Listener())
 
 
-# Interrupted, and gone on with
+# Interrupted and resumed
 
 
 @pytest.mark.parametrize("stop_after", [2, 5])

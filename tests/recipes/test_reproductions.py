@@ -256,7 +256,7 @@ def test_questions_that_a_method_cannot_use_are_told_before_the_first_run(monkey
     assert not list(tmp_path.iterdir())
 
 
-# Nothing is done twice, what was interrupted is gone on with, what was made otherwise is refused
+# Nothing is done twice, what was interrupted is resumed, what was made with other settings is refused
 
 
 def test_how_far_a_run_came_is_read_from_each_engines_checkpoint(tmp_path):

@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 from line_files import read_lines
-from runs import GOLD_METRICS, differences, do, go_on, metrics, small, state_of, stop_after_a_step, weights
+from processes import scrl
+from runs import GOLD_METRICS, SMALL, differences, do, go_on, metrics, small, state_of, stop_after_a_step, weights
 
 from scrl.data.arithmetic import arithmetic_questions
 from scrl.errors import InputError, TrainingError
@@ -152,3 +153,11 @@ def test_a_file_without_votes_on_a_question_is_refused(tmp_path, no_report):
     file.write_text("\n".join(file.read_text().splitlines()[8:]) + "\n")
     with pytest.raises(InputError, match=r"label_votes.*medium-train-0-0"):
         do(tmp_path / "run", *HARD, f"label_votes={file}")
+
+
+def test_a_mistyped_name_is_refused_before_anything_is_drawn(tmp_path):
+    done = scrl("train", *SMALL, *HARD, "--label-votes", "strat", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "label_votes" in done.stderr
+    assert "start" in done.stderr
+    assert not (tmp_path / "run").exists()

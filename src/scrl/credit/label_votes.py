@@ -39,13 +39,6 @@ class LabelVotes:
         """The same votes as what other questions are compared with: p̄."""
         return LastVotes().after((question, with_votes(_NOBODY, votes)) for question, votes in self.votes.items())
 
-    def top_share(self, question_id: str) -> float | None:
-        """The share of the most frequent answer of a question; None for one without votes."""
-        if question_id not in self.votes:
-            return None
-        tally = with_votes(_NOBODY, self.votes[question_id])
-        return max(tally.counts_K, default=0) / tally.size
-
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint stores it."""
         return {"votes": dict(self.votes), "labels": dict(self.labels)}

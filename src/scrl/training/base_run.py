@@ -229,9 +229,10 @@ def describe(groups_B: Sequence[CreditedGroup], method: Method) -> str:
 def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute: ComputeSettings) -> BaseRun:
     """Load questions and model; `compute` says where the model goes."""
     rule = config.rule()
-    if config.votes_file is not None and not (config.votes_file.exists() or folder.path.exists()):
+    is_begun = (folder.path / "config.yaml").is_file()  # then its checkpoint has the votes
+    if config.votes_file is not None and not config.votes_file.exists() and not is_begun:
         raise InputError(
-            f"label_votes: {config.label_votes} is neither {', '.join(WHOSE)} nor a file of completions"
+            f"label_votes: {config.label_votes} is neither {', '.join(WHOSE)} nor a file of completions."
             f"{did_you_mean(config.label_votes, WHOSE)}"
         )
     loaded, held_out = config.load_questions(), config.load_held_out()

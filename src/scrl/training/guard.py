@@ -32,9 +32,9 @@ FLOORS = {
     "entropy_mean": (0.02, "entropy has collapsed"),
     "length_mean": (0.33, "completions have become short"),
 }
-"""At least so many times what it was at the start."""
+"""The least multiple of what it was at the start."""
 LONGEST = 3.0
-"""At most so many times the length at the start."""
+"""The largest multiple of the length at the start."""
 
 
 def alarms(history: Sequence[Mapping[str, Any]], settings: GuardSettings) -> list[str]:

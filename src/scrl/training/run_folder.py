@@ -78,7 +78,7 @@ class RunFolder:
             file.write(text)
 
     def lines(self, name: str, say: Callable[[str], None]) -> list[dict[str, Any]]:
-        """What was added to one of the files; `say` is told of a line cut short."""
+        """What was added to one of the files; `say` reports a line cut short."""
         return [line.fields for line in read_json_lines(self.path / name, say)]
 
     def lengths(self) -> dict[str, int]:
