@@ -213,7 +213,7 @@ def activation_bytes(shape: ModelShape, work: Work, *, is_fused: bool) -> int:
     """Bytes kept of a token for the backward pass.
 
     A layer keeps, in bytes: 16 E for two norms (input, its float32 copy, output), 2 (3 H + 2 H_kv) D for queries, keys,
-    values and the output of attention, 8 mlp; fused norms 8 E (input, output), fused gates 6 mlp. An adapter reads what
+    values and the output of attention, 8 mlp; with Liger norms 8 E (input, output), gates 6 mlp. An adapter reads what
     is kept anyway. Checkpointed: the input of each layer, 2 E, and one layer whole.
     """
     attention = (3 * shape.heads + 2 * shape.kv_heads) * shape.head_size

@@ -22,8 +22,6 @@ from scrl.policy.model_paths import adapter_folder, base_of, model_folder
 from scrl.policy.savable import make_savable
 from scrl.policy.settings import ComputeSettings, LoraSettings
 
-LLAMA_SHAPED = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-"""Models whose layers we can run with our own kernels."""
 MAX_LAYERS = 2000
 HUB_SECONDS = 5.0
 """Seconds that the hub may take to answer."""
