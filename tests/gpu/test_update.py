@@ -20,11 +20,9 @@ from transformers import (
 )
 
 from scrl.policy import fused_layers, packing
-from scrl.policy.adamw import MasterAdamW
 from scrl.policy.batching import TrainingRow, num_tokens
-from scrl.policy.low_memory_adamw import LowMemoryAdamW
 from scrl.policy.model import LanguageModel, add_adapter
-from scrl.policy.optimizer_choice import open_optimizer
+from scrl.policy.optimizer import LowMemoryAdamW, MasterAdamW, open_optimizer
 from scrl.policy.packing import Packing, attend_within_rows, why_not_packed
 from scrl.policy.policy import Policy
 from scrl.policy.scoring import body_and_head

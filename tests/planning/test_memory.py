@@ -26,7 +26,7 @@ from scrl.planning.shapes import SHAPES, shape_of
 from scrl.policy.checkpoint import checkpoints_bytes
 from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, block_rows
 from scrl.policy.model import load_model
-from scrl.policy.optimizer_choice import open_optimizer
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 

@@ -196,7 +196,7 @@ def trained_weights(shape: ModelShape, work: Work) -> int:
 
 
 def bytes_per_trained_weight(work: Work, layout: Layout) -> tuple[int, int, int]:
-    """(masters, gradients, averages); for the embedded engine the table in `scrl.policy.low_memory_adamw`."""
+    """(masters, gradients, averages); for the embedded engine the table in `scrl.policy.optimizer`."""
     if layout.engine != "embedded":
         return FULL, 2 * FULL if layout.sharding == "DDP" else FULL, 2 * FULL
     averages = 2 * (HALF if work.state == "bfloat16" else FULL)

@@ -18,7 +18,7 @@ from scrl.errors import InputError
 from scrl.evaluation.gold import require_gold
 from scrl.planning.memory import GIB, PROMPT, Layout, Work, disk_bytes, parts, work_of
 from scrl.planning.shapes import ModelShape, counted_shape, shape_of
-from scrl.policy.allocator import set_up_allocator
+from scrl.policy.memory import set_up_allocator
 from scrl.policy.model import empty_model, load_tokenizer, model_shape, pick_device, pick_dtype
 from scrl.policy.model_paths import model_folder
 from scrl.records import Question

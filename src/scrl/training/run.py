@@ -16,8 +16,8 @@ from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import asked
 from scrl.data.run_state import STATE
-from scrl.policy.allocator import set_up_allocator
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
+from scrl.policy.memory import set_up_allocator
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from scrl.device_copy import HostCopy, copy_to_host
-from scrl.policy.pass_memory import RESERVED_SHARE
+from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats, Tokens
 from scrl.sampling.eager_decode import DecodedRows
 from scrl.sampling.gpu.cuda_graphs import CudaGraphs, StepSize, bucket_rows, step_size

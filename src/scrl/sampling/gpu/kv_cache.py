@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from scrl.attention import attention_without_cudnn
 from scrl.device_copy import pad_rows, to_device
-from scrl.policy.pass_memory import RESERVED_SHARE
+from scrl.policy.memory import RESERVED_SHARE
 from scrl.records import Floats
 from scrl.sampling.decoders import ForwardPass
 from scrl.sampling.gpu.decode_state import COMPLETION, FIELDS, Completions, DecodeState, PageTables
