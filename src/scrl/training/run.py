@@ -1,4 +1,4 @@
-"""A run of the embedded engine: how it samples, credits and updates, and how it is saved and restored."""
+"""A run of the local engine: how it samples, credits and updates, and how it is saved and restored."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         seed=config.seed,
         record=rule.token_facts,
         trust_remote_code=config.trust_remote_code,
-        on_fewer=listener.note,
+        on_note=listener.note,
         on_token=listener.tokens,
     )
     policy = Policy(
