@@ -207,11 +207,11 @@ def _changes(export: Export, evaluations: Sequence[Evaluation]) -> str:
     header = ("questions", "number", "start model", *(f"step {step}" for step in steps))
     rows = [
         (
-            benchmark,
+            where,
             name,
             score(name, [before]),
             *(score(name, [after]) if after["step"] == at else None for at in steps),
         )
-        for benchmark, name, before, after in found
+        for where, name, before, after in found
     ]
     return as_markdown(Table(header, tuple(rows), caption))
