@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from scrl.credit.labels import majority_positive
 from scrl.credit.method import Evidence, Method
 from scrl.credit.rule import CreditedGroup, CreditRule
 from scrl.data.prompts import usable_questions
+from scrl.data.questions import LoadedQuestions
 from scrl.data.rollouts import rollout_fields
 from scrl.data.run_state import Standing
 from scrl.errors import InputError, TrainingError, did_you_mean
@@ -256,39 +256,43 @@ def prepare(config: RunConfig, folder: RunFolder, listener: RunListener, compute
             f"label_votes: {config.label_votes} is neither {', '.join(WHOSE)} nor a file of completions."
             f"{did_you_mean(config.label_votes, WHOSE)}"
         )
-    loaded, held_out = config.load_questions(), config.load_held_out()
-    require_gold(rule, loaded.questions)
-    if "elsewhere" in rule.needs:
-        require_others([question.id for question in loaded.questions], rule.method.name)
+    loaded = load_sets(config)
     # For what libraries draw; our own seeds are derived from names instead (scrl.seeds).
     random.seed(config.seed)
     np.random.seed(config.seed % 2**32)
     torch.manual_seed(config.seed)
     model = load_model(config.model, compute, lora=config.lora, trust_remote_code=config.trust_remote_code)
     check_savable(config.model, model.model)
-    usable = partial(
-        usable_questions,
-        tokenizer=model.tokenizer,
-        settings=config.prompt,
-        model_config=model.model.config,
-        max_tokens=config.sampling.max_tokens,
-    )
-    questions, notes = usable(loaded.questions)
-    held_out_questions: Sequence[Question] = ()
-    if held_out is not None:
-        held_out_questions, more = usable(held_out.questions)
-        notes = list(dict.fromkeys((*notes, *more)))
+    (questions, held_out), notes = usable_sets(loaded, config, model.tokenizer, model.model.config)
     stream = QuestionStream(questions, config.questions_per_step, config.seed, config.drop_last)
     state = State(
         questions=_fingerprint(questions),
-        held_out=_fingerprint(held_out_questions),
+        held_out=_fingerprint(held_out),
         model=model_identity(model.model),
         user_code=source_digest((config.method, config.reader.removeprefix("regex:"), config.compute.sampler)),
         settings=config.model_dump(mode="json"),
     )
     for note in notes:
         listener.note(note)
-    return BaseRun(config, folder, listener, rule, model, stream, held_out_questions, state)
+    return BaseRun(config, folder, listener, rule, model, stream, held_out, state)
+
+
+def load_sets(config: RunConfig) -> tuple[LoadedQuestions, LoadedQuestions | None]:
+    """The questions, if the method can be trained on them, and those held out."""
+    loaded, held_out, rule = config.load_questions(), config.load_held_out(), config.rule()
+    require_gold(rule, loaded.questions)
+    if "elsewhere" in rule.needs:
+        require_others([question.id for question in loaded.questions], rule.method.name)
+    return loaded, held_out
+
+
+def usable_sets(
+    sets: Iterable[LoadedQuestions | None], config: RunConfig, tokenizer: Any, model_config: Any
+) -> tuple[list[list[Question]], list[str]]:
+    """Of each set the questions that can be asked, and notes on how they are."""
+    asking = (tokenizer, config.prompt, model_config, config.sampling.max_tokens)
+    found = [usable_questions(each.questions, *asking) if each else ([], []) for each in sets]
+    return [kept for kept, _ in found], list(dict.fromkeys(note for _, notes in found for note in notes))
 
 
 def _fingerprint(questions: Sequence[Question]) -> str:
