@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 from mpmath import betainc, findroot
 
-from scrl.data.jsonl import read_json_lines
 from scrl.evaluation.statistics import mean_over_seeds
 from scrl.evaluation.transitions import TRANSITIONS, count_transitions
+from scrl.files.jsonl import read_json_lines
 from scrl.reporting.tables import Cell, Table, as_markdown
 
 RESULTS = Path(__file__).parent

@@ -11,10 +11,10 @@ from string import ascii_uppercase
 import numpy as np
 
 from scrl.data.prompts import PromptSettings
-from scrl.data.yaml_files import read_yaml
 from scrl.errors import ConfigError, InputError, did_you_mean
 from scrl.evaluation.statistics import Difference, paired_difference, sign_flip_p_value
 from scrl.evaluation.transitions import TIES, majority_transitions
+from scrl.files.yaml_files import read_yaml
 from scrl.reporting.evaluations import BY_QUESTION, STREAM, Evaluation, EvaluationProtocol, Place, metrics_of
 from scrl.reporting.tables import Share, Table
 
