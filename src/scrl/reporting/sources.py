@@ -15,11 +15,11 @@ from typing import IO, Any
 
 from scrl.credit.rule import CreditRule, credit_rule
 from scrl.data.completion_files import CompletionFile
-from scrl.data.jsonl import parse_object
 from scrl.data.rollouts import GroupIndex
-from scrl.data.run_state import Standing, standing_of
-from scrl.data.yaml_files import read_yaml
 from scrl.errors import DataError, InputError
+from scrl.files.jsonl import parse_object
+from scrl.files.run_state import Standing, standing_of
+from scrl.files.yaml_files import read_yaml
 from scrl.lab.audit import audit_groups
 from scrl.lab.stored_groups import StoredGroup, stored_groups
 from scrl.reporting.evaluations import Evaluation, EvaluationProtocol, by_protocol, read_evaluations, read_metrics

@@ -18,8 +18,8 @@ from scrl.credit.group_metrics import group_metrics, most_frequent, positive_lab
 from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import asked
-from scrl.data.run_state import STATE
 from scrl.evaluation.label_quality import step_label_quality
+from scrl.files.run_state import STATE
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
 from scrl.policy.memory import set_up_allocator
 from scrl.policy.policy import Policy

@@ -20,11 +20,11 @@ import yaml
 from scrl.child_processes import child
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import MIN_OTHERS, few_others
-from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import plain_template, prompt_messages, prompt_tokens, template_switches
 from scrl.engines.requirements import check_machine
 from scrl.engines.verl.settings import RunFacts, verl_settings
 from scrl.errors import InputError, ScrlError, TrainingError
+from scrl.files.jsonl import read_json_lines
 from scrl.lab.stored_groups import first_visits
 from scrl.policy.model import loading, model_shape
 from scrl.policy.model_paths import model_folder
