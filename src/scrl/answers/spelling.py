@@ -78,6 +78,7 @@ _RULES: list[tuple[str, str, str | Callable[[re.Match[str]], str]]] = [
     ("dfrac tfrac cfrac dbinom tbinom", r"\\[dtc](frac|binom)(?![A-Za-z])", r"\\\1"),
     (r"\ ~", r"(?<!\\)\\(?:[,;:! ]|(?:quad|qquad|hfill)(?![A-Za-z])|hspace\s*\{[^{}]*\})|~|\\\n", " "),
     ("% $ \\", r"\\?%|\\?\$|(?<!\\)\\[()\[\]]|\\(?:percent|euro|pounds)(?![A-Za-z])", " "),
+    ("np. math. sympy. numpy.", r"(?<![\w.])(?:np|math|sympy|numpy)\.(?=[a-z])", ""),
     (".", r"(?<![A-Za-z])([AaPp])\.\s?[Mm]\.?(?![A-Za-z])", r"\1m"),
     ("**", r"\*\*", "^"),
     ("dots ...", r"\\(?:[lc]?dots|dots[cbmi]|hdots)(?![A-Za-z])|\.{3,}", "..."),
