@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from scrl.answers import exact, functions, powers
 from scrl.answers.exact import Expr, Incomputable, Unreadable
-from scrl.answers.tokens import FUNCTIONS, Token
+from scrl.answers.tokens import FUNCTIONS, Token, text_of
 
 
 class Cursor:
@@ -28,7 +28,7 @@ class Cursor:
 
     def peek(self, ahead: int = 0) -> str:
         index = self.position + ahead
-        return self.tokens[index].text if index < len(self.tokens) else ""
+        return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
 
     def kind(self, ahead: int = 0) -> str:
         index = self.position + ahead
@@ -280,7 +280,7 @@ class _Parser(Cursor):
             return True
         starts = [i for i, pair in enumerate(itertools.pairwise(self.tokens)) if pair == (token, Token("mark", "("))]
         arguments = [self.tokens[start + 2 : self.tokens.index(Token("mark", ")"), start)] for start in starts]
-        is_sum = _SUM_OF_CAPITALS.fullmatch("".join(t.text for t in arguments[0])) and token.text not in ("P", "E")
+        is_sum = token.text not in "PE" and any(_SUM_OF_CAPITALS.fullmatch(text_of(each)) for each in arguments)
         if is_sum or any(token in argument for argument in arguments):  # A(B+C), L(L-1)
             return False
         return len(starts) > 1 or not (len(token.text) == 1 and token.text.islower())

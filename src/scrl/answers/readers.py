@@ -112,10 +112,11 @@ def read_last_box(text: str) -> str | None:
 
 def read_boxed(text: str) -> str | None:
     """The last box, with the boxes joined to it: `$x = \\boxed{3}$ and $y = \\boxed{5}$` is `x = 3, y = 5`."""
-    last = read_last_box(text)
-    *thoughts, text = _said(text).rpartition("</think>")
-    text = text if "\\boxed" in text else "".join([*thoughts, text])
-    boxes = [box for box in _BOXES.finditer(text) if box[1].strip()] if text.count("\\boxed") > 1 else []
+    last, text = read_last_box(text), _said(text)
+    if text.count("\\boxed") < 2:
+        return last
+    text = after if "\\boxed" in (after := text.rpartition("</think>")[2]) else text
+    boxes = [box for box in _BOXES.finditer(text) if box[1].strip()]
     if not boxes or boxes[-1][1].strip() != last:
         return last
     starts = [0, *(box.end() for box in boxes)]
