@@ -247,25 +247,21 @@ def _table(title: str, rows: Sequence[AnswerRow]) -> RichTable:
 
 def verdict(choice: Choice, rows: Sequence[AnswerRow], max_error: float, population: bool) -> str:
     """What the checks allow, in a sentence."""
-    unchecked = sum(row.checked is None for row in rows)
+    checked = [row for row in rows if row.checked is not None]
     if choice.chosen is None:
-        needed = choice.checks_needed
-        none = (
-            "no number of checks would do"
-            if population
-            else f"checking more of these {len(rows)} questions would not show it"
-        )
-        more = f"about {needed} checks would do" if needed else none
-        checked = [row for row in rows if row.checked is not None]
-        wrong = sum(not row.checked for row in checked)
-        return (
-            f"No answers qualify: an error rate of at most {max_error:.0%} is not shown. Of {len(checked)} checked "
-            f"answers {wrong} are wrong; if errors continue as in the checks, {more}."
-        )
+        right = f"{sum(bool(row.checked) for row in checked)} of {len(checked)} checked answers are right"
+        none = f"No answers qualify: an error rate of at most {max_error:.0%} is not shown ({right})."
+        if choice.tried:
+            tried = choice.tried[0]
+            seen = f"{tried.wrong} of the {tried.checked} checked with an agreement of at least {tried.threshold:.0%}"
+            return f"{none} Too many are wrong: {seen}. Check more, or allow more errors."
+        if choice.checks_needed is None:
+            return f"{none} {len(rows)} questions are too few to show it with any number of checks; allow more errors."
+        return f"{none} Check at least {choice.checks_needed}: with fewer it cannot be shown, however many are right."
     chosen = choice.chosen
     whose = "the answers to all such questions with this agreement" if population else "these"
     return (
-        f"{chosen.unchecked} of {unchecked} unchecked questions are answered, those with an agreement of at least "
-        f"{chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} of {whose} are wrong; "
-        f"of the {chosen.checked} checked with this agreement, {chosen.wrong} are."
+        f"{chosen.unchecked} of {len(rows) - len(checked)} unchecked questions are answered, those with an agreement "
+        f"of at least {chosen.threshold:.0%}. With 95 % confidence at most {max_error:.0%} of {whose} are wrong "
+        f"(wrong of the {chosen.checked} checked with this agreement: {chosen.wrong})."
     )
