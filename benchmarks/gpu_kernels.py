@@ -18,7 +18,7 @@ from torch import Tensor
 
 from scrl.policy import token_scores as scores
 from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, FusedTokenScores
-from scrl.policy.low_memory_adamw import LowMemoryAdamW
+from scrl.policy.optimizer import LowMemoryAdamW
 from scrl.policy.settings import OptimizerSettings
 
 VOCABULARY = 151_936

@@ -159,6 +159,12 @@ def test_advantages_of_a_small_group():
     assert advantages == pytest.approx([1.7320468, -0.5773489, -0.5773489, -0.5773489], abs=1e-6)
 
 
+def test_advantages_above_zero_are_weighted():
+    # as above, · 0.1 where they are above 0
+    found = advantages_module.reward_advantages(np.array([1.0, 0, 0, 0]), CreditSettings(positive_weight=0.1))
+    assert found == pytest.approx([0.17320468, -0.5773489, -0.5773489, -0.5773489], abs=1e-6)
+
+
 def test_advantages_by_name():
     rewards = np.array([1.0, 0.0, 0.5])  # the mean is 0.5
     for name, expected in {"centred": [0.5, -0.5, 0.0], "leave-one-out": [0.75, -0.75, 0.0]}.items():  # · 3/2

@@ -26,7 +26,7 @@ from scrl.planning.shapes import SHAPES, shape_of
 from scrl.policy.checkpoint import checkpoints_bytes
 from scrl.policy.fused_token_scores import CHUNK_ELEMENTS, block_rows
 from scrl.policy.model import load_model
-from scrl.policy.optimizer_choice import open_optimizer
+from scrl.policy.optimizer import open_optimizer
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings, LossSettings, OptimizerSettings
 
@@ -37,7 +37,7 @@ PAPER = Work(
     micro_batch=16, sampler_rows=512,
 )  # fmt: skip
 BENCHMARK = replace(PAPER, prompt=64, updates=1, state="bfloat16")
-OURS = Layout("embedded", "none", 1)
+OURS = Layout("local", "none", 1)
 H200 = 139 * GIB
 
 
@@ -143,7 +143,7 @@ def test_a_start_model_is_held_for_kl_and_gradients_twice_by_ddp():
         assert (adapter["start model"], adapter["optimizer"]) == (0, 8 * 29_933_568 / layout.shards)
 
 
-@pytest.mark.parametrize(("engine", "stays"), [("trl", True), ("verl", False), ("embedded", False)])
+@pytest.mark.parametrize(("engine", "stays"), [("trl", True), ("verl", False), ("local", False)])
 def test_trl_alone_keeps_its_sampler_while_it_trains(engine, stays):
     by_name = {part.name: part for part in parts(SMALL, PAPER, Layout(engine, "none", 1), 4)}
     for part in (by_name["sampler's cache"], by_name["vLLM's weights"]):

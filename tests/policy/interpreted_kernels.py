@@ -7,7 +7,7 @@ from torch import nn
 
 from scrl.policy import fused_token_scores, logit_kernels
 from scrl.policy.fused_token_scores import FusedTokenScores
-from scrl.policy.low_memory_adamw import LowMemoryAdamW
+from scrl.policy.optimizer import LowMemoryAdamW
 from scrl.policy.settings import OptimizerSettings
 from scrl.policy.token_scores import token_scores
 

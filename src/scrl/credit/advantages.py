@@ -12,13 +12,17 @@ from scrl.records import Floats
 
 
 def reward_advantages(rewards_M: Floats, settings: CreditSettings) -> Floats:
-    """Â of the completions trained on, by the setting `advantage`."""
+    """Â of the completions trained on, by the setting `advantage`; above 0, times w."""
     if settings.advantage == "centred":
-        return centred_advantages(rewards_M)
-    if settings.advantage == "leave-one-out":
-        return leave_one_out_advantages(rewards_M)
-    sample_std = settings.std == "sample"
-    return group_advantages(rewards_M, sample_std=sample_std, eps=settings.eps, std_floor=settings.std_floor)
+        advantages_M = centred_advantages(rewards_M)
+    elif settings.advantage == "leave-one-out":
+        advantages_M = leave_one_out_advantages(rewards_M)
+    else:
+        sample_std = settings.std == "sample"
+        advantages_M = group_advantages(
+            rewards_M, sample_std=sample_std, eps=settings.eps, std_floor=settings.std_floor
+        )
+    return np.where(advantages_M > 0, settings.positive_weight * advantages_M, advantages_M)
 
 
 def is_constant(values_M: Floats) -> bool:

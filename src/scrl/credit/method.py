@@ -39,6 +39,12 @@ class CreditSettings(Settings):
     std: Literal["population", "sample"] = Field("population", description="σ in the advantage: over n, or over n − 1.")
     eps: float = Field(1e-6, ge=0, description="ε added to σ.")
     std_floor: float = Field(0.0, ge=0, description="s₀: σ is never taken smaller than this (0: off).")
+    positive_weight: float = Field(
+        1.0,
+        ge=0,
+        description="w: advantages above 0 count this much. Below 1, training says less of what is wrong rather than "
+        "more of what is right, and answers stay diverse.",
+    )
     ties: Literal["smallest", "first-seen"] = Field(
         "smallest",
         description="Which of several largest classes a majority takes: the smallest key, or the first seen.",

@@ -84,7 +84,7 @@ def measure(settings: MeasurementSettings, out: Path, listener: BenchmarkListene
         max_length=settings.prompt.max_tokens + settings.sampling.max_tokens,
         seed=settings.seed,
         trust_remote_code=settings.trust_remote_code,
-        on_fewer=listener.note,
+        on_note=listener.note,
         on_token=listener.tokens,
     )
     if sampler.note:

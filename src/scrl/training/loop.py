@@ -30,7 +30,7 @@ from scrl.training.stream import replace_flat
 
 def train(config: RunConfig, out: Path, listener: RunListener) -> Run:
     """Start a run in the new folder `out`."""
-    assert config.engine == "embedded"
+    assert config.engine == "local"
     run = open_run(config, out, listener)
     with run.folder.held():
         return _take_all_steps(run)

@@ -1,4 +1,4 @@
-"""A run of the embedded engine: how it samples, credits and updates, and how it is saved and restored."""
+"""A run of the local engine: how it samples, credits and updates, and how it is saved and restored."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from scrl.credit.method import Tree
 from scrl.credit.rule import CreditedGroup
 from scrl.data.prompts import asked
 from scrl.data.run_state import STATE
-from scrl.policy.allocator import set_up_allocator
 from scrl.policy.checkpoint import checkpoints_bytes, restore, write_optimizer, write_weights
+from scrl.policy.memory import set_up_allocator
 from scrl.policy.policy import Policy
 from scrl.policy.update_report import UpdateReport
 from scrl.records import Question, Sampled
@@ -207,7 +207,7 @@ def open_run(config: RunConfig, out: Path, listener: RunListener, *, resume: boo
         seed=config.seed,
         record=rule.token_facts,
         trust_remote_code=config.trust_remote_code,
-        on_fewer=listener.note,
+        on_note=listener.note,
         on_token=listener.tokens,
     )
     policy = Policy(

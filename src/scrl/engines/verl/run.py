@@ -24,7 +24,7 @@ from scrl.credit.elsewhere import MIN_OTHERS, few_others, require_others
 from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import plain_template, prompt_messages, prompt_tokens, template_switches, usable_questions
 from scrl.engines.requirements import check_machine
-from scrl.engines.verl.settings import Job, verl_settings
+from scrl.engines.verl.settings import RunFacts, verl_settings
 from scrl.errors import InputError, ScrlError, TrainingError
 from scrl.lab.stored_groups import first_visits
 from scrl.policy.model import loading, model_shape
@@ -92,7 +92,7 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
     else:
         validation, more = usable(held_out.questions)
         notes = list(dict.fromkeys((*notes, *more)))
-    job = Job(
+    facts = RunFacts(
         folder=str(out.resolve()),
         questions=len(questions),
         prompt_tokens=max(len(prompt_tokens(each, tokenizer, config.prompt)) for each in (*questions, *validation)),
@@ -100,7 +100,7 @@ def prepare(config: RunConfig, out: Path, listener: RunListener) -> tuple[RunFol
         template=plain_template(tokenizer, config.prompt),
         switches=template_switches(tokenizer, config.prompt),
     )
-    settings = verl_settings(config.model_copy(update={"model": model}), job)
+    settings = verl_settings(config.model_copy(update={"model": model}), facts)
     folder = RunFolder.create(out, config, f"verl, {config.nodes} × {config.gpus} GPUs")
     _write_table(out / "train.parquet", questions, tokenizer, config)
     _write_table(out / "validation.parquet", validation, tokenizer, config)
@@ -137,7 +137,7 @@ def command_for(out: Path) -> list[str]:
 
 
 def differences(config: RunConfig, questions: int) -> Iterator[str]:
-    """How verl differs from the embedded engine with these settings."""
+    """How verl differs from the local engine with these settings."""
     if config.guard.mode != "off":
         yield "verl: the guard does not watch this run; watch metrics.jsonl"
     batch = min(config.questions_per_step, questions)

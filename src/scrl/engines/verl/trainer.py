@@ -173,7 +173,7 @@ class ScrlTrainer(PPOTrainerSync):
             if split is not None and np.nansum(split[0] * split[1]) < 0:
                 raise ConfigError(
                     f"method: {rule.method.name!r} pushes one completion up and down at once, and verl's loss has one "
-                    "advantage per token. Use another method, or the embedded engine."
+                    "advantage per token. Use another method, or the local engine."
                 )
         return groups_B
 
