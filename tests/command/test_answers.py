@@ -32,6 +32,8 @@ def test_rows_say_answer_agreement_trust_and_change():
     assert not b.is_trusted  # a lead of 0.125 is not above it
     assert (c.answer, c.share, c.is_trusted, c.is_changed) == (None, 0, False, False)
     assert a.p_right is None
+    cut = {"a": votes(("0.5", 0.875), ("3", 0.125)) | {"cut": 0.625}}  # what is left has a share of 0.25
+    assert not answer_rows(evaluation(4, cut))[0].is_trusted
 
 
 @pytest.fixture

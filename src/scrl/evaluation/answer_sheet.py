@@ -45,7 +45,8 @@ class AnswerRow:
     runner_up: str | None
     runner_up_share: float
     is_trusted: bool
-    """Whether SCRL's rule, with the paper's thresholds, would label it; never where the guard stopped the run."""
+    """Whether SCRL's rule, with the paper's thresholds, would label it by the completions that were not cut; never
+    where the guard stopped the run."""
     start_answer: str | None = None
     start_share: float | None = None
     is_changed: bool | None = None
@@ -82,7 +83,8 @@ def answer_rows(
     rows = []
     for question_id, entry in after["answers"].items():
         (answer, share), (second, second_share) = [*entry["votes"], *[(None, 0.0)] * 2][:2]
-        is_clear = is_selected(share, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
+        whole = share - entry.get("cut", 0.0)
+        is_clear = is_selected(whole, second_share, 1, min_share=rule.min_share, min_margin=rule.min_margin)
         votes = (answer, share, second, second_share)
         row = AnswerRow(question_id, entry["question"], *votes, is_clear and not is_ruined, note=note)
         if question_id in starts:
