@@ -173,7 +173,8 @@ def warnings(config: RunConfig, num_questions: int, passes: float, num_weights: 
     rule, rate = config.rule(), config.optimizer.learning_rate
     if passes > MANY_PASSES:
         enough = math.ceil(MANY_PASSES * config.steps / passes)
-        yield f"WARNING: {passes:.0f} passes over {counted(num_questions, 'question')}; --steps {enough} would make {MANY_PASSES}"
+        over = counted(num_questions, "question")
+        yield f"WARNING: {passes:.0f} passes over {over}; --steps {enough} would make {MANY_PASSES}"
     if config.questions_per_step > num_questions:
         yield f"questions_per_step: {config.questions_per_step}, but there are {num_questions}; a step takes them all"
     usual = OptimizerSettings().learning_rate if config.lora is None else ADAPTER_LEARNING_RATE
