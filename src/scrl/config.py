@@ -29,9 +29,9 @@ from scrl.data.sources import (
     reader_of,
     whereabouts,
 )
-from scrl.data.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.errors import ConfigError, DataError, did_you_mean
 from scrl.evaluation.settings import EvaluationSettings
+from scrl.files.yaml_files import line_of, parse_yaml, read_yaml
 from scrl.policy.settings import (
     ADAPTER_LEARNING_RATE,
     ADVANTAGE_OF_VARIANT,

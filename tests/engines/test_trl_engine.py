@@ -13,8 +13,8 @@ from packaging.version import Version
 from scrl.credit.methods import METHODS
 from scrl.credit.rule import credit_rule
 from scrl.data.prompts import PromptSettings, prompt_tokens
-from scrl.data.run_state import ENGINE_STATE, guard_stop_of
 from scrl.errors import ConfigError, InputError, TrainingError
+from scrl.files.run_state import ENGINE_STATE, guard_stop_of
 from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.policy.settings import LOSS_VARIANTS, ComputeSettings, OptimizerSettings

@@ -10,6 +10,7 @@ from scrl.policy.model import load_model
 from scrl.policy.policy import Policy
 from scrl.policy.settings import ComputeSettings
 from scrl.records import Question, Sample, Sampled
+from scrl.training.loop import open_run
 from scrl.training.probe import (
     Probe,
     cost_note,
@@ -21,7 +22,6 @@ from scrl.training.probe import (
     shift_note,
     why_no_signal,
 )
-from scrl.training.run import open_run
 
 QUIET = ("evaluation.completions=0", "steps=1")
 

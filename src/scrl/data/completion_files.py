@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.jsonl import kind, read_json_lines
 from scrl.data.questions import COLUMN_NAMES
 from scrl.data.rollouts import SHAPE, Rollout, rollout_of
 from scrl.data.tables import RawRow, read_table
 from scrl.errors import DataError, did_you_mean
+from scrl.files.jsonl import kind, read_json_lines
 
 Fields = dict[str, Any]
 ESTIMATE = "entropy_is_estimate"

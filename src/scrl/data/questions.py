@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from scrl.data.backslashes import lost_command
-from scrl.data.jsonl import kind
 from scrl.data.tables import LINES, SHAPE, RawRow, read_table
 from scrl.errors import ConfigError, DataError, did_you_mean
+from scrl.files.jsonl import kind
 from scrl.records import Question
 
 COLUMN_NAMES = {

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scrl.data.jsonl import kind, parse_json
 from scrl.errors import DataError, did_you_mean
+from scrl.files.jsonl import kind, parse_json
 
 SHAPE = 'Write each question as {"question": "What is 2 + 2?", "answer": "4"}; "answer" is optional.'
 LINES = "Write one question per line."

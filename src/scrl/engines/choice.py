@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrl.config import RunConfig
-from scrl.data.folders import num_processes
 from scrl.engines.requirements import require_engine
 from scrl.errors import ConfigError
+from scrl.files.folders import num_processes
 from scrl.policy.model_paths import adapter_folder
 from scrl.sampling.choice import check_sampler
 from scrl.training.listeners import RunListener, check_trackers

@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 
 from scrl.config import RunConfig
 from scrl.planning.shapes import ModelShape
-from scrl.policy.fused_token_scores import CHUNK_ELEMENTS
+from scrl.policy.token_scores import FUSED_CHUNK_ELEMENTS
 
 GIB = 2**30
 HALF, FULL = 2, 4
@@ -225,9 +225,9 @@ def activation_bytes(shape: ModelShape, work: Work, *, is_fused: bool) -> int:
 def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
     """Bytes of the logits held at once, with their gradients.
 
-    Local and TRL: a block of at most CHUNK_ELEMENTS or TRL_TILE; and the sum of the head's gradient over all blocks
-    in float32, 4 V E, unless the head is frozen. TRL sums that of the hidden states likewise, 4 E per token. verl: the
-    logits of all completions of a pass, of which those that score what was sampled have most.
+    Local and TRL: a block of at most FUSED_CHUNK_ELEMENTS or TRL_TILE; and the sum of the head's gradient over all
+    blocks in float32, 4 V E, unless the head is frozen. TRL sums that of the hidden states likewise, 4 E per token.
+    verl: the logits of all completions of a pass, of which those that score what was sampled have most.
     """
     if layout.engine == "verl":
         rows = min(work.micro_batch, -(-work.sampled_rows // layout.gpus))
@@ -236,7 +236,7 @@ def logit_bytes(shape: ModelShape, work: Work, layout: Layout) -> int:
     head = FULL * shape.vocabulary * shape.hidden if work.adapter_rank is None else 0
     if layout.engine == "trl":
         return HALF * TRL_TILE + FULL * shape.hidden * tokens + head
-    return BLOCK_BYTES * min(tokens * shape.vocabulary, CHUNK_ELEMENTS) + head
+    return BLOCK_BYTES * min(tokens * shape.vocabulary, FUSED_CHUNK_ELEMENTS) + head
 
 
 def row_bytes(shape: ModelShape, work: Work, layout: Layout) -> float:

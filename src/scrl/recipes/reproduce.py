@@ -20,10 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scrl.config import RunConfig, with_settings
-from scrl.data.folders import num_processes
-from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import filter_overlong
-from scrl.data.run_state import standing_of
 from scrl.data.sources import load_source
 from scrl.engines.choice import check_engine, engine_of
 from scrl.engines.requirements import check_machine
@@ -32,6 +29,9 @@ from scrl.errors import ConfigError, DataError
 from scrl.evaluation.benchmark_run import BenchmarkListener, measure
 from scrl.evaluation.gold import require_gold
 from scrl.evaluation.settings import MeasurementSettings, build_settings, read_settings
+from scrl.files.folders import num_processes
+from scrl.files.jsonl import read_json_lines
+from scrl.files.run_state import standing_of
 from scrl.policy.model import load_tokenizer
 from scrl.recipes.catalogue import EXPERIMENTS, Experiment, episodes_of
 from scrl.recipes.jobs import Job

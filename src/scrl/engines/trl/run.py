@@ -25,24 +25,23 @@ from safetensors import SafetensorError
 from scrl.config import RunConfig
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.rule import CreditedGroup
-from scrl.data.folders import num_processes
-from scrl.data.jsonl import read_json_lines
 from scrl.data.prompts import prompt_tokens
-from scrl.data.run_state import ENGINE_STATE
 from scrl.engines.trl.rollouts import QuestionPrompt, Rollouts
 from scrl.engines.trl.settings import differences, grpo_settings, step_size, with_options
 from scrl.errors import ConfigError, InputError, TrainingError
 from scrl.evaluation.label_quality import step_label_quality
+from scrl.files.folders import num_processes
+from scrl.files.jsonl import read_json_lines
+from scrl.files.run_state import ENGINE_STATE
 from scrl.policy.model import first_line, quiet_progress
 from scrl.records import Question, Sampled
 from scrl.reporting.rollout_votes import read_votes
 from scrl.sampling.settings import SamplingSettings
-from scrl.training.base_run import BaseRun, prepare
+from scrl.training.base_run import BaseRun, outcome_notes, prepare
 from scrl.training.guard import WATCHED
 from scrl.training.interrupts import finish_first
 from scrl.training.listeners import RunListener
 from scrl.training.model_card import model_card
-from scrl.training.outcome import outcome_notes
 from scrl.training.run_folder import FILES, RunFolder
 from scrl.training.state import check_unchanged, saved_state
 
@@ -246,7 +245,7 @@ class TrlRun(BaseRun, TrainerCallback):  # type: ignore[misc]
         self.state.step = step = state.global_step // args.logging_steps
         for note in self.guard_notes() if self.is_main else ():
             self.listener.note(note)
-        is_ended, every = self.is_ended_by_guard, self.config.evaluation.every
+        is_ended, every = bool(self.stop_reasons), self.config.evaluation.every
         if is_ended or any(gather_object([bool(self.signals)])):
             control.should_training_stop = control.should_save = True
         self._is_evaluated = is_ended or step == self.config.steps or bool(every and step % every == 0)

@@ -30,12 +30,12 @@ from verl.utils import tensordict_utils
 from scrl.credit.elsewhere import LastVotes
 from scrl.credit.group_metrics import group_metrics, positive_labels
 from scrl.credit.label_votes import LabelVotes
+from scrl.credit.labels import count_votes
 from scrl.credit.rule import CreditedGroup
-from scrl.credit.tally import count_votes
-from scrl.data.run_state import ENGINE_STATE
 from scrl.engines.requirements import require_engine
 from scrl.engines.verl.settings import read_settings
 from scrl.errors import ConfigError, InputError
+from scrl.files.run_state import ENGINE_STATE
 from scrl.lab.stored_groups import first_visits
 from scrl.records import Credit, Question, Sample, Sampled
 from scrl.training.crediting import Crediting, with_drawn
