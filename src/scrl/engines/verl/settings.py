@@ -35,6 +35,18 @@ DEFAULTS: dict[str, Any] = {
 """Where verl's own defaults do not fit and we have no such setting; `engine_options` may change them."""
 CREDIT_SETTINGS = ("method", "preset", "credit", "reader", "significant_digits", "seed", "completions", "label_votes")
 """What is allowed under `scrl.`; the model, the questions, sampling, loss and optimizer are verl's."""
+VERL_PLACES = {
+    "model": "actor_rollout_ref.model.path",
+    "questions": "data.train_files",
+    "questions_per_step": "data.train_batch_size",
+    "questions_per_update": "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "trained": "actor_rollout_ref.rollout.n",
+    "sampling": "actor_rollout_ref.rollout.temperature, …top_p and data.max_response_length",
+    "loss": "actor_rollout_ref.actor",
+    "optimizer": "actor_rollout_ref.actor.optim",
+    "steps": "trainer.total_training_steps",
+}
+"""Where verl has settings of ours that users may look for under `scrl.`."""
 REQUIRED: dict[str, tuple[tuple[Any, ...], str]] = {
     "algorithm.adv_estimator": (("grpo",), "advantages are those of scrl.method. Set it to grpo"),
     "algorithm.norm_adv_by_std_in_grpo": ((True,), "it would be ignored. Set +scrl.credit.advantage=centred instead"),
@@ -221,10 +233,8 @@ def read_settings(verl: Mapping[str, Any]) -> RunConfig:
     credit = dict(verl.get("scrl") or {})
     for name in credit:
         if name not in CREDIT_SETTINGS:
-            raise ConfigError(
-                f"scrl.{name}: only what decides credit is set here; for anything else take verl's own setting."
-                f"{did_you_mean(name, CREDIT_SETTINGS)}"
-            )
+            fix = f" Set {VERL_PLACES[name]} instead." if name in VERL_PLACES else did_you_mean(name, CREDIT_SETTINGS)
+            raise ConfigError(f"scrl.{name}: is not a setting of this engine.{fix}")
     rollout = verl["actor_rollout_ref"]["rollout"]
     config = build_config(
         credit
